@@ -1,0 +1,424 @@
+"""The narrow waist: the Pareto set of (seconds, joules, setting) for one fixed amount of work.
+
+Hardware produces frontiers (measured, predicted or simulated); every optimizer consumes them.
+Plain Python, immutable, cheap to build, serialises to JSON, says where it came from.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import json
+import math
+from bisect import bisect_right
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Self
+
+from joulery.errors import FileError, InfeasibleError, InvalidValueError
+from joulery.units import finite, per_cent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+SCHEMA = "joulery.frontier/1"
+
+
+class Origin(StrEnum):
+    """How a figure came about, best first."""
+
+    MEASURED = "measured"
+    PREDICTED = "predicted"
+    SIMULATED = "simulated"
+    ASSUMED = "assumed"
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a figure came from and how far to trust it.
+
+    Attributes:
+        origin: Measured, predicted, simulated or assumed.
+        source: The counter, model or trace, in words.
+        relative_error: Relative standard error (one sigma) of the joules; None when unknown.
+    """
+
+    origin: Origin
+    source: str = ""
+    relative_error: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.relative_error is not None:
+            finite(self.relative_error, "relative error", minimum=0.0)
+
+    def __str__(self) -> str:
+        error = "" if self.relative_error is None else f" ±{per_cent(self.relative_error)}"
+        return f"{self.origin}{error}" + (f" ({self.source})" if self.source else "")
+
+    @classmethod
+    def combined(cls, parts: Iterable[tuple[Provenance, float]]) -> Provenance:
+        """Provenance of a sum, from (provenance, joules) of each term.
+
+        The sum is as good as its weakest term; independent errors add in squares. One unknown
+        error makes the sum's unknown.
+        """
+        terms = list(parts)
+        if not terms:
+            raise InvalidValueError("nothing to combine", remedy="give at least one part")
+        ranks = list(Origin)
+        weakest = max((part.origin for part, _ in terms), key=ranks.index)
+        sources = "; ".join(dict.fromkeys(part.source for part, _ in terms if part.source))
+        total = sum(joules for _, joules in terms)
+        if total <= 0 or any(part.relative_error is None for part, _ in terms):
+            return cls(weakest, sources, None)
+        variance = sum(((part.relative_error or 0.0) * joules) ** 2 for part, joules in terms)
+        return cls(weakest, sources, math.sqrt(variance) / total)
+
+
+ASSUMED = Provenance(Origin.ASSUMED)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The knobs that produced a point; None means left alone.
+
+    Attributes:
+        power_limit_watts: Cap per device.
+        clock_hertz: Locked core clock.
+        batch_size: Samples per step over all devices.
+        device: Type of accelerator, as the catalog names it.
+        devices: Number of accelerators.
+        parallel: Parallel scheme in words, such as ``dp4-tp2-pp1``.
+        parts: Settings of consecutive pieces of work, where the point is their sum.
+    """
+
+    power_limit_watts: float | None = None
+    clock_hertz: float | None = None
+    batch_size: int | None = None
+    device: str | None = None
+    devices: int | None = None
+    parallel: str | None = None
+    parts: tuple[Setting, ...] = ()
+
+    def then(self, other: Setting) -> Setting:
+        """The setting of doing this piece of work and then the other."""
+        return Setting(parts=(*(self.parts or (self,)), *(other.parts or (other,))))
+
+    def __str__(self) -> str:
+        if self.parts:
+            return " → ".join(str(part) for part in self.parts)
+        words = [
+            f"{self.power_limit_watts:g} W" if self.power_limit_watts is not None else "",
+            f"{self.clock_hertz / 1e6:g} MHz" if self.clock_hertz is not None else "",
+            f"batch {self.batch_size}" if self.batch_size is not None else "",
+            f"{self.devices} ×" if self.devices is not None else "",
+            self.device or "",
+            self.parallel or "",
+        ]
+        return " ".join(word for word in words if word) or "as found"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Only what is set, ready for JSON."""
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        found["parts"] = [part.to_dict() for part in self.parts]
+        return {name: value for name, value in found.items() if value not in (None, [])}
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> Self:
+        """The inverse of :meth:`to_dict`; unknown knobs are an error."""
+        known = {f.name for f in fields(cls)}
+        unknown = sorted(set(document) - known)
+        if unknown:
+            raise FileError(
+                f"unknown knob {unknown[0]!r} in a setting",
+                remedy=f"known knobs are {', '.join(sorted(known))}",
+            )
+        knobs = {name: value for name, value in document.items() if name != "parts"}
+        for name, value in knobs.items():
+            if name in _TEXT_KNOBS:
+                _text_or_none(value, name)
+            elif value is not None:
+                finite(value, f"{name} of a setting", minimum=0.0)
+        parts = tuple(cls.from_dict(part) for part in document.get("parts", ()))
+        return cls(**knobs, parts=parts)
+
+
+_TEXT_KNOBS = ("device", "parallel")
+
+
+def _text_or_none(value: Any, name: str) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise FileError(f"{name} must be text, not {value!r}", remedy="put it in quotes")
+
+
+@dataclass(frozen=True, slots=True)
+class OperatingPoint:
+    """What one setting costs for the work: seconds and joules, and how we know."""
+
+    seconds: float
+    joules: float
+    setting: Setting = field(default_factory=Setting)
+    provenance: Provenance = ASSUMED
+
+    def __post_init__(self) -> None:
+        # Plain floats, so that every point goes through JSON whatever number it was made from.
+        seconds = finite(self.seconds, "seconds of an operating point", minimum=0.0)
+        joules = finite(self.joules, "joules of an operating point", minimum=0.0)
+        object.__setattr__(self, "seconds", seconds)
+        object.__setattr__(self, "joules", joules)
+        if self.seconds == 0:
+            raise InvalidValueError(
+                "an operating point must take some time, not 0 s",
+                remedy="measure a larger amount of work",
+            )
+
+    @property
+    def watts(self) -> float:
+        """Mean power over the work."""
+        return self.joules / self.seconds
+
+    def dominates(self, other: OperatingPoint) -> bool:
+        """No worse in both, better in one."""
+        return (
+            self.seconds <= other.seconds
+            and self.joules <= other.joules
+            and (self.seconds, self.joules) != (other.seconds, other.joules)
+        )
+
+    def scaled(self, factor: float) -> OperatingPoint:
+        """The same setting for ``factor`` times the work."""
+        return replace(self, seconds=self.seconds * factor, joules=self.joules * factor)
+
+    def then(self, other: OperatingPoint) -> OperatingPoint:
+        """This piece of work followed by the other."""
+        return OperatingPoint(
+            self.seconds + other.seconds,
+            self.joules + other.joules,
+            self.setting.then(other.setting),
+            Provenance.combined([(self.provenance, self.joules), (other.provenance, other.joules)]),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "seconds": self.seconds,
+            "joules": self.joules,
+            "setting": self.setting.to_dict(),
+            "origin": self.provenance.origin.value,
+            "source": self.provenance.source,
+            "relative_error": self.provenance.relative_error,
+        }
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> Self:
+        """The inverse of :meth:`to_dict`; ``origin`` and the rest may be missing."""
+        try:
+            provenance = Provenance(
+                Origin(document.get("origin", "assumed")),
+                _text_or_none(document.get("source"), "source") or "",
+                document.get("relative_error"),
+            )
+            setting = Setting.from_dict(document.get("setting", {}))
+            return cls(document["seconds"], document["joules"], setting, provenance)
+        except KeyError as missing:
+            raise FileError(
+                f"an operating point lacks {missing}", remedy="each needs seconds and joules"
+            ) from None
+        except (TypeError, AttributeError, RecursionError) as broken:
+            raise FileError(
+                f"not an operating point: {broken}",
+                remedy='write {"seconds": 1.0, "joules": 250.0, "setting": {…}}',
+            ) from None
+        except ValueError as broken:
+            if isinstance(broken, InvalidValueError):
+                raise
+            raise FileError(str(broken), remedy=f"origin is one of {', '.join(Origin)}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """The Pareto-optimal operating points of one fixed amount of work, fastest first.
+
+    Build it from any cloud with :meth:`from_points`; the constructor itself takes only points
+    that already form a frontier, so every ``Frontier`` in the program is one.
+
+    >>> cloud = [OperatingPoint(1.0, 300.0), OperatingPoint(1.2, 200.0), OperatingPoint(1.3, 250.0)]
+    >>> [point.seconds for point in Frontier.from_points(cloud)]
+    [1.0, 1.2]
+    """
+
+    points: tuple[OperatingPoint, ...]
+    work: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.points:
+            raise InvalidValueError(
+                "a frontier needs at least one point", remedy="measure at least one setting"
+            )
+        for earlier, later in itertools.pairwise(self.points):
+            if not (earlier.seconds < later.seconds and earlier.joules > later.joules):
+                same = (earlier.seconds, earlier.joules) == (later.seconds, later.joules)
+                kind = "duplicate" if same else "dominated or unsorted"
+                raise InvalidValueError(
+                    f"{kind} points in a frontier: ({earlier.seconds:g} s, {earlier.joules:g} J) "
+                    f"then ({later.seconds:g} s, {later.joules:g} J)",
+                    remedy="build it with Frontier.from_points, or give a plain list of points: "
+                    "both keep the Pareto set",
+                )
+
+    @classmethod
+    def from_points(cls, cloud: Iterable[OperatingPoint], work: str = "") -> Self:
+        """The Pareto set of any cloud, in O(n log n).
+
+        Of points equal in both seconds and joules the first one given stays.
+        """
+        kept: list[OperatingPoint] = []
+        for point in sorted(cloud, key=lambda p: (p.seconds, p.joules)):
+            if not kept or point.joules < kept[-1].joules:
+                kept.append(point)
+        return cls(tuple(kept), work)
+
+    def __iter__(self) -> Iterator[OperatingPoint]:
+        return iter(self.points)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    @property
+    def fastest(self) -> OperatingPoint:
+        """The point of least time."""
+        return self.points[0]
+
+    @property
+    def least_energy(self) -> OperatingPoint:
+        """The point of least energy."""
+        return self.points[-1]
+
+    def hull(self) -> Frontier:
+        """The lower convex hull: what mixing settings over time cannot beat."""
+        return Frontier(tuple(lower_hull(self.points)), self.work)
+
+    def within(self, seconds: float) -> OperatingPoint:
+        """The point of least energy that takes at most ``seconds``, by binary search."""
+        if not seconds >= self.fastest.seconds:
+            raise InfeasibleError(
+                f"nothing here finishes within {seconds:g} s",
+                remedy=f"the fastest takes {self.fastest.seconds:g} s; allow at least that",
+            )
+        position = bisect_right(self.points, seconds, key=lambda point: point.seconds)
+        return self.points[position - 1]
+
+    def joules_at(self, seconds: float) -> float:
+        """Energy at exactly ``seconds``, linear between neighbours (mixing two settings)."""
+        below = self.within(seconds)
+        position = bisect_right(self.points, seconds, key=lambda point: point.seconds)
+        if position == len(self.points):
+            return below.joules
+        above = self.points[position]
+        fraction = (seconds - below.seconds) / (above.seconds - below.seconds)
+        return below.joules + fraction * (above.joules - below.joules)
+
+    def scaled(self, factor: float) -> Frontier:
+        """The frontier of ``factor`` times the work."""
+        if not (math.isfinite(factor) and factor > 0):
+            raise InvalidValueError(
+                f"cannot scale work by {factor}", remedy="give a positive, finite factor"
+            )
+        return Frontier.from_points((point.scaled(factor) for point in self), self.work)
+
+    def then(self, other: Frontier) -> Frontier:
+        """The frontier of this work followed by the other, each free in its setting.
+
+        Exact over all pairs, O(n·m·log(n·m)); the result may have as many points as there are
+        pairs. For long chains use :meth:`then_on_hull`.
+        """
+        pairs = (first.then(second) for first in self for second in other)
+        return Frontier.from_points(pairs, _joined(self.work, other.work))
+
+    def then_on_hull(self, other: Frontier) -> Frontier:
+        """Like :meth:`then` on the convex hulls only: O(n + m), and n + m - 1 points at most.
+
+        The vertices of a sum of convex curves are sums of vertices, taken in order of slope.
+        """
+        sums = _hull_sum(self.hull().points, other.hull().points)
+        # Steps of equal slope leave points within an edge, and steps lost to rounding leave
+        # points on top of each other; neither is a vertex.
+        return Frontier.from_points(sums, _joined(self.work, other.work)).hull()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "schema": SCHEMA,
+            "work": self.work,
+            "points": [point.to_dict() for point in self],
+        }
+
+    def to_json(self) -> str:
+        """One JSON document."""
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    @classmethod
+    def from_dict(cls, document: Any) -> Self:
+        """The inverse of :meth:`to_dict`; refuses what is not a frontier."""
+        if not isinstance(document, dict) or not isinstance(document.get("points"), list):
+            raise FileError(
+                "not a frontier: expected an object with a list of points",
+                remedy=f'write {{"schema": "{SCHEMA}", "points": […]}}',
+            )
+        schema = document.get("schema", SCHEMA)
+        if schema != SCHEMA:
+            raise FileError(
+                f"unknown frontier format {schema!r}",
+                remedy=f"this version reads {SCHEMA}; upgrade Joulery or export again",
+            )
+        points = tuple(OperatingPoint.from_dict(point) for point in document["points"])
+        return cls(points, str(document.get("work", "")))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The inverse of :meth:`to_json`."""
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError) as broken:
+            raise FileError(
+                f"not valid JSON: {broken}", remedy="export the frontier again"
+            ) from None
+        return cls.from_dict(document)
+
+
+def lower_hull(points: Sequence[OperatingPoint]) -> list[OperatingPoint]:
+    """Vertices of the lower convex hull of points sorted by time (monotone chain, O(n))."""
+    hull: list[OperatingPoint] = []
+    for point in points:
+        while len(hull) >= 2 and _above_chord(hull[-2], hull[-1], point):
+            hull.pop()
+        hull.append(point)
+    return hull
+
+
+def _above_chord(left: OperatingPoint, middle: OperatingPoint, right: OperatingPoint) -> bool:
+    """Whether ``middle`` lies on or above the line from ``left`` to ``right``."""
+    return (middle.joules - left.joules) * (right.seconds - left.seconds) >= (
+        right.joules - left.joules
+    ) * (middle.seconds - left.seconds)
+
+
+def _hull_sum(
+    first: Sequence[OperatingPoint], second: Sequence[OperatingPoint]
+) -> Iterator[OperatingPoint]:
+    def steps(points: Sequence[OperatingPoint], which: int) -> list[tuple[float, int]]:
+        return [
+            ((b.joules - a.joules) / (b.seconds - a.seconds), which)
+            for a, b in itertools.pairwise(points)
+        ]
+
+    at = [0, 0]
+    yield first[0].then(second[0])
+    for _, which in heapq.merge(steps(first, 0), steps(second, 1)):
+        at[which] += 1
+        yield first[at[0]].then(second[at[1]])
+
+
+def _joined(first: str, second: str) -> str:
+    return " → ".join(word for word in (first, second) if word)

@@ -1,0 +1,121 @@
+"""Conversions between SI inside and what vendors and people use.
+
+Everything inside Joulery is SI, with the unit in the name. Only this file and the vendor files
+convert.
+"""
+
+from __future__ import annotations
+
+import math
+
+from joulery.errors import InvalidValueError
+
+JOULES_PER_KILOWATT_HOUR = 3.6e6
+HERTZ_PER_MEGAHERTZ = 1e6
+
+_SCALES = (
+    (1e12, "T"),
+    (1e9, "G"),
+    (1e6, "M"),
+    (1e3, "k"),
+    (1.0, ""),
+    (1e-3, "m"),
+    (1e-6, "µ"),
+    (1e-9, "n"),
+)
+
+
+def joules_from_millijoules(millijoules: float) -> float:
+    """Millijoules, as NVML counts energy, to joules."""
+    return millijoules * 1e-3
+
+
+def joules_from_microjoules(microjoules: float) -> float:
+    """Microjoules, as powercap counts energy, to joules."""
+    return microjoules * 1e-6
+
+
+def watts_from_milliwatts(milliwatts: float) -> float:
+    """Milliwatts, as NVML states power, to watts."""
+    return milliwatts * 1e-3
+
+
+def watts_from_microwatts(microwatts: float) -> float:
+    """Microwatts, as hwmon and AMD SMI state power, to watts."""
+    return microwatts * 1e-6
+
+
+def hertz_from_megahertz(megahertz: float) -> float:
+    """Megahertz, as drivers state clocks, to hertz."""
+    return megahertz * HERTZ_PER_MEGAHERTZ
+
+
+def kilowatt_hours(joules: float) -> float:
+    """Joules to kilowatt-hours, as bills and grid intensities count."""
+    return joules / JOULES_PER_KILOWATT_HOUR
+
+
+def grams_co2(joules: float, grams_per_kilowatt_hour: float) -> float:
+    """Carbon of ``joules`` at a grid intensity in gCO2/kWh."""
+    return kilowatt_hours(joules) * grams_per_kilowatt_hour
+
+
+def money(joules: float, price_per_kilowatt_hour: float) -> float:
+    """Cost of ``joules`` at a price per kWh, in the price's currency."""
+    return kilowatt_hours(joules) * price_per_kilowatt_hour
+
+
+def finite(value: float, name: str, *, minimum: float | None = None) -> float:
+    """Return ``value`` as a float, or explain what is wrong with it.
+
+    Args:
+        value: The number to check.
+        name: What the number is, with its unit, for the message.
+        minimum: Smallest allowed value, itself included.
+    """
+    try:
+        math.isfinite(value)  # unlike float(), refuses text
+        number = float(value)
+    except OverflowError:  # a whole number beyond what a float holds
+        number = math.inf
+    except TypeError:
+        raise InvalidValueError(
+            f"{name} must be a number, not {value!r}", remedy="give a plain number"
+        ) from None
+    if not math.isfinite(number):
+        raise InvalidValueError(
+            f"{name} must be finite, not {number}", remedy="leave out points without a value"
+        )
+    if minimum is not None and number < minimum:
+        raise InvalidValueError(
+            f"{name} must be at least {minimum:g}, not {number:g}",
+            remedy=f"give a value of {minimum:g} or more",
+        )
+    return number
+
+
+def per_cent(fraction: float) -> str:
+    """A fraction to two digits as people read it: ``per_cent(0.0512)`` is ``"5.1 %"``."""
+    return f"{float(f'{100 * fraction:.2g}'):g} %"
+
+
+def human(value: float, unit: str, digits: int = 3) -> str:
+    """A quantity as people read it: ``human(12345.6, "J")`` is ``"12.3 kJ"``."""
+    if math.isnan(value):
+        return "unknown"
+    if value == 0 or math.isinf(value):
+        return f"{value:g} {unit}"
+    magnitude = float(f"{abs(value):.{digits - 1}e}")
+    scale, prefix = next((pair for pair in _SCALES if magnitude >= pair[0]), _SCALES[-1])
+    scaled = value / scale
+    decimals = max(0, digits - 1 - math.floor(math.log10(magnitude / scale)))
+    return f"{scaled:.{decimals}f} {prefix}{unit}"
+
+
+def human_duration(seconds: float) -> str:
+    """A duration as people read it: ``human_duration(3725)`` is ``"1 h 02 min"``."""
+    if not math.isfinite(seconds) or abs(seconds) < 60:
+        return human(seconds, "s")
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
