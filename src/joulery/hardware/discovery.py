@@ -1,0 +1,179 @@
+"""Find the devices of this machine, and what stands in the way of using others.
+
+Third parties add devices through the entry-point group ``joulery.devices``: each entry point is
+a callable that takes the clock and returns devices. See ``docs/devices-of-your-own.md``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from joulery.clock import REAL_CLOCK
+from joulery.errors import JouleryError
+from joulery.hardware.device import Capability, Device, DeviceKind, protocol_of
+from joulery.hardware.obstacle import Obstacle, Survey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from importlib.metadata import EntryPoint
+
+    from joulery.clock import Clock
+
+ENTRY_POINTS = "joulery.devices"
+
+# GPU power sensors refresh every 20-100 ms, controllers and meters about every second.
+_SAMPLING_SECONDS = {DeviceKind.GPU: 0.1}
+_NVIDIA_DRIVER = Path("/dev/nvidiactl")
+
+
+def discover(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.environ) -> list[Device]:
+    """The devices of this machine.
+
+    Never raises for a missing driver: what cannot be used is left out, or lacks the capability.
+    :func:`survey` tells why.
+
+    Args:
+        clock: Dates every reading.
+        environ: Names node meters (:mod:`joulery.hardware.node`) and the CPU's design power
+            (:mod:`joulery.hardware.estimate`).
+    """
+    return list(survey(clock, environ=environ).devices)
+
+
+def survey(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.environ) -> Survey:
+    """The devices of this machine, and the obstacles in the way of others."""
+    found = (
+        _attempted("NVIDIA GPUs", lambda: _nvidia(clock))
+        + _attempted("AMD GPUs", lambda: _amd(clock))
+        + _attempted("CPU energy counters", lambda: _rapl(clock))
+        + _attempted("node meters", lambda: _node(environ, clock))
+        + _plugins(clock)
+    )
+    if not any(_counts_cpu_energy(device) for device in found.devices):
+        found += _estimate(environ, clock)
+    return _without_duplicates(_with_energy(found, clock))
+
+
+def _attempted(what: str, look: Callable[[], Survey]) -> Survey:
+    """What ``look`` finds, or the obstacle that its error describes."""
+    try:
+        return look()
+    except JouleryError as error:
+        return Survey(obstacles=(Obstacle.from_error(what, error),))
+
+
+def _nvidia(clock: Clock) -> Survey:
+    from joulery.hardware import nvidia
+
+    devices = tuple(nvidia.discover(clock))
+    if devices or not _NVIDIA_DRIVER.exists():
+        return Survey(devices)
+    return Survey(
+        obstacles=(
+            Obstacle(
+                "NVIDIA GPUs",
+                "the driver is loaded but its management library shows no board",
+                "check `nvidia-smi`; inside a container pass the GPUs and the `utility` capability",
+            ),
+        )
+    )
+
+
+def _amd(clock: Clock) -> Survey:
+    from joulery.hardware import amd
+
+    return amd.survey(clock)
+
+
+def _rapl(clock: Clock) -> Survey:
+    from joulery.hardware import rapl
+
+    return rapl.survey(clock)
+
+
+def _node(environ: Mapping[str, str], clock: Clock) -> Survey:
+    from joulery.hardware import node
+
+    return node.survey(environ, clock)
+
+
+def _estimate(environ: Mapping[str, str], clock: Clock) -> Survey:
+    from joulery.hardware import estimate
+
+    return estimate.survey(environ, clock)
+
+
+def entry_points() -> Iterable[EntryPoint]:
+    """The plug-ins installed in this environment."""
+    # Costs some 50 ms, so only a look around pays for it.
+    from importlib import metadata
+
+    return metadata.entry_points(group=ENTRY_POINTS)
+
+
+def _plugins(clock: Clock) -> Survey:
+    found = Survey()
+    for point in entry_points():
+        found += _plugin(point, clock)
+    return found
+
+
+def _plugin(point: EntryPoint, clock: Clock) -> Survey:
+    what = f"plug-in {point.name} ({point.value})"
+    try:
+        devices = tuple(point.load()(clock))
+        flaws = [flaw for device in devices if (flaw := _flaw(device))]
+    except JouleryError as error:
+        return Survey(obstacles=(Obstacle.from_error(what, error),))
+    # Someone else's code may fail in any way, and must not take the other devices with it.
+    except Exception as failure:  # noqa: BLE001 - a fail-open edge: reported, not hidden
+        flaws = [f"{type(failure).__name__}: {failure}"]
+    if flaws:
+        remedy = "report it to the plug-in's author, or uninstall it"
+        return Survey(obstacles=tuple(Obstacle(what, flaw, remedy) for flaw in flaws))
+    return Survey(devices)
+
+
+def _flaw(device: object) -> str:
+    """What keeps an object from being a device; empty if nothing does."""
+    if not isinstance(device, Device):
+        return f"{type(device).__name__} is not a device"
+    for capability in device.capabilities:
+        if not isinstance(device, protocol_of(capability)):
+            return f"{type(device).__name__} claims {capability.value} but lacks its methods"
+    return ""
+
+
+def _counts_cpu_energy(device: Device) -> bool:
+    return device.info.kind is DeviceKind.CPU and Capability.ENERGY in device.capabilities
+
+
+def _with_energy(found: Survey, clock: Clock) -> Survey:
+    """Devices with a power sensor but no counter, such as old GPUs, count integrated samples."""
+    from joulery.hardware.integrated import with_energy
+
+    devices = (
+        with_energy(device, clock, period_seconds=_SAMPLING_SECONDS.get(device.info.kind, 1.0))
+        for device in found.devices
+    )
+    return Survey(tuple(devices), found.obstacles)
+
+
+def _without_duplicates(found: Survey) -> Survey:
+    """Of devices with the same id the first stays; a second would count its energy twice."""
+    kept: dict[str, Device] = {}
+    obstacles = list(found.obstacles)
+    for device in found.devices:
+        if device.info.id in kept:
+            obstacles.append(
+                Obstacle(
+                    f"{device.info.name} ({device.info.vendor})",
+                    f"another device has the id {device.info.id!r} already",
+                    "name each node meter once; uninstall one of the plug-ins",
+                )
+            )
+        else:
+            kept[device.info.id] = device
+    return Survey(tuple(kept.values()), tuple(obstacles))

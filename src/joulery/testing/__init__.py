@@ -1,0 +1,1 @@
+"""Test kit: contract suites and emulated hardware for those who build on Joulery."""

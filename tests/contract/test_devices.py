@@ -1,0 +1,166 @@
+"""The device contract, run over every kind of device that Joulery has."""
+
+import pytest
+
+from joulery.clock import VirtualClock
+from joulery.hardware import amd, estimate, rapl, scpi
+from joulery.hardware.catalog import board
+from joulery.hardware.integrated import IntegratedPower
+from joulery.hardware.ipmi import IpmiMeter
+from joulery.hardware.simulated import Faults, SimulatedGpu
+from joulery.testing.amdsmi import NO_PERMISSION, EmulatedAmdGpu, EmulatedAmdSmi
+from joulery.testing.device_contract import DeviceContract
+from joulery.testing.powercap import PowercapTree
+from joulery.testing.wattmeter import EmulatedWattMeter
+
+IPMI_REPLY = """
+    Instantaneous power reading:                   332 Watts
+    Power reading state is:                   activated
+"""
+
+
+class OnVirtualClock(DeviceContract):
+    __test__ = False
+
+    @pytest.fixture
+    def clock(self):
+        """The clock that a test turns."""
+        return VirtualClock(100.0)
+
+
+class TestRaplPackage(OnVirtualClock):
+    __test__ = True
+
+    @pytest.fixture
+    def device(self, clock, tmp_path):
+        """The device under test."""
+        tree = PowercapTree(tmp_path)
+        tree.zone("intel-rapl:0", "package-0", 5_000_000)
+        for step in range(8):
+            clock.call_at(
+                100 + step * self.wait_seconds / 2,
+                lambda step=step: tree.count("intel-rapl:0", 5_000_000 + step),
+            )
+        (found,) = rapl.discover(clock, tmp_path)
+        return found
+
+
+class TestRaplWithoutCounter(OnVirtualClock):
+    __test__ = True
+
+    @pytest.fixture
+    def device(self, clock, tmp_path):
+        """The device under test."""
+        PowercapTree(tmp_path).zone("intel-rapl:0", "package-0").unlink()
+        (found,) = rapl.discover(clock, tmp_path)
+        return found
+
+
+class TestModernAmdGpu(OnVirtualClock):
+    __test__ = True
+
+    @pytest.fixture
+    def device(self, clock):
+        """The device under test."""
+        (found,) = amd.discover(clock, EmulatedAmdSmi())
+        return found
+
+
+class TestOldAmdGpu(OnVirtualClock):
+    __test__ = True
+
+    @pytest.fixture
+    def device(self, clock):
+        """The device under test."""
+        (found,) = amd.discover(clock, EmulatedAmdSmi(modern=False, watts_caps=True))
+        return found
+
+
+class TestAmdGpuWithoutRights(OnVirtualClock):
+    __test__ = True
+
+    @pytest.fixture
+    def device(self, clock):
+        """The device under test."""
+        knobs = ("amdsmi_set_power_cap", "amdsmi_set_gpu_clk_range", "amdsmi_set_gpu_perf_level")
+        refusing = EmulatedAmdSmi(codes=dict.fromkeys(knobs, NO_PERMISSION))
+        (found,) = amd.discover(clock, refusing)
+        return found
+
+
+class TestIntegratedIpmi(OnVirtualClock):
+    __test__ = True
+
+    @pytest.fixture
+    def device(self, clock):
+        """The device under test."""
+        return IntegratedPower(IpmiMeter(run=lambda command: IPMI_REPLY), clock)
+
+
+class TestIntegratedGpu(OnVirtualClock):
+    """Everything the board offers must still work through the wrapper."""
+
+    __test__ = True
+
+    @pytest.fixture
+    def device(self, clock):
+        """The device under test."""
+        binding = EmulatedAmdSmi([EmulatedAmdGpu()], codes={"amdsmi_get_energy_count": 2})
+        (found,) = amd.discover(clock, binding)
+        return IntegratedPower(found, clock, period_seconds=0.1)
+
+
+class TestCpuEstimate(OnVirtualClock):
+    __test__ = True
+
+    @pytest.fixture
+    def device(self, clock, tmp_path):
+        """The device under test."""
+        stat = tmp_path / "stat"
+        stat.write_text("cpu  100 0 50 1000 7 3 2 0 0 0\ncpu0 100 0 50 1000 7 3 2 0 0 0\n")
+        return estimate.make_estimate({}, clock, stat=stat, cpuinfo=tmp_path / "none")
+
+
+class _Direct:
+    """A session without a network in between."""
+
+    def __init__(self, meter):
+        self._meter = meter
+
+    def close(self):
+        """Hang up."""
+        self.closed = True
+
+    def query(self, command):
+        return self._meter.answer(command)
+
+    def write(self, command):
+        self._meter.answer(command)
+
+
+class TestWattMeter(OnVirtualClock):
+    __test__ = True
+
+    @pytest.fixture
+    def device(self, clock):
+        """The device under test."""
+        meter = EmulatedWattMeter(state="START", watt_hours=2.5, short_replies=True)
+        return scpi.open_meter("USB0::1::INSTR", clock, lambda resource: _Direct(meter))
+
+
+class TestSimulatedGpu(OnVirtualClock):
+    __test__ = True
+
+    @pytest.fixture
+    def device(self, clock):
+        """The device under test."""
+        return SimulatedGpu(board("V100"), clock)
+
+
+class TestSimulatedGpuWithoutRights(OnVirtualClock):
+    __test__ = True
+
+    @pytest.fixture
+    def device(self, clock):
+        """The device under test."""
+        return SimulatedGpu(board("V100"), clock, faults=Faults(no_permission=True))
