@@ -1,0 +1,236 @@
+"""How long a window takes and how true its joules are, beside Zeus and CodeCarbon.
+
+All run in one interpreter on the same emulated boards behind the real NVML binding, Zeus and we on
+the very same windows. Watts are plausible, not measured; errors against the emulator's exact
+energy and overheads are real.
+
+usage: python benchmarks/meter.py [--quick] [--json FILE] [--data DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import random
+import statistics
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from peers import peer_python, say, work, write_results
+
+from joulery.cli.table import table
+from joulery.hardware import catalog
+from joulery.testing.emulator import BoardSpec, EmulatedNode
+
+WORKER = Path(__file__).with_name("meter_worker.py")
+BOARD = "A100"
+
+
+def boards(count: int, period_seconds: float, *, stamped: bool, seed: int = 0) -> list[BoardSpec]:
+    """Boards that refresh at random phases."""
+    chance = random.Random(seed)  # noqa: S311 - a benchmark, not a secret
+    board = dataclasses.replace(catalog.board(BOARD), counter_period_seconds=period_seconds)
+    return [
+        BoardSpec(
+            board,
+            stamped=stamped,
+            noise=0.02,
+            refresh_phase_seconds=period_seconds * chance.random(),
+        )
+        for _ in range(count)
+    ]
+
+
+def plan(*, quick: bool) -> list[tuple[list[BoardSpec], list[dict[str, Any]]]]:
+    """Nodes, each with the tasks of one worker process on it."""
+    repeats = 2_000 if quick else 20_000
+    overhead = {"task": "overhead", "repeats": repeats, "delay_us": 0}
+    stamped = [
+        overhead,
+        {**overhead, "delay_us": 50},
+        {"task": "sampler", "seconds": 3.0 if quick else 20.0},
+        {"task": "memory", "windows": 50_000 if quick else 1_000_000},
+        *_accuracy(0.1, stamped=True, waving=False, quick=quick),
+        *_accuracy(0.1, stamped=True, waving=True, quick=quick),
+    ]
+    unstamped = _accuracy(0.1, stamped=False, waving=False, quick=quick)
+    nodes = [
+        (boards(1, 0.1, stamped=True), [overhead]),
+        (boards(8, 0.1, stamped=True, seed=1), stamped),
+        (boards(8, 0.1, stamped=False, seed=2), unstamped),
+    ]
+    if not quick:
+        codecarbon = {"task": "codecarbon", "seconds": 1.0, "windows": 10}
+        nodes += [
+            (boards(4, 0.1, stamped=True), [overhead]),
+            (boards(1, 0.1, stamped=True), [codecarbon]),
+        ]
+        for flag in (True, False):
+            tasks = _accuracy(0.02, stamped=flag, waving=False, quick=False)
+            nodes.append((boards(8, 0.02, stamped=flag, seed=3), tasks))
+    return nodes
+
+
+def _accuracy(period: float, *, stamped: bool, waving: bool, quick: bool) -> list[dict[str, Any]]:
+    lengths = [(0.1, 5), (1.0, 1)] if quick else [(0.1, 60), (0.3, 40), (1.0, 30), (10.0, 6)]
+    return [
+        {
+            "task": "accuracy",
+            "seconds": seconds,
+            "windows": windows,
+            "seed": windows,
+            "period": period,
+            "stamped": stamped,
+            "waving": waving,
+        }
+        for seconds, windows in lengths
+    ]
+
+
+def measure(*, quick: bool) -> dict[str, list[dict[str, Any]]]:
+    """Every task's answer, by kind of task."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for specs, tasks in plan(quick=quick):
+        say(f"{len(specs)} boards: {', '.join(dict.fromkeys(task['task'] for task in tasks))}")
+        with EmulatedNode(specs) as node:
+            answers = work(WORKER, node.env, tasks)
+        for task, answer in zip(tasks, answers, strict=True):
+            row = {**task, **answer}
+            if task["task"] == "accuracy":
+                row |= _errors(row.pop("rows"))
+            found.setdefault(task["task"], []).append(row)
+    say("import")
+    imports = {
+        "ours_ms": _import_ms("import joulery; joulery.Meter"),
+        "zeus_ms": _import_ms("from zeus.monitor import ZeusMonitor"),
+    }
+    return {**found, "import": [imports]}
+
+
+def _counter(kind: dict[str, Any]) -> str:
+    words = [f"{1e3 * kind['period']:g} ms"]
+    words += [] if kind["stamped"] else ["unstamped"]
+    words += ["waving load"] if kind["waving"] else []
+    return ", ".join(words)
+
+
+def _errors(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {"n": len(samples)}
+    for name in ("ours", "settled", "zeus"):
+        if samples[0][name] is None:
+            continue
+        errors = [abs(row[name] - row["true"]) / row["true"] for row in samples]
+        found[f"{name}_mean"] = statistics.mean(errors)
+        found[f"{name}_max"] = max(errors)
+    for name, bar in (("ours", "bar"), ("settled", "settled_bar")):
+        inside = [abs(row[name] - row["true"]) <= row[bar] for row in samples]
+        found[f"{name}_coverage"] = statistics.mean(inside)
+    return found
+
+
+def _import_ms(statement: str) -> float | None:
+    code = f"import time; t=time.process_time(); {statement}; print(time.process_time()-t)"
+    finished = subprocess.run(
+        [peer_python(), "-c", code], capture_output=True, text=True, check=False
+    )
+    return 1e3 * float(finished.stdout) if finished.returncode == 0 else None
+
+
+def show(found: dict[str, list[dict[str, Any]]]) -> None:
+    """Tables for people."""
+    rows = [
+        [
+            str(row["boards"]),
+            f"{row['delay_us']} µs",
+            f"{row['ours_bare_us']:.1f} µs",
+            f"{row['ours_us']:.1f} µs",
+            f"{row['zeus_us']:.1f} µs" if "zeus_us" in row else "–",
+            f"{row['ours_us'] / row['zeus_us']:.2f}" if "zeus_us" in row else "–",
+        ]
+        for row in found["overhead"]
+    ]
+    print("Window begin + end, median; zeus always reads the joules")
+    headers = ["boards", "driver +", "joulery", "… and joules", "zeus", "ratio"]
+    print(table(headers, rows, "rrrrrr"))
+    rows = [
+        [
+            _counter(row),
+            f"{row['seconds']:g} s",
+            str(row["n"]),
+            _mean_and_max(row, "ours"),
+            _mean_and_max(row, "settled"),
+            _mean_and_max(row, "zeus"),
+            f"{row['ours_mean'] / row['zeus_mean']:.3f}" if "zeus_mean" in row else "–",
+            f"{100 * row['ours_coverage']:.0f} / {100 * row['settled_coverage']:.0f} %",
+        ]
+        for row in found["accuracy"]
+    ]
+    print("\nEnergy error of a busy window after idle, mean (max); truth within the 95 % bar")
+    headers = ["counter", "window", "n", "joulery", "settled", "zeus", "ratio", "within bar"]
+    print(table(headers, rows, "lrrrrrrr"))
+    memory, imports = found["memory"][0], found["import"][0]
+    sampler = found["sampler"][0]["fraction_of_core"]
+    print(f"\nmemory: {memory['growth_kib']} KiB more after {memory['windows']:,} windows")
+    print(f"sampler, 8 boards at 10 Hz: {100 * sampler:.2f} % of a core")
+    zeus_import = f", zeus {imports['zeus_ms']:.0f} ms" if imports["zeus_ms"] else ""
+    print(f"import, CPU time: joulery {imports['ours_ms']:.0f} ms{zeus_import}")
+    for row in found.get("codecarbon", []):
+        if row["rows"]:
+            print(f"codecarbon: {100 * _codecarbon_error(row):.2f} % mean error at 1 s")
+
+
+def _mean_and_max(row: dict[str, Any], name: str) -> str:
+    if f"{name}_mean" not in row:
+        return "–"
+    return f"{100 * row[f'{name}_mean']:.2f} ({100 * row[f'{name}_max']:.1f}) %"
+
+
+def _codecarbon_error(row: dict[str, Any]) -> float:
+    return statistics.mean(abs(r["codecarbon"] - r["true"]) / r["true"] for r in row["rows"])
+
+
+def figures(found: dict[str, list[dict[str, Any]]]) -> dict[str, float]:
+    """Everything as named numbers."""
+    named: dict[str, float] = {}
+    for row in found["overhead"]:
+        name = f"{row['boards']}_boards" + (f"_{row['delay_us']}us" if row["delay_us"] else "")
+        named[f"window_us_{name}"] = row["ours_us"]
+        named[f"window_without_joules_us_{name}"] = row["ours_bare_us"]
+        if "zeus_us" in row:
+            named[f"zeus_window_us_{name}"] = row["zeus_us"]
+            named[f"window_ratio_{name}"] = row["ours_us"] / row["zeus_us"]
+    for row in found["accuracy"]:
+        kind = _counter(row).replace(" ", "").replace(",", "_")
+        for name in ("ours_mean", "settled_mean", "zeus_mean", "ours_coverage"):
+            if name in row:
+                named[f"error_{kind}_{row['seconds']:g}s_{name}"] = row[name]
+    windows = sum(row["n"] for row in found["accuracy"])
+    inside = sum(row["ours_coverage"] * row["n"] for row in found["accuracy"])
+    named["coverage"] = inside / windows
+    named["memory_growth_kib"] = found["memory"][0]["growth_kib"]
+    named["sampler_fraction_of_core"] = found["sampler"][0]["fraction_of_core"]
+    for name, value in found["import"][0].items():
+        if value is not None:
+            named[f"import_{name}"] = value
+    for row in found.get("codecarbon", []):
+        if row["rows"]:
+            named["codecarbon_1s_mean"] = _codecarbon_error(row)
+    return named
+
+
+def main() -> None:
+    """Run, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer windows, under 50 s")
+    parser.add_argument("--json", metavar="FILE", help="write the figures here")
+    parser.add_argument("--data", metavar="DIR", help="not needed: boards come from the catalog")
+    arguments = parser.parse_args()
+    found = measure(quick=arguments.quick)
+    show(found)
+    details = [row for rows in found.values() for row in rows]
+    write_results(arguments.json, "meter", figures(found), details)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""From raw counters to energy that a user can rely on."""
