@@ -1,0 +1,7 @@
+"""``python -m joulery`` is ``joulery``."""
+
+import sys
+
+from joulery.cli import main
+
+sys.exit(main())

@@ -1,0 +1,83 @@
+"""The command line: one file per command, imported only when it is asked for."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+
+COMMANDS = {
+    "doctor": "what this machine can measure and change, and how to get more",
+    "measure": "the energy of a command and everything it starts",
+    "demo": "the whole idea at work on a simulated GPU, in seconds",
+    "report": "show an energy log or a frontier, and choose a point from it",
+}
+
+_REMEDY = "run `joulery --help` for the commands, `joulery COMMAND --help` for one"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; its exit code.
+
+    0 done, 2 wrong use, 3 not possible here (missing rights or hardware), 1 anything else;
+    ``measure`` passes on the exit code of what it ran.
+    """
+    arguments = sys.argv[1:] if argv is None else argv
+    _make_stdout_forgiving()
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of our output has gone; nothing is left to say. Python would complain once
+        # more at exit unless stdout leads nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as full:
+        sys.stderr.write(f"joulery: cannot write: {full.strerror}\n  → make room for the output\n")
+        return 1
+    return code
+
+
+def _make_stdout_forgiving() -> None:
+    """Have a question mark stand for what the terminal's encoding lacks."""
+    if sys.stdout is None:  # the caller closed it
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def _run(arguments: list[str]) -> int:
+    command = arguments[0] if arguments else "--help"
+    if command in ("-h", "--help", "help"):
+        sys.stdout.write(_help())
+        return 0 if arguments else 2
+    if command in ("-V", "--version"):
+        from joulery import __version__
+
+        sys.stdout.write(f"joulery {__version__}\n")
+        return 0
+    from joulery.cli.run import run_command, usage_error
+
+    if command not in COMMANDS:
+        message = f"unknown command {command!r}"
+        return usage_error(message, _REMEDY, as_json="--json" in arguments)
+    return run_command(command, COMMANDS[command], arguments[1:])
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {text}" for name, text in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: joulery COMMAND [options]",
+            "",
+            "Spend fewer joules per trained model.",
+            "",
+            "commands:",
+            *lines,
+            "",
+            "Every command takes --help and --json.",
+            "Exit codes: 0 done, 2 wrong use, 3 not possible on this machine, 1 anything else.",
+            "",
+        ]
+    )

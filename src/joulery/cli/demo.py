@@ -1,0 +1,176 @@
+"""``joulery demo``: the whole path in seconds, without a GPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    from joulery.cli.frontier_view import Canvas
+    from joulery.demo.story import Plan, Story
+
+HELP = "train a real small network on a simulated GPU and save energy on it"
+
+_DEFAULT_OUT = "demo-output"
+_DEFAULT_OBJECTIVE = "cost:eta=0.5"
+_MOST_EPOCHS = 1000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    from joulery.cli import objective_argument
+
+    parser.add_argument("--board", default="V100", help="accelerator to simulate (default: V100)")
+    parser.add_argument(
+        "--objective",
+        default=_DEFAULT_OBJECTIVE,
+        help=f"{objective_argument.HELP} (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--limits",
+        metavar="LOW:HIGH:STEP",
+        help="power limits to sweep in watts, or a list such as 100,150,250 "
+        "(default: a spread over what the board accepts)",
+    )
+    parser.add_argument("--epochs", default="8", help="passes over the pictures (default: 8)")
+    parser.add_argument("--seed", default="0", help="decides pictures and weights (default: 0)")
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        default=_DEFAULT_OUT,
+        help="where frontier.json, .html and .png go (default: ./%(default)s)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the demonstration, write its files, print its story."""
+    import json
+    import sys
+    from pathlib import Path
+
+    from joulery.cli.demo_story import story_text
+    from joulery.cli.progress import progress_line
+    from joulery.demo.document import story_document
+    from joulery.demo.story import Demonstration
+
+    plan = _plan(arguments)
+    folder = _writable_folder(Path(arguments.out))
+    try:
+        story = Demonstration(plan, progress_line).tell()
+    finally:
+        progress_line("")
+    written, remarks = _write_files(story, arguments.objective, folder)
+    if arguments.json:
+        document = {
+            **story_document(story),
+            "objective": arguments.objective,
+            "files": [str(path) for path in written],
+            "remarks": remarks,
+        }
+        sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
+        return 0
+    text = story_text(story, arguments.objective, _canvas())
+    files = f"Written: {', '.join(str(path) for path in written)}"
+    _write_out("\n".join([text, "", files, *remarks]) + "\n")
+    return 0
+
+
+def _plan(arguments: argparse.Namespace) -> Plan:
+    from joulery.cli.limits_argument import parse_limits
+    from joulery.cli.objective_argument import parse_objective
+    from joulery.demo.story import Plan
+    from joulery.demo.training import Recipe
+    from joulery.hardware import catalog
+
+    board = catalog.board(arguments.board)
+    return Plan(
+        board,
+        catalog.workload("resnet50", board),
+        parse_objective(arguments.objective, board.max_limit_watts),
+        parse_limits(arguments.limits) if arguments.limits is not None else (),
+        Recipe(
+            seed=_whole_number(arguments.seed, "--seed", 0, 2**64 - 1),
+            epochs=_whole_number(arguments.epochs, "--epochs", 1, _MOST_EPOCHS),
+        ),
+    )
+
+
+def _whole_number(text: str, option: str, least: int, most: int) -> int:
+    from joulery.errors import InvalidValueError
+
+    remedy = f"give a whole number from {least} to {most}"
+    try:
+        number = int(text)
+    except ValueError:
+        raise InvalidValueError(f"{option} {text!r} is no whole number", remedy=remedy) from None
+    if not least <= number <= most:
+        raise InvalidValueError(f"{option} {number} is out of range", remedy=remedy)
+    return number
+
+
+def _writable_folder(folder: Path) -> Path:
+    """Make the folder before any work is done, so that nobody waits for a refusal."""
+    import os
+
+    from joulery.errors import FileError
+
+    remedy = "choose another folder with --out"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as refused:
+        raise FileError(f"cannot make {folder}: {refused.strerror}", remedy=remedy) from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise FileError(f"cannot write to {folder}", remedy=remedy)
+    return folder
+
+
+def _write_files(story: Story, objective: str, folder: Path) -> tuple[list[Path], list[str]]:
+    """Write the frontier as JSON, HTML and PNG; the files written, and what could not be."""
+    from joulery.cli.demo_story import frontier_view, saved_sentence
+    from joulery.cli.frontier_view import html_page, write_png
+    from joulery.errors import FileError, MissingExtraError
+
+    view = frontier_view(story, objective)
+    data, page, picture = (folder / f"frontier.{kind}" for kind in ("json", "html", "png"))
+    try:
+        data.write_text(story.frontier.to_json() + "\n", encoding="utf-8")
+        page.write_text(html_page(view, saved_sentence(story)), encoding="utf-8")
+    except OSError as refused:
+        raise FileError(
+            f"cannot write {refused.filename}: {refused.strerror}",
+            remedy="choose another folder with --out",
+        ) from None
+    try:
+        write_png(view, picture)
+    except MissingExtraError as missing:
+        return [data, page], [f"No {picture.name}: {missing}"]
+    return [data, page, picture], []
+
+
+def _canvas() -> Canvas:
+    """As much room, colour and alphabet as standard output has."""
+    import os
+    import shutil
+    import sys
+
+    from joulery.cli.frontier_view import Canvas
+
+    try:
+        "●★⠉".encode(sys.stdout.encoding or "ascii")
+        unicode = True
+    except UnicodeEncodeError:
+        unicode = False
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    columns = shutil.get_terminal_size((80, 24)).columns
+    return Canvas(min(100, columns) - 3, 15, colour, unicode)
+
+
+def _write_out(text: str) -> None:
+    """Print, with a question mark for what the terminal's encoding lacks."""
+    import sys
+
+    encoding = sys.stdout.encoding or "ascii"
+    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))

@@ -1,0 +1,167 @@
+"""``joulery doctor``: what this machine can measure and change, and how to get more."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import argparse
+
+    from joulery.hardware import Survey
+    from joulery.hardware.device import Device
+
+# Extra by extra: a module that it brings, and what it is good for.
+_EXTRAS = {
+    "plots": ("matplotlib", "frontiers as PNG"),
+    "instruments": ("pyvisa", "SCPI wattmeters for the whole node"),
+    "amd": ("amdsmi", "AMD GPUs"),
+    "torch": ("torch", "PyTorch"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Define the options."""
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Look around and tell."""
+    from joulery.hardware import survey
+    from joulery.hardware.visibility import visible_devices
+
+    found = survey()
+    mine = {device.info.id for device in visible_devices(found.devices)}
+    if arguments.json:
+        sys.stdout.write(json.dumps(_document(found, mine), allow_nan=False) + "\n")
+    else:
+        sys.stdout.write(_rendered(found, mine))
+    return 0
+
+
+def _document(found: Survey, mine: set[str]) -> dict[str, Any]:
+    return {
+        "devices": [_device_document(device, mine) for device in found.devices],
+        "obstacles": [
+            {"what": obstacle.what, "why": obstacle.why, "remedy": obstacle.remedy}
+            for obstacle in found.obstacles
+        ],
+        "extras": {name: _installed(module) for name, (module, _) in _EXTRAS.items()},
+        "may_set_limits": may_set_limits(),
+    }
+
+
+def _device_document(device: Device, mine: set[str]) -> dict[str, Any]:
+    info = device.info
+    return {
+        "id": info.id,
+        "name": info.name,
+        "kind": info.kind.value,
+        "vendor": info.vendor,
+        "index": info.index,
+        "max_watts": info.max_watts,
+        "visible": info.id in mine,
+        "capabilities": sorted(capability.value for capability in device.capabilities),
+        "provenance": device.provenance.origin.value,
+        "source": device.provenance.source,
+        "power_limit": _limits(device),
+    }
+
+
+def _limits(device: Device) -> dict[str, float] | None:
+    from joulery.errors import JouleryError
+    from joulery.hardware.device import Capability, PowerLimit
+
+    if Capability.POWER_LIMIT not in device.capabilities or not isinstance(device, PowerLimit):
+        return None
+    try:
+        limits = device.power_limits()
+    except JouleryError:
+        return None
+    return {
+        "min_watts": limits.min_watts,
+        "max_watts": limits.max_watts,
+        "default_watts": limits.default_watts,
+        "current_watts": limits.current_watts,
+    }
+
+
+def _rendered(found: Survey, mine: set[str]) -> str:
+    from joulery.cli.table import table
+
+    rows = [_row(device, mine) for device in found.devices]
+    headers = ["device", "id", "energy", "power limit", "clock", "this job's", "provenance"]
+    lines = ["What can be measured and changed here", ""]
+    lines.append(table(headers, rows, "lllllll") if rows else "No device was found.")
+    if any("assumed" in row[-1] for row in rows):
+        lines += ["", "Figures marked `assumed` are estimates: good for a rough idea only."]
+    if found.obstacles:
+        lines += ["", "In the way"]
+        for obstacle in found.obstacles:
+            lines += [f"  {obstacle.what}: {obstacle.why}", f"    → {obstacle.remedy}"]
+    hints = _hints(found)
+    if hints:
+        lines += ["", "How to get more", *hints]
+    if not may_set_limits():
+        lines += ["", "Power limits and clocks can be read, but only root may set them."]
+    return "\n".join(lines) + "\n"
+
+
+def _row(device: Device, mine: set[str]) -> list[str]:
+    from joulery.hardware.device import Capability
+
+    limits = _limits(device)
+    has = device.capabilities
+    return [
+        device.info.name,
+        device.info.id,
+        _energy(device),
+        "–"
+        if limits is None
+        else f"{limits['current_watts']:g} W ({limits['min_watts']:g}–{limits['max_watts']:g})",
+        "lockable" if Capability.CLOCK_LOCK in has else "–",
+        "yes" if device.info.id in mine else "no",
+        str(device.provenance),
+    ]
+
+
+def _energy(device: Device) -> str:
+    from joulery.frontier import Origin
+    from joulery.hardware.device import Capability
+
+    if Capability.ENERGY not in device.capabilities:
+        return "–"
+    if device.provenance.origin is Origin.ASSUMED:
+        return "estimated"
+    return "sampled" if "integrated" in device.provenance.source else "counter"
+
+
+def _hints(found: Survey) -> list[str]:
+    """What would make more measurable, besides what stands in the way."""
+    from joulery.hardware.device import DeviceKind
+
+    kinds = {device.info.kind for device in found.devices}
+    hints = []
+    if DeviceKind.GPU not in kinds and not any("GPU" in o.what for o in found.obstacles):
+        hints.append("  GPUs: none found; they show up once their vendor's driver is loaded")
+    if DeviceKind.NODE not in kinds:
+        hints.append(
+            "  the whole node: name a meter in JOULERY_NODE_METER (visa:…, ipmi:, redfish:https://…)"
+        )
+    return hints + [
+        f"  {purpose}: pip install 'joulery[{name}]'"
+        for name, (module, purpose) in _EXTRAS.items()
+        if not _installed(module)
+    ]
+
+
+def _installed(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+def may_set_limits() -> bool:
+    """Whether drivers will let this user change limits and clocks."""
+    return os.geteuid() == 0

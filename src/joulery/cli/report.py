@@ -1,0 +1,162 @@
+"""``joulery report``: show an energy log or a frontier, and choose a point from it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from joulery.cli.objective_argument import HELP as OBJECTIVE_HELP
+
+if TYPE_CHECKING:
+    import argparse
+
+    from joulery.frontier import Frontier, OperatingPoint
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Define the options."""
+    parser.epilog = (
+        "FILE is an energy log (`joulery measure --log`), a frontier (JSON), or a cloud of\n"
+        'points: a JSON list of {"seconds": …, "joules": …, "setting": {…}}, of which the Pareto\n'
+        "set is kept.\n\n"
+        "example: joulery report frontier.json --objective least-energy:slowdown=5%"
+    )
+    parser.add_argument("file", metavar="FILE", help="what to show")
+    parser.add_argument("--objective", metavar="TEXT", help=OBJECTIVE_HELP)
+    parser.add_argument(
+        "--max-watts",
+        type=float,
+        default=0.0,
+        metavar="W",
+        help="the most the devices can draw together, for the cost objective",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show the file."""
+    from joulery.errors import UsageError
+
+    path = Path(arguments.file)
+    text = _read(path)
+    if _is_log(text):
+        if arguments.objective is not None:
+            raise UsageError(
+                f"{path} is an energy log, which has no points to choose from",
+                remedy="leave out --objective, or give a frontier",
+            )
+        return _show_log(path, text, as_json=arguments.json)
+    return _show_frontier(_frontier(path, text), arguments)
+
+
+def _read(path: Path) -> str:
+    from joulery.errors import FileError
+
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise FileError(
+            f"cannot read {path}: {error.strerror or error}",
+            remedy="give an energy log, a frontier or a list of points",
+        ) from None
+
+
+def _is_log(text: str) -> bool:
+    from joulery.measure.log import SCHEMA
+
+    return f'"{SCHEMA}"' in text
+
+
+def _frontier(path: Path, text: str) -> Frontier:
+    from joulery.errors import FileError, JouleryError
+    from joulery.frontier import Frontier, OperatingPoint
+
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FileError(
+            f"{path} is neither an energy log nor valid JSON: {error}",
+            remedy="give an energy log, a frontier or a list of points",
+        ) from None
+    try:
+        if isinstance(document, list):
+            return Frontier.from_points([OperatingPoint.from_dict(item) for item in document])
+        return Frontier.from_dict(document)
+    except JouleryError as error:
+        raise FileError(f"{path}: {error.message}", remedy=error.remedy) from None
+
+
+def _show_log(path: Path, text: str, *, as_json: bool) -> int:
+    from joulery.cli.table import table
+    from joulery.measure.log import EnergyLog
+    from joulery.units import human, human_duration
+
+    # What was read already: a pipe cannot be read twice.
+    totals = EnergyLog(path).totals_of(text.encode())
+    if as_json:
+        document: dict[str, Any] = {
+            "seconds": totals.seconds,
+            "joules": totals.joules,
+            "devices": totals.devices,
+            "sessions": totals.sessions,
+            "unfinished": totals.unfinished,
+            "damaged_lines": list(totals.damaged_lines),
+            "provenance": totals.provenance.origin.value,
+            "relative_error": totals.provenance.relative_error,
+        }
+        sys.stdout.write(json.dumps(document) + "\n")
+        return 0
+    joules = float("nan") if totals.joules is None else totals.joules
+    unfinished = f", {totals.unfinished} of them unfinished" if totals.unfinished else ""
+    sessions = f"{totals.sessions} session{'s' * (totals.sessions != 1)}{unfinished}"
+    lines = [
+        f"{sessions}: {human_duration(totals.seconds)}, {human(joules, 'J')} ({totals.provenance})"
+    ]
+    if totals.damaged_lines:
+        numbers = ", ".join(map(str, totals.damaged_lines))
+        lines.append(f"lines that a crash damaged, left out: {numbers}")
+    rows = [[name, human(used, "J")] for name, used in totals.devices.items()]
+    sys.stdout.write("\n".join([*lines, "", table(["device", "energy"], rows, "lr")]) + "\n")
+    return 0
+
+
+def _show_frontier(frontier: Frontier, arguments: argparse.Namespace) -> int:
+    from joulery.cli.objective_argument import parse_objective
+    from joulery.objectives import choose
+
+    chosen = None
+    if arguments.objective is not None:
+        chosen = choose(parse_objective(arguments.objective, arguments.max_watts), frontier)
+    if arguments.json:
+        document = frontier.to_dict()
+        document["chosen"] = None if chosen is None else chosen.to_dict()
+        sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
+    else:
+        sys.stdout.write(_frontier_table(frontier, chosen) + "\n")
+    return 0
+
+
+def _frontier_table(frontier: Frontier, chosen: OperatingPoint | None) -> str:
+    from joulery.cli.table import table
+    from joulery.objectives import gains
+    from joulery.units import human, human_duration
+
+    rows = []
+    for point in frontier:
+        saved = gains(point, frontier.fastest) if frontier.fastest.joules else None
+        rows.append(
+            [
+                "→" if point is chosen else "",
+                str(point.setting),
+                human_duration(point.seconds),
+                human(point.joules, "J"),
+                human(point.watts, "W"),
+                "" if saved is None else f"{saved.energy:+.1f} %",
+                "" if saved is None else f"{saved.time:+.1f} %",
+                str(point.provenance.origin),
+            ]
+        )
+    headers = ["", "setting", "time", "energy", "mean", "energy saved", "time lost", "provenance"]
+    return table(headers, rows, "llrrrrrl")

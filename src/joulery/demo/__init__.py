@@ -1,0 +1,1 @@
+"""A real small network trained on a simulated board, to show the whole path without a GPU."""

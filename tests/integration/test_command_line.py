@@ -1,0 +1,291 @@
+"""The installed command in processes of its own: exit codes, signals, streams, imports."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from joulery.cli import COMMANDS
+
+JOULERY = Path(sys.executable).with_name("joulery")
+PYTHON = sys.executable
+ENVIRONMENT = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith(("PYTHON", "JOULERY", "CUDA_", "NVIDIA_"))
+}
+
+HEAVY = {"numpy", "matplotlib", "pynvml", "amdsmi", "pyvisa", "torch", "scipy", "pandas"}
+SLOW = HEAVY | {
+    "argparse",
+    "asyncio",
+    "dataclasses",
+    "email",
+    "importlib.metadata",
+    "inspect",
+    "json",
+    "logging",
+    "multiprocessing",
+    "socket",
+    "ssl",
+    "subprocess",
+    "threading",
+    "urllib.request",
+}
+
+
+def _joulery(*arguments, environment=None, **options):
+    return subprocess.run(
+        [JOULERY, *arguments],
+        env={**ENVIRONMENT, **(environment or {})},
+        capture_output=True,
+        timeout=60,
+        check=False,
+        **options,
+    )
+
+
+def _imported_by(code):
+    """The modules that `code` loads beyond what an empty interpreter has."""
+    program = (
+        "import sys; before = set(sys.modules)\n"
+        f"{code}\n"
+        "sys.stderr.write(' '.join(set(sys.modules) - before))"
+    )
+    done = subprocess.run(
+        [PYTHON, "-c", program], env=ENVIRONMENT, capture_output=True, text=True, check=True
+    )
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import joulery",
+        "import joulery; dir(joulery)",
+        "from joulery.cli import main; main(['--help'])",
+        "from joulery.cli import main; main(['--version'])",
+    ],
+)
+def test_the_front_door_imports_next_to_nothing(code):
+    """Every shell completion and every `import joulery` pays for what is loaded here."""
+    loaded = _imported_by(code)
+    assert "joulery" in loaded
+    assert not loaded & SLOW
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_a_command_imports_nothing_heavy(command):
+    """Reading help must not wait for NumPy or a driver."""
+    loaded = _imported_by(f"from joulery.cli import main; main(['{command}', '--help'])")
+    assert f"joulery.cli.{command}" in loaded
+    assert not loaded & (HEAVY | {"asyncio", "importlib.metadata", "ssl"})
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [("exit 0", 0), ("exit 3", 3), ("exit 255", 255), ("kill -KILL $$", 137), ("kill $$", 143)],
+)
+def test_measure_passes_on_how_the_command_ended(script, code):
+    """A failed training must fail the job that measures it."""
+    done = _joulery("measure", "--", "sh", "-c", script)
+    assert done.returncode == code
+    assert f"exit code {code}" in done.stderr.decode()
+
+
+def test_measure_leaves_the_commands_streams_alone():
+    """A measured command must work in a pipe as it did before, byte for byte."""
+    given = bytes(range(256)) * 10
+    done = _joulery("measure", "--", "sh", "-c", "cat; echo complaint >&2", input=given)
+    assert done.stdout == given
+    assert done.stderr.startswith(b"complaint\n")
+    assert b" mean, " in done.stderr
+
+
+def test_measure_json_is_one_document():
+    """Scripts parse standard output as it is: the command's own output moves to stderr."""
+    done = _joulery("measure", "--json", "--co2", "400", "--", "sh", "-c", "echo out; exit 3")
+    document = json.loads(done.stdout)
+    assert done.returncode == document["exit_code"] == 3
+    assert done.stderr == b"out\n"
+    assert {"seconds", "joules", "watts_mean", "watts_peak", "devices"} <= set(document)
+    assert 0 < document["seconds"] < 30
+    for device in document["devices"]:
+        assert {"name", "joules", "provenance", "relative_error"} <= set(device)
+        assert device["provenance"] in ("measured", "predicted", "simulated", "assumed")
+    known = [device["joules"] for device in document["devices"] if device["joules"] is not None]
+    assert all(joules > 0 for joules in known)
+    assert ("grams_co2" in document) == bool(known)
+
+
+def _started(script, **options):
+    """A measured shell that is ready; scripts pause first, for `measure` to be ready too."""
+    process = subprocess.Popen(
+        [JOULERY, "measure", "--", "sh", "-c", script],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **options,
+    )
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+@pytest.mark.parametrize("name", ["TERM", "HUP", "USR1"])
+def test_measure_forwards_signals(name):
+    """A scheduler's warning must reach the training, which then ends in its own way."""
+    waiting = (
+        f"trap 'echo {name}; exit 7' {name}; sleep 0.2; echo ready; while :; do sleep 0.02; done"
+    )
+    with _started(waiting) as process:
+        process.send_signal(signal.Signals[f"SIG{name}"])
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (7, f"{name}\n".encode())
+    assert b"exit code 7" in err
+
+
+def test_ctrl_c_is_the_commands_to_handle():
+    """Ctrl-C reaches both; the figures of what ran until then must still come."""
+    waiting = "trap 'exit 5' INT; sleep 0.2; echo ready; while :; do sleep 0.02; done"
+    with _started(waiting, start_new_session=True) as process:
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 5
+    assert b"exit code 5" in err
+    assert b"Traceback" not in err
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Files that are broken in their own ways, and one that is not."""
+    folder = tmp_path_factory.mktemp("files")
+    twin = {"seconds": 1, "joules": 2}
+    (folder / "good.json").write_text(json.dumps([twin]))
+    (folder / "broken.json").write_text('{"points": [')
+    (folder / "twins.json").write_text(json.dumps({"points": [twin, twin]}))
+    (folder / "binary").write_bytes(bytes(range(256)))
+    return folder
+
+
+WRONG_USE = {
+    "unknown-command": ["frobnicate"],
+    "unknown-option": ["doctor", "--frobnicate"],
+    "unknown-device": ["measure", "--device", "gpu:99", "--", "true"],
+    "empty-command": ["measure", "--"],
+    "missing-program": ["measure", "--", "/no/such/program"],
+    "not-a-program": ["measure", "--", "/etc/passwd"],
+    "negative-co2": ["measure", "--co2", "-1", "--", "true"],
+    "textual-price": ["measure", "--price", "cheap", "--", "true"],
+    "log-in-no-folder": ["measure", "--log", "missing/energy.log", "--", "true"],
+    "missing-file": ["report", "missing.json"],
+    "folder": ["report", "."],
+    "broken-json": ["report", "broken.json"],
+    "duplicate-points": ["report", "twins.json"],
+    "binary": ["report", "binary"],
+    "unknown-objective": ["report", "good.json", "--objective", "speed"],
+    "infeasible": ["report", "good.json", "--objective", "fastest:joules=1"],
+    "no-file": ["report"],
+    "wrong-epochs": ["demo", "--epochs", "many"],
+    "unknown-board": ["demo", "--board", "Voodoo2"],
+}
+
+
+@pytest.mark.parametrize("arguments", WRONG_USE.values(), ids=WRONG_USE)
+def test_wrong_use_is_one_line_a_remedy_and_exit_code_two(files, arguments):
+    """Users must never meet a traceback, and always a way on; with --json, as JSON."""
+    command, *rest = arguments
+    done = _joulery(command, "--json", *rest, cwd=files)
+    err = done.stderr.decode()
+    assert done.returncode == 2, err
+    message, remedy = err.splitlines()
+    assert message.startswith("joulery: ")
+    assert "internal error" not in message
+    assert remedy.startswith("  → ")
+    document = json.loads(done.stdout)
+    assert document == {
+        "error": message.removeprefix("joulery: "),
+        "remedy": remedy.removeprefix("  → "),
+        "exit_code": 2,
+    }
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["--version"],
+        ["report", "--help"],
+        ["doctor"],
+        ["doctor", "--json"],
+        ["report", "good.json"],
+        ["measure", "--json", "--", "true"],
+        ["report", "missing.json", "--json"],
+    ],
+    ids=" ".join,
+)
+def test_a_reader_that_left_is_no_cause_for_complaint(files, arguments, unbuffered):
+    """`joulery doctor | head -1` must end quietly."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [JOULERY, *arguments],
+            env={**ENVIRONMENT, "PYTHONUNBUFFERED": unbuffered},
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+            cwd=files,
+        )
+    finally:
+        os.close(writing)
+    complaints = [line for line in done.stderr.splitlines() if "missing.json" not in line]
+    assert [line for line in complaints if not line.startswith("  → ")] == []
+    assert done.returncode in (0, 1, 2)
+
+
+def test_doctor_looks_at_this_machine():
+    """The first command people run must work everywhere, and its two forms agree."""
+    document = json.loads(_joulery("doctor", "--json").stdout)
+    text = _joulery("doctor")
+    assert text.returncode == 0
+    assert text.stderr == b""
+    for device in document["devices"]:
+        assert device["id"] in text.stdout.decode()
+        assert device["provenance"] in ("measured", "simulated", "assumed")
+    for obstacle in document["obstacles"]:
+        assert obstacle["remedy"] in text.stdout.decode()
+
+
+def test_doctor_on_a_poor_terminal():
+    """Without UTF-8 some signs are lost, but not the answer."""
+    done = _joulery("doctor", environment={"PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.isascii()
+
+
+def test_a_log_outlives_restarts_and_crashes(tmp_path):
+    """Sessions add up over restarts; a line torn by a crash costs that line only."""
+    log = tmp_path / "energy.log"
+    documents = []
+    for _ in range(2):
+        done = _joulery("measure", "--json", "--log", log, "--", "sleep", "0.05")
+        documents.append(json.loads(done.stdout))
+        with log.open("ab") as torn:
+            torn.write(b'{"schema": "joulery.energy-log/1", "session": "to')
+    totals = json.loads(_joulery("report", log, "--json").stdout)
+    assert (totals["sessions"], totals["unfinished"]) == (2, 0)
+    assert len(totals["damaged_lines"]) == 2
+    assert totals["seconds"] == pytest.approx(sum(each["seconds"] for each in documents), rel=0.01)
+    known = [each["joules"] for each in documents if each["joules"] is not None]
+    if known:
+        assert totals["joules"] == pytest.approx(sum(known), rel=0.05)
+    text = _joulery("report", log).stdout.decode()
+    assert text.startswith("2 sessions: ")
+    assert "left out: " in text

@@ -1,0 +1,151 @@
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from joulery.cli import main
+from joulery.frontier import Frontier
+
+QUICK = ["demo", "--epochs", "2", "--limits", "120:240:60"]
+
+
+def _demo(folder, *options):
+    return main([*QUICK, "--out", str(folder), *options])
+
+
+def test_story_for_people(tmp_path, capsys):
+    """The first thing a new user sees: train, sweep, frontier, choice, savings."""
+    assert _demo(tmp_path) == 0
+    text = capsys.readouterr().out
+    for heading in ("1. Train once", "2. Sweep", "3. The frontier", "4. Choose", "5. Train again"):
+        assert heading in text
+    assert "The second run saved" in text
+    assert "same weights, bit for bit (real)" in text
+    assert "SIMULATED" in text
+    assert "\x1b" not in text
+    assert max(map(len, text.split("Written:")[0].splitlines())) <= 80
+
+
+def test_every_figure_of_energy_or_time_is_marked(tmp_path, capsys):
+    """No paragraph or table may show joules, seconds or watts that pass for a measurement."""
+    _demo(tmp_path)
+    blocks = capsys.readouterr().out.split("\n\n")
+    with_figures = [block for block in blocks if re.search(r"\d (kJ|s|W)\b", block)]
+    assert len(with_figures) >= 6
+    assert [block for block in with_figures if "simulated" not in block.lower()] == []
+
+
+def test_files_are_written(tmp_path, capsys):
+    """The frontier goes to other commands as JSON, to people as page and picture."""
+    assert _demo(tmp_path / "new" / "folder") == 0
+    capsys.readouterr()
+    folder = tmp_path / "new" / "folder"
+    frontier = Frontier.from_json((folder / "frontier.json").read_text())
+    assert frontier.fastest.setting.device == "V100"
+    assert {point.provenance.origin for point in frontier} == {"simulated"}
+    assert "every figure here is simulated" in (folder / "frontier.html").read_text("utf-8")
+
+
+def test_one_json_document(tmp_path, capsys):
+    """Scripts read standard output as one document."""
+    assert _demo(tmp_path, "--json", "--objective", "least-energy:slowdown=10%") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["origin"] == "simulated"
+    assert document["objective"] == "least-energy:slowdown=10%"
+    assert document["foretold"]["time_lost_percent"] <= 10.0
+    assert document["same_weights"] is True
+    assert document["default"]["accuracy"] == document["retrained"]["accuracy"]
+    assert all(os.path.exists(path) for path in document["files"])  # noqa: PTH110 - as printed
+
+
+def test_same_seed_same_document(tmp_path, capsys):
+    """The demonstration replays from its seed, figure by figure."""
+    documents = []
+    for _ in range(2):
+        _demo(tmp_path, "--json", "--seed", "5")
+        documents.append(capsys.readouterr().out)
+    assert documents[0] == documents[1]
+
+
+def test_without_matplotlib_the_rest_still_works(tmp_path, capsys, monkeypatch):
+    """The core install has no matplotlib; one line says what is missing."""
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert _demo(tmp_path) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("No frontier.png: matplotlib is not installed")
+    assert "joulery[plots]" in last
+    assert (tmp_path / "frontier.html").exists()
+    assert not (tmp_path / "frontier.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--board", "Voodoo2"], "Voodoo2"),
+        (["--limits", "100:900:100"], "outside what V100 accepts"),
+        (["--limits", "200:100:10"], "is empty"),
+        (["--limits=-100:200:10"], "not above 0 W"),
+        (["--limits", "many"], "no number"),
+        (["--epochs", "0"], "--epochs 0"),
+        (["--epochs", "two"], "no whole number"),
+        (["--seed", "-1"], "--seed -1"),
+        (["--objective", "happiness"], "happiness"),
+        (["--objective", "fastest:joules=1"], "no operating point"),
+    ],
+)
+def test_wrong_use_is_one_line_and_a_remedy(tmp_path, capsys, options, said):
+    """Bad input exits with 2 and says what to do, without a traceback."""
+    assert _demo(tmp_path, *options) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    problem, remedy = captured.err.splitlines()[-2:]
+    assert said in problem
+    assert remedy.strip()
+    assert "Traceback" not in captured.err
+
+
+def test_folder_that_cannot_be_made(tmp_path, capsys):
+    """A file in the way is found before the training, not after."""
+    (tmp_path / "taken").write_text("a file")
+    assert _demo(tmp_path / "taken") == 2
+    assert "cannot make" in capsys.readouterr().err
+    assert (tmp_path / "taken").read_text() == "a file"
+
+
+def test_terminal_without_unicode(tmp_path, monkeypatch):
+    """An ASCII terminal gets letters and question marks, never an encoding error."""
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    assert _demo(tmp_path) == 0
+    sys.stdout.flush()
+    assert b"D default 250 W" in raw.getvalue()
+
+
+def test_starts_without_numpy_until_it_runs():
+    """`joulery --help` must stay fast; the demo's own options must not load NumPy."""
+    code = (
+        "import sys, argparse; from joulery.cli import demo;"
+        "demo.add_arguments(argparse.ArgumentParser());"
+        "sys.exit('numpy' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.slow
+def test_whole_demo_as_a_user_runs_it(tmp_path):
+    """The promise: no options, no GPU, done long before two minutes."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from joulery.cli import main; raise SystemExit(main())", "demo"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "The second run saved" in done.stdout
+    assert (tmp_path / "demo-output" / "frontier.json").exists()

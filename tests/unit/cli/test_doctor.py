@@ -1,0 +1,160 @@
+"""``joulery doctor``: what is here, what is in the way, and what would help."""
+
+import json
+import types
+
+import pytest
+
+import joulery.hardware
+from joulery.cli import doctor, main
+from joulery.errors import DeviceError
+from joulery.frontier import Origin, Provenance
+from joulery.hardware import visibility
+from joulery.hardware.device import Capability, DeviceInfo, DeviceKind, PowerLimitRange
+from joulery.hardware.obstacle import Obstacle, Survey
+
+
+class Board:
+    """A GPU with a limit that may fail to tell."""
+
+    info = DeviceInfo("GPU-1", "V100", DeviceKind.GPU, "nvidia", 0, 300.0)
+    provenance = Provenance(Origin.MEASURED, "NVML", 0.05)
+    capabilities = frozenset({Capability.ENERGY, Capability.POWER_LIMIT, Capability.CLOCK_LOCK})
+    broken = False
+
+    def power_limits(self):
+        """The range, or the driver's failure."""
+        if self.broken:
+            raise DeviceError("no answer", remedy="ask again")
+        return PowerLimitRange(100.0, 300.0, 300.0, 250.0)
+
+    def set_power_limit(self, watts):
+        """Not asked for here."""
+        raise NotImplementedError
+
+
+def _plain(kind, origin, source, *capabilities):
+    return types.SimpleNamespace(
+        info=DeviceInfo(f"{kind}:0", str(kind), kind, "test"),
+        provenance=Provenance(origin, source),
+        capabilities=frozenset(capabilities),
+    )
+
+
+ESTIMATE = _plain(DeviceKind.CPU, Origin.ASSUMED, "estimate", Capability.ENERGY)
+NODE = _plain(DeviceKind.NODE, Origin.MEASURED, "integrated power", Capability.ENERGY)
+MUTE = _plain(DeviceKind.MEMORY, Origin.MEASURED, "")
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine with the devices and obstacles that a test gives it."""
+    parts = types.SimpleNamespace(devices=(), obstacles=(), mine=None, root=False, extras=set())
+    monkeypatch.setattr(
+        joulery.hardware, "survey", lambda: Survey(tuple(parts.devices), tuple(parts.obstacles))
+    )
+    monkeypatch.setattr(
+        visibility,
+        "visible_devices",
+        lambda devices: list(devices) if parts.mine is None else parts.mine,
+    )
+    monkeypatch.setattr(doctor, "may_set_limits", lambda: parts.root)
+    monkeypatch.setattr(doctor, "_installed", lambda module: module in parts.extras)
+    return parts
+
+
+def _text(capsys):
+    assert main(["doctor"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out
+
+
+def _document(capsys):
+    assert main(["doctor", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_an_empty_machine_gets_advice(machine, capsys):
+    """Where nothing can be measured, the way to change that is the answer."""
+    out = _text(capsys)
+    assert "No device was found." in out
+    assert "GPUs: none found" in out
+    assert "JOULERY_NODE_METER" in out
+    assert "pip install 'joulery[plots]'" in out
+    assert "only root may set them" in out
+
+
+def test_a_full_machine_gets_no_idle_advice(machine, capsys):
+    """Hints for what is there already are noise."""
+    machine.devices = (Board(), NODE)
+    machine.root = True
+    machine.extras = {"matplotlib", "pyvisa", "amdsmi", "torch"}
+    out = _text(capsys)
+    assert "How to get more" not in out
+    assert "only root" not in out
+    assert "250 W (100–300)" in out
+    assert "lockable" in out
+    assert "measured ±5 % (NVML)" in out
+
+
+@pytest.mark.parametrize(
+    ("device", "word"),
+    [(Board(), "counter"), (ESTIMATE, "estimated"), (NODE, "sampled"), (MUTE, "–")],
+    ids=["counter", "estimate", "sampled", "mute"],
+)
+def test_energy_says_how_it_is_known(machine, capsys, device, word):
+    """A guess must never look like a counter."""
+    machine.devices = (device,)
+    row = _text(capsys).splitlines()[4]
+    assert word in row.split()
+    assert ("estimates: good for a rough idea" in _text(capsys)) == (word == "estimated")
+
+
+def test_obstacles_come_with_their_remedy(machine, capsys):
+    """What stands in the way is told together with how to move it."""
+    machine.obstacles = (Obstacle("AMD GPUs", "no rights", "join the group render"),)
+    out = _text(capsys)
+    assert "  AMD GPUs: no rights\n    → join the group render" in out
+    assert "GPUs: none found" not in out
+    assert _document(capsys)["obstacles"] == [
+        {"what": "AMD GPUs", "why": "no rights", "remedy": "join the group render"}
+    ]
+
+
+def test_the_document_has_all_of_it(machine, capsys):
+    """Fleet tools read this instead of the table."""
+    machine.devices = (Board(), ESTIMATE)
+    machine.mine = [ESTIMATE]
+    document = _document(capsys)
+    assert sorted(document) == ["devices", "extras", "may_set_limits", "obstacles"]
+    board, estimate = document["devices"]
+    assert board == {
+        "id": "GPU-1",
+        "name": "V100",
+        "kind": "gpu",
+        "vendor": "nvidia",
+        "index": 0,
+        "max_watts": 300.0,
+        "visible": False,
+        "capabilities": ["clock_lock", "energy", "power_limit"],
+        "provenance": "measured",
+        "source": "NVML",
+        "power_limit": {
+            "min_watts": 100.0,
+            "max_watts": 300.0,
+            "default_watts": 300.0,
+            "current_watts": 250.0,
+        },
+    }
+    assert (estimate["visible"], estimate["power_limit"]) == (True, None)
+    assert document["extras"] == dict.fromkeys(doctor._EXTRAS, False)
+
+
+def test_a_driver_that_fails_does_not_stop_the_doctor(machine, capsys):
+    """The doctor is for sick machines."""
+    board = Board()
+    board.broken = True
+    machine.devices = (board,)
+    assert _document(capsys)["devices"][0]["power_limit"] is None
+    assert "V100" in _text(capsys)

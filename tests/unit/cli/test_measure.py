@@ -1,0 +1,147 @@
+"""``joulery measure``: what it prints about a measurement, and what it refuses to start."""
+
+import json
+import math
+import sys
+
+import pytest
+
+from joulery.cli import main, measure
+from joulery.frontier import Origin, Provenance
+from joulery.hardware.device import DeviceInfo, DeviceKind
+from joulery.measure.flags import Flag
+from joulery.measure.measurement import DeviceMeasurement, Measurement
+
+GPU = DeviceMeasurement(
+    DeviceInfo("GPU-1", "V100", DeviceKind.GPU, "nvidia"),
+    joules=7.2e6,
+    standard_error_joules=7.2e4,
+    watts_peak=301.0,
+    idle_joules=1e3,
+    provenance=Provenance(Origin.MEASURED, "NVML", 0.01),
+)
+UNREAD = DeviceMeasurement(
+    DeviceInfo("cpu", "CPU", DeviceKind.CPU, "test"),
+    joules=math.nan,
+    standard_error_joules=math.nan,
+    watts_peak=math.nan,
+    idle_joules=math.nan,
+    provenance=Provenance(Origin.ASSUMED, "no reading"),
+    flags=frozenset({next(iter(Flag))}),
+)
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Has `measure` find the given devices, and notes which command it was to run."""
+    commands = []
+
+    def install(*devices, code=0):
+        result = Measurement("command", 36_000.0, devices, watts_peak=301.0)
+
+        def run(command, arguments):
+            commands.append(command)
+            return result, code
+
+        monkeypatch.setattr(measure, "_measured", run)
+        return commands
+
+    return install
+
+
+@pytest.mark.parametrize("separator", [[], ["--"]])
+def test_runs_what_follows(measured, separator, capsys):
+    """Options after the program are the program's."""
+    commands = measured(GPU)
+    assert main(["measure", *separator, sys.executable, "--json", "--", "-x"]) == 0
+    assert commands == [[sys.executable, "--json", "--", "-x"]]
+
+
+def test_figures_go_to_stderr(measured, capsys):
+    """The command's own output must stay usable in a pipe."""
+    measured(GPU, code=3)
+    assert main(["measure", "--co2", "500", "--price", "0.25", "--", "true"]) == 3
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "10 h 00 min, 7.20 MJ ± 2 %, 200 W mean, 301 W peak: measured; exit code 3" in err
+    assert "1.00 kg CO2" in err
+    assert "0.5 at the price given" in err
+    assert "V100" in err
+    assert "NVML" in err
+
+
+def test_the_document(measured, capsys):
+    """Scripts rely on these keys."""
+    measured(GPU, UNREAD, code=3)
+    assert main(["measure", "--json", "--co2", "500", "--price", "0.25", "--", "true", "x"]) == 3
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    assert err == ""
+    assert out.count("\n") == 1
+    assert document["command"] == ["true", "x"]
+    assert document["exit_code"] == 3
+    assert document["seconds"] == 36_000
+    assert document["joules"] == 7.2e6
+    assert document["watts_mean"] == pytest.approx(200)
+    assert document["watts_peak"] == 301
+    assert document["grams_co2"] == pytest.approx(1000)
+    assert document["money"] == pytest.approx(0.5)
+    gpu, unread = document["devices"]
+    assert (gpu["name"], gpu["joules"], gpu["provenance"]) == ("V100", 7.2e6, "measured")
+    assert gpu["relative_error"] == 0.01
+    assert (unread["joules"], unread["relative_error"]) == (None, None)
+
+
+def test_the_unknown_is_not_zero(measured, capsys):
+    """No reading means no figure: neither joules nor carbon nor money."""
+    measured(UNREAD)
+    options = ["--co2", "500", "--price", "0.25", "--", "true"]
+    assert main(["measure", *options]) == 0
+    err = capsys.readouterr().err
+    assert "unknown" in err
+    assert "CO2" not in err
+    assert f"noticed: {next(iter(Flag)).value}" in err
+    assert main(["measure", "--json", *options]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["joules"] is None
+    assert "grams_co2" not in document
+    assert "money" not in document
+
+
+def test_no_devices_points_to_the_doctor(measured, capsys):
+    """Someone who can measure nothing needs to know why."""
+    measured()
+    assert main(["measure", "--", "true"]) == 0
+    assert "joulery doctor" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "no command given"),
+        (["--"], "no command given"),
+        (["--", ""], "no command given"),
+        (["--", "/no/such/program"], "cannot run /no/such/program"),
+        (["--co2", "-1", "--", "true"], "--co2 must be at least 0"),
+        (["--co2", "nan", "--", "true"], "--co2 must be finite"),
+        (["--price", "inf", "--", "true"], "--price must be finite"),
+        (["--price", "x", "--", "true"], "invalid float value: 'x'"),
+        (["--wat", "--", "true"], "unrecognized arguments: --wat"),
+    ],
+)
+def test_nothing_is_run_on_wrong_use(measured, capsys, arguments, says):
+    """An hour of training must not be over before the typo is found."""
+    commands = measured(GPU)
+    assert main(["measure", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert (out, commands) == ("", [])
+    assert says in err
+    assert "→" in err
+
+
+@pytest.mark.parametrize(
+    ("relative_error", "text"), [(None, "± ?"), (0.01, "± 2 %"), (0.7, "± 140 %"), (0.0, "± 0 %")]
+)
+def test_error_bars(relative_error, text):
+    """An unknown error is shown as such, a large one in full."""
+    assert measure.error_bar(relative_error) == text

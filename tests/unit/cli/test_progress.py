@@ -1,0 +1,97 @@
+"""Progress on stderr: one line on a terminal, few lines in a log."""
+
+import io
+import sys
+
+import pytest
+
+from joulery.cli import progress
+from joulery.cli.progress import Progress, progress_line
+from joulery.clock import VirtualClock
+
+
+class Terminal(io.StringIO):
+    """A stderr that claims to be a terminal."""
+
+    def isatty(self):
+        """It is."""
+        return True
+
+
+@pytest.fixture
+def stderr(monkeypatch):
+    """Puts another stderr in place, once the test itself runs."""
+
+    def become(stream):
+        monkeypatch.setattr(sys, "stderr", stream)
+        return stream
+
+    return become
+
+
+def test_a_terminal_shows_one_line_that_is_overwritten(stderr):
+    """Leftovers of a longer line would read as part of a shorter one."""
+    terminal = stderr(Terminal())
+    shown = Progress(VirtualClock())
+    shown.show("step 100")
+    shown.show("step 7")
+    shown.show("x")
+    shown.done()
+    assert terminal.getvalue() == "\rstep 100\rstep 7  \rx     \r \r"
+
+
+def test_done_leaves_nothing_and_may_be_repeated(stderr):
+    """The command's own output starts on a clean line."""
+    terminal = stderr(Terminal())
+    shown = Progress(VirtualClock())
+    shown.done()
+    shown.show("abc")
+    shown.done()
+    shown.done()
+    assert terminal.getvalue() == "\rabc\r   \r"
+
+
+def test_a_log_gets_ever_fewer_lines(stderr):
+    """A day of training must not fill a log file."""
+    log = stderr(io.StringIO())
+    clock = VirtualClock()
+    shown = Progress(clock)
+    for _ in range(24 * 3600):
+        clock.sleep(1.0)
+        shown.show(f"{clock.now():g}")
+    shown.done()
+    lines = [float(line) for line in log.getvalue().splitlines()]
+    assert lines[:4] == [2, 4, 8, 16]
+    assert len(lines) == 16
+    assert "\r" not in log.getvalue()
+
+
+def test_short_work_says_nothing_in_a_log(stderr):
+    """What is over in two seconds needs no progress."""
+    log = stderr(io.StringIO())
+    clock = VirtualClock()
+    shown = Progress(clock)
+    clock.sleep(1.9)
+    shown.show("almost")
+    shown.done()
+    assert log.getvalue() == ""
+
+
+def test_a_terminal_can_be_silent_at_first_too(stderr):
+    """Figures of the first moments mislead more than they help."""
+    terminal = stderr(Terminal())
+    clock = VirtualClock()
+    shown = Progress(clock, silent_seconds=2.0)
+    shown.show("early")
+    clock.sleep(2.0)
+    shown.show("now")
+    assert terminal.getvalue() == "\rnow"
+
+
+def test_the_one_line_of_a_command(stderr, monkeypatch):
+    """The empty text clears what the others wrote."""
+    terminal = stderr(Terminal())
+    monkeypatch.setattr(progress, "_line", None)
+    progress_line("training")
+    progress_line("")
+    assert terminal.getvalue() == "\rtraining\r        \r"

@@ -1,0 +1,72 @@
+"""The tree of errors: complete, documented, with exit codes and remedies that survive pickling."""
+
+import copy
+import inspect
+import pickle
+import re
+
+import pytest
+
+from joulery import errors
+from joulery.errors import JouleryError, NotPossibleHereError, UsageError
+
+CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
+
+
+def _depth(kind):
+    return sum(issubclass(base, JouleryError) for base in kind.__mro__) - 1
+
+
+def test_the_drawing_names_every_class_at_its_place():
+    """The docstring is the map that people read; it must match the territory."""
+    drawn, stack = {}, []
+    for line in errors.__doc__.splitlines():
+        if match := re.match(r"^([│├└─ ]*)(\w+Error)\b", line):
+            depth = len(match[1]) // 4
+            stack[depth:] = [match[2]]
+            drawn[match[2]] = stack[depth - 1] if depth else "Exception"
+    parents = {
+        kind.__name__: next(base.__name__ for base in kind.__bases__ if issubclass(base, Exception))
+        for kind in CLASSES
+    }
+    assert drawn == parents
+
+
+def test_the_drawing_states_the_exit_codes():
+    """Scripts branch on the codes that the drawing promises."""
+    stated = dict(re.findall(r"(\w+Error) +exit (\d)", errors.__doc__))
+    assert len(stated) == 4
+    assert {name: str(getattr(errors, name).exit_code) for name in stated} == stated
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_every_error_has_a_remedy_and_a_code(kind):
+    """An error without a way out is half an error."""
+    with pytest.raises(TypeError, match="remedy"):
+        kind("broken")
+    error = kind("broken", remedy="mend it")
+    assert isinstance(error, JouleryError)
+    assert str(error) == "broken (mend it)"
+    code = 2 if issubclass(kind, UsageError) else 3 if issubclass(kind, NotPossibleHereError) else 1
+    assert error.exit_code == code
+    assert inspect.getdoc(kind)
+    assert _depth(kind) <= 2
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_errors_cross_processes_whole(kind, protocol):
+    """Workers send errors home; a remedy lost on the way helps nobody."""
+    error = kind("broken: µ", remedy="mend it")
+    for twin in (
+        pickle.loads(pickle.dumps(error, protocol)),  # noqa: S301 - our own bytes
+        copy.copy(error),
+        copy.deepcopy(error),
+    ):
+        assert type(twin) is kind
+        assert (twin.message, twin.remedy, str(twin)) == (error.message, error.remedy, str(error))
+
+
+def test_invalid_values_are_value_errors():
+    """Callers that know nothing of Joulery catch ValueError."""
+    assert issubclass(errors.InvalidValueError, ValueError)
