@@ -1,0 +1,39 @@
+# Two commands are all a newcomer needs: `make demo` and `make test`.
+# Both make the virtual environment and install what they need; a second call is quick.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check bench docs clean
+
+demo: $(VENV)/.demo
+	$(BIN)/joulery demo
+
+test: $(VENV)/.dev
+	scripts/test
+
+check: $(VENV)/.dev
+	scripts/check
+
+# Every benchmark in full, beside its peers, which live in an environment of their own.
+bench: $(VENV)/.dev .venv-peers/.done
+	scripts/bench
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[plots]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(VENV)/.demo
+
+.venv-peers/.done: scripts/peers.txt
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r scripts/peers.txt -e .
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .venv-peers .build demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
