@@ -102,8 +102,10 @@ def _permitted_minors(cgroup: Path) -> set[str] | None:
     minors: set[str] = set()
     for line in lines:
         kind, _, rest = line.strip().partition(" ")
-        numbers = rest.partition(" ")[0]
-        if kind == "a" or numbers in ("*:*", f"{_NVIDIA_MAJOR}:*"):
+        numbers, _, access = rest.partition(" ")
+        if "r" not in access:
+            continue  # containers may make any device node (m), which opens none
+        if kind == "a" or (kind == "c" and numbers in ("*:*", f"{_NVIDIA_MAJOR}:*")):
             return None
         major, _, minor = numbers.partition(":")
         if kind == "c" and major == _NVIDIA_MAJOR:

@@ -33,6 +33,8 @@ _RANK_VARIABLES = (
     # Only steps have this; a batch script itself is local task 0 without any others around it.
     ("SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
 )
+# Set where Slurm shows each task only the boards bound to it.
+_BOUND_VARIABLES = ("SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK")
 _JOB_VARIABLES = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "MASTER_PORT", "PMIX_NAMESPACE")
 
 
@@ -113,11 +115,12 @@ def rank_share(
         for device in devices
         if device.info.kind is DeviceKind.GPU and device.info.parent not in present
     ]
-    if len(boards) >= rank.size:
+    bound = any(environ.get(name) for name in _BOUND_VARIABLES)
+    if len(boards) >= rank.size and not bound:
         mine = set(boards[rank.rank :: rank.size])
     else:
-        # Fewer boards than ranks: each sees only its own, or several share one. Only the boards'
-        # identity can tell, so the first rank to claim a board counts it.
+        # Each rank sees only its own boards, or several share one. Only the boards' identity can
+        # tell, so the first rank to claim a board counts it.
         mine = {board for board in boards if _claim(board, environ)}
     return [device for device in devices if _counts(device.info, mine, rank)]
 

@@ -28,6 +28,8 @@ _DISAGREEMENT = 0.15
 _SAME_SIGMAS = 2.0
 # One sigma of a power of which nothing is known, relative.
 _UNKNOWN_POWER_ERROR = 0.5
+# One sigma of the power sensor, relative.
+_SENSOR_ERROR = 0.1
 # A sensor this far off the mean, relative, saw another load.
 _SENSOR_AGREES = 0.1
 # How long power may take to follow a change of load.
@@ -129,10 +131,23 @@ def _at_begin(span: Span, at: float, window_end: float) -> Energy:
         return _beyond(span, at)
     before = _power_before(span)
     forward = _forward(span, at, before)
-    # Only a span that lies wholly inside the window tells the power that the window began with.
-    if span.end is None or span.after is None or span.after.at_seconds > window_end:
+    inside = _power_early(span, window_end)
+    if inside is None:
         return _bounded(forward, span)
-    return _switched(span, at, forward, before, _power_after(span))
+    return _switched(span, at, forward, before, inside)
+
+
+def _power_early(span: Span, window_end: float) -> Power | None:
+    """Power that a window began with in ``span``; None when nothing tells.
+
+    The span after it tells if it lies wholly inside the window, else the sensor at its end.
+    """
+    if span.end is None or span.end.at_seconds > window_end:
+        return None
+    if span.after is not None and span.after.at_seconds <= window_end:
+        return _power_after(span)
+    sensed = span.end.watts
+    return None if sensed is None else Power(sensed, _SENSOR_ERROR * sensed)
 
 
 def _at_end(span: Span, at: float, inside: Power) -> Energy:
@@ -241,7 +256,7 @@ def _power_before(span: Span) -> Power:
     if span.before is not None:
         return _reconciled(mean_watts(span.before, span.start), span.start.watts, span)
     if span.start.watts is not None:
-        return Power(span.start.watts, 0.1 * span.start.watts)
+        return Power(span.start.watts, _SENSOR_ERROR * span.start.watts)
     if span.end is not None:
         return Power(span_watts(span), _UNKNOWN_POWER_ERROR * span_watts(span))
     return Power(0.0, 0.0)
@@ -253,7 +268,7 @@ def _power_after(span: Span) -> Power:
     if span.after is not None:
         return _reconciled(mean_watts(span.end, span.after), span.end.watts, span)
     if span.end.watts is not None:
-        return Power(span.end.watts, 0.1 * span.end.watts)
+        return Power(span.end.watts, _SENSOR_ERROR * span.end.watts)
     return Power(span_watts(span), _UNKNOWN_POWER_ERROR * span_watts(span))
 
 

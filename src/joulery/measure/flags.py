@@ -13,6 +13,7 @@ class Flag(StrEnum):
     FROZEN = "counter frozen"
     JUMPED = "implausible jump"
     READ_ERROR = "read error"
+    GAP = "gap between power samples"
     LOST = "device lost"
     UNREADABLE = "never readable"
     CLOCK_STEPPED = "wall clock stepped"

@@ -85,8 +85,14 @@ class Measurement:
     @property
     def counted(self) -> tuple[DeviceMeasurement, ...]:
         """The devices that make up the total, each joule once."""
-        counted = counted_positions([device.info for device in self.devices])
-        return tuple(self.devices[position] for position in counted)
+        # A node meter that could not be read leaves its parts, which may well be known.
+        devices = [
+            device
+            for device in self.devices
+            if device.info.kind is not DeviceKind.NODE or not math.isnan(device.joules)
+        ] or self.devices
+        counted = counted_positions([device.info for device in devices])
+        return tuple(devices[position] for position in counted)
 
     @property
     def joules(self) -> float:

@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
 from joulery.frontier import Origin, Provenance
+from joulery.hardware.integrated import IntegratedPower
 from joulery.measure.edges import energy_between, energy_unseen
 from joulery.measure.flags import Flag
 from joulery.measure.measurement import DeviceMeasurement, Measurement
@@ -270,6 +271,8 @@ class Window:
             share * math.sqrt(energy.variance), (origin.relative_error or 0.0) * joules
         )
         flags = _new_flags(first.start, last.end.flags if last.end else track.flags)
+        if isinstance(device, IntegratedPower) and device.gaps_between(self._began, ended):
+            flags |= {Flag.GAP}
         known = Flag.LOST not in flags
         if share < 1:
             # Nobody measured how the parts of a board share its power.

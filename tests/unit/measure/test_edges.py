@@ -109,6 +109,7 @@ def test_unknown_power_is_not_zero_power():
 def test_the_tail_after_the_last_refresh_widens_the_bar_of_a_new_load():
     """A load that changed after the last refresh would fall outside the bar."""
     made = knots(50, 50, 50, 0.5 * 50 + 0.5 * 250)
+    made[4] = made[4]._replace(watts=250.0)
     last = span(made, 4)
     last.noise = 0.1
     began, ended = 0.35, 0.44
@@ -168,6 +169,14 @@ def test_a_knot_read_too_early_gives_back_the_excess():
     made = knots(200, 200, 200, 200)
     energy = energy_between(span(made, 1), 0.15, span(made, 4), 0.395, MAX_WATTS)
     assert energy.joules == pytest.approx(200.0 * 0.245)
+
+
+def test_a_load_that_began_shortly_before_the_window_is_not_charged_to_it():
+    """Of two steps in one span, the second would pay for the first."""
+    made = knots(50, 50, 0.3 * 50 + 0.7 * 250, 250, 250, 250)
+    made[3] = made[3]._replace(watts=250.0)
+    energy = energy_between(span(made, 2), 0.26, span(made, 3), 0.35, MAX_WATTS)
+    assert energy.joules == pytest.approx(250.0 * 0.09, rel=0.02)
 
 
 def test_a_sensor_that_disagrees_with_the_mean_widens_the_bar():

@@ -151,3 +151,9 @@ def test_to_dict_names_everything():
     assert document["provenance"] == "measured"
     assert document["devices"][0]["source"] == "counter"
     assert document["devices"][0]["relative_error"] == 0.01
+
+
+def test_an_unreadable_node_meter_leaves_its_parts():
+    """If this fails, one broken wattmeter hides what every board used."""
+    total = measured(device("n", NAN, kind=DeviceKind.NODE, error=None), device("a", 40.0))
+    assert total.joules == 40.0
