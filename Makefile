@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench docs clean
+.PHONY: demo test check bench prove clean
 
 demo: $(VENV)/.demo
 	$(BIN)/joulery demo
@@ -18,6 +18,10 @@ check: $(VENV)/.dev
 # Every benchmark in full, beside its peers, which live in an environment of their own.
 bench: $(VENV)/.dev .venv-peers/.done
 	scripts/bench
+
+# Promises of durability at full counts; `make test` runs them at reduced ones.
+prove: $(VENV)/.dev
+	$(BIN)/python scripts/prove_governor.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

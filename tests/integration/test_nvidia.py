@@ -10,9 +10,9 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, InvalidValueError, MissingRightsError
 from joulery.frontier import Origin
+from joulery.governor import lease
 from joulery.hardware import catalog, nvidia
 from joulery.hardware.device import Capability, Device, protocol_of
-from joulery.hardware.knobs import held_power_limit
 from joulery.hardware.nvidia_visible import visible_ids
 from joulery.hardware.physics import Workload
 from joulery.testing.emulator import BoardSpec, EmulatedNode, build
@@ -178,7 +178,7 @@ def test_power_limits_are_set_and_read_back(start):
     """A sweep would measure every point at the same limit."""
     node = start()
     gpu = nvidia.discover()[0]
-    with held_power_limit(gpu, 187.5):
+    with lease(gpu, watts=187.5):
         assert node.power_limit(0) == 187.5
         assert gpu.power_limits().current_watts == 187.5
     assert node.power_limit(0) == 400.0

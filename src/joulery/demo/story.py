@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from joulery.clock import VirtualClock
 from joulery.demo.training import Learned, Recipe, Trainer
 from joulery.frontier import Frontier, OperatingPoint, Setting
-from joulery.hardware.knobs import held_power_limit
+from joulery.governor import lease
 from joulery.hardware.simulated import SimulatedGpu
 from joulery.measure.meter import Meter
 from joulery.measure.sweep import accepted_limits, limit_range, spread_limits, sweep_power_limits
@@ -169,7 +169,7 @@ class Demonstration:
         last = self.plan.recipe.epochs
         learned, windows = [], []
         epochs = trainer.epochs(self._simulated_step)
-        with held_power_limit(self._gpu, watts), meter.window(what) as whole:
+        with lease(self._gpu, watts=watts), meter.window(what) as whole:
             for number in range(1, last + 1):
                 with meter.window(f"{what}, epoch {number}") as window:
                     learned.append(next(epochs))

@@ -159,7 +159,7 @@ class PowerMeter(Protocol):
 class PowerLimit(Protocol):
     """A power cap (:attr:`Capability.POWER_LIMIT`).
 
-    Changed only through ``knobs.held_power_limit``, which gives back what it found.
+    Changed only through ``joulery.governor.lease``, which gives back what it found.
     """
 
     def power_limits(self) -> PowerLimitRange:

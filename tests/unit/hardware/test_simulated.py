@@ -8,9 +8,9 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, DeviceLostError, InvalidValueError, MissingRightsError
 from joulery.frontier import Origin
+from joulery.governor import lease
 from joulery.hardware import catalog, physics
 from joulery.hardware.device import Capability, Device, protocol_of
-from joulery.hardware.knobs import held_power_limit
 from joulery.hardware.simulated import Faults, Sensor, SimulatedGpu, simulated_node
 
 BOARD = replace(catalog.board("V100"), counter_period_seconds=0.1, power_lag_seconds=0.0)
@@ -156,7 +156,7 @@ def test_lower_limit_slows_the_run_and_saves_power():
     clock = VirtualClock()
     gpu = SimulatedGpu(BOARD, clock)
     fast = gpu.run(WORK, 20)
-    with held_power_limit(gpu, 125.0):
+    with lease(gpu, watts=125.0):
         assert gpu.power_limits().current_watts == 125.0
         slow = gpu.run(WORK, 20)
     assert slow > 1.1 * fast

@@ -1,0 +1,259 @@
+"""Who may set what on which device; closed by default."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import re
+import tomllib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from joulery.errors import FileError, MissingRightsError
+from joulery.governor.ownership import OPEN, SLURM
+from joulery.units import HERTZ_PER_MEGAHERTZ
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from joulery.governor.board import Wish
+    from joulery.governor.peer import Peer
+    from joulery.hardware.device import Device, DeviceInfo
+
+ANY = "*"
+_MOST = 1e9  # of watts or megahertz; beyond is a slip of the finger
+_MUST_OWN = {False: "", True: OPEN, OPEN: OPEN, SLURM: SLURM}
+_KEYS = {
+    "allow": {"users", "groups", "devices", "limits_watts", "clocks_mhz", "must_own", "shared"},
+    "pinned": {"devices", "clock_mhz"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One ``[[allow]]`` table.
+
+    Attributes:
+        uids: Users; None for everyone.
+        gids: Groups.
+        devices: Ids, indices, ``vendor:index`` or ``*``.
+        limits_watts: The range of power limits; None for none at all.
+        clocks_hertz: The range of clocks; None for none at all.
+        must_own: How the caller must have the device; empty when it need not.
+        shared: Whether holders share the device at the least that they ask for.
+        line: Where the table stands in its file.
+    """
+
+    uids: frozenset[int] | None
+    gids: frozenset[int]
+    devices: frozenset[str]
+    limits_watts: tuple[float, float] | None = None
+    clocks_hertz: tuple[float, float] | None = None
+    must_own: str = ""
+    shared: bool = False
+    line: int = 0
+
+    def covers(self, peer: Peer, info: DeviceInfo) -> bool:
+        """Whether the rule is about this caller and device."""
+        who = self.uids is None or peer.uid in self.uids or bool(peer.gids & self.gids)
+        return who and bool(_names(info) & self.devices)
+
+    def flaw(self, wish: Wish) -> str:
+        """What the rule does not allow about a wish; empty when it allows all of it."""
+        checks = (
+            ("power limit", "W", 1.0, wish.watts, self.limits_watts),
+            ("clock", "MHz", HERTZ_PER_MEGAHERTZ, wish.hertz, self.clocks_hertz),
+        )
+        for what, unit, scale, value, allowed in checks:
+            if value is None:
+                continue
+            if allowed is None:
+                return f"setting the {what} is not allowed"
+            if not allowed[0] <= value <= allowed[1]:
+                low, high = (f"{bound / scale:g}" for bound in allowed)
+                return f"{what} {value / scale:g} {unit} is outside {low} to {high} {unit}"
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The rules of a file; without any, nobody may do anything.
+
+    Attributes:
+        rules: What is allowed.
+        pinned: Names of devices with the clock in hertz that the administrator keeps them at.
+    """
+
+    rules: tuple[Rule, ...] = ()
+    pinned: tuple[tuple[frozenset[str], float], ...] = ()
+
+    def permit(
+        self, peer: Peer, device: Device, wish: Wish, owns: Callable[[Peer, Device, str], bool]
+    ) -> Rule:
+        """The rule that allows all of ``wish``, or MissingRightsError with the nearest reason."""
+        reason = "no rule of the policy covers it"
+        for rule in self.rules:
+            if not rule.covers(peer, device.info):
+                continue
+            flaw = rule.flaw(wish)
+            if not flaw and rule.must_own and not owns(peer, device, rule.must_own):
+                flaw = "the caller must own the device: run on it or have its device file open"
+            if not flaw:
+                return rule
+            reason = flaw
+        raise MissingRightsError(
+            f"user {peer.uid} may not do this to {device.info.name} ({device.info.id}): {reason}",
+            remedy="ask the machine's administrator for a rule in the governor's policy",
+        )
+
+    def pinned_hertz(self, info: DeviceInfo) -> float | None:
+        """The clock that the administrator keeps a device at, if the file says so."""
+        return next((hertz for names, hertz in self.pinned if names & _names(info)), None)
+
+
+def load_policy(path: Path) -> Policy:
+    """Read a policy.
+
+    Raises:
+        FileError: It cannot be read, others may write it, or it makes no sense; with the line.
+    """
+    try:
+        with path.open("rb") as file:
+            found = os.fstat(file.fileno())
+            text = file.read().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(
+            f"cannot read policy {path}: {error}", remedy="check the path and the encoding"
+        ) from None
+    if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
+        raise FileError(
+            f"others than root may write policy {path}",
+            remedy=f"chown root {path} && chmod go-w {path}",
+        )
+    return parse_policy(text, str(path))
+
+
+def parse_policy(text: str, name: str = "policy") -> Policy:
+    """A policy from its text; ``name`` is for messages."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise FileError(f"{name}: {error}", remedy="write it as TOML") from None
+    for key in document:
+        if key not in _KEYS or not isinstance(document[key], list):
+            line = next((n for n, row in enumerate(text.splitlines(), 1) if key in row), 1)
+            raise FileError(
+                f"{name}, line {line}: unknown table {key!r}",
+                remedy="use [[allow]] and [[pinned]] only",
+            )
+    tables = {
+        kind: [_Table(kind, row, text, name, n) for n, row in enumerate(document.get(kind, []))]
+        for kind in _KEYS
+    }
+    return Policy(
+        tuple(_rule(table) for table in tables["allow"]),
+        tuple((table.devices(), table.megahertz("clock_mhz")) for table in tables["pinned"]),
+    )
+
+
+def _rule(table: _Table) -> Rule:
+    users, groups = table.words("users"), table.words("groups")
+    if not users and not groups:
+        raise table.error("users", "names neither users nor groups", 'give users = ["name"]')
+    must_own, shared = table.row.get("must_own", False), table.row.get("shared", "")
+    if not isinstance(must_own, (bool, str)) or must_own not in _MUST_OWN:
+        raise table.error("must_own", f"makes no sense: {must_own!r}", 'true, false or "slurm"')
+    if shared not in ("", "minimum"):
+        raise table.error("shared", f"makes no sense: {shared!r}", 'give "minimum" or leave it out')
+    clocks = table.range("clocks_mhz")
+    return Rule(
+        uids=None if ANY in users else frozenset(table.user(word) for word in users),
+        gids=frozenset(table.group(word) for word in groups),
+        devices=table.devices(),
+        limits_watts=table.range("limits_watts"),
+        clocks_hertz=clocks and (clocks[0] * HERTZ_PER_MEGAHERTZ, clocks[1] * HERTZ_PER_MEGAHERTZ),
+        must_own=_MUST_OWN[must_own],
+        shared=shared == "minimum",
+        line=table.line(),
+    )
+
+
+class _Table:
+    """One table of the file, which can say on which line something is wrong."""
+
+    def __init__(self, kind: str, row: Any, text: str, name: str, ordinal: int) -> None:
+        self.row: dict[str, Any] = row if isinstance(row, dict) else {}
+        self._kind, self._text, self._name, self._ordinal = kind, text, name, ordinal
+        for key in self.row:
+            if key not in _KEYS[kind]:
+                raise self.error(key, "is unknown", f"known are {', '.join(sorted(_KEYS[kind]))}")
+
+    def line(self, key: str = "") -> int:
+        """The line of the table, or of a key in it."""
+        lines = self._text.splitlines()
+        head = re.compile(rf"\s*\[\[\s*{self._kind}\s*\]\]")
+        heads = [n for n, row in enumerate(lines, 1) if head.match(row)]
+        start = heads[self._ordinal] if self._ordinal < len(heads) else 1
+        word = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
+        rows = enumerate(lines[start:], start + 1)
+        return next((n for n, row in rows if key and word.match(row)), start)
+
+    def error(self, key: str, flaw: str, remedy: str) -> FileError:
+        """What is wrong with a key."""
+        return FileError(f"{self._name}, line {self.line(key)}: {key} {flaw}", remedy=remedy)
+
+    def words(self, key: str) -> list[str]:
+        """A list of names or numbers, as text."""
+        found = self.row.get(key, [])
+        if not isinstance(found, list) or any(type(word) not in (str, int) for word in found):
+            raise self.error(key, "is not a list of names or numbers", 'write it as ["a", "b"]')
+        return [str(word) for word in found]
+
+    def devices(self) -> frozenset[str]:
+        """The names of devices."""
+        if not self.words("devices"):
+            raise self.error("devices", "names no device", 'give devices = ["*"], ids or indices')
+        return frozenset(self.words("devices"))
+
+    def range(self, key: str) -> tuple[float, float] | None:
+        """A pair of numbers in order."""
+        found = self.row.get(key)
+        if found is None:
+            return None
+        if not isinstance(found, list) or len(found) != 2 or not all(map(_is_amount, found)):
+            raise self.error(key, "is not a pair of positive numbers", "write it as [least, most]")
+        if found[0] > found[1]:
+            raise self.error(key, "starts above its end", "write it as [least, most]")
+        return float(found[0]), float(found[1])
+
+    def megahertz(self, key: str) -> float:
+        """A clock, in hertz."""
+        if not _is_amount(self.row.get(key)):
+            raise self.error(key, "is not a positive number", "give a clock in MHz")
+        return float(self.row[key]) * HERTZ_PER_MEGAHERTZ
+
+    def user(self, word: str) -> int:
+        """The number of a user."""
+        try:
+            return int(word) if word.isdecimal() else pwd.getpwnam(word).pw_uid
+        except KeyError:
+            raise self.error(
+                "users", f"names no user {word!r}", "use a known name or uid"
+            ) from None
+
+    def group(self, word: str) -> int:
+        """The number of a group."""
+        try:
+            return int(word) if word.isdecimal() else grp.getgrnam(word).gr_gid
+        except KeyError:
+            raise self.error("groups", f"names no group {word!r}", "use a known one") from None
+
+
+def _is_amount(value: Any) -> bool:
+    return type(value) in (int, float) and 0 < value < _MOST
+
+
+def _names(info: DeviceInfo) -> frozenset[str]:
+    return frozenset({ANY, info.id, str(info.index), f"{info.vendor}:{info.index}"})

@@ -1,0 +1,114 @@
+"""Frames that no honest caller sends."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING
+
+from joulery.governor.frames import HEADER, MAX_REQUEST_BYTES
+from joulery.governor.session import Session
+from joulery.testing.governor.bench import Bench
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from joulery.governor.peer import Peer
+
+_VALID = (
+    {"op": "hello", "versions": [1]},
+    {"op": "acquire", "device": "plain:0", "watts": 200, "ttl_seconds": 5, "id": 1},
+    {"op": "acquire", "device": "plain:1", "hertz": 1.2e9, "ttl_seconds": 5},
+    {"op": "set", "lease": 1, "watts": 150},
+    {"op": "set", "lease": 1, "watts": None},
+    {"op": "renew", "lease": 1},
+    {"op": "release", "lease": 1},
+    {"op": "may", "device": "plain:0"},
+    {"op": "status"},
+)
+# As JSON text, since some of them are none.
+_POISON = (
+    "NaN",
+    "-Infinity",
+    "1e999",
+    "-1",
+    "0",
+    "true",
+    "null",
+    '""',
+    "[]",
+    "{}",
+    "9" * 400,
+    "9" * 5000,
+    '"\\ud800"',
+    '"../../etc/passwd"',
+    "[" * 3000 + "]" * 3000,
+    '{"a":' * 500 + "1" + "}" * 500,
+    '"' + "x" * 5000 + '"',
+)
+
+
+def frame(chance: random.Random) -> bytes:
+    """A frame that is wrong in some way, or just about right."""
+    message = dict(chance.choice(_VALID))
+    body = json.dumps(message)
+    kind = chance.randrange(7)
+    if kind == 0:  # one value replaced
+        key = chance.choice(list(message))
+        rest = json.dumps({name: value for name, value in message.items() if name != key})
+        comma = "," if len(message) > 1 else ""
+        body = f'{{"{key}":{chance.choice(_POISON)}{comma}{rest[1:]}'
+    elif kind == 1:  # a value that is no object
+        body = chance.choice(_POISON)
+    data = body.encode(errors="replace")
+    if kind == 2:  # bits flipped
+        changed = bytearray(data)
+        for _ in range(chance.randrange(1, 4)):
+            changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
+        data = bytes(changed)
+    elif kind == 3:  # noise
+        data = chance.randbytes(chance.randrange(200))
+    if kind == 4:  # a wrong length
+        length = chance.choice([0, len(data) - 1, len(data) + 1, MAX_REQUEST_BYTES + 1, 2**32 - 1])
+        return HEADER.pack(length) + data
+    if kind == 5:  # cut short
+        return (HEADER.pack(len(data)) + data)[: chance.randrange(len(data))]
+    return HEADER.pack(len(data)) + data
+
+
+def fuzz(
+    count: int, seed: int = 0, on_frame: Callable[[int], None] | None = None
+) -> tuple[int, int]:
+    """Feed ``count`` frames to sessions; how many were answered, and how many sessions it took.
+
+    Whatever the frames say, no limit may end above the administrator's, and everything comes back.
+    """
+    chance, bench = random.Random(seed), Bench()  # noqa: S311 - no secret
+    peer = bench.callers[0].session.peer
+    session, answered, sessions = _greeted(bench, peer), 0, 1
+    for number in range(count):
+        data = frame(chance)[: session.room]
+        session.feed(data)
+        while session.waiting:
+            session.step()
+        answered += bool(session.outgoing)
+        assert len(session.outgoing) < 4 * 1024 * 1024
+        session.outgoing.clear()
+        if session.closing or chance.random() < 0.02:
+            session.end("it was misunderstood")
+            session, sessions = _greeted(bench, peer), sessions + 1
+        assert all(board.watts <= 400.0 for board in bench.boards)
+        if on_frame is not None:
+            on_frame(number)
+    session.end("done")
+    assert all(board.watts == 400.0 and board.locked_hertz is None for board in bench.boards)
+    return answered, sessions
+
+
+def _greeted(bench: Bench, peer: Peer) -> Session:
+    session = Session(bench.ledger, peer)
+    data = json.dumps(_VALID[0]).encode()
+    session.feed(HEADER.pack(len(data)) + data)
+    session.step()
+    session.outgoing.clear()
+    return session

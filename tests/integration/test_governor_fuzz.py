@@ -1,0 +1,102 @@
+"""Callers who send rubbish, or too much of it."""
+
+import os
+import random
+import resource
+import socket
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from joulery.governor.client import Connection
+from joulery.governor.frames import encode
+from joulery.testing.emulator import build
+from joulery.testing.governor.flood import under_flood
+from joulery.testing.governor.fuzz import frame, fuzz
+from joulery.testing.governor.node import GovernedNode
+
+
+@pytest.fixture
+def start():
+    """Start a governor with some bounds."""
+    if build.compiler() is None and os.environ.get("CI") != "true":
+        pytest.skip("no C compiler: the emulated NVML cannot be built")
+    with ExitStack() as stack:
+        yield lambda **bounds: stack.enter_context(GovernedNode(**bounds))
+
+
+def _resident_kilobytes(pid):
+    rows = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    return next(int(row.split()[1]) for row in rows if row.startswith("VmRSS"))
+
+
+def test_rubbish_frames_do_no_harm():
+    """A malformed frame would crash the daemon, leak memory or move a limit."""
+    fuzz(2000, seed=1)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    answered, sessions = fuzz(20_000, seed=2)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert answered > 10_000
+    assert sessions > 1000
+    assert grown < 8 * 1024
+
+
+def test_daemon_outlives_rubbish(start):
+    """Rubbish over the real socket would end the daemon for everybody."""
+    governed = start()
+    chance = random.Random(3)  # noqa: S311 - no secret
+    before = _resident_kilobytes(governed.pid)
+    for _ in range(300):
+        with socket.socket(socket.AF_UNIX) as channel, suppress(OSError):
+            channel.connect(str(governed.socket))
+            channel.sendall(encode({"op": "hello", "versions": [1]}))
+            for _ in range(5):
+                channel.sendall(frame(chance))
+    assert governed.status()[0]["watts"] == 400.0
+    assert _resident_kilobytes(governed.pid) - before < 4096
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a flood by another user needs root to start it")
+def test_flood_by_others_does_not_slow_an_honest_holder(start):
+    """One user's runaway script would stall every other user's tuner."""
+    governed = start(requests_per_second=100.0)
+    quiet, crowded = under_flood(governed, 120)
+    assert crowded <= max(2 * quiet, 0.02)
+
+
+def test_callers_beyond_the_cap_are_turned_away(start):
+    """One user could use up every descriptor of the daemon."""
+    governed = start(connections_per_user=10)
+    with ExitStack() as crowd:
+        channels = [crowd.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(20)]
+        for channel in channels:
+            channel.connect(str(governed.socket))
+            channel.settimeout(0.1)
+        turned_away = 0
+        for channel in channels:
+            with suppress(TimeoutError):
+                turned_away += channel.recv(1) == b""
+        assert turned_away == 10
+    assert governed.status()[0]["held"] is False
+
+
+def test_who_never_greets_is_dropped(start):
+    """Silent connections would pile up."""
+    governed = start(stall_seconds=0.3)
+    with socket.socket(socket.AF_UNIX) as channel:
+        channel.settimeout(10)
+        channel.connect(str(governed.socket))
+        assert channel.recv(1) == b""
+
+
+def test_requests_beyond_the_share_wait(start):
+    """Without a bound one user's requests would take all of the daemon's time."""
+    governed = start(requests_per_second=100.0)
+    connection = Connection(governed.socket)
+    began = time.monotonic()
+    for _ in range(300):
+        connection.ask("may", device=governed.devices[0])
+    assert time.monotonic() - began > 0.5
+    connection.close()

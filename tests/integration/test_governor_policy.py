@@ -1,0 +1,127 @@
+"""Every user, device and operation that the policy does not allow is refused."""
+
+import itertools
+
+import pytest
+
+from joulery.clock import VirtualClock
+from joulery.governor.board import Board
+from joulery.governor.ledger import Ledger
+from joulery.governor.peer import Peer
+from joulery.governor.policy import Policy, parse_policy
+from joulery.testing.governor.bench import Caller, MemoryJournal, PlainBoard
+
+POLICY = """
+[[allow]]               # the owner of board 0: all
+users = [1001]
+devices = ["plain:0"]
+limits_watts = [100, 400]
+clocks_mhz = [1000, 1500]
+
+[[allow]]               # a group: limits in a range on board 1, if it runs there
+groups = [2000]
+devices = [1]
+limits_watts = [150, 250]
+must_own = true
+
+[[allow]]               # everyone: may hold board 2, and change nothing
+users = ["*"]
+devices = [2]
+"""
+PEERS = {
+    "owner": Peer(1001, frozenset({1001}), 11),
+    "member running": Peer(1002, frozenset({1002, 2000}), 12),
+    "member idle": Peer(1003, frozenset({2000}), 13),
+    "stranger": Peer(1004, frozenset({1004}), 14),
+    "root": Peer(0, frozenset({0}), 15),
+}
+OPERATIONS = {
+    "hold": {},
+    "low": {"watts": 120},
+    "middle": {"watts": 200},
+    "high": {"watts": 300},
+    "clock": {"hertz": 1.2e9},
+    "both": {"watts": 200, "hertz": 1.2e9},
+    "too fast": {"hertz": 1.6e9},
+}
+ALLOWED = (
+    {("owner", 0, operation) for operation in OPERATIONS if operation != "too fast"}
+    | {("member running", 1, "hold"), ("member running", 1, "middle")}
+    | {(peer, 2, "hold") for peer in PEERS}
+)
+
+
+def _ledger(policy, audit=lambda *_, **__: None):
+    boards = [PlainBoard(index) for index in range(4)]
+    governed = {board.info.id: Board(board, MemoryJournal()) for board in boards}
+    running = PEERS["member running"].pid
+    ledger = Ledger(governed, policy, VirtualClock(), lambda peer, *_: peer.pid == running, audit)
+    return ledger, boards
+
+
+@pytest.mark.parametrize("peer", PEERS)
+@pytest.mark.parametrize("board", range(4))
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_matrix(peer, board, operation):
+    """A forbidden cell that is granted is a hole; an allowed one that is refused is a nuisance."""
+    ledger, boards = _ledger(parse_policy(POLICY))
+    caller = Caller(ledger, PEERS[peer])
+    wish = OPERATIONS[operation]
+    reply = caller.ask("acquire", device=f"plain:{board}", ttl_seconds=5, **wish)
+    assert reply["ok"] == ((peer, board, operation) in ALLOWED), reply
+    if reply["ok"]:
+        assert boards[board].watts == wish.get("watts", 400.0)
+    else:
+        assert reply["error"] == "MissingRightsError"
+        assert all(each.watts == 400.0 and each.locked_hertz is None for each in boards)
+
+
+@pytest.mark.parametrize("peer", PEERS)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_matrix_of_changes(peer, operation):
+    """What may not be asked for first could be had by asking for less first."""
+    ledger, boards = _ledger(parse_policy(POLICY))
+    caller = Caller(ledger, PEERS[peer])
+    lease = caller.ask("acquire", device="plain:2", ttl_seconds=5)["lease"]
+    reply = caller.ask("set", lease=lease, **OPERATIONS[operation])
+    assert reply["ok"] == (operation == "hold")
+    assert boards[2].watts == 400.0
+
+
+def test_closed_without_a_policy():
+    """A daemon started without a file would be open to everyone."""
+    ledger, _ = _ledger(Policy())
+    for peer, board in itertools.product(PEERS.values(), range(4)):
+        caller = Caller(ledger, peer)
+        reply = caller.ask("acquire", device=f"plain:{board}", ttl_seconds=5)
+        assert reply["error"] == "MissingRightsError"
+        assert not caller.ask("may", device=f"plain:{board}")["ok"]
+
+
+def test_nobody_can_use_anothers_lease():
+    """Guessing a lease's number would let a stranger change or end it."""
+    ledger, boards = _ledger(parse_policy(POLICY))
+    owner, other = Caller(ledger, PEERS["owner"]), Caller(ledger, PEERS["owner"])
+    lease = owner.ask("acquire", device="plain:0", watts=200, ttl_seconds=5)["lease"]
+    for operation in ("set", "release", "renew"):
+        assert other.ask(operation, lease=lease, watts=150)["error"] == "LeaseLostError"
+    assert boards[0].watts == 200
+
+
+def test_a_new_policy_ends_what_it_does_not_allow():
+    """Taking a right away would have no effect on those who use it."""
+    ledger, boards = _ledger(parse_policy(POLICY))
+    owner = Caller(ledger, PEERS["owner"])
+    owner.ask("acquire", device="plain:0", watts=200, ttl_seconds=5)
+    ledger.replace_policy(parse_policy(POLICY.replace("[1001]", "[1005]")))
+    assert boards[0].watts == 400.0
+
+
+def test_refusals_are_audited():
+    """An administrator could not see who tries doors."""
+    seen = []
+    ledger, _ = _ledger(Policy(), lambda event, **details: seen.append((event, details)))
+    Caller(ledger, PEERS["stranger"]).ask("acquire", device="plain:0", ttl_seconds=5)
+    ((event, details),) = seen
+    assert event == "refuse"
+    assert details["uid"] == 1004

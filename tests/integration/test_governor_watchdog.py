@@ -1,0 +1,154 @@
+"""Leases without the daemon: the watchdog child gives back what its parent cannot."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from joulery.testing.emulator import EmulatedNode, build
+
+JOB = """
+import os, sys, time
+from joulery.governor import lease
+from joulery.hardware import discover
+with lease(discover()[0], watts=150, ttl_seconds=float(sys.argv[1])) as held:
+    print("held", flush=True)
+    {body}
+"""
+
+
+@pytest.fixture
+def node():
+    """An emulated board."""
+    if build.compiler() is None and os.environ.get("CI") != "true":
+        pytest.skip("no C compiler: the emulated NVML cannot be built")
+    with EmulatedNode(["A100"]) as made:
+        yield made
+
+
+@pytest.fixture
+def start(node, tmp_path):
+    """Start a job on the node."""
+    environment = {
+        **node.env,
+        "JOULERY_GOVERNOR": "",
+        "JOULERY_GOVERNOR_STATE": str(tmp_path / "state"),
+    }
+
+    @contextmanager
+    def begin(body="time.sleep(60)", ttl=30.0):
+        with subprocess.Popen(
+            [sys.executable, "-c", JOB.format(body=body), str(ttl)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as job:
+            try:
+                yield job
+            finally:
+                job.kill()
+
+    return begin
+
+
+def _held(job):
+    assert job.stdout.readline() == b"held\n", job.stderr.read()
+
+
+def _restored_within(node, watts, seconds):
+    deadline = time.monotonic() + seconds
+    while node.power_limit(0) != watts and time.monotonic() < deadline:
+        time.sleep(0.002)
+    return node.power_limit(0) == watts
+
+
+def _watchdogs(pid):
+    # A child is listed with the thread that started it.
+    threads = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for thread in threads for child in thread.read_text().split()]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_killed_parent(node, start, number):
+    """A job killed without a daemon would leave its board slow."""
+    node.set_power_limit(0, 310.25)
+    with start() as job:
+        _held(job)
+        assert node.power_limit(0) == 150.0
+        job.send_signal(number)
+        assert _restored_within(node, 310.25, 1.0)
+
+
+def test_clean_end_leaves_no_watchdog_or_journal(node, start, tmp_path):
+    """Every job would leave a process and a file behind."""
+    with start(body="print(held.watts, flush=True)") as job:
+        _held(job)
+        assert job.stdout.readline() == b"150.0\n"
+        assert job.wait(10) == 0
+    assert node.power_limit(0) == 400.0
+    assert list((tmp_path / "state").glob("*.journal")) == []
+
+
+def test_whole_group_and_watchdog_killed_is_repaired_by_the_next_job(node, start):
+    """When a cgroup is killed the watchdog dies too; the limit must not stay for ever."""
+    with start() as job:
+        _held(job)
+        (watchdog,) = _watchdogs(job.pid)
+        os.kill(watchdog, signal.SIGKILL)
+        job.kill()
+        job.wait()
+        time.sleep(0.05)
+        assert node.power_limit(0) == 150.0
+    with start(body="print(held.baseline_watts, flush=True)") as job:
+        _held(job)
+        assert job.stdout.readline() == b"400.0\n"
+        job.wait(10)
+    assert node.power_limit(0) == 400.0
+
+
+def test_killed_watchdog_is_replaced(node, start):
+    """Killing the child first would defeat the guard."""
+    with start(ttl=0.6) as job:
+        _held(job)
+        (watchdog,) = _watchdogs(job.pid)
+        os.kill(watchdog, signal.SIGKILL)
+        deadline = time.monotonic() + 5
+        while not set(_watchdogs(job.pid)) - {watchdog} and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(0.4)  # it says that it is ready before it counts
+        job.kill()
+        assert _restored_within(node, 400.0, 1.0)
+
+
+def test_stopped_parent(node, start):
+    """A paused job would keep its board slow for as long as it is paused."""
+    with start(ttl=0.6) as job:
+        _held(job)
+        job.send_signal(signal.SIGSTOP)
+        assert _restored_within(node, 400.0, 2.0)
+        job.send_signal(signal.SIGKILL)
+
+
+def test_second_job_is_told_who_holds_the_board(node, start):
+    """Two jobs would undo each other's limits."""
+    with start() as first:
+        _held(first)
+        with start() as second:
+            error = second.stderr.read().decode()
+            assert second.wait(10) != 0
+        assert f"is held by process {first.pid}" in error
+        first.kill()
+        assert _restored_within(node, 400.0, 1.0)
+
+
+def test_no_rights(node, start):
+    """Without rights a job must hear the remedy, and nothing may be changed."""
+    node.deny(None)
+    with start() as job:
+        assert b"MissingRightsError" in job.stderr.read()
+    assert node.power_limit(0) == 400.0

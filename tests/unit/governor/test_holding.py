@@ -1,0 +1,105 @@
+"""``lease`` on simulated boards, which need neither daemon nor watchdog."""
+
+import os
+
+import pytest
+
+from joulery.clock import VirtualClock
+from joulery.errors import InvalidValueError, MissingRightsError, NotPossibleHereError
+from joulery.governor import lease, lease_obstacle, may_lease
+from joulery.hardware import catalog
+from joulery.hardware.simulated import Faults, SimulatedGpu
+from joulery.testing.governor.bench import PlainBoard
+
+
+@pytest.fixture
+def gpu():
+    """A board whose cap is not its default."""
+    made = SimulatedGpu(catalog.board("V100"), VirtualClock())
+    made.set_power_limit(210.0)
+    return made
+
+
+def test_values_come_back(gpu):
+    """The board would stay slow."""
+    with lease(gpu, watts=180) as held:
+        assert gpu.power_limits().current_watts == held.watts == 180.0
+        assert held.baseline_watts == 210.0
+        held.set(watts=150)
+        held.set(clock_hertz=gpu.supported_clocks()[3])
+        assert held.clock_hertz == gpu.supported_clocks()[3]
+        assert held.watts == 150.0
+        held.reset()
+        assert (held.watts, held.clock_hertz) == (210.0, None)
+        held.set(watts=120)
+    assert gpu.power_limits().current_watts == 210.0
+
+
+def test_values_come_back_after_an_error(gpu):
+    """A crash would leave the board slow."""
+    with pytest.raises(RuntimeError), lease(gpu, watts=150):
+        raise RuntimeError
+    assert gpu.power_limits().current_watts == 210.0
+
+
+def test_early_release(gpu):
+    """A tuner that is done would have to leave its block."""
+    with lease(gpu, watts=150) as held:
+        held.release()
+        assert gpu.power_limits().current_watts == 210.0
+        with lease(gpu, watts=160):
+            assert gpu.power_limits().current_watts == 160.0
+    assert gpu.power_limits().current_watts == 210.0
+
+
+def test_one_owner(gpu):
+    """Two tuners in one process would undo each other's limits."""
+    with (
+        lease(gpu, watts=150),
+        pytest.raises(NotPossibleHereError, match="this very process"),
+        lease(gpu),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("watts", [1, 1e6, float("nan"), -5])
+def test_bad_limit_leaves_nothing_behind(gpu, watts):
+    """A typing error would lock the board for the rest of the process."""
+    with pytest.raises(InvalidValueError), lease(gpu, watts=watts):
+        pass
+    with lease(gpu, watts=150):
+        pass
+
+
+def test_no_rights():
+    """People without rights must hear so, and advisers must be able to ask first."""
+    gpu = SimulatedGpu(catalog.board("V100"), VirtualClock(), faults=Faults(no_permission=True))
+    assert not may_lease(gpu)
+    assert "no permission" in lease_obstacle(gpu).why
+    with pytest.raises(MissingRightsError), lease(gpu, watts=150):
+        pass
+
+
+def test_may(gpu):
+    """An adviser would not act where it could."""
+    assert may_lease(gpu)
+    assert gpu.power_limits().current_watts == 210.0
+
+
+def test_device_without_knobs():
+    """A CPU counter cannot be leased."""
+    board = PlainBoard()
+    board.capabilities = frozenset()
+    assert "no power limit" in lease_obstacle(board).why
+
+
+def test_forked_child_does_not_give_back(gpu):
+    """A data-loader worker that ends would take its parent's limit away."""
+    with lease(gpu, watts=150) as held:
+        held._holder._process += 1
+        held._process += 1
+        held.release()
+        with pytest.raises(NotPossibleHereError, match="forked child"):
+            held.set(watts=120)
+        assert gpu.power_limits().current_watts == 150.0
+        held._holder._process = os.getpid()

@@ -1,0 +1,99 @@
+"""Policy files: what they say, and what is wrong with them on which line."""
+
+import os
+
+import pytest
+
+from joulery.errors import FileError
+from joulery.governor.policy import load_policy, parse_policy
+from joulery.hardware.device import DeviceInfo, DeviceKind
+
+INFO = DeviceInfo("GPU-1", "A100", DeviceKind.GPU, "nvidia", 3)
+GOOD = """
+[[allow]]
+users = ["root", 1001, "1002"]
+groups = ["root"]
+devices = ["GPU-1", 7]
+limits_watts = [100, 250.5]
+clocks_mhz = [500, 1400]
+must_own = "slurm"
+shared = "minimum"
+
+[[pinned]]
+devices = ["nvidia:3"]
+clock_mhz = 1200
+"""
+
+
+def test_everything_that_can_be_said():
+    """A rule would mean something else than its author wrote."""
+    policy = parse_policy(GOOD)
+    (rule,) = policy.rules
+    assert rule.uids == {0, 1001, 1002}
+    assert rule.gids == {0}
+    assert rule.devices == {"GPU-1", "7"}
+    assert rule.limits_watts == (100.0, 250.5)
+    assert rule.clocks_hertz == (500e6, 1400e6)
+    assert rule.must_own == "slurm"
+    assert rule.shared
+    assert rule.line == 2
+    assert policy.pinned_hertz(INFO) == 1.2e9
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "what"),
+    [
+        ("[[allow]]", "[[alow]]", 2, "unknown table 'alow'"),
+        ("[[allow]]", "[[allow]", 2, "at line 2"),
+        ("must_own", "must_have", 8, "must_have is unknown"),
+        ('"root", 1001', '"no-such-user"', 3, "no user 'no-such-user'"),
+        ('["root"]', '["no-such-group"]', 4, "no group 'no-such-group'"),
+        ('["root"]', '"root"', 4, "groups is not a list"),
+        ('["GPU-1", 7]', "[]", 5, "names no device"),
+        ("[100, 250.5]", "[300, 250]", 6, "starts above its end"),
+        ("[100, 250.5]", "[100]", 6, "not a pair"),
+        ("[100, 250.5]", "[nan, 250]", 6, "not a pair"),
+        ("[100, 250.5]", "[true, 250]", 6, "not a pair"),
+        ("[100, 250.5]", f"[100, {'9' * 400}]", 6, "not a pair"),
+        ("[500, 1400]", "[-1, 1400]", 7, "not a pair"),
+        ('"slurm"', '"perhaps"', 8, "must_own makes no sense"),
+        ('"slurm"', "[1]", 8, "must_own makes no sense"),
+        ('"minimum"', '"maximum"', 9, "shared makes no sense"),
+        ("clock_mhz = 1200", "clock_mhz = 0", 13, "not a positive number"),
+    ],
+)
+def test_mistakes_are_told_with_their_line(old, new, line, what):
+    """An administrator would search a long file for what is wrong."""
+    with pytest.raises(FileError) as raised:
+        parse_policy(GOOD.replace(old, new, 1), "policy.toml")
+    assert what in raised.value.message
+    assert f"line {line}" in raised.value.message
+    assert raised.value.remedy
+
+
+def test_rule_without_anyone():
+    """A rule that forgot its users must not mean everyone."""
+    with pytest.raises(FileError, match="neither users nor groups"):
+        parse_policy('[[allow]]\ndevices = ["*"]')
+
+
+def test_file_that_others_may_write(tmp_path):
+    """Anyone could write themselves a rule."""
+    path = tmp_path / "policy.toml"
+    path.write_text(GOOD)
+    path.chmod(0o644)
+    assert len(load_policy(path).rules) == 1
+    path.chmod(0o664)
+    with pytest.raises(FileError, match="others than root"):
+        load_policy(path)
+    if os.geteuid() == 0:
+        path.chmod(0o600)
+        os.chown(path, 1234, 1234)
+        with pytest.raises(FileError, match="others than root"):
+            load_policy(path)
+
+
+def test_missing_file(tmp_path):
+    """A typing error in the path would open or crash the daemon."""
+    with pytest.raises(FileError, match="cannot read policy"):
+        load_policy(tmp_path / "none.toml")
