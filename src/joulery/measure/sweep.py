@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from joulery.errors import DeviceError, InvalidValueError
 from joulery.frontier import Frontier, OperatingPoint, Setting
+from joulery.governor import lease
 from joulery.hardware.device import Capability, PowerLimit, require
-from joulery.hardware.knobs import held_power_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -51,7 +51,7 @@ def sweep_power_limits(
     """
     points = []
     for watts in accepted_limits(device, limits_watts):
-        with held_power_limit(device, watts), meter.window(f"{watts:g} W") as window:
+        with lease(device, watts=watts), meter.window(f"{watts:g} W") as window:
             work()
         measured = window.settle()
         if math.isnan(measured.joules):

@@ -1,0 +1,273 @@
+"""``joulery sweep``: the energy and time of a command under one power limit after another."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from joulery.cli.sweep_setup import Setup
+    from joulery.measure.sweep_journal import SweepJournal
+    from joulery.measure.sweep_plan import Trial
+    from joulery.measure.sweep_table import SweepTable
+
+_DEFAULT_OUT = "sweep-output"
+_DEFAULT_REPEATS = "3"
+_OUTPUT_LOG = "output.log"
+_INTERRUPTED = 130
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Define the options."""
+    parser.usage = (
+        "joulery sweep [options] -- COMMAND [ARGUMENTS...]\n"
+        "       joulery sweep [options] --simulate NODE"
+    )
+    parser.epilog = (
+        "The command must do the same work in every run. It sees the first N boards\n"
+        "(CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES, and JOULERY_GPUS=N); the others stay\n"
+        "idle and count too. Run the same command line again to go on after an interruption.\n\n"
+        "example: joulery sweep --limits 100:260:10 --repeat 10 --gpus 1,2,4,8 -- python train.py"
+    )
+    parser.add_argument("command", nargs="...", help="what to run, after `--`")
+    parser.add_argument(
+        "--limits",
+        metavar="LOW:HIGH:STEP",
+        help="power limits in watts, or a list such as 100,150,250; the default limit is added "
+        "(default: a spread over what the boards accept)",
+    )
+    parser.add_argument(
+        "--repeat",
+        metavar="N",
+        default=_DEFAULT_REPEATS,
+        help="runs per setting (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--gpus", metavar="N,N", help="numbers of GPUs to run on (default: all of them)"
+    )
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        default=_DEFAULT_OUT,
+        help="where the journal and the results go (default: ./%(default)s)",
+    )
+    parser.add_argument(
+        "--simulate", metavar="NODE", help="run a preset simulated node, such as rtx6000x8, instead"
+    )
+    parser.add_argument("--seed", default="0", help="decides the simulation's noise (default: 0)")
+    parser.add_argument(
+        "--stop-on-failure", action="store_true", help="end at the first run that fails"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the plan and how long it takes, run nothing"
+    )
+    parser.add_argument(
+        "--run-seconds", metavar="S", help="how long one run takes, for --dry-run to reckon with"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make the sweep, write its files, print its table."""
+    from pathlib import Path
+
+    from joulery.cli.sweep_files import writable_folder
+    from joulery.cli.sweep_setup import prepared
+    from joulery.measure.sweep_journal import SweepJournal
+
+    setup = prepared(arguments)
+    folder = Path(arguments.out)
+    if arguments.dry_run:
+        return _dry_run(setup, folder, arguments)
+    with SweepJournal.open(writable_folder(folder), setup.plan) as journal:
+        try:
+            with _signals_interrupt():
+                complete = _swept(setup, folder, journal, arguments)
+        except KeyboardInterrupt:
+            return _interrupted(setup, journal)
+        return _report(setup, journal, folder, arguments, complete=complete)
+
+
+def _swept(
+    setup: Setup, folder: Path, journal: SweepJournal, arguments: argparse.Namespace
+) -> bool:
+    from joulery.measure.sweep_runs import run_sweep
+
+    watch = _Watch(setup, journal)
+    with (folder / _OUTPUT_LOG).open("ab") as output:
+        try:
+            return run_sweep(
+                setup.plan,
+                setup.bench,
+                setup.work(output, watch.show),
+                journal,
+                stop_on_failure=arguments.stop_on_failure,
+                on_trial=watch.begin,
+            )
+        finally:
+            watch.done()
+
+
+class _Watch:
+    """Says how far the sweep has come and how long it will take."""
+
+    def __init__(self, setup: Setup, journal: SweepJournal) -> None:
+        from joulery.cli.progress import Progress
+        from joulery.clock import REAL_CLOCK
+
+        self._setup = setup
+        self._journal = journal
+        self._progress = Progress(silent_seconds=1.0)
+        self._clock = REAL_CLOCK
+        self._started = self._clock.now()
+        self._found = len(journal.done)
+        self._made = 0
+        self._trial: Trial | None = None
+
+    def begin(self, trial: Trial) -> None:
+        """A run starts."""
+        if self._trial is not None:
+            self._made += 1
+        self._trial = trial
+        self.show()
+
+    def show(self) -> None:
+        """Show the line, where it is time for it."""
+        from joulery.units import human_duration
+
+        left = self._seconds_left()
+        ends = "" if left is None else f"; about {human_duration(max(0.0, left))} left"
+        failed = sum(run.exit_code != 0 for run in self._journal.runs)
+        wrong = f", {failed} failed" if failed else ""
+        number = self._found + self._made + 1
+        self._progress.show(
+            f"joulery: run {number} of {len(self._setup.plan)}{wrong}: {self._trial}{ends}"
+        )
+
+    def done(self) -> None:
+        """Clear the line."""
+        self._progress.done()
+
+    def _seconds_left(self) -> float | None:
+        if self._setup.node is None:
+            from joulery.measure.sweep_runs import seconds_left
+
+            return seconds_left(self._setup.plan, self._journal.runs)
+        # Virtual time passes as fast as this machine reckons.
+        if not self._made:
+            return None
+        pace = (self._clock.now() - self._started) / self._made
+        return pace * (len(self._setup.plan) - self._found - self._made)
+
+
+@contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """Let a request to end the process unwind it, so that limits come back on the way."""
+    import signal
+    import threading
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python hands signals to the main thread only
+        return
+    found = {n: signal.signal(n, interrupt) for n in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in found.items():
+            signal.signal(number, handler)
+
+
+def _interrupted(setup: Setup, journal: SweepJournal) -> int:
+    import sys
+
+    sys.stderr.write(
+        f"joulery: interrupted after {len(journal.done)} of {len(setup.plan)} runs; the power "
+        "limits are as they were\n  → run the same command again to go on\n"
+    )
+    return _INTERRUPTED
+
+
+def _report(
+    setup: Setup,
+    journal: SweepJournal,
+    folder: Path,
+    arguments: argparse.Namespace,
+    *,
+    complete: bool,
+) -> int:
+    import json
+    import sys
+
+    from joulery.cli.sweep_files import sweep_document, write_files
+    from joulery.errors import JouleryError
+    from joulery.measure.sweep_table import SweepTable
+
+    table = SweepTable.of(journal.runs, setup.plan.default_watts, setup.device)
+    if not table.settings:
+        last = journal.runs[-1]
+        raise JouleryError(
+            f"no run succeeded; {last.trial} ended with exit code {last.exit_code}",
+            remedy=f"see what the command printed in {folder / _OUTPUT_LOG}",
+        )
+    written, remarks = write_files(setup, table, folder)
+    if arguments.json:
+        document = {
+            **sweep_document(setup, table),
+            "complete": complete and not table.failures,
+            "files": [str(path) for path in written],
+            "remarks": remarks,
+        }
+        sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
+    else:
+        sys.stdout.write(_text(setup, table, written, remarks, complete=complete))
+    return 1 if table.failures else 0
+
+
+def _text(
+    setup: Setup, table: SweepTable, written: list[Path], remarks: list[str], *, complete: bool
+) -> str:
+    from joulery.cli.sweep_view import sweep_text
+
+    lines = [
+        setup.title,
+        f"Energy of {setup.energy_of}.",
+        "",
+        sweep_text(table, setup.published),
+        "",
+    ]
+    if not complete:
+        lines.append("Stopped at the first failure; run the same command again to go on.")
+    lines.append(f"Written: {', '.join(str(path) for path in written)}")
+    return "\n".join([*lines, *remarks]) + "\n"
+
+
+def _dry_run(setup: Setup, folder: Path, arguments: argparse.Namespace) -> int:
+    import json
+    import sys
+
+    from joulery.cli.sweep_setup import expected_seconds
+    from joulery.cli.sweep_view import plan_text
+    from joulery.measure.sweep_journal import recorded_runs
+
+    plan = setup.plan
+    runs = recorded_runs(folder, plan)
+    done = len({run.trial for run in runs if run.exit_code == 0})
+    seconds = expected_seconds(setup, runs, arguments.run_seconds)
+    if arguments.json:
+        document = {
+            "plan": plan.to_dict(),
+            "runs": len(plan),
+            "done": done,
+            "estimated_seconds": seconds,
+        }
+        sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
+    else:
+        sys.stdout.write(plan_text(plan, done, seconds, simulated=setup.node is not None) + "\n")
+    return 0

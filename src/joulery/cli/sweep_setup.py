@@ -1,0 +1,198 @@
+"""Turn the options of ``joulery sweep`` into a plan, a place to run it and something to run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING
+
+from joulery.cli.limits_argument import parse_limits
+from joulery.clock import REAL_CLOCK, VirtualClock
+from joulery.errors import InvalidValueError, MissingHardwareError, UsageError
+from joulery.hardware.device import DeviceKind, PowerLimitRange
+from joulery.measure.sweep import spread_limits
+from joulery.measure.sweep_plan import SweepPlan, checked_limits, common_limits, settable_boards
+from joulery.measure.sweep_runs import Bench, CommandWork, SimulatedWork, seconds_left
+from joulery.units import finite
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterable, Sequence
+
+    from joulery.hardware.device import Device
+    from joulery.hardware.simulated_node import SimulatedNode
+    from joulery.measure.sweep_journal import FinishedRun
+    from joulery.measure.sweep_published import PublishedSweep
+    from joulery.measure.sweep_runs import Work
+
+_EXAMPLE = "joulery sweep --limits 100:260:10 -- python train.py"
+# A simulated counter is exact, so looking more often than once in a while only takes time.
+_SIMULATED_SAMPLE_HERTZ = 0.01
+_MOST_REPEATS = 1_000_000
+_MOST_SEED = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Everything that a sweep needs.
+
+    Attributes:
+        plan: Which runs to make.
+        bench: Where to make them.
+        title: What is swept, one line.
+        command: What to run; empty for a simulated node.
+        node: The simulated node, if it is one.
+        published: Figures by others to print beside ours.
+    """
+
+    plan: SweepPlan
+    bench: Bench
+    title: str
+    command: tuple[str, ...] = ()
+    node: SimulatedNode | None = None
+    published: PublishedSweep | None = None
+
+    @property
+    def device(self) -> str:
+        """Name of the boards."""
+        return " and ".join(dict.fromkeys(board.info.name for board in self.bench.boards))
+
+    @property
+    def energy_of(self) -> str:
+        """What the joules are the joules of, in words."""
+        nodes = [d.info.name for d in self.bench.devices if d.info.kind is DeviceKind.NODE]
+        if nodes:
+            return f"the whole node, by {nodes[0]}"
+        others = dict.fromkeys(d.info.kind.value for d in self.bench.devices)
+        return f"the sum of all devices ({', '.join(others)}); no meter for the whole node is here"
+
+    def work(self, output: IO[bytes], on_wait: Callable[[], None]) -> Work:
+        """What to run; ``output`` takes everything that a command prints."""
+        if self.node is not None:
+            return SimulatedWork(self.node)
+        return CommandWork(self.command, self.bench.boards, output, on_wait)
+
+
+def prepared(arguments: argparse.Namespace) -> Setup:
+    """The sweep that the options ask for, every one of them checked.
+
+    Raises:
+        UsageError: The options make no sense together, or a value is out of range.
+        MissingHardwareError: There is no GPU here.
+    """
+    command = _command(arguments)
+    repeats = _whole_number(arguments.repeat, "--repeat", 1, _MOST_REPEATS)
+    if arguments.simulate is not None:
+        return _simulated(arguments, repeats)
+    from joulery.measure.attribution import my_devices
+
+    devices = tuple(my_devices(REAL_CLOCK))
+    boards = settable_boards(devices)
+    if not boards:
+        raise MissingHardwareError(
+            "there is no GPU here whose power could be limited",
+            remedy="see `joulery doctor`; try `joulery sweep --simulate rtx6000x8` without one",
+        )
+    plan = _plan(arguments, command, boards, repeats)
+    title = f"Power limits of {len(boards)} × {boards[0].info.name}: {' '.join(command)}"
+    return Setup(plan, Bench(boards, devices, REAL_CLOCK), title, command)
+
+
+def _simulated(arguments: argparse.Namespace, repeats: int) -> Setup:
+    from joulery.hardware.simulated_node import SimulatedNode, preset
+    from joulery.measure.sweep_published import PUBLISHED
+
+    seed = _whole_number(arguments.seed, "--seed", 0, _MOST_SEED)
+    chosen = preset(arguments.simulate)
+    clock = VirtualClock()
+    node = SimulatedNode(chosen, clock, seed=seed)
+    plan = _plan(arguments, ("simulate", chosen.name, f"seed {seed}"), node.gpus, repeats)
+    bench = Bench(node.gpus, (*node.gpus, node.meter), clock, _SIMULATED_SAMPLE_HERTZ)
+    title = f"{chosen.job.work.name} on a simulated node of {chosen.boards} × {chosen.board}"
+    return Setup(plan, bench, title, node=node, published=PUBLISHED.get(chosen.name))
+
+
+def _command(arguments: argparse.Namespace) -> tuple[str, ...]:
+    from joulery.measure.command import check_command
+
+    words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    if arguments.simulate is not None:
+        if words:
+            raise UsageError(
+                "a simulated node runs its own job, not a command",
+                remedy="leave out either --simulate or the command",
+            )
+        return ()
+    if not words or not words[0]:
+        raise UsageError("no command given", remedy=f"put it after `--`: {_EXAMPLE}")
+    check_command(words)
+    return tuple(words)
+
+
+def _plan(
+    arguments: argparse.Namespace, work: tuple[str, ...], boards: Sequence[Device], repeats: int
+) -> SweepPlan:
+    allowed = common_limits(boards)
+    if arguments.limits is not None:
+        wanted = parse_limits(arguments.limits)
+    else:
+        highest = min(allowed.max_watts, allowed.ceiling_watts)
+        default = allowed.default_watts
+        wanted = spread_limits(PowerLimitRange(allowed.min_watts, highest, default, highest))
+    return SweepPlan(
+        work=work,
+        boards=tuple(board.info.id for board in boards),
+        limits_watts=checked_limits(wanted, allowed),
+        gpu_counts=_gpu_counts(arguments.gpus, len(boards)),
+        repeats=repeats,
+        default_watts=allowed.default_watts,
+    )
+
+
+def _gpu_counts(text: str | None, here: int) -> tuple[int, ...]:
+    if text is None:
+        return (here,)
+    counts = {_whole_number(word.strip(), "--gpus", 1, 10**6) for word in text.split(",")}
+    return tuple(sorted(counts))
+
+
+def _whole_number(text: str, option: str, least: int, most: int) -> int:
+    remedy = f"give a whole number from {least} to {most}"
+    try:
+        number = int(text)
+    except ValueError:
+        raise InvalidValueError(f"{option} {text!r} is no whole number", remedy=remedy) from None
+    if not least <= number <= most:
+        raise InvalidValueError(f"{option} {number} is out of range", remedy=remedy)
+    return number
+
+
+def expected_seconds(
+    setup: Setup, runs: Iterable[FinishedRun], run_seconds: str | None
+) -> float | None:
+    """How long what is left of the plan takes; None where nobody can tell.
+
+    Args:
+        setup: The sweep.
+        runs: Those made already.
+        run_seconds: What the user says that one run takes.
+    """
+    found = list(runs)
+    done = {run.trial for run in found if run.exit_code == 0}
+    left = [trial for trial in setup.plan.trials() if trial not in done]
+    if run_seconds is not None:
+        return len(left) * _seconds(run_seconds)
+    if setup.node is not None:
+        node = setup.node
+        each = {(t.gpus, t.watts): node.expected_seconds(t.gpus, t.watts) for t in left}
+        return sum(each[trial.gpus, trial.watts] for trial in left)
+    return seconds_left(setup.plan, found)
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise InvalidValueError(
+            f"--run-seconds {text!r} is no number", remedy="give seconds, such as 90"
+        ) from None
+    return finite(number, "--run-seconds", minimum=0.0)
