@@ -73,7 +73,7 @@ def plan(*, quick: bool) -> list[tuple[list[BoardSpec], list[dict[str, Any]]]]:
 
 
 def _accuracy(period: float, *, stamped: bool, waving: bool, quick: bool) -> list[dict[str, Any]]:
-    lengths = [(0.1, 5), (1.0, 1)] if quick else [(0.1, 60), (0.3, 40), (1.0, 30), (10.0, 6)]
+    lengths = [(0.1, 5), (1.0, 1)] if quick else [(0.1, 40), (0.3, 20), (1.0, 12), (10.0, 2)]
     return [
         {
             "task": "accuracy",

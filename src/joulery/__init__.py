@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from joulery.measure.measurement import Measurement
     from joulery.measure.meter import Meter
     from joulery.objectives import choose
+    from joulery.training.run import Run
 
 __version__ = "0.1.0"
 
@@ -28,6 +29,7 @@ __all__ = [
     "Meter",
     "OperatingPoint",
     "Provenance",
+    "Run",
     "Setting",
     "choose",
     "discover",
@@ -41,6 +43,7 @@ _HOMES = {
     "Meter": "measure.meter",
     "OperatingPoint": "frontier",
     "Provenance": "frontier",
+    "Run": "training.run",
     "Setting": "frontier",
     "choose": "objectives",
     "discover": "hardware",

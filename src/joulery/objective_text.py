@@ -1,4 +1,4 @@
-"""Objectives as people write them on the command line.
+"""Objectives as people write them, on the command line and in the environment.
 
 ``cost:eta=0.5``, ``least-energy:slowdown=5%``, ``least-energy:deadline=3600``, ``edp``,
 ``eds:k=2``, ``fastest:joules=1e6``, ``carbon:intensity=400``, ``money:price=0.3,rent=2``.

@@ -2,8 +2,8 @@
 
 import pytest
 
-from joulery.cli.objective_argument import HELP, parse_objective
 from joulery.errors import InvalidValueError
+from joulery.objective_text import HELP, parse_objective
 from joulery.objectives import (
     Bounds,
     ConstantSignal,

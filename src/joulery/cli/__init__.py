@@ -9,6 +9,9 @@ import sys
 COMMANDS = {
     "doctor": "what this machine can measure and change, and how to get more",
     "measure": "the energy of a command and everything it starts",
+    "run": "train under an objective: find the right power limit while the job runs",
+    "sweep": "the energy and time of a command under one power limit after another",
+    "governor": "the daemon that lends power limits and clocks, and always gets them back",
     "demo": "the whole idea at work on a simulated GPU, in seconds",
     "report": "show an energy log or a frontier, and choose a point from it",
 }
@@ -20,7 +23,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command; its exit code.
 
     0 done, 2 wrong use, 3 not possible here (missing rights or hardware), 1 anything else;
-    ``measure`` passes on the exit code of what it ran.
+    ``measure`` and ``run`` pass on the exit code of what they ran.
     """
     arguments = sys.argv[1:] if argv is None else argv
     _make_stdout_forgiving()
@@ -56,7 +59,7 @@ def _run(arguments: list[str]) -> int:
 
         sys.stdout.write(f"joulery {__version__}\n")
         return 0
-    from joulery.cli.run import run_command, usage_error
+    from joulery.cli.dispatch import run_command, usage_error
 
     if command not in COMMANDS:
         message = f"unknown command {command!r}"

@@ -20,13 +20,13 @@ _MOST_EPOCHS = 1000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    from joulery.cli import objective_argument
+    from joulery import objective_text
 
     parser.add_argument("--board", default="V100", help="accelerator to simulate (default: V100)")
     parser.add_argument(
         "--objective",
         default=_DEFAULT_OBJECTIVE,
-        help=f"{objective_argument.HELP} (default: %(default)s)",
+        help=f"{objective_text.HELP} (default: %(default)s)",
     )
     parser.add_argument(
         "--limits",
@@ -80,10 +80,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _plan(arguments: argparse.Namespace) -> Plan:
     from joulery.cli.limits_argument import parse_limits
-    from joulery.cli.objective_argument import parse_objective
     from joulery.demo.story import Plan
     from joulery.demo.training import Recipe
     from joulery.hardware import catalog
+    from joulery.objective_text import parse_objective
 
     board = catalog.board(arguments.board)
     return Plan(

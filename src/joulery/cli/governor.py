@@ -28,7 +28,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options."""
-    parser.epilog = _EXAMPLE
+    parser.epilog = f"Every action takes --json.\n\n{_EXAMPLE}"
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     serve = actions.add_parser("serve", help="run the daemon in the foreground")
     serve.add_argument("--policy", type=Path, metavar="FILE", help="who may set what; none: nobody")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from joulery.cli.objective_argument import HELP as OBJECTIVE_HELP
+from joulery.objective_text import HELP as OBJECTIVE_HELP
 
 if TYPE_CHECKING:
     import argparse
@@ -123,7 +123,7 @@ def _show_log(path: Path, text: str, *, as_json: bool) -> int:
 
 
 def _show_frontier(frontier: Frontier, arguments: argparse.Namespace) -> int:
-    from joulery.cli.objective_argument import parse_objective
+    from joulery.objective_text import parse_objective
     from joulery.objectives import choose
 
     chosen = None

@@ -1,0 +1,182 @@
+"""Virtual jobs from measured power-limit sweeps, for the power benchmark."""
+
+from __future__ import annotations
+
+import csv
+import math
+import random
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joulery.frontier import OperatingPoint
+from joulery.objectives import Cost, EnergyDelayProduct, LeastEnergy
+from joulery.power.machine import Range, Reading, Rules, State, TuningMachine
+from joulery.power.prior import limit_curves
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from joulery.objectives import Objective
+
+STEP_SECONDS = 0.1
+WORK_SECONDS = 600.0
+EXHAUSTIVE_SECONDS = 5.0
+NOISE = 0.005
+# One sigma of the moment at which a counter is read.
+EDGE_SECONDS = 0.005
+
+
+@dataclass(frozen=True)
+class Job:
+    """Step time and power at every whole watt; linear between the limits of the sweep."""
+
+    name: str
+    sweep_watts: tuple[float, ...]
+    limits: tuple[float, ...]
+    seconds: tuple[float, ...]
+    watts: tuple[float, ...]
+
+    @property
+    def joules(self) -> tuple[float, ...]:
+        """Energy per step at every whole watt."""
+        return tuple(s * w for s, w in zip(self.seconds, self.watts, strict=True))
+
+
+def tables(folder: Path) -> Iterator[Job]:
+    """Every workload and batch size of every ``summary_power_*.csv`` under a folder."""
+    for path in sorted(folder.rglob("summary_power_*.csv")):
+        sweeps: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+        with path.open(newline="", encoding="utf-8") as lines:
+            for row in csv.DictReader(lines):
+                words = (row["dataset"], row["network"], row["optimizer"], row["batch_size"])
+                point = (row["power_limit"], row["time_per_epoch"], row["average_power"])
+                name = " ".join([path.stem.removeprefix("summary_power_"), *words])
+                sweeps[name].append((float(point[0]), float(point[1]), float(point[2])))
+        for name, points in sweeps.items():
+            if len({watts for watts, _, _ in points}) >= 3:
+                yield _job(name, sorted(points))
+
+
+def _job(name: str, points: list[tuple[float, float, float]]) -> Job:
+    limits, seconds, watts = (np.array(column) for column in zip(*points, strict=True))
+    every = np.arange(math.ceil(limits[0]), math.floor(limits[-1]) + 1.0)
+    pace = np.interp(every, limits, seconds) * STEP_SECONDS / seconds[-1]
+    return Job(
+        name,
+        tuple(limits),
+        tuple(every),
+        tuple(pace),
+        tuple(np.interp(every, limits, watts)),
+    )
+
+
+def objective_named(name: str, max_watts: float) -> Objective:
+    """The objectives that the benchmark asks for."""
+    if name.startswith("eta"):
+        return Cost(float(name.split()[1]), max_watts)
+    return EnergyDelayProduct() if name == "EDP" else LeastEnergy(max_slowdown=0.05)
+
+
+class Run:
+    """One pass over the work under a changing limit, with everything counted."""
+
+    def __init__(self, job: Job, seed: int) -> None:
+        self.job = job
+        self.now = self.joules = 0.0
+        self.steps = 0
+        self.visits: dict[int, int] = defaultdict(int)
+        self._chance = random.Random(seed)  # noqa: S311 - a benchmark, not a secret
+
+    def advance(self, position: int, steps: int) -> None:
+        """Do some steps."""
+        pace, watts = self.job.seconds[position], self.job.watts[position]
+        noise = NOISE * self._chance.gauss(0, 1) / math.sqrt(steps)
+        seconds = pace * steps * max(0.5, 1 + noise)
+        self.now += seconds
+        self.joules += watts * seconds
+        self.steps += steps
+        self.visits[position] += steps
+
+    def reading(self, position: int) -> Reading:
+        """What a counter with a somewhat uncertain refresh shows."""
+        sigma = EDGE_SECONDS * self.job.watts[position]
+        shown = self.joules + sigma * self._chance.gauss(0, 1)
+        return Reading(self.now, shown, sigma, self.steps)
+
+
+def regret_of(
+    job: Job, name: str, seed: int, rules: Rules | None = None
+) -> tuple[float, float, float, float]:
+    """Regret of the tuner and of measuring every limit, each with that of the final choice.
+
+    In seconds of work at the best limit, over ``WORK_SECONDS`` of work at the highest limit.
+    """
+    objective = objective_named(name, job.limits[-1])
+    steps = round(WORK_SECONDS / STEP_SECONDS)
+    ours = Run(job, seed)
+    chosen = _tuned(ours, objective, steps, rules or Rules())
+    exhaustive = Run(job, seed + 1)
+    best_seen = _exhaustive(exhaustive, objective, steps)
+    excesses = _excesses(job, objective)
+    return (
+        _regret(job, ours.visits, excesses),
+        steps * STEP_SECONDS * excesses[chosen],
+        _regret(job, exhaustive.visits, excesses),
+        steps * STEP_SECONDS * excesses[best_seen],
+    )
+
+
+def _excesses(job: Job, objective: Objective) -> list[float]:
+    """Relative excess of every limit over the best; too slow counts as late, lean or not."""
+    points = [OperatingPoint(s, j) for s, j in zip(job.seconds, job.joules, strict=True)]
+    scores = [objective.score(point, points[-1]) for point in points]
+    best = min(range(len(points)), key=scores.__getitem__)
+    excesses = []
+    for point, score in zip(points, scores, strict=True):
+        if math.isfinite(score):
+            excesses.append(score / scores[best] - 1)
+        else:
+            late = point.seconds / points[best].seconds - 1
+            excesses.append(max(late, abs(point.joules / scores[best] - 1)))
+    return excesses
+
+
+def _regret(job: Job, visits: dict[int, int], excesses: list[float]) -> float:
+    best = job.seconds[min(range(len(excesses)), key=excesses.__getitem__)]
+    return best * sum(n * excesses[position] for position, n in visits.items())
+
+
+def _tuned(run: Run, objective: Objective, steps: int, rules: Rules) -> int:
+    values = np.array(run.job.limits)
+    span = Range(values, lambda watts: limit_curves(values, watts))
+    machine = TuningMachine(span, objective, rules)
+    last = len(values) - 1
+    run.advance(last, 1)
+    command = machine.start(run.reading(last))
+    while run.steps < steps:
+        run.advance(command.position, min(command.steps, steps - run.steps))
+        command = machine.send(run.reading(command.position))
+    assert command.state is not State.STOPPED
+    return command.position
+
+
+def _exhaustive(run: Run, objective: Objective, steps: int) -> int:
+    job = run.job
+    seen: list[tuple[OperatingPoint, int]] = []
+    for watts in reversed(job.sweep_watts):
+        position = bisect_right(job.limits, watts) - 1
+        count = math.ceil(EXHAUSTIVE_SECONDS / job.seconds[position])
+        before = run.reading(position)
+        run.advance(position, count)
+        after = run.reading(position)
+        elapsed = after.now_seconds - before.now_seconds
+        point = OperatingPoint(elapsed / count, max(0.0, after.joules - before.joules) / count)
+        seen.append((point, position))
+    _, best = min(seen, key=lambda pair: objective.score(pair[0], seen[0][0]))
+    run.advance(best, max(1, steps - run.steps))
+    return best

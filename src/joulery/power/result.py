@@ -1,0 +1,156 @@
+"""What tuning found: the frontier, the choice, what it saves and what finding it cost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
+from joulery.objectives import gains
+from joulery.units import per_cent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from joulery.power.machine import Settled
+    from joulery.power.slices import Estimate
+
+# Predicted points are listed this many apart at most; all of them would only be noise to a reader.
+_MOST_PREDICTED = 60
+
+
+@dataclass(frozen=True, slots=True)
+class TuningResult:
+    """One step's cost at every setting that was tried or foreseen.
+
+    Attributes:
+        points: All points, slowest setting first, each with its provenance.
+        chosen: The point that the objective prefers.
+        reference: The point of the setting that was found.
+        held: Whether the choice is in force; not when observing or without rights.
+        regret: Expected relative excess of the choice's score over the best possible.
+        profiling_steps: Steps that profiling took, all of them part of the training.
+        profiling_seconds: How long these took.
+        extra_seconds: How much longer than the same steps at the chosen setting.
+        extra_joules: How much more energy than the same steps at the chosen setting.
+    """
+
+    points: tuple[OperatingPoint, ...]
+    chosen: OperatingPoint
+    reference: OperatingPoint
+    held: bool
+    regret: float
+    profiling_steps: int
+    profiling_seconds: float
+    extra_seconds: float
+    extra_joules: float
+
+    @property
+    def frontier(self) -> Frontier:
+        """The Pareto set of all points, per step."""
+        return Frontier.from_points(self.points, "one step")
+
+    @property
+    def energy_saving(self) -> float:
+        """Share of the energy that the choice saves against the reference."""
+        return gains(self.chosen, self.reference).energy / 100
+
+    @property
+    def slowdown(self) -> float:
+        """Extra time of the choice against the reference, as a fraction."""
+        return gains(self.chosen, self.reference).time / 100
+
+    def __str__(self) -> str:
+        would = "saves" if self.held else "would save"
+        return (
+            f"{self.chosen.setting}: {would} {per_cent(self.energy_saving)} of the energy "
+            f"at {per_cent(max(0.0, self.slowdown))} more time than {self.reference.setting}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "points": [point.to_dict() for point in self.points],
+            "chosen": self.chosen.to_dict(),
+            "reference": self.reference.to_dict(),
+            "held": self.held,
+            "regret": self.regret,
+            "profiling": {
+                "steps": self.profiling_steps,
+                "seconds": self.profiling_seconds,
+                "extra_seconds": self.extra_seconds,
+                "extra_joules": self.extra_joules,
+            },
+        }
+
+
+def result_of(
+    settled: Settled,
+    setting_at: Callable[[int], Setting],
+    reference: int,
+    origin: Provenance,
+    *,
+    held: bool,
+) -> TuningResult:
+    """Put what the machine found into the words of the waist.
+
+    Args:
+        settled: What it found.
+        setting_at: The knobs behind a position.
+        reference: Position of the setting found.
+        origin: Where the joules come from.
+        held: Whether the choice is in force.
+    """
+    points = {
+        position: _measured(seen, setting_at(position), origin)
+        for position, seen in settled.measured.items()
+    }
+    for position, point in _predicted(settled, setting_at, (reference, settled.position)):
+        points.setdefault(position, point)
+    chosen = points[settled.position]
+    steps = settled.profiling_steps
+    return TuningResult(
+        tuple(points[position] for position in sorted(points)),
+        chosen,
+        points[reference],
+        held,
+        settled.regret,
+        steps,
+        settled.profiling_seconds,
+        settled.profiling_seconds - steps * chosen.seconds,
+        settled.profiling_joules - steps * chosen.joules,
+    )
+
+
+def _measured(seen: Estimate, setting: Setting, origin: Provenance) -> OperatingPoint:
+    error = math.hypot(seen.seconds_error, seen.watts_error)
+    source = f"{seen.steps} steps, {origin.source}" if origin.source else f"{seen.steps} steps"
+    provenance = Provenance(origin.origin, source, error)
+    return OperatingPoint(seen.seconds, seen.seconds * seen.watts, setting, provenance)
+
+
+def _predicted(
+    settled: Settled, setting_at: Callable[[int], Setting], needed: Sequence[int]
+) -> list[tuple[int, OperatingPoint]]:
+    """Median of the belief at evenly spaced positions, and at those that are needed."""
+    if settled.belief is None:
+        return []
+    import numpy as np
+
+    log_seconds = settled.belief.log_seconds
+    log_joules = log_seconds + settled.belief.log_watts
+    count = log_seconds.shape[1]
+    places = {*range(0, count, max(1, math.ceil(count / _MOST_PREDICTED))), *needed}
+    found = []
+    for position in sorted(places):
+        joules = log_joules[:, position]
+        provenance = Provenance(Origin.PREDICTED, "fit to the probes", float(joules.std()))
+        point = OperatingPoint(
+            float(np.exp(np.median(log_seconds[:, position]))),
+            float(np.exp(np.median(joules))),
+            setting_at(position),
+            provenance,
+        )
+        found.append((position, point))
+    return found

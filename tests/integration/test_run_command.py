@@ -1,0 +1,73 @@
+"""`joulery run` from end to end: a script that reports its steps, and one that does not."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from joulery.testing.emulator import EmulatedNode
+
+SCRIPT = """
+import sys, time
+import joulery
+from joulery.hardware import catalog
+from joulery.testing.emulator import EmulatedNode
+
+node = EmulatedNode.attached()
+node.set_load(0, catalog.workload("resnet50", node.specs[0].board).scaled(0.05))
+run = joulery.Run("tested") if sys.argv[1] == "reports" else None
+end = time.monotonic() + float(sys.argv[2])
+while time.monotonic() < end:
+    node.wait_steps(0, 1)
+    if run:
+        run.step()
+if sys.argv[1] == "reports" and sys.argv[3:] == ["crash"]:
+    raise SystemExit(7)
+"""
+
+
+@pytest.fixture
+def node(tmp_path):
+    """An emulated board, and the training script beside it."""
+    (tmp_path / "train.py").write_text(SCRIPT, encoding="utf-8")
+    with EmulatedNode(["V100"], directory=tmp_path) as emulated:
+        yield emulated
+
+
+def run(node, tmp_path, *arguments):
+    """`joulery run` over the script; exit code and what it told."""
+    finished = subprocess.run(
+        [
+            *(sys.executable, "-m", "joulery", "run", "--json"),
+            *("--objective", "least-energy:slowdown=5%", "--"),
+            *(sys.executable, str(tmp_path / "train.py"), *arguments),
+        ],
+        env={**node.env, "XDG_DATA_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=90,
+    )
+    assert finished.stdout, finished.stderr
+    return finished.returncode, json.loads(finished.stdout)
+
+
+def test_a_reporting_script_is_tuned_and_its_limit_given_back(node, tmp_path):
+    """If this fails, `joulery run` tunes nothing, or leaves the board capped, or hides failure."""
+    code, told = run(node, tmp_path, "reports", "14", "crash")
+    assert code == told["exit_code"] == 7
+    assert told["runs"][0]["steps"] > 50
+    assert told["runs"][0]["why_not"] is None
+    assert told["runs"][0]["result"]["chosen"]["setting"]["power_limit_watts"] < 250
+    assert node.power_limit(0) == 250
+
+
+def test_a_silent_script_is_measured_and_left_alone(node, tmp_path):
+    """If this fails, scripts that report nothing are changed behind their back."""
+    code, told = run(node, tmp_path, "silent", "3")
+    assert code == 0
+    assert told["runs"] == []
+    assert told["joules"] > 100
+    assert "joulery.Run" in told["watched"][0]["advice"]
+    assert node.power_limit(0) == 250

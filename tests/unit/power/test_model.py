@@ -1,0 +1,181 @@
+"""The belief about curves: it follows the probes, knows what it does not know, and plans."""
+
+import numpy as np
+import pytest
+
+from joulery.frontier import OperatingPoint
+from joulery.hardware import catalog
+from joulery.hardware.physics import settle
+from joulery.objectives import (
+    ConstantSignal,
+    Cost,
+    EnergyDelayProduct,
+    FastestWithin,
+    LeastCarbon,
+    LeastEnergy,
+)
+from joulery.power.model import Belief, CurveModel, Observation
+from joulery.power.planner import Planner, SliceForecast
+from joulery.power.prior import clock_curves, limit_curves
+from joulery.power.scoring import Judge
+
+BOARD = catalog.board("V100")
+WORK = catalog.workload("bert", BOARD)
+LIMITS = np.arange(100.0, 251.0)
+
+
+def probe(limit):
+    """A precise probe of the simulated board."""
+    seen = settle(BOARD, WORK, limit)
+    return Observation(round(limit) - 100, seen.seconds, seen.watts, 1e-3, 2e-3)
+
+
+def believed(*limits):
+    """The belief after probes at these limits."""
+    found = settle(BOARD, WORK, 250.0)
+    model = CurveModel(LIMITS, limit_curves(LIMITS, found.watts), found.seconds, found.watts)
+    return model.believe([probe(limit) for limit in limits])
+
+
+def test_prior_is_sane():
+    """Curves that rise where boards slow down would misguide every probe."""
+    curves = limit_curves(LIMITS, 230.0)
+    assert np.all(np.diff(curves.log_seconds, axis=1) <= 1e-9)
+    assert np.all(np.diff(curves.log_watts, axis=1) >= -1e-9)
+    assert np.allclose(curves.log_seconds[:, -1], 0.0)
+    clocks = clock_curves(np.linspace(2e8, 1.4e9, 50))
+    assert np.all(np.diff(clocks.log_seconds, axis=1) <= 1e-9)
+
+
+def test_limits_far_above_the_draw_do_not_bind():
+    """A job that draws 40 W must not be expected to slow down at 200 W."""
+    curves = limit_curves(LIMITS, 40.0)
+    assert np.median(curves.log_seconds[:, 100]) == pytest.approx(0.0, abs=1e-3)
+
+
+def test_belief_passes_through_the_probes():
+    """Ignoring measurements would make them pointless."""
+    belief = believed(250, 180, 140)
+    for limit in (250, 180, 140):
+        truth = settle(BOARD, WORK, limit)
+        column = belief.log_seconds[:, limit - 100]
+        assert np.exp(column).mean() == pytest.approx(truth.seconds, rel=3e-3)
+        assert np.exp(belief.log_watts[:, limit - 100]).mean() == pytest.approx(
+            truth.watts, rel=4e-3
+        )
+
+
+def test_few_probes_foretell_the_curve():
+    """The point of a model: three limits tell the rest to a few per cent."""
+    belief = believed(250, 180, 140)
+    for limit in (160, 200, 220):
+        truth = settle(BOARD, WORK, limit)
+        assert np.exp(np.median(belief.log_seconds[:, limit - 100])) == pytest.approx(
+            truth.seconds, rel=0.03
+        )
+
+
+def test_uncertainty_grows_away_from_probes():
+    """A belief that is sure everywhere would never look."""
+    belief = believed(250, 180)
+    assert belief.log_seconds[:, 20].std() > 3 * belief.log_seconds[:, 80].std()
+
+
+def test_ragged_tables_widen_the_belief():
+    """Measured frontiers with kinks must not be smoothed away with false confidence."""
+    found = settle(BOARD, WORK, 250.0)
+    model = CurveModel(LIMITS, limit_curves(LIMITS, found.watts), found.seconds, found.watts)
+    smooth = [probe(limit) for limit in (250, 225, 200, 175)]
+    bumps = (1.0, 0.94, 1.05, 0.95)
+    ragged = [
+        Observation(o.position, o.seconds * bump, o.watts, 1e-3, 2e-3)
+        for o, bump in zip(smooth, bumps, strict=True)
+    ]
+    at = 212 - 100
+    wide = model.believe(ragged).log_seconds[:, at].std()
+    assert wide > 2 * model.believe(smooth).log_seconds[:, at].std()
+
+
+def curves(*rows):
+    """A belief of given (seconds, watts) rows over three knob values."""
+    seconds, watts = zip(*rows, strict=True)
+    return Belief(np.log(np.array(seconds)), np.log(np.array(watts)))
+
+
+SURE = curves(*[((1.2, 1.04, 1.0), (100.0, 150.0, 200.0))] * 20)
+SPLIT = curves(
+    *[((1.2, 1.04, 1.0), (100.0, 150.0, 200.0))] * 10,
+    *[((1.4, 1.08, 1.0), (100.0, 150.0, 200.0))] * 10,
+)
+
+
+@pytest.mark.parametrize(
+    ("objective", "expected"),
+    [
+        (Cost(0.0, 200.0), 2),
+        (Cost(1.0), 0),
+        (LeastEnergy(max_slowdown=0.05), 1),
+        (LeastEnergy(deadline_seconds=1.1), 1),
+        (FastestWithin(160.0), 1),
+        (EnergyDelayProduct(), 0),
+        (LeastCarbon(ConstantSignal(400.0)), 0),
+    ],
+)
+def test_every_objective_is_judged(objective, expected):
+    """An objective that is misjudged makes the tuner hold the wrong limit."""
+    verdict = Judge(objective).judge(SURE)
+    assert verdict.position == expected
+    assert verdict.regret == pytest.approx(0.0, abs=1e-9)
+
+
+def test_general_and_fast_scoring_agree():
+    """The fast forms are copies of the objectives' own formulas and must not drift apart."""
+
+    class Wrapped:
+        def score(self, point, reference):
+            return Cost(0.5, 200.0).score(point, reference)
+
+    fast, general = Judge(Cost(0.5, 200.0)).judge(SPLIT), Judge(Wrapped()).judge(SPLIT)
+    assert fast.position == general.position
+    assert fast.regret == pytest.approx(general.regret)
+
+
+def test_doubtful_limits_are_not_chosen_under_a_bound():
+    """Half a chance to break the bound is too much."""
+    assert Judge(LeastEnergy(max_slowdown=0.05)).judge(SPLIT).position == 2
+
+
+def test_impossible_bounds_mean_as_fast_as_possible():
+    """An unreachable deadline must not end in an error inside the loop."""
+    assert Judge(LeastEnergy(deadline_seconds=0.5)).judge(SURE).position == 2
+
+
+def test_planner_asks_where_the_answer_lies():
+    """A probe that cannot change the choice is wasted; one that settles it is not."""
+
+    def forecast(position, seconds):
+        return SliceForecast(1.0, 1e-3, 1e-3)
+
+    planner = Planner(Judge(LeastEnergy(max_slowdown=0.05)), 600.0, 1e-3)
+    assert planner.plan(SPLIT, (2,), 2, forecast).probe in {0, 1}
+    assert planner.plan(SURE, (1, 2), 2, forecast).probe is None
+
+
+def test_planner_does_not_pay_more_than_it_gains():
+    """A job that ends soon is not worth a search."""
+
+    def forecast(position, seconds):
+        return SliceForecast(1000.0, 1e-3, 1e-3)
+
+    planner = Planner(Judge(LeastEnergy(max_slowdown=0.05)), 1.0, 1e-3)
+    probe = planner.plan(SPLIT, (2,), 2, forecast).probe
+    assert probe in {None, 2}, "staying at the reference costs nothing extra here"
+
+
+def test_scores_use_the_waist_of_the_package():
+    """The chosen point must be one that the objective itself would choose."""
+    seconds, joules = np.exp(SURE.log_seconds[0]), np.exp(SURE.log_seconds + SURE.log_watts)[0]
+    points = [OperatingPoint(float(s), float(j)) for s, j in zip(seconds, joules, strict=True)]
+    objective = LeastEnergy(max_slowdown=0.05)
+    scores = [objective.score(point, points[-1]) for point in points]
+    assert Judge(objective).judge(SURE).position == int(np.argmin(scores))

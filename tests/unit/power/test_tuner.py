@@ -1,0 +1,276 @@
+"""The tuner in a loop: what it does to the limit, to pauses, to trouble, and to time."""
+
+import logging
+import time
+
+import pytest
+
+from joulery.errors import DeviceError
+from joulery.frontier import Origin
+from joulery.hardware.simulated import Faults
+from joulery.objectives import Cost, LeastEnergy
+from joulery.power.both import BothKnobs
+from joulery.power.knob import ClockKnob, LimitKnob, held_here
+from joulery.power.machine import Rules, State
+from joulery.power.profiles import ProfileKey, ProfileStore
+from joulery.power.tuner import Memory, PowerTuner
+from joulery.testing.training import TrainingLoop
+
+BALANCED = Cost(0.5, 250.0)
+KEY = ProfileKey("resnet", 256, "V100", "driver 1", "balanced")
+
+
+def holding(tuner):
+    """Whether the choice is made."""
+    return lambda: tuner.state is State.HOLDING
+
+
+def test_states_come_in_order_and_the_limit_comes_back():
+    """A tuner that leaves its limit behind slows the next user's job."""
+    loop = TrainingLoop()
+    seen = []
+    with loop.tuner(BALANCED) as tuner:
+
+        def step():
+            tuner.step()
+            if not seen or seen[-1] is not tuner.state:
+                seen.append(tuner.state)
+
+        loop.run(step, steps=600)
+        assert loop.limit_watts < 200
+    assert seen == [State.WARMUP, State.PROBING, State.HOLDING]
+    assert loop.limit_watts == 250
+    assert tuner.state is State.STOPPED
+
+
+def test_result_tells_points_savings_and_cost():
+    """Users could not judge the choice without the frontier and what it cost to find."""
+    loop = TrainingLoop()
+    with loop.tuner(BALANCED) as tuner:
+        loop.run(tuner.step, until=holding(tuner))
+        result = tuner.result
+        assert result.held
+        assert "saves" in str(result)
+    truth = loop.point(result.chosen.setting.power_limit_watts)
+    assert result.chosen.seconds == pytest.approx(truth.seconds, rel=0.01)
+    assert result.chosen.joules == pytest.approx(truth.joules, rel=0.01)
+    assert result.reference.setting.power_limit_watts == 250
+    assert 0.2 < result.energy_saving < 0.5
+    origins = {point.provenance.origin for point in result.points}
+    assert origins == {Origin.SIMULATED, Origin.PREDICTED}
+    assert result.profiling_seconds < 60
+    assert abs(result.extra_seconds) < result.profiling_seconds / 2
+    assert len(result.frontier) >= 5
+    assert result.to_dict()["profiling"]["steps"] == result.profiling_steps
+
+
+def test_observer_reports_and_leaves_the_limit_alone():
+    """Observer mode that keeps a low limit is no observer."""
+    loop = TrainingLoop()
+    with loop.tuner(BALANCED, rules=Rules(observe_only=True)) as tuner:
+        loop.run(tuner.step, until=holding(tuner))
+        loop.run(tuner.step, steps=50)
+        assert loop.limit_watts == 250
+        assert not tuner.result.held
+        assert "would save" in str(tuner.result)
+
+
+def test_slices_carry_across_short_epochs_and_pauses():
+    """Epochs of 49 steps with an evaluation after each must not keep profiling from ending."""
+    loop = TrainingLoop(["V100"], 0.1)
+    tuner = loop.tuner(BALANCED)
+    epochs = 0
+    while tuner.state is not State.HOLDING and epochs < 60:
+        loop.run(tuner.step, steps=49)
+        tuner.pause()
+        for gpu in loop.gpus:
+            gpu.set_load(None)
+        loop.clock.sleep(7.0)
+        for gpu in loop.gpus:
+            gpu.set_load(loop.workload)
+        tuner.resume()
+        epochs += 1
+    assert epochs < 20
+    assert loop.regret(BALANCED, tuner.result.chosen.setting.power_limit_watts) < 0.005
+    tuner.close()
+
+
+@pytest.mark.parametrize("every", [23, 97])
+def test_stalls_do_not_fool_it(every):
+    """A data loader that stalls now and then would otherwise look like a slow limit."""
+    loop = TrainingLoop(["V100"], 0.05)
+    loop.stall_every = every
+    with loop.tuner(BALANCED) as tuner:
+        loop.run(tuner.step, until=holding(tuner))
+        assert loop.regret(BALANCED, tuner.result.chosen.setting.power_limit_watts) < 0.01
+
+
+def test_slow_first_steps_are_left_out():
+    """Compilation in the first steps would make every other limit look fast."""
+    loop = TrainingLoop()
+    loop.slower = 30.0
+    objective = LeastEnergy(max_slowdown=0.05)
+    with loop.tuner(objective) as tuner:
+        loop.run(tuner.step, steps=2)
+        loop.slower = 1.0
+        loop.run(tuner.step, until=holding(tuner))
+        assert loop.regret(objective, tuner.result.chosen.setting.power_limit_watts) < 0.01
+
+
+def test_profiles_again_when_the_job_changes_but_not_for_noise():
+    """A job that doubles its work per step would be held at a limit chosen for another job."""
+    loop = TrainingLoop(["V100"], 0.1)
+    with loop.tuner(BALANCED) as tuner:
+        loop.run(tuner.step, until=holding(tuner))
+        loop.run(tuner.step, steps=3000)
+        assert tuner.state is State.HOLDING, "noise alone is no drift"
+        loop.slower = 1.3
+        loop.run(tuner.step, steps=2000, until=lambda: tuner.state is not State.HOLDING)
+        assert tuner.state in {State.DRIFTED, State.PROBING}
+        loop.run(tuner.step, until=holding(tuner))
+        assert tuner.state is State.HOLDING
+
+
+def test_later_runs_reuse_the_profile_and_check_it(tmp_path):
+    """Without memory every restart would pay for profiling again."""
+    memory = Memory(ProfileStore(tmp_path), KEY)
+    first = TrainingLoop()
+    with first.tuner(BALANCED, memory=memory) as tuner:
+        first.run(tuner.step, until=holding(tuner))
+        chosen = first.limit_watts
+    second = TrainingLoop(seed=1)
+    with second.tuner(BALANCED, memory=memory) as tuner:
+        second.run(tuner.step, until=holding(tuner))
+        second.run(tuner.step, steps=3)
+        assert second.steps < 40
+        assert second.limit_watts == chosen
+        assert tuner.result.profiling_steps == 0
+    other = TrainingLoop(step_seconds=0.3)
+    with other.tuner(BALANCED, memory=memory) as tuner:
+        other.run(tuner.step, steps=3000, until=lambda: tuner.state is State.PROBING)
+        assert tuner.state is State.PROBING, "another job under the same name is profiled anew"
+
+
+def test_broken_profile_is_ignored(tmp_path, caplog):
+    """A damaged file must cost a profile, not a training run."""
+    (tmp_path / KEY.file_name).write_text("{", encoding="utf-8")
+    loop = TrainingLoop()
+    with loop.tuner(BALANCED, memory=Memory(ProfileStore(tmp_path), KEY)) as tuner:
+        loop.run(tuner.step, steps=10)
+        assert tuner.failure is None
+    assert "starts afresh" in caplog.text
+
+
+def test_missing_rights_stop_tuning_but_not_training(caplog):
+    """Somebody without rights must still be able to train, and get advice."""
+    loop = TrainingLoop()
+    loop.gpus[0].faults = Faults(no_permission=True)
+    tuner = loop.tuner(BALANCED)
+    with caplog.at_level(logging.WARNING, "joulery"):
+        loop.run(tuner.step, steps=200)
+    assert tuner.state is State.STOPPED
+    assert tuner.failure is not None
+    assert caplog.text.count("power tuning stopped") == 1
+    assert not tuner.result.held
+    assert Origin.PREDICTED in {point.provenance.origin for point in tuner.result.points}
+
+
+def test_any_error_restores_the_limit_and_never_leaves_step():
+    """An error of ours inside somebody's training loop would cost them hours."""
+    loop = TrainingLoop()
+    tuner = loop.tuner(BALANCED)
+    loop.run(tuner.step, until=lambda: loop.limit_watts < 250)
+
+    def broken():
+        raise ZeroDivisionError("a bug")
+
+    tuner._gauge.read = broken
+    loop.run(tuner.step, steps=200)
+    assert isinstance(tuner.failure, ZeroDivisionError)
+    assert loop.limit_watts == 250
+
+
+def test_unreadable_energy_stops_tuning():
+    """Without energy there is nothing to choose by, and a guess must not be held."""
+    loop = TrainingLoop()
+    tuner = loop.tuner(BALANCED)
+    loop.run(tuner.step, until=lambda: loop.limit_watts < 250)
+
+    def unreadable():
+        raise DeviceError("gone", remedy="none")
+
+    tuner._gauge.read = unreadable
+    loop.run(tuner.step, steps=200)
+    assert isinstance(tuner.failure, DeviceError)
+    assert loop.limit_watts == 250
+
+
+def test_device_without_a_limit_is_refused_quietly():
+    """A board without the knob must not end training either."""
+    loop = TrainingLoop()
+
+    class Bare:
+        info = loop.gpus[0].info
+        provenance = loop.gpus[0].provenance
+        capabilities = frozenset()
+
+    tuner = PowerTuner([Bare()], BALANCED, meter=loop.meter, clock=loop.clock)
+    tuner.step()
+    assert tuner.state is State.STOPPED
+    assert "power limit" in str(tuner.failure)
+    tuner.pause()
+    tuner.resume()
+    tuner.close()
+
+
+def test_found_cap_is_never_exceeded():
+    """The administrator's cap is a ceiling, for the probes too."""
+    loop = TrainingLoop()
+    loop.gpus[0].set_power_limit(180.0)
+    highest = []
+    with loop.tuner(Cost(0.0, 250.0)) as tuner:
+        loop.run(lambda: (tuner.step(), highest.append(loop.limit_watts)), steps=300)
+    assert max(highest) == 180.0
+    assert loop.limit_watts == 180.0
+
+
+def test_locked_clocks_are_an_alternative():
+    """Where limits do nothing, as for a board far below its cap, only clocks can save."""
+    loop = TrainingLoop(["V100"], 0.1, workload="host-bound")
+    knob = BothKnobs(LimitKnob(loop.gpus, held_here), ClockKnob(loop.gpus, held_here))
+    with loop.tuner(Cost(1.0, 250.0), knob=knob) as tuner:
+        loop.run(tuner.step, until=lambda: tuner.state is State.HOLDING and tuner.result)
+        loop.run(tuner.step, steps=5)
+        assert tuner.result.chosen.setting.clock_hertz is not None
+        assert loop.gpus[0].steady().clock_hertz < 1.0e9
+        assert tuner.result.energy_saving > 0.03
+    assert loop.gpus[0].steady().clock_hertz == loop.board.max_clock_hertz
+
+
+def test_limits_are_preferred_where_clocks_do_no_better():
+    """A tie between knobs must not lock clocks for nothing."""
+    loop = TrainingLoop(["V100"], 0.1)
+    knob = BothKnobs(LimitKnob(loop.gpus, held_here), ClockKnob(loop.gpus, held_here))
+    with loop.tuner(BALANCED, knob=knob) as tuner:
+        loop.run(tuner.step, until=lambda: tuner.state is State.HOLDING and tuner.result)
+        loop.run(tuner.step, steps=5)
+        assert tuner.result.chosen.setting.power_limit_watts is not None
+        assert loop.regret(BALANCED, loop.limit_watts) < 0.005
+
+
+def test_step_costs_next_to_nothing_once_settled():
+    """The tuner would eat what it saves."""
+    loop = TrainingLoop(["V100"], 0.01)
+    with loop.tuner(BALANCED) as tuner:
+        loop.run(tuner.step, until=holding(tuner))
+        loop.run(tuner.step, steps=8000)
+        spent = 0.0
+
+        def timed():
+            nonlocal spent
+            started = time.perf_counter()
+            tuner.step()
+            spent += time.perf_counter() - started
+
+        loop.run(timed, steps=4000)
+    assert spent / 4000 < 1e-3 * 0.01 * 3, "a third of a per mille, with room for a busy machine"
