@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from joulery.cli.checked import whole_number, writable_folder
+
 if TYPE_CHECKING:
     import argparse
     from pathlib import Path
@@ -57,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     from joulery.demo.story import Demonstration
 
     plan = _plan(arguments)
-    folder = _writable_folder(Path(arguments.out))
+    folder = writable_folder(Path(arguments.out))
     try:
         story = Demonstration(plan, progress_line).tell()
     finally:
@@ -92,39 +94,10 @@ def _plan(arguments: argparse.Namespace) -> Plan:
         parse_objective(arguments.objective, board.max_limit_watts),
         parse_limits(arguments.limits) if arguments.limits is not None else (),
         Recipe(
-            seed=_whole_number(arguments.seed, "--seed", 0, 2**64 - 1),
-            epochs=_whole_number(arguments.epochs, "--epochs", 1, _MOST_EPOCHS),
+            seed=whole_number(arguments.seed, "--seed", 0, 2**64 - 1),
+            epochs=whole_number(arguments.epochs, "--epochs", 1, _MOST_EPOCHS),
         ),
     )
-
-
-def _whole_number(text: str, option: str, least: int, most: int) -> int:
-    from joulery.errors import InvalidValueError
-
-    remedy = f"give a whole number from {least} to {most}"
-    try:
-        number = int(text)
-    except ValueError:
-        raise InvalidValueError(f"{option} {text!r} is no whole number", remedy=remedy) from None
-    if not least <= number <= most:
-        raise InvalidValueError(f"{option} {number} is out of range", remedy=remedy)
-    return number
-
-
-def _writable_folder(folder: Path) -> Path:
-    """Make the folder before any work is done, so that nobody waits for a refusal."""
-    import os
-
-    from joulery.errors import FileError
-
-    remedy = "choose another folder with --out"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as refused:
-        raise FileError(f"cannot make {folder}: {refused.strerror}", remedy=remedy) from None
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise FileError(f"cannot write to {folder}", remedy=remedy)
-    return folder
 
 
 def _write_files(story: Story, objective: str, folder: Path) -> tuple[list[Path], list[str]]:

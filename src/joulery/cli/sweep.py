@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Make the sweep, write its files, print its table."""
     from pathlib import Path
 
-    from joulery.cli.sweep_files import writable_folder
+    from joulery.cli.checked import writable_folder
     from joulery.cli.sweep_setup import prepared
     from joulery.measure.sweep_journal import SweepJournal
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from typing import TYPE_CHECKING, Any
 
 from joulery.cli.sweep_view import charts, html_page, write_png
@@ -102,15 +101,3 @@ def write_files(setup: Setup, table: SweepTable, folder: Path) -> tuple[list[Pat
     except MissingExtraError as missing:
         return written, [f"No {picture.name}: {missing}"]
     return [*written, picture], []
-
-
-def writable_folder(folder: Path) -> Path:
-    """Make the folder before any work is done, so that nobody waits for a refusal."""
-    remedy = "choose another folder with --out"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as refused:
-        raise FileError(f"cannot make {folder}: {refused.strerror}", remedy=remedy) from None
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise FileError(f"cannot write to {folder}", remedy=remedy)
-    return folder

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
+from joulery.cli.checked import whole_number
 from joulery.cli.limits_argument import parse_limits
 from joulery.clock import REAL_CLOCK, VirtualClock
 from joulery.errors import InvalidValueError, MissingHardwareError, UsageError
@@ -80,7 +81,7 @@ def prepared(arguments: argparse.Namespace) -> Setup:
         MissingHardwareError: There is no GPU here.
     """
     command = _command(arguments)
-    repeats = _whole_number(arguments.repeat, "--repeat", 1, _MOST_REPEATS)
+    repeats = whole_number(arguments.repeat, "--repeat", 1, _MOST_REPEATS)
     if arguments.simulate is not None:
         return _simulated(arguments, repeats)
     from joulery.measure.attribution import my_devices
@@ -101,7 +102,7 @@ def _simulated(arguments: argparse.Namespace, repeats: int) -> Setup:
     from joulery.hardware.simulated_node import SimulatedNode, preset
     from joulery.measure.sweep_published import PUBLISHED
 
-    seed = _whole_number(arguments.seed, "--seed", 0, _MOST_SEED)
+    seed = whole_number(arguments.seed, "--seed", 0, _MOST_SEED)
     chosen = preset(arguments.simulate)
     clock = VirtualClock()
     node = SimulatedNode(chosen, clock, seed=seed)
@@ -151,19 +152,8 @@ def _plan(
 def _gpu_counts(text: str | None, here: int) -> tuple[int, ...]:
     if text is None:
         return (here,)
-    counts = {_whole_number(word.strip(), "--gpus", 1, 10**6) for word in text.split(",")}
+    counts = {whole_number(word.strip(), "--gpus", 1, 10**6) for word in text.split(",")}
     return tuple(sorted(counts))
-
-
-def _whole_number(text: str, option: str, least: int, most: int) -> int:
-    remedy = f"give a whole number from {least} to {most}"
-    try:
-        number = int(text)
-    except ValueError:
-        raise InvalidValueError(f"{option} {text!r} is no whole number", remedy=remedy) from None
-    if not least <= number <= most:
-        raise InvalidValueError(f"{option} {number} is out of range", remedy=remedy)
-    return number
 
 
 def expected_seconds(

@@ -34,6 +34,8 @@ _SENSOR_ERROR = 0.1
 _SENSOR_AGREES = 0.1
 # How long power may take to follow a change of load.
 _RESPONSE_SECONDS = 0.01
+# One sigma of that time, as a fraction of it.
+_RESPONSE_DOUBT = 0.2
 # Chance that the load changes within a span: for one that just did, and per relative change of
 # power lately.
 _CHANGE_CHANCE = 0.5
@@ -134,7 +136,10 @@ def _at_begin(span: Span, at: float, window_end: float) -> Energy:
     inside = _power_early(span, window_end)
     if inside is None:
         return _bounded(forward, span)
-    return _switched(span, at, forward, before, inside)
+    energy = _switched(span, at, forward, before, inside)
+    # How late power follows the load is not known, so neither is where exactly it switched.
+    late = _RESPONSE_DOUBT * _RESPONSE_SECONDS * (inside.watts - before.watts)
+    return Energy(energy.joules, energy.variance + late**2)
 
 
 def _power_early(span: Span, window_end: float) -> Power | None:

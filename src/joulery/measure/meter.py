@@ -185,9 +185,7 @@ class Meter:
         # tuple() of the values is atomic, while other threads open and close windows.
         windows = tuple(self._open.values())
         if windows:
-            total = sum(
-                track.device.info.share * (track.latest_watts or 0.0) for track in self._counted
-            )
+            total = sum([track.share * (track.latest_watts or 0.0) for track in self._counted])
             for _, window in windows:
                 window.see(position, knot, total)
 

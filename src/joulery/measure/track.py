@@ -37,7 +37,7 @@ _UNKNOWN_NOISE = 0.1
 _NOISE_GAIN = 0.2
 _NEW_LOAD = 0.3
 # Utilisation is asked for this rarely: the call costs more than reading the counter.
-_IDLE_CHECK_SECONDS = 1.0
+_IDLE_CHECK_SECONDS = 2.0
 # Over less than this, coarse counters make mean power meaningless.
 SHORTEST_MEAN_SECONDS = 0.015
 
@@ -94,6 +94,7 @@ class EnergyTrack:
 
     def __init__(self, device: Device, now: float) -> None:
         self.device = device
+        self.share = device.info.share
         self.timer = RefreshTimer()
         self.due_seconds = now
         self.lost = False

@@ -161,7 +161,7 @@ class Window:
             # The common case of very short windows, without building a measurement: nothing is
             # known but the power before.
             return (self._ended - self._began) * sum(
-                track.device.info.share * span.watts
+                track.share * span.watts
                 for track, span in zip(self._tracks, self._first, strict=True)
                 if span is not None
             )
