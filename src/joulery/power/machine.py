@@ -128,11 +128,11 @@ class Rules:
 
     horizon_seconds: float = 1800.0
     horizon_steps: int = 10_000
-    tolerance: float = 0.001
+    tolerance: float = 0.0005
     settle_seconds: float = 0.1
     stretch_seconds: float = 0.15
     hold_seconds: float = 4.0
-    most_slices: int = 40
+    most_slices: int = 60
     longest_slice_seconds: float = 20.0
     observe_only: bool = False
     watch_drift: bool = True

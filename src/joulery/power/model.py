@@ -28,7 +28,7 @@ SAMPLES = 160
 _NODES = 60
 _SEED = 11
 # Sizes of the deviation from the best imagined job, relative: (smooth, rough), and how likely.
-_DEVIATIONS = ((0.006, 0.003, 0.3), (0.02, 0.008, 0.45), (0.05, 0.03, 0.25))
+_DEVIATIONS = ((0.006, 0.004, 0.3), (0.02, 0.012, 0.4), (0.06, 0.05, 0.3))
 # How far the deviations reach, as a fraction of the knob's value at the reference.
 _SMOOTH_REACH, _ROUGH_REACH = 0.3, 0.06
 # What the reference is known to before it is measured again, relative.

@@ -30,8 +30,8 @@ _BLUR = 0.15
 # Share of what is at stake that a slice may cost whose gain cannot be foreseen.
 _AFFORDABLE = 0.25
 # What lies this far from all probes, as a share of the range, is tried where it is expected to cost
-# no more than this, relative.
-_FAR, _CHEAP = 0.05, 0.015
+# no more than this, relative; the lowest value up to the third.
+_FAR, _CHEAP, _CHEAP_END = 0.035, 0.02, 0.12
 # Share of what is at stake that a slice must promise to gain.
 _WORTHWHILE = 0.02
 # Shares of the samples below whose best setting a candidate lies.
@@ -110,8 +110,9 @@ class Planner:
             gain = (verdict.regret - regret) * self.horizon_seconds - cost
             if gain > best_gain:
                 best_gain, probe = gain, position
-        if probe is None:
-            probe = _untried(verdict, tried)
+        if probe is None or probe in tried:
+            untried = _untried(verdict, tried)
+            probe = probe if untried is None else untried
         if probe is None:
             probe = self._sharpened(belief, verdict, forecast)
         return Plan(verdict, probe)
@@ -180,7 +181,10 @@ def _untried(verdict: Verdict, tried: Sequence[int]) -> int | None:
     far = np.abs(places[:, None] - np.array(tried)[None, :]).min(axis=1) > _FAR * len(places)
     open_to = np.where(far, verdict.excess, np.inf)
     best = int(np.argmin(open_to))
-    return best if open_to[best] <= _CHEAP else None
+    if open_to[best] <= _CHEAP:
+        return best
+    # Beyond the last probe nothing bounds the belief from the other side.
+    return 0 if open_to[0] <= _CHEAP_END else None
 
 
 def _mean_exp(values: Array) -> float:

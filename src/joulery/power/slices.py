@@ -21,8 +21,8 @@ _LEAST_NOISE = 2e-4
 _OUTLIER_SIGMAS, _OUTLIER_LEAST = 5.0, 0.02
 _LEAST_SECONDS_ERROR, _LEAST_WATTS_ERROR = 2e-4, 1e-3
 _MAD_TO_SIGMA = 1.4826
-# From so many stretches on, their own scatter tells the error of the power; being few, with a factor
-# on top, and never below this much for one stretch.
+# From so many stretches on, their own scatter tells the error of the power; as they are few, with a
+# factor on top, and never below this much for one stretch.
 _TELLING_STRETCHES, _FEW_FACTOR, _FEW_ERROR = 3, 1.5, 0.003
 
 
