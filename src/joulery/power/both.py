@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from joulery.power.knob import Knob, SettlingMachine
     from joulery.power.machine import Command, Reading, Rules, Settled
     from joulery.power.profiles import Profile
+    from joulery.power.slices import Estimate
 
 # The second knob must be this much better, relative, to be worth being different.
 _CLEARLY = 0.005
@@ -136,10 +137,9 @@ class BetterOfTwo:
         assert first is not None  # noqa: S101 - both hold
         assert second is not None  # noqa: S101 - both hold
         # Both started from the same setting; the first had it measured earlier and longer.
-        reference = _believed(first, max(first.measured))
+        reference = _point(first.measured[max(first.measured)])
         scores = [
-            self._objective.score(_believed(settled, settled.position), reference)
-            for settled in (first, second)
+            self._objective.score(_point(settled.chosen), reference) for settled in (first, second)
         ]
         return 1 if scores[1] < scores[0] * (1 - _CLEARLY) else 0
 
@@ -163,13 +163,5 @@ class BetterOfTwo:
         )
 
 
-def _believed(settled: Settled, position: int) -> OperatingPoint:
-    """What a step costs at a position, by all that was measured around it."""
-    import numpy as np
-
-    assert settled.belief is not None  # noqa: S101 - it was profiled just now
-    log_seconds = settled.belief.log_seconds[:, position]
-    log_joules = log_seconds + settled.belief.log_watts[:, position]
-    return OperatingPoint(
-        float(np.exp(np.median(log_seconds))), float(np.exp(np.median(log_joules)))
-    )
+def _point(seen: Estimate) -> OperatingPoint:
+    return OperatingPoint(seen.seconds, seen.seconds * seen.watts)

@@ -146,6 +146,7 @@ class Settled:
     Attributes:
         position: The choice.
         regret: Expected relative excess of its score over the best possible.
+        chosen: What to expect there: measured, or foretold (then with 0 steps behind it).
         measured: Estimates by knob position.
         belief: Samples of the curves; None when an earlier profile was trusted.
         profiling_steps: Steps that profiling took.
@@ -155,6 +156,7 @@ class Settled:
 
     position: int
     regret: float
+    chosen: Estimate
     measured: dict[int, Estimate]
     belief: Belief | None
     profiling_steps: int
@@ -361,10 +363,12 @@ class TuningMachine:
     def _settle(self, verdict: Verdict, belief: Belief, began: Reading) -> None:
         end = self._reading
         assert end is not None  # noqa: S101 - start() gave one
+        measured = self.estimates()
         self.settled = Settled(
             verdict.position,
             verdict.regret,
-            self.estimates(),
+            measured.get(verdict.position) or foretold(belief, verdict.position),
+            measured,
             belief,
             end.steps - began.steps,
             end.now_seconds - began.now_seconds,
@@ -394,11 +398,13 @@ class TuningMachine:
             moved = verdict.position != self._position
             if moved and here > verdict.regret + self._rules.tolerance / 4:
                 yield from self._move(verdict.position)
+            measured = self.estimates()
             settled = replace(
                 settled,
                 position=self._position,
                 regret=verdict.regret,
-                measured=self.estimates(),
+                chosen=measured.get(self._position) or foretold(belief, self._position),
+                measured=measured,
                 belief=belief,
             )
             self.settled = settled
@@ -429,7 +435,9 @@ class TuningMachine:
     def _hold_known(self, known: Known) -> Talk:
         """Trust an earlier profile as long as the job behaves like it."""
         self.state = State.HOLDING
-        self.settled = Settled(known.position, known.regret, known.measured, None, 0, 0.0, 0.0)
+        self.settled = Settled(
+            known.position, known.regret, known.chosen, known.measured, None, 0, 0.0, 0.0
+        )
         self._tallies = {}
         yield from self._move(self._reference if self._rules.observe_only else known.position)
         expected = known.expected(self._position)
@@ -447,14 +455,30 @@ class Known:
     Attributes:
         position: Its choice.
         regret: What it left to gain.
+        chosen: What to expect there.
         measured: Estimates by knob position.
     """
 
     position: int
     regret: float
+    chosen: Estimate
     measured: dict[int, Estimate]
 
     def expected(self, position: int) -> Estimate:
-        """What was measured there, or nearest to it."""
-        nearest = min(self.measured, key=lambda other: abs(other - position))
-        return self.measured[nearest]
+        """What was found there; asked for the choice and for the reference, always measured."""
+        return self.chosen if position == self.position else self.measured[position]
+
+
+def foretold(belief: Belief, position: int) -> Estimate:
+    """What a belief expects at a position, with no steps behind it."""
+    import numpy as np
+
+    log_seconds, log_watts = belief.log_seconds[:, position], belief.log_watts[:, position]
+    return Estimate(
+        float(np.exp(np.median(log_seconds))),
+        float(np.exp(np.median(log_watts))),
+        float(log_seconds.std()),
+        float(log_watts.std()),
+        0,
+        0.0,
+    )

@@ -55,29 +55,33 @@ class Profile:
     """What an earlier run found, by knob value rather than position.
 
     Attributes:
-        chosen: Knob value.
+        value: Knob value that was chosen.
         regret: What it left to gain.
+        chosen: What to expect there.
         measured: Estimates by knob value.
     """
 
-    chosen: float
+    value: float
     regret: float
+    chosen: Estimate
     measured: dict[float, Estimate]
 
     def known(self, values: Sequence[float]) -> Known | None:
         """The profile on today's values; None when they no longer match."""
         places = {round(value, 3): position for position, value in enumerate(values)}
-        wanted = [round(value, 3) for value in (self.chosen, *self.measured)]
-        if not self.measured or any(value not in places for value in wanted):
+        wanted = [round(value, 3) for value in (self.value, *self.measured)]
+        if any(value not in places for value in wanted):
             return None
         measured = {places[round(value, 3)]: seen for value, seen in self.measured.items()}
-        return Known(places[round(self.chosen, 3)], self.regret, measured)
+        if len(values) - 1 not in measured:
+            return None  # what is in force today was not when it was made
+        return Known(places[round(self.value, 3)], self.regret, self.chosen, measured)
 
     @classmethod
     def of(cls, settled: Settled, value_at: Callable[[int], float]) -> Profile:
         """What to remember of a settled machine."""
         measured = {value_at(position): seen for position, seen in settled.measured.items()}
-        return cls(value_at(settled.position), settled.regret, measured)
+        return cls(value_at(settled.position), settled.regret, settled.chosen, measured)
 
 
 def profile_directory() -> Path:
@@ -142,8 +146,9 @@ class ProfileStore:
 
 def _document(profile: Profile) -> dict[str, Any]:
     return {
-        "chosen": profile.chosen,
+        "value": profile.value,
         "regret": profile.regret,
+        "chosen": asdict(profile.chosen),
         "measured": [{"value": v, **asdict(seen)} for v, seen in profile.measured.items()],
     }
 
@@ -155,4 +160,5 @@ def _parsed(document: dict[str, Any]) -> Profile:
     for row in document["measured"]:
         value = float(row.pop("value"))
         measured[value] = Estimate(**row)
-    return Profile(float(document["chosen"]), float(document["regret"]), measured)
+    chosen = Estimate(**document["chosen"])
+    return Profile(float(document["value"]), float(document["regret"]), chosen, measured)

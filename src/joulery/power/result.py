@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.objectives import gains
+from joulery.power.machine import foretold
 from joulery.units import per_cent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator
 
     from joulery.power.machine import Settled
     from joulery.power.slices import Estimate
@@ -102,12 +103,13 @@ def result_of(
         origin: Where the joules come from.
         held: Whether the choice is in force.
     """
+    seen = {settled.position: settled.chosen, **settled.measured}
     points = {
-        position: _measured(seen, setting_at(position), origin)
-        for position, seen in settled.measured.items()
+        position: _point(estimate, setting_at(position), origin)
+        for position, estimate in seen.items()
     }
-    for position, point in _predicted(settled, setting_at, (reference, settled.position)):
-        points.setdefault(position, point)
+    for position, estimate in _predicted(settled):
+        points.setdefault(position, _point(estimate, setting_at(position), origin))
     chosen = points[settled.position]
     steps = settled.profiling_steps
     return TuningResult(
@@ -123,34 +125,19 @@ def result_of(
     )
 
 
-def _measured(seen: Estimate, setting: Setting, origin: Provenance) -> OperatingPoint:
+def _point(seen: Estimate, setting: Setting, origin: Provenance) -> OperatingPoint:
     error = math.hypot(seen.seconds_error, seen.watts_error)
-    source = f"{seen.steps} steps, {origin.source}" if origin.source else f"{seen.steps} steps"
-    provenance = Provenance(origin.origin, source, error)
+    if seen.steps == 0:
+        provenance = Provenance(Origin.PREDICTED, "fit to the probes", error)
+    else:
+        source = f"{seen.steps} steps, {origin.source}" if origin.source else f"{seen.steps} steps"
+        provenance = Provenance(origin.origin, source, error)
     return OperatingPoint(seen.seconds, seen.seconds * seen.watts, setting, provenance)
 
 
-def _predicted(
-    settled: Settled, setting_at: Callable[[int], Setting], needed: Sequence[int]
-) -> list[tuple[int, OperatingPoint]]:
-    """Median of the belief at evenly spaced positions, and at those that are needed."""
-    if settled.belief is None:
-        return []
-    import numpy as np
-
-    log_seconds = settled.belief.log_seconds
-    log_joules = log_seconds + settled.belief.log_watts
-    count = log_seconds.shape[1]
-    places = {*range(0, count, max(1, math.ceil(count / _MOST_PREDICTED))), *needed}
-    found = []
-    for position in sorted(places):
-        joules = log_joules[:, position]
-        provenance = Provenance(Origin.PREDICTED, "fit to the probes", float(joules.std()))
-        point = OperatingPoint(
-            float(np.exp(np.median(log_seconds[:, position]))),
-            float(np.exp(np.median(joules))),
-            setting_at(position),
-            provenance,
-        )
-        found.append((position, point))
-    return found
+def _predicted(settled: Settled) -> Iterator[tuple[int, Estimate]]:
+    """What the belief foretells at evenly spaced positions."""
+    if settled.belief is not None:
+        count = settled.belief.log_seconds.shape[1]
+        for position in range(0, count, max(1, math.ceil(count / _MOST_PREDICTED))):
+            yield position, foretold(settled.belief, position)

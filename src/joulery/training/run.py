@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 import weakref
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from joulery.clock import REAL_CLOCK
 from joulery.hardware.device import Capability, DeviceKind
@@ -223,16 +223,20 @@ class Run:
         return Memory(ProfileStore(), key)
 
     def _report(self) -> None:
+        try:
+            write_report(self._told())
+        except Exception as error:  # noqa: BLE001 - the fail-open guard
+            _log.warning("no report on this run: %s", error)
+
+    def _told(self) -> dict[str, Any]:
         result = self.result
-        write_report(
-            {
-                "name": self.name,
-                "steps": self.total_steps,
-                "why_not": self.why_not,
-                "result": None if result is None else result.to_dict(),
-                "summary": None if result is None else str(result),
-            }
-        )
+        return {
+            "name": self.name,
+            "steps": self.total_steps,
+            "why_not": self.why_not,
+            "result": None if result is None else result.to_dict(),
+            "summary": None if result is None else str(result),
+        }
 
 
 def _software() -> str:

@@ -10,7 +10,7 @@ from joulery.power.slices import Estimate
 
 KEY = ProfileKey("bert/large", 32, "A100", "driver 550", "LeastEnergy")
 SEEN = Estimate(0.1, 200.0, 0.001, 0.002, 100, 10.0)
-PROFILE = Profile(180.0, 0.001, {180.0: SEEN, 250.0: SEEN})
+PROFILE = Profile(180.0, 0.001, SEEN, {100.0: SEEN, 250.0: SEEN})
 
 
 def test_round_trip(tmp_path):
@@ -55,6 +55,7 @@ def test_values_that_are_gone_void_the_profile():
     """A new cap of the administrator rules out limits above it."""
     assert PROFILE.known([100.0, 180.0, 250.0]).position == 1
     assert PROFILE.known([100.0, 180.0, 200.0]) is None
+    assert PROFILE.known([100.0, 180.0, 250.0, 300.0]) is None, "a raised cap is a new reference"
 
 
 def test_folder_follows_xdg(monkeypatch, tmp_path):

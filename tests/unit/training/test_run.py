@@ -134,3 +134,16 @@ def test_a_report_that_cannot_be_written_hurts_nobody(monkeypatch):
     """If this fails, a full disk ends somebody's training."""
     monkeypatch.setenv(reports.FOLDER_VARIABLE, "/nonexistent/folder")
     reports.write_report({"name": "x"})
+
+
+def test_a_report_that_cannot_be_made_hurts_nobody(clock, monkeypatch):
+    """If this fails, an error of ours while reporting ends somebody's training."""
+
+    def broken(_run):
+        raise KeyError("broken")
+
+    monkeypatch.setattr(Run, "result", property(broken))
+    gpu = SimulatedGpu(BOARD, clock)
+    run = Run(devices=[gpu], clock=clock)
+    train(run, gpu, clock, epochs=1, steps=5)
+    assert gpu.power_limits().current_watts == 250
