@@ -49,14 +49,18 @@ def plan(*, quick: bool) -> list[tuple[list[BoardSpec], list[dict[str, Any]]]]:
     stamped = [
         overhead,
         {**overhead, "delay_us": 50},
-        {"task": "sampler", "seconds": 3.0 if quick else 20.0},
-        {"task": "memory", "windows": 50_000 if quick else 1_000_000},
         *_accuracy(0.1, stamped=True, waving=False, quick=quick),
         *_accuracy(0.1, stamped=True, waving=True, quick=quick),
     ]
     unstamped = _accuracy(0.1, stamped=False, waving=False, quick=quick)
+    # In a process without the peers: theirs keep threads of their own.
+    alone = [
+        {"task": "sampler", "seconds": 3.0 if quick else 20.0},
+        {"task": "memory", "windows": 50_000 if quick else 1_000_000},
+    ]
     nodes = [
         (boards(1, 0.1, stamped=True), [overhead]),
+        (boards(8, 0.1, stamped=True), alone),
         (boards(8, 0.1, stamped=True, seed=1), stamped),
         (boards(8, 0.1, stamped=False, seed=2), unstamped),
     ]
