@@ -1,0 +1,1 @@
+"""Plan the clock of every instruction of a pipeline-parallel training iteration."""

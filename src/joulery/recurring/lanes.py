@@ -1,0 +1,81 @@
+"""Jobs side by side: the arrays that a policy decides on, one row (lane) per job.
+
+A server decides for one lane or a handful, a simulation for thousands of seeds at once; both run
+the same code. Rows are padded to the largest number of batch sizes; ``valid`` masks the padding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from joulery.recurring.draws import Floats, Seeds
+    from joulery.recurring.job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """What does not change over the recurrences of each job.
+
+    ``Arm`` is the position of a batch size in a job's sorted set, ``limit`` that of a power limit
+    in its sorted list.
+
+    Attributes:
+        batch_sizes: (lanes, arms); 1 where padded.
+        valid: (lanes, arms); False where padded.
+        limits_watts: (lanes, limits), ascending; NaN where padded. One NaN where limits are left
+            alone.
+        default: (lanes,), arm that the user would run.
+        max_epochs: (lanes,), after which a run gives up.
+        joule_weight: (lanes,), eta of the cost.
+        second_weight: (lanes,), (1 - eta)·MAXPOWER of the cost, in watts.
+        seeds: (lanes,), what random draws are keyed by.
+    """
+
+    batch_sizes: Floats
+    valid: NDArray[np.bool_]
+    limits_watts: Floats
+    default: NDArray[np.int64]
+    max_epochs: Floats
+    joule_weight: Floats
+    second_weight: Floats
+    seeds: Seeds
+
+    def __len__(self) -> int:
+        return len(self.default)
+
+    @classmethod
+    def of(cls, jobs: Sequence[Job], seeds: Sequence[int]) -> Lanes:
+        """One lane per (job, seed) pair."""
+        arms = max(len(job.batch_sizes) for job in jobs)
+        limits = max(1, *(len(job.limits_watts) for job in jobs))
+        shape = (len(jobs), arms)
+        batch_sizes = np.ones(shape)
+        valid = np.zeros(shape, dtype=bool)
+        limits_watts = np.full((len(jobs), limits), np.nan)
+        for row, job in enumerate(jobs):
+            batch_sizes[row, : len(job.batch_sizes)] = job.batch_sizes
+            valid[row, : len(job.batch_sizes)] = True
+            limits_watts[row, : len(job.limits_watts)] = job.limits_watts
+        return cls(
+            batch_sizes=batch_sizes,
+            valid=valid,
+            limits_watts=limits_watts,
+            default=np.array([job.batch_sizes.index(job.default) for job in jobs]),
+            max_epochs=np.array([float(job.max_epochs) for job in jobs]),
+            joule_weight=np.array([job.cost.eta for job in jobs]),
+            second_weight=np.array([(1 - job.cost.eta) * job.cost.max_watts for job in jobs]),
+            seeds=np.array([seed & (2**64 - 1) for seed in seeds], dtype=np.uint64),
+        )
+
+    def cost(self, seconds: Floats, joules: Floats) -> Floats:
+        """The running cost in joules (You et al., NSDI'23, Eq. 2); leading axis is the lane."""
+        tail = (slice(None),) + (None,) * (seconds.ndim - 1)
+        return np.asarray(self.joule_weight[tail] * joules + self.second_weight[tail] * seconds)

@@ -1,0 +1,127 @@
+"""What a policy is: beliefs folded from events, and a decision drawn from beliefs.
+
+A recurrence is a sequence of actions. A *probe* runs a batch size for seconds to learn what an
+epoch of it costs. A *training* runs until the target is reached, the cost ceiling is passed, or
+epochs run out; a recurrence ends with the first training that reaches its target.
+
+``learn`` is the only place where beliefs change, and it sees nothing but events, so beliefs are a
+pure function of the job and its history: rebuilding them from stored events gives the same bits.
+``decide`` changes nothing, and its randomness is an argument.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from joulery.recurring.draws import Draws, Floats
+    from joulery.recurring.lanes import Lanes
+
+
+class Kind(IntEnum):
+    """What an action is."""
+
+    TRAIN = 0
+    PROBE = 1
+
+
+class End(IntEnum):
+    """How an action ended."""
+
+    REACHED = 0  # the target was reached
+    STOPPED = 1  # the cost ceiling was passed
+    EXHAUSTED = 2  # max_epochs were run, or training diverged: this batch size failed
+    ABANDONED = 3  # the worker died or fell silent: not the batch size's fault
+    PROBED = 4  # a probe was done
+
+
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """What to do next, one per lane.
+
+    Attributes:
+        kind: (lanes,), :class:`Kind`.
+        arm: (lanes,), batch size as a position in the job's set.
+        limit: (lanes,), power limit to hold as a position in the job's list; -1 leaves it to
+            just-in-time profiling, which holds the best by the job's cost.
+        ceiling: (lanes,), cost in joules that the training may not pass; infinite for none.
+        why: (lanes,), position in the policy's ``reasons``.
+    """
+
+    kind: NDArray[np.int64]
+    arm: NDArray[np.int64]
+    limit: NDArray[np.int64]
+    ceiling: Floats
+    why: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """How actions ended, one per row; ``lane`` says whose.
+
+    Attributes:
+        lane: (rows,), each lane at most once per call.
+        recurrence: (rows,), number of the recurrence that the action belonged to.
+        kind: (rows,), :class:`Kind`.
+        arm: (rows,).
+        end: (rows,), :class:`End`.
+        epochs: (rows,), trained in this action; 0 for probes.
+        cost: (rows,), everything that the action cost, in joules of the job's cost.
+        epoch_seconds: (rows, limits), per epoch under each power limit as far as this action
+            measured it (or a profile foretold it); NaN where unknown.
+        epoch_joules: (rows, limits), likewise.
+        relative_error: (rows,), one sigma of those epoch figures.
+    """
+
+    lane: NDArray[np.int64]
+    recurrence: NDArray[np.int64]
+    kind: NDArray[np.int64]
+    arm: NDArray[np.int64]
+    end: NDArray[np.int64]
+    epochs: Floats
+    cost: Floats
+    epoch_seconds: Floats
+    epoch_joules: Floats
+    relative_error: Floats
+
+
+Beliefs = TypeVar("Beliefs")
+
+
+class Policy(Protocol[Beliefs]):
+    """How batch sizes are chosen across recurrences, for many jobs side by side."""
+
+    @property
+    def name(self) -> str:
+        """As people write it."""
+        ...
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why an action was chosen, in words."""
+        ...
+
+    def start(self, lanes: Lanes) -> Beliefs:
+        """What is believed before anything happened."""
+        ...
+
+    def decide(self, beliefs: Beliefs, rows: NDArray[np.int64], draws: Draws) -> Actions:
+        """The next action of the lanes ``rows``; ``draws`` has one word per row.
+
+        Called again while earlier actions of a lane are under way (concurrent submissions), and
+        within a recurrence until a training reaches its target.
+        """
+        ...
+
+    def begin(self, beliefs: Beliefs, rows: NDArray[np.int64], actions: Actions) -> None:
+        """Note that actions were handed out and are under way."""
+        ...
+
+    def learn(self, beliefs: Beliefs, outcomes: Outcomes) -> None:
+        """Fold in how actions ended, in the order in which they became known."""
+        ...

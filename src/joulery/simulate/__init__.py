@@ -1,0 +1,1 @@
+"""Replay traces of training on the code that decides in earnest."""
