@@ -4,6 +4,7 @@ import os
 import random
 import resource
 import socket
+import statistics
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -62,8 +63,9 @@ def test_daemon_outlives_rubbish(start):
 def test_flood_by_others_does_not_slow_an_honest_holder(start):
     """One user's runaway script would stall every other user's tuner."""
     governed = start(requests_per_second=100.0)
-    quiet, crowded = under_flood(governed, 120)
-    assert crowded <= max(2 * quiet, 0.02)
+    waits = under_flood(governed, 120)
+    idle, flooded = (statistics.quantiles(each, n=100)[98] for each in waits)
+    assert flooded <= max(2 * idle, 0.02)
 
 
 def test_callers_beyond_the_cap_are_turned_away(start):

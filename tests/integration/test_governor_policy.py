@@ -9,7 +9,7 @@ from joulery.governor.board import Board
 from joulery.governor.ledger import Ledger
 from joulery.governor.peer import Peer
 from joulery.governor.policy import Policy, parse_policy
-from joulery.testing.governor.bench import Caller, MemoryJournal, PlainBoard
+from joulery.testing.governor.bench import Caller, MemoryJournal, PlainBoard, PromptWorker
 
 POLICY = """
 [[allow]]               # the owner of board 0: all
@@ -55,7 +55,14 @@ def _ledger(policy, audit=lambda *_, **__: None):
     boards = [PlainBoard(index) for index in range(4)]
     governed = {board.info.id: Board(board, MemoryJournal()) for board in boards}
     running = PEERS["member running"].pid
-    ledger = Ledger(governed, policy, VirtualClock(), lambda peer, *_: peer.pid == running, audit)
+    ledger = Ledger(
+        governed,
+        policy,
+        VirtualClock(),
+        lambda peer, *_: peer.pid == running,
+        audit,
+        PromptWorker,
+    )
     return ledger, boards
 
 

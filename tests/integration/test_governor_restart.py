@@ -61,7 +61,7 @@ def test_sigterm_restores_and_cleans_up(governed):
     connection.close()
     assert governed.node.power_limit(0) == 400.0
     assert not governed.socket.exists()
-    assert list(governed.state.glob("*.journal")) == []
+    assert list(governed.state.glob("*.json")) == []
     governed.start()
 
 

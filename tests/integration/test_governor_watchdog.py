@@ -91,7 +91,7 @@ def test_clean_end_leaves_no_watchdog_or_journal(node, start, tmp_path):
         assert job.stdout.readline() == b"150.0\n"
         assert job.wait(10) == 0
     assert node.power_limit(0) == 400.0
-    assert list((tmp_path / "state").glob("*.journal")) == []
+    assert list((tmp_path / "state").glob("*.json")) == []
 
 
 def test_whole_group_and_watchdog_killed_is_repaired_by_the_next_job(node, start):

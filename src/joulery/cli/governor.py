@@ -104,6 +104,7 @@ def _rendered(devices: list[dict[str, Any]]) -> str:
             for lease in device["leases"]
         ]
         waiting = "to be given back" if device["held"] else "free"
+        stuck = ["its driver does not answer"] if device.get("stuck") else []
         rows.append(
             [
                 str(device["name"]),
@@ -111,7 +112,7 @@ def _rendered(devices: list[dict[str, Any]]) -> str:
                 _watts(device["watts"]),
                 _watts(device["baseline_watts"]),
                 "yes" if device["foreign_change"] else "no",
-                "; ".join(holders) or waiting,
+                "; ".join([*stuck, *(holders or [waiting])]),
             ]
         )
     headers = ["device", "id", "limit", "found", "changed by others", "held by"]

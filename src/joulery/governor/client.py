@@ -1,4 +1,4 @@
-"""A lease through the daemon: one connection, kept alive from a thread of its own."""
+"""A lease through a governor: one connection, kept alive from a thread of its own."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import os
 import socket
 import struct
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from joulery import errors
 from joulery.errors import DeviceError, JouleryError
 from joulery.governor.frames import MAX_REPLY_BYTES, VERSION, Decoder, LeaseLostError, encode
+from joulery.governor.holding import Lease
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 # As the kernel's struct timeval. Python's own timeout would make a connection fail at once where
@@ -24,20 +27,19 @@ class Connection:
     """Asks the daemon, one question at a time.
 
     Args:
-        path: The daemon's socket.
+        address: The daemon's socket.
 
     Raises:
         OSError: Nobody listens there.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, address: Path | bytes) -> None:
         self._channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._decoder = Decoder(MAX_REPLY_BYTES)
         try:
             for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
                 self._channel.setsockopt(socket.SOL_SOCKET, option, _PATIENCE)
-            self._channel.connect(os.fspath(path))
+            self._channel.connect(os.fspath(address))
             self.ask("hello", versions=[VERSION])
         except BaseException:
             self._channel.close()
@@ -68,101 +70,79 @@ class Connection:
         self._channel.close()
 
 
-class RemoteHolder:
-    """Holds a device through the daemon, and again should the daemon restart.
+class GovernorLease(Lease):
+    """Holds a device through a governor, and again should the governor restart.
 
     Args:
-        connection: To the daemon.
+        connect: Makes a connection.
         device: The device's id.
-        ttl_seconds: After how long without a sign of life the daemon takes the device back.
+        ttl_seconds: After how long without a sign of life the device is taken back.
     """
 
-    def __init__(self, connection: Connection, device: str, ttl_seconds: float) -> None:
-        self._path = connection.path
-        self._device = device
-        self._ttl_seconds = ttl_seconds
-        self._wish: dict[str, float | None] = {}
-        self._connection: Connection | None = connection
-        self._state: dict[str, Any] = {}
+    def __init__(self, connect: Callable[[], Connection], device: str, ttl_seconds: float) -> None:
+        super().__init__()
+        self._connect = connect
+        self._terms = {"device": device, "ttl_seconds": ttl_seconds}
+        self._connection: Connection | None = None
+        self._told: dict[str, Any] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._process = os.getpid()
 
     def acquire(self, wish: dict[str, float | None]) -> None:
         """Take the device and start to show signs of life."""
-        self._wish = wish
-        with self._lock:
-            self._take()
+        self._take(wish)
         threading.Thread(target=self._keep_alive, name="joulery-lease", daemon=True).start()
-
-    def change(self, wish: dict[str, float | None]) -> None:
-        """Ask for other values."""
-        with self._lock:
-            self._ask_again("set", wish)
-            self._wish |= wish
-
-    def state(self) -> dict[str, Any]:
-        """What the daemon last told."""
-        return self._state
 
     def release(self) -> None:
         """Give the device back; returns once it is back."""
         # A forked child shares the connection, but it is not the holder.
-        if self._ended.is_set() or self._process != os.getpid():
+        if self._ended.is_set() or not self._is_mine():
             return
         self._ended.set()
         with self._lock:
-            try:
+            # The governor gives back by itself what it has lost touch with.
+            with suppress(OSError, JouleryError):
                 if self._connection is not None:
-                    self._connection.ask("release", lease=self._state["lease"])
-            except (OSError, JouleryError):
-                pass  # the daemon gives back by itself what it has lost touch with
-            finally:
-                self._hang_up()
+                    self._connection.ask("release", lease=self._told["lease"])
+            self._hang_up()
+
+    def _state(self) -> dict[str, float | None]:
+        return self._told
+
+    def _change(self, wish: dict[str, float | None]) -> None:
+        with self._lock:
+            self._ask("set", wish)
 
     def _keep_alive(self) -> None:
-        while not self._ended.wait(self._state["ttl_seconds"] / 3):
-            with self._lock:
-                if self._ended.is_set():
-                    return
-                try:
-                    self._ask_again("renew", {})
-                except JouleryError:
-                    continue  # whoever asks next hears why; meanwhile it may come back
+        while not self._ended.wait(self._told["ttl_seconds"] / 3):
+            # Whoever asks next hears why; meanwhile it may come back.
+            with self._lock, suppress(JouleryError):
+                if not self._ended.is_set():
+                    self._ask("renew", {})
 
-    def _ask_again(self, operation: str, changes: dict[str, float | None]) -> None:
+    def _ask(self, operation: str, changes: dict[str, float | None]) -> None:
         """Ask under our lease; take the lease anew if it was lost."""
+        wish = self._wish | changes
         if self._connection is not None:
-            try:
-                lease = self._state["lease"]
-                self._state = self._connection.ask(operation, lease=lease, **changes)
-            except (OSError, LeaseLostError):
-                self._hang_up()
-            else:
+            with suppress(OSError, LeaseLostError):
+                self._told = self._connection.ask(operation, lease=self._told["lease"], **changes)
+                self._wish = wish
                 return
-        before, self._wish = self._wish, self._wish | changes
-        try:
-            self._take()
-        except JouleryError:
-            self._wish = before
-            raise
+        self._take(wish)
 
-    def _take(self) -> None:
-        """Acquire the device, over a new connection if the old one is gone."""
+    def _take(self, wish: dict[str, float | None]) -> None:
+        """Acquire the device over a new connection."""
+        self._hang_up()
         try:
-            self._connection = self._connection or Connection(self._path)
-            self._state = self._connection.ask(
-                "acquire", device=self._device, ttl_seconds=self._ttl_seconds, **self._wish
-            )
-        except OSError as error:
+            self._connection = self._connect()
+            self._told = self._connection.ask("acquire", **self._terms, **wish)
+            self._wish = wish
+        except (OSError, JouleryError) as error:
             self._hang_up()
-            raise DeviceError(
-                f"the governor at {self._path} does not answer: {error}",
-                remedy="see whether `joulery governor status` works",
-            ) from None
-        except JouleryError:
-            self._hang_up()
-            raise
+            if isinstance(error, JouleryError):
+                raise
+            remedy = "see whether `joulery governor status` works"
+            raise DeviceError(f"the governor does not answer: {error}", remedy=remedy) from None
 
     def _hang_up(self) -> None:
         if self._connection is not None:

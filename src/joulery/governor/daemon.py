@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import resource
 import signal
 import socket
-from contextlib import ExitStack, contextmanager, suppress
+import sys
+import threading
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,14 +18,13 @@ from typing import TYPE_CHECKING
 from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, JouleryError, NotPossibleHereError
 from joulery.governor.board import Board, governable_devices
-from joulery.governor.claims import FileClaim
 from joulery.governor.journal import FileJournal, private_folder
-from joulery.governor.ledger import Ledger
-from joulery.governor.orphans import by_device, orphans, own_journal, reconciling
+from joulery.governor.ledger import LOOK_SECONDS, Ledger
 from joulery.governor.ownership import owns
 from joulery.governor.places import default_socket, state_folder
 from joulery.governor.policy import Policy, load_policy
 from joulery.governor.server import Bounds, Server
+from joulery.governor.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,61 +45,97 @@ class Settings:
     bounds: Bounds = field(default_factory=Bounds)
 
 
-def serve(settings: Settings, on_ready: Callable[[], None] | None = None) -> None:
+def serve(settings: Settings, on_ready: Callable[[], None] = lambda: None) -> None:
     """Run until SIGTERM or SIGINT; SIGHUP reads the policy again.
 
     Raises:
         FileError: The policy makes no sense.
         NotPossibleHereError: Another daemon serves here already.
     """
+    asyncio.run(_serve(settings, on_ready))
+
+
+async def _serve(settings: Settings, on_ready: Callable[[], None]) -> None:
     policy = load_policy(settings.policy) if settings.policy else Policy()
-    state = private_folder(settings.state)
-    audit = AuditLog(settings.audit or state / "audit.jsonl")
-    with ExitStack() as stack:
-        only_one = FileClaim(state, "the governor's state")
-        only_one.take()
-        stack.callback(only_one.give)
-        listener = stack.enter_context(_listening(settings.socket))
-        signals = stack.enter_context(_signals())
-        journal = FileJournal(own_journal(state))
-        boards = {
+    only_one = FileJournal(private_folder(settings.state), "the governor's state")
+    only_one.claim()
+    audit = AuditLog(settings.audit or settings.state / "audit.jsonl")
+    # Callers must not wait for the device's thread, nor the other way round.
+    sys.setswitchinterval(1e-4)
+    with _listening(settings.socket) as listener:
+        governor = Governor(settings, policy, audit)
+        loop = asyncio.get_running_loop()
+        serving = loop.create_task(governor.serve(listener, on_ready))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, serving.cancel)
+        loop.add_signal_handler(signal.SIGHUP, governor.reload, settings.policy)
+        await governor.finish(serving)
+
+
+class Governor:
+    """Everything of a governor at work.
+
+    Args:
+        settings: Where its things are.
+        policy: Who may do what.
+        audit: Told everything that happens.
+        holder: The process to name to other governors; this one by default.
+    """
+
+    def __init__(
+        self, settings: Settings, policy: Policy, audit: AuditLog, holder: int | None = None
+    ) -> None:
+        self._audit = audit
+        self._bounds = settings.bounds
+        self._boards = {
             name: Board(
                 device,
-                journal,
-                FileClaim(state, name),
-                partial(_tell_foreign, audit, name),
+                FileJournal(settings.state, name, holder),
+                partial(audit.write, "foreign", device=name),
             )
             for name, device in governable_devices().items()
         }
-        _adopt_orphans(state, journal, boards)
-        ledger = Ledger(boards, policy, REAL_CLOCK, owns, audit.write)
-        ledger.tick()  # gives back whatever was adopted, before anyone is served
+        worker = partial(Worker, REAL_CLOCK, settings.bounds.stall_seconds)
+        self._ledger = Ledger(self._boards, policy, REAL_CLOCK, owns, audit.write, worker)
+
+    async def serve(self, listener: socket.socket, on_ready: Callable[[], None]) -> None:
+        """Give back what the dead left changed, then serve until cancelled."""
+        for board in self._boards.values():
+            if board.journal.left() is not None:
+                with suppress(JouleryError):  # its holder lives, or the next time it works
+                    board.begin()
+        await self._settle()
         listener.listen(128)
-        server = Server(listener, ledger, REAL_CLOCK, settings.bounds)
-        server.watch(signals.fileno())
-        audit.write("start", devices=len(boards))
+        self._audit.write("start", devices=len(self._boards))
         _say_ready(on_ready)
-        while (received := _received(signals)) not in (signal.SIGTERM, signal.SIGINT):
-            if received == signal.SIGHUP and settings.policy:
-                _reload(settings.policy, ledger, audit)
-            server.turn()
-        server.close()
-        audit.write("stop")
-        if not any(board.held for board in boards.values()):
-            journal.remove()
+        await Server(listener, self._ledger, REAL_CLOCK, self._bounds).run()
 
+    async def finish(self, serving: asyncio.Task[None], attempts: int = 1) -> None:
+        """Once it serves no more, give everything back; the journal keeps what fails."""
+        with suppress(asyncio.CancelledError):
+            await serving
+        for _ in range(attempts):
+            await self._settle()
+            if not any(board.held for board in self._boards.values()):
+                break
+            await asyncio.sleep(LOOK_SECONDS)
+        self._audit.write("stop")
 
-def _adopt_orphans(state: Path, journal: FileJournal, boards: dict[str, Board]) -> None:
-    """Make our own what governors that died left behind."""
-    with reconciling(state):
-        journal.start()
-        for orphan in orphans(state):
-            for name, intents in by_device(orphan.load().values()).items():
-                for intent in intents:
-                    journal.intend(intent)
-                if name in boards:
-                    boards[name].adopt(intents)
-            orphan.remove()
+    def reload(self, path: Path | None) -> None:
+        """Read the policy again; the old one stays in force if the new one makes no sense."""
+        try:
+            if path is not None:
+                self._ledger.replace_policy(load_policy(path))
+                self._audit.write("reload")
+        except JouleryError as error:
+            self._audit.write("bad policy", why=error.message)
+
+    async def _settle(self) -> None:
+        """Wait until every device has done what is left to do, or is stuck."""
+        desks = self._ledger.desks.values()
+        ticks = [asyncio.wrap_future(desk.worker.start(desk.tick)) for desk in desks]
+        if ticks:
+            await asyncio.wait(ticks, timeout=self._bounds.stall_seconds)
 
 
 class AuditLog:
@@ -109,32 +147,19 @@ class AuditLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._lock = threading.Lock()
 
     def write(self, event: str, **details: object) -> None:
         """Append a line; a full disk must not keep anything from being given back."""
         record = {"at": round(REAL_CLOCK.wall(), 3), "event": event, **details}
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
+        with self._lock, suppress(OSError):
             file = os.open(self._path, flags, 0o600)
             os.write(file, json.dumps(record).encode() + b"\n")
             full = os.fstat(file).st_size > _MAX_AUDIT_BYTES
             os.close(file)
             if full:
                 self._path.replace(f"{self._path}.1")
-        except OSError:
-            return
-
-
-def _tell_foreign(audit: AuditLog, device: str, expected: float, found: float) -> None:
-    audit.write("foreign", device=device, expected_watts=expected, found_watts=found)
-
-
-def _reload(path: Path, ledger: Ledger, audit: AuditLog) -> None:
-    try:
-        ledger.replace_policy(load_policy(path))
-        audit.write("reload")
-    except JouleryError as error:  # the old policy stays in force
-        audit.write("bad policy", why=error.message)
 
 
 @contextmanager
@@ -146,9 +171,7 @@ def _listening(path: Path) -> Iterator[socket.socket]:
     with listener, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
         path.parent.mkdir(parents=True, exist_ok=True)
         if trial.connect_ex(os.fspath(path)) == 0:
-            raise NotPossibleHereError(
-                f"a governor already serves {path}", remedy="stop it first, or name another socket"
-            )
+            raise NotPossibleHereError(f"a governor already serves {path}", remedy="stop it first")
         path.unlink(missing_ok=True)
         listener.bind(os.fspath(path))
         path.chmod(0o666)  # anyone may ask; the policy decides
@@ -164,35 +187,9 @@ def _listening(path: Path) -> Iterator[socket.socket]:
             path.unlink(missing_ok=True)
 
 
-@contextmanager
-def _signals() -> Iterator[socket.socket]:
-    """A socket that gets the number of each signal we care about."""
-    reader, writer = socket.socketpair()
-    with reader, writer:
-        reader.settimeout(0)
-        writer.settimeout(0)
-        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-        before = [signal.signal(number, lambda *_: None) for number in numbers]
-        signal.set_wakeup_fd(writer.fileno())
-        try:
-            yield reader
-        finally:
-            signal.set_wakeup_fd(-1)
-            for number, handler in zip(numbers, before, strict=True):
-                signal.signal(number, handler)
-
-
-def _received(signals: socket.socket) -> int:
-    try:
-        return signals.recv(1)[0]
-    except BlockingIOError:
-        return 0
-
-
-def _say_ready(on_ready: Callable[[], None] | None) -> None:
+def _say_ready(on_ready: Callable[[], None]) -> None:
     """Tell the caller, and systemd where it listens."""
-    if on_ready is not None:
-        on_ready()
+    on_ready()
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:

@@ -12,11 +12,16 @@ VERSION = 1
 MAX_REQUEST_BYTES = 64 * 1024
 MAX_REPLY_BYTES = 1024 * 1024
 HEADER = struct.Struct(">I")
-_REMEDY = f"speak version {VERSION} of the governor's protocol"
+REMEDY = f"speak version {VERSION} of the governor's protocol"
 
 
 class LeaseLostError(NotPossibleHereError):
     """The lease has ended: released, expired, or never granted to this holder."""
+
+
+def lost_lease() -> LeaseLostError:
+    """What to tell whoever names a lease that is not his."""
+    return LeaseLostError("there is no such lease any more", remedy="take a new one")
 
 
 def encode(message: dict[str, Any]) -> bytes:
@@ -63,24 +68,18 @@ class Decoder:
             return None
         (length,) = HEADER.unpack_from(self._buffer)
         if length > self._max_bytes:
-            raise InvalidValueError(
-                f"a frame of {length} bytes is longer than {self._max_bytes}", remedy=_REMEDY
-            )
-        end = HEADER.size + length
-        body = bytes(self._buffer[HEADER.size : end])
-        del self._buffer[:end]
-        return _parsed(body)
-
-
-def _parsed(body: bytes) -> dict[str, Any]:
-    try:
-        message = json.loads(body.decode(), parse_constant=_refuse)
-    # Nesting beyond the interpreter's depth is as malformed as a missing brace.
-    except (ValueError, RecursionError):
-        message = None
-    if not isinstance(message, dict):
-        raise InvalidValueError("a frame does not hold a JSON object", remedy=_REMEDY)
-    return message
+            flaw = f"a frame of {length} bytes is longer than {self._max_bytes}"
+            raise InvalidValueError(flaw, remedy=REMEDY)
+        body = self._buffer[HEADER.size : HEADER.size + length]
+        del self._buffer[: HEADER.size + length]
+        try:
+            message = json.loads(body.decode(), parse_constant=_refuse)
+        # Nesting beyond the interpreter's depth is as malformed as a missing brace.
+        except (ValueError, RecursionError):
+            message = None
+        if not isinstance(message, dict):
+            raise InvalidValueError("a frame does not hold a JSON object", remedy=REMEDY)
+        return message
 
 
 def _refuse(constant: str) -> NoReturn:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
-from joulery.errors import DeviceError, JouleryError, NotPossibleHereError
+from joulery.errors import DeviceError, JouleryError, NotPossibleHereError, UnknownDeviceError
+from joulery.frontier import Origin
+from joulery.governor.board import KNOBS
 from joulery.governor.places import default_socket
 from joulery.hardware.device import Capability, PowerLimit
 from joulery.hardware.obstacle import Obstacle
@@ -18,58 +21,40 @@ if TYPE_CHECKING:
     from joulery.governor.client import Connection
     from joulery.hardware.device import Device
 
-
-class Holder(Protocol):
-    """Who writes the knobs for us: the daemon, or this process."""
-
-    def acquire(self, wish: dict[str, float | None]) -> None:
-        """Take the device and set what is wished for."""
-        ...
-
-    def change(self, wish: dict[str, float | None]) -> None:
-        """Set other values."""
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """What is in force."""
-        ...
-
-    def release(self) -> None:
-        """Give the device back."""
-        ...
+_SIMULATED = "simulated"
 
 
-class Lease:
+class Lease(ABC):
     """A device in our hands; made by :func:`lease`."""
 
-    def __init__(self, holder: Holder) -> None:
-        self._holder = holder
+    def __init__(self) -> None:
+        self._wish: dict[str, float | None] = {}
         self._process = os.getpid()
 
     @property
     def watts(self) -> float | None:
         """The power limit in force; None where the device has none."""
-        return cast("float | None", self._holder.state()["watts"])
+        return self._state()["watts"]
 
     @property
     def clock_hertz(self) -> float | None:
         """The clock that this lease pins; None when it is free."""
-        return cast("float | None", self._holder.state()["hertz"])
+        return self._state()["hertz"]
 
     @property
     def baseline_watts(self) -> float | None:
         """The limit that will be given back."""
-        return cast("float | None", self._holder.state()["baseline_watts"])
+        return self._state()["baseline_watts"]
 
     @property
     def ceiling_watts(self) -> float | None:
         """The highest limit that may be asked for."""
-        return cast("float | None", self._holder.state()["ceiling_watts"])
+        return self._state()["ceiling_watts"]
 
     @property
     def overridden(self) -> bool:
         """Whether somebody else set the limit since; their value stands until we set another."""
-        return bool(self._holder.state()["foreign_change"])
+        return bool(self._state()["foreign_change"])
 
     def set(self, *, watts: float | None = None, clock_hertz: float | None = None) -> None:
         """Change the knobs that are given; the others stay.
@@ -78,23 +63,33 @@ class Lease:
             InvalidValueError: Outside the device's range, or above the cap found in force.
             MissingRightsError: The policy does not allow it.
         """
-        self._change(_wish(watts, clock_hertz))
+        self._change_here(_wish(watts, clock_hertz))
 
     def reset(self) -> None:
         """Put the values found before back in force, and keep the lease."""
-        self._change({"watts": None, "hertz": None})
+        self._change_here({"watts": None, "hertz": None})
 
+    @abstractmethod
     def release(self) -> None:
         """Give the device back early; the end of the block does it anyway."""
-        self._holder.release()
 
+    @abstractmethod
+    def _state(self) -> dict[str, float | None]:
+        """What is in force."""
+
+    @abstractmethod
     def _change(self, wish: dict[str, float | None]) -> None:
-        if self._process != os.getpid():
-            raise NotPossibleHereError(
-                f"the lease is process {self._process}'s, not its forked child's",
-                remedy="change the limit in the process that took the lease",
-            )
-        self._holder.change(wish)
+        """Set other values."""
+
+    def _is_mine(self) -> bool:
+        """Whether this process holds it; a forked child does not."""
+        return self._process == os.getpid()
+
+    def _change_here(self, wish: dict[str, float | None]) -> None:
+        if not self._is_mine():
+            flaw = f"the lease is process {self._process}'s, not its forked child's"
+            raise NotPossibleHereError(flaw, remedy="change the limit in that process")
+        self._change(wish)
 
 
 @contextmanager
@@ -123,22 +118,12 @@ def lease(
         NotPossibleHereError: Somebody else holds the device.
         InvalidValueError: Outside the device's range, or above the cap found in force.
     """
-    from joulery.governor.client import RemoteHolder
-    from joulery.governor.local import LocalHolder
-
     finite(ttl_seconds, "time to live in seconds", minimum=0.0)
-    wish = _wish(watts, clock_hertz)
-    connection = _daemon(device)
-    holder: Holder
-    if connection is None:
-        holder = LocalHolder(device, ttl_seconds)
-    else:
-        holder = RemoteHolder(connection, device.info.id, ttl_seconds)
-    holder.acquire(wish)
+    held = _acquired(device, _wish(watts, clock_hertz), ttl_seconds)
     try:
-        yield Lease(holder)
+        yield held
     finally:
-        holder.release()
+        held.release()
 
 
 def may_lease(device: Device) -> bool:
@@ -149,13 +134,13 @@ def may_lease(device: Device) -> bool:
 def lease_obstacle(device: Device) -> Obstacle | None:
     """What stands in the way of a lease; None when nothing does."""
     name = device.info.name
-    if not device.capabilities & {Capability.POWER_LIMIT, Capability.CLOCK_LOCK}:
+    if not device.capabilities & KNOBS:
         return Obstacle(name, "it has no power limit and no lockable clock", "advise instead")
     try:
-        connection = _daemon(device)
-        if connection is not None:
-            with closing(connection):
-                connection.ask("may", device=device.info.id)
+        daemon = None if device.info.vendor == _SIMULATED else _daemon()
+        if daemon is not None:
+            with closing(daemon):
+                daemon.ask("may", device=device.info.id)
         elif Capability.POWER_LIMIT in device.capabilities:
             # What is in force is set once more: only trying tells whether the driver lets us.
             limit = cast("PowerLimit", device)
@@ -165,22 +150,42 @@ def lease_obstacle(device: Device) -> Obstacle | None:
     return None
 
 
-def _daemon(device: Device) -> Connection | None:
-    """A connection to the daemon; None where there is none, or for simulated boards."""
-    from joulery.governor.client import Connection
-    from joulery.governor.local import SIMULATED
+def _acquired(device: Device, wish: dict[str, float | None], ttl_seconds: float) -> Lease:
+    """A lease from whoever can give one."""
+    from joulery.governor.client import GovernorLease
+    from joulery.governor.local import DirectLease, watchdog
 
-    if device.info.vendor == SIMULATED:
-        return None
+    def direct() -> Lease:
+        # A simulated board has no administrator whose cap would be a ceiling.
+        made = DirectLease(device, capped=device.info.vendor != _SIMULATED)
+        made.acquire(wish)
+        return made
+
+    if device.info.vendor == _SIMULATED:
+        return direct()
+    held = GovernorLease(lambda: _daemon() or watchdog(), device.info.id, ttl_seconds)
+    try:
+        held.acquire(wish)
+    except UnknownDeviceError:
+        # An emulated board ends with its test, so nothing can be left behind on it.
+        if device.provenance.origin != Origin.SIMULATED:
+            raise
+        return direct()
+    return held
+
+
+def _daemon() -> Connection | None:
+    """A connection to the daemon; None where there is none."""
+    from joulery.governor.client import Connection
+
     path = default_socket()
     try:
         return Connection(path)
     except (FileNotFoundError, NotADirectoryError, PermissionError, ConnectionRefusedError):
         return None
     except OSError as error:
-        raise DeviceError(
-            f"the governor at {path} does not answer: {error}", remedy="restart it"
-        ) from None
+        flaw = f"the governor at {path} does not answer: {error}"
+        raise DeviceError(flaw, remedy="restart it") from None
 
 
 def _wish(watts: float | None, clock_hertz: float | None) -> dict[str, float | None]:

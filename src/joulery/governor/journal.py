@@ -1,157 +1,143 @@
-"""What was meant to be done to the hardware, on disk before it is done."""
+"""What is about to be done to a device, on disk before it is done, and who may do it."""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import os
 import stat
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from joulery.errors import FileError, MissingRightsError
+from joulery.errors import FileError, MissingRightsError, NotPossibleHereError
 
-_MAX_BYTES = 256 * 1024
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-WATTS = "watts"
-HERTZ = "hertz"
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """One change of one knob, complete in itself: the last one per knob says all.
+    """What a device is about to become, complete in itself: the last one says all.
 
     Attributes:
-        device: The device's id.
-        knob: :data:`WATTS` or :data:`HERTZ`.
-        baseline: What to give back in the end; None for a clock that was free.
-        found: What was in force just before the change.
-        target: What it was to become.
+        baseline_watts: The limit to give back in the end; None where there is none to set.
+        expected_watts: The limits that it may have from now on, what it is to become last.
+        pinned_hertz: The clock to give back; None for a free one.
+        hertz: The clock that it gets from us; None when we leave it alone.
     """
 
-    device: str
-    knob: str
-    baseline: float | None
-    found: float | None
-    target: float | None
+    baseline_watts: float | None
+    expected_watts: tuple[float, ...]
+    pinned_hertz: float | None = None
+    hertz: float | None = None
 
 
-class Journal(Protocol):
-    """Where a board notes what it is about to do."""
+class Journal:
+    """Notes nothing: for devices that end with their process."""
+
+    def claim(self) -> None:
+        """Keep other processes from governing the device."""
+
+    def disclaim(self) -> None:
+        """Let others govern it."""
+
+    def left(self) -> Intent | None:
+        """What somebody intended and did not give back; to be trusted under the claim."""
+        return None
 
     def intend(self, intent: Intent) -> None:
         """Note a change; durable on return."""
-        ...
 
-    def done(self, device: str) -> None:
-        """Note that every knob of a device was given back."""
-        ...
+    def done(self) -> None:
+        """Note that everything was given back."""
 
 
-class NoJournal:
-    """For devices that end with their process."""
+class FileJournal(Journal):
+    """A device's lock, which dies with its process, and a file with what was last intended.
 
-    def intend(self, intent: Intent) -> None:
-        """Note nothing."""
-
-    def done(self, device: str) -> None:
-        """Note nothing."""
-
-
-class FileJournal:
-    """An append-only file of JSON lines, each synced before :meth:`intend` returns.
-
-    Records of an earlier boot mean nothing, since boards start with their defaults.
+    So an intent is left behind by a dead process if nobody has the lock. One of an earlier boot
+    means nothing, since boards start with their defaults.
 
     Args:
-        path: The file; made when first needed, in a folder that only its owner may enter.
+        folder: Where the files are; nobody else may write there.
+        device: The device's id.
+        holder: The process to name to others; this one by default.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, folder: Path, device: str, holder: int | None = None) -> None:
+        # An id may hold any character, a file name may not.
+        self._lock_path = folder / f"{hashlib.sha256(device.encode()).hexdigest()[:16]}.lock"
+        self._path = self._lock_path.with_suffix(".json")
+        self._device, self._holder = device, holder
         self._boot = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
-        self._file = -1
-        self._open: dict[tuple[str, str], Intent] = {}
+        self._lock = -1
 
-    def load(self) -> dict[tuple[str, str], Intent]:
-        """What was not given back yet, by device and knob."""
+    def claim(self) -> None:
+        """Lock, or say who has; forked children do not inherit it."""
         try:
-            lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
-        except FileNotFoundError:
-            return {}
-        found: dict[tuple[str, str], Intent] = {}
-        for line in lines:
-            try:
-                record = json.loads(line)
-                if record.pop("boot") != self._boot:
-                    continue
-                if record.pop("done", False):
-                    found = {key: old for key, old in found.items() if key[0] != record["device"]}
-                else:
-                    found[record["device"], record["knob"]] = Intent(**record)
-            # Torn by a crash: never synced whole, so what it meant was not begun.
-            except (ValueError, KeyError, TypeError, AttributeError):
-                continue
-        return found
+            self._lock = os.open(self._lock_path, _FLAGS, 0o600)
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, str(self._holder or os.getpid()).encode(), 0)
+        except BlockingIOError:
+            holder = os.pread(self._lock, 20, 0).decode(errors="replace").strip()
+            self.disclaim()
+            flaw = f"{self._device} is held by process {holder or 'unknown'}"
+            raise NotPossibleHereError(flaw, remedy="wait until it ends") from None
+        except OSError as error:
+            self.disclaim()
+            flaw = f"cannot lock {self._lock_path}: {error.strerror}"
+            raise FileError(flaw, remedy="see to its disk") from None
 
-    def start(self) -> dict[tuple[str, str], Intent]:
-        """Load, and open for writing with torn and finished records left out."""
-        self._open = self.load()
-        self._rewrite()
-        return dict(self._open)
+    def disclaim(self) -> None:
+        """Unlock; nothing happens if it is not locked."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def left(self) -> Intent | None:
+        """What the file says; rubbish was not written by us and says nothing."""
+        try:
+            record = json.loads(self._path.read_bytes())
+            boot, expected = record.pop("boot"), tuple(record.pop("expected_watts"))
+            return Intent(expected_watts=expected, **record) if boot == self._boot else None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
 
     def intend(self, intent: Intent) -> None:
-        """Append and sync."""
-        self._write(self._file, {"boot": self._boot, **asdict(intent)})
-        self._open[intent.device, intent.knob] = intent
-
-    def done(self, device: str) -> None:
-        """Append and sync; compact when the file has grown."""
-        self._write(self._file, {"boot": self._boot, "device": device, "done": True})
-        self._open = {key: old for key, old in self._open.items() if key[0] != device}
-        if os.fstat(self._file).st_size > _MAX_BYTES:
-            with suppress(OSError, FileError):  # a long journal is as good as a short one
-                self._rewrite()
-
-    def close(self) -> None:
-        """Let the file go; nothing may be written afterwards."""
-        os.close(self._file)
-
-    def remove(self) -> None:
-        """Delete the file, once nothing in it is open."""
-        self._path.unlink(missing_ok=True)
-
-    def _rewrite(self) -> None:
-        """Replace the file in one step by what is still open."""
+        """Replace the file in one step, and sync."""
+        data = json.dumps({"boot": self._boot, **asdict(intent)}).encode()
         fresh = self._path.with_suffix(".new")
-        fresh.unlink(missing_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = os.open(fresh, flags, 0o600)
-        try:
-            for intent in self._open.values():
-                self._write(file, {"boot": self._boot, **asdict(intent)})
+        with self._syncing(fresh, _FLAGS | os.O_TRUNC) as file:
+            if os.write(file, data) != len(data):
+                raise OSError
+        with self._syncing(self._path.parent, os.O_DIRECTORY):
             fresh.rename(self._path)
-        except (OSError, FileError):
-            os.close(file)
-            raise
-        if self._file >= 0:
-            os.close(self._file)
-        self._file = file
-        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        os.fsync(folder)
-        os.close(folder)
 
-    def _write(self, file: int, record: dict[str, object]) -> None:
-        # On a line of its own even after one that a full disk has cut short.
-        line = b"\n" + json.dumps(record).encode() + b"\n"
+    def done(self) -> None:
+        """Remove the file, and sync."""
+        with self._syncing(self._path.parent, os.O_DIRECTORY):
+            self._path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _syncing(self, path: Path, flags: int) -> Iterator[int]:
+        """A file that is on disk after the block, or FileError."""
         try:
-            written = os.write(file, line)
-            os.fsync(file)
+            file = os.open(path, flags, 0o600)
+            try:
+                yield file
+                os.fsync(file)
+            finally:
+                os.close(file)
         except OSError:
-            written = 0
-        if written != len(line):
-            raise FileError(f"cannot write journal {self._path}", remedy="make room on its disk")
+            flaw = f"cannot write journal {self._path}"
+            raise FileError(flaw, remedy="make room on its disk") from None
 
 
 def private_folder(path: Path) -> Path:
@@ -160,11 +146,8 @@ def private_folder(path: Path) -> Path:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = path.lstat()
     except OSError as error:
-        raise MissingRightsError(
-            f"cannot use {path}: {error.strerror}", remedy="name another folder or be root"
-        ) from None
+        flaw = f"cannot use {path}: {error.strerror}"
+        raise MissingRightsError(flaw, remedy="name another folder or be root") from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise FileError(
-            f"{path} is not a folder of this user alone", remedy=f"chown it and chmod 700 {path}"
-        )
+        raise FileError(f"{path} is not a folder of this user alone", remedy="chmod 700 your own")
     return path

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from joulery.errors import (
-    InvalidValueError,
-    JouleryError,
-    NotPossibleHereError,
-    UnknownDeviceError,
-)
+from joulery.errors import JouleryError, NotPossibleHereError, UnknownDeviceError
 from joulery.governor.board import Wish
-from joulery.governor.frames import LeaseLostError
+from joulery.governor.frames import lost_lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,241 +17,224 @@ if TYPE_CHECKING:
     from joulery.governor.board import Board
     from joulery.governor.peer import Peer
     from joulery.governor.policy import Policy, Rule
+    from joulery.governor.worker import Worker
     from joulery.hardware.device import Device
 
 LOOK_SECONDS = 1.0
 TTL_SECONDS = (0.5, 3600.0)
+# An answer must not grow with the number of holders.
+_MAX_LISTED = 16
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Lease:
     """A device in somebody's hands."""
 
     number: int
-    holder: object
+    desk: Desk
     peer: Peer
-    board: Board
     rule: Rule
-    wish: Wish
     ttl_seconds: float
-    expires_at: float = 0.0
+    expires_at: float
+    wish: Wish = field(default_factory=Wish)
+    ended: bool = False
+
+    def state(self) -> dict[str, float | None]:
+        """What its holder may know."""
+        return {"lease": self.number, "ttl_seconds": self.ttl_seconds, **self.desk.board.state()}
 
 
+@dataclass(eq=False)
 class Ledger:
-    """Grants leases by policy, and gives back what they changed when they end.
+    """Every device that can be lent, and the policy by which it is.
 
-    Args:
+    Attributes:
         boards: What there is to lease, by device id.
         policy: Who may do what.
         clock: Decides when leases expire.
         owns: Whether a caller has a device.
         audit: Told everything that happens.
+        worker: Makes what does a device's errands.
     """
 
-    def __init__(
-        self,
-        boards: dict[str, Board],
-        policy: Policy,
-        clock: Clock,
-        owns: Callable[[Peer, Device, str], bool],
-        audit: Callable[..., None],
-    ) -> None:
-        self.boards = boards
-        self._clock = clock
-        self._owns = owns
-        self._audit = audit
-        self._policy = policy
-        self._leases: dict[int, Lease] = {}
-        self._numbers = itertools.count(1)
-        self._look_at = 0.0
-        self.replace_policy(policy)
+    boards: dict[str, Board]
+    policy: Policy
+    clock: Clock
+    owns: Callable[[Peer, Device, str], bool]
+    audit: Callable[..., None]
+    worker: Callable[[], Worker]
 
-    def acquire(
-        self, holder: object, peer: Peer, device: str, wish: Wish, ttl_seconds: float
-    ) -> Lease:
-        """Lease a device; all or nothing.
+    def __post_init__(self) -> None:
+        self.numbers = itertools.count(1)
+        self.desks = {name: Desk(self, board, self.worker()) for name, board in self.boards.items()}
+        self.replace_policy(self.policy)
+
+    def desk(self, device: object) -> Desk:
+        """Where a device is lent."""
+        if not isinstance(device, str) or device not in self.desks:
+            flaw = f"no device {str(device)[:80]!r} is governed"
+            raise UnknownDeviceError(flaw, remedy="see `joulery doctor`")
+        return self.desks[device]
+
+    def tick(self) -> None:
+        """Have every device looked at that is due."""
+        now = self.clock.now()
+        for desk in self.desks.values():
+            if desk.is_due(now) and not desk.worker.busy:
+                desk.worker.start(desk.tick)
+
+    def replace_policy(self, policy: Policy) -> None:
+        """Go by another policy; leases that it does not allow end."""
+        self.policy = policy
+        for desk in self.desks.values():
+            desk.worker.start(desk.reconsider)
+
+
+class Desk:
+    """Lends one device, and gives back what leases changed when they end.
+
+    Whatever calls the driver is an errand for the device's worker and runs on no other thread.
+    """
+
+    def __init__(self, ledger: Ledger, board: Board, worker: Worker) -> None:
+        self.board = board
+        self.worker = worker
+        self.leases: list[Lease] = []
+        self._look_at = 0.0
+        self._ledger = ledger
+        self._id = board.device.info.id
+
+    def is_due(self, now: float) -> bool:
+        """Whether :meth:`tick` has something to do."""
+        times = [self._look_at, *(lease.expires_at for lease in list(self.leases))]
+        return self.board.held and min(times) <= now
+
+    def description(self) -> dict[str, Any]:
+        """How it stands; the wishes of others are no secret on a node."""
+        return {
+            "id": self._id[:200],
+            "name": self.board.device.info.name[:200],
+            "held": self.board.held,
+            "stuck": self.worker.stuck,
+            **self.board.state(),
+            "leases": [
+                {"lease": lease.number, **lease.peer.name(), **asdict(lease.wish)}
+                for lease in self.leases[:_MAX_LISTED]
+            ],
+        }
+
+    def may(self, peer: Peer, wish: Wish) -> Rule:
+        """The rule by which the device can be had now, or the refusal."""
+        rule = self._permit(peer, wish)
+        together = [rule, *(lease.rule for lease in self.leases)]
+        if self.leases and not all(each.shared for each in together):
+            holder = self.leases[0].peer
+            who = f"process {holder.pid} of user {holder.uid}"
+            flaw = f"{self.board.device.info.name} ({self._id}) is held by {who}"
+            remedy = 'wait until it ends, or ask for a policy with shared = "minimum"'
+            raise NotPossibleHereError(flaw, remedy=remedy)
+        return rule
+
+    def acquire(self, peer: Peer, wish: Wish, ttl_seconds: float) -> Lease:
+        """Lease the device; all or nothing.
 
         Raises:
-            UnknownDeviceError: No such device.
             MissingRightsError: The policy does not allow it.
             NotPossibleHereError: Somebody else holds it.
             InvalidValueError: Outside the device's range or above the cap found in force.
         """
-        board = self._board(device)
-        rule = self._permit(peer, board, wish)
-        self._check_free(board, rule, holder)
+        rule = self.may(peer, wish)
+        if not self.board.held:
+            self.board.begin()
         ttl = min(max(ttl_seconds, TTL_SECONDS[0]), TTL_SECONDS[1])
-        lease = Lease(next(self._numbers), holder, peer, board, rule, Wish(), ttl)
-        if not board.held:
-            board.begin()
-        self._leases[lease.number] = lease
-        self.renew(holder)
+        expires_at = self._ledger.clock.now() + ttl
+        lease = Lease(next(self._ledger.numbers), self, peer, rule, ttl, expires_at)
+        self.leases.append(lease)
         self._note("acquire", lease)
         try:
             self.change(lease, wish)
         except JouleryError:
-            self._end(lease, "its first change failed")
+            self.end(lease, "its first change failed")
             raise
         return lease
 
     def change(self, lease: Lease, wish: Wish) -> None:
         """Ask for something else under the same lease."""
-        board = lease.board
-        lease.rule = self._permit(lease.peer, board, wish)
-        if board.has_limit:
-            board.look()  # somebody may have lowered the ceiling
-        board.check(wish)
+        if lease.ended:
+            raise lost_lease()
+        lease.rule = self._permit(lease.peer, wish)
+        self.board.look()  # somebody may have lowered the ceiling
+        self.board.check(wish)
         before, lease.wish = lease.wish, wish
         try:
-            board.apply(self._joint_wish(board))
+            self.board.apply(self._joint_wish())
         except JouleryError:
             lease.wish = before
             raise
-        self._note("set", lease, watts=wish.watts, hertz=wish.hertz)
+        self._note("set", lease, **asdict(wish))
 
-    def may(self, peer: Peer, device: str) -> None:
-        """Raise what :meth:`acquire` of an unchanged device would raise."""
-        board = self._board(device)
-        self._check_free(board, self._permit(peer, board, Wish()), None)
-
-    def lease(self, holder: object, number: Any) -> Lease:
-        """A lease of this holder; nobody can name another's."""
-        found = self._leases.get(number) if type(number) is int else None
-        if found is None or found.holder is not holder:
-            raise LeaseLostError("there is no such lease any more", remedy="take a new one")
-        return found
-
-    def release(self, lease: Lease) -> None:
-        """End a lease."""
-        self._end(lease, "released")
-
-    def drop(self, holder: object, why: str) -> None:
-        """End every lease of a holder that is gone."""
-        for lease in self._of(holder):
-            self._end(lease, why)
-
-    def renew(self, holder: object) -> None:
-        """A sign of life: every lease of the holder lasts its time from now."""
-        now = self._clock.now()
-        for lease in self._of(holder):
-            lease.expires_at = now + lease.ttl_seconds
-
-    def tick(self) -> None:
-        """Expire leases, look for foreign changes, and retry what could not be given back."""
-        now = self._clock.now()
-        for lease in [lease for lease in self._leases.values() if lease.expires_at <= now]:
-            self._end(lease, "expired")
-        if now < self._look_at:
+    def end(self, lease: Lease, why: str) -> None:
+        """End a lease, if it has not ended already."""
+        if lease.ended:
             return
-        self._look_at = now + LOOK_SECONDS
-        busy = {id(lease.board) for lease in self._leases.values()}
-        for board in self.boards.values():
-            if board.held and id(board) not in busy:
-                self._finish(board)
-            elif board.held and board.has_limit:
-                try:
-                    board.look()
-                except JouleryError as error:
-                    self._audit("unreadable", device=board.device.info.id, why=error.message)
-
-    def due_in(self) -> float | None:
-        """Seconds until :meth:`tick` has something to do; None for never."""
-        if not any(board.held for board in self.boards.values()):
-            return None
-        times = [lease.expires_at for lease in self._leases.values()]
-        return max(0.0, min([self._look_at, *times]) - self._clock.now())
-
-    def end_all(self, why: str) -> None:
-        """Give back everything, before a shutdown."""
-        for lease in list(self._leases.values()):
-            self._end(lease, why)
-
-    def replace_policy(self, policy: Policy) -> None:
-        """Go by another policy; leases that it does not allow end."""
-        self._policy = policy
-        for board in self.boards.values():
-            if not board.held:
-                board.pinned_hertz = policy.pinned_hertz(board.device.info)
-        for lease in list(self._leases.values()):
-            try:
-                lease.rule = self._permit(lease.peer, lease.board, lease.wish)
-            except JouleryError:
-                self._end(lease, "the policy changed")
-
-    def leases_on(self, board: Board) -> list[Lease]:
-        """The leases of a board."""
-        return [lease for lease in self._leases.values() if lease.board is board]
-
-    def _of(self, holder: object) -> list[Lease]:
-        return [lease for lease in self._leases.values() if lease.holder is holder]
-
-    def _board(self, device: str) -> Board:
-        if device not in self.boards:
-            raise UnknownDeviceError(
-                f"the governor knows no device {device[:80]!r}", remedy="see `joulery doctor`"
-            )
-        return self.boards[device]
-
-    def _permit(self, peer: Peer, board: Board, wish: Wish) -> Rule:
-        try:
-            return self._policy.permit(peer, board.device, wish, self._owns)
-        except JouleryError as refusal:
-            device = board.device.info.id
-            self._audit("refuse", device=device, uid=peer.uid, pid=peer.pid, why=refusal.message)
-            raise
-
-    def _check_free(self, board: Board, rule: Rule, holder: object) -> None:
-        others = self.leases_on(board)
-        if others and not all(each.shared for each in [rule, *(one.rule for one in others)]):
-            peer = others[0].peer
-            raise NotPossibleHereError(
-                f"{board.device.info.name} ({board.device.info.id}) is held by "
-                f"process {peer.pid} of user {peer.uid}",
-                remedy='wait until it ends, or ask for a policy with shared = "minimum"',
-            )
-        if any(lease.holder is holder for lease in others):
-            raise InvalidValueError(
-                "this connection holds the device already",
-                remedy="change the limit under its lease",
-            )
-
-    def _joint_wish(self, board: Board) -> Wish:
-        wishes = [lease.wish for lease in self.leases_on(board)]
-        return Wish(
-            min((wish.watts for wish in wishes if wish.watts is not None), default=None),
-            min((wish.hertz for wish in wishes if wish.hertz is not None), default=None),
-        )
-
-    def _end(self, lease: Lease, why: str) -> None:
-        del self._leases[lease.number]
+        lease.ended = True
+        self.leases.remove(lease)
         self._note("end", lease, why=why)
-        board = lease.board
-        if not self.leases_on(board):
-            self._finish(board)
+        if not self.leases:
+            self._finish()
             return
         try:
-            if board.has_limit:
-                board.look()
-            if not board.overridden:  # only who asks for a change may change what others set
-                board.apply(self._joint_wish(board))
+            self.board.look()
+            if not self.board.overridden:  # only who asks for a change may change what others set
+                self.board.apply(self._joint_wish())
         except JouleryError as error:
             self._note("unchanged", lease, why=error.message)
 
-    def _finish(self, board: Board) -> None:
+    def tick(self) -> None:
+        """Expire leases, look for foreign changes, and retry what could not be given back."""
+        now = self._ledger.clock.now()
+        self._look_at = now + LOOK_SECONDS
+        for lease in [lease for lease in self.leases if lease.expires_at <= now]:
+            self.end(lease, "expired")
         try:
-            board.finish()
+            if self.leases:
+                self.board.look()
+            elif self.board.held:
+                self._finish()
         except JouleryError as error:
-            self._audit("unrestored", device=board.device.info.id, why=error.message)
+            self._ledger.audit("unreadable", device=self._id, why=error.message)
+
+    def reconsider(self) -> None:
+        """Go by the ledger's new policy."""
+        if not self.board.held:
+            self.board.pinned_hertz = self._ledger.policy.pinned_hertz(self.board.device.info)
+        for lease in list(self.leases):
+            try:
+                lease.rule = self._permit(lease.peer, lease.wish)
+            except JouleryError:
+                self.end(lease, "the policy changed")
+
+    def _permit(self, peer: Peer, wish: Wish) -> Rule:
+        try:
+            return self._ledger.policy.permit(peer, self.board.device, wish, self._ledger.owns)
+        except JouleryError as refusal:
+            self._ledger.audit("refuse", device=self._id, **peer.name(), why=refusal.message)
+            raise
+
+    def _joint_wish(self) -> Wish:
+        watts = [lease.wish.watts for lease in self.leases if lease.wish.watts is not None]
+        hertz = [lease.wish.hertz for lease in self.leases if lease.wish.hertz is not None]
+        return Wish(min(watts, default=None), min(hertz, default=None))
+
+    def _finish(self) -> None:
+        try:
+            self.board.finish()
+        except JouleryError as error:
+            self._ledger.audit("unrestored", device=self._id, why=error.message)
         else:
-            self._audit("restored", device=board.device.info.id)
-            board.pinned_hertz = self._policy.pinned_hertz(board.device.info)
+            self._ledger.audit("restored", device=self._id)
+            self.reconsider()
 
     def _note(self, event: str, lease: Lease, **details: object) -> None:
-        self._audit(
-            event,
-            lease=lease.number,
-            device=lease.board.device.info.id,
-            uid=lease.peer.uid,
-            pid=lease.peer.pid,
-            **details,
-        )
+        who = {"device": self._id, "lease": lease.number, **lease.peer.name()}
+        self._ledger.audit(event, **who, **details)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from contextlib import suppress
 from itertools import islice
@@ -13,6 +12,8 @@ from joulery.errors import JouleryError
 from joulery.hardware.device import Capability, TelemetrySource
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from joulery.governor.peer import Peer
     from joulery.hardware.device import Device
 
@@ -36,21 +37,20 @@ def owns(peer: Peer, device: Device, how: str, proc: Path = PROC) -> bool:
             process inside a Slurm job of the same user.
         proc: Where the kernel shows processes.
     """
-    return (
-        any(_descends(pid, peer.pid, proc) for pid in _users_of(device))
-        or _has_open(peer.pid, device.info.id, proc)
-        or (how == SLURM and _allocated(peer, device.info.index, proc))
-    )
+    if any(_descends(pid, peer.pid, proc) for pid in _users_of(device)):
+        return True
+    file = _device_file(device.info.id, proc)
+    if file is not None and file in islice(_open_files(peer.pid, proc), _MAX_FILES):
+        return True
+    return how == SLURM and _allocated(peer, device.info.index, proc)
 
 
 def _users_of(device: Device) -> tuple[int, ...]:
     """Processes that the driver says run on the device."""
-    if Capability.TELEMETRY not in device.capabilities:
-        return ()
-    try:
-        return cast("TelemetrySource", device).telemetry().process_ids or ()
-    except JouleryError:
-        return ()
+    if Capability.TELEMETRY in device.capabilities:
+        with suppress(JouleryError):
+            return cast("TelemetrySource", device).telemetry().process_ids or ()
+    return ()
 
 
 def _descends(pid: int, ancestor: int, proc: Path) -> bool:
@@ -66,27 +66,20 @@ def _descends(pid: int, ancestor: int, proc: Path) -> bool:
     return False
 
 
-def _has_open(pid: int, device_id: str, proc: Path) -> bool:
-    """Whether a process or one below it has the board's device file open."""
-    file = _device_file(device_id, proc)
-    if file is None:
-        return False
-    queue, seen, files = [pid], 0, 0
-    while queue and seen < _MAX_PROCESSES:
-        folder = proc / str(queue.pop())
-        seen += 1
-        with suppress(OSError), os.scandir(folder / "fd") as entries:
-            for entry in entries:
-                files += 1
-                if files > _MAX_FILES:
-                    return False
+def _open_files(pid: int, proc: Path) -> Iterator[str]:
+    """What a process and those below it have open."""
+    family = [pid]
+    for _ in range(_MAX_PROCESSES):
+        folder = proc / str(family.pop())
+        with suppress(OSError):
+            for entry in (folder / "fd").iterdir():
                 with suppress(OSError):
-                    if str(Path(entry.path).readlink()) == file:
-                        return True
+                    yield str(entry.readlink())
         for children in islice(folder.glob("task/*/children"), _MAX_PROCESSES):
             with suppress(OSError, ValueError):
-                queue += map(int, children.read_text().split())
-    return False
+                family += map(int, children.read_text().split())
+        if not family:
+            return
 
 
 def _device_file(device_id: str, proc: Path) -> str | None:
@@ -112,6 +105,5 @@ def _allocated(peer: Peer, index: int, proc: Path) -> bool:
     variables = dict(entry.partition("=")[::2] for entry in environment)
     named = next(filter(None, map(variables.get, _SLURM_VARIABLES)), "")
     ranges = [re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part) for part in named.split(",")]
-    return bool(in_job) and any(
-        found and int(found[1]) <= index <= int(found[2] or found[1]) for found in ranges
-    )
+    fits = [each for each in ranges if each and int(each[1]) <= index <= int(each[2] or each[1])]
+    return bool(in_job and fits)

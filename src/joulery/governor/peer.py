@@ -32,6 +32,10 @@ class Peer:
     gids: frozenset[int]
     pid: int
 
+    def name(self) -> dict[str, int]:
+        """Who it is, for others to read."""
+        return {"uid": self.uid, "pid": self.pid}
+
     @classmethod
     def of(cls, connection: socket.socket) -> Self:
         """Who connected; taken by the kernel at that moment, so it cannot be forged."""

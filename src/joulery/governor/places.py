@@ -7,7 +7,6 @@ from pathlib import Path
 
 SOCKET_VARIABLE = "JOULERY_GOVERNOR"
 STATE_VARIABLE = "JOULERY_GOVERNOR_STATE"
-POLICY = Path("/etc/joulery/governor.toml")
 
 
 def default_socket() -> Path:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from joulery.hardware.device import Device, DeviceInfo
 
 ANY = "*"
-_MOST = 1e9  # of watts or megahertz; beyond is a slip of the finger
 _MUST_OWN = {False: "", True: OPEN, OPEN: OPEN, SLURM: SLURM}
 _KEYS = {
     "allow": {"users", "groups", "devices", "limits_watts", "clocks_mhz", "must_own", "shared"},
@@ -97,16 +96,14 @@ class Policy:
         for rule in self.rules:
             if not rule.covers(peer, device.info):
                 continue
-            flaw = rule.flaw(wish)
-            if not flaw and rule.must_own and not owns(peer, device, rule.must_own):
-                flaw = "the caller must own the device: run on it or have its device file open"
-            if not flaw:
+            reason = rule.flaw(wish)
+            if not reason and rule.must_own and not owns(peer, device, rule.must_own):
+                reason = "the caller must own the device: run on it or have its device file open"
+            if not reason:
                 return rule
-            reason = flaw
-        raise MissingRightsError(
-            f"user {peer.uid} may not do this to {device.info.name} ({device.info.id}): {reason}",
-            remedy="ask the machine's administrator for a rule in the governor's policy",
-        )
+        what = f"{device.info.name} ({device.info.id})"
+        remedy = "ask the machine's administrator for a rule in the governor's policy"
+        raise MissingRightsError(f"user {peer.uid} may not: {reason}, on {what}", remedy=remedy)
 
     def pinned_hertz(self, info: DeviceInfo) -> float | None:
         """The clock that the administrator keeps a device at, if the file says so."""
@@ -124,14 +121,11 @@ def load_policy(path: Path) -> Policy:
             found = os.fstat(file.fileno())
             text = file.read().decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise FileError(
-            f"cannot read policy {path}: {error}", remedy="check the path and the encoding"
-        ) from None
+        flaw = f"cannot read policy {path}: {error}"
+        raise FileError(flaw, remedy="check the path and the encoding") from None
     if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
-        raise FileError(
-            f"others than root may write policy {path}",
-            remedy=f"chown root {path} && chmod go-w {path}",
-        )
+        remedy = f"chown root {path} && chmod go-w {path}"
+        raise FileError(f"others than root may write policy {path}", remedy=remedy)
     return parse_policy(text, str(path))
 
 
@@ -144,36 +138,32 @@ def parse_policy(text: str, name: str = "policy") -> Policy:
     for key in document:
         if key not in _KEYS or not isinstance(document[key], list):
             line = next((n for n, row in enumerate(text.splitlines(), 1) if key in row), 1)
-            raise FileError(
-                f"{name}, line {line}: unknown table {key!r}",
-                remedy="use [[allow]] and [[pinned]] only",
-            )
-    tables = {
-        kind: [_Table(kind, row, text, name, n) for n, row in enumerate(document.get(kind, []))]
-        for kind in _KEYS
-    }
+            flaw = f"{name}, line {line}: unknown table {key!r}"
+            raise FileError(flaw, remedy="use [[allow]] and [[pinned]] only")
+
+    def tables(kind: str) -> list[_Table]:
+        return [_Table(kind, row, text, name, n) for n, row in enumerate(document.get(kind, []))]
+
     return Policy(
-        tuple(_rule(table) for table in tables["allow"]),
-        tuple((table.devices(), table.megahertz("clock_mhz")) for table in tables["pinned"]),
+        tuple(_rule(table) for table in tables("allow")),
+        tuple((table.devices(), table.clock_hertz()) for table in tables("pinned")),
     )
 
 
 def _rule(table: _Table) -> Rule:
-    users, groups = table.words("users"), table.words("groups")
-    if not users and not groups:
+    if not table.words("users") and not table.words("groups"):
         raise table.error("users", "names neither users nor groups", 'give users = ["name"]')
     must_own, shared = table.row.get("must_own", False), table.row.get("shared", "")
     if not isinstance(must_own, (bool, str)) or must_own not in _MUST_OWN:
         raise table.error("must_own", f"makes no sense: {must_own!r}", 'true, false or "slurm"')
     if shared not in ("", "minimum"):
         raise table.error("shared", f"makes no sense: {shared!r}", 'give "minimum" or leave it out')
-    clocks = table.range("clocks_mhz")
     return Rule(
-        uids=None if ANY in users else frozenset(table.user(word) for word in users),
-        gids=frozenset(table.group(word) for word in groups),
+        uids=None if ANY in table.words("users") else table.ids("users", pwd.getpwnam),
+        gids=table.ids("groups", grp.getgrnam),
         devices=table.devices(),
         limits_watts=table.range("limits_watts"),
-        clocks_hertz=clocks and (clocks[0] * HERTZ_PER_MEGAHERTZ, clocks[1] * HERTZ_PER_MEGAHERTZ),
+        clocks_hertz=table.range("clocks_mhz", HERTZ_PER_MEGAHERTZ),
         must_own=_MUST_OWN[must_own],
         shared=shared == "minimum",
         line=table.line(),
@@ -217,7 +207,18 @@ class _Table:
             raise self.error("devices", "names no device", 'give devices = ["*"], ids or indices')
         return frozenset(self.words("devices"))
 
-    def range(self, key: str) -> tuple[float, float] | None:
+    def ids(self, key: str, lookup: Callable[[str], Any]) -> frozenset[int]:
+        """The numbers of users or groups, which the system's tables have in the third place."""
+        numbers = set()
+        for word in self.words(key):
+            try:
+                numbers.add(int(word) if word.isdecimal() else lookup(word)[2])
+            except KeyError:
+                flaw = f"names no {key.removesuffix('s')} {word!r}"
+                raise self.error(key, flaw, "use a known name or number") from None
+        return frozenset(numbers)
+
+    def range(self, key: str, unit: float = 1.0) -> tuple[float, float] | None:
         """A pair of numbers in order."""
         found = self.row.get(key)
         if found is None:
@@ -226,33 +227,18 @@ class _Table:
             raise self.error(key, "is not a pair of positive numbers", "write it as [least, most]")
         if found[0] > found[1]:
             raise self.error(key, "starts above its end", "write it as [least, most]")
-        return float(found[0]), float(found[1])
+        return found[0] * unit, found[1] * unit
 
-    def megahertz(self, key: str) -> float:
-        """A clock, in hertz."""
-        if not _is_amount(self.row.get(key)):
-            raise self.error(key, "is not a positive number", "give a clock in MHz")
-        return float(self.row[key]) * HERTZ_PER_MEGAHERTZ
-
-    def user(self, word: str) -> int:
-        """The number of a user."""
-        try:
-            return int(word) if word.isdecimal() else pwd.getpwnam(word).pw_uid
-        except KeyError:
-            raise self.error(
-                "users", f"names no user {word!r}", "use a known name or uid"
-            ) from None
-
-    def group(self, word: str) -> int:
-        """The number of a group."""
-        try:
-            return int(word) if word.isdecimal() else grp.getgrnam(word).gr_gid
-        except KeyError:
-            raise self.error("groups", f"names no group {word!r}", "use a known one") from None
+    def clock_hertz(self) -> float:
+        """The clock of a pinned device."""
+        if not _is_amount(self.row.get("clock_mhz")):
+            raise self.error("clock_mhz", "is not a positive number", "give a clock in MHz")
+        return float(self.row["clock_mhz"]) * HERTZ_PER_MEGAHERTZ
 
 
 def _is_amount(value: Any) -> bool:
-    return type(value) in (int, float) and 0 < value < _MOST
+    # Of watts or megahertz; beyond is a slip of the finger.
+    return type(value) in (int, float) and 0 < value < 1e9
 
 
 def _names(info: DeviceInfo) -> frozenset[str]:

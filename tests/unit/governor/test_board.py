@@ -2,9 +2,9 @@
 
 import pytest
 
-from joulery.errors import DeviceError, InvalidValueError, NotPossibleHereError, UnsupportedError
+from joulery.errors import DeviceError, InvalidValueError, UnsupportedError
 from joulery.governor.board import Board, Wish
-from joulery.governor.journal import HERTZ, WATTS, Intent
+from joulery.governor.journal import Intent
 from joulery.hardware.device import Capability
 from joulery.testing.governor.bench import MemoryJournal, PlainBoard
 
@@ -31,7 +31,7 @@ class RecordedJournal(MemoryJournal):
 
     def intend(self, intent):
         """Keep and note."""
-        self.events.append(("intend", intent.target))
+        self.events.append(("intend", intent.expected_watts[-1]))
         super().intend(intent)
 
 
@@ -51,9 +51,7 @@ def foreign():
 def board(hardware, foreign):
     """The governed board."""
     journal = RecordedJournal(hardware.events)
-    made = Board(hardware, journal, on_foreign=lambda *pair: foreign.append(pair))
-    made.journal = journal
-    return made
+    return Board(hardware, journal, on_foreign=lambda **pair: foreign.append(tuple(pair.values())))
 
 
 def test_each_write_is_noted_before_it_is_made(board, hardware):
@@ -66,7 +64,7 @@ def test_each_write_is_noted_before_it_is_made(board, hardware):
         ("set", 200.0),
         ("set", 400.0),  # the way back is in the note already
     ]
-    assert board.journal.open == {}
+    assert board.journal.open is None
 
 
 def test_nothing_is_written_where_nothing_changes(board, hardware):
@@ -111,11 +109,11 @@ def test_failed_restore_is_tried_again(board, hardware):
     with pytest.raises(DeviceError):
         board.finish()
     assert board.held
-    assert board.journal.open != {}
+    assert board.journal.open is not None
     hardware.broken = False
     board.finish()
     assert (hardware.watts, hardware.locked_hertz) == (400.0, None)
-    assert board.journal.open == {}
+    assert board.journal.open is None
 
 
 def test_pinned_clock_is_a_ceiling_and_comes_back(board, hardware):
@@ -133,7 +131,8 @@ def test_pinned_clock_is_a_ceiling_and_comes_back(board, hardware):
 def test_adopted_clock_is_freed(board, hardware):
     """Death of a holder would leave its clock pinned."""
     hardware.locked_hertz = 1.2e9
-    board.adopt([Intent("plain:0", HERTZ, None, None, 1.2e9)])
+    board.journal.open = Intent(None, (), hertz=1.2e9)
+    board.begin()
     board.finish()
     assert hardware.locked_hertz is None
 
@@ -151,17 +150,11 @@ def test_adopted_clock_is_freed(board, hardware):
 def test_adopted_limit(board, hardware, foreign, now, after):
     """The next governor would miss a limit left behind, or undo an administrator's."""
     hardware.watts = now
-    board.adopt([Intent("plain:0", WATTS, 350.0, 300.0, 200.0)])
+    board.journal.open = Intent(350.0, (300.0, 200.0))
+    board.begin()
     board.finish()
     assert hardware.watts == after
     assert bool(foreign) == (now == 250.0)
-
-
-def test_held_board_cannot_be_begun_again(board):
-    """The value of a lease would be taken for the administrator's."""
-    board.begin()
-    with pytest.raises(NotPossibleHereError):
-        board.begin()
 
 
 def test_missing_knobs_are_said(board, hardware):

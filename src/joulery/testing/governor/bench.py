@@ -6,23 +6,26 @@ set and who asked for what, and says from that what every limit must be.
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from joulery.clock import VirtualClock
-from joulery.errors import DeviceError
+from joulery.errors import DeviceError, JouleryError
 from joulery.frontier import Origin, Provenance
 from joulery.governor.board import Board
 from joulery.governor.frames import MAX_REPLY_BYTES, VERSION, Decoder, encode
+from joulery.governor.journal import Journal
 from joulery.governor.ledger import Ledger
 from joulery.governor.peer import Peer
 from joulery.governor.policy import parse_policy
 from joulery.governor.session import Session
+from joulery.governor.worker import Worker
 from joulery.hardware.device import Capability, DeviceInfo, DeviceKind, PowerLimitRange
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from joulery.governor.journal import Intent
 
@@ -39,6 +42,9 @@ devices = [1]
 limits_watts = [100, 400]
 shared = "minimum"
 """
+
+
+_POLICY = parse_policy(POLICY)
 
 
 class PlainBoard:
@@ -87,19 +93,56 @@ class PlainBoard:
             raise DeviceError("the board does not answer", remedy="mend it")
 
 
-class MemoryJournal:
+class MemoryJournal(Journal):
     """A journal that outlives the governor that writes it."""
 
     def __init__(self) -> None:
-        self.open: dict[tuple[str, str], Intent] = {}
+        self.open: Intent | None = None
+
+    def left(self) -> Intent | None:
+        """What was last intended and is not done."""
+        return self.open
 
     def intend(self, intent: Intent) -> None:
-        """Keep the last intent of a knob."""
-        self.open[intent.device, intent.knob] = intent
+        """Keep it."""
+        self.open = intent
 
-    def done(self, device: str) -> None:
-        """Forget a device."""
-        self.open = {key: intent for key, intent in self.open.items() if key[0] != device}
+    def done(self) -> None:
+        """Forget it."""
+        self.open = None
+
+
+class PromptWorker(Worker):
+    """Does each errand at once, on the thread that asks."""
+
+    stuck = busy = False
+
+    def __init__(self) -> None:
+        pass
+
+    def start(self, errand: Callable[[], Any]) -> Future[Any]:
+        """Do it."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(errand())
+        except JouleryError as error:
+            future.set_exception(error)
+        return future
+
+    async def ask(self, errand: Callable[[], Any], undo: object = None) -> Any:
+        """Do it, and never wait."""
+        del undo
+        return errand()
+
+
+def at_once(answer: Coroutine[Any, Any, bytes]) -> bytes:
+    """The result of a coroutine that has nothing to wait for."""
+    try:
+        answer.send(None)
+    except StopIteration as result:
+        value: bytes = result.value
+        return value
+    raise AssertionError("a prompt worker leaves nothing to wait for")
 
 
 class Caller:
@@ -112,10 +155,8 @@ class Caller:
 
     def ask(self, operation: str, **details: Any) -> dict[str, Any]:
         """The answer to one request."""
-        self.session.feed(encode({"op": operation, **details}))
-        self.session.step()
-        self._decoder.feed(bytes(self.session.outgoing))
-        self.session.outgoing.clear()
+        self.session.incoming.feed(encode({"op": operation, **details}))
+        self._decoder.feed(at_once(self.session.answer()))
         reply = self._decoder.take()
         assert reply is not None, "every request is answered"
         return reply
@@ -144,7 +185,7 @@ class Bench:
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.boards = [PlainBoard(index) for index in range(self.boards_count)]
-        self.journal = MemoryJournal()
+        self.journals = [MemoryJournal() for _ in self.boards]
         self.admin = [board.watts for board in self.boards]
         self.overridden = [False] * self.boards_count
         self.promises: dict[int, _Promise] = {}
@@ -245,11 +286,18 @@ class Bench:
         self.check()
 
     def _start(self) -> None:
-        governed = {board.info.id: Board(board, self.journal) for board in self.boards}
-        for (name, _), intent in list(self.journal.open.items()):
-            governed[name].adopt([intent])
+        pairs = zip(self.boards, self.journals, strict=True)
+        governed = {board.info.id: Board(board, journal) for board, journal in pairs}
+        for each in governed.values():
+            if each.journal.left():
+                each.begin()
         self.ledger = Ledger(
-            governed, parse_policy(POLICY), self.clock, lambda *_: True, lambda *_, **__: None
+            governed,
+            _POLICY,
+            self.clock,
+            lambda *_: True,
+            lambda *_, **__: None,
+            PromptWorker,
         )
         self.clock.sleep(2.0)
         self.ledger.tick()

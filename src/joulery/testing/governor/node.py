@@ -76,17 +76,9 @@ class GovernedNode:
     def start(self, die_at: int | None = None) -> None:
         """Start the governor; perhaps one that kills itself at a boundary."""
         armed = {} if die_at is None else {"die_at": die_at}
-        self.pid = self._serve(self.socket, self.state, **armed)
-
-    def decoy(self) -> Path:
-        """The socket of another governor."""
-        path = self.folder / "decoy"
-        self._serve(path, self.folder / "decoy-state")
-        return path
-
-    def _serve(self, path: Path, state: Path, **armed: int) -> int:
-        places = {"socket": str(path), "state": str(state), "policy": str(self.policy_file)}
-        return self.nursery.serve(bounds=self._bounds, **places, **armed)
+        places = {"socket": self.socket, "state": self.state, "policy": self.policy_file}
+        paths = {name: str(path) for name, path in places.items()}
+        self.pid = self.nursery.serve(bounds=self._bounds, **paths, **armed)
 
     def stop(self, number: int) -> None:
         """Send the governor a signal and wait until it has ended."""
