@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import random
 from bisect import bisect_right
@@ -11,11 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from physics import discovered
 
 from joulery.frontier import OperatingPoint
 from joulery.objectives import Cost, EnergyDelayProduct, LeastEnergy
-from joulery.power.machine import Range, Reading, Rules, State, TuningMachine
+from joulery.power.machine import Range, TuningMachine
+from joulery.power.messages import Reading, State
 from joulery.power.prior import limit_curves
+from joulery.power.rules import Rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +38,7 @@ class Job:
     """Step time and power at every whole watt; linear between the limits of the sweep."""
 
     name: str
+    board: str
     sweep_watts: tuple[float, ...]
     limits: tuple[float, ...]
     seconds: tuple[float, ...]
@@ -48,26 +51,19 @@ class Job:
 
 
 def tables(folder: Path) -> Iterator[Job]:
-    """Every workload and batch size of every ``summary_power_*.csv`` under a folder."""
-    for path in sorted(folder.rglob("summary_power_*.csv")):
-        sweeps: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
-        with path.open(newline="", encoding="utf-8") as lines:
-            for row in csv.DictReader(lines):
-                words = (row["dataset"], row["network"], row["optimizer"], row["batch_size"])
-                point = (row["power_limit"], row["time_per_epoch"], row["average_power"])
-                name = " ".join([path.stem.removeprefix("summary_power_"), *words])
-                sweeps[name].append((float(point[0]), float(point[1]), float(point[2])))
-        for name, points in sweeps.items():
-            if len({watts for watts, _, _ in points}) >= 3:
-                yield _job(name, sorted(points))
+    """Every workload and batch size of every power-limit sweep under a folder."""
+    for sweep in discovered(folder):
+        points = [(seen.limit_watts, seen.seconds, seen.watts) for seen in sweep.measurements]
+        yield _job(sweep.label, sweep.board.name, points)
 
 
-def _job(name: str, points: list[tuple[float, float, float]]) -> Job:
+def _job(name: str, board: str, points: list[tuple[float, float, float]]) -> Job:
     limits, seconds, watts = (np.array(column) for column in zip(*points, strict=True))
     every = np.arange(math.ceil(limits[0]), math.floor(limits[-1]) + 1.0)
     pace = np.interp(every, limits, seconds) * STEP_SECONDS / seconds[-1]
     return Job(
         name,
+        board,
         tuple(limits),
         tuple(every),
         tuple(pace),

@@ -10,10 +10,13 @@ import heapq
 import importlib.util
 import json
 import logging
+import math
 import random
 import sys
 import time
 from typing import TYPE_CHECKING, Any
+
+from power_draws import drawn
 
 from joulery.clock import VirtualClock
 from joulery.frontier import OperatingPoint
@@ -22,16 +25,18 @@ from joulery.hardware.physics import settle
 from joulery.measure.meter import Meter
 from joulery.objectives import Cost, LeastEnergy
 from joulery.power.knob import LimitKnob, held_here
-from joulery.power.machine import State
+from joulery.power.messages import State
 from joulery.power.tuner import PowerTuner
 from joulery.testing.emulator import BoardSpec, EmulatedNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from joulery.hardware.physics import Board, Workload
     from joulery.objectives import Objective
 
-REAL_TIME = time.perf_counter
+# Processor time, so that other work on the machine does not count.
+REAL_TIME = time.thread_time
 SLOWDOWN = 0.05
 MOST_STEPS = 400_000
 # After settling the loop goes on this long, so that late corrections count too.
@@ -78,15 +83,23 @@ def _sleep(seconds: float) -> None:
     CLOCK[0].sleep(seconds)
 
 
+def job_of(task: dict[str, Any]) -> tuple[Board, Workload]:
+    """The board and the job of a task: named, or drawn at random by its seed."""
+    if task["board"] == "drawn":
+        return drawn(task["seed"])
+    board = catalog.board(task["board"])
+    return board, catalog.workload("resnet50", board)
+
+
 class Truth:
     """What every limit really costs per step."""
 
     def __init__(self, task: dict[str, Any]) -> None:
-        self.board = board = catalog.board(task["board"])
-        work = catalog.workload(task.get("workload", "resnet50"), board)
+        board, work = job_of(task)
+        self.board = board
         reference = settle(board, work, board.default_limit_watts)
         self.workload = work.scaled(task["step_seconds"] / reference.seconds)
-        limits = range(round(board.min_limit_watts), round(board.default_limit_watts) + 1)
+        limits = range(math.ceil(board.min_limit_watts), math.floor(board.default_limit_watts) + 1)
         self.steady = {limit: settle(board, self.workload, limit) for limit in limits}
         self.points = {
             limit: OperatingPoint(s.seconds, s.seconds * s.watts)
@@ -212,7 +225,7 @@ def zeus(loop: Loop, task: dict[str, Any]) -> dict[str, Any]:
 
 def answer(task: dict[str, Any]) -> dict[str, Any]:
     """Run one task on a fresh board."""
-    board = catalog.board(task["board"])
+    board, _ = job_of(task)
     chance = random.Random(task["seed"])  # noqa: S311 - not a secret
     phase = board.counter_period_seconds * chance.random()
     spec = BoardSpec(board, noise=0.01, refresh_phase_seconds=phase)

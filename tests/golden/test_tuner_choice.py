@@ -1,11 +1,13 @@
 """The tuner's choices over boards, step lengths, objectives and seeds, against the known best."""
 
 import math
+import random
+from dataclasses import replace
 
 import pytest
 
 from joulery.objectives import Cost, EnergyDelayProduct, EnergyDelaySum, LeastEnergy
-from joulery.power.machine import State
+from joulery.power.messages import State
 from joulery.testing.training import TrainingLoop
 
 OBJECTIVES = {
@@ -68,7 +70,7 @@ def test_products_and_sums_are_objectives_too(objective):
 
 def test_deadline_is_kept_at_the_least_energy():
     """A deadline that the chosen limit misses is worse than no tuning."""
-    from joulery.power.machine import Rules
+    from joulery.power.rules import Rules
 
     loop = TrainingLoop(["V100"], 0.1)
     objective = LeastEnergy(deadline_seconds=1100.0)
@@ -88,3 +90,47 @@ def test_eight_boards_weigh_time_by_all_of_them():
     _, regret = settled(loop, objective)
     assert regret <= GOOD
     assert math.isclose(loop.limit_watts, 250.0), "closing gives back what was found"
+
+
+class Neighbour:
+    """Another process that loads the same board in bursts, for about a sixth of the time."""
+
+    def __init__(self, loop, seed):
+        self.loop = loop
+        self.busy = False
+        self.chance = random.Random(seed)  # noqa: S311 - not a secret
+        self.until = self.chance.uniform(0.0, 10.0)
+        # Both together: every step takes far longer, and the board never waits.
+        self.together = replace(loop.workload.scaled(1.8), host_seconds=0.0, activity=1.0)
+
+    def look(self):
+        """Come or go when it is time."""
+        now = self.loop.clock.now()
+        if now < self.until:
+            return
+        self.busy = not self.busy
+        self.until = now + self.chance.uniform(0.3, 2.0) * (1.0 if self.busy else 5.0)
+        for gpu in self.loop.gpus:
+            gpu.set_load(self.together if self.busy else self.loop.workload)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["balanced", "5 % slower"])
+def test_a_neighbour_in_bursts_does_not_fool_it(name):
+    """A slice that falls into a burst would make its limit look slow, and the choice wrong."""
+    good = 0
+    for seed in range(20):
+        loop = TrainingLoop(["V100"], 0.1, seed=seed)
+        neighbour = Neighbour(loop, seed)
+        objective = OBJECTIVES[name](250.0)
+        with loop.tuner(objective) as tuner:
+
+            def step(tuner=tuner, neighbour=neighbour):
+                tuner.step()
+                neighbour.look()
+
+            loop.run(step, until=lambda tuner=tuner: tuner.state is State.HOLDING)
+            loop.run(step, steps=300)
+            assert tuner.state is State.HOLDING, "bursts are no drift"
+            good += loop.regret(objective, loop.limit_watts) <= 0.01
+    assert good >= 18

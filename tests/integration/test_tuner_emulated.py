@@ -18,7 +18,8 @@ import json, sys, time
 from joulery.hardware import discover
 from joulery.hardware.device import DeviceKind
 from joulery.objectives import Cost
-from joulery.power.machine import Rules, State
+from joulery.power.messages import State
+from joulery.power.rules import Rules
 from joulery.power.tuner import PowerTuner
 from joulery.testing.emulator import EmulatedNode
 node = EmulatedNode.attached()
@@ -43,15 +44,67 @@ with PowerTuner(gpus, Cost(0.5, 250.0), rules=Rules(tolerance=0.01, most_slices=
 """
 
 
+RANK = """
+import json, sys
+from multiprocessing.connection import Client, Listener
+from joulery.objectives import Cost
+from joulery.power.group import RankGroup
+from joulery.testing.training import TrainingLoop
+
+rank, size, address = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+
+
+class SocketRanks:
+    # Values go to rank 0 and come back together.
+    def __init__(self):
+        self.rank = rank
+        if rank == 0:
+            with Listener(address) as listener:
+                print("listening", flush=True)
+                peers = [listener.accept() for _ in range(size - 1)]
+            self.peers = dict(sorted((peer.recv(), peer) for peer in peers))
+        else:
+            self.hub = Client(address)
+            self.hub.send(rank)
+
+    def gather(self, value):
+        if rank:
+            self.hub.send(value)
+            return self.hub.recv()
+        found = [value, *(peer.recv() for peer in self.peers.values())]
+        for peer in self.peers.values():
+            peer.send(found)
+        return found
+
+    def agree(self, value):
+        return self.gather(value)[0]
+
+
+loop = TrainingLoop(seed=rank)
+loop.slower = 1.03 if rank == 1 else 1.0
+limits = []
+with loop.tuner(Cost(0.5, size * 250.0), group=RankGroup(SocketRanks())) as tuner:
+    loop.run(lambda: (tuner.step(), limits.append(loop.limit_watts)), steps=400)
+    chosen = tuner.result.chosen
+    print(json.dumps({
+        "failure": str(tuner.failure) if tuner.failure else None,
+        "state": tuner.state,
+        "limits": limits,
+        "chosen": [chosen.setting.power_limit_watts, chosen.seconds, chosen.joules],
+        "regret": loop.regret(Cost(0.5, 250.0), loop.limit_watts),
+    }), flush=True)
+"""
+
+
 @pytest.fixture
 def node():
-    """An emulated V100 with a job of 5 ms steps."""
+    """An emulated V100 with a job of 40 ms steps, long beside the delays of a busy machine."""
     if build.compiler() is None and os.environ.get("CI") != "true":
         pytest.skip("no C compiler: the emulated NVML cannot be built")
     board = catalog.board("V100")
     work = catalog.workload("resnet50", board)
     with EmulatedNode(["V100"]) as made:
-        made.set_load(0, work.scaled(0.005 / settle(board, work, 250.0).seconds))
+        made.set_load(0, work.scaled(0.04 / settle(board, work, 250.0).seconds))
         yield made
 
 
@@ -118,3 +171,31 @@ def test_denied_loop_trains_on(node, start):
     assert found["failure"] is not None
     assert found["chosen"] is not None
     assert node.power_limit(0) == 250
+
+
+@pytest.mark.slow
+def test_ranks_in_processes_of_their_own_take_one_decision(tmp_path):
+    """Ranks that decide for themselves would wait for each other at different limits."""
+    size, address = 3, str(tmp_path / "ranks")
+    jobs = []
+    try:
+        for rank in range(size):
+            arguments = [sys.executable, "-c", RANK, str(rank), str(size), address]
+            jobs.append(
+                subprocess.Popen(
+                    arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+                )
+            )
+            if rank == 0:
+                assert jobs[0].stdout.readline() == "listening\n", jobs[0].stderr.read()
+        told = [job.communicate(timeout=60) for job in jobs]
+    finally:
+        for job in jobs:
+            job.kill()
+            job.wait()
+    found = [json.loads(output.splitlines()[-1]) for output, _ in told]
+    assert [rank["failure"] for rank in found] == [None] * size, told
+    assert {rank["state"] for rank in found} == {"holding"}
+    assert found[0]["limits"] == found[1]["limits"] == found[2]["limits"]
+    assert found[0]["chosen"] == found[1]["chosen"] == found[2]["chosen"]
+    assert found[0]["regret"] < 0.02

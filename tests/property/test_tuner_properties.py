@@ -7,8 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulery.objectives import Cost, LeastEnergy
-from joulery.power.machine import Event, Range, Reading, Rules, State, TuningMachine
+from joulery.power.machine import Range, TuningMachine
+from joulery.power.messages import Event, Reading, State
 from joulery.power.prior import limit_curves
+from joulery.power.rules import Rules
 from joulery.power.slices import Stretch, Tally
 
 LIMITS = np.arange(100.0, 301.0, 4.0)

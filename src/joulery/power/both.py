@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from joulery.frontier import OperatingPoint
-from joulery.power.machine import State
+from joulery.power.messages import State
 
 if TYPE_CHECKING:
     from joulery.frontier import Setting
     from joulery.objectives import Objective
     from joulery.power.knob import Knob, SettlingMachine
-    from joulery.power.machine import Command, Reading, Rules, Settled
+    from joulery.power.messages import Command, Reading
     from joulery.power.profiles import Profile
+    from joulery.power.rules import Rules
+    from joulery.power.settled import Settled
     from joulery.power.slices import Estimate
 
-# The second knob must be this much better, relative, to be worth being different.
+# The second knob must be this much better, relative, and beyond doubt, to be worth being different.
 _CLEARLY = 0.005
 
 
@@ -33,18 +36,19 @@ class BothKnobs:
         self._start = 0
 
     def machine(
-        self,
-        objective: Objective,
-        rules: Rules,
-        profile: Profile | None = None,  # noqa: ARG002 - a profile is of one knob
+        self, objective: Objective, rules: Rules, profile: Profile | None = None
     ) -> SettlingMachine:
-        """A machine that tunes one knob after the other."""
-        machines = (
-            self._knobs[0].machine(objective, rules),
-            self._knobs[1].machine(objective, rules),
-        )
+        """A machine that tunes one knob after the other, or holds what an earlier run chose."""
+        machines = [knob.machine(objective, rules) for knob in self._knobs]
         self._start = self._knobs[0].positions()
-        return BetterOfTwo(machines, self._start, objective)
+        trusted = None
+        for index, knob in enumerate(self._knobs):
+            values = [knob.value_at(position) for position in range(knob.positions())]
+            part = None if profile is None else profile.among(values)
+            if part is not None and part.known(values) is not None:
+                machines[index] = knob.machine(objective, rules, part)
+                trusted = index
+        return BetterOfTwo((machines[0], machines[1]), self._start, objective, trusted)
 
     def positions(self) -> int:
         """How many positions both have together."""
@@ -85,24 +89,26 @@ class BetterOfTwo:
         machines: Both start at the same setting, the one found.
         start: Where the positions of the second begin.
         objective: Judges between their choices.
+        trusted: Which of them has an earlier profile, if any; then the other is left alone.
     """
 
     def __init__(
-        self, machines: tuple[SettlingMachine, SettlingMachine], start: int, objective: Objective
+        self,
+        machines: tuple[SettlingMachine, SettlingMachine],
+        start: int,
+        objective: Objective,
+        trusted: int | None = None,
     ) -> None:
         self._machines = machines
         self._start = start
         self._objective = objective
-        self._active = 0
-        self._tried = 0
-        self._reference: int | None = None
+        self._active = trusted or 0
+        self._tried = 0 if trusted is None else 2
         self.settled: Settled | None = None
 
     def start(self, reading: Reading) -> Command:
         """The first command."""
-        command = self._machines[0].start(reading)
-        self._reference = command.position
-        return command
+        return self._named(self._machines[self._active].start(reading))
 
     def send(self, reading: Reading) -> Command:
         """The answer to a reading, from the machine whose turn it is."""
@@ -141,25 +147,34 @@ class BetterOfTwo:
         scores = [
             self._objective.score(_point(settled.chosen), reference) for settled in (first, second)
         ]
-        return 1 if scores[1] < scores[0] * (1 - _CLEARLY) else 0
+        errors = [
+            math.hypot(settled.chosen.seconds_error, settled.chosen.watts_error)
+            for settled in (first, second)
+        ]
+        doubt = 2 * math.hypot(*errors)
+        return 1 if scores[1] < scores[0] * (1 - _CLEARLY - doubt) else 0
 
     def _shifted(self) -> Settled | None:
-        """The active machine's choice with the measurements of both."""
-        first, second = (machine.settled for machine in self._machines)
-        if first is None or second is None:
-            return first or second
-        measured = dict(first.measured)
-        measured.update({self._start + at: seen for at, seen in second.measured.items()})
-        chosen = first if self._active == 0 else second
-        shift = 0 if self._active == 0 else self._start
+        """The active machine's choice with what was measured by both."""
+        chosen = self._machines[self._active].settled
+        if chosen is None:
+            return None
+        measured: dict[int, Estimate] = {}
+        costs = [0, 0.0, 0.0]
+        for shift, machine in zip((0, self._start), self._machines, strict=True):
+            if (found := machine.settled) is not None:
+                measured |= {shift + at: seen for at, seen in found.measured.items()}
+                costs[0] += found.profiling_steps
+                costs[1] += found.profiling_seconds
+                costs[2] += found.profiling_joules
         return replace(
             chosen,
-            position=chosen.position + shift,
+            position=chosen.position + (0, self._start)[self._active],
             measured=measured,
             belief=None,
-            profiling_steps=first.profiling_steps + second.profiling_steps,
-            profiling_seconds=first.profiling_seconds + second.profiling_seconds,
-            profiling_joules=first.profiling_joules + second.profiling_joules,
+            profiling_steps=int(costs[0]),
+            profiling_seconds=costs[1],
+            profiling_joules=costs[2],
         )
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from joulery.power.machine import Command, Event, Reading, State
+from joulery.power.messages import Command, Event, Reading, State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from joulery.hardware.device import Device
     from joulery.power.knob import SettlingMachine
-    from joulery.power.machine import Settled
+    from joulery.power.settled import Settled
 
 T = TypeVar("T")
 

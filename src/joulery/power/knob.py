@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
 
     from joulery.hardware.device import Device
     from joulery.objectives import Objective
-    from joulery.power.machine import Command, Reading, Rules, Settled
+    from joulery.power.messages import Command, Reading
     from joulery.power.profiles import Profile
+    from joulery.power.rules import Rules
+    from joulery.power.settled import Settled
 
     Hold = Callable[[Device], AbstractContextManager["Held"]]
 
@@ -152,18 +155,29 @@ class _Grip:
         self._stack.close()
 
 
-class LimitKnob:
-    """The same power limit on all devices; where a device had a lower one, that stays.
+class _SameOnAll(ABC):
+    """One value on all devices; what limits and clocks have in common.
 
     Args:
-        devices: All with a power limit.
+        devices: All with this knob.
         hold: How to get hold of a device.
     """
 
     def __init__(self, devices: Sequence[Device], hold: Hold = governed) -> None:
         self._grip = _Grip(devices, hold)
         self._values: tuple[float, ...] = ()
-        self._found: tuple[tuple[float, float], ...] = ()
+
+    @abstractmethod
+    def range(self) -> Range:
+        """The values that all devices allow now, noted in ``_values``; the last was found."""
+
+    @abstractmethod
+    def setting_at(self, position: int) -> Setting:
+        """The setting behind a position."""
+
+    @abstractmethod
+    def _set(self, device: int, held: Held, value: float) -> None:
+        """Turn the knob of one device."""
 
     def machine(
         self, objective: Objective, rules: Rules, profile: Profile | None = None
@@ -178,8 +192,26 @@ class LimitKnob:
         return len(self._values)
 
     def value_at(self, position: int) -> float:
-        """The watts behind a position."""
+        """The watts or hertz behind a position."""
         return self._values[position]
+
+    def turn(self, position: int) -> None:
+        """Set the value on every device; the last position is what was found."""
+        if position == len(self._values) - 1:
+            self._grip.reset()
+            return
+        for device, held in enumerate(self._grip.held()):
+            self._set(device, held, self._values[position])
+
+    def release(self) -> None:
+        """Give everything back."""
+        self._grip.release()
+
+
+class LimitKnob(_SameOnAll):
+    """The same power limit on all devices; where a device had a lower one, that stays."""
+
+    _found: tuple[tuple[float, float], ...] = ()
 
     def range(self) -> Range:
         """Whole watts from the lowest limit up to the one found."""
@@ -213,47 +245,13 @@ class LimitKnob:
             devices=len(self._grip.devices),
         )
 
-    def turn(self, position: int) -> None:
-        """Set the limit on every device, within what each had."""
-        if position == len(self._values) - 1:
-            self._grip.reset()
-            return
-        watts = self._values[position]
-        for held, (low, high) in zip(self._grip.held(), self._found, strict=True):
-            held.set(watts=min(high, max(low, watts)))
-
-    def release(self) -> None:
-        """Give the limits back."""
-        self._grip.release()
+    def _set(self, device: int, held: Held, value: float) -> None:
+        low, high = self._found[device]
+        held.set(watts=min(high, max(low, value)))
 
 
-class ClockKnob:
-    """The same locked core clock on all devices.
-
-    Args:
-        devices: All with clocks that can be locked.
-        hold: How to get hold of a device.
-    """
-
-    def __init__(self, devices: Sequence[Device], hold: Hold = governed) -> None:
-        self._grip = _Grip(devices, hold)
-        self._values: tuple[float, ...] = ()
-
-    def machine(
-        self, objective: Objective, rules: Rules, profile: Profile | None = None
-    ) -> TuningMachine:
-        """The machine that chooses among its values, as the devices are now."""
-        span = self.range()
-        known = None if profile is None else profile.known(self._values)
-        return TuningMachine(span, objective, rules, known)
-
-    def positions(self) -> int:
-        """How many values there are."""
-        return len(self._values)
-
-    def value_at(self, position: int) -> float:
-        """The hertz behind a position."""
-        return self._values[position]
+class ClockKnob(_SameOnAll):
+    """The same locked core clock on all devices."""
 
     def range(self) -> Range:
         """Clocks that every device supports; the highest stands for no lock at all."""
@@ -283,14 +281,5 @@ class ClockKnob:
             devices=len(self._grip.devices),
         )
 
-    def turn(self, position: int) -> None:
-        """Lock the clock on every device."""
-        if position == len(self._values) - 1:
-            self._grip.reset()
-            return
-        for held in self._grip.held():
-            held.set(clock_hertz=self._values[position])
-
-    def release(self) -> None:
-        """Give the clocks back."""
-        self._grip.release()
+    def _set(self, device: int, held: Held, value: float) -> None:  # noqa: ARG002 - all alike
+        held.set(clock_hertz=value)

@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from joulery.power.products import product
+from joulery.power.slices import OUTLIER_LEAST
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     import numpy as np
     from numpy.typing import NDArray
 
     from joulery.power.prior import Curves
+    from joulery.power.slices import Estimate
 
     Array = NDArray[np.float64]
     Indices = NDArray[np.intp]
@@ -27,31 +29,13 @@ if TYPE_CHECKING:
 SAMPLES = 160
 _NODES = 60
 _SEED = 11
+_MOST_PROBES = 128
 # Sizes of the deviation from the best imagined job, relative: (smooth, rough), and how likely.
 _DEVIATIONS = ((0.006, 0.004, 0.3), (0.02, 0.012, 0.4), (0.06, 0.05, 0.3))
 # How far the deviations reach, as a fraction of the knob's value at the reference.
 _SMOOTH_REACH, _ROUGH_REACH = 0.3, 0.06
 # What the reference is known to before it is measured again, relative.
 _OFFSET = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """One probed setting.
-
-    Attributes:
-        position: Index of the knob value.
-        seconds: Per step.
-        watts: Mean power.
-        seconds_error: One sigma, relative.
-        watts_error: One sigma, relative.
-    """
-
-    position: int
-    seconds: float
-    watts: float
-    seconds_error: float
-    watts_error: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +65,9 @@ class CurveModel:
         chance = np.random.default_rng(_SEED)
         distance = np.abs(knob[:, None] - knob[None, :]) / knob[-1]
         smooth = np.exp(-0.5 * (distance / _SMOOTH_REACH) ** 2)
-        rough = np.exp(-distance / _ROUGH_REACH)
+        # Kinks are seldom, so neighbours tell much about each other: rough in curvature only.
+        scaled = np.sqrt(3.0) * distance / _ROUGH_REACH
+        rough = (1.0 + scaled) * np.exp(-scaled)
         offset = _OFFSET**2
         self._kernels = [s**2 * smooth + r**2 * rough + offset for s, r, _ in _DEVIATIONS]
         self._log_odds = np.log([odds for _, _, odds in _DEVIATIONS])
@@ -98,21 +84,13 @@ class CurveModel:
                 rough_draws = product(normal((SAMPLES, len(nodes))), root.T)
                 draws.append(product(rough_draws, between))
             self._draws.append(draws)
-        self._noise = normal((2, SAMPLES, 64))
+        self._noise = normal((2, SAMPLES, _MOST_PROBES))
         self._start = float(chance.uniform())
 
-    def believe(self, observations: Sequence[Observation]) -> Belief:
-        """Samples of the curves given everything measured so far."""
+    def believe(self, measured: Mapping[int, Estimate]) -> Belief:
+        """Samples of the curves given everything measured so far, by position."""
         np = self._np
-        at = np.array([seen.position for seen in observations], dtype=np.intp)
-        found = (
-            np.array([np.log(seen.seconds) for seen in observations]) - self._origins[0],
-            np.array([np.log(seen.watts) for seen in observations]) - self._origins[1],
-        )
-        errors = (
-            np.array([seen.seconds_error for seen in observations]),
-            np.array([seen.watts_error for seen in observations]),
-        )
+        at, found, errors = self._told(measured)
         chosen, sizes = self._chosen(at, found, errors)
         parts = []
         for which, curves in enumerate(self._curves):
@@ -129,6 +107,46 @@ class CurveModel:
                 rows[mine] += draws + product(pull, kernel[at])
             parts.append(rows + self._origins[which])
         return Belief(parts[0], parts[1])
+
+    def slower_than_foretold(self, measured: Mapping[int, Estimate]) -> dict[int, float]:
+        """By how many sigmas each probe is slower than the others foretell.
+
+        Only what is off by as much as a disturbance would be is listed.
+        """
+        np = self._np
+        at, found, errors = self._told(measured)
+        chosen, sizes = self._chosen(at, found, errors)
+        off, sigma = np.empty((2, SAMPLES, len(at)))
+        for size, kernel in enumerate(self._kernels):
+            mine = np.flatnonzero(sizes == size)
+            inverse = np.linalg.inv(kernel[np.ix_(at, at)] + np.diag(errors[0] ** 2))
+            missing = found[0] - self._curves[0][np.ix_(chosen[mine], at)]
+            off[mine] = product(missing, inverse) / np.diag(inverse)
+            sigma[mine] = 1 / np.sqrt(np.diag(inverse))
+        middle = np.median(off, axis=0)
+        sigmas = middle / np.median(sigma, axis=0)
+        return {
+            int(position): float(how)
+            for position, how, by in zip(at, sigmas, middle, strict=True)
+            if how > 0 and by > OUTLIER_LEAST
+        }
+
+    def _told(
+        self, measured: Mapping[int, Estimate]
+    ) -> tuple[Indices, tuple[Array, Array], tuple[Array, Array]]:
+        """Positions, logarithms of seconds and watts from the origins, and their errors."""
+        np = self._np
+        at = np.array(list(measured), dtype=np.intp)
+        seen = measured.values()
+        found = (
+            np.log([estimate.seconds for estimate in seen]) - self._origins[0],
+            np.log([estimate.watts for estimate in seen]) - self._origins[1],
+        )
+        errors = (
+            np.array([estimate.seconds_error for estimate in seen]),
+            np.array([estimate.watts_error for estimate in seen]),
+        )
+        return at, found, errors
 
     def _chosen(
         self, at: Indices, found: tuple[Array, Array], errors: tuple[Array, Array]

@@ -22,16 +22,11 @@ if TYPE_CHECKING:
     from joulery.power.model import Belief
     from joulery.power.scoring import Judge, Stakes, Verdict
 
-    Array = NDArray[np.float64]
+    Forecast = Callable[[int, float, float], "SliceForecast"]
 
 _COLUMNS = 60
 # Width of a comparison between samples, as a share of their spread.
 _BLUR = 0.15
-# Share of what is at stake that a slice may cost whose gain cannot be foreseen.
-_AFFORDABLE = 0.25
-# What lies this far from all probes, as a share of the range, is tried where it is expected to cost
-# no more than this, relative; the lowest value up to the third.
-_FAR, _CHEAP, _CHEAP_END = 0.035, 0.02, 0.12
 # Share of what is at stake that a slice must promise to gain.
 _WORTHWHILE = 0.02
 # Shares of the samples below whose best setting a candidate lies.
@@ -43,11 +38,13 @@ class SliceForecast:
     """What a slice at some knob value would take and tell.
 
     Attributes:
+        steps: How many steps it has.
         seconds: How long it takes, settling included.
-        seconds_error: Expected relative error of the step time, together with what is known.
+        seconds_error: Expected relative error of its step time.
         watts_error: The same for the power.
     """
 
+    steps: int
     seconds: float
     seconds_error: float
     watts_error: float
@@ -60,10 +57,43 @@ class Plan:
     Attributes:
         verdict: The best choice as things stand.
         probe: Knob position to measure next; None when nothing is worth it.
+        steps: How many steps to measure there.
     """
 
     verdict: Verdict
     probe: int | None
+    steps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Outlook:
+    """What is known, and what slices would add to it.
+
+    Attributes:
+        belief: Samples of the curves.
+        verdict: The best choice as things stand.
+        forecast: What a slice would take and tell.
+    """
+
+    belief: Belief
+    verdict: Verdict
+    forecast: Forecast
+
+    @property
+    def last(self) -> int:
+        """The reference's position."""
+        return int(self.belief.log_seconds.shape[1]) - 1
+
+    def ahead(self, position: int) -> SliceForecast:
+        """What a slice at a position would take and tell."""
+        import numpy as np
+
+        rows = self.belief.log_seconds[:, position]
+        return self.forecast(position, float(np.exp(rows).mean()), float(rows.std()))
+
+    def cost_seconds(self, position: int, ahead: SliceForecast) -> float:
+        """What a slice costs, in seconds of work at the best setting."""
+        return ahead.seconds * float(self.verdict.excess[position])
 
 
 class Planner:
@@ -71,90 +101,106 @@ class Planner:
 
     Args:
         judge: The objective.
-        tolerance: Expected relative regret that is good enough.
-
-    Attributes:
         horizon_seconds: How long the choice will be in force, as far as one can guess.
+        tolerance: Expected relative regret that is good enough.
     """
 
     def __init__(self, judge: Judge, horizon_seconds: float, tolerance: float) -> None:
-        self.horizon_seconds = horizon_seconds
         self._judge = judge
+        self._horizon_seconds = horizon_seconds
         self._tolerance = tolerance
 
-    def plan(
-        self,
-        belief: Belief,
-        tried: Sequence[int],
-        here: int,
-        forecast: Callable[[int, float], SliceForecast],
-    ) -> Plan:
+    def plan(self, belief: Belief, tried: Sequence[int], here: int, forecast: Forecast) -> Plan:
         """The next probe.
 
         Args:
             belief: What is known.
             tried: Knob positions that have been measured.
             here: Present knob position.
-            forecast: What a slice would take and tell, by position and expected step time.
+            forecast: What a slice would take and tell, by position, expected step time and what
+                that is known to.
         """
-        verdict = self._judge.judge(belief)
-        if verdict.regret <= self._tolerance:
-            return Plan(verdict, _untried(verdict, tried))
-        stakes = self._judge.stakes(belief, _COLUMNS)
-        at_stake = verdict.regret * self.horizon_seconds
-        best_gain, probe = _WORTHWHILE * at_stake, None
-        for position in self._candidates(belief, verdict, here):
-            ahead = forecast(position, float(_mean_exp(belief.log_seconds[:, position])))
-            regret = self._regret_after(belief, position, ahead, stakes)
-            cost = ahead.seconds * float(verdict.excess[position])
-            gain = (verdict.regret - regret) * self.horizon_seconds - cost
+        outlook = _Outlook(belief, self._judge.judge(belief), forecast)
+        probe = None
+        if outlook.verdict.regret > self._tolerance:
+            probe = self._telling(outlook, here)
+        if probe is None or probe in tried:
+            beyond = self._beyond(outlook, tried)
+            probe = probe if beyond is None else beyond
+        if probe is None and outlook.verdict.regret > self._tolerance:
+            probe = self._sharpened(outlook)
+        if probe is None:
+            return Plan(outlook.verdict, None)
+        return Plan(outlook.verdict, probe, outlook.ahead(probe).steps)
+
+    def _telling(self, outlook: _Outlook, here: int) -> int | None:
+        """Where a slice would improve the choice most, after its cost; None if nowhere."""
+        stakes = self._judge.stakes(outlook.belief, _COLUMNS)
+        regret = outlook.verdict.regret
+        best_gain, probe = _WORTHWHILE * regret * self._horizon_seconds, None
+        for position in self._candidates(outlook, here):
+            ahead = outlook.ahead(position)
+            after = self._regret_after(outlook.belief, position, ahead, stakes)
+            gain = (regret - after) * self._horizon_seconds
+            gain -= outlook.cost_seconds(position, ahead)
             if gain > best_gain:
                 best_gain, probe = gain, position
-        if probe is None or probe in tried:
-            untried = _untried(verdict, tried)
-            probe = probe if untried is None else untried
-        if probe is None:
-            probe = self._sharpened(belief, verdict, forecast)
-        return Plan(verdict, probe)
+        return probe
 
-    def _sharpened(
-        self, belief: Belief, verdict: Verdict, forecast: Callable[[int, float], SliceForecast]
-    ) -> int | None:
-        """Where more of the same helps most: the choice itself, or what it is held against."""
-        chosen, last = verdict.position, belief.log_seconds.shape[1] - 1
-        spreads = {chosen: float(belief.log_seconds[:, chosen].std())}
+    def _beyond(self, outlook: _Outlook, tried: Sequence[int]) -> int | None:
+        """The lowest value, unless it was tried or costs more than the choice may cost.
+
+        Below the last probe nothing bounds the belief from the other side, and boards differ most
+        down there.
+        """
+        affordable = self._tolerance * self._horizon_seconds
+        cost = outlook.cost_seconds(0, outlook.ahead(0))
+        return 0 if 0 not in tried and cost <= affordable else None
+
+    def _sharpened(self, outlook: _Outlook) -> int | None:
+        """Where more of the same helps most: the choice itself, or what it is held against.
+
+        The choice keeps a distance from a bound that goes with the spread of its time, against
+        the reference's where the bound refers to it; and so does its regret.
+        """
+        chosen, rows = outlook.verdict.position, outlook.belief.log_seconds
+        places = [chosen]
+        compared = rows[:, chosen]
         if self._judge.refers:
-            spreads[last] = float(belief.log_seconds[:, last].std())
-        # What is known far better than the rest, or than it needs to be, is known well enough.
-        enough = max(0.7 * max(spreads.values()), 0.5 * self._tolerance)
-        affordable = _AFFORDABLE * verdict.regret * self.horizon_seconds
-        worth = []
-        for position, spread in spreads.items():
-            ahead = forecast(position, _mean_exp(belief.log_seconds[:, position]))
-            if spread >= enough and ahead.seconds * float(verdict.excess[position]) < affordable:
-                worth.append((spread, position))
-        return max(worth)[1] if worth else None
+            places.append(outlook.last)
+            compared = compared - rows[:, outlook.last]
+        variance = max(float(compared.var()), 1e-12)
+        at_stake = outlook.verdict.regret * self._horizon_seconds
+        best_gain, probe = _WORTHWHILE * at_stake, None
+        for position in places:
+            ahead = outlook.ahead(position)
+            known = float(rows[:, position].var())
+            removed = known**2 / (known + ahead.seconds_error**2)
+            gain = at_stake * (1.0 - max(0.0, 1.0 - removed / variance) ** 0.5)
+            gain -= outlook.cost_seconds(position, ahead)
+            if gain > best_gain:
+                best_gain, probe = gain, position
+        return probe
 
-    def _candidates(self, belief: Belief, verdict: Verdict, here: int) -> Sequence[int]:
+    def _candidates(self, outlook: _Outlook, here: int) -> Sequence[int]:
         """Both ends, where we are, the best choice, and where samples see the best."""
         import numpy as np
 
-        best = self._judge.best_of_each(belief)
-        spread = np.quantile(best, _QUANTILES)
-        last = belief.log_seconds.shape[1] - 1
-        return sorted({0, last, here, verdict.position, *(int(place) for place in spread)})
+        best = self._judge.best_of_each(outlook.belief)
+        spread = (int(place) for place in np.quantile(best, _QUANTILES))
+        return sorted({0, outlook.last, here, outlook.verdict.position, *spread})
 
     def _regret_after(
         self, belief: Belief, position: int, ahead: SliceForecast, stakes: Stakes
     ) -> float:
         """Expected regret once a slice at ``position`` has been measured.
 
-        Each sample in turn plays the truth; the others then count by how well they agree with
+        Every other sample in turn plays the truth; all then count by how well they agree with
         what the slice would show.
         """
         import numpy as np
 
-        apart = np.zeros((len(belief.log_seconds),) * 2)
+        apart: NDArray[np.float64] = np.zeros(1)
         for rows, error in (
             (belief.log_seconds, ahead.seconds_error),
             (belief.log_watts, ahead.watts_error),
@@ -162,32 +208,9 @@ class Planner:
             seen = rows[:, position]
             # No sharper than the samples can tell apart.
             width = np.hypot(error, _BLUR * seen.std())
-            apart += ((seen[:, None] - seen[None, :]) / width) ** 2
+            apart = apart + ((seen[::2, None] - seen[None, :]) / width) ** 2
         weights = np.exp(-0.5 * apart)
         weights /= weights.sum(axis=1, keepdims=True)
         expected = product(weights, stakes.relative)
         safe = product(weights, stakes.allowed) >= 1.0 - RISK
         return float(np.where(safe, expected, expected[:, -1:]).min(axis=1).mean())
-
-
-def _untried(verdict: Verdict, tried: Sequence[int]) -> int | None:
-    """The best-looking place far from everything tried, where trying costs next to nothing.
-
-    A belief can be wrong about what nobody looked at, and real boards have kinks.
-    """
-    import numpy as np
-
-    places = np.arange(len(verdict.excess))
-    far = np.abs(places[:, None] - np.array(tried)[None, :]).min(axis=1) > _FAR * len(places)
-    open_to = np.where(far, verdict.excess, np.inf)
-    best = int(np.argmin(open_to))
-    if open_to[best] <= _CHEAP:
-        return best
-    # Beyond the last probe nothing bounds the belief from the other side.
-    return 0 if open_to[0] <= _CHEAP_END else None
-
-
-def _mean_exp(values: Array) -> float:
-    import numpy as np
-
-    return float(np.exp(values).mean())

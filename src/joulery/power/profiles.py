@@ -6,18 +6,18 @@ import hashlib
 import json
 import os
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import FileError
-from joulery.power.machine import Known
+from joulery.power.settled import Known
 from joulery.power.slices import Estimate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from joulery.power.machine import Settled
+    from joulery.power.settled import Settled
 
 SCHEMA = "joulery.profile/1"
 
@@ -76,6 +76,14 @@ class Profile:
         if len(values) - 1 not in measured:
             return None  # what is in force today was not when it was made
         return Known(places[round(self.value, 3)], self.regret, self.chosen, measured)
+
+    def among(self, values: Sequence[float]) -> Profile | None:
+        """The part about some of its values; None when the choice is not among them."""
+        mine = {round(value, 3) for value in values}
+        if round(self.value, 3) not in mine:
+            return None
+        measured = {value: seen for value, seen in self.measured.items() if round(value, 3) in mine}
+        return replace(self, measured=measured)
 
     @classmethod
     def of(cls, settled: Settled, value_at: Callable[[int], float]) -> Profile:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.objectives import gains
-from joulery.power.machine import foretold
+from joulery.power.settled import foretold
 from joulery.units import per_cent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from joulery.power.machine import Settled
+    from joulery.power.settled import Settled
     from joulery.power.slices import Estimate
 
 # Predicted points are listed this many apart at most; all of them would only be noise to a reader.
@@ -29,7 +29,9 @@ class TuningResult:
         points: All points, slowest setting first, each with its provenance.
         chosen: The point that the objective prefers.
         reference: The point of the setting that was found.
-        held: Whether the choice is in force; not when observing or without rights.
+        held: Whether the choice is in force, or was to the end; not when observing or without
+            rights.
+        ended: Whether tuning is over.
         regret: Expected relative excess of the choice's score over the best possible.
         profiling_steps: Steps that profiling took, all of them part of the training.
         profiling_seconds: How long these took.
@@ -41,6 +43,7 @@ class TuningResult:
     chosen: OperatingPoint
     reference: OperatingPoint
     held: bool
+    ended: bool
     regret: float
     profiling_steps: int
     profiling_seconds: float
@@ -63,9 +66,11 @@ class TuningResult:
         return gains(self.chosen, self.reference).time / 100
 
     def __str__(self) -> str:
-        would = "saves" if self.held else "would save"
+        saves = "would save"
+        if self.held:
+            saves = "saved" if self.ended else "saves"
         return (
-            f"{self.chosen.setting}: {would} {per_cent(self.energy_saving)} of the energy "
+            f"{self.chosen.setting}: {saves} {per_cent(self.energy_saving)} of the energy "
             f"at {per_cent(max(0.0, self.slowdown))} more time than {self.reference.setting}"
         )
 
@@ -76,6 +81,7 @@ class TuningResult:
             "chosen": self.chosen.to_dict(),
             "reference": self.reference.to_dict(),
             "held": self.held,
+            "ended": self.ended,
             "regret": self.regret,
             "profiling": {
                 "steps": self.profiling_steps,
@@ -93,6 +99,7 @@ def result_of(
     origin: Provenance,
     *,
     held: bool,
+    ended: bool,
 ) -> TuningResult:
     """Put what the machine found into the words of the waist.
 
@@ -101,7 +108,8 @@ def result_of(
         setting_at: The knobs behind a position.
         reference: Position of the setting found.
         origin: Where the joules come from.
-        held: Whether the choice is in force.
+        held: Whether the choice is in force, or was to the end.
+        ended: Whether tuning is over.
     """
     seen = {settled.position: settled.chosen, **settled.measured}
     points = {
@@ -117,6 +125,7 @@ def result_of(
         chosen,
         points[reference],
         held,
+        ended,
         settled.regret,
         steps,
         settled.profiling_seconds,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Indices = NDArray[np.intp]
 
 # A bound may be broken with at most this probability.
-RISK = 0.03
+RISK = 0.05
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError, JouleryError
+from joulery.power.closing import ClosedAtTheEnd
 from joulery.power.knob import LimitKnob
 from joulery.power.service_energy import RequestEnergy
 from joulery.units import finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
-    from typing import Self
 
     from joulery.clock import Clock
     from joulery.hardware.device import Device
@@ -77,7 +76,7 @@ class _Rung:
     barred_until: float = -math.inf
 
 
-class ServiceTuner:
+class ServiceTuner(ClosedAtTheEnd):
     """Keeps a latency promise at the least energy; call :meth:`request` for every one served.
 
     Args:
@@ -151,17 +150,6 @@ class ServiceTuner:
         except JouleryError as error:
             _log.warning("service tuning: %s", error)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def _guarded_look(self, now: float) -> None:
         self._next_look = now + _LOOK_SECONDS
         self._guarded(self._look, now)
@@ -191,7 +179,7 @@ class ServiceTuner:
 
     def _begin(self, now: float) -> None:
         from joulery.objectives import EnergyDelayProduct
-        from joulery.power.machine import Rules
+        from joulery.power.rules import Rules
 
         # Only its range is needed here: the ladder has its own way to choose.
         self._knob.machine(EnergyDelayProduct(), Rules())

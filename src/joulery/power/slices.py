@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from statistics import fmean, median, stdev
+from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _GUESSED_NOISE, _GUESS_WEIGHT = 0.01, 2.0
 _LEAST_NOISE = 2e-4
 # A stretch this many sigmas off, and by at least this much, was disturbed.
-_OUTLIER_SIGMAS, _OUTLIER_LEAST = 5.0, 0.02
+_OUTLIER_SIGMAS, OUTLIER_LEAST = 5.0, 0.02
 _LEAST_SECONDS_ERROR, _LEAST_WATTS_ERROR = 2e-4, 1e-3
 _MAD_TO_SIGMA = 1.4826
 # From so many stretches on, their own scatter tells the error of the power; as they are few, with a
@@ -71,9 +71,15 @@ class Estimate:
 
 @dataclass(slots=True)
 class Tally:
-    """Everything measured at one setting."""
+    """Everything measured at one setting.
+
+    Attributes:
+        stretches: In the order of time.
+        visits: On how many occasions.
+    """
 
     stretches: list[Stretch] = field(default_factory=list)
+    visits: int = 0
 
     def add(self, stretch: Stretch) -> None:
         """Note another stretch; they may lie apart in time."""
@@ -122,19 +128,25 @@ def _scatter(stretches: Sequence[Stretch]) -> float:
     if len(stretches) < _TELLING_STRETCHES:
         return math.inf
     watts = [stretch.joules / stretch.seconds for stretch in stretches]
-    spread = _FEW_FACTOR * stdev(watts) / fmean(watts) if fmean(watts) > 0 else math.inf
-    return max(spread, _FEW_ERROR) / math.sqrt(len(stretches))
+    mean = sum(watts) / len(watts)
+    if mean <= 0:
+        return math.inf
+    variance = sum((each - mean) ** 2 for each in watts) / (len(watts) - 1)
+    return max(_FEW_FACTOR * math.sqrt(variance) / mean, _FEW_ERROR) / math.sqrt(len(watts))
 
 
 def undisturbed(stretches: Sequence[Stretch], step_noise: float) -> list[Stretch]:
-    """The stretches whose pace agrees with the others'."""
+    """The stretches whose pace agrees with that of the fastest quarter.
+
+    Stalls and neighbours make steps slower, never faster, and may be around most of the time.
+    """
     if len(stretches) < 3:
         return list(stretches)
-    middle = median(stretch.log_pace for stretch in stretches)
+    middle = sorted(stretch.log_pace for stretch in stretches)[(len(stretches) - 1) // 4]
 
     def agrees(stretch: Stretch) -> bool:
         expected = _OUTLIER_SIGMAS * step_noise / math.sqrt(stretch.steps)
-        return abs(stretch.log_pace - middle) <= max(_OUTLIER_LEAST, expected)
+        return abs(stretch.log_pace - middle) <= max(OUTLIER_LEAST, expected)
 
     return [stretch for stretch in stretches if agrees(stretch)] or list(stretches)
 

@@ -21,16 +21,16 @@ from joulery.errors import FileError, JouleryError
 from joulery.frontier import Provenance
 from joulery.hardware.device import Capability, PowerLimit
 from joulery.objectives import Cost
+from joulery.power.closing import ClosedAtTheEnd
 from joulery.power.gauge import MeterGauge
 from joulery.power.knob import LimitKnob
-from joulery.power.machine import Event, Reading, Rules, State
+from joulery.power.messages import Event, Reading, State
 from joulery.power.profiles import Profile
 from joulery.power.result import result_of
+from joulery.power.rules import Rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
-    from typing import Self
 
     from joulery.clock import Clock
     from joulery.hardware.device import Device
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from joulery.objectives import Objective
     from joulery.power.gauge import EnergyGauge
     from joulery.power.knob import Knob, SettlingMachine
-    from joulery.power.machine import Command
+    from joulery.power.messages import Command
     from joulery.power.profiles import ProfileKey, ProfileStore
     from joulery.power.result import TuningResult
 
@@ -62,7 +62,7 @@ class Memory:
     key: ProfileKey
 
 
-class PowerTuner:
+class PowerTuner(ClosedAtTheEnd):
     """Finds the best power limit for a running job, holds it, and gives back what it found.
 
     Args:
@@ -110,6 +110,7 @@ class PowerTuner:
         self._due = self._left = 1
         self._paused = False
         self._broken = False
+        self._held = False
         self._saved = False
 
     def step(self) -> None:
@@ -136,23 +137,13 @@ class PowerTuner:
     def close(self) -> None:
         """Stop tuning and give back what was found. May be called twice."""
         self._left = _NEVER
+        self._held = self._holds and self.failure is None
         self._state = State.STOPPED
         for release in self._releases():
             try:
                 release()
             except JouleryError as error:
                 _log.warning("power tuning: %s", error)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def state(self) -> State:
@@ -166,8 +157,21 @@ class PowerTuner:
         if machine is None or machine.settled is None:
             return None
         origin = Provenance.combined([(device.provenance, 1.0) for device in self._devices])
-        held = not self._rules.observe_only and self._state is State.HOLDING
-        return result_of(machine.settled, self._knob.setting_at, self._reference, origin, held=held)
+        return result_of(
+            machine.settled,
+            self._knob.setting_at,
+            self._reference,
+            origin,
+            held=self._holds,
+            ended=self._state is State.STOPPED,
+        )
+
+    @property
+    def _holds(self) -> bool:
+        """Whether the choice is in force, or was when tuning ended."""
+        if self._state is State.STOPPED:
+            return self._held
+        return self._state is State.HOLDING and not self._rules.observe_only
 
     def _boundary(self, event: Event) -> None:
         # The edge to somebody's training: whatever goes wrong in here must not end it.
@@ -182,9 +186,10 @@ class PowerTuner:
             return
         self._steps += self._due - self._left
         self._obey(self._machine.send(self._read(event)))
-        if self._state is State.HOLDING and not self._saved:
-            self._saved = True
+        holding = self._state is State.HOLDING
+        if holding and not self._saved:
             self._remember()
+        self._saved = holding
 
     def _begin(self) -> None:
         """On the first step, when the devices surely are in use."""
@@ -247,7 +252,7 @@ class PowerTuner:
 
     def _remember(self) -> None:
         settled = None if self._machine is None else self._machine.settled
-        if self._memory is None or settled is None or settled.belief is None:
+        if self._memory is None or settled is None or settled.profiling_steps == 0:
             return
         try:
             self._memory.store.save(self._memory.key, Profile.of(settled, self._knob.value_at))

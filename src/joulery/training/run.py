@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from joulery.clock import REAL_CLOCK
 from joulery.hardware.device import Capability, DeviceKind
+from joulery.power.closing import ClosedAtTheEnd
 from joulery.training.reports import write_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from types import TracebackType
-    from typing import Self
 
     from joulery.clock import Clock
     from joulery.hardware.device import Device
@@ -38,7 +37,7 @@ DEFAULT_OBJECTIVE = "cost:eta=0.5"
 _FRAMEWORKS = ("torch", "tensorflow", "jax", "mxnet", "paddle")
 
 
-class Run:
+class Run(ClosedAtTheEnd):
     """A training run whose power is tuned as it goes.
 
     Args:
@@ -113,19 +112,8 @@ class Run:
             return
         self._closed = self._begun = True
         if self._tuner is not None:
-            self._report()
             self._tuner.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+            self._report()
 
     @property
     def result(self) -> TuningResult | None:
@@ -156,7 +144,7 @@ class Run:
 
     def _made_tuner(self, environ: Mapping[str, str]) -> PowerTuner | None:
         from joulery.measure.attribution import local_rank
-        from joulery.power.machine import Rules
+        from joulery.power.rules import Rules
         from joulery.power.tuner import PowerTuner
 
         boards = self._boards()

@@ -8,7 +8,7 @@ from joulery.errors import DeviceError
 from joulery.hardware.simulated import Faults, simulated_node
 from joulery.objectives import Cost
 from joulery.power.group import RankGroup, idle_devices
-from joulery.power.machine import State
+from joulery.power.messages import State
 from joulery.testing.training import TrainingLoop
 
 RANKS = 4

@@ -1,5 +1,7 @@
 """The belief about curves: it follows the probes, knows what it does not know, and plans."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,10 +16,11 @@ from joulery.objectives import (
     LeastCarbon,
     LeastEnergy,
 )
-from joulery.power.model import Belief, CurveModel, Observation
+from joulery.power.model import Belief, CurveModel
 from joulery.power.planner import Planner, SliceForecast
 from joulery.power.prior import clock_curves, limit_curves
 from joulery.power.scoring import Judge
+from joulery.power.slices import Estimate
 
 BOARD = catalog.board("V100")
 WORK = catalog.workload("bert", BOARD)
@@ -27,14 +30,14 @@ LIMITS = np.arange(100.0, 251.0)
 def probe(limit):
     """A precise probe of the simulated board."""
     seen = settle(BOARD, WORK, limit)
-    return Observation(round(limit) - 100, seen.seconds, seen.watts, 1e-3, 2e-3)
+    return Estimate(seen.seconds, seen.watts, 1e-3, 2e-3, 10, 1.0)
 
 
 def believed(*limits):
     """The belief after probes at these limits."""
     found = settle(BOARD, WORK, 250.0)
     model = CurveModel(LIMITS, limit_curves(LIMITS, found.watts), found.seconds, found.watts)
-    return model.believe([probe(limit) for limit in limits])
+    return model.believe({limit - 100: probe(limit) for limit in limits})
 
 
 def test_prior_is_sane():
@@ -85,15 +88,27 @@ def test_ragged_tables_widen_the_belief():
     """Measured frontiers with kinks must not be smoothed away with false confidence."""
     found = settle(BOARD, WORK, 250.0)
     model = CurveModel(LIMITS, limit_curves(LIMITS, found.watts), found.seconds, found.watts)
-    smooth = [probe(limit) for limit in (250, 225, 200, 175)]
+    smooth = {limit - 100: probe(limit) for limit in (250, 225, 200, 175)}
     bumps = (1.0, 0.94, 1.05, 0.95)
-    ragged = [
-        Observation(o.position, o.seconds * bump, o.watts, 1e-3, 2e-3)
-        for o, bump in zip(smooth, bumps, strict=True)
-    ]
+    ragged = {
+        position: replace(seen, seconds=seen.seconds * bump)
+        for (position, seen), bump in zip(smooth.items(), bumps, strict=True)
+    }
     at = 212 - 100
     wide = model.believe(ragged).log_seconds[:, at].std()
     assert wide > 2 * model.believe(smooth).log_seconds[:, at].std()
+
+
+def test_a_slice_that_no_other_explains_stands_out():
+    """A slice that lay in a neighbour's burst as a whole would pass for a slow limit."""
+    found = settle(BOARD, WORK, 250.0)
+    model = CurveModel(LIMITS, limit_curves(LIMITS, found.watts), found.seconds, found.watts)
+    seen = {limit - 100: probe(limit) for limit in (250, 225, 200, 190, 180, 170, 150)}
+    assert not model.slower_than_foretold(seen)
+    seen[90] = replace(seen[90], seconds=1.8 * seen[90].seconds)
+    doubts = model.slower_than_foretold(seen)
+    assert max(doubts, key=doubts.get) == 90
+    assert doubts[90] > 2
 
 
 def curves(*rows):
@@ -153,23 +168,50 @@ def test_impossible_bounds_mean_as_fast_as_possible():
 def test_planner_asks_where_the_answer_lies():
     """A probe that cannot change the choice is wasted; one that settles it is not."""
 
-    def forecast(position, seconds):
-        return SliceForecast(1.0, 1e-3, 1e-3)
+    def forecast(position, seconds, spread):
+        return SliceForecast(10, 1.0, 1e-3, 1e-3)
 
     planner = Planner(Judge(LeastEnergy(max_slowdown=0.05)), 600.0, 1e-3)
     assert planner.plan(SPLIT, (2,), 2, forecast).probe in {0, 1}
-    assert planner.plan(SURE, (1, 2), 2, forecast).probe is None
+    assert planner.plan(SURE, (0, 1, 2), 2, forecast).probe is None
 
 
 def test_planner_does_not_pay_more_than_it_gains():
     """A job that ends soon is not worth a search."""
 
-    def forecast(position, seconds):
-        return SliceForecast(1000.0, 1e-3, 1e-3)
+    def forecast(position, seconds, spread):
+        return SliceForecast(10, 1000.0, 1e-3, 1e-3)
 
     planner = Planner(Judge(LeastEnergy(max_slowdown=0.05)), 1.0, 1e-3)
     probe = planner.plan(SPLIT, (2,), 2, forecast).probe
     assert probe in {None, 2}, "staying at the reference costs nothing extra here"
+
+
+@pytest.mark.parametrize(("cost_seconds", "expected"), [(1.0, 2), (1e4, None)])
+def test_planner_measures_the_reference_again_while_that_pays(cost_seconds, expected):
+    """A bound is kept with a margin for what the reference is not known to; that margin costs."""
+    chance = np.random.default_rng(3)
+    noise = 0.002 * chance.standard_normal((160, 1))
+    sure = 0.0001 * chance.standard_normal((160, 1))
+    seconds = np.log([[1.0495, 1.04, 1.0]]) + np.hstack([sure, sure, noise])
+    belief = Belief(seconds, np.log([[140.0, 170.0, 200.0]]) + np.zeros((160, 3)))
+
+    def forecast(position, seconds, spread):
+        return SliceForecast(10, cost_seconds if position == 2 else 1e9, 1e-3, 1e-3)
+
+    planner = Planner(Judge(LeastEnergy(max_slowdown=0.05)), 10_000.0, 1e-4)
+    assert planner.plan(belief, (0, 1, 2), 1, forecast).probe == expected
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(1.0, 0), (100.0, None)])
+def test_planner_looks_beyond_the_last_probe_where_a_look_is_cheap(seconds, expected):
+    """Nothing bounds what is believed about limits below the lowest one tried."""
+
+    def forecast(position, pace, spread):
+        return SliceForecast(10, seconds, 1e-3, 1e-3)
+
+    planner = Planner(Judge(LeastEnergy(max_slowdown=0.05)), 600.0, 1e-3)
+    assert planner.plan(SURE, (1, 2), 1, forecast).probe == expected
 
 
 def test_scores_use_the_waist_of_the_package():

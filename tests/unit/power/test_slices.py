@@ -28,6 +28,21 @@ def test_two_stretches_cannot_outvote_each_other():
     assert len(undisturbed([stretch(), stretch(pace=0.2)], 0.01)) == 2
 
 
+def test_the_fast_ones_count_though_most_are_disturbed():
+    """A neighbour that is busy more often than not would otherwise set the pace."""
+    disturbed = [stretch(pace=0.18 + 0.01 * n, watts=230.0) for n in range(5)]
+    found = Tally([*disturbed, stretch(), stretch(pace=0.1001)]).estimate(0.005)
+    assert found.seconds == pytest.approx(0.1, rel=1e-3)
+    assert found.watts == pytest.approx(200.0)
+
+
+def test_noise_alone_loses_no_stretch():
+    """Leaving out the slower half of plain noise would make every limit look fast."""
+    chance = np.random.default_rng(2)
+    paces = 0.1 * np.exp(0.01 * chance.standard_normal(40) / math.sqrt(10))
+    assert len(undisturbed([stretch(pace=pace) for pace in paces], 0.01)) == 40
+
+
 def test_errors_shrink_with_steps_and_time():
     """Slices end by confidence, so the confidence must grow."""
     short = Tally([stretch()] * 3).estimate(0.01)

@@ -11,8 +11,9 @@ from joulery.hardware.simulated import Faults
 from joulery.objectives import Cost, LeastEnergy
 from joulery.power.both import BothKnobs
 from joulery.power.knob import ClockKnob, LimitKnob, held_here
-from joulery.power.machine import Rules, State
+from joulery.power.messages import State
 from joulery.power.profiles import ProfileKey, ProfileStore
+from joulery.power.rules import Rules
 from joulery.power.tuner import Memory, PowerTuner
 from joulery.testing.training import TrainingLoop
 
@@ -62,6 +63,21 @@ def test_result_tells_points_savings_and_cost():
     assert abs(result.extra_seconds) < result.profiling_seconds / 2
     assert len(result.frontier) >= 5
     assert result.to_dict()["profiling"]["steps"] == result.profiling_steps
+
+
+def test_result_after_the_end_tells_what_was_saved():
+    """A limit held to the end would be reported as if it had never been in force."""
+    loop = TrainingLoop()
+    with loop.tuner(BALANCED) as tuner:
+        loop.run(tuner.step, steps=30)
+    assert "would save" in str(tuner.result), "closed while probing"
+    with loop.tuner(BALANCED) as tuner:
+        loop.run(tuner.step, until=holding(tuner))
+    tuner.close()
+    assert tuner.result.held
+    assert tuner.result.ended
+    assert ": saved " in str(tuner.result)
+    assert tuner.result.to_dict()["ended"]
 
 
 def test_observer_reports_and_leaves_the_limit_alone():
@@ -149,6 +165,8 @@ def test_later_runs_reuse_the_profile_and_check_it(tmp_path):
     with other.tuner(BALANCED, memory=memory) as tuner:
         other.run(tuner.step, steps=3000, until=lambda: tuner.state is State.PROBING)
         assert tuner.state is State.PROBING, "another job under the same name is profiled anew"
+        other.run(tuner.step, until=holding(tuner))
+    assert memory.store.load(KEY).chosen.seconds > 0.25, "and remembered instead"
 
 
 def test_broken_profile_is_ignored(tmp_path, caplog):
@@ -245,6 +263,26 @@ def test_locked_clocks_are_an_alternative():
         assert loop.gpus[0].steady().clock_hertz < 1.0e9
         assert tuner.result.energy_saving > 0.03
     assert loop.gpus[0].steady().clock_hertz == loop.board.max_clock_hertz
+
+
+@pytest.mark.parametrize("workload", ["host-bound", "resnet50"])
+def test_both_knobs_remember_what_they_chose(tmp_path, workload):
+    """Trying two knobs again in every run would cost twice what one does."""
+    memory = Memory(ProfileStore(tmp_path), KEY)
+    results = []
+    for seed in range(2):
+        loop = TrainingLoop(["V100"], 0.1, workload=workload, seed=seed)
+        knob = BothKnobs(LimitKnob(loop.gpus, held_here), ClockKnob(loop.gpus, held_here))
+        with loop.tuner(Cost(1.0, 250.0), knob=knob, memory=memory) as tuner:
+            loop.run(tuner.step, until=lambda tuner=tuner: tuner.state is State.HOLDING)
+            if seed:
+                assert loop.steps < 40
+            loop.run(tuner.step, steps=5)
+            assert tuner.failure is None
+            results.append(tuner.result)
+    first, second = results
+    assert second.chosen.setting == first.chosen.setting
+    assert second.profiling_steps == 0
 
 
 def test_limits_are_preferred_where_clocks_do_no_better():

@@ -126,7 +126,7 @@ def test_the_starter_hears_what_became_of_the_run(clock, tmp_path, monkeypatch):
     found = reports.read_reports(tmp_path)
     assert len(found) == 1
     assert found[0]["steps"] == 12 * 49
-    assert "saves" in found[0]["summary"]
+    assert "saved" in found[0]["summary"]
     json.dumps(found, allow_nan=False)
 
 
