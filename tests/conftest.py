@@ -1,6 +1,11 @@
 """What keeps tests away from the machine they run on."""
 
 import pytest
+from hypothesis import settings
+
+# On a busy machine the time that one example takes says nothing; pytest-timeout bounds the whole.
+settings.register_profile("joulery", deadline=None)
+settings.load_profile("joulery")
 
 
 @pytest.fixture(scope="session", autouse=True)

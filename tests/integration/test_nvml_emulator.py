@@ -90,9 +90,7 @@ actions = st.lists(
 )
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(actions=actions, seed=st.integers(0, 50))
 def test_emulated_and_simulated_boards_agree(cache, tmp_path, actions, seed):
     """Two models of one board would tell two stories: the C code follows the Python physics."""

@@ -68,7 +68,7 @@ class GovernorMachine(RuleBasedStateMachine):
 
 
 TestGovernorMachine = GovernorMachine.TestCase
-TestGovernorMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestGovernorMachine.settings = settings(max_examples=60, stateful_step_count=30)
 
 
 def test_long_random_runs_follow_the_model():

@@ -38,7 +38,7 @@ def sigma(window):
     return window.devices[0].standard_error_joules
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(stretches=STRETCHES, seed=st.integers(0, 1000), stamped=st.booleans())
 def test_consecutive_windows_add_up_to_the_one_around_them(stretches, seed, stamped):
     """Steps would not add up to their epoch."""
@@ -64,7 +64,7 @@ def test_consecutive_windows_add_up_to_the_one_around_them(stretches, seed, stam
     meter.close()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(stretches=STRETCHES, seed=st.integers(0, 1000), data=st.data())
 def test_windows_opened_and_closed_in_any_order_hold_the_truth(stretches, seed, data):
     """Overlapping windows would disturb each other."""
@@ -90,7 +90,7 @@ def test_windows_opened_and_closed_in_any_order_hold_the_truth(stretches, seed, 
     meter.close()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     stretches=STRETCHES,
     reset=st.none() | st.floats(0.5, 8.0),

@@ -15,7 +15,7 @@ from joulery.power.slices import Stretch, Tally
 
 LIMITS = np.arange(100.0, 301.0, 4.0)
 LAST = len(LIMITS) - 1
-FEW = settings(max_examples=12, deadline=None, derandomize=True)
+FEW = settings(max_examples=12, derandomize=True)
 
 
 class Job:

@@ -1,7 +1,7 @@
 """Frames: bytes to messages and back."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from joulery.errors import InvalidValueError
@@ -10,7 +10,6 @@ from joulery.governor.frames import HEADER, MAX_REQUEST_BYTES, Decoder, encode
 MESSAGES = st.dictionaries(st.text(), st.integers() | st.text() | st.none() | st.booleans())
 
 
-@settings(deadline=None)
 @given(messages=st.lists(MESSAGES, max_size=4), size=st.integers(1, 50))
 def test_messages_survive_any_cutting(messages, size):
     """A message split by the socket would be lost or mixed up."""
