@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from html import escape
-from importlib import resources
-from string import Template
 from typing import TYPE_CHECKING
 
 from joulery.cli.frontier_view.axis import joules_axis, joules_unit, seconds_axis, seconds_unit
 from joulery.cli.frontier_view.view import Kind
+from joulery.cli.page import html_document
 from joulery.objectives import gains
 
 if TYPE_CHECKING:
@@ -34,10 +33,10 @@ def html_page(view: FrontierView, summary: str = "") -> str:
         view: What to draw.
         summary: A sentence above the drawing, for people.
     """
-    page = resources.files("joulery.cli.frontier_view").joinpath("page.html").read_text("utf-8")
-    return Template(page).substitute(
-        title=escape(view.title),
-        origin=escape(view.origin),
+    return html_document(
+        view.title,
+        view.origin,
+        "joulery.cli.frontier_view",
         summary=escape(summary),
         svg=_svg(view),
         rows="\n".join(_table_row(view, mark) for mark in _by_time(view)),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from joulery.cli.frontier_view.axis import joules_axis, seconds_axis
 from joulery.cli.frontier_view.view import Kind
-from joulery.errors import FileError, MissingExtraError
+from joulery.cli.picture import COLOURS, new_figure, write_figure
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # Marker, colour and area in square points.
 _STYLES = {
     Kind.DOMINATED: ("x", "#8a8f98", 40.0),
-    Kind.FRONTIER: ("o", "#2563a8", 36.0),
+    Kind.FRONTIER: ("o", COLOURS[0], 36.0),
     Kind.DEFAULT: ("D", "#c2570c", 64.0),
     Kind.CHOSEN: ("*", "#15803d", 220.0),
 }
@@ -29,22 +29,14 @@ def write_png(view: FrontierView, path: Path) -> None:
         MissingExtraError: matplotlib is not installed.
         FileError: The file cannot be written.
     """
-    try:
-        # No pyplot: it would look for a display and keep the figure alive.
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError(
-            "matplotlib is not installed, so there is no PNG",
-            remedy="pip install 'joulery[plots]'",
-        ) from None
-    figure = Figure(figsize=(8, 5), dpi=150, layout="constrained")
+    figure = new_figure(8, 5, 150)
     axes = figure.add_subplot()
     time = seconds_axis([point.seconds for point in view.points])
     energy = joules_axis([point.joules for point in view.points])
     axes.plot(
         [point.seconds / time.unit.size for point in view.frontier],
         [point.joules / energy.unit.size for point in view.frontier],
-        color="#2563a8",
+        color=COLOURS[0],
         linewidth=1.2,
         alpha=0.6,
     )
@@ -70,9 +62,4 @@ def write_png(view: FrontierView, path: Path) -> None:
     axes.set_ylabel(f"energy in {energy.unit.name} ({view.origin})")
     axes.set_title(view.title)
     axes.grid(alpha=0.25)
-    try:
-        figure.savefig(path)
-    except OSError as refused:
-        raise FileError(
-            f"cannot write {path}: {refused.strerror}", remedy="choose a folder you may write to"
-        ) from None
+    write_figure(figure, path)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from html import escape
-from importlib import resources
-from string import Template
 from typing import TYPE_CHECKING
 
+from joulery.cli.page import html_document
 from joulery.cli.sweep_view.charts import charts
 from joulery.cli.sweep_view.rows import best_rows, published_rows, setting_rows
 from joulery.cli.sweep_view.svg import svg
@@ -28,14 +27,14 @@ def html_page(
         summary: A sentence or two for people.
         published: Figures by others to show beside ours.
     """
-    page = resources.files("joulery.cli.sweep_view").joinpath("page.html").read_text("utf-8")
     drawn = [
         f"<figure><figcaption>{escape(chart.title)}</figcaption>{svg(chart, number)}</figure>"
         for number, chart in enumerate(charts(table), start=1)
     ]
-    return Template(page).substitute(
-        title=escape(title),
-        origin=escape(table.origin),
+    return html_document(
+        title,
+        table.origin,
+        "joulery.cli.sweep_view",
         summary=escape(summary),
         best=_table(best_rows(table)),
         published=_published(table, published),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from joulery.errors import FileError, MissingExtraError
+from joulery.cli.picture import COLOURS, MARKERS, new_figure, write_figure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from joulery.cli.sweep_view.charts import Chart, Series
 
-_COLOURS = ("#2563a8", "#b4500b", "#14743a", "#7c3aad", "#a3174f", "#57606a")
-_MARKERS = ("o", "s", "^")
 _COLUMNS = 2
 
 
@@ -25,25 +23,12 @@ def write_png(drawn: Sequence[Chart], title: str, path: Path) -> None:
         MissingExtraError: matplotlib is not installed.
         FileError: The file cannot be written.
     """
-    try:
-        # No pyplot: it would look for a display and keep the figure alive.
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError(
-            "matplotlib is not installed, so there is no PNG",
-            remedy="pip install 'joulery[plots]'",
-        ) from None
     rows = math.ceil(len(drawn) / _COLUMNS)
-    figure = Figure(figsize=(12, 4 * rows + 0.5), dpi=120, layout="constrained")
+    figure = new_figure(12, 4 * rows + 0.5)
     figure.suptitle(title)
     for position, chart in enumerate(drawn, start=1):
         _draw(chart, figure.add_subplot(rows, _COLUMNS, position))
-    try:
-        figure.savefig(path)
-    except OSError as refused:
-        raise FileError(
-            f"cannot write {path}: {refused.strerror}", remedy="choose another folder with --out"
-        ) from None
+    write_figure(figure, path)
 
 
 def _draw(chart: Chart, axes: Any) -> None:
@@ -64,7 +49,7 @@ def _draw(chart: Chart, axes: Any) -> None:
 
 
 def _draw_line(line: Series, position: int, axes: Any) -> None:
-    colour = _COLOURS[position % len(_COLOURS)]
+    colour = COLOURS[position % len(COLOURS)]
     across, upwards = zip(*line.points, strict=True)
     axes.errorbar(
         across,
@@ -72,7 +57,7 @@ def _draw_line(line: Series, position: int, axes: Any) -> None:
         yerr=line.errors,
         label=line.name,
         color=colour,
-        marker=_MARKERS[position % len(_MARKERS)],
+        marker=MARKERS[position % len(MARKERS)],
         markersize=4,
         linewidth=1.4,
         capsize=2,
