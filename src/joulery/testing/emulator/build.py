@@ -2,42 +2,38 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import platform
-import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
-from joulery.errors import JouleryError, MissingExtraError
+from joulery import compiled
+from joulery.compiled import Sources, compiler
+
+__all__ = ["SONAME", "build", "cache_directory", "compiler"]
 
 SONAME = "libnvidia-ml.so.1"
-_SOURCES = ("emulator.h", "state.c", "board.c", "control.c", "nvml.c")
-_FLAGS = (
-    "-std=gnu11",
-    "-O2",
-    "-fPIC",
-    "-shared",
-    "-fvisibility=hidden",
-    "-Wall",
-    "-Wextra",
-    f"-Wl,-soname,{SONAME}",
+_SOURCES = Sources(
+    purpose="the emulated NVML",
+    folder=Path(__file__).parent,
+    files=("emulator.h", "state.c", "board.c", "control.c", "nvml.c"),
+    flags=(
+        "-std=gnu11",
+        "-O2",
+        "-fPIC",
+        "-shared",
+        "-fvisibility=hidden",
+        "-Wall",
+        "-Wextra",
+        f"-Wl,-soname,{SONAME}",
+    ),
+    libraries=("-lm", "-lpthread"),
 )
-_LIBRARIES = ("-lm", "-lpthread")
 # Some tools look for this program before they ask NVML.
 _NVIDIA_SMI = "#!/bin/sh\necho 'NVIDIA-SMI emulated by Joulery; no such board exists'\n"
 
 
-def compiler() -> str | None:
-    """Path of a C compiler, if there is one."""
-    return shutil.which("gcc") or shutil.which("cc")
-
-
 def cache_directory() -> Path:
     """Where compiled libraries are kept: under ``XDG_CACHE_HOME``, or ``~/.cache``."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "joulery" / "emulator"
+    return compiled.cache_directory("emulator")
 
 
 def build(cache: Path | None = None) -> Path:
@@ -49,35 +45,17 @@ def build(cache: Path | None = None) -> Path:
     Raises:
         MissingExtraError: There is no C compiler.
     """
-    source = Path(__file__).parent
-    digest = hashlib.sha256(" ".join((*_FLAGS, platform.machine(), _NVIDIA_SMI)).encode())
-    for name in _SOURCES:
-        digest.update((source / name).read_bytes())
-    folder = (cache or cache_directory()) / digest.hexdigest()[:16]
+    folder = (cache or cache_directory()) / _SOURCES.digest(_NVIDIA_SMI)
     if not (folder / SONAME).exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            _compile(source, Path(scratch))
+            _compile(Path(scratch))
             _publish(Path(scratch), folder)
     return folder
 
 
-def _compile(source: Path, target: Path) -> None:
-    program = compiler()
-    if program is None:
-        raise MissingExtraError(
-            "the emulated NVML needs a C compiler and none is on the PATH",
-            remedy="install gcc (Debian: apt install gcc libc6-dev)",
-        )
-    units = [str(source / name) for name in _SOURCES if name.endswith(".c")]
-    command = [program, *_FLAGS, "-o", str(target / SONAME), *units, *_LIBRARIES]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        reason = (done.stderr.strip().splitlines() or ["no message"])[0]
-        raise JouleryError(
-            f"the emulated NVML does not compile: {reason}",
-            remedy=f"run it by hand: {' '.join(command)}",
-        )
+def _compile(target: Path) -> None:
+    _SOURCES.compile(target / SONAME)
     (target / "bin").mkdir()
     script = target / "bin" / "nvidia-smi"
     script.write_text(_NVIDIA_SMI, encoding="utf-8")

@@ -1,0 +1,86 @@
+"""Compile C sources that ship with the package, once per version of the sources."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from joulery.errors import JouleryError, MissingExtraError
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What one shared library is made from.
+
+    Attributes:
+        purpose: What it is, for messages: "the emulated NVML".
+        folder: Where the files are.
+        files: Sources and headers; those that end in ``.c`` are compiled.
+        flags: For the compiler.
+        libraries: For the linker.
+    """
+
+    purpose: str
+    folder: Path
+    files: tuple[str, ...]
+    flags: tuple[str, ...]
+    libraries: tuple[str, ...] = ()
+
+    def digest(self, *more: str) -> str:
+        """Changes with the sources, how they are compiled, the kind of machine, and ``more``."""
+        settings = (*self.flags, *self.libraries, platform.machine(), *more)
+        found = hashlib.sha256(" ".join(settings).encode())
+        for name in self.files:
+            found.update((self.folder / name).read_bytes())
+        return found.hexdigest()[:16]
+
+    def compile(self, target: Path) -> None:
+        """Write the shared library ``target``.
+
+        Raises:
+            MissingExtraError: There is no C compiler.
+            JouleryError: The compiler refuses.
+        """
+        program = compiler()
+        if program is None:
+            raise MissingExtraError(
+                f"{self.purpose} needs a C compiler and none is on the PATH",
+                remedy="install gcc (Debian: apt install gcc libc6-dev)",
+            )
+        units = [str(self.folder / name) for name in self.files if name.endswith(".c")]
+        command = [program, *self.flags, "-o", str(target), *units, *self.libraries]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            reason = (done.stderr.strip().splitlines() or ["no message"])[0]
+            raise JouleryError(
+                f"{self.purpose} does not compile: {reason}",
+                remedy=f"run it by hand: {' '.join(command)}",
+            )
+
+
+def compiler() -> str | None:
+    """Path of a C compiler, if there is one."""
+    return shutil.which("gcc") or shutil.which("cc")
+
+
+def cache_directory(name: str) -> Path:
+    """Where compiled libraries are kept: under ``XDG_CACHE_HOME``, or ``~/.cache``."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "joulery" / name
+
+
+def compile_once(sources: Sources, target: Path) -> Path:
+    """``target``, compiled unless it is there; two processes at once both succeed."""
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+            fresh = Path(scratch) / target.name
+            sources.compile(fresh)
+            fresh.replace(target)
+    return target

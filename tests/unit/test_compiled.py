@@ -1,0 +1,62 @@
+"""C sources that ship with the package become libraries once."""
+
+import ctypes
+
+import pytest
+
+from joulery.compiled import Sources, cache_directory, compile_once
+from joulery.errors import JouleryError, MissingExtraError
+
+
+def sources(folder, text, flags=("-shared", "-fPIC")):
+    """One C file."""
+    (folder / "answer.c").write_text(text, encoding="utf-8")
+    return Sources("the answer", folder, ("answer.c",), flags)
+
+
+def test_compiles_what_can_be_called(tmp_path):
+    """If it fails no library is made, or a broken one."""
+    made = compile_once(sources(tmp_path, "int answer(void) { return 42; }"), tmp_path / "a.so")
+    assert ctypes.CDLL(str(made)).answer() == 42
+
+
+def test_compiles_once(tmp_path):
+    """If it fails every process compiles again."""
+    found = sources(tmp_path, "int answer(void) { return 42; }")
+    target = tmp_path / "deep" / "a.so"
+    target.parent.mkdir()
+    target.write_bytes(b"there already")
+    assert compile_once(found, target).read_bytes() == b"there already"
+
+
+def test_digest_follows_sources_and_flags(tmp_path):
+    """If it fails a stale library is loaded after a change."""
+    first = sources(tmp_path, "int a;").digest()
+    assert sources(tmp_path, "int a;").digest() == first
+    assert sources(tmp_path, "int b;").digest() != first
+    assert sources(tmp_path, "int a;", ("-O0",)).digest() != first
+    assert sources(tmp_path, "int a;").digest("more") != first
+
+
+def test_says_what_the_compiler_says(tmp_path):
+    """If it fails nobody learns why there is no library."""
+    with pytest.raises(JouleryError, match="the answer does not compile: ") as caught:
+        compile_once(sources(tmp_path, "int answer(void) { return }"), tmp_path / "a.so")
+    assert "answer.c" in caught.value.remedy
+    assert not (tmp_path / "a.so").exists()
+
+
+def test_no_compiler(tmp_path, monkeypatch):
+    """If it fails a missing compiler looks like a bug."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingExtraError, match="the answer needs a C compiler"):
+        compile_once(sources(tmp_path, "int a;"), tmp_path / "a.so")
+
+
+def test_cache_follows_the_convention(tmp_path, monkeypatch):
+    """If it fails libraries land where nobody looks for caches."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_directory("x") == tmp_path / "joulery" / "x"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_directory("x") == tmp_path / ".cache" / "joulery" / "x"
