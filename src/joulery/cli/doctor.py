@@ -20,6 +20,7 @@ _EXTRAS = {
     "instruments": ("pyvisa", "SCPI wattmeters for the whole node"),
     "amd": ("amdsmi", "AMD GPUs"),
     "torch": ("torch", "PyTorch"),
+    "pipeline": ("highspy", "pipeline plans where there is no C compiler"),
 }
 
 
@@ -140,7 +141,8 @@ def _energy(device: Device) -> str:
 
 
 def _hints(found: Survey) -> list[str]:
-    """What would make more measurable, besides what stands in the way."""
+    """What would make more possible, besides what stands in the way."""
+    from joulery.compiled import compiler
     from joulery.hardware.device import DeviceKind
 
     kinds = {device.info.kind for device in found.devices}
@@ -154,7 +156,7 @@ def _hints(found: Survey) -> list[str]:
     return hints + [
         f"  {purpose}: pip install 'joulery[{name}]'"
         for name, (module, purpose) in _EXTRAS.items()
-        if not _installed(module)
+        if not _installed(module) and not (name == "pipeline" and compiler())
     ]
 
 

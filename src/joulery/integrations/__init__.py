@@ -1,0 +1,1 @@
+"""Where frameworks meet Joulery: each file here knows one of them, and nothing else does."""

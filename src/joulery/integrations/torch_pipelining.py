@@ -1,0 +1,219 @@
+"""Plan and steer torch.distributed.pipelining schedules: their order, and what runs when."""
+
+from __future__ import annotations
+
+import importlib
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from joulery.errors import InvalidValueError
+from joulery.pipeline.problem import Instruction
+from joulery.pipeline.schedules import Schedule
+from joulery.pipeline.schedules_check import dependencies
+from joulery.pipeline.schedules_words import (
+    BACKWARD,
+    BACKWARD_INPUT,
+    BACKWARD_WEIGHT,
+    FORWARD,
+    LETTERS,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    Reached = Callable[[], object]
+
+
+class Observer(Protocol):
+    """Who is told what runs: a ``ClockController``, or a ``ClockProfiler`` before there is a plan.
+
+    None of these may raise, since they run inside the training step.
+    """
+
+    def begin_iteration(self, reached: Reached | None) -> None:
+        """A step of the schedule begins; ``reached`` as below."""
+        ...
+
+    def before(self, stage: int, kind: str, microbatch: int, reached: Reached | None) -> None:
+        """An instruction begins; ``reached`` waits until the device gets there, if it lags."""
+        ...
+
+    def after(self, stage: int, kind: str, microbatch: int, reached: Reached | None) -> None:
+        """An instruction has ended."""
+        ...
+
+
+@contextmanager
+def observed(torch_schedule: Any, observer: Observer) -> Iterator[None]:
+    """Tell an observer what a schedule object of torch runs, while the block lasts.
+
+    The forwards and backwards of the schedule's stages on this rank are wrapped, and its
+    ``step``. Evaluation (``eval``) is not told of. On CUDA devices work is queued, so an event is
+    recorded at each edge, for the observer to wait on in its own thread.
+
+    Args:
+        torch_schedule: Such as ``Schedule1F1B``, with its stages.
+        observer: Whom to tell.
+
+    Raises:
+        InvalidValueError: The object is no schedule with stages.
+    """
+    stages = _stages_of(torch_schedule)
+    telling = _Telling(observer)
+    wrapped: list[tuple[Any, str]] = [(torch_schedule, "step")]
+    torch_schedule.step = telling.step(torch_schedule, torch_schedule.step, _marker(stages[0]))
+    for stage in stages:
+        for name, kind_of in _EDGES.items():
+            setattr(stage, name, telling.instruction(stage, getattr(stage, name), kind_of))
+            wrapped.append((stage, name))
+    try:
+        yield
+    finally:
+        for owner, name in wrapped:
+            # The class's own method shows again.
+            delattr(owner, name)
+
+
+class _Telling:
+    """Makes the wrappers around what is told of."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._training = False
+
+    def step(
+        self, schedule: Any, run: Callable[..., Any], mark: Callable[[], Reached | None]
+    ) -> Callable[..., Any]:
+        def told(*arguments: Any, **named: Any) -> Any:
+            self._training = bool(getattr(schedule, "_has_backward", True))
+            if self._training:
+                self._observer.begin_iteration(mark())
+            try:
+                return run(*arguments, **named)
+            finally:
+                self._training = False
+
+        return told
+
+    def instruction(
+        self, stage: Any, run: Callable[..., Any], kind_of: Callable[..., str]
+    ) -> Callable[..., Any]:
+        number, observer = stage.stage_index, self._observer
+        mark = _marker(stage)
+
+        def told(microbatch: int, *arguments: Any, **named: Any) -> Any:
+            if not self._training:
+                return run(microbatch, *arguments, **named)
+            kind = kind_of(*arguments, **named)
+            observer.before(number, kind, microbatch, mark())
+            result = run(microbatch, *arguments, **named)
+            observer.after(number, kind, microbatch, mark())
+            return result
+
+        return told
+
+
+def _forward(*_: Any, **__: Any) -> str:
+    return FORWARD
+
+
+def _weight(*_: Any, **__: Any) -> str:
+    return BACKWARD_WEIGHT
+
+
+def _backward(loss: Any = None, full_backward: bool = True, *_: Any, **__: Any) -> str:  # noqa: ARG001, FBT001, FBT002 - torch's own arguments
+    return BACKWARD if full_backward else BACKWARD_INPUT
+
+
+# What torch calls on a stage, and the kind of instruction that it is.
+_EDGES: dict[str, Callable[..., str]] = {
+    "forward_one_chunk": _forward,
+    "backward_one_chunk": _backward,
+    "backward_weight_one_chunk": _weight,
+}
+
+
+def _marker(stage: Any) -> Callable[[], Reached | None]:
+    """What marks a place in the device's queue; nothing where the work is done at once."""
+    if getattr(getattr(stage, "device", None), "type", "cpu") != "cuda":
+        return lambda: None
+
+    cuda: Any = importlib.import_module("torch").cuda
+
+    def mark() -> Reached:
+        # Blocking: whoever waits sleeps, instead of keeping a core and Python's lock busy.
+        event = cuda.Event(blocking=True)
+        event.record()
+        reached: Reached = event.synchronize
+        return reached
+
+    return mark
+
+
+def _stages_of(torch_schedule: Any) -> list[Any]:
+    one = getattr(torch_schedule, "_stage", None)
+    stages = getattr(torch_schedule, "_stages", None) or ([] if one is None else [one])
+    if not stages or not callable(getattr(torch_schedule, "step", None)):
+        raise InvalidValueError(
+            f"{type(torch_schedule).__name__} has no stages to observe",
+            remedy="give a schedule of torch.distributed.pipelining, such as Schedule1F1B",
+        )
+    return list(stages)
+
+
+def schedule_of(torch_schedule: Any) -> Schedule:
+    """What each rank runs under a schedule object of torch, such as ``Schedule1F1B``.
+
+    Every rank knows the order of all, so one object of any rank suffices. Sends, receives, waiting
+    steps and reductions are left out; a forward that torch overlaps with a backward comes right
+    before it. torch itself is not imported: whoever has such an object has torch.
+
+    Raises:
+        InvalidValueError: The object has no order, or one that cannot run.
+    """
+    order = _order_of(torch_schedule)
+    ranks = tuple(
+        _renumbered(tuple(_computations(actions, rank)))
+        for rank, (_, actions) in enumerate(sorted(order.items()))
+    )
+    schedule = Schedule(type(torch_schedule).__name__, ranks)
+    dependencies(schedule)
+    return schedule
+
+
+def _order_of(torch_schedule: Any) -> dict[int, list[Any]]:
+    order = getattr(torch_schedule, "pipeline_order", None)
+    if not isinstance(order, dict) or not order:
+        raise InvalidValueError(
+            f"{type(torch_schedule).__name__} has no order of a pipeline",
+            remedy="give a schedule of torch.distributed.pipelining, such as Schedule1F1B",
+        )
+    return order
+
+
+def _computations(actions: Iterable[Any], rank: int) -> Iterator[Instruction]:
+    for action in actions:
+        if action is None:
+            continue
+        if action.sub_actions:
+            yield from _computations(action.sub_actions, rank)
+            continue
+        kind = LETTERS.get(action.computation_type.value)
+        if kind is not None:
+            yield Instruction(action.stage_index, rank, kind, action.microbatch_index)
+
+
+def _renumbered(steps: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
+    """Undo a slip of torch: its 1F1B order counts the last rank's forwards from 1, not 0.
+
+    The step that torch runs is right; only the order it states is not.
+    """
+    forwards = [item.microbatch for item in steps if item.kind == FORWARD]
+    if not forwards or min(forwards) == 0:
+        return steps
+    return tuple(
+        Instruction(item.stage, item.rank, item.kind, item.microbatch - 1)
+        if item.kind == FORWARD
+        else item
+        for item in steps
+    )

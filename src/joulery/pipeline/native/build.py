@@ -1,0 +1,49 @@
+"""Where the compiled part of the planner is, or is put.
+
+Installed packages bring it along (``hatch_build.py`` compiles it). A working copy, or a package
+installed without a compiler, compiles it on first use into the user's cache. Its name holds a
+digest of the sources, so that a change to them is compiled again and no stale library is loaded.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from joulery.compiled import Sources, cache_directory, compile_once
+
+SOURCES = Sources(
+    purpose="the pipeline planner's core",
+    folder=Path(__file__).parent,
+    files=("native.h", "walk.c", "history.c", "round.c"),
+    # No contraction: plans are to be the same on every machine.
+    flags=(
+        "-std=c11",
+        "-O3",
+        "-ffp-contract=off",
+        "-fPIC",
+        "-shared",
+        "-fvisibility=hidden",
+        "-Wall",
+        "-Wextra",
+    ),
+    libraries=("-lm",),
+)
+
+
+def file_name() -> str:
+    """Of the library made from the sources as they are."""
+    return f"libjoulery-pipeline-{SOURCES.digest()}.so"
+
+
+def library_path(cache: Path | None = None) -> Path:
+    """The compiled library: beside the sources, or in the cache, compiled if need be.
+
+    Raises:
+        MissingExtraError: There is none and no C compiler to make it.
+        JouleryError: The compiler refuses.
+    """
+    name = file_name()
+    shipped = SOURCES.folder / name
+    if shipped.exists():
+        return shipped
+    return compile_once(SOURCES, (cache or cache_directory("pipeline")) / name)

@@ -1,0 +1,105 @@
+"""The order in which every rank of a pipeline works, by the name of the schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from joulery.errors import InvalidValueError
+from joulery.pipeline.schedules_classic import gpipe, interleaved, one_f_one_b, recomputed
+from joulery.pipeline.schedules_zero_bubble import dualpipe_v, zb_h1, zbv
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from joulery.pipeline.problem import Instruction
+
+    Order = tuple[tuple[Instruction, ...], ...]
+
+# More instructions than this would fill memory before anybody saw a result.
+_MOST_INSTRUCTIONS = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What each rank runs in one iteration, in order.
+
+    Attributes:
+        name: What people call it.
+        ranks: (ranks,), the instructions of each, first to last.
+    """
+
+    name: str
+    ranks: Order
+
+    @property
+    def stages(self) -> int:
+        """Number of pipeline stages; several may share a rank."""
+        return 1 + max((item.stage for rank in self.ranks for item in rank), default=-1)
+
+    @property
+    def microbatches(self) -> int:
+        """Number of microbatches per iteration."""
+        return 1 + max((item.microbatch for rank in self.ranks for item in rank), default=-1)
+
+    @property
+    def chunks(self) -> int:
+        """Stages per rank, where they are spread evenly."""
+        return max(1, self.stages // max(1, len(self.ranks)))
+
+    def instructions(self) -> tuple[Instruction, ...]:
+        """All of them, rank after rank."""
+        return tuple(item for rank in self.ranks for item in rank)
+
+
+# Orders in which a rank has one stage, and those in which it has several.
+_ONE_STAGE: dict[str, Callable[[int, int], Order]] = {
+    "gpipe": gpipe,
+    "1f1b": one_f_one_b,
+    "early-recompute": recomputed,
+    "zb-h1": zb_h1,
+}
+_TWO_STAGES: dict[str, Callable[[int, int], Order]] = {"zbv": zbv, "dualpipe-v": dualpipe_v}
+SCHEDULES = (*_ONE_STAGE, "interleaved", *_TWO_STAGES)
+
+
+def schedule(name: str, ranks: int, microbatches: int, *, chunks: int = 2) -> Schedule:
+    """The order of a schedule known by name.
+
+    Args:
+        name: One of ``SCHEDULES``.
+        ranks: Devices, or groups of devices, in the pipeline.
+        microbatches: Pieces of the batch that travel through it.
+        chunks: Stages per rank of ``interleaved``; ``zbv`` and ``dualpipe-v`` always have two.
+
+    Raises:
+        InvalidValueError: There is no such schedule, or not for these numbers.
+
+    >>> [str(item) for item in schedule("1f1b", 2, 2).ranks[1]][:2]
+    ['forward of microbatch 0 on stage 1', 'backward of microbatch 0 on stage 1']
+    """
+    _positive(ranks, "stages")
+    _positive(microbatches, "microbatches")
+    _positive(chunks, "chunks")
+    if 4 * ranks * microbatches * chunks > _MOST_INSTRUCTIONS:
+        raise InvalidValueError(
+            f"{ranks} stages with {microbatches} microbatches are too many to plan",
+            remedy="plan one repetition of the steady state instead",
+        )
+    if name == "interleaved":
+        return Schedule(name, interleaved(ranks, microbatches, chunks))
+    order = _ONE_STAGE.get(name) or _TWO_STAGES.get(name)
+    if order is None:
+        raise InvalidValueError(
+            f"unknown schedule {name!r}",
+            remedy=f"known are {', '.join(SCHEDULES)}, or give a file with an order of your own",
+        )
+    return Schedule(name, order(ranks, microbatches))
+
+
+def _positive(number: int, name: str) -> None:
+    if number < 1:
+        raise InvalidValueError(
+            f"a pipeline with {number} {name} has nothing to do",
+            remedy=f"give at least 1 of {name}",
+        )

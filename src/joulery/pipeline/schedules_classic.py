@@ -1,0 +1,108 @@
+"""Orders that keep each backward pass whole: GPipe, 1F1B, interleaved, early recomputation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from joulery.errors import InvalidValueError
+from joulery.pipeline.problem import Instruction
+from joulery.pipeline.schedules_words import BACKWARD, FORWARD, RECOMPUTE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Order = tuple[tuple[Instruction, ...], ...]
+
+
+def gpipe(ranks: int, microbatches: int) -> Order:
+    """All forward passes, then all backward passes."""
+    return tuple(
+        tuple(
+            Instruction(rank, rank, kind, microbatch)
+            for kind in (FORWARD, BACKWARD)
+            for microbatch in range(microbatches)
+        )
+        for rank in range(ranks)
+    )
+
+
+def one_f_one_b(ranks: int, microbatches: int) -> Order:
+    """One forward, one backward in turn, after just enough forwards to fill the pipeline."""
+    return tuple(
+        tuple(
+            Instruction(rank, rank, kind, microbatch)
+            for kind, microbatch in _alternating(ranks - 1 - rank, microbatches)
+        )
+        for rank in range(ranks)
+    )
+
+
+def recomputed(ranks: int, microbatches: int) -> Order:
+    """1F1B with activations recomputed ahead of each backward, while its gradient is on its way.
+
+    The last rank turns round at once, with the activations still there.
+    """
+    order = []
+    for rank, instructions in enumerate(one_f_one_b(ranks, microbatches)):
+        found = []
+        for item in instructions:
+            if item.kind == BACKWARD and rank < ranks - 1:
+                found.append(Instruction(item.stage, rank, RECOMPUTE, item.microbatch))
+            found.append(item)
+        order.append(tuple(found))
+    return tuple(order)
+
+
+def interleaved(ranks: int, microbatches: int, chunks: int) -> Order:
+    """1F1B over ``chunks`` stages per rank, dealt out in turn (Narayanan et al., SC'21)."""
+    per_round = round_size(ranks, microbatches)
+    order = []
+    for rank in range(ranks):
+        warmup = min((chunks - 1) * per_round + 2 * (ranks - 1 - rank), microbatches * chunks)
+        forwards = visits(rank, ranks, (microbatches, chunks))
+        backwards = visits(rank, ranks, (microbatches, chunks), backward=True)
+        steps = []
+        for kind, position in _alternating(warmup, microbatches * chunks):
+            stage, microbatch = (forwards if kind == FORWARD else backwards)[position]
+            steps.append(Instruction(stage, rank, kind, microbatch))
+        order.append(tuple(steps))
+    return tuple(order)
+
+
+def round_size(ranks: int, microbatches: int) -> int:
+    """How many microbatches in a row visit one chunk before the rank turns to its next chunk."""
+    rounds = max(1, microbatches // ranks)
+    if microbatches % rounds:
+        raise InvalidValueError(
+            f"{microbatches} microbatches do not fill whole rounds of {ranks} ranks",
+            remedy=f"use a multiple of {ranks} microbatches",
+        )
+    return microbatches // rounds
+
+
+def visits(
+    rank: int, ranks: int, size: tuple[int, int], *, backward: bool = False
+) -> list[tuple[int, int]]:
+    """The (stage, microbatch) that a rank of an interleaved pipeline visits, one after another.
+
+    ``size`` is microbatches and chunks. Backward passes go through the chunks last to first.
+    """
+    microbatches, chunks = size
+    per_round = round_size(ranks, microbatches)
+    found = []
+    for first in range(0, microbatches, per_round):
+        for chunk in range(chunks - 1, -1, -1) if backward else range(chunks):
+            found += [(chunk * ranks + rank, first + offset) for offset in range(per_round)]
+    return found
+
+
+def _alternating(warmup: int, count: int) -> Iterator[tuple[str, int]]:
+    """``warmup`` forwards, then forward and backward in turn, then the backwards left over."""
+    warmup = min(warmup, count)
+    for position in range(warmup):
+        yield FORWARD, position
+    for position in range(warmup, count):
+        yield FORWARD, position
+        yield BACKWARD, position - warmup
+    for position in range(count - warmup, count):
+        yield BACKWARD, position

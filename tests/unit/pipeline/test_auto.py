@@ -1,0 +1,126 @@
+"""Schedules beside each other: memory, messages, time and energy, and which one wins."""
+
+import numpy as np
+import pytest
+
+from joulery.errors import InfeasibleError
+from joulery.pipeline.auto import activations_in_flight, compare, winners
+from joulery.pipeline.build import Surroundings
+from joulery.pipeline.profiles import profiles_of
+from joulery.pipeline.schedules import schedule
+
+_AROUND = Surroundings(blocking_watts=80.0)
+
+
+def _profiles(stages=4):
+    """Equal stages that take a quarter of their time whatever the clock."""
+    clocks = np.arange(1400, 800, -100)
+    return profiles_of(
+        [
+            {
+                "stage": stage,
+                "instruction": kind,
+                "frequency": float(clock),
+                "time": work * (0.25 + 0.75 * 1400 / clock),
+                "energy": work * (0.25 + 0.75 * 1400 / clock) * (100 + 300 * (clock / 1400) ** 3),
+            }
+            for kind, work in (("forward", 0.1), ("backward", 0.2))
+            for stage in range(stages)
+            for clock in clocks
+        ],
+        smooth=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    """Four ranks and eight microbatches, in the time of 1F1B at full clocks."""
+    return compare(_profiles(), 4, 8, _AROUND)
+
+
+def test_activations_in_flight():
+    """Memory would be charged wrongly: the figures are those of the papers."""
+    assert activations_in_flight(schedule("gpipe", 4, 8)) == (8, 8, 8, 8)
+    assert activations_in_flight(schedule("1f1b", 4, 8)) == (4, 3, 2, 1)
+    assert activations_in_flight(schedule("1f1b", 4, 2)) == (2, 2, 2, 1)
+    # A rank of ZB-H1 holds at most as much as the first one of 1F1B.
+    assert max(activations_in_flight(schedule("zb-h1", 4, 8))) == 4
+    assert max(activations_in_flight(schedule("zbv", 4, 12))) == 4
+    # 1 + (P - 1) / (P v) as much as 1F1B.
+    assert max(activations_in_flight(schedule("interleaved", 4, 8))) == 4 * (1 + 3 / 8)
+    # Recomputation keeps inputs only; what it brings back is gone after the backward.
+    assert activations_in_flight(schedule("early-recompute", 4, 8)) == (1, 1, 1, 1)
+
+
+def test_messages_are_counted(comparison):
+    """Interleaving would get its extra communication for free."""
+    transfers = {found.schedule.name: found.transfers for found in comparison.candidates}
+    assert transfers["1f1b"] == transfers["gpipe"] == 2 * 8 * 3
+    assert transfers["interleaved"] == 2 * 8 * 7
+    assert transfers["zbv"] == 2 * 8 * 6
+
+
+def test_smaller_bubbles_need_less_energy_in_equal_time(comparison):
+    """A faster schedule would not give its time back as energy."""
+    joules = {found.schedule.name: found.joules for found in comparison.candidates}
+    assert joules["1f1b"] < comparison.full_clock_joules
+    for name in ("interleaved", "zb-h1", "zbv"):
+        assert joules[name] < joules["1f1b"]
+
+
+def test_memory_decides_who_may_win(comparison):
+    """A schedule that does not fit would be chosen."""
+    limit = comparison.reference_activations
+    assert limit == 4
+    best = comparison.best()
+    assert best.activations <= limit
+    assert best.schedule.name in ("zbv", "zb-h1")
+    spacious = comparison.best(float("inf"))
+    assert spacious.joules is not None
+    assert best.joules is not None
+    assert spacious.joules <= best.joules * 1.001
+    with pytest.raises(InfeasibleError, match=r"no schedule gets by with 1 microbatches"):
+        comparison.best(1)
+
+
+def test_communication_is_charged():
+    """Twice the messages would cost no more than one."""
+    free = compare(_profiles(), 4, 8, _AROUND)
+    slow = compare(_profiles(), 4, 8, Surroundings(blocking_watts=80.0, communication_seconds=0.05))
+
+    def longer(name):
+        before, after = (
+            next(c for c in found.candidates if c.schedule.name == name) for found in (free, slow)
+        )
+        return after.full_clock_seconds - before.full_clock_seconds
+
+    # There and back once: nothing of it can hide behind work.
+    assert longer("gpipe") == pytest.approx(2 * 3 * 0.05)
+    for name in ("1f1b", "interleaved", "zb-h1", "zbv"):
+        assert longer(name) > 2 * 3 * 0.05
+
+
+def test_what_cannot_run_is_named():
+    """A schedule would be missing without a reason."""
+    found = compare(_profiles(), 4, 6, _AROUND)
+    assert "6 microbatches" in found.refused["dualpipe-v"]
+    assert {c.schedule.name for c in found.candidates} >= {"gpipe", "1f1b", "zb-h1", "zbv"}
+
+
+def test_a_deadline_of_ones_own():
+    """Comparisons at another pace would be those of 1F1B's."""
+    usual = compare(_profiles(), 4, 4, _AROUND)
+    late = compare(_profiles(), 4, 4, _AROUND, usual.pace_seconds * 1.3)
+    assert late.deadline_seconds == pytest.approx(1.3 * usual.pace_seconds)
+    early = compare(_profiles(), 4, 4, _AROUND, usual.pace_seconds * 0.5)
+    assert all(found.joules is None for found in early.candidates)
+    with pytest.raises(InfeasibleError, match=r"no schedule ends within 1\.05 s"):
+        early.best()
+
+
+def test_winners_at_several_counts():
+    """Nobody would learn which schedule wins at what number of microbatches."""
+    found = winners(_profiles(2), 2, (2, 4), _AROUND)
+    assert [one.microbatches for one in found] == [2, 4]
+    saved = [1 - (one.best().joules or 0) / one.full_clock_joules for one in found]
+    assert all(0 < share < 1 for share in saved)
