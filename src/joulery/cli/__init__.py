@@ -11,8 +11,11 @@ COMMANDS = {
     "measure": "the energy of a command and everything it starts",
     "run": "train under an objective: find the right power limit while the job runs",
     "sweep": "the energy and time of a command under one power limit after another",
+    "plan": "the clock of every instruction of a training pipeline, before it runs",
     "governor": "the daemon that lends power limits and clocks, and always gets them back",
     "demo": "the whole idea at work on a simulated GPU, in seconds",
+    "simulate": "recurring jobs and whole clusters, replayed from traces under any policy",
+    "reproduce": "the figures of a publication, made again from its data, beside the published",
     "report": "show an energy log or a frontier, and choose a point from it",
 }
 

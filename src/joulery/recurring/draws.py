@@ -51,7 +51,10 @@ class Draws:
         return (words >> np.uint64(11)).astype(np.float64) * _UNIT
 
     def normal(self, stream: int, columns: int) -> Floats:
-        """Standard normal, shape (lanes, columns), by Box and Muller's transform."""
+        """Standard normal, shape (lanes, columns), by Box and Muller's transform.
+
+        The first columns do not depend on how many there are: padding a lane changes nothing.
+        """
         pairs = self.uniform(stream, 2 * columns)
-        radius = np.sqrt(-2.0 * np.log1p(-pairs[:, :columns]))
-        return np.asarray(radius * np.cos(2.0 * np.pi * pairs[:, columns:]))
+        radius = np.sqrt(-2.0 * np.log1p(-pairs[:, 0::2]))
+        return np.asarray(radius * np.cos(2.0 * np.pi * pairs[:, 1::2]))

@@ -6,7 +6,11 @@ epochs run out; a recurrence ends with the first training that reaches its targe
 
 ``learn`` is the only place where beliefs change, and it sees nothing but events, so beliefs are a
 pure function of the job and its history: rebuilding them from stored events gives the same bits.
-``decide`` changes nothing, and its randomness is an argument.
+``decide`` changes nothing, and its randomness is an argument. Events are what was begun and how it
+ended, in order.
+
+A probe costs seconds. Probing a batch size and training it next, in the same recurrence, is one
+run: what the probe trained counts as progress. What is probed of another batch size is lost.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ class End(IntEnum):
     REACHED = 0  # the target was reached
     STOPPED = 1  # the cost ceiling was passed
     EXHAUSTED = 2  # max_epochs were run, or training diverged: this batch size failed
-    ABANDONED = 3  # the worker died or fell silent: not the batch size's fault
+    ABANDONED = 3  # the worker died or fell silent: not the batch size's fault; figures are NaN
     PROBED = 4  # a probe was done
 
 
@@ -51,6 +55,9 @@ class Actions:
             just-in-time profiling, which holds the best by the job's cost.
         ceiling: (lanes,), cost in joules that the training may not pass; infinite for none.
         why: (lanes,), position in the policy's ``reasons``.
+        probe_limits: (lanes, limits), power limits to measure for seconds each: by a probe, or at
+            the start of a training. None measures nothing, or all of them where ``limit`` is -1
+            or the action is a probe.
     """
 
     kind: NDArray[np.int64]
@@ -58,6 +65,7 @@ class Actions:
     limit: NDArray[np.int64]
     ceiling: Floats
     why: NDArray[np.int64]
+    probe_limits: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +77,30 @@ class Outcomes:
         recurrence: (rows,), number of the recurrence that the action belonged to.
         kind: (rows,), :class:`Kind`.
         arm: (rows,).
+        limit: (rows,), power limit that the training held; -1 for probes and where none was held.
         end: (rows,), :class:`End`.
-        epochs: (rows,), trained in this action; 0 for probes.
+        epochs: (rows,), whole epochs that the training came to, an earlier probe's share included;
+            0 for probes.
+        seconds: (rows,), that the action took.
+        joules: (rows,), that it used.
         cost: (rows,), everything that the action cost, in joules of the job's cost.
         epoch_seconds: (rows, limits), per epoch under each power limit as far as this action
-            measured it (or a profile foretold it); NaN where unknown.
+            measured it; NaN where it did not.
         epoch_joules: (rows, limits), likewise.
-        relative_error: (rows,), one sigma of those epoch figures.
+        relative_error: (rows, limits), one sigma of the seconds and, independently, of the watts
+            behind those figures; NaN where unknown. The limit held through a training is known
+            much better than one probed for seconds.
     """
 
     lane: NDArray[np.int64]
     recurrence: NDArray[np.int64]
     kind: NDArray[np.int64]
     arm: NDArray[np.int64]
+    limit: NDArray[np.int64]
     end: NDArray[np.int64]
     epochs: Floats
+    seconds: Floats
+    joules: Floats
     cost: Floats
     epoch_seconds: Floats
     epoch_joules: Floats

@@ -1,0 +1,217 @@
+"""What choosing batch sizes costs until the best is found, beside Zeus.
+
+Every workload and GPU type that the traces have, eta 0.5, 2·|B|·|P| recurrences. Our ``zeus``
+policy against Zeus's own simulator (is it the same algorithm?), our ``joulery`` policy against
+``zeus``, both against no change; then drift, overlapping submissions and speed. Regret is the cost
+beyond that of the best fixed setting, in units of that cost.
+
+usage: python benchmarks/recurring.py [--data DIR] [--quick] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from peers import say, write_results
+from recurring_peer import ETA, agreement, peer_runs
+from recurring_scenes import AFTER, DRIFTS, drift_scene, overlap_scene
+
+from joulery.cli.table import table
+from joulery.recurring.registry import make_policy, policy_names
+from joulery.simulate.recurring import Options, horizon, simulate
+from joulery.simulate.summary import summaries
+from joulery.simulate.traces import read_traces
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from joulery.simulate.summary import Summary
+    from joulery.simulate.workload import Workload
+
+POLICIES = ("zeus", "joulery", "default")
+# Standard error below which a ratio to Zeus's own regret says something.
+RESOLVED = 0.03
+
+
+def compared(
+    loads: Sequence[Workload], seeds: int
+) -> tuple[dict[str, list[Summary]], dict[str, float]]:
+    """Summaries per policy, and recurrences per CPU second."""
+    found, speed = {}, {}
+    for name in (name for name in POLICIES if name in policy_names()):
+        say(f"{name}: {len(loads)} workloads, {seeds} seeds")
+        started = time.process_time()
+        log = simulate(loads, make_policy(name), None, range(seeds), Options(eta=ETA))
+        speed[name] = float(log.recurrences.sum()) / (time.process_time() - started)
+        found[name] = summaries(log)
+    return found, speed
+
+
+def scenes(loads: Sequence[Workload], seeds: int) -> list[dict[str, Any]]:
+    """Drift and overlap, both policies."""
+    rows = []
+    for policy in ("zeus", "joulery"):
+        for name in DRIFTS:
+            say(f"{policy}: {name}")
+            rows.append(drift_scene(loads, name, policy, seeds))
+        say(f"{policy}: overlapping submissions")
+        rows.append(overlap_scene(loads, policy, seeds))
+    return rows
+
+
+def figures_of(
+    same: list[dict[str, Any]], found: dict[str, list[Summary]], scene_rows: list[dict[str, Any]]
+) -> dict[str, float]:
+    """The numbers that goals are about."""
+    zeus, ours = found["zeus"], found["joulery"]
+    ratios = [o.regret_mean / z.regret_mean for o, z in zip(ours, zeus, strict=True)]
+    figures = {
+        "regret_sum_zeus": sum(one.regret_mean for one in zeus),
+        "regret_sum_joulery": sum(one.regret_mean for one in ours),
+        "regret_ratio_sum": sum(o.regret_mean for o in ours) / sum(z.regret_mean for z in zeus),
+        # Luck can bring a regret below zero; a hundredth stands for that.
+        "regret_ratio_geomean": math.exp(float(np.mean(np.log(np.maximum(ratios, 0.01))))),
+        "regret_ratio_max": max(ratios),
+    }
+    for name, rows in (("zeus", zeus), ("joulery", ours)):
+        last = np.mean([one.cost_last5_vs_optimal for one in rows])
+        figures[f"last5_cost_over_optimum_{name}"] = float(last) - 1.0
+        choice = np.mean([one.choice_last5_vs_optimal for one in rows])
+        figures[f"last5_choice_over_optimum_{name}"] = float(choice) - 1.0
+        figures[f"pairs_worse_than_default_{name}"] = sum(
+            one.cost_total_vs_default > 1.0 for one in rows
+        )
+        figures[f"cost_total_vs_default_max_{name}"] = max(o.cost_total_vs_default for o in rows)
+    return figures | _peer_figures(same) | _scene_figures(scene_rows)
+
+
+def _peer_figures(same: list[dict[str, Any]]) -> dict[str, float]:
+    rows = [row for row in same if "peer" in row]
+    if not rows:
+        return {}
+    decisions = sum(row["exploring_decisions"] for row in rows)
+    figures = {
+        "zeus_vs_peer_regret_sum_ratio": sum(r["ours"] for r in rows)
+        / sum(r["peer"] for r in rows),
+        "zeus_vs_peer_exploring_decisions": decisions,
+        "zeus_vs_peer_exploring_decisions_same": sum(r["exploring_decisions_same"] for r in rows)
+        / decisions,
+    }
+    # With few seeds of Zeus a ratio is mostly luck.
+    resolved = [row for row in rows if row["ratio_error"] < RESOLVED]
+    figures["zeus_vs_peer_pairs_resolved"] = len(resolved)
+    if resolved:
+        worst = max(resolved, key=lambda row: abs(row["ratio"] - 1))
+        figures["zeus_vs_peer_worst_ratio"] = worst["ratio"]
+        figures["zeus_vs_peer_worst_ratio_error"] = worst["ratio_error"]
+    return figures
+
+
+def _scene_figures(rows: list[dict[str, Any]]) -> dict[str, float]:
+    figures = {}
+    for zeus, ours in ((z, o) for z in rows for o in rows if z["policy"] == "zeus"):
+        if ours["policy"] != "joulery" or ours["scene"] != zeus["scene"]:
+            continue
+        key = zeus["scene"].replace(" ", "_")
+        if "regret" in zeus:
+            figures[f"{key}_regret_ratio"] = sum(ours["regret"]) / sum(zeus["regret"])
+        else:
+            figures[f"{key}_regret_ratio"] = ours["regret_after"] / zeus["regret_after"]
+            figures[f"{key}_settled_median_joulery"] = ours["settled_median"]
+            figures[f"{key}_settled_median_zeus"] = zeus["settled_median"]
+    return figures
+
+
+def show(
+    same: list[dict[str, Any]], found: dict[str, list[Summary]], scene_rows: list[dict[str, Any]]
+) -> None:
+    """Tables for people."""
+    rows = []
+    for row, zeus, ours, default in zip(same, *(found[name] for name in POLICIES), strict=True):
+        known = row.get("ratio_error", math.inf) < math.inf
+        ratio = f"{row['ratio']:.3f} ± {row['ratio_error']:.3f}" if known else "–"
+        rows.append(
+            [
+                *(
+                    row["gpu"],
+                    row["dataset"],
+                    str(zeus.recurrences),
+                    f"{row.get('peer', math.nan):.2f}",
+                ),
+                *(f"{zeus.regret_mean:.2f}", ratio, f"{ours.regret_mean:.2f}"),
+                f"{ours.regret_mean / zeus.regret_mean:.2f}",
+                f"{default.regret_mean:.2f}",
+                *(f"{100 * (one.choice_last5_vs_optimal - 1):.2f}" for one in (zeus, ours)),
+                *(f"{one.cost_total_vs_default:.3f}" for one in (zeus, ours)),
+            ]
+        )
+    headers = (
+        *(
+            "GPU",
+            "dataset",
+            "recurrences",
+            "Zeus",
+            "zeus",
+            "zeus/Zeus",
+            "joulery",
+            "/zeus",
+            "default",
+        ),
+        *("last 5 %: zeus", "joulery", "cost/default: zeus", "joulery"),
+    )
+    print("\nRegret in units of the optimal cost; Zeus is its own simulator, zeus our policy")
+    print(table(headers, rows, "llrrrrrrrrrrr"))
+    print(f"\nChange at recurrence 50; settled within {AFTER} or never")
+    print(table(*_scene_table(scene_rows), "llrrrrr"))
+
+
+def _scene_table(rows: list[dict[str, Any]]) -> tuple[tuple[str, ...], list[list[str]]]:
+    headers = ("scene", "policy", "regret", "settled, median", "p90", "never", "failed")
+    cells = []
+    for row in sorted(rows, key=lambda row: row["scene"]):
+        regret = sum(row["regret"]) if "regret" in row else row["regret_after"]
+        when = [
+            f"{row[key]:.0f}" if key in row else "–" for key in ("settled_median", "settled_p90")
+        ]
+        never = f"{100 * row['never']:.0f} %" if "never" in row else "–"
+        failed = f"{100 * row['failed']:.1f} %"
+        cells.append([row["scene"], row["policy"], f"{regret:.2f}", *when, never, failed])
+    return headers, cells
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    default = os.environ.get("JOULERY_DATA", str(Path(__file__).parents[2] / "shared" / "data"))
+    parser.add_argument("--data", default=default, help="folder laid out like shared/data")
+    parser.add_argument("--quick", action="store_true", help="fewer seeds, within 50 seconds")
+    parser.add_argument("--json", help="write the figures here")
+    arguments = parser.parse_args()
+    loads = read_traces(Path(arguments.data)).workloads
+    seeds, scene_seeds = (30, 4) if arguments.quick else (400, 60)
+    found, speed = compared(loads, seeds)
+    scene_rows = scenes(loads, scene_seeds)
+    peer = peer_runs(loads, quick=arguments.quick)
+    same = agreement(loads, peer, 10 * seeds)
+    figures = figures_of(same, found, scene_rows)
+    figures |= {f"recurrences_per_second_{name}": speed[name] for name in ("zeus", "joulery")}
+    spent = sum(answer["seconds"] for answer in peer)
+    if spent:
+        done = sum(len(a["runs"]) * horizon(load) for a, load in zip(peer, loads, strict=True))
+        figures["recurrences_per_second_peer"] = done / spent
+    show(same, found, scene_rows)
+    for name, value in figures.items():
+        print(f"{name}: {value:.4g}")
+    details = [*same, *(asdict(one) for rows in found.values() for one in rows), *scene_rows]
+    write_results(arguments.json, "recurring", figures, details)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""Zeus's own simulator on the same workloads: is our ``zeus`` the same algorithm?
+
+Two answers. Every decision that Zeus made while exploring, where nothing is left to chance, is
+compared with what our policy decides after the same history. And the regrets of both are compared;
+for that, attempts that reached the target count at their expected cost in both, which takes most
+of the luck out.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from peers import PEER_PYTHON, say, work
+
+from joulery.recurring.draws import Draws
+from joulery.recurring.lanes import Lanes
+from joulery.recurring.policy import End, Kind, Outcomes
+from joulery.recurring.zeus import Zeus
+from joulery.simulate.recurring import Options, horizon, simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from joulery.simulate.log import Log
+    from joulery.simulate.workload import Workload
+
+WORKER = Path(__file__).with_name("recurring_worker.py")
+PROCESSES = os.cpu_count() or 1
+ETA = 0.5
+# Recurrences of Zeus per workload: its short workloads get more seeds.
+QUICK, FULL = 200, 10_000
+BLOCK = 25
+
+
+def peer_runs(loads: Sequence[Workload], *, quick: bool) -> list[dict[str, Any]]:
+    """Every attempt of Zeus's simulator, and its CPU seconds, per workload."""
+    if not PEER_PYTHON.exists():
+        say("Zeus is not installed (`make bench` does that): its columns stay empty")
+        return [{"runs": [], "seconds": 0.0} for _ in loads]
+    tasks = []
+    for position, load in enumerate(loads):
+        seeds = max(1, (QUICK if quick else FULL) // horizon(load))
+        blocks = [range(at, min(at + BLOCK, seeds)) for at in range(0, seeds, BLOCK)]
+        tasks += [(position, _task(load, list(block))) for block in blocks]
+    # Starting Zeus takes longer than a seed: few processes, many tasks each.
+    shares = [
+        tasks[at :: PROCESSES * (1 if quick else 8)]
+        for at in range(PROCESSES * (1 if quick else 8))
+    ]
+    shares = [share for share in shares if share]
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        answers = list(pool.map(_share, shares))
+    merged: list[dict[str, Any]] = [{"runs": [], "seconds": 0.0} for _ in loads]
+    for share, found in zip(shares, answers, strict=True):
+        for (position, _), answer in zip(share, found, strict=True):
+            merged[position]["runs"] += answer.get("runs", [])
+            merged[position]["seconds"] += answer.get("seconds", 0.0)
+            if "failed" in answer:
+                merged[position]["failed"] = answer["failed"]
+    return merged
+
+
+def _share(share: list[tuple[int, dict[str, Any]]]) -> list[dict[str, Any]]:
+    answers = work(WORKER, dict(os.environ), [task for _, task in share])
+    names = ", ".join(sorted({f"{task['dataset']} on {task['gpu']}" for _, task in share}))
+    say(f"Zeus's simulator: {names}")
+    return answers
+
+
+def _task(load: Workload, seeds: list[int]) -> dict[str, Any]:
+    runs = load.runs.astype(int)
+    train = [
+        [size, None if math.isnan(epochs) else epochs]
+        for arm, size in enumerate(load.batch_sizes)
+        for epochs in load.epochs[arm, : runs[arm]].tolist()
+    ]
+    power = [
+        [size, watts, load.epoch_seconds[arm, limit].item(), load.watts[arm, limit].item()]
+        for arm, size in enumerate(load.batch_sizes)
+        for limit, watts in enumerate(load.limits_watts.tolist())
+    ]
+    return {
+        "train": train,
+        "power": power,
+        "gpu": load.gpu,
+        "dataset": load.dataset,
+        "network": load.network or "net",
+        "optimizer": load.optimizer or "adam",
+        "max_epochs": load.max_epochs,
+        "default": load.default,
+        "recurrences": horizon(load),
+        "eta": ETA,
+        "seeds": seeds,
+    }
+
+
+def agreement(
+    loads: Sequence[Workload], peer: list[dict[str, Any]], seeds: int
+) -> list[dict[str, Any]]:
+    """Our ``zeus`` beside Zeus's own simulator, one row per workload."""
+    log = simulate(loads, Zeus(), None, range(seeds), Options(eta=ETA, keep_deeds=True))
+    rows = []
+    for load, answer, (real, smooth) in zip(loads, peer, _our_regret(log), strict=True):
+        row = {"gpu": load.gpu, "dataset": load.dataset, "ours": float(real.mean())}
+        if answer["runs"]:
+            theirs, their_smooth = _peer_regret(load, answer["runs"])
+            made, same = _same_decisions(load, answer["runs"])
+            row |= {
+                "peer": float(theirs.mean()),
+                "peer_seeds": len(theirs),
+                "ratio": float(smooth.mean() / their_smooth.mean()),
+                "ratio_error": math.hypot(_relative(smooth), _relative(their_smooth)),
+                "exploring_decisions": made,
+                "exploring_decisions_same": same,
+            }
+        rows.append(row)
+    return rows
+
+
+def _relative(values: Any) -> float:
+    """Relative standard error of the mean; infinite from a single value."""
+    if len(values) < 2:
+        return math.inf
+    return float(values.std(ddof=1) / math.sqrt(len(values)) / abs(values.mean()))
+
+
+def _cost(load: Workload, joules: float, seconds: float) -> float:
+    return ETA * joules + (1 - ETA) * load.max_watts * seconds
+
+
+def _peer_regret(load: Workload, runs: list[Any]) -> tuple[Any, Any]:
+    """Per seed: regret as it happened, and with reached attempts at their expected cost."""
+    best = load.optimum(ETA)[2]
+    expected = load.expected_cost(ETA)
+    arms = {size: arm for arm, size in enumerate(load.batch_sizes)}
+    limits = {watts: at for at, watts in enumerate(load.limits_watts.tolist())}
+    real, smooth = [], []
+    for run in runs:
+        costs = [_cost(load, joules, seconds) for _, _, joules, seconds, _ in run]
+        even = [
+            expected[arms[size], limits[limit]] if reached else cost
+            for (size, limit, _, _, reached), cost in zip(run, costs, strict=True)
+        ]
+        real.append(sum(costs) / best - horizon(load))
+        smooth.append(sum(even) / best - horizon(load))
+    return np.array(real), np.array(smooth)
+
+
+def _our_regret(log: Log) -> list[tuple[Any, Any]]:
+    """The same two figures of our ``zeus``, per workload."""
+    deeds = log.deeds
+    assert deeds is not None
+    even = deeds.cost.copy()
+    for position, load in enumerate(log.workloads):
+        rows = (log.of_lane[deeds.lane] == position) & (deeds.end == End.REACHED)
+        even[rows] = load.expected_cost(ETA)[deeds.arm[rows], deeds.limit[rows]]
+    total = np.zeros(len(log.seeds))
+    np.add.at(total, deeds.lane, even)
+    real = log.final_regret()
+    smooth = total / log.optimal[:, 0] - log.recurrences
+    lanes = [log.of_lane == position for position in range(len(log.workloads))]
+    return [(real[rows], smooth[rows]) for rows in lanes]
+
+
+def _same_decisions(load: Workload, runs: list[Any]) -> tuple[int, int]:
+    """Exploring decisions of Zeus, and how many of them our policy makes after its history."""
+    policy = Zeus()
+    lanes = Lanes.of([load.job(ETA)] * len(runs), list(range(len(runs))))
+    beliefs = policy.start(lanes)
+    recurrence = np.zeros(len(runs), dtype=np.int64)
+    made = same = 0
+    for number in range(max(map(len, runs))):
+        rows = np.array([row for row, run in enumerate(runs) if len(run) > number])
+        told = [runs[row][number] for row in rows]
+        arm = np.array([load.batch_sizes.index(entry[0]) for entry in told])
+        actions = policy.decide(beliefs, rows, Draws.of(lanes.seeds[rows], rows))
+        exploring = ~beliefs.exploration.over[rows]
+        made += int(exploring.sum())
+        same += int((exploring & (actions.arm == arm)).sum())
+        policy.begin(beliefs, rows, actions)
+        reached = np.array([entry[4] for entry in told])
+        policy.learn(beliefs, _outcomes(load, rows, recurrence[rows], arm, told))
+        recurrence[rows] += reached
+        if beliefs.exploration.over.all():
+            break
+    return made, same
+
+
+def _outcomes(load: Workload, rows: Any, recurrence: Any, arm: Any, told: list[Any]) -> Outcomes:
+    unknown = np.full((len(rows), len(load.limits_watts)), np.nan)
+    return Outcomes(
+        lane=rows,
+        recurrence=recurrence,
+        kind=np.full(len(rows), Kind.TRAIN),
+        arm=arm,
+        limit=np.full(len(rows), -1),
+        end=np.array([End.REACHED if entry[4] else End.STOPPED for entry in told]),
+        epochs=np.ones(len(rows)),
+        seconds=np.array([entry[3] for entry in told]),
+        joules=np.array([entry[2] for entry in told]),
+        cost=np.array([_cost(load, entry[2], entry[3]) for entry in told]),
+        epoch_seconds=unknown,
+        epoch_joules=unknown,
+        relative_error=unknown,
+    )

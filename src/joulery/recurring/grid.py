@@ -1,0 +1,106 @@
+"""The policy ``grid``: every batch size at every power limit once, then the best (grid search).
+
+Batch sizes that fail to reach the target are dropped with all their limits, as You et al. (NSDI'23,
+section 6.1) improve on the plain search. One setting is tried per recurrence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joulery.recurring.policy import Actions, End, Kind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from joulery.recurring.draws import Draws, Floats
+    from joulery.recurring.lanes import Lanes
+    from joulery.recurring.policy import Outcomes
+
+_TRY, _BEST, _AGAIN = range(3)
+
+
+@dataclass(slots=True, eq=False)
+class GridBeliefs:
+    """What is known of each cell; cells are numbered arm·limits + limit.
+
+    Attributes:
+        limits: How many there are, padding included.
+        order: (lanes,), cell at which the walk begins: the default batch size, highest limit.
+        cost: (lanes, cells), least cost seen; infinite where none was, or the batch size failed.
+        untried: (lanes, cells), neither begun nor dropped.
+        last: (lanes,), what to try where all else failed: the default.
+    """
+
+    limits: int
+    order: NDArray[np.int64]
+    cost: Floats
+    untried: NDArray[np.bool_]
+    last: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Grid search with pruning."""
+
+    name = "grid"
+    reasons = ("not yet tried", "the best of all tried", "nothing else reached the target")
+
+    def start(self, lanes: Lanes) -> GridBeliefs:
+        """Everything is to be tried."""
+        arms, limits = lanes.valid.shape[1], lanes.limits_watts.shape[1]
+        known = np.isfinite(lanes.limits_watts)
+        known[:, 0] |= ~known.any(axis=1)  # limits left alone: one unknown limit stands for that
+        untried = (lanes.valid[:, :, None] & known[:, None, :]).reshape(len(lanes), arms * limits)
+        default = lanes.default * limits + known.sum(axis=1) - 1
+        return GridBeliefs(
+            limits=limits,
+            order=default,
+            cost=np.full(untried.shape, np.inf),
+            untried=untried,
+            last=default,
+        )
+
+    def decide(
+        self,
+        beliefs: GridBeliefs,
+        rows: NDArray[np.int64],
+        draws: Draws,  # noqa: ARG002 - nothing is left to chance
+    ) -> Actions:
+        """The next untried cell from the default on, downward and round; else the best."""
+        untried = beliefs.untried[rows]
+        cells = untried.shape[1]
+        steps = (beliefs.order[rows, None] - np.arange(cells)) % cells
+        nearest = np.where(untried, steps, cells).argmin(axis=1)
+        cost = beliefs.cost[rows]
+        trying = untried.any(axis=1)
+        found = np.isfinite(cost).any(axis=1)
+        best = np.where(found, cost.argmin(axis=1), beliefs.last[rows])
+        cell = np.where(trying, nearest, best)
+        return Actions(
+            kind=np.full(len(rows), Kind.TRAIN),
+            arm=cell // beliefs.limits,
+            limit=cell % beliefs.limits,
+            ceiling=np.full(len(rows), np.inf),
+            why=np.where(trying, _TRY, np.where(found, _BEST, _AGAIN)),
+        )
+
+    def begin(self, beliefs: GridBeliefs, rows: NDArray[np.int64], actions: Actions) -> None:
+        """Cross off what is under way."""
+        beliefs.untried[rows, actions.arm * beliefs.limits + actions.limit] = False
+
+    def learn(self, beliefs: GridBeliefs, outcomes: Outcomes) -> None:
+        """Keep the least cost of each cell; drop batch sizes that failed."""
+        trained = outcomes.kind == Kind.TRAIN
+        reached = trained & (outcomes.end == End.REACHED)
+        lane = outcomes.lane[reached]
+        cell = outcomes.arm[reached] * beliefs.limits + outcomes.limit[reached]
+        beliefs.cost[lane, cell] = np.minimum(beliefs.cost[lane, cell], outcomes.cost[reached])
+        failed = trained & ((outcomes.end == End.EXHAUSTED) | (outcomes.end == End.STOPPED))
+        lane, arm = outcomes.lane[failed], outcomes.arm[failed]
+        of_arm = np.arange(beliefs.cost.shape[1]) // beliefs.limits == arm[:, None]
+        beliefs.untried[lane] &= ~of_arm
+        beliefs.cost[lane] = np.where(of_arm, np.inf, beliefs.cost[lane])

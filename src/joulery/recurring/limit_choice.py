@@ -1,0 +1,67 @@
+"""Which power limit a training holds, and which others it measures for seconds on the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joulery.recurring.normal import density, survival
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from joulery.recurring.draws import Floats
+
+# Limits that are known this well are not measured again.
+_SETTLED_SD = 0.003
+# Changing the limit for a slice disturbs a run by at least this share of the slice.
+_LEAST_DISTURBANCE = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class LimitChoice:
+    """What a training does with power limits.
+
+    Attributes:
+        hold: (rows,), position of the limit to hold; -1 leaves it to the profile.
+        measure: (rows, limits), limits to measure for seconds.
+        extra: (rows,), what measuring adds to the cost of the run, in slices.
+    """
+
+    hold: NDArray[np.int64]
+    measure: NDArray[np.bool_]
+    extra: Floats
+
+
+def choose_limit(
+    log_cost: Floats,
+    variance: Floats,
+    slice_share: Floats,
+    horizon: float,
+) -> LimitChoice:
+    """Hold the cheapest by belief; measure others where what it may save outweighs the slice.
+
+    Slices train while they measure, so one costs only by how much dearer its limit is.
+
+    Args:
+        log_cost: (rows, limits), of a run under each limit; NaN where nothing is known.
+        variance: (rows, limits), of that.
+        slice_share: (rows,), cost of a slice in units of the cost of a run.
+        horizon: Recurrences to come that profit.
+    """
+    known = np.asarray(np.isfinite(log_cost))
+    some = np.asarray(known.any(axis=1))
+    hold = np.where(known, log_cost, np.inf).argmin(axis=1)
+    held = np.take_along_axis(np.where(known, log_cost, 0.0), hold[:, None], axis=1)
+    excess = np.where(known, log_cost - held, 0.0)
+    unsure = np.where(known, variance, 1.0)
+    spread = np.sqrt(unsure + np.take_along_axis(unsure, hold[:, None], axis=1))
+    z = excess / spread
+    gain = horizon * spread * (density(z) - z * survival(z))
+    dearer = np.maximum(np.expm1(np.minimum(excess, 1.0)), _LEAST_DISTURBANCE)
+    measure = known & (gain > slice_share[:, None] * dearer) & (unsure > _SETTLED_SD**2)
+    np.put_along_axis(measure, hold[:, None], values=False, axis=1)
+    extra = np.where(measure, dearer, 0.0).sum(axis=1)
+    return LimitChoice(np.where(some, hold, -1), measure | ~some[:, None], extra)

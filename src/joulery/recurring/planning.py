@@ -1,0 +1,129 @@
+"""What a training is worth: what it costs now against what it teaches for later.
+
+One step of lookahead (knowledge gradient; Frazier, Powell and Dayanik, INFORMS JoC 2009) on
+log-normal costs whose means are correlated, with one thing more: a run may be stopped at a cost
+ceiling, after which the best batch size is run instead. Outcomes of a run are laid out on nodes
+of its predictive distribution, so the best ceiling is a running sum over nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from joulery.recurring.draws import Floats
+
+_NODES = np.linspace(-3.0, 3.0, 13)  # in standard deviations of the logarithm
+_WEIGHTS = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
+_LEFT = 1.0 - np.cumsum(_WEIGHTS)  # probability of an outcome beyond each node
+
+
+def _tails() -> tuple[Floats, Floats]:
+    """Mean and variance of the outcomes beyond each node; the last node stands for itself."""
+    above = np.triu(np.broadcast_to(_WEIGHTS, (len(_NODES), len(_NODES))), k=1)
+    above[-1, -1] = 1.0
+    shares = above / above.sum(axis=1, keepdims=True)
+    mean = shares @ _NODES
+    return mean, shares @ _NODES**2 - mean**2
+
+
+_TAIL_MEAN, _TAIL_VARIANCE = _tails()
+
+
+@dataclass(frozen=True, slots=True)
+class Prospects:
+    """What lies ahead of a job.
+
+    Attributes:
+        horizon: Recurrences to come that profit from what is learned.
+        dearest_try: A run of anything but the best may cost this many times the best.
+        trial_runs: Runs of one batch size that are thought of together. A single run of a noisy
+            job may teach too little to pay where several would (Frazier and Powell, Decision
+            Analysis 2010).
+    """
+
+    horizon: float
+    dearest_try: float
+    trial_runs: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What running each batch size next is worth.
+
+    Attributes:
+        expected: (rows, arms), cost of a whole run.
+        value: (rows, arms), cost saved by running it next instead of the best proven one, over
+            this and the recurrences to come; negative where it costs more than it teaches.
+        stop: (rows, arms), where to stop such a run, in standard deviations of the logarithm of
+            its cost above the mean; infinite for nowhere.
+    """
+
+    expected: Floats
+    value: Floats
+    stop: Floats
+
+
+def plan(
+    mean: Floats,
+    covariance: Floats,
+    noise_variance: Floats,
+    proven: NDArray[np.bool_],
+    prospects: Prospects,
+) -> Plan:
+    """Weigh every batch size.
+
+    Args:
+        mean: (rows, arms), of the logarithm of a run's cost.
+        covariance: (rows, arms, arms), of those means.
+        noise_variance: (rows, arms), of the logarithm of one run.
+        proven: (rows, arms), what a stopped run may be followed by; at least one in each row.
+        prospects: What lies ahead.
+    """
+    own = np.diagonal(covariance, axis1=1, axis2=2)
+    spread = np.sqrt(own + noise_variance)
+    log_expected = mean + 0.5 * spread**2
+    expected = np.exp(log_expected)
+    restart = np.where(proven, expected, np.inf).min(axis=1)[:, None, None]
+    costs = np.exp(mean[:, :, None] + spread[:, :, None] * _NODES)
+    trial = np.sqrt(own + noise_variance / prospects.trial_runs)
+    finishing, stopping = _lessons(log_expected, covariance, trial)
+    per_run = prospects.horizon / prospects.trial_runs
+    finished = np.cumsum(_WEIGHTS * (per_run * finishing - costs), axis=2)
+    values = restart + finished + _LEFT * (per_run * stopping - costs - restart)
+    # Where even the cheapest outcome is too dear, stopping at once is all that is left.
+    allowed = (costs <= prospects.dearest_try * restart) | (expected[:, :, None] <= restart)
+    node = np.where(allowed, values, -np.inf).argmax(axis=2)
+    value = np.take_along_axis(values, node[:, :, None], axis=2)[:, :, 0]
+    return Plan(expected, value, np.where(node == len(_NODES) - 1, np.inf, _NODES[node]))
+
+
+def _lessons(log_expected: Floats, covariance: Floats, trial: Floats) -> tuple[Floats, Floats]:
+    """(rows, run, nodes): how much less the best run will cost, once a run has ended or stopped.
+
+    Stopped at a node, a run has told only that its outcome lies beyond; the others' expected cost
+    then follows from the first two moments of what lies there.
+    """
+    # (other, rows, run): how one standard deviation of a run's outcome moves another's mean. The
+    # axis that minima are taken over comes first, where that is fastest.
+    tilt = np.ascontiguousarray(covariance.transpose(2, 0, 1)) / trial
+    bow = 0.5 * tilt**2
+    settled = log_expected.T[:, :, None] - bow
+    best = np.exp(log_expected.min(axis=1))[:, None, None]
+    ended, beyond = np.empty((2, len(_NODES), *log_expected.shape))
+    buffer = np.empty_like(tilt)
+    for number, node in enumerate(_NODES):
+        np.multiply(tilt, node, out=buffer)
+        buffer += settled
+        buffer.min(axis=0, out=ended[number])
+        np.multiply(bow, _TAIL_VARIANCE[number], out=buffer)
+        buffer += settled
+        buffer += tilt * _TAIL_MEAN[number]
+        buffer.min(axis=0, out=beyond[number])
+    lessons = best - np.exp(np.stack([ended, beyond])).transpose(0, 2, 3, 1)
+    return lessons[0], lessons[1]

@@ -1,0 +1,102 @@
+"""Traces of training: a folder of tables made into workloads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from joulery.errors import FileError, InvalidValueError
+from joulery.simulate.traces_own import read_own
+from joulery.simulate.traces_zeus import TRAIN_FILE, read_zeus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from joulery.simulate.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """What a folder of traces holds.
+
+    Attributes:
+        workloads: One per GPU type and model, in order of GPU and dataset.
+        remarks: What was left out or assumed, in words.
+    """
+
+    workloads: tuple[Workload, ...]
+    remarks: tuple[str, ...] = ()
+
+    def select(self, gpus: Sequence[str] = (), datasets: Sequence[str] = ()) -> Traces:
+        """Only those GPUs and datasets; an empty choice takes all.
+
+        Raises:
+            InvalidValueError: One of them is not there.
+        """
+        _check_known("GPU", gpus, [load.gpu for load in self.workloads])
+        _check_known("dataset", datasets, [load.dataset for load in self.workloads])
+        kept = tuple(
+            load
+            for load in self.workloads
+            if (not gpus or load.gpu in gpus) and (not datasets or load.dataset in datasets)
+        )
+        if not kept:
+            raise InvalidValueError(
+                f"no trace has {', '.join(datasets)} on {', '.join(gpus)}",
+                remedy="leave one of the two choices out",
+            )
+        gone = [load for load in self.workloads if load not in kept]
+        remarks = [one for one in self.remarks if not any(_concerns(one, load) for load in gone)]
+        return Traces(kept, tuple(remarks))
+
+
+def read_traces(folder: Path, specs: Path | None = None) -> Traces:
+    """Read every workload of ``folder``, in either layout.
+
+    Args:
+        folder: With ``summary_train.csv`` and ``summary_power_GPU.csv`` (or a folder ``zeus`` that
+            has them), or with the tables ``runs``, ``power`` and ``jobs``.
+        specs: Table of targets and defaults for the first layout.
+
+    Raises:
+        FileError: Something is missing or wrong, named by file, row and column.
+    """
+    if not folder.is_dir():
+        raise FileError(
+            f"{folder} is no folder of traces",
+            remedy="give a folder with summary_train.csv, or with runs.csv, power.csv and jobs.csv",
+        )
+    if not (folder / TRAIN_FILE).exists() and (folder / "zeus" / TRAIN_FILE).exists():
+        folder = folder / "zeus"
+    if (folder / TRAIN_FILE).exists():
+        workloads, remarks = read_zeus(folder, specs)
+    else:
+        workloads, remarks = read_own(folder), []
+    remarks += [
+        f"{load.model} on {load.gpu}: {load.filled} settings without power data are taken from "
+        "neighbouring limits"
+        for load in workloads
+        if load.filled
+    ]
+    return Traces(_in_order(workloads), tuple(remarks))
+
+
+def _in_order(workloads: list[Workload]) -> tuple[Workload, ...]:
+    return tuple(
+        sorted(workloads, key=lambda load: (load.gpu, load.dataset, load.network, load.optimizer))
+    )
+
+
+def _concerns(remark: str, load: Workload) -> bool:
+    """Whether ``remark`` is about this workload on this GPU."""
+    return remark.startswith(f"{load.model} on {load.gpu}:")
+
+
+def _check_known(kind: str, wanted: Sequence[str], known: Sequence[str]) -> None:
+    for name in wanted:
+        if name not in known:
+            raise InvalidValueError(
+                f"no {kind} {name!r} in the traces",
+                remedy=f"choose from {', '.join(dict.fromkeys(known))}",
+            )

@@ -1,0 +1,63 @@
+"""The policy contract, run over every policy that can be made by name."""
+
+import numpy as np
+import pytest
+
+from joulery.recurring.oracle import Oracle
+from joulery.recurring.registry import make_policy
+from joulery.recurring.zeus import Zeus
+from joulery.testing.policy_contract import PolicyContract
+
+
+class TestJoulery(PolicyContract):
+    @pytest.fixture
+    def policy(self):
+        """The policy under test."""
+        return make_policy("joulery")
+
+
+class TestZeus(PolicyContract):
+    @pytest.fixture
+    def policy(self):
+        """The policy under test."""
+        return make_policy("zeus")
+
+
+class TestZeusWindowed(PolicyContract):
+    @pytest.fixture
+    def policy(self):
+        """The policy under test."""
+        return Zeus(window=5, prior_mean=1e5, prior_precision=1e-12)
+
+
+class TestGrid(PolicyContract):
+    @pytest.fixture
+    def policy(self):
+        """The policy under test."""
+        return make_policy("grid")
+
+
+class TestDefault(PolicyContract):
+    @pytest.fixture
+    def policy(self):
+        """The policy under test."""
+        return make_policy("default")
+
+
+class _AnyOracle:
+    """An oracle for however many lanes there are: the smallest batch size, the lowest limit."""
+
+    def __getattr__(self, name):
+        return getattr(Oracle(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)), name)
+
+    def start(self, lanes):
+        """As many settings as lanes."""
+        zeros = np.zeros(len(lanes), dtype=np.int64)
+        return Oracle(zeros, zeros).start(lanes)
+
+
+class TestOracle(PolicyContract):
+    @pytest.fixture
+    def policy(self):
+        """The policy under test."""
+        return _AnyOracle()

@@ -1,0 +1,64 @@
+"""Against the published traces: how much less joulery's search costs than Zeus's."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from joulery.recurring.joulery import Joulery
+from joulery.recurring.zeus import Zeus
+from joulery.simulate.recurring import simulate
+from joulery.simulate.traces import read_traces
+
+TRACES = Path(os.environ.get("JOULERY_DATA", "/work/shared/data")) / "zeus"
+pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason="needs the traces of You et al.")
+SEEDS = range(12)
+
+
+@pytest.fixture(scope="module")
+def logs():
+    """Both policies on every workload and GPU, horizon as published."""
+    loads = read_traces(TRACES).workloads
+    return {policy.name: simulate(loads, policy, None, SEEDS) for policy in (Joulery(), Zeus())}
+
+
+def regrets(log):
+    """Mean final regret per workload."""
+    return np.array([part.final_regret().mean() for part in log.by_workload()])
+
+
+def test_less_than_half_the_regret(logs):
+    """The reason for this policy to exist."""
+    ours, theirs = regrets(logs["joulery"]), regrets(logs["zeus"])
+    assert ours.sum() < 0.5 * theirs.sum()
+    assert np.exp(np.log(np.maximum(ours, 0.02) / theirs).mean()) < 0.5
+
+
+def test_no_workload_pays_for_the_others(logs):
+    """A job's owner sees only that job."""
+    assert (regrets(logs["joulery"]) < 1.1 * regrets(logs["zeus"])).all()
+
+
+def test_never_dearer_than_no_optimisation(logs):
+    """The least a user may expect."""
+    for part in logs["joulery"].by_workload():
+        assert part.cost.sum() < part.default[2].sum(), str(part.workloads[0])
+
+
+def test_ends_at_the_optimum(logs):
+    """Savings come from where the search ends."""
+    excess = [
+        (
+            part.workloads[0].expected_cost()[part.arm[:, -5:], part.limit[:, -5:]]
+            / part.workloads[0].optimum()[2]
+        ).mean()
+        for part in logs["joulery"].by_workload()
+    ]
+    assert np.mean(excess) < 1.015
+
+
+def test_every_recurrence_gets_its_model(logs):
+    """Stopping and restarting must end in a trained model each time."""
+    log = logs["joulery"]
+    assert log.reached[np.isfinite(log.cost)].all()
