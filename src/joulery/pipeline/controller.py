@@ -9,20 +9,18 @@ says so, and training goes on.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 import queue
 import threading
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK, VirtualClock
 from joulery.errors import DeviceError, DeviceLostError, InvalidValueError, JouleryError
-from joulery.pipeline.problem import Instruction
-from joulery.pipeline.rank_plan import RankPlan, Step
+from joulery.pipeline.iteration_times import Times
+from joulery.pipeline.marks import FULL_CLOCKS, ITERATION, Follow, Mark, rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,9 +28,10 @@ if TYPE_CHECKING:
 
     from joulery.clock import Clock
     from joulery.pipeline.clock_setter import ClockSetter
+    from joulery.pipeline.iteration_times import IterationTimes
+    from joulery.pipeline.marks import Reached
+    from joulery.pipeline.rank_plan import RankPlan, Step
 
-    # Returns once the device has got as far as the training thread had when it asked.
-    Reached = Callable[[], object]
 
 _log = logging.getLogger("joulery")
 
@@ -40,68 +39,6 @@ _STOP = object()
 _CLOSE_SECONDS = 2.0
 # Marks that nobody collected, as while a driver hangs; the oldest go first.
 _MOST_MARKS = 65_536
-_ITERATION = -1
-# A change this much shorter than a step hardly alters the step's time.
-_SHORT_CHANGE = 0.15
-
-
-class _Mark(NamedTuple):
-    """What the training thread noted.
-
-    Attributes:
-        follow: The plan and what follows from it.
-        iteration: Number of the iteration.
-        step: Position of the step; -1 for the start of the iteration.
-        began: Whether it begins or has ended.
-        seconds: When.
-        reached: Waits for the device to get there; None where it is there already.
-    """
-
-    follow: _Follow
-    iteration: int
-    step: int
-    began: bool
-    seconds: float
-    reached: Reached | None
-
-
-@dataclass(frozen=True, slots=True)
-class IterationTimes:
-    """How an iteration went on one rank.
-
-    Attributes:
-        iteration: Its number, from 0.
-        seconds: From its start to the end of the rank's last instruction.
-        planned_seconds: Until the pipeline's last instruction, as planned.
-        ratios: By stage and kind: measured over planned seconds of instructions whose clock was
-            in force throughout.
-    """
-
-    iteration: int
-    seconds: float
-    planned_seconds: float
-    ratios: dict[tuple[int, str], tuple[float, ...]]
-
-
-class _Follow:
-    """A plan made ready for the training thread."""
-
-    def __init__(self, plan: RankPlan) -> None:
-        self.plan = plan
-        self.steps = steps = plan.steps
-        self.index = {
-            (s.instruction.stage, s.instruction.kind, s.instruction.microbatch): position
-            for position, s in enumerate(steps)
-        }
-        clocks = [_rate(step) for step in steps]
-        pairs = list(itertools.pairwise(clocks))
-        # Steps whose begin or end asks for something; the others need not wake anybody.
-        self.rises = (*(after > before for before, after in pairs), False)
-        self.changes = (*(before != after for before, after in pairs), True)
-        self.acts_at_begin = tuple(
-            rises or position == 0 or clocks[position] != clocks[position - 1]
-            for position, rises in enumerate(self.rises)
-        )
 
 
 class ClockController:
@@ -140,8 +77,8 @@ class ClockController:
         self.failure: Exception | None = None
         self.iteration = -1
         self._base = plan
-        self._follow = _Follow(plan)
-        self._next: deque[tuple[int, _Follow]] = deque()
+        self._follow = Follow(plan)
+        self._next: deque[tuple[int, Follow]] = deque()
         self._setter = setter
         self._clock = clock
         self._now = clock.now
@@ -149,7 +86,7 @@ class ClockController:
         self.on_iteration = on_iteration
         self._off = False
         self._retry_at = math.inf
-        self._marks: deque[_Mark] = deque(maxlen=_MOST_MARKS)
+        self._marks: deque[Mark] = deque(maxlen=_MOST_MARKS)
         self._signals: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._virtual = clock if isinstance(clock, VirtualClock) else None
         self._thread: threading.Thread | None = None
@@ -158,7 +95,7 @@ class ClockController:
         self._in_force: Step | None = None
         self._target: Step | None = None
         self._later: tuple[float, Step] | None = None
-        self._times = _Times()
+        self._times = Times()
 
     def begin_iteration(self, reached: Reached | None = None) -> None:
         """Say that an iteration begins; ``reached`` as for :meth:`before`. Never raises."""
@@ -168,7 +105,7 @@ class ClockController:
         coming = self._next
         while coming and coming[0][0] <= number:
             self._follow = coming.popleft()[1]
-        self._note(_ITERATION, reached, began=True, wake=True)
+        self._note(ITERATION, reached, began=True, wake=True)
 
     def before(
         self, stage: int, kind: str, microbatch: int, reached: Reached | None = None
@@ -205,13 +142,13 @@ class ClockController:
         Returns:
             Whether that iteration is still to come. If not, the next one is the first.
         """
-        self._next.append((from_iteration, _Follow(plan)))
+        self._next.append((from_iteration, Follow(plan)))
         return self.iteration < from_iteration
 
     def follow_first_plan(self) -> None:
         """Back to the plan it was made with, from the next iteration on."""
         self._next.clear()
-        self._next.append((0, _Follow(self._base)))
+        self._next.append((0, Follow(self._base)))
 
     def close(self) -> None:
         """Give everything back. May be called twice, and waits two seconds at most."""
@@ -233,7 +170,7 @@ class ClockController:
         self.close()
 
     def _note(self, index: int, reached: Reached | None, *, began: bool, wake: bool) -> None:
-        mark = _Mark(self._follow, self.iteration, index, began, self._now(), reached)
+        mark = Mark(self._follow, self.iteration, index, began, self._now(), reached)
         self._marks.append(mark)
         if wake or reached is not None:
             if self._virtual is not None:
@@ -291,7 +228,7 @@ class ClockController:
         except Exception as error:  # noqa: BLE001 - the fail-open guard
             self._fail(error)
 
-    def _take(self, mark: _Mark) -> None:
+    def _take(self, mark: Mark) -> None:
         now = mark.seconds
         if mark.reached is not None:
             mark.reached()
@@ -300,7 +237,7 @@ class ClockController:
         steps = follow.steps
         done = self._times.add(mark, now, self._setter.set_seconds)
         self._later = None
-        if mark.began and index != _ITERATION:
+        if mark.began and index != ITERATION:
             self._target = steps[index]
             if follow.rises[index]:
                 # What comes next is known: be there when it begins.
@@ -308,7 +245,7 @@ class ClockController:
                 self._plan_for(early, steps[index + 1])
         else:
             # Nothing runs until the next step begins, so its clock may come at once.
-            self._target = steps[index + 1] if index + 1 < len(steps) else _FULL
+            self._target = steps[index + 1] if index + 1 < len(steps) else FULL_CLOCKS
         # A device that is there by now must not wait for what it only reaches later.
         if mark.reached is not None:
             self._act()
@@ -330,9 +267,9 @@ class ClockController:
             self._set(target)
 
     def _set(self, step: Step) -> None:
-        if self._in_force is not None and _rate(step) == _rate(self._in_force):
+        if self._in_force is not None and rate(step) == rate(self._in_force):
             return
-        if step is _FULL:
+        if step is FULL_CLOCKS:
             self._setter.reset()
         else:
             self._setter.set(step, watch=self._virtual is None)
@@ -355,56 +292,3 @@ class ClockController:
             # A governor that is gone gives back by itself.
             with suppress(JouleryError, OSError):
                 give_back()
-
-
-class _Times:
-    """Gathers how long things took, for one iteration after the other."""
-
-    def __init__(self) -> None:
-        self._began = math.nan
-        self._step: tuple[int, float] | None = None
-        self._ratios: dict[tuple[int, str], list[float]] = {}
-
-    def add(self, mark: _Mark, now: float, set_seconds: float) -> IterationTimes | None:
-        """Note a mark; the figures of the iteration if it was its last.
-
-        Args:
-            mark: What happened.
-            now: When.
-            set_seconds: How long a clock takes to change.
-        """
-        if mark.step == _ITERATION:
-            self._began, self._ratios = now, {}
-            return None
-        if mark.began:
-            self._step = (mark.step, now)
-            return None
-        steps = mark.follow.steps
-        step = steps[mark.step]
-        begun, self._step = self._step, None
-        if begun is not None and begun[0] == mark.step and _ran_as_planned(mark, set_seconds):
-            key = (step.instruction.stage, step.instruction.kind)
-            self._ratios.setdefault(key, []).append((now - begun[1]) / step.seconds)
-        if mark.step + 1 < len(steps) or math.isnan(self._began):
-            return None
-        return IterationTimes(
-            mark.iteration,
-            now - self._began,
-            mark.follow.plan.seconds,
-            {key: tuple(found) for key, found in self._ratios.items()},
-        )
-
-
-def _ran_as_planned(mark: _Mark, set_seconds: float) -> bool:
-    """Whether the step's own clock was in force for about all of it."""
-    steps, index = mark.follow.steps, mark.step
-    unchanged = index > 0 and not (mark.follow.changes[index - 1] or mark.follow.rises[index])
-    return unchanged or set_seconds < _SHORT_CHANGE * steps[index].seconds
-
-
-def _rate(step: Step) -> float:
-    """What tells clocks apart, full ones being the highest."""
-    return math.inf if step.hertz is None else step.hertz
-
-
-_FULL = Step(Instruction(-1, -1, "between iterations", -1), None, 0.0)

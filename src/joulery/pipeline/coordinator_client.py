@@ -19,8 +19,9 @@ from joulery.pipeline.rank_plan import RankPlan
 if TYPE_CHECKING:
     from typing import Self
 
-    from joulery.pipeline.controller import ClockController, IterationTimes
+    from joulery.pipeline.controller import ClockController
     from joulery.pipeline.coordinator_lines import Address
+    from joulery.pipeline.iteration_times import IterationTimes
 
 _log = logging.getLogger("joulery")
 

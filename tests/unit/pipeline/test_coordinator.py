@@ -10,10 +10,11 @@ import pytest
 from joulery.errors import InvalidValueError
 from joulery.pipeline.build import Surroundings, build
 from joulery.pipeline.clock_setter import ClockSetter
-from joulery.pipeline.controller import ClockController, IterationTimes
+from joulery.pipeline.controller import ClockController
 from joulery.pipeline.coordinator import Coordinator
 from joulery.pipeline.coordinator_client import CoordinatorClient, Place, joined
 from joulery.pipeline.coordinator_lines import Lines, connected, encode
+from joulery.pipeline.iteration_times import IterationTimes
 from joulery.pipeline.pace_setting import PaceSetting
 from joulery.pipeline.paces import Paces
 from joulery.pipeline.profiles import profiles_of
