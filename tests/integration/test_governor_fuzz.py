@@ -13,6 +13,7 @@ import pytest
 
 from joulery.governor.client import Connection
 from joulery.governor.frames import encode
+from joulery.governor.server import Bounds
 from joulery.testing.emulator import build
 from joulery.testing.governor.flood import under_flood
 from joulery.testing.governor.fuzz import frame, fuzz
@@ -62,7 +63,7 @@ def test_daemon_outlives_rubbish(start):
 @pytest.mark.skipif(os.geteuid() != 0, reason="a flood by another user needs root to start it")
 def test_flood_by_others_does_not_slow_an_honest_holder(start):
     """One user's runaway script would stall every other user's tuner."""
-    governed = start(requests_per_second=100.0)
+    governed = start(requests_per_second=Bounds().requests_per_second)
     waits = under_flood(governed, 120)
     idle, flooded = (statistics.quantiles(each, n=100)[98] for each in waits)
     assert flooded <= max(2 * idle, 0.02)
@@ -95,7 +96,7 @@ def test_who_never_greets_is_dropped(start):
 
 def test_requests_beyond_the_share_wait(start):
     """Without a bound one user's requests would take all of the daemon's time."""
-    governed = start(requests_per_second=100.0)
+    governed = start(requests_per_second=100.0, burst=200.0)
     connection = Connection(governed.socket)
     began = time.monotonic()
     for _ in range(300):

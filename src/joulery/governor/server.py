@@ -29,15 +29,16 @@ class Bounds:
     Attributes:
         connections: Of all users together.
         connections_per_user: Of one user.
-        requests_per_second: Of one user, in the long run; a connection counts as one.
+        requests_per_second: Of one user, in the long run; a connection counts as one. Enough for
+            a pipeline's clocks on eight boards, each held for 30 ms.
         burst: Requests that a user may save up.
         stall_seconds: How long a caller may take to greet or to read, and a driver to answer.
     """
 
     connections: int = 512
     connections_per_user: int = 128
-    requests_per_second: float = 100.0
-    burst: float = 200.0
+    requests_per_second: float = 400.0
+    burst: float = 400.0
     stall_seconds: float = 5.0
 
 
