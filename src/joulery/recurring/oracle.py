@@ -6,19 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from joulery.errors import InvalidValueError
-from joulery.recurring.default import FixedSetting
+from joulery.recurring.fixed import FixedPolicy, FixedSetting
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from joulery.recurring.draws import Draws
     from joulery.recurring.lanes import Lanes
-    from joulery.recurring.policy import Actions, Outcomes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Oracle:
+class Oracle(FixedPolicy):
     """Trains at a setting that somebody who knows the traces has found.
 
     Attributes:
@@ -44,18 +42,3 @@ class Oracle:
                 remedy="make one for these workloads and seeds",
             )
         return FixedSetting(self.arm, self.limit)
-
-    def decide(
-        self,
-        beliefs: FixedSetting,
-        rows: NDArray[np.int64],
-        draws: Draws,  # noqa: ARG002 - nothing is left to chance
-    ) -> Actions:
-        """The best."""
-        return beliefs.actions(rows)
-
-    def begin(self, beliefs: FixedSetting, rows: NDArray[np.int64], actions: Actions) -> None:
-        """Nothing to note."""
-
-    def learn(self, beliefs: FixedSetting, outcomes: Outcomes) -> None:
-        """Nothing to learn."""

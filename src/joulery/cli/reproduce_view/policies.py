@@ -14,6 +14,7 @@ from joulery.cli.reproduce_view.theme import (
     legend_below,
     network,
     panels,
+    per_workload,
     plain_ticks,
 )
 
@@ -136,15 +137,7 @@ def cluster(data: FigureData) -> Iterator[tuple[str, Any]]:
 
 def cumulative_regret(data: FigureData) -> Iterator[tuple[str, Any]]:
     """One picture per GPU, one panel per workload."""
-    for gpu in data.main.distinct("gpu"):
-        rows = data.main.where(gpu=gpu)
-        loads = rows.distinct("workload")
-        figure, axes = panels([network(str(load)) for load in loads], 3, (4.2, 3.0))
-        for load, panel in zip(loads, axes, strict=True):
-            _regret(panel, rows.where(workload=load))
-        legend_below(figure, axes)
-        figure.suptitle(str(gpu).upper(), fontsize=10)
-        yield str(gpu), figure
+    return per_workload(data, (4.2, 3.0), _regret)
 
 
 def _regret(panel: Any, rows: Rows) -> None:

@@ -13,6 +13,7 @@ from joulery.cli.reproduce_view.theme import (
     legend_below,
     network,
     panels,
+    per_workload,
     plain_ticks,
 )
 
@@ -64,15 +65,7 @@ def savings_potential(data: FigureData) -> Iterator[tuple[str, Any]]:
 
 def fronts(data: FigureData) -> Iterator[tuple[str, Any]]:
     """One picture per GPU, one panel per workload, zoomed in on the front."""
-    for gpu in data.main.distinct("gpu"):
-        rows = data.main.where(gpu=gpu)
-        workloads = rows.distinct("workload")
-        figure, axes = panels([network(str(w)) for w in workloads], 3, (4.6, 3.7))
-        for workload, panel in zip(workloads, axes, strict=True):
-            _front(panel, rows.where(workload=workload))
-        legend_below(figure, axes)
-        figure.suptitle(f"{str(gpu).upper()}: labels are batch size, power limit in W", fontsize=10)
-        yield str(gpu), figure
+    return per_workload(data, (4.6, 3.7), _front, ": labels are batch size, power limit in W")
 
 
 def _front(panel: Any, rows: Rows) -> None:
@@ -158,54 +151,49 @@ def _captions(panel: Any, front: list[tuple[float, float, str]]) -> None:
 
 def by_batch_size(data: FigureData) -> Iterator[tuple[str, Any]]:
     """One picture per GPU: ETA over batch size, with the spread of the runs."""
-    for gpu in data.main.distinct("gpu"):
-        rows = data.main.where(gpu=gpu)
-        workloads = rows.distinct("workload")
-        figure, axes = panels([network(str(w)) for w in workloads], 3, (4.2, 2.9))
-        for workload, panel in zip(workloads, axes, strict=True):
-            part = rows.where(workload=workload)
-            up, unit = _joules(part.numbers("eta_joules"))
-            across = part.numbers("batch_size")
+    return per_workload(data, (4.2, 2.9), _over_batch_size)
 
-            def scaled(column: str, part: Rows = part, up: float = up) -> list[float]:
-                return [value / up for value in part.numbers(column)]
 
-            panel.fill_between(
-                across,
-                scaled("eta_joules_least_run"),
-                scaled("eta_joules_most_run"),
-                color=COLOURS[0],
-                alpha=0.2,
-                linewidth=0,
-                label="range over runs",
-            )
-            panel.plot(
-                across,
-                scaled("eta_joules"),
-                color=COLOURS[0],
-                marker="o",
-                markersize=4,
-                label="best limit",
-            )
-            panel.plot(
-                across,
-                scaled("eta_joules_at_highest_limit"),
-                color=COLOURS[1],
-                linestyle="--",
-                marker="s",
-                markersize=3,
-                linewidth=1,
-                label="highest limit",
-            )
-            _mark_default(panel, part)
-            panel.set_xscale("log", base=2)
-            _whole_ticks(panel, across)
-            _energy_scale(panel, scaled("eta_joules"))
-            panel.set_xlabel("batch size")
-            panel.set_ylabel(f"energy in {unit}")
-        legend_below(figure, axes)
-        figure.suptitle(str(gpu).upper(), fontsize=10)
-        yield str(gpu), figure
+def _over_batch_size(panel: Any, rows: Rows) -> None:
+    up, unit = _joules(rows.numbers("eta_joules"))
+    across = rows.numbers("batch_size")
+
+    def scaled(column: str) -> list[float]:
+        return [value / up for value in rows.numbers(column)]
+
+    panel.fill_between(
+        across,
+        scaled("eta_joules_least_run"),
+        scaled("eta_joules_most_run"),
+        color=COLOURS[0],
+        alpha=0.2,
+        linewidth=0,
+        label="range over runs",
+    )
+    panel.plot(
+        across,
+        scaled("eta_joules"),
+        color=COLOURS[0],
+        marker="o",
+        markersize=4,
+        label="best limit",
+    )
+    panel.plot(
+        across,
+        scaled("eta_joules_at_highest_limit"),
+        color=COLOURS[1],
+        linestyle="--",
+        marker="s",
+        markersize=3,
+        linewidth=1,
+        label="highest limit",
+    )
+    _mark_default(panel, rows)
+    panel.set_xscale("log", base=2)
+    _whole_ticks(panel, across)
+    _energy_scale(panel, scaled("eta_joules"))
+    panel.set_xlabel("batch size")
+    panel.set_ylabel(f"energy in {unit}")
 
 
 def _energy_scale(panel: Any, heights: list[float]) -> None:
@@ -240,31 +228,26 @@ def _joules(values: list[float]) -> tuple[float, str]:
 
 def by_limit(data: FigureData) -> Iterator[tuple[str, Any]]:
     """One picture per GPU: ETA over the power limit."""
-    for gpu in data.main.distinct("gpu"):
-        rows = data.main.where(gpu=gpu)
-        workloads = rows.distinct("workload")
-        figure, axes = panels([network(str(w)) for w in workloads], 3, (4.2, 2.9))
-        for workload, panel in zip(workloads, axes, strict=True):
-            part = rows.where(workload=workload)
-            up, unit = _joules(part.numbers("eta_joules_default"))
-            for column, label, colour, marker in (
-                ("eta_joules_default", "default batch size", COLOURS[1], "s"),
-                ("eta_joules_best", "batch size of least energy", COLOURS[2], "o"),
-            ):
-                heights = [value / up for value in part.numbers(column)]
-                panel.plot(
-                    part.numbers("limit_watts"),
-                    heights,
-                    color=colour,
-                    marker=marker,
-                    # Where both are the same, the default's square shows around the dot.
-                    markersize=7 if marker == "s" else 4,
-                    markerfacecolor="none" if marker == "s" else colour,
-                    label=label,
-                )
-            panel.set_ylim(bottom=0)
-            panel.set_xlabel("power limit in W")
-            panel.set_ylabel(f"energy in {unit}")
-        legend_below(figure, axes)
-        figure.suptitle(str(gpu).upper(), fontsize=10)
-        yield str(gpu), figure
+    return per_workload(data, (4.2, 2.9), _over_limit)
+
+
+def _over_limit(panel: Any, rows: Rows) -> None:
+    up, unit = _joules(rows.numbers("eta_joules_default"))
+    for column, label, colour, marker in (
+        ("eta_joules_default", "default batch size", COLOURS[1], "s"),
+        ("eta_joules_best", "batch size of least energy", COLOURS[2], "o"),
+    ):
+        heights = [value / up for value in rows.numbers(column)]
+        panel.plot(
+            rows.numbers("limit_watts"),
+            heights,
+            color=colour,
+            marker=marker,
+            # Where both are the same, the default's square shows around the dot.
+            markersize=7 if marker == "s" else 4,
+            markerfacecolor="none" if marker == "s" else colour,
+            label=label,
+        )
+    panel.set_ylim(bottom=0)
+    panel.set_xlabel("power limit in W")
+    panel.set_ylabel(f"energy in {unit}")

@@ -15,6 +15,7 @@ from joulery.cli.reproduce_view.theme import (
     legend_below,
     network,
     panels,
+    per_workload,
     plain_ticks,
 )
 from joulery.simulate.reproduce_drift import AT
@@ -129,21 +130,16 @@ def _drift_regret(panel: Any, rows: Rows) -> None:
 
 def eta_sweep(data: FigureData) -> Iterator[tuple[str, Any]]:
     """One picture per GPU: where each eta ends up, a panel per workload."""
-    for gpu in data.main.distinct("gpu"):
-        rows = data.main.where(gpu=gpu)
-        loads = rows.distinct("workload")
-        figure, axes = panels([network(str(load)) for load in loads], 3, (4.2, 3.1))
-        for load, panel in zip(loads, axes, strict=True):
-            for policy in rows.distinct("policy"):
-                part = rows.where(workload=load, policy=policy)
-                _eta_path(panel, part, str(policy))
-            panel.scatter([1], [1], s=45, marker="D", color=COLOURS[1], zorder=4, label="Default")
-            panel.margins(0.16)
-            panel.set_xlabel("time, Default = 1")
-            panel.set_ylabel("energy, Default = 1")
-        legend_below(figure, axes)
-        figure.suptitle(f"{str(gpu).upper()}: labels are eta", fontsize=10)
-        yield str(gpu), figure
+    return per_workload(data, (4.2, 3.1), _eta_paths, ": labels are eta")
+
+
+def _eta_paths(panel: Any, rows: Rows) -> None:
+    for policy in rows.distinct("policy"):
+        _eta_path(panel, rows.where(policy=policy), str(policy))
+    panel.scatter([1], [1], s=45, marker="D", color=COLOURS[1], zorder=4, label="Default")
+    panel.margins(0.16)
+    panel.set_xlabel("time, Default = 1")
+    panel.set_ylabel("energy, Default = 1")
 
 
 def _eta_path(panel: Any, rows: Rows, policy: str) -> None:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from joulery.cli.picture import COLOURS, new_figure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from joulery.simulate.reproduce_rows import FigureData, Rows
 
 INK, SOFT, RULE, PAPER = "#1b1f24", "#57606a", "#d8dee4", "#ffffff"
 
@@ -107,6 +109,24 @@ def legend_below(figure: Any, axes: Any, columns: int = 6) -> None:
     figure.legend(
         found.values(), found.keys(), loc="outside lower center", ncols=min(columns, len(found))
     )
+
+
+def per_workload(
+    data: FigureData,
+    size: tuple[float, float],
+    draw: Callable[[Any, Rows], None],
+    remark: str = "",
+) -> Iterator[tuple[str, Any]]:
+    """One picture per GPU with a panel per workload; ``draw`` gets the panel and its rows."""
+    for gpu in data.main.distinct("gpu"):
+        rows = data.main.where(gpu=gpu)
+        loads = rows.distinct("workload")
+        figure, axes = panels([network(str(load)) for load in loads], 3, size)
+        for load, panel in zip(loads, axes, strict=True):
+            draw(panel, rows.where(workload=load))
+        legend_below(figure, axes)
+        figure.suptitle(f"{str(gpu).upper()}{remark}", fontsize=10)
+        yield str(gpu), figure
 
 
 def plain_ticks(axis: Any) -> None:
