@@ -25,7 +25,7 @@ _IDLE_UTILISATION = 0.01
 
 
 class Broadcast(Protocol):
-    """What a framework's process group offers; three lines each with torch.distributed."""
+    """What a framework's process group offers; `joulery.integrations.torch_ranks` has torch's."""
 
     @property
     def rank(self) -> int:

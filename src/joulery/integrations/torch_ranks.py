@@ -1,0 +1,58 @@
+"""Ranks of torch.distributed that tune together: pass ``torch_ranks()`` as ``group``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from joulery.errors import MissingExtraError, NotPossibleHereError
+from joulery.power.group import RankGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+T = TypeVar("T")
+
+
+def torch_ranks() -> RankGroup:
+    """A group of all ranks of this job, for :class:`joulery.Run` and the tuner.
+
+    Call it on every rank, after ``torch.distributed.init_process_group``. The ranks talk over a
+    process group of their own on the CPU (gloo), so that nothing waits behind gradients.
+
+    Raises:
+        MissingExtraError: There is no torch.
+        NotPossibleHereError: torch.distributed is not initialised.
+    """
+    try:
+        from torch import distributed
+    except ImportError:
+        raise MissingExtraError(
+            "ranks of torch need torch", remedy="pip install 'joulery[torch]'"
+        ) from None
+    if not (distributed.is_available() and distributed.is_initialized()):
+        raise NotPossibleHereError(
+            "torch.distributed has no process group yet",
+            remedy="call torch.distributed.init_process_group first, on every rank",
+        )
+    return RankGroup(_TorchRanks(distributed))
+
+
+class _TorchRanks:
+    def __init__(self, distributed: ModuleType) -> None:
+        self._distributed = distributed
+        self._group = distributed.new_group(backend="gloo")
+        self.rank = int(distributed.get_rank())
+
+    def agree(self, value: T) -> T:
+        """Rank 0's value."""
+        box: list[Any] = [value]
+        self._distributed.broadcast_object_list(box, src=0, group=self._group)
+        agreed: T = box[0]
+        return agreed
+
+    def gather(self, value: T) -> Sequence[T]:
+        """Every rank's value."""
+        found: list[Any] = [None] * self._distributed.get_world_size()
+        self._distributed.all_gather_object(found, value, group=self._group)
+        return found
