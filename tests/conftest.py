@@ -1,7 +1,11 @@
 """What keeps tests away from the machine they run on."""
 
+import os
+
 import pytest
 from hypothesis import settings
+
+from joulery.testing.postgresql import Cluster, find_programs
 
 # On a busy machine the time that one example takes says nothing; pytest-timeout bounds the whole.
 settings.register_profile("joulery", deadline=None)
@@ -15,3 +19,25 @@ def _own_governor(tmp_path_factory):
         patch.setenv("JOULERY_GOVERNOR", "")
         patch.setenv("JOULERY_GOVERNOR_STATE", str(tmp_path_factory.mktemp("governor-state")))
         yield
+
+
+@pytest.fixture(scope="session")
+def _postgresql_installed():
+    """Skip where there is no PostgreSQL, unless it has to be there."""
+    if find_programs() is None and os.environ.get("CI") != "true":
+        pytest.skip("no PostgreSQL server is installed (scripts/install-components)")
+
+
+@pytest.fixture(scope="session")
+def postgresql(_postgresql_installed):
+    """A PostgreSQL server of the tests' own."""
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def location(request, tmp_path):
+    """Where an empty store can be, on each kind of database."""
+    if request.param == "sqlite":
+        return str(tmp_path / "store.sqlite")
+    return request.getfixturevalue("postgresql").new_database()

@@ -5,14 +5,18 @@ JouleryError                  exit 1
 │   ├── InvalidValueError         a number or word out of range (also a ValueError)
 │   ├── UnknownDeviceError        no device of that name here
 │   ├── FileError                 a file that cannot be read or does not parse
+│   ├── UnknownRecordError        no job or decision of that name
+│   ├── ConflictError             it contradicts what is stored
 │   └── InfeasibleError           no operating point meets the objective
 ├── NotPossibleHereError      exit 3: right request, wrong machine
 │   ├── MissingRightsError        the system refuses; says who can
 │   ├── MissingHardwareError      no such counter, board or meter
 │   ├── MissingExtraError         an optional package is not installed
 │   └── UnsupportedError          this device lacks the capability
-└── DeviceError               exit 1: a driver call failed
-    └── DeviceLostError           the device is gone for good
+├── DeviceError               exit 1: a driver call failed
+│   └── DeviceLostError           the device is gone for good
+└── StoreError                exit 1: the database failed
+    └── StoreBusyError            it has too much to do at the moment
 """
 
 from __future__ import annotations
@@ -64,6 +68,14 @@ class FileError(UsageError):
     """A file cannot be read or does not parse."""
 
 
+class UnknownRecordError(UsageError):
+    """The store has no job or decision of that name."""
+
+
+class ConflictError(UsageError):
+    """The request contradicts what is stored."""
+
+
 class InfeasibleError(UsageError):
     """No operating point meets the objective."""
 
@@ -96,3 +108,11 @@ class DeviceError(JouleryError):
 
 class DeviceLostError(DeviceError):
     """The device is gone until the machine or driver restarts."""
+
+
+class StoreError(JouleryError):
+    """The database failed; what was not acknowledged may not have been kept."""
+
+
+class StoreBusyError(StoreError):
+    """The database has too much to do at the moment; the same request may be made again."""

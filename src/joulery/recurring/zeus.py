@@ -123,7 +123,9 @@ class Zeus:
 
     def begin(self, beliefs: ZeusBeliefs, rows: NDArray[np.int64], actions: Actions) -> None:
         """Note which lanes have an exploring training under way."""
-        beliefs.exploration.pending[rows[actions.why == _EXPLORE]] = True
+        # One that was given up may be taken up again after its round has gone on to another.
+        awaited = (actions.why == _EXPLORE) & (actions.arm == beliefs.exploration.arm[rows])
+        beliefs.exploration.pending[rows[awaited]] = True
 
     def learn(self, beliefs: ZeusBeliefs, outcomes: Outcomes) -> None:
         """Fold in what trainings cost."""

@@ -1,0 +1,339 @@
+"""Durable decisions for recurring jobs: handed out, leased, reported on, each exactly once.
+
+Everything that counts is in the store; processes that die lose nothing, and any number of them may
+decide for the same job. What a policy believes is a fold over the job's stored events
+(:mod:`joulery.recurring.desk_fold`), kept in memory and caught up within each transaction, so a
+decision costs the same after ten recurrences and after ten thousand.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from joulery.clock import REAL_CLOCK
+from joulery.errors import ConflictError, UnknownRecordError
+from joulery.recurring.desk_answers import answer, answered, told_again
+from joulery.recurring.desk_beliefs import BeliefsCache, Folded, rebuilt
+from joulery.recurring.desk_definition import TERMS, Terms, defined
+from joulery.recurring.desk_fold import ROW, action_document, outcome_document
+from joulery.recurring.desk_plausibility import check_figures, check_outcome
+from joulery.recurring.desk_specification import job_document, policy_from
+from joulery.recurring.desk_values import (
+    Decision,
+    Lease,
+    Outcome,
+    Receipt,
+    checked_name,
+    decision_id,
+    parse_decision_id,
+)
+from joulery.recurring.draws import Draws
+from joulery.recurring.policy import End, Kind
+from joulery.store.records import (
+    DecisionRecord,
+    DecisionState,
+    Event,
+    EventKind,
+    NewJob,
+    OutcomeRecord,
+    Subject,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from concurrent.futures import Future
+
+    from joulery.clock import Clock
+    from joulery.recurring.job import Job
+    from joulery.store.ledger import Ledger
+    from joulery.store.records import Document, JobRecord
+    from joulery.store.store import Store
+
+_SWEEP_SECONDS = 1.0
+
+
+class Desk:
+    """Where decisions are asked for and reported on.
+
+    Methods come in pairs: ``decide`` waits until its answer is on the disk, ``decide_soon`` gives a
+    future of it, for servers that wait for many at once.
+
+    Args:
+        store: That keeps everything.
+        clock: Monotonic for pauses, wall for what is stored.
+        terms: How it works.
+    """
+
+    def __init__(self, store: Store, clock: Clock = REAL_CLOCK, terms: Terms = TERMS) -> None:
+        self._store = store
+        self._clock = clock
+        self._terms = terms
+        self._cache = BeliefsCache(terms.cached_jobs)
+
+    def define(
+        self,
+        team: str,
+        job: Job,
+        policy: str = "joulery",
+        parameters: Mapping[str, float] | None = None,
+        seed: int | None = None,
+    ) -> JobRecord:
+        """The job of that team and name, made if it is not there.
+
+        A job that was changed becomes a new version, which inherits what still holds of the epochs
+        that the one before needed, with doubt.
+
+        Args:
+            team: Namespace.
+            job: What may be chosen; its name is unique within the team.
+            policy: See :func:`joulery.recurring.registry.policy_names`.
+            parameters: Of the policy.
+            seed: What draws are keyed by; random unless given.
+        """
+        wanted = NewJob(
+            team=checked_name(team, "a team's name"),
+            name=checked_name(job.name, "a job's name"),
+            specification=job_document(job),
+            policy=policy,
+            parameters=dict(parameters or {}),
+            seed=secrets.randbits(64) if seed is None else seed,
+        )
+        policy_from(wanted, job)  # so that a wrong one is refused here
+
+        terms, clock = self._terms, self._clock
+        return self._store.write(lambda ledger: defined(ledger, wanted, clock.wall(), terms))
+
+    def find(self, team: str, name: str) -> JobRecord:
+        """The newest version of a job.
+
+        Raises:
+            UnknownRecordError: There is none.
+        """
+        with self._store.reading() as ledger:
+            found = ledger.newest(team, name)
+        if found is None:
+            raise UnknownRecordError(
+                f"no job {name[:40]!r} of {team[:40]!r}", remedy="list the jobs, or define it"
+            )
+        return found
+
+    def decide(self, job: int, key: str, after: str | None = None) -> Decision:
+        """What to run next; see :meth:`decide_soon`."""
+        return self.decide_soon(job, key, after).result()
+
+    def decide_soon(self, job: int, key: str, after: str | None = None) -> Future[Decision]:
+        """What to run next.
+
+        Args:
+            job: Its number.
+            key: Chosen by the client; the same key gives the same decision.
+            after: An earlier decision of the same recurrence: this one goes on with it, after a
+                probe or a training that did not reach the target. None begins a recurrence.
+
+        Raises (from the future):
+            UnknownRecordError: No such job, or no such earlier decision.
+            ConflictError: The job is paused, or the key was used for another request.
+        """
+        checked_name(key, "a key")
+        request: Document = {"after": after}
+        about = Subject(job, decision_key=key)
+        return self._store.submit(lambda ledger: self._decide(ledger, job, key, request), about)
+
+    def _decide(self, ledger: Ledger, job: int, key: str, request: Document) -> Decision:
+        record = ledger.lock(job).record
+        made = ledger.decision_for(job, key)
+        if made is not None:
+            return answered(made, request)
+        if record.paused:
+            raise ConflictError(
+                f"job {record.job.name!r} is paused", remedy="resume it, or run its default"
+            )
+        folded = self._cache.current(ledger, job)
+        self._sweep(ledger, job, folded)
+        sequence = folded.sequence + 1
+        draws = Draws.of(folded.lanes.seeds, np.array([sequence]))
+        actions = folded.policy.decide(folded.beliefs, ROW, draws)
+        now = self._clock.wall()
+        decision = DecisionRecord(
+            job=job,
+            sequence=sequence,
+            key=key,
+            recurrence=_recurrence(ledger, job, request["after"]),
+            action=action_document(actions, folded.job),
+            reason=folded.policy.reasons[int(actions.why[0])],
+            request=request,
+            issued_wall_seconds=now,
+            deadline_wall_seconds=now + self._terms.lease_seconds,
+        )
+        ledger.add_decision(decision)
+        body = {"action": decision.action, "recurrence": decision.recurrence}
+        self._append(ledger, job, Event(sequence, EventKind.ISSUED, sequence, body, now))
+        return answer(decision)
+
+    def _append(self, ledger: Ledger, job: int, event: Event) -> None:
+        ledger.append(job, event)
+        self._cache.follow(ledger, job, event)
+
+    def heartbeat(self, decision: str, progress: Outcome | None = None) -> Lease:
+        """Say that a decision is being worked on; see :meth:`heartbeat_soon`."""
+        return self.heartbeat_soon(decision, progress).result()
+
+    def heartbeat_soon(self, decision: str, progress: Outcome | None = None) -> Future[Lease]:
+        """Say that a decision is being worked on.
+
+        Args:
+            decision: Its id.
+            progress: What there is to tell so far, ending as abandoned; it counts if nothing more
+                is ever heard.
+        """
+        if progress is not None:
+            check_figures(progress)
+        job, sequence = parse_decision_id(decision)
+        about = Subject(job, sequence)
+        return self._store.submit(lambda ledger: self._beat(ledger, job, sequence, progress), about)
+
+    def _beat(self, ledger: Ledger, job: int, sequence: int, progress: Outcome | None) -> Lease:
+        record = ledger.lock(job).record
+        decision = _known(ledger, job, sequence)
+        if decision.state != DecisionState.OPEN:
+            return Lease(held=False, expires_wall_seconds=decision.deadline_wall_seconds)
+        now = self._clock.wall()
+        told = decision.progress
+        if progress is not None:
+            abandoned = dataclasses.replace(progress, end=End.ABANDONED)
+            self._check(record, decision, abandoned, now)
+            told = abandoned.to_document()
+        deadline = now + self._terms.lease_seconds
+        ledger.prolong(decision, now, deadline, told)
+        return Lease(held=True, expires_wall_seconds=deadline)
+
+    def report(self, decision: str, outcome: Outcome, key: str) -> Receipt:
+        """Tell how a decision ended; see :meth:`report_soon`."""
+        return self.report_soon(decision, outcome, key).result()
+
+    def report_soon(self, decision: str, outcome: Outcome, key: str) -> Future[Receipt]:
+        """Tell how a decision ended; it counts once, however late and however often it is told.
+
+        Args:
+            decision: Its id.
+            outcome: How.
+            key: Chosen by the client; the same report under it gives the same receipt.
+
+        Raises (from the future):
+            UnknownRecordError: No such decision.
+            ConflictError: Another outcome was reported already, of it or under the same key.
+            InvalidValueError: It cannot have been so.
+        """
+        checked_name(key, "a key")
+        check_figures(outcome)
+        job, sequence = parse_decision_id(decision)
+        return self._store.submit(
+            lambda ledger: self._report(ledger, (job, sequence), outcome, key),
+            Subject(job, sequence, outcome_key=key),
+        )
+
+    def _report(
+        self, ledger: Ledger, place: tuple[int, int], outcome: Outcome, key: str
+    ) -> Receipt:
+        job, sequence = place
+        locked = ledger.lock(job)
+        decision = _known(ledger, job, sequence)
+        told = ledger.outcome(job, sequence) or ledger.outcome_for(job, key)
+        if told is not None:
+            return told_again(told, sequence, outcome)
+        now = self._clock.wall()
+        self._check(locked.record, decision, outcome, now)
+        late = decision.state == DecisionState.EXPIRED
+        number = locked.events + 1
+        ledger.add_outcome(
+            OutcomeRecord(job, sequence, key, outcome.to_document(), number, late, now)
+        )
+        ledger.close_decision(decision, DecisionState.REPORTED)
+        body = self._body(locked.record, decision, outcome)
+        kind = EventKind.LATE if late else EventKind.OUTCOME
+        self._append(ledger, job, Event(number, kind, sequence, body, now))
+        return Receipt(decision_id(job, sequence), number, late)
+
+    def _check(
+        self, record: JobRecord, decision: DecisionRecord, outcome: Outcome, now: float
+    ) -> None:
+        elapsed = now - decision.issued_wall_seconds
+        job = self._cache.job(record)
+        check_outcome(outcome, job, Kind(decision.action["kind"]), elapsed)
+
+    def _body(
+        self, record: JobRecord, decision: DecisionRecord, outcome: Outcome | None
+    ) -> Document:
+        job = self._cache.job(record)
+        return outcome_document(outcome, job, decision.action, decision.recurrence)
+
+    def expire(self, now_wall_seconds: float | None = None) -> int:
+        """Release decisions whose holders were silent past the lease; how many there were.
+
+        Deciding does so for its own job; a server also does it from time to time.
+        """
+        now = self._clock.wall() if now_wall_seconds is None else now_wall_seconds
+        with self._store.reading() as ledger:
+            jobs = ledger.jobs_with_overdue(now)
+        waiting = [self._release_soon(job, now) for job in jobs]
+        return sum(future.result() for future in waiting)
+
+    def _release_soon(self, job: int, now: float) -> Future[int]:
+        return self._store.submit(lambda ledger: self._release(ledger, job, now), job)
+
+    def _sweep(self, ledger: Ledger, job: int, folded: Folded) -> None:
+        """As :meth:`expire`, for one job, if it is some time ago."""
+        if self._clock.now() - folded.swept_seconds >= _SWEEP_SECONDS:
+            self._release(ledger, job, self._clock.wall())
+            folded.swept_seconds = self._clock.now()
+
+    def _release(self, ledger: Ledger, job: int, now: float) -> int:
+        locked = ledger.lock(job)
+        overdue = ledger.overdue(job, now)
+        for decision in overdue:
+            progress = decision.progress
+            known = None if progress is None else Outcome.from_document(progress)
+            body = self._body(locked.record, decision, known)
+            ledger.close_decision(decision, DecisionState.EXPIRED)
+            event = Event(locked.events + 1, EventKind.EXPIRED, decision.sequence, body, now)
+            self._append(ledger, job, event)
+        return len(overdue)
+
+    def pause(self, job: int, *, paused: bool = True) -> None:
+        """Refuse decisions, or make them again; reports are always taken."""
+        self._store.write(lambda ledger: ledger.pause(job, paused=paused), job)
+
+    def forget(self, job: int) -> None:
+        """Delete a job with all its history."""
+        self._store.write(lambda ledger: ledger.forget(job), job)
+        self._store.write(lambda _: self._cache.drop(job), job)
+
+    def rebuild(self, job: int) -> Any:
+        """What the policy believes, folded from the first event on."""
+        with self._store.reading() as ledger:
+            return rebuilt(ledger, ledger.job(job)).beliefs
+
+
+def _known(ledger: Ledger, job: int, sequence: int) -> DecisionRecord:
+    decision = ledger.decision(job, sequence)
+    if decision is None:
+        raise UnknownRecordError(
+            f"no decision {decision_id(job, sequence)}",
+            remedy="give the id that came with the decision",
+        )
+    return decision
+
+
+def _recurrence(ledger: Ledger, job: int, after: str | None) -> int:
+    if after is None:
+        return ledger.begin_recurrence(job)
+    owner, sequence = parse_decision_id(after)
+    if owner != job:
+        raise UnknownRecordError(
+            f"decision {after} is of another job", remedy="go on after a decision of this job"
+        )
+    return _known(ledger, job, sequence).recurrence

@@ -1,0 +1,144 @@
+"""Beliefs as a fold over stored events; nothing else ever changes them.
+
+==========  =========================================================================
+issued      the action is under way
+outcome     it ended as told
+expired     it was given up; what heartbeats told of it still counts
+late        it was given up, yet ended as told: it is taken up again, and ends
+==========  =========================================================================
+
+The running state is changed by the same function from the same documents as a rebuilt one, so both
+are the same bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from joulery.recurring.policy import Actions, End, Kind, Outcomes
+from joulery.store.records import EventKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from joulery.recurring.desk_values import Outcome
+    from joulery.recurring.draws import Floats
+    from joulery.recurring.job import Job
+    from joulery.recurring.policy import Policy
+    from joulery.store.records import Document, Event
+
+ROW = np.zeros(1, dtype=np.int64)  # a job is decided alone: the one lane of its lanes
+_SAME_LIMIT_WATTS = 0.5
+
+
+def fold(policy: Policy[Any], beliefs: Any, event: Event) -> None:
+    """Change ``beliefs`` by one event."""
+    if event.kind in (EventKind.ISSUED, EventKind.LATE):
+        policy.begin(beliefs, ROW, actions_from(event.body["action"]))
+    if event.kind != EventKind.ISSUED:
+        policy.learn(beliefs, _outcomes(event.body))
+
+
+def action_document(actions: Actions, job: Job) -> Document:
+    """The one action of ``actions`` as JSON."""
+    arm, limit, ceiling = int(actions.arm[0]), int(actions.limit[0]), float(actions.ceiling[0])
+    wanted = None if actions.probe_limits is None else actions.probe_limits[0].tolist()
+    return {
+        "kind": int(actions.kind[0]),
+        "arm": arm,
+        "limit": limit,
+        "ceiling": ceiling if math.isfinite(ceiling) else None,
+        "why": int(actions.why[0]),
+        "probe_limits": wanted,
+        # The same in words that need no list beside them.
+        "batch_size": job.batch_sizes[arm],
+        "power_limit_watts": job.limits_watts[limit]
+        if 0 <= limit < len(job.limits_watts)
+        else None,
+        "probe_limits_watts": _watts(actions, job, wanted),
+    }
+
+
+def _watts(actions: Actions, job: Job, wanted: Sequence[bool] | None) -> list[float]:
+    if wanted is None:
+        all_of_them = actions.kind[0] == Kind.PROBE or actions.limit[0] == -1
+        return list(job.limits_watts) if all_of_them else []
+    return [watts for watts, want in zip(job.limits_watts, wanted, strict=False) if want]
+
+
+def actions_from(document: Document) -> Actions:
+    """What :func:`action_document` was given."""
+    ceiling, wanted = document["ceiling"], document["probe_limits"]
+    return Actions(
+        kind=np.array([document["kind"]], dtype=np.int64),
+        arm=np.array([document["arm"]], dtype=np.int64),
+        limit=np.array([document["limit"]], dtype=np.int64),
+        ceiling=np.array([math.inf if ceiling is None else ceiling], dtype=np.float64),
+        why=np.array([document["why"]], dtype=np.int64),
+        probe_limits=None if wanted is None else np.array([wanted], dtype=np.bool_),
+    )
+
+
+def outcome_document(
+    outcome: Outcome | None, job: Job, action: Document, recurrence: int
+) -> Document:
+    """All that a policy learns of how an action ended; of None, that nothing was heard of it."""
+    limits = max(1, len(job.limits_watts))
+    body: Document = {"action": action, "recurrence": recurrence, "limits": limits}
+    if outcome is None:
+        return body | {"end": int(End.ABANDONED), "limit": -1, "measured": []}
+    training = action["kind"] == Kind.TRAIN
+    return body | {
+        "end": int(outcome.end),
+        "limit": _limit_of(job, outcome.limit_watts) if training else -1,
+        "epochs": float(outcome.epochs),
+        "seconds": float(outcome.seconds),
+        "joules": float(outcome.joules),
+        "cost": job.cost.of(outcome.seconds, outcome.joules),
+        "measured": [
+            [limit, float(one.epoch_seconds), float(one.epoch_joules), float(one.relative_error)]
+            for one in outcome.measured
+            for limit in (_limit_of(job, one.limit_watts),)
+            if limit >= 0
+        ],
+    }
+
+
+def _limit_of(job: Job, watts: float | None) -> int:
+    """The place of a power limit in the job's list; 0 where it has none; -1 if it is not there."""
+    if not job.limits_watts:
+        return 0
+    if watts is None:
+        return -1
+    nearest = min(range(len(job.limits_watts)), key=lambda at: abs(job.limits_watts[at] - watts))
+    return nearest if abs(job.limits_watts[nearest] - watts) <= _SAME_LIMIT_WATTS else -1
+
+
+def _outcomes(body: Document) -> Outcomes:
+    action = body["action"]
+    limits = body["limits"]
+    epoch = np.full((3, 1, limits), np.nan)
+    for limit, *figures in body["measured"]:
+        epoch[:, 0, limit] = figures
+    return Outcomes(
+        lane=ROW,
+        recurrence=np.array([body["recurrence"]], dtype=np.int64),
+        kind=np.array([action["kind"]], dtype=np.int64),
+        arm=np.array([action["arm"]], dtype=np.int64),
+        limit=np.array([body["limit"]], dtype=np.int64),
+        end=np.array([body["end"]], dtype=np.int64),
+        epochs=_float(body, "epochs"),
+        seconds=_float(body, "seconds"),
+        joules=_float(body, "joules"),
+        cost=_float(body, "cost"),
+        epoch_seconds=epoch[0],
+        epoch_joules=epoch[1],
+        relative_error=epoch[2],
+    )
+
+
+def _float(body: Document, name: str) -> Floats:
+    return np.array([body.get(name, math.nan)], dtype=np.float64)

@@ -1,0 +1,136 @@
+"""Could it have been so? Checks that keep one wrong report from ruining a job's beliefs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from joulery.errors import InvalidValueError
+from joulery.recurring.policy import End, Kind
+from joulery.units import finite, human
+
+if TYPE_CHECKING:
+    from joulery.recurring.desk_values import Measured, Outcome
+    from joulery.recurring.job import Job
+
+_LONGEST_TIME_SECONDS = 1e10  # three hundred years
+_LARGEST_ERROR = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How far figures may be off.
+
+    Attributes:
+        seconds: That a client's clock and the desk's may differ in all.
+        time: That they may differ by, relative to the time that has passed.
+        energy: That boards draw beyond their limits, or meters misread; relative.
+    """
+
+    seconds: float = 60.0
+    time: float = 0.01
+    energy: float = 0.1
+
+
+TOLERANCE = Tolerance()
+
+
+def check_outcome(
+    outcome: Outcome,
+    job: Job,
+    kind: Kind,
+    elapsed_seconds: float,
+    tolerance: Tolerance = TOLERANCE,
+) -> None:
+    """Refuse what cannot have happened.
+
+    Args:
+        outcome: That is claimed.
+        job: Whose.
+        kind: What was decided.
+        elapsed_seconds: Since then, by the desk's clock.
+        tolerance: How far figures may be off.
+
+    Raises:
+        InvalidValueError: It cannot.
+    """
+    check_figures(outcome)
+    _check_end(outcome, job, kind)
+    _check_time(outcome.seconds, elapsed_seconds, tolerance)
+    _check_power(outcome.joules, outcome.seconds, job.cost.max_watts, tolerance)
+    if len(outcome.measured) > max(1, len(job.limits_watts)):
+        raise InvalidValueError(
+            f"{len(outcome.measured)} power limits measured of {len(job.limits_watts)}",
+            remedy="report each of the job's limits once",
+        )
+    for one in outcome.measured:
+        _check_power(one.epoch_joules, one.epoch_seconds, job.cost.max_watts, tolerance)
+
+
+def check_figures(outcome: Outcome) -> None:
+    """Refuse what is not a finite number of zero or more, whoever reports it.
+
+    Raises:
+        InvalidValueError: Something is not.
+    """
+    for name in ("epochs", "seconds", "joules"):
+        finite(getattr(outcome, name), name, minimum=0.0)
+    limits = (outcome.limit_watts, *(one.limit_watts for one in outcome.measured))
+    for watts in limits:
+        if watts is not None:
+            finite(watts, "power limit in watts", minimum=0.0)
+    for one in outcome.measured:
+        _check_measured(one)
+
+
+def _check_end(outcome: Outcome, job: Job, kind: Kind) -> None:
+    if outcome.end != End.ABANDONED and (outcome.end == End.PROBED) != (kind == Kind.PROBE):
+        raise InvalidValueError(
+            f"a {kind.name.lower()} decision cannot end as {outcome.end.name.lower()}",
+            remedy="report on the decision that was run",
+        )
+    if outcome.epochs > job.max_epochs:
+        raise InvalidValueError(
+            f"{outcome.epochs:g} epochs of at most {job.max_epochs}",
+            remedy="report whole epochs of this run only",
+        )
+    if outcome.end == End.REACHED and not (outcome.epochs > 0 and outcome.seconds > 0):
+        raise InvalidValueError(
+            "a target was reached without training",
+            remedy="report the epochs and the time that the run took",
+        )
+
+
+def _check_time(seconds: float, elapsed_seconds: float, tolerance: Tolerance) -> None:
+    longest = elapsed_seconds * (1 + tolerance.time) + tolerance.seconds
+    # A wall clock that was set back makes the time passed negative; that proves nothing.
+    if seconds > (longest if elapsed_seconds >= 0 else _LONGEST_TIME_SECONDS):
+        raise InvalidValueError(
+            f"{human(seconds, 's')} cannot have passed: the decision is "
+            f"{human(elapsed_seconds, 's')} old",
+            remedy="report the time since the decision was handed out, at most",
+        )
+
+
+def _check_power(joules: float, seconds: float, max_watts: float, tolerance: Tolerance) -> None:
+    """``max_watts`` is that of all boards together; 0 where it is not known."""
+    if max_watts > 0 and joules > max_watts * seconds * (1 + tolerance.energy):
+        raise InvalidValueError(
+            f"{human(joules, 'J')} in {human(seconds, 's')} is more than all boards can draw, "
+            f"{human(max_watts, 'W')}",
+            remedy="report the energy of this job's boards, in joules",
+        )
+
+
+def _check_measured(one: Measured) -> None:
+    seconds = finite(one.epoch_seconds, "seconds of an epoch")
+    joules = finite(one.epoch_joules, "joules of an epoch")
+    if not (0 < seconds < _LONGEST_TIME_SECONDS and joules > 0):
+        raise InvalidValueError(
+            f"an epoch of {seconds:g} s and {joules:g} J", remedy="leave out what was not measured"
+        )
+    if finite(one.relative_error, "relative error", minimum=0.0) > _LARGEST_ERROR:
+        raise InvalidValueError(
+            f"a relative error of {one.relative_error:g} tells nothing",
+            remedy="leave out what was not measured",
+        )

@@ -1,0 +1,1 @@
+"""What must not be lost: jobs, decisions, outcomes, profiles, energy; SQLite or PostgreSQL."""

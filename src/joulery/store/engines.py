@@ -1,0 +1,132 @@
+"""Connections to SQLite and PostgreSQL that keep what they acknowledge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import create_engine, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import (
+    ArgumentError,
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    NoSuchModuleError,
+)
+
+from joulery.errors import (
+    ConflictError,
+    FileError,
+    InvalidValueError,
+    JouleryError,
+    MissingExtraError,
+    StoreBusyError,
+    StoreError,
+)
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+# Deadlocks, serialization failures and lock timeouts: PostgreSQL asks to try again.
+_TRY_AGAIN = frozenset({"40001", "40P01", "55P03"})
+BUSY_SECONDS = 5.0
+
+
+def open_engine(location: str | Path, busy_seconds: float = BUSY_SECONDS) -> Engine:
+    """An engine whose commits have reached the disk when they return.
+
+    Args:
+        location: ``postgresql://…``, or the path of an SQLite file, which is made if missing.
+        busy_seconds: How long to wait for others before :class:`StoreBusyError`.
+    """
+    text = str(location)
+    if text.startswith(("postgresql:", "postgres:")):
+        return _postgresql(text, busy_seconds)
+    if "://" in text:
+        raise InvalidValueError(
+            f"no store at {text.partition(':')[0]}://…",
+            remedy="give postgresql://… or the path of an SQLite file",
+        )
+    return _sqlite(Path(text), busy_seconds)
+
+
+def _sqlite(path: Path, busy_seconds: float) -> Engine:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(
+            f"cannot make the folder {path.parent}: {error.strerror}",
+            remedy="give a path that you may write to",
+        ) from error
+    engine = create_engine(
+        f"sqlite:///{path}",
+        connect_args={"check_same_thread": False, "timeout": busy_seconds},
+    )
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _: object) -> None:
+        connection.isolation_level = None  # transactions begin where we say, see below
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {pragma}").close()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # A deferred transaction that reads first and writes later fails if another wrote meanwhile.
+        reads = connection.get_execution_options().get("reads_only", False)
+        connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+
+    return engine
+
+
+def _postgresql(text: str, busy_seconds: float) -> Engine:
+    try:
+        url = make_url(text.replace("postgres:", "postgresql:", 1))
+        engine = create_engine(
+            url.set(drivername="postgresql+psycopg"),
+            isolation_level="READ COMMITTED",
+            connect_args={
+                "connect_timeout": max(2, round(busy_seconds)),
+                "options": f"-c lock_timeout={round(1000 * busy_seconds)} "
+                "-c synchronous_commit=on -c jit=off",
+            },
+        )
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            "PostgreSQL needs psycopg", remedy='pip install "joulery[server]"'
+        ) from error
+    except (ArgumentError, NoSuchModuleError, ValueError) as error:
+        raise InvalidValueError(
+            "cannot read the address of the store",
+            remedy="write postgresql://USER:PASSWORD@HOST:PORT/DATABASE",
+        ) from error
+    return engine
+
+
+def explained(error: DBAPIError) -> JouleryError:
+    """What a database error means to the caller, without statements or values."""
+    if isinstance(error, IntegrityError):
+        return ConflictError(
+            "another record has that name already", remedy="read it first, or choose another name"
+        )
+    if isinstance(error, DataError):
+        return InvalidValueError(
+            "the store cannot hold one of the values",
+            remedy="give numbers within 64 bits and text without NUL",
+        )
+    reason = _reason(error)
+    code = getattr(error.orig, "sqlstate", None)
+    busy = "database is locked" in reason or code in _TRY_AGAIN
+    restarting = error.connection_invalidated or (code or "").startswith(("57", "08"))
+    if busy or restarting:
+        return StoreBusyError(
+            f"the store is busy or restarting: {reason}", remedy="make the same request again"
+        )
+    return StoreError(
+        f"the store failed: {reason}", remedy="check the database's disk, rights and log"
+    )
+
+
+def _reason(error: DBAPIError) -> str:
+    lines = str(error.orig).strip().splitlines()
+    return lines[0] if lines else type(error.orig).__name__

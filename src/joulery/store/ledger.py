@@ -1,0 +1,290 @@
+"""One transaction on the store: what can be read and written in it.
+
+The row of a job orders everything that happens to the job: whoever changes it locks that row first
+(SQLite locks the whole database instead), so events are numbered without gaps in the order of
+commits, by any number of processes.
+
+A transaction serves many operations. What they are known to look for is read for all of them at
+once, and what they add is written for all of them at once, before the commit; see
+:mod:`joulery.store.pages`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.exc import DBAPIError
+
+from joulery.errors import UnknownRecordError
+from joulery.store import statements
+from joulery.store.documents import to_text
+from joulery.store.engines import explained
+from joulery.store.pages import LockedJob, Pages
+from joulery.store.records import DecisionState, JobRecord, Snapshot
+from joulery.store.rows import (
+    decision_of,
+    decision_row,
+    event_of,
+    event_row,
+    job_of,
+    job_row,
+    outcome_of,
+    outcome_row,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from sqlalchemy import Connection, CursorResult, Executable
+
+    from joulery.store.records import (
+        DecisionRecord,
+        Document,
+        Event,
+        NewJob,
+        OutcomeRecord,
+        Subject,
+    )
+
+
+class Ledger:
+    """Reads and writes within one transaction.
+
+    Args:
+        connection: With its transaction begun.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._pages = Pages(connection)
+
+    @contextmanager
+    def isolated(self) -> Iterator[None]:
+        """Whatever is done inside is done whole or, if an error leaves it, not at all.
+
+        Raises:
+            InvalidValueError, ConflictError: The database refused a value; only this is undone.
+            StoreError: The database failed; the transaction is lost.
+        """
+        self._pages.begin()
+        try:
+            yield
+        except DBAPIError as error:
+            told = explained(error)
+            self._pages.undo_unless_lost(told)
+            raise told from error
+        except BaseException as error:
+            self._pages.undo_unless_lost(error)
+            raise
+        self._pages.end()
+
+    def on_rollback(self, undo: Callable[[], None]) -> None:
+        """Call ``undo`` if what this operation does is not kept."""
+        self._pages.on_rollback(undo)
+
+    def rolled_back(self) -> None:
+        """Nothing of this transaction was kept."""
+        self._pages.rolled_back()
+
+    def flush(self) -> None:
+        """Write what is still to be written; to be called before the commit."""
+        self._pages.flush()
+
+    def prepare(self, subjects: Iterable[Subject]) -> None:
+        """Lock and read what operations are known to need, for all of them at once."""
+        self._pages.prepare(list(subjects))
+
+    def query(
+        self, statement: Executable, given: Mapping[str, Any] | None = None
+    ) -> CursorResult[Any]:
+        """Read, after all that was written before."""
+        self._pages.settle()
+        return self._connection.execute(statement, given)
+
+    def change(
+        self, statement: Executable, given: Mapping[str, Any] | None = None
+    ) -> CursorResult[Any]:
+        """Write at once, to be undone with the operation."""
+        self._pages.guard()
+        return self._connection.execute(statement, given)
+
+    def lock(self, job: int) -> LockedJob:
+        """The job, which nobody else changes from now on until the transaction ends.
+
+        Raises:
+            UnknownRecordError: There is none.
+        """
+        locked = self._pages.locked.get(job)
+        if locked is None:
+            row = self.query(statements.LOCK, {"of": job}).one_or_none()
+            if row is None:
+                raise _unknown_job(job)
+            locked = self._pages.add_locked(job_of(row))
+        return locked
+
+    def job(self, job: int) -> JobRecord:
+        """One job.
+
+        Raises:
+            UnknownRecordError: There is none.
+        """
+        row = self.query(statements.JOB, {"of": job}).one_or_none()
+        if row is None:
+            raise _unknown_job(job)
+        return job_of(row)
+
+    def newest(self, team: str, name: str) -> JobRecord | None:
+        """The newest version of a job, if there is any."""
+        row = self.query(statements.NEWEST, {"of_team": team, "of_name": name}).one_or_none()
+        return None if row is None else job_of(row)
+
+    def jobs(self, team: str, after: int = 0, limit: int = 1000) -> list[JobRecord]:
+        """The jobs of a team by number, those after ``after``."""
+        given = {"of_team": team, "after": after, "most": limit}
+        return [job_of(row) for row in self.query(statements.JOBS, given)]
+
+    def add_job(self, job: NewJob, wall_seconds: float) -> JobRecord:
+        """Add a job, as the next version of its name."""
+        newest = self.newest(job.team, job.name)
+        version = 1 if newest is None else newest.version + 1
+        values = job_row(job) | {"version": version, "created_wall_seconds": wall_seconds}
+        number = self.change(statements.ADD_JOB, values).scalar_one()
+        return JobRecord(number, version, job, wall_seconds, paused=False, events=0, recurrences=0)
+
+    def pause(self, job: int, *, paused: bool) -> None:
+        """Refuse decisions from now on, or make them again."""
+        locked = self.lock(job)
+        before = locked.record
+        self.change(statements.PAUSE, {"of": job, "to": paused})
+        locked.record = dataclasses.replace(before, paused=paused)
+        self.on_rollback(lambda: setattr(locked, "record", before))
+
+    def forget(self, job: int) -> None:
+        """Delete a job with all that belongs to it."""
+        self.lock(job)
+        self.change(statements.FORGET, {"of": job})
+        self._pages.forget(job)
+
+    def begin_recurrence(self, job: int) -> int:
+        """The number of a new recurrence; counts from 0."""
+        locked = self._pages.growing(self.lock(job))
+        locked.recurrences += 1
+        return locked.recurrences - 1
+
+    def append(self, job: int, event: Event) -> None:
+        """Add the next event of a job; it gets the next number, whatever it has."""
+        locked = self._pages.growing(self.lock(job))
+        locked.events += 1
+        self._pages.write(statements.ADD_EVENT, event_row(job, locked.events, event))
+
+    def events(self, job: int, after: int = 0) -> Iterator[Event]:
+        """What happened to a job after event number ``after``, in order."""
+        return map(event_of, self.query(statements.EVENTS, {"of": job, "after": after}))
+
+    def decision(self, job: int, sequence: int) -> DecisionRecord | None:
+        """The decision that event number ``sequence`` issued."""
+        known = self._pages.decisions
+        if (job, sequence) not in known:
+            given = {"of": job, "number": sequence}
+            row = self.query(statements.DECISION, given).one_or_none()
+            self._pages.note(known, (job, sequence), None if row is None else decision_of(row))
+        return known[job, sequence]
+
+    def decision_for(self, job: int, key: str) -> DecisionRecord | None:
+        """The decision that was made for a client's key."""
+        known = self._pages.decisions_for
+        if (job, key) not in known:
+            row = self.query(statements.DECISION_FOR, {"of": job, "under": key}).one_or_none()
+            self._pages.note(known, (job, key), None if row is None else decision_of(row))
+        return known[job, key]
+
+    def decisions(self, job: int, after: int = 0, limit: int = 1000) -> list[DecisionRecord]:
+        """Decisions in the order in which they were made."""
+        given = {"of": job, "after": after, "most": limit}
+        return [decision_of(row) for row in self.query(statements.DECISIONS, given)]
+
+    def add_decision(self, decision: DecisionRecord) -> None:
+        """Add a decision; :meth:`append` its event as well."""
+        self._pages.write(statements.ADD_DECISION, decision_row(decision))
+        self._pages.note_decision(decision)
+
+    def close_decision(self, decision: DecisionRecord, state: DecisionState) -> None:
+        """Note that a decision was reported on or has expired."""
+        given = {"of": decision.job, "number": decision.sequence, "to": int(state)}
+        self._pages.write(statements.CLOSE, given)
+        self._pages.note_decision(dataclasses.replace(decision, state=state))
+
+    def prolong(
+        self, decision: DecisionRecord, now: float, deadline: float, progress: Document | None
+    ) -> None:
+        """Note that the holder of a decision was heard from."""
+        given = {
+            "of": decision.job,
+            "number": decision.sequence,
+            "to_heartbeat_wall_seconds": now,
+            "to_deadline_wall_seconds": deadline,
+            "to_progress": None if progress is None else to_text(progress),
+        }
+        self._pages.write(statements.PROLONG, given)
+        self._pages.note_decision(
+            dataclasses.replace(
+                decision,
+                heartbeat_wall_seconds=now,
+                deadline_wall_seconds=deadline,
+                progress=progress,
+            )
+        )
+
+    def overdue(self, job: int, now: float) -> list[DecisionRecord]:
+        """Open decisions of a job whose holders were silent past the lease."""
+        given = {"of": job, "now": now}
+        return [decision_of(row) for row in self.query(statements.OVERDUE, given)]
+
+    def jobs_with_overdue(self, now: float, limit: int = 1000) -> list[int]:
+        """Jobs that have such decisions."""
+        given = {"now": now, "most": limit}
+        return [row.job_id for row in self.query(statements.JOBS_WITH_OVERDUE, given)]
+
+    def outcome(self, job: int, decision: int) -> OutcomeRecord | None:
+        """The report on a decision."""
+        known = self._pages.outcomes
+        if (job, decision) not in known:
+            row = self.query(statements.OUTCOME, {"of": job, "number": decision}).one_or_none()
+            self._pages.note(known, (job, decision), None if row is None else outcome_of(row))
+        return known[job, decision]
+
+    def outcome_for(self, job: int, key: str) -> OutcomeRecord | None:
+        """The report under a client's key."""
+        known = self._pages.outcomes_for
+        if (job, key) not in known:
+            row = self.query(statements.OUTCOME_FOR, {"of": job, "under": key}).one_or_none()
+            self._pages.note(known, (job, key), None if row is None else outcome_of(row))
+        return known[job, key]
+
+    def add_outcome(self, outcome: OutcomeRecord) -> None:
+        """Add a report; :meth:`append` its event as well."""
+        self._pages.write(statements.ADD_OUTCOME, outcome_row(outcome))
+        self._pages.note(self._pages.outcomes, (outcome.job, outcome.decision), outcome)
+        self._pages.note(self._pages.outcomes_for, (outcome.job, outcome.key), outcome)
+
+    def snapshot(self, job: int) -> Snapshot | None:
+        """The latest snapshot of a job's beliefs."""
+        row = self.query(statements.SNAPSHOT, {"of": job}).one_or_none()
+        return None if row is None else Snapshot(row.job_id, row.sequence, row.code, row.content)
+
+    def put_snapshot(self, snapshot: Snapshot) -> None:
+        """Replace it."""
+        self.change(statements.DROP_SNAPSHOT, {"of": snapshot.job})
+        values = {
+            "job_id": snapshot.job,
+            "sequence": snapshot.sequence,
+            "code": snapshot.code,
+            "content": snapshot.content,
+        }
+        self.change(statements.ADD_SNAPSHOT, values)
+
+
+def _unknown_job(job: int) -> UnknownRecordError:
+    return UnknownRecordError(f"no job number {job}", remedy="list the jobs; it may be forgotten")

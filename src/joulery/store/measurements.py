@@ -1,0 +1,41 @@
+"""Profiles and energy in the store: measurements that no policy's beliefs are folded from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from joulery.store import statements
+from joulery.store.rows import energy_of, energy_row, profile_of, profile_row
+
+if TYPE_CHECKING:
+    from joulery.store.ledger import Ledger
+    from joulery.store.records import EnergyRecord, ProfileRecord
+
+
+def put_profile(ledger: Ledger, profile: ProfileRecord) -> None:
+    """Keep a frontier, in place of an earlier one of the same job, batch size and device."""
+    ledger.lock(profile.job)
+    given = {
+        "of": profile.job,
+        "of_batch_size": profile.batch_size,
+        "of_device": profile.device,
+    }
+    ledger.change(statements.DROP_PROFILE, given)
+    ledger.change(statements.ADD_PROFILE, profile_row(profile))
+
+
+def profiles_of(ledger: Ledger, job: int) -> list[ProfileRecord]:
+    """The frontiers of a job, by batch size."""
+    return [profile_of(row) for row in ledger.query(statements.PROFILES, {"of": job})]
+
+
+def add_energy(ledger: Ledger, used: EnergyRecord) -> None:
+    """Keep energy that was used."""
+    ledger.lock(used.job)
+    ledger.change(statements.ADD_ENERGY, energy_row(used))
+
+
+def energy_used(ledger: Ledger, job: int) -> list[EnergyRecord]:
+    """The energy that a job has used, in the order in which it became known."""
+    given = {"of": job, "after": 0}
+    return [energy_of(row) for row in ledger.query(statements.ENERGY, given)]

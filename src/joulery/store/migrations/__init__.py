@@ -1,0 +1,1 @@
+"""The steps by which the tables came to be, run by Alembic."""

@@ -1,0 +1,117 @@
+"""The store as a whole: opened, written to in groups, read from, closed."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from sqlalchemy.exc import DBAPIError
+
+from joulery.store.engines import explained, open_engine
+from joulery.store.ledger import Ledger
+from joulery.store.migrate import upgrade
+from joulery.store.records import Subject
+from joulery.store.writer import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
+
+    from sqlalchemy import Engine
+
+Answer = TypeVar("Answer")
+
+
+def default_path() -> Path:
+    """Where the store of this user is, unless told otherwise."""
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(data) / "joulery" / "store.sqlite"
+
+
+class Store:
+    """Jobs and all that belongs to them, in SQLite or PostgreSQL.
+
+    Many processes may have the same one open. Within a process it is used from any thread.
+
+    Args:
+        engine: From :func:`joulery.store.engines.open_engine`, upgraded.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._writer = Writer(self._transaction)
+
+    @classmethod
+    def open(cls, location: str | Path | None = None) -> Self:
+        """Open a store, make it if missing, and bring it up to date.
+
+        Args:
+            location: ``postgresql://…``, the path of an SQLite file, or None for
+                :func:`default_path`.
+        """
+        engine = open_engine(default_path() if location is None else location)
+        try:
+            upgrade(engine)
+        except BaseException as error:
+            engine.dispose()
+            if isinstance(error, DBAPIError):
+                raise explained(error) from error
+            raise
+        store = cls(engine)
+        store._writer.start()
+        return store
+
+    def submit(
+        self, operation: Callable[[Ledger], Answer], about: Subject | int = 0
+    ) -> Future[Answer]:
+        """Have an operation carried out durably; see :meth:`joulery.store.writer.Writer.submit`.
+
+        Args:
+            operation: To be carried out.
+            about: What it is about; a number stands for the job.
+        """
+        subject = Subject(about) if isinstance(about, int) else about
+        return self._writer.submit(operation, subject)
+
+    def write(self, operation: Callable[[Ledger], Answer], about: Subject | int = 0) -> Answer:
+        """Carry an operation out durably and wait for it."""
+        return self.submit(operation, about).result()
+
+    @contextmanager
+    def reading(self) -> Iterator[Ledger]:
+        """A transaction that only reads, and keeps no writer waiting."""
+        try:
+            with (
+                self._engine.connect().execution_options(reads_only=True) as connection,
+                connection.begin(),
+            ):
+                yield Ledger(connection)
+        except DBAPIError as error:
+            raise explained(error) from error
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Ledger]:
+        ledger = None
+        try:
+            with self._engine.connect() as connection, connection.begin():
+                ledger = Ledger(connection)
+                yield ledger
+        except BaseException as error:
+            if ledger is not None:  # also where the commit itself failed
+                ledger.rolled_back()
+            if isinstance(error, DBAPIError):
+                raise explained(error) from error
+            raise
+
+    def close(self) -> None:
+        """Finish what was submitted and let go of the database."""
+        self._writer.close()
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,179 @@
+"""Group commit: operations of many threads in one transaction, acknowledged once it is on the disk.
+
+A commit that reaches the disk takes milliseconds, whatever it holds. One thread takes all
+operations that have gathered during the last commit and commits them together, so durability costs
+each of them little; an operation alone waits for nobody.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from joulery.errors import StoreBusyError, StoreError
+from joulery.store.pages import RefusedRowsError
+from joulery.store.records import NOTHING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from joulery.store.ledger import Ledger
+    from joulery.store.records import Subject
+
+Answer = TypeVar("Answer")
+
+_CAPACITY = 4096  # operations that may wait
+_GROUP = 256  # operations per transaction, so that other processes get their turn
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Task:
+    about: Subject
+    operation: Callable[[Ledger], Any]
+    future: Future[Any]
+
+
+class Writer:
+    """The one thread of a process that writes.
+
+    Args:
+        transaction: Begins one, commits it on leaving, and raises :class:`StoreError` where that
+            fails; then nothing of it was kept.
+        capacity: Operations that may wait; more are refused.
+        group: Most operations of one transaction.
+    """
+
+    def __init__(
+        self,
+        transaction: Callable[[], AbstractContextManager[Ledger]],
+        capacity: int = _CAPACITY,
+        group: int = _GROUP,
+    ) -> None:
+        self._transaction = transaction
+        self._group = group
+        self._waiting: queue.Queue[_Task | None] = queue.Queue(capacity)
+        self._closing = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="joulery-store", daemon=True)
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+
+    def submit(
+        self, operation: Callable[[Ledger], Answer], about: Subject = NOTHING
+    ) -> Future[Answer]:
+        """Have ``operation`` carried out; the future ends when it is on the disk, or has failed.
+
+        Args:
+            operation: Called with the transaction, perhaps more than once, if the database asks to
+                try again; what it raises undoes it, and only it.
+            about: The only job that it locks, and what it looks for. Groups lock jobs in order, so
+                that processes never wait for one another in a circle.
+
+        Raises:
+            StoreBusyError: Too many are waiting.
+            StoreError: The store is closed.
+        """
+        future: Future[Answer] = Future()
+        with self._closing:
+            if self._closed:
+                raise StoreError("the store is closed", remedy="open it again")
+            try:
+                self._waiting.put_nowait(_Task(about, operation, cast("Future[Any]", future)))
+            except queue.Full:
+                raise StoreBusyError(
+                    f"{self._waiting.maxsize} operations wait for the store already",
+                    remedy="make the same request again in a second",
+                ) from None
+        return future
+
+    def close(self) -> None:
+        """Carry out what waits, then end."""
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+        self._waiting.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        going = True
+        while going:
+            group, going = self._next_group()
+            if group:
+                self._carry_out(group)
+
+    def _next_group(self) -> tuple[list[_Task], bool]:
+        """What waits, at least one; and whether more may come."""
+        group: list[_Task] = []
+        task = self._waiting.get()
+        while task is not None:
+            if task.future.set_running_or_notify_cancel():
+                group.append(task)
+            if len(group) >= self._group:
+                return group, True
+            try:
+                task = self._waiting.get_nowait()
+            except queue.Empty:
+                return group, True
+        return group, False
+
+    def _carry_out(self, group: list[_Task]) -> None:
+        group.sort(key=lambda task: task.about.job)  # stable: each job's stay in their order
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                answers = self._commit(group)
+            except StoreBusyError as error:
+                if attempt == _ATTEMPTS:
+                    _refuse(group, error)
+            except StoreError as error:
+                _refuse(group, error)
+                return
+            except Exception as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
+                self._find_culprit(group, error)
+                return
+            else:
+                _acknowledge(group, answers)
+                return
+
+    def _find_culprit(self, group: list[_Task], error: Exception) -> None:
+        """Something that one of them asked for failed them all: one by one it fails only that."""
+        if len(group) == 1:
+            _refuse(group, error)
+        else:
+            for task in group:
+                self._carry_out([task])
+
+    def _commit(self, group: list[_Task]) -> list[tuple[Any, Exception | None]]:
+        answers: list[tuple[Any, Exception | None]] = []
+        with self._transaction() as ledger:
+            ledger.prepare(task.about for task in group)
+            for task in group:
+                try:
+                    with ledger.isolated():
+                        answers.append((task.operation(ledger), None))
+                except (StoreError, RefusedRowsError):
+                    raise
+                except Exception as error:  # noqa: BLE001 - a future carries whatever it is
+                    answers.append((None, error))
+            ledger.flush()
+        return answers
+
+
+def _acknowledge(group: list[_Task], answers: list[tuple[Any, Exception | None]]) -> None:
+    for task, (answer, error) in zip(group, answers, strict=True):
+        if error is None:
+            task.future.set_result(answer)
+        else:
+            task.future.set_exception(error)
+
+
+def _refuse(group: list[_Task], error: Exception) -> None:
+    for task in group:
+        task.future.set_exception(error)

@@ -1,0 +1,508 @@
+"""What the store promises on every database."""
+
+import dataclasses
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from joulery.errors import (
+    ConflictError,
+    InvalidValueError,
+    StoreBusyError,
+    StoreError,
+    UnknownRecordError,
+)
+from joulery.frontier import Frontier, OperatingPoint
+from joulery.store import measurements, statements, tables
+from joulery.store.engines import open_engine
+from joulery.store.migrate import HEAD, MIGRATIONS, current, upgrade
+from joulery.store.records import (
+    DecisionRecord,
+    DecisionState,
+    EnergyRecord,
+    Event,
+    EventKind,
+    NewJob,
+    OutcomeRecord,
+    ProfileRecord,
+    Snapshot,
+    Subject,
+)
+from joulery.store.rows import decision_row
+from joulery.store.store import Store
+
+JOB = NewJob("team", "job", {"batch_sizes": [8, 16]}, "zeus", {"beta": 2.0}, seed=2**64 - 1)
+BODY = {"cost": 0.1 + 0.2, "tiny": 5e-324, "large": 1.7976931348623157e308, "none": None}
+
+
+@pytest.fixture
+def store(location):
+    """An empty store."""
+    with Store.open(location) as store:
+        yield store
+
+
+def add_job(store, job=JOB):
+    """Add one."""
+    return store.write(lambda ledger: ledger.add_job(job, 12.5)).id
+
+
+@contextmanager
+def one_group(store):
+    """What is submitted meanwhile becomes one transaction."""
+    held, entered = threading.Event(), threading.Event()
+    first = store.submit(lambda _: (entered.set(), held.wait(60)))
+    assert entered.wait(60)
+    yield
+    held.set()
+    first.result(60)
+
+
+def event(number, body=None):
+    """An event of decision 1."""
+    return Event(number, EventKind.OUTCOME, 1, body or {"number": number}, 3.25)
+
+
+def append_next(job):
+    """An operation that adds the next event, whatever its number is."""
+
+    def operation(ledger):
+        number = ledger.lock(job).events + 1
+        ledger.append(job, event(number))
+        return number
+
+    return operation
+
+
+def decision(job, sequence, key="key", deadline=100.0):
+    """A decision as the desk would store it."""
+    return DecisionRecord(
+        job, sequence, key, 0, {"arm": 1}, "because", {"after": None}, 1.5, deadline
+    )
+
+
+def test_a_job_comes_back_as_it_was_given(store):
+    """A server that restarts would decide for another job than was defined."""
+    number = add_job(store)
+    with store.reading() as ledger:
+        record = ledger.job(number)
+        assert ledger.newest("team", "job") == record
+        assert ledger.jobs("team") == [record]
+        assert ledger.jobs("other team") == []
+        assert ledger.newest("other team", "job") is None
+    assert record.job == JOB
+    assert (record.version, record.paused, record.events, record.recurrences) == (1, False, 0, 0)
+    assert record.created_wall_seconds == 12.5
+
+
+def test_the_same_name_again_is_the_next_version(store):
+    """A changed job would overwrite the history of the one before."""
+    first = add_job(store)
+    heir = dataclasses.replace(JOB, inherits=first, seed=0)
+    second = add_job(store, heir)
+    with store.reading() as ledger:
+        newest = ledger.newest("team", "job")
+    assert (newest.id, newest.version, newest.job) == (second, 2, heir)
+
+
+def test_events_are_numbered_and_exact(store):
+    """Beliefs folded from other bits would differ from those that decided."""
+    job = add_job(store)
+    store.write(lambda ledger: ledger.append(job, event(1, BODY)), job)
+    store.write(lambda ledger: ledger.append(job, event(2)), job)
+    with store.reading() as ledger:
+        assert list(ledger.events(job)) == [event(1, BODY), event(2)]
+        assert list(ledger.events(job, after=1)) == [event(2)]
+        assert ledger.job(job).events == 2
+
+
+def test_many_threads_leave_no_gap(store):
+    """Two events under one number, or a number missing, and histories cannot be replayed."""
+    jobs = [add_job(store, dataclasses.replace(JOB, name=f"job {n}")) for n in range(3)]
+    with ThreadPoolExecutor(16) as threads:
+        numbers = list(
+            threads.map(lambda n: store.write(append_next(jobs[n % 3]), jobs[n % 3]), range(120))
+        )
+    for place, job in enumerate(jobs):
+        assert sorted(numbers[place::3]) == list(range(1, 41))
+        with store.reading() as ledger:
+            assert [one.sequence for one in ledger.events(job)] == list(range(1, 41))
+
+
+def test_several_processes_leave_no_gap(store, location):
+    """Workers of a server share nothing but the database."""
+    jobs = [add_job(store, dataclasses.replace(JOB, name=f"job {n}")) for n in range(3)]
+    others = [Store.open(location) for _ in range(3)]
+    # Each asks for the jobs in an order of its own: whoever waits in a circle never ends.
+    futures = [
+        other.submit(append_next(jobs[(turn * step) % 3]), jobs[(turn * step) % 3])
+        for turn in range(60)
+        for step, other in enumerate(others, start=1)
+    ]
+    for future in futures:
+        future.result(60)
+    for other in others:
+        other.close()
+    with store.reading() as ledger:
+        histories = [[one.sequence for one in ledger.events(job)] for job in jobs]
+    assert sum(map(len, histories)) == 180
+    assert all(history == list(range(1, len(history) + 1)) for history in histories)
+
+
+def test_one_failure_does_not_touch_the_others_of_its_group(store):
+    """One bad request would undo, or renumber, what others were told is kept."""
+    job = add_job(store)
+
+    def failing(ledger):
+        ledger.begin_recurrence(job)
+        append_next(job)(ledger)
+        raise InvalidValueError("no", remedy="none")
+
+    def crashing(ledger):
+        append_next(job)(ledger)
+        return 1 // 0
+
+    def clashing(ledger):
+        append_next(job)(ledger)
+        ledger.add_decision(decision(job, 1))
+        ledger.query(statements.DECISIONS, {"of": job, "after": 0, "most": 1})
+        ledger.change(statements.ADD_DECISION, decision_row(decision(job, 1)))
+
+    operations = [append_next(job), failing, append_next(job), crashing, clashing, append_next(job)]
+    with one_group(store):
+        futures = [store.submit(operation, job) for operation in operations]
+    assert [futures[n].result(60) for n in (0, 2, 5)] == [1, 2, 3]
+    for number, kind in ((1, InvalidValueError), (3, ZeroDivisionError), (4, ConflictError)):
+        with pytest.raises(kind):
+            futures[number].result(60)
+    with store.reading() as ledger:
+        record = ledger.job(job)
+        assert (record.events, record.recurrences) == (3, 0)
+        assert [one.sequence for one in ledger.events(job)] == [1, 2, 3]
+        assert ledger.decisions(job) == []
+
+
+def test_undoing_is_told_once_and_only_where_needed(store):
+    """What a process keeps in memory would run ahead of the store."""
+    job = add_job(store)
+    undone = []
+
+    def operation(name, fails):
+        def run(ledger):
+            ledger.on_rollback(lambda: undone.append(name))
+            append_next(job)(ledger)
+            if fails:
+                raise ConflictError("no", remedy="none")
+
+        return run
+
+    kept = store.submit(operation("kept", fails=False), job)
+    lost = store.submit(operation("lost", fails=True), job)
+    kept.result(60)
+    with pytest.raises(ConflictError):
+        lost.result(60)
+    assert undone == ["lost"]
+
+
+def test_a_failed_commit_undoes_and_refuses_all(store):
+    """An operation must not be acknowledged that the disk did not keep."""
+    job = add_job(store)
+    undone = []
+
+    def doomed(ledger):
+        ledger.on_rollback(lambda: undone.append(1))
+        append_next(job)(ledger)
+
+    def fatal(ledger):
+        raise StoreError("the disk is full", remedy="none")
+
+    with one_group(store):
+        futures = [store.submit(doomed, job), store.submit(fatal, job)]
+    for future in futures:
+        with pytest.raises(StoreError, match="disk is full"):
+            future.result(60)
+    assert undone == [1]
+    with store.reading() as ledger:
+        assert (ledger.job(job).events, list(ledger.events(job))) == (0, [])
+
+
+def test_what_the_database_asks_to_repeat_is_repeated(store):
+    """A deadlock with another process would reach a client as an error."""
+    job = add_job(store)
+    tries = []
+
+    def busy_once(ledger):
+        tries.append(1)
+        append_next(job)(ledger)
+        if len(tries) == 1:
+            raise StoreBusyError("deadlock", remedy="again")
+
+    store.write(busy_once, job)
+    assert len(tries) == 2
+    with store.reading() as ledger:
+        assert ledger.job(job).events == 1
+
+
+def test_decisions_are_found_by_number_and_by_key(store):
+    """A client that asks again would get another decision."""
+    job = add_job(store)
+    made = [decision(job, 1, "a"), decision(job, 2, "b", deadline=50.0)]
+    for one in made:
+        store.write(lambda ledger, one=one: ledger.add_decision(one), job)
+    with store.reading() as ledger:
+        assert ledger.decision(job, 2) == ledger.decision_for(job, "b") == made[1]
+        assert ledger.decisions(job) == made
+        assert ledger.decisions(job, after=1) == made[1:]
+        assert ledger.decision(job, 3) is None
+        assert ledger.decision_for(job, "c") is None
+
+
+def test_only_silent_holders_are_overdue(store):
+    """A living worker's decision would be given to another."""
+    job = add_job(store)
+    for number, deadline in ((1, 50.0), (2, 50.0), (3, 50.0), (4, 200.0)):
+        one = decision(job, number, f"key {number}", deadline)
+        store.write(lambda ledger, one=one: ledger.add_decision(one), job)
+    ended = decision(job, 1, "key 1")
+    store.write(lambda ledger: ledger.close_decision(ended, DecisionState.REPORTED), job)
+    beat = decision(job, 2, "key 2")
+    store.write(lambda ledger: ledger.prolong(beat, 49.0, 300.0, {"seconds": 1.5}), job)
+    with store.reading() as ledger:
+        assert [one.sequence for one in ledger.overdue(job, 100.0)] == [3]
+        assert ledger.jobs_with_overdue(100.0) == [job]
+        assert ledger.jobs_with_overdue(50.0) == []
+        prolonged = ledger.decision(job, 2)
+    assert prolonged.progress == {"seconds": 1.5}
+    assert (prolonged.heartbeat_wall_seconds, prolonged.deadline_wall_seconds) == (49.0, 300.0)
+
+
+def test_a_decision_has_one_outcome(store):
+    """A report that is sent twice would count twice."""
+    job = add_job(store)
+    store.write(lambda ledger: ledger.add_decision(decision(job, 1)), job)
+    report = OutcomeRecord(job, 1, "key", BODY, 2, late=True, wall_seconds=8.0)
+    store.write(lambda ledger: ledger.add_outcome(report), job)
+    with pytest.raises(ConflictError):
+        store.write(lambda ledger: ledger.add_outcome(report), job)
+    with store.reading() as ledger:
+        assert ledger.outcome(job, 1) == ledger.outcome_for(job, "key") == report
+        assert ledger.outcome(job, 9) is None
+        assert ledger.outcome_for(job, "other") is None
+
+
+def test_profiles_are_replaced_and_energy_adds_up(store):
+    """A measurement would be lost, or an old one shadow the new."""
+    job = add_job(store)
+    for joules in (10.0, 5.0):
+        frontier = Frontier.from_points([OperatingPoint(2.0, joules)]).to_dict()
+        profile = ProfileRecord(job, 64, "V100", frontier, 1.0)
+        store.write(lambda ledger, one=profile: measurements.put_profile(ledger, one), job)
+        used = EnergyRecord(job, None, "gpu:0", 2.0, joules, {"origin": "measured"}, 1.0)
+        store.write(lambda ledger, one=used: measurements.add_energy(ledger, one), job)
+    with store.reading() as ledger:
+        assert measurements.profiles_of(ledger, job) == [profile]
+        assert [one.joules for one in measurements.energy_used(ledger, job)] == [10.0, 5.0]
+    assert Frontier.from_dict(profile.frontier).points[0].joules == 5.0
+
+
+def test_pausing_is_kept(store):
+    """A job that its owner stopped would go on after a restart."""
+    job = add_job(store)
+    store.write(lambda ledger: ledger.pause(job, paused=True), job)
+    with store.reading() as ledger:
+        assert ledger.job(job).paused
+    store.write(lambda ledger: ledger.pause(job, paused=False), job)
+    with store.reading() as ledger:
+        assert not ledger.job(job).paused
+
+
+def test_pausing_and_forgetting_can_be_undone_by_a_failure(store):
+    """A refused request would still delete, or leave counts that do not match the events."""
+    job = add_job(store)
+
+    def refused(change):
+        def operation(ledger):
+            append_next(job)(ledger)
+            change(ledger)
+            raise ConflictError("no", remedy="none")
+
+        return operation
+
+    changes = (
+        lambda ledger: ledger.forget(job),
+        lambda ledger: ledger.pause(job, paused=True),
+    )
+    with one_group(store):
+        before = store.submit(append_next(job), job)
+        lost = [store.submit(refused(change), job) for change in changes]
+        after = store.submit(lambda book: (append_next(job)(book), book.lock(job).record), job)
+    for future in lost:
+        with pytest.raises(ConflictError):
+            future.result(60)
+    assert before.result(60) == 1
+    number, record = after.result(60)
+    assert (number, record.paused) == (2, False)
+    with store.reading() as ledger:
+        assert ledger.job(job).events == 2
+
+
+def test_forgetting_leaves_nothing(store):
+    """Data that its owner deleted would still be there, or come back under a new job's number."""
+    job, other = add_job(store), add_job(store, dataclasses.replace(JOB, name="other"))
+    for one in (job, other):
+        store.write(append_next(one), one)
+        store.write(lambda ledger, one=one: ledger.add_decision(decision(one, 1)), one)
+        report = OutcomeRecord(one, 1, "key", {}, 2, late=False, wall_seconds=8.0)
+        store.write(lambda ledger, report=report: ledger.add_outcome(report), one)
+        kept = Snapshot(one, 1, "code", b"\0\xff")
+        store.write(lambda ledger, kept=kept: ledger.put_snapshot(kept), one)
+    store.write(lambda ledger: ledger.forget(job), job)
+    with store.reading() as ledger:
+        assert list(ledger.events(job)) == ledger.decisions(job) == []
+        assert ledger.outcome(job, 1) is None
+        assert ledger.snapshot(job) is None
+        assert ledger.snapshot(other) == Snapshot(other, 1, "code", b"\0\xff")
+        assert len(list(ledger.events(other))) == 1
+        with pytest.raises(UnknownRecordError):
+            ledger.job(job)
+    with pytest.raises(UnknownRecordError):
+        store.write(append_next(job), job)
+    assert add_job(store) not in (job, other)
+
+
+@pytest.mark.parametrize("odd", [Subject(0, decision_key="\ud800"), Subject(2**70)])
+def test_what_no_database_can_look_for_is_refused_alone(store, odd):
+    """One client with an odd name would fail everyone in its group."""
+    job = add_job(store)
+    with one_group(store):
+        refused = store.submit(lambda _: None, odd)
+        good = store.submit(append_next(job), job)
+    assert good.result(60) == 1
+    assert refused.exception(60) is not None
+
+
+def test_rows_that_clash_are_refused_alone(store):
+    """Rows are written together; the fault of one must not undo the rest."""
+    job = add_job(store)
+    with one_group(store):
+        futures = [store.submit(append_next(job), job)]
+        futures += [
+            store.submit(lambda ledger, n=n: ledger.add_decision(decision(job, n, "same")), job)
+            for n in (1, 2)
+        ]
+        futures += [store.submit(append_next(job), job)]
+    assert [futures[n].exception(60) is None for n in range(4)] == [True, True, False, True]
+    assert isinstance(futures[2].exception(), ConflictError)
+    with store.reading() as ledger:
+        assert [one.sequence for one in ledger.events(job)] == [1, 2]
+        assert [one.sequence for one in ledger.decisions(job)] == [1]
+
+
+def test_what_was_read_ahead_is_what_is_there(store):
+    """A repeated request would be taken for a new one."""
+    job = add_job(store)
+    made, report = (
+        decision(job, 1),
+        OutcomeRecord(job, 1, "key", BODY, 2, late=False, wall_seconds=8.0),
+    )
+    store.write(lambda ledger: (ledger.add_decision(made), ledger.add_outcome(report)), job)
+
+    def look(ledger):
+        before = ledger.decision_for(job, "key"), ledger.decision(job, 1), ledger.outcome(job, 1)
+        return *before, ledger.outcome_for(job, "key"), ledger.outcome(job, 5)
+
+    about = Subject(job, 1, "key", "key")
+    assert store.write(look, about) == store.write(look, job) == (made, made, report, report, None)
+
+
+def test_the_migrated_schema_is_that_of_the_tables(store):
+    """A new installation and an upgraded one would differ."""
+    with store._engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, tables.metadata) == []
+        assert current(connection) == HEAD
+    assert ScriptDirectory(str(MIGRATIONS)).get_current_head() == HEAD
+
+
+def test_upgrading_from_the_first_release_keeps_everything(location):
+    """An upgrade would cost a team its history."""
+    engine = open_engine(location)
+    upgrade(engine, "r0001")
+    engine_rows = [
+        (tables.jobs, _JOB_ROW),
+        (tables.events, _EVENT_ROW),
+    ]
+    with engine.connect() as connection, connection.begin():
+        for table, row in engine_rows:
+            connection.execute(table.insert(), row)
+    engine.dispose()
+    with Store.open(location) as store, store.reading() as ledger:
+        record = ledger.job(7)
+        assert (record.job.name, record.events, record.job.seed) == ("old", 1, 2**63 + 5)
+        assert [one.body for one in ledger.events(7)] == [{"a": 0.5}]
+        assert ledger.snapshot(7) is None
+
+
+_JOB_ROW = {
+    "id": 7,
+    "team": "team",
+    "name": "old",
+    "version": 1,
+    "specification": "{}",
+    "policy": "zeus",
+    "parameters": "{}",
+    "seed": 5,
+    "created_wall_seconds": 1.0,
+    "paused": False,
+    "events": 1,
+    "recurrences": 1,
+}
+_EVENT_ROW = {
+    "job_id": 7,
+    "sequence": 1,
+    "kind": 0,
+    "decision": 1,
+    "body": '{"a":0.5}',
+    "wall_seconds": 1.0,
+}
+
+
+def test_a_store_of_a_newer_version_is_refused(location):
+    """Old code would write rows that new code cannot read."""
+    Store.open(location).close()
+    engine = open_engine(location)
+    with engine.connect() as connection, connection.begin():
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = 'r9999'")
+    engine.dispose()
+    with pytest.raises(StoreError, match="r9999"):
+        Store.open(location)
+
+
+def test_many_open_an_empty_store_at_once(location):
+    """Ranks of one job start together; all but one would fail."""
+    with ThreadPoolExecutor(4) as threads:
+        stores = list(threads.map(lambda _: Store.open(location), range(4)))
+    job = add_job(stores[0])
+    for store in stores:
+        store.write(append_next(job), job)
+    with stores[3].reading() as ledger:
+        assert ledger.job(job).events == 4
+    for store in stores:
+        store.close()
+
+
+def test_a_closed_store_has_finished_and_takes_no_more(location):
+    """What was submitted just before the end would be lost."""
+    store = Store.open(location)
+    job = add_job(store)
+    futures = [store.submit(append_next(job), job) for _ in range(50)]
+    store.close()
+    store.close()
+    assert [future.result(0) for future in futures] == list(range(1, 51))
+    with pytest.raises(StoreError, match="closed"):
+        store.submit(append_next(job), job)

@@ -1,0 +1,124 @@
+"""Killed at any moment, the store has everything that it acknowledged, exactly once.
+
+A child process decides and reports with several threads and prints what was acknowledged; it is
+killed with SIGKILL at a random moment. ``JOULERY_KILLS`` sets how often (20 by default).
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import pytest
+
+from joulery.recurring.desk import Desk
+from joulery.store.records import EventKind
+from joulery.store.store import Store
+from joulery.testing.policy_contract import assert_identical
+from joulery.testing.workloads import made_up_workload
+
+KILLS = int(os.environ.get("JOULERY_KILLS", "20"))
+POLICIES = ("zeus", "joulery")
+
+# Each line is written in one call, so that a kill leaves at most one that is torn.
+CHILD = """
+import os, sys, threading
+from joulery.recurring.desk import Desk
+from joulery.recurring.desk_values import Outcome
+from joulery.recurring.policy import End, Kind
+from joulery.store.store import Store
+
+location, life, *jobs = sys.argv[1:]
+desk = Desk(Store.open(location))
+
+def tell(*words):
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+
+def work(thread):
+    number = 0
+    while True:
+        job = int(jobs[number % len(jobs)])
+        key = f"{life}.{thread}.{number}"
+        decision = desk.decide(job, key)
+        tell("decided", decision.id, key)
+        end = End.PROBED if decision.kind == Kind.PROBE else End.REACHED
+        outcome = Outcome(end, 0 if end == End.PROBED else 9, 20.0 + number % 7, 2000.0)
+        if number % 3:
+            receipt = desk.report(decision.id, outcome, key)
+            assert desk.report(decision.id, outcome, key) == receipt
+            tell("reported", decision.id, key)
+        number += 1
+
+tell("ready")
+for thread in range(4):
+    threading.Thread(target=work, args=(thread,), daemon=True).start()
+threading.Event().wait()
+"""
+
+
+def start(location, life, jobs):
+    """A process at work."""
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(location), str(life), *map(str, jobs)],
+        stdout=subprocess.PIPE,
+    )
+
+
+def acknowledged_until_killed(processes, seconds):
+    """What they printed, whole lines only."""
+    for process in processes:
+        assert process.stdout.readline() == b"ready\n"
+    time.sleep(seconds)
+    for process in processes:
+        os.kill(process.pid, signal.SIGKILL)
+    said = b""
+    for process in processes:
+        text, _ = process.communicate()
+        said += text[: text.rfind(b"\n") + 1]
+    return [tuple(line.split()) for line in said.decode().splitlines()]
+
+
+def check(location, jobs, acknowledged):
+    """Nothing lost, nothing doubled, and beliefs can be rebuilt."""
+    with Store.open(location) as store:
+        desk = Desk(store)
+        stored = Counter()
+        for job in jobs:
+            with store.reading() as ledger:
+                events = list(ledger.events(job))
+                decisions = ledger.decisions(job, limit=10**6)
+                assert ledger.job(job).events == len(events)
+            assert [event.sequence for event in events] == list(range(1, len(events) + 1))
+            issued = [event.sequence for event in events if event.kind == EventKind.ISSUED]
+            assert [decision.sequence for decision in decisions] == issued
+            stored += Counter(("decided", f"{job}.{one.sequence}", one.key) for one in decisions)
+            keys = {decision.sequence: decision.key for decision in decisions}
+            stored += Counter(
+                ("reported", f"{job}.{event.decision}", keys[event.decision])
+                for event in events
+                if event.kind in (EventKind.OUTCOME, EventKind.LATE)
+            )
+            running = store.write(
+                lambda ledger, job=job: desk._cache.current(ledger, job).beliefs, job
+            )
+            assert_identical(running, desk.rebuild(job))
+    assert set(acknowledged) <= set(stored)
+    assert max(stored.values(), default=1) == 1
+
+
+@pytest.mark.timeout(600)
+def test_no_kill_loses_or_doubles_what_was_acknowledged(location):
+    """A server that crashes would lose reports that clients have deleted from their journals."""
+    luck = random.Random(17)  # noqa: S311 - moments to kill at, no secrets
+    load = made_up_workload()
+    with Store.open(location) as store:
+        jobs = [Desk(store).define(policy, load.job(), policy, seed=1).id for policy in POLICIES]
+    acknowledged = []
+    for life in range(max(1, KILLS // 2)):  # two processes die each time
+        processes = [start(location, f"{life}{name}", jobs) for name in "ab"]
+        acknowledged += acknowledged_until_killed(processes, luck.uniform(0.0, 0.4))
+    assert len(acknowledged) == len(set(acknowledged)) > KILLS
+    check(location, jobs, acknowledged)

@@ -1,0 +1,64 @@
+"""A PostgreSQL server that crashes or restarts costs errors to repeat, never data."""
+
+import signal
+import threading
+
+import pytest
+
+from joulery.clock import VirtualClock
+from joulery.errors import StoreError
+from joulery.recurring.desk import Desk
+from joulery.recurring.desk_values import Outcome
+from joulery.recurring.policy import End
+from joulery.store.store import Store
+from joulery.testing.policy_contract import assert_identical
+from joulery.testing.postgresql import Cluster
+from joulery.testing.workloads import made_up_workload
+
+
+def persist(call):
+    """As a client does: the same request again until it is answered."""
+    for _ in range(2000):
+        try:
+            return call()
+        except StoreError:
+            threading.Event().wait(0.02)
+    raise AssertionError
+
+
+def client(desk, job, number, errors):
+    """Decide and report, whatever the server does meanwhile."""
+    for turn in range(12):
+        key = f"{number}.{turn}"
+        try:
+            decision = persist(lambda key=key: desk.decide(job, key))
+            outcome = Outcome(End.REACHED, 5, 20.0, 2000.0)
+            persist(lambda key=key, one=decision, told=outcome: desk.report(one.id, told, key))
+        except Exception as error:  # noqa: BLE001 - told to the test
+            errors.append(error)
+
+
+@pytest.mark.usefixtures("_postgresql_installed")
+def test_crashes_of_the_database_lose_nothing():
+    """Operators restart databases; teams must not notice more than a delay."""
+    clock, errors = VirtualClock(), []
+    with Cluster() as cluster, Store.open(cluster.new_database()) as store:
+        desk = Desk(store, clock)
+        job = desk.define("team", made_up_workload().job(), "zeus", seed=1).id
+        clients = [
+            threading.Thread(target=client, args=(desk, job, number, errors)) for number in range(4)
+        ]
+        for thread in clients:
+            thread.start()
+        for how in (signal.SIGQUIT, signal.SIGINT):
+            threading.Event().wait(0.15)
+            cluster.stop(how)
+            cluster.start()
+        for thread in clients:
+            thread.join()
+        assert errors == []
+        with store.reading() as ledger:
+            events = list(ledger.events(job))
+        assert len(events) == 4 * 12 * 2
+        running = store.write(lambda ledger: desk._cache.current(ledger, job).beliefs, job)
+        assert_identical(running, desk.rebuild(job))

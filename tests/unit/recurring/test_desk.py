@@ -1,0 +1,465 @@
+"""The desk: decisions that are handed out once, leased, and reported on once."""
+
+import dataclasses
+import math
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from joulery.clock import VirtualClock
+from joulery.errors import ConflictError, InvalidValueError, UnknownRecordError
+from joulery.objectives import LeastEnergy
+from joulery.recurring.desk import Desk, Terms
+from joulery.recurring.desk_values import Measured, Outcome
+from joulery.recurring.policy import End, Kind
+from joulery.recurring.registry import policy_names
+from joulery.store.records import DecisionState, EventKind
+from joulery.store.store import Store
+from joulery.testing.policy_contract import assert_identical
+from joulery.testing.workloads import made_up_workload
+
+JOB = made_up_workload().job()
+LEASE_SECONDS = 600.0
+
+
+@pytest.fixture
+def clock():
+    """Time that tests turn."""
+    return VirtualClock()
+
+
+@pytest.fixture
+def store(tmp_path):
+    """An empty one."""
+    with Store.open(tmp_path / "store.sqlite") as store:
+        yield store
+
+
+@pytest.fixture
+def desk(store, clock):
+    """At work."""
+    return Desk(store, clock, Terms(lease_seconds=LEASE_SECONDS))
+
+
+@pytest.fixture
+def job(desk):
+    """One that recurs."""
+    return desk.define("team", JOB, "zeus", seed=7).id
+
+
+def outcome_of(decision, end=End.REACHED):
+    """What a worker would tell after half an hour."""
+    if decision.kind == Kind.PROBE:
+        return Outcome(End.PROBED, 0, 5.0, 500.0)
+    watts = decision.power_limit_watts or 200.0
+    measured = (Measured(watts, 90.0, 9000.0, 0.005),)
+    return Outcome(end, 20.0, 500.0, 50_000.0, watts, measured)
+
+
+def beliefs_of(desk, store, job):
+    """What a desk believes at this moment."""
+    return store.write(lambda ledger: desk._cache.current(ledger, job).beliefs, job)
+
+
+def kinds(store, job):
+    """The kinds of a job's events."""
+    with store.reading() as ledger:
+        return [event.kind for event in ledger.events(job)]
+
+
+def test_a_decision_says_all_that_a_worker_needs(desk, clock, job):
+    """A worker cannot ask again what was meant."""
+    decision = desk.decide(job, "a")
+    assert decision.batch_size == JOB.default
+    assert decision.kind == Kind.TRAIN
+    assert decision.power_limit_watts is None
+    assert decision.probe_limits_watts == JOB.limits_watts
+    assert decision.cost_ceiling_joules == math.inf
+    assert decision.reason == "exploring from the default batch size"
+    assert decision.expires_wall_seconds == clock.wall() + LEASE_SECONDS
+    assert (decision.id, decision.recurrence) == (f"{job}.1", 0)
+
+
+@pytest.mark.parametrize("policy", policy_names())
+def test_running_beliefs_are_rebuilt_bit_for_bit(desk, store, clock, policy):
+    """A restart would decide otherwise than the process before."""
+    job = desk.define("team", JOB, policy, seed=3).id
+    for number in range(40):
+        decision = desk.decide(job, f"{number}")
+        clock.sleep(500.0)
+        if number % 5:
+            desk.report(decision.id, outcome_of(decision), f"{number}")
+    assert_identical(beliefs_of(desk, store, job), desk.rebuild(job))
+
+
+def test_the_same_key_gives_the_same_decision(desk, store, job):
+    """A client whose connection broke would hold two decisions."""
+    first = desk.decide(job, "a")
+    assert desk.decide(job, "a") == first
+    assert desk.decide(job, "b") != first
+    assert kinds(store, job) == [EventKind.ISSUED] * 2
+    with pytest.raises(ConflictError, match="another request"):
+        desk.decide(job, "a", after=first.id)
+
+
+def test_the_same_report_counts_once(desk, store, clock, job):
+    """Retries would make a lucky run twice as lucky."""
+    decision = desk.decide(job, "a")
+    clock.sleep(500.0)
+    first = desk.report(decision.id, outcome_of(decision), "r")
+    once = desk.rebuild(job)
+    assert desk.report(decision.id, outcome_of(decision), "r") == first
+    assert desk.report(decision.id, outcome_of(decision), "another key") == first
+    assert (first.event, first.late) == (2, False)
+    assert kinds(store, job) == [EventKind.ISSUED, EventKind.OUTCOME]
+    assert_identical(beliefs_of(desk, store, job), once)
+
+
+def test_contradicting_reports_are_refused(desk, store, clock, job):
+    """The second of two different reports would be dropped in silence."""
+    one, other = desk.decide(job, "a"), desk.decide(job, "b")
+    clock.sleep(500.0)
+    told = outcome_of(one)
+    desk.report(one.id, told, "r")
+    with pytest.raises(ConflictError):
+        desk.report(one.id, dataclasses.replace(told, epochs=19.0), "r")
+    with pytest.raises(ConflictError):
+        desk.report(one.id, dataclasses.replace(told, epochs=19.0), "s")
+    with pytest.raises(ConflictError):
+        desk.report(other.id, told, "r")
+    assert kinds(store, job).count(EventKind.OUTCOME) == 1
+
+
+def test_silence_releases_a_decision(desk, store, clock, job):
+    """A worker that died would keep its batch size from being tried ever again."""
+    lost = desk.decide(job, "a")
+    assert desk.decide(job, "b").reason == "the best known, while another explores"
+    clock.sleep(LEASE_SECONDS + 1)
+    assert desk.expire() == 2
+    assert desk.expire() == 0
+    again = desk.decide(job, "c")
+    assert (again.reason, again.batch_size) == (lost.reason, lost.batch_size)
+    assert_identical(beliefs_of(desk, store, job), desk.rebuild(job))
+
+
+def test_deciding_releases_what_is_overdue(desk, store, clock, job):
+    """Without a server nobody else would."""
+    desk.decide(job, "a")
+    clock.sleep(LEASE_SECONDS + 1)
+    assert desk.decide(job, "b").reason == "exploring from the default batch size"
+    assert kinds(store, job) == [EventKind.ISSUED, EventKind.EXPIRED, EventKind.ISSUED]
+
+
+def test_heartbeats_keep_a_decision(desk, clock, job):
+    """A long training would lose its place."""
+    decision = desk.decide(job, "a")
+    for _ in range(3):
+        clock.sleep(LEASE_SECONDS - 1)
+        lease = desk.heartbeat(decision.id)
+        assert lease.held
+        assert lease.expires_wall_seconds == clock.wall() + LEASE_SECONDS
+    assert desk.expire() == 0
+    clock.sleep(LEASE_SECONDS + 1)
+    assert desk.expire() == 1
+    assert not desk.heartbeat(decision.id).held
+
+
+def test_what_heartbeats_told_counts_after_the_end(desk, store, clock):
+    """What a killed worker has measured would be measured again."""
+    job = desk.define("team", JOB, "joulery", seed=1).id
+    decision = desk.decide(job, "a")
+    clock.sleep(500.0)
+    progress = Outcome(
+        End.ABANDONED, 3, 300.0, 30_000.0, 200.0, (Measured(200.0, 90.0, 9e3, 0.01),)
+    )
+    desk.heartbeat(decision.id, progress)
+    clock.sleep(1.0)
+    desk.heartbeat(decision.id)
+    clock.sleep(LEASE_SECONDS + 1)
+    desk.expire()
+    with store.reading() as ledger:
+        body = list(ledger.events(job))[-1].body
+    assert body["cost"] == JOB.cost.of(300.0, 30_000.0)
+    beliefs = beliefs_of(desk, store, job)
+    arm = JOB.batch_sizes.index(decision.batch_size)
+    assert beliefs.profiles.precision[0, arm].any()
+    assert beliefs.under_way.sum() == 0
+
+
+@pytest.mark.parametrize("policy", policy_names())
+def test_a_late_report_counts_once(desk, store, clock, policy):
+    """What a worker found out while the network was down would be lost."""
+    job = desk.define("team", JOB, policy, seed=1).id
+    late, other = desk.decide(job, "a"), desk.decide(job, "b")
+    clock.sleep(LEASE_SECONDS + 1)
+    desk.expire()
+    held = desk.decide(job, "c")
+    receipt = desk.report(late.id, outcome_of(late), "r")
+    assert receipt.late
+    assert desk.report(late.id, outcome_of(late), "r") == receipt
+    assert kinds(store, job)[2:] == [
+        EventKind.EXPIRED,
+        EventKind.EXPIRED,
+        EventKind.ISSUED,
+        EventKind.LATE,
+    ]
+    with store.reading() as ledger:
+        states = [decision.state for decision in ledger.decisions(job)]
+    assert states == [DecisionState.REPORTED, DecisionState.EXPIRED, DecisionState.OPEN]
+    assert {other.id, held.id}.isdisjoint({late.id})
+    assert_identical(beliefs_of(desk, store, job), desk.rebuild(job))
+
+
+def test_a_late_report_takes_no_place_from_others(desk, store, clock):
+    """The policy would think that nobody runs what another holds."""
+    job = desk.define("team", JOB, "joulery", seed=1).id
+    late = desk.decide(job, "a")
+    clock.sleep(LEASE_SECONDS + 1)
+    desk.expire()
+    desk.decide(job, "b")
+    desk.report(late.id, outcome_of(late), "r")
+    assert beliefs_of(desk, store, job).under_way.sum() == 1
+
+
+def test_a_late_exploration_does_not_block_the_next(desk, store, clock, job):
+    """A round that went on would wait for ever for a batch size that nobody runs."""
+    late = desk.decide(job, "a")
+    clock.sleep(LEASE_SECONDS + 1)
+    again = desk.decide(job, "b")
+    clock.sleep(500.0)
+    desk.report(again.id, outcome_of(again), "b")  # exploration goes on to the next batch size
+    desk.report(late.id, outcome_of(late), "a")
+    following = desk.decide(job, "c")
+    assert following.reason == "exploring from the default batch size"
+    assert following.batch_size != late.batch_size
+
+
+def test_a_recurrence_goes_on_after_a_decision(desk, job):
+    """The cost of stopped attempts would be charged to other recurrences."""
+    first = desk.decide(job, "a")
+    other = desk.decide(job, "b")
+    on = desk.decide(job, "c", after=first.id)
+    assert (first.recurrence, other.recurrence, on.recurrence) == (0, 1, 0)
+    foreign = desk.define("team", dataclasses.replace(JOB, name="other"), "zeus").id
+    for unknown in (f"{job}.99", f"{foreign}.1", "nonsense", f"{job}.{10**30}", "-1.1"):
+        with pytest.raises(UnknownRecordError):
+            desk.decide(job, f"after {unknown}", after=unknown)
+
+
+def test_every_decision_has_draws_of_its_own(desk, store, clock, job):
+    """Concurrent submissions would all sample the same batch size."""
+    for number in range(40):  # through the exploration
+        decision = desk.decide(job, f"{number}")
+        clock.sleep(500.0)
+        told = dataclasses.replace(outcome_of(decision), seconds=400.0 + 20 * (number % 3))
+        desk.report(decision.id, told, f"{number}")
+    sampled = [desk.decide(job, f"s{number}") for number in range(30)]
+    assert {one.reason for one in sampled} == {"least cost in a draw from the beliefs"}
+    assert len({one.batch_size for one in sampled}) > 1
+
+
+def test_two_desks_decide_as_one(desk, store, clock, tmp_path):
+    """Workers of a server would each learn half of what is known."""
+    job = desk.define("team", JOB, "zeus", seed=5).id
+    alone = desk.define("team", dataclasses.replace(JOB, name="alone"), "zeus", seed=5).id
+    with Store.open(tmp_path / "store.sqlite") as second:
+        desks = [desk, Desk(second, clock, Terms(lease_seconds=LEASE_SECONDS))]
+        for number in range(30):
+            shared = desks[number % 2].decide(job, f"{number}")
+            single = desk.decide(alone, f"{number}")
+            assert (shared.batch_size, shared.reason) == (single.batch_size, single.reason)
+            clock.sleep(500.0)
+            desks[(number // 2) % 2].report(shared.id, outcome_of(shared), f"{number}")
+            desk.report(single.id, outcome_of(single), f"{number}")
+        assert_identical(beliefs_of(desks[1], second, job), desk.rebuild(job))
+
+
+def test_many_threads_at_once(desk, store, clock, job):
+    """A server has hundreds of requests under way."""
+
+    def client(number):
+        decision = desk.decide(job, f"{number}")
+        return desk.report(decision.id, Outcome(End.REACHED, 9, 50.0, 5e3, 200.0), f"{number}")
+
+    with ThreadPoolExecutor(16) as threads:
+        receipts = list(threads.map(client, range(80)))
+    assert len({receipt.event for receipt in receipts}) == 80
+    with store.reading() as ledger:
+        assert ledger.job(job).events == 160
+        recurrences = sorted(one.recurrence for one in ledger.decisions(job))
+    assert recurrences == list(range(80))
+    assert_identical(beliefs_of(desk, store, job), desk.rebuild(job))
+
+
+def test_a_failed_operation_leaves_beliefs_as_they_were(desk, store, clock, job):
+    """Beliefs in memory would run ahead of the store, and differ from a rebuild."""
+    decision = desk.decide(job, "a")
+    clock.sleep(500.0)
+
+    def failing(ledger):
+        desk._report(ledger, (job, 1), outcome_of(decision), "r")
+        raise ConflictError("no", remedy="none")
+
+    with pytest.raises(ConflictError):
+        store.write(failing, job)
+    assert kinds(store, job) == [EventKind.ISSUED]
+    assert_identical(beliefs_of(desk, store, job), desk.rebuild(job))
+    assert not desk.report(decision.id, outcome_of(decision), "r").late
+
+
+def test_a_cold_desk_starts_from_a_snapshot(desk, store, clock, monkeypatch):
+    """After a restart the first decision of every old job would take seconds."""
+    monkeypatch.setattr("joulery.recurring.desk_beliefs._SNAPSHOT_EVENTS", 16)
+    for policy in policy_names():
+        job = desk.define("team", dataclasses.replace(JOB, name=policy), policy, seed=1).id
+        for number in range(20):
+            decision = desk.decide(job, f"{number}")
+            clock.sleep(500.0)
+            desk.report(decision.id, outcome_of(decision), f"{number}")
+        cold = Desk(store, clock)
+        with store.reading() as ledger:
+            kept = ledger.snapshot(job)
+        assert kept.sequence == 32
+        folded = store.write(
+            lambda ledger, cold=cold, job=job: cold._cache.current(ledger, job), job
+        )
+        assert (folded.kept, folded.sequence) == (32, 40)
+        assert_identical(folded.beliefs, desk.rebuild(job))
+
+
+def test_a_snapshot_of_other_code_is_not_used(desk, store, clock, monkeypatch, job):
+    """Beliefs of an older version would live on after an upgrade."""
+    monkeypatch.setattr("joulery.recurring.desk_beliefs._SNAPSHOT_EVENTS", 1)
+    desk.decide(job, "a")
+    monkeypatch.setattr("joulery.recurring.desk_beliefs.code_fingerprint", lambda: "newer")
+    cold = Desk(store, clock)
+    folded = store.write(lambda ledger: cold._cache.current(ledger, job), job)
+    assert (folded.kept, folded.sequence) == (0, 1)
+
+
+def test_memory_is_bounded(store, clock):
+    """A server of many teams would grow for ever."""
+    desk = Desk(store, clock, Terms(cached_jobs=3))
+    jobs = [desk.define("team", dataclasses.replace(JOB, name=f"{n}"), "zeus").id for n in range(6)]
+    for job in jobs:
+        desk.decide(job, "a")
+    assert len(desk._cache) == 3
+    for job in jobs:
+        assert desk.decide(job, "b").reason == "the best known, while another explores"
+
+
+def test_defining_again_changes_nothing(desk):
+    """Every run defines its job; a new version each time would forget everything."""
+    first = desk.define("team", JOB, "zeus", {"beta": 3.0})
+    assert desk.define("team", JOB, "zeus", {"beta": 3.0}).id == first.id
+    assert desk.find("team", JOB.name).id == first.id
+    assert desk.define("other team", JOB, "zeus", {"beta": 3.0}).id != first.id
+
+
+def test_a_changed_job_inherits_with_doubt(desk, clock):
+    """A new version of a model would start from nothing, or trust the old one blindly."""
+    first = desk.define("team", JOB, seed=1)
+    for number in range(6):
+        decision = desk.decide(first.id, f"{number}")
+        clock.sleep(500.0)
+        desk.report(decision.id, outcome_of(decision), f"{number}")
+    changed = dataclasses.replace(JOB, batch_sizes=(32, 64, 128, 256, 512, 1024))
+    second = desk.define("team", changed, seed=1)
+    assert (second.version, second.job.inherits) == (2, first.id)
+    inherited = second.job.parameters["inherited"]
+    assert JOB.default in inherited["batch_sizes"]
+    assert (inherited["shift_sd"], inherited["shape_sd"]) == (0.3, 0.1)
+    assert desk.define("team", changed, seed=9).id == second.id
+    assert desk.rebuild(second.id).informed.all()
+    assert desk.decide(second.id, "a").batch_size in changed.batch_sizes
+    third = desk.define("team", changed, "zeus")
+    assert third.job.parameters == {}
+
+
+def test_an_objective_is_kept(desk, store):
+    """A team that asked for least energy would get least cost after a restart."""
+    wanted = dataclasses.replace(JOB, objective=LeastEnergy(max_slowdown=0.1))
+    job = desk.define("team", wanted).id
+    folded = store.write(lambda ledger: desk._cache.current(ledger, job), job)
+    assert folded.job == wanted
+    assert folded.policy.objective == wanted.objective
+
+
+def test_wrong_definitions_are_refused(desk):
+    """A job that can never be decided would be stored."""
+    with pytest.raises(InvalidValueError, match="no policy"):
+        desk.define("team", JOB, "magic")
+    with pytest.raises(InvalidValueError, match="beta"):
+        desk.define("team", JOB, "zeus", {"beta": 0.5})
+    for name in ("", "x" * 201, "a\0b", "\ud800"):
+        with pytest.raises(InvalidValueError, match="printable"):
+            desk.define(name, JOB)
+    with pytest.raises(UnknownRecordError):
+        desk.find("team", JOB.name)
+
+
+def test_a_paused_job_takes_reports_only(desk, clock, job):
+    """An owner could not stop a job, or stopping it would lose what runs."""
+    decision = desk.decide(job, "a")
+    desk.pause(job)
+    with pytest.raises(ConflictError, match="paused"):
+        desk.decide(job, "b")
+    assert desk.decide(job, "a") == decision
+    clock.sleep(500.0)
+    desk.report(decision.id, outcome_of(decision), "r")
+    desk.pause(job, paused=False)
+    desk.decide(job, "b")
+
+
+def test_a_forgotten_job_is_gone(desk, job):
+    """Deleted data would still answer."""
+    decision = desk.decide(job, "a")
+    desk.forget(job)
+    with pytest.raises(UnknownRecordError):
+        desk.decide(job, "b")
+    with pytest.raises(UnknownRecordError):
+        desk.report(decision.id, outcome_of(decision), "r")
+    again = desk.define("team", JOB, "zeus", seed=7)
+    assert again.id != job
+    assert again.version == 1
+
+
+def test_unknown_names_are_refused(desk, job):
+    """A client with a wrong id would be told that all is well."""
+    with pytest.raises(UnknownRecordError):
+        desk.decide(job + 1, "a")
+    for name in (f"{job}.7", "", "1", "1.", "x.1", "1.1.1", f"{'9' * 30}.1", "\u0661.\u0661"):
+        with pytest.raises(UnknownRecordError):
+            desk.heartbeat(name)
+        with pytest.raises(UnknownRecordError):
+            desk.report(name, Outcome(End.REACHED, 1, 1.0, 1.0), "k")
+    with pytest.raises(InvalidValueError, match="key"):
+        desk.decide(job, "\n")
+
+
+def test_an_implausible_report_changes_nothing(desk, store, clock, job):
+    """One liar would ruin a job for everybody."""
+    decision = desk.decide(job, "a")
+    clock.sleep(500.0)
+    for lie in (
+        Outcome(End.REACHED, 20.0, math.nan, 1.0),
+        Outcome(End.REACHED, 20.0, 500.0, -1.0),
+        Outcome(End.REACHED, 20.0, 500.0, 1e9),
+        Outcome(End.REACHED, 20.0, 5e6, 5e6),
+        Outcome(End.PROBED, 0, 5.0, 50.0),
+    ):
+        with pytest.raises(InvalidValueError):
+            desk.report(decision.id, lie, "r")
+        with pytest.raises(InvalidValueError):
+            desk.heartbeat(decision.id, dataclasses.replace(lie, seconds=math.inf))
+    assert kinds(store, job) == [EventKind.ISSUED]
+    desk.report(decision.id, outcome_of(decision), "r")
+
+
+def test_a_wall_clock_set_back_only_prolongs(desk, clock, job):
+    """An administrator who sets the clock would free every decision, or refuse every report."""
+    decision = desk.decide(job, "a")
+    clock.sleep(500.0)
+    clock.step_wall(-3600.0)
+    assert desk.expire() == 0
+    desk.report(decision.id, outcome_of(decision), "r")

@@ -1,0 +1,106 @@
+"""What cannot have happened is refused; what can is not."""
+
+import dataclasses
+import math
+
+import pytest
+
+from joulery.errors import InvalidValueError
+from joulery.objectives import Cost
+from joulery.recurring.desk_plausibility import Tolerance, check_outcome
+from joulery.recurring.desk_values import Measured, Outcome
+from joulery.recurring.job import Job
+from joulery.recurring.policy import End, Kind
+
+JOB = Job("job", (8, 16), 8, Cost(0.5, 1000.0), max_epochs=50, limits_watts=(100.0, 200.0))
+GOOD = Outcome(End.REACHED, 20, 1000.0, 500_000.0, 200.0, (Measured(200.0, 50.0, 25e3, 0.01),))
+
+
+def check(outcome=GOOD, kind=Kind.TRAIN, elapsed=1000.0, job=JOB, **changes):
+    """Check a report with changes."""
+    check_outcome(dataclasses.replace(outcome, **changes), job, kind, elapsed)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"seconds": 1069.0},
+        {"joules": 1_099_000.0},
+        {"joules": 0.0},
+        {"end": End.STOPPED, "epochs": 0, "seconds": 0.0, "joules": 0.0},
+        {"end": End.ABANDONED},
+        {"measured": (), "limit_watts": None},
+        {"epochs": 50},
+    ],
+)
+def test_what_can_have_been_is_taken(changes):
+    """An honest worker would be refused."""
+    check(**changes)
+
+
+@pytest.mark.parametrize("name", ["epochs", "seconds", "joules", "limit_watts"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1.0, 2**2000, "7"])
+def test_figures_are_finite_and_not_negative(name, value):
+    """One NaN in a mean makes every later decision a NaN."""
+    with pytest.raises(InvalidValueError):
+        check(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["limit_watts", "epoch_seconds", "epoch_joules", "relative_error"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 2**2000])
+def test_measurements_are_finite_and_not_negative(name, value):
+    """The same for what an epoch takes."""
+    one = dataclasses.replace(GOOD.measured[0], **{name: value})
+    with pytest.raises(InvalidValueError):
+        check(measured=(one,))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seconds": 1071.0},  # longer than since the decision
+        {"joules": 1_101_000.0},  # more than all boards can draw
+        {"seconds": 1.0},  # the same
+        {"epochs": 51},
+        {"epochs": 0},  # reached without training
+        {"seconds": 0.0, "joules": 0.0},
+        {"end": End.PROBED},
+        {"measured": GOOD.measured * 3},  # more limits than there are
+        {"measured": (Measured(200.0, 0.0, 25e3, 0.01),)},
+        {"measured": (Measured(200.0, 50.0, 0.0, 0.01),)},
+        {"measured": (Measured(200.0, 50.0, 56e3, 0.01),)},  # 1,120 W
+        {"measured": (Measured(200.0, 50.0, 25e3, 11.0),)},
+        {"measured": (Measured(200.0, 1e11, 25e3, 0.01),)},
+    ],
+)
+def test_what_cannot_have_been_is_refused(changes):
+    """One liar would ruin a job for everybody."""
+    with pytest.raises(InvalidValueError):
+        check(**changes)
+
+
+def test_probes_end_as_probes():
+    """A probe that claims to have reached the target would count as the cheapest run ever."""
+    probe = Outcome(End.PROBED, 0, 5.0, 500.0)
+    check(probe, Kind.PROBE)
+    check(probe, Kind.PROBE, end=End.ABANDONED)
+    with pytest.raises(InvalidValueError):
+        check(GOOD, Kind.PROBE)
+
+
+def test_energy_alone_has_no_bound_without_max_watts():
+    """A job that counts energy only need not know what its boards can draw."""
+    job = dataclasses.replace(JOB, cost=Cost(1.0), limits_watts=())
+    check(job=job, joules=1e12)
+
+
+def test_a_clock_set_back_proves_nothing():
+    """A long training would be refused because somebody corrected the clock."""
+    check(elapsed=-5.0)
+
+
+def test_tolerance_is_an_argument():
+    """Clusters with bad clocks need more."""
+    late = dataclasses.replace(GOOD, seconds=1500.0)
+    check_outcome(late, JOB, Kind.TRAIN, 1000.0, Tolerance(seconds=600.0))
