@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from joulery.objectives import EnergyDelayProduct, LeastEnergy
 from joulery.recurring.joulery import Joulery
 from joulery.recurring.zeus import Zeus
-from joulery.simulate.recurring import simulate
+from joulery.simulate.recurring import Options, simulate
 from joulery.simulate.traces import read_traces
 
 TRACES = Path(os.environ.get("JOULERY_DATA", "/work/shared/data")) / "zeus"
@@ -62,3 +63,25 @@ def test_every_recurrence_gets_its_model(logs):
     """Stopping and restarting must end in a trained model each time."""
     log = logs["joulery"]
     assert log.reached[np.isfinite(log.cost)].all()
+
+
+@pytest.mark.parametrize(
+    ("objective", "least"),
+    [
+        (LeastEnergy(max_slowdown=0.0), 0.75),
+        (LeastEnergy(max_slowdown=0.05), 0.75),
+        (LeastEnergy(max_slowdown=0.2), 0.8),
+        (EnergyDelayProduct(), 0.85),
+    ],
+    ids=str,
+)
+def test_other_objectives_end_at_their_best_setting(objective, least):
+    """Within 2 % of the best setting that keeps the bound, and 1 % of the bound, for most jobs."""
+    loads = read_traces(TRACES).workloads
+    options = Options(objective=objective)
+    log = simulate(loads, Joulery(objective=objective), None, range(6), options)
+    settled = [
+        ((part.expected <= 1.02 * part.optimal) & part.within)[:, -5:].sum(axis=1) >= 3
+        for part in log.by_workload()
+    ]
+    assert np.mean(settled) >= least

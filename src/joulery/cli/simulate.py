@@ -9,6 +9,7 @@ from joulery.cli import simulate_cluster
 if TYPE_CHECKING:
     import argparse
 
+    from joulery.objectives import Objective
     from joulery.simulate.log import Log
     from joulery.simulate.recurring import Options
     from joulery.simulate.summary import Summary
@@ -76,7 +77,9 @@ def _add_scene_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--objective",
         metavar="WHAT",
-        help="joulery: another objective than the cost, such as least-energy:slowdown=5%%",
+        help="minimise and judge by another objective than the cost, such as least-energy:"
+        "slowdown=5%%; regret is then its score beyond that of the best setting within its bounds. "
+        "Of the policies only joulery and oracle pursue it",
     )
     parser.add_argument(
         "--beta", metavar="B", help="zeus: stop at B times the least cost so far (default: 2)"
@@ -134,10 +137,17 @@ def _options(arguments: argparse.Namespace) -> Options:
     eta = _number(arguments.eta, "--eta")
     return Options(
         eta=eta,
+        objective=_objective(arguments),
         overlap=whole_number(arguments.overlap, "--overlap", 1, _MOST_OVERLAP),
         drift=parse_drift(arguments.drift, eta) if arguments.drift else None,
         keep_deeds=bool(arguments.log),
     )
+
+
+def _objective(arguments: argparse.Namespace) -> Objective | None:
+    from joulery.objective_text import parse_objective
+
+    return parse_objective(arguments.objective) if arguments.objective else None
 
 
 def _number(text: str, option: str) -> float:
@@ -160,7 +170,6 @@ def _whole(text: str | None, option: str, least: int) -> int | None:
 def _policies(arguments: argparse.Namespace) -> list[tuple[str, Any]]:
     """Names and policies; the oracle, which must know the lanes, as None."""
     from joulery.errors import InvalidValueError
-    from joulery.objective_text import parse_objective
     from joulery.recurring.registry import make_policy
 
     names = _names(arguments.policy)
@@ -169,7 +178,7 @@ def _policies(arguments: argparse.Namespace) -> list[tuple[str, Any]]:
     options = {
         "beta": None if arguments.beta is None else _number(arguments.beta, "--beta"),
         "window": _whole(arguments.window, "--window", 0),
-        "objective": parse_objective(arguments.objective) if arguments.objective else None,
+        "objective": _objective(arguments),
     }
     return [(name, None if name == _ORACLE else make_policy(name, **options)) for name in names]
 
@@ -187,7 +196,7 @@ def _simulated(traces: Traces, arguments: argparse.Namespace, options: Options) 
     progress = Progress()
     logs = []
     for name, known in policies:
-        policy = known or oracle_of(traces.workloads, seeds, options.eta)
+        policy = known or oracle_of(traces.workloads, seeds, options.eta, options.objective)
 
         def show(share: float, name: str = name) -> None:
             progress.show(f"joulery: {name}: {100 * share:.0f} %")
@@ -211,7 +220,7 @@ def _text(found: list[Summary], traces: Traces) -> str:
 
     headers = (
         *("GPU", "dataset", "policy", "recurrences", "regret", "±", "energy", "time"),
-        *("cost, all", "tries", "failed"),
+        *("cost, all", "within", "tries", "failed"),
     )
     rows = [
         (
@@ -224,6 +233,7 @@ def _text(found: list[Summary], traces: Traces) -> str:
             f"{one.eta_last5_vs_default:.3f}",
             f"{one.tta_last5_vs_default:.3f}",
             f"{one.cost_total_vs_default:.3f}",
+            f"{100 * one.within_last5:.0f} %",
             f"{one.attempts_mean:.2f}",
             f"{100 * one.failed:.1f} %",
         )
@@ -233,7 +243,9 @@ def _text(found: list[Summary], traces: Traces) -> str:
         f"Means over {found[0].seeds} seeds. Regret: cost beyond the best fixed setting, in units "
         "of its cost; ± over seeds.\n"
         "Energy and time: last five recurrences against the default setting; cost, all: every "
-        "recurrence against it."
+        "recurrence against it.\n"
+        "Within: settings of the last five recurrences that are expected to keep the objective's "
+        "bounds, within 1 %."
     )
-    lines = [table(headers, rows, "lllrrrrrrrr"), "", meaning, *traces.remarks]
+    lines = [table(headers, rows, "lllrrrrrrrrr"), "", meaning, *traces.remarks]
     return "\n".join(lines) + "\n"

@@ -136,7 +136,7 @@ class Joulery:
         view = outlook(beliefs, rows, self.objective)
         choice = self._choose(beliefs, rows, view)
         slice_cost = self.tuning.slice_seconds * _cost_rate(beliefs, rows, choice.arm)
-        limits = self._limits(beliefs, rows, choice, slice_cost)
+        limits = self._limits(beliefs, rows, view, choice, slice_cost)
         probe = self._pays_to_probe(beliefs, rows, choice, slice_cost)
         ceiling = choice.ceiling + limits.extra * slice_cost
         held = np.arange(limits.measure.shape[1])[None, :] == limits.hold[:, None]
@@ -154,10 +154,9 @@ class Joulery:
         own = np.arange(len(rows))
         proven = beliefs.proven(rows)
         unproven = np.asarray(~proven.any(axis=1))
-        able = proven | unproven[:, None]
-        prospects = self.tuning.prospects
-        worth = plan(view.mean, view.covariance, view.noise, able, prospects)
-        best = np.where(able, worth.expected, np.inf).argmin(axis=1)
+        prospects, best = self.tuning.prospects, view.best
+        lessons = None if view.bounded is None else view.bounded.lessons
+        worth = plan(view.mean, view.covariance, view.noise, best, prospects, lessons)
         best_cost = view.expected_cost()[own, best]
         blank = unproven & ~beliefs.profiles.measured(rows).any(axis=1)
         dear = np.exp(view.log_epoch_cost) > prospects.dearest_try * best_cost[:, None]
@@ -205,19 +204,27 @@ class Joulery:
         self,
         beliefs: JouleryBeliefs,
         rows: NDArray[np.int64],
+        view: Outlook,
         choice: Choice,
         slice_cost: Floats,
     ) -> LimitChoice:
         """The power limit to hold, and those to measure on the way."""
-        log_seconds, log_watts, variance = beliefs.profiles.believed(rows, choice.arm)
+        log_seconds, log_watts, time_variance = beliefs.profiles.believed(rows, choice.arm)
+        variance = time_variance
         if self.objective is None:
             log_cost = log_seconds + np.log(beliefs.profiles.rate(rows, log_watts))
+        elif view.bounded is not None:
+            log_cost, variance = view.bounded.limits(choice.arm, time_variance)
         else:
             scores = limit_scores(beliefs, rows, self.objective, beliefs.epochs.mean[rows])
             log_cost = scores[np.arange(len(rows)), choice.arm]
             log_cost = np.where(np.isfinite(log_cost), log_cost, np.nan)
+            variance = variance * view.elasticity[np.arange(len(rows)), choice.arm][:, None] ** 2
         share = slice_cost / choice.best_cost
-        return choose_limit(log_cost, variance, share, self.tuning.prospects.horizon)
+        chosen = choose_limit(log_cost, variance, share, self.tuning.prospects.horizon)
+        if view.bounded is None:
+            return chosen
+        return chosen.with_also(view.bounded.doubtful(choice.arm, time_variance))
 
     def _pays_to_probe(
         self,

@@ -61,7 +61,7 @@ class Expectations:
     epoch_cost: CurvePrior = ANY_EPOCH_COST
     noise: NoisePrior = ANY_NOISE
     kept_after_change: float = 0.05
-    change_sd: float = 0.5
+    change_sd: float = 1.0
     kept_per_run: float = 0.995
 
 

@@ -34,6 +34,13 @@ class LimitChoice:
     measure: NDArray[np.bool_]
     extra: Floats
 
+    def with_also(self, wanted: NDArray[np.bool_]) -> LimitChoice:
+        """Measure ``wanted`` (rows, limits) besides, unless held: that is measured anyway."""
+        own = np.arange(wanted.shape[1])[None, :] == self.hold[:, None]
+        measure = self.measure | (wanted & ~own)
+        more = (measure & ~self.measure).sum(axis=1)
+        return LimitChoice(self.hold, measure, self.extra + more)
+
 
 def choose_limit(
     log_cost: Floats,

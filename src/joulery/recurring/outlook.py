@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from joulery.recurring.bounded import BoundedRuns, bound_form
 from joulery.recurring.curve import Curve
 from joulery.recurring.normal import survival
 from joulery.recurring.scoring import Runs, graded_score, score
@@ -43,6 +44,8 @@ class Outlook:
         log_epochs: (rows, arms), mean of the logarithm of epochs to the target.
         log_epoch_cost: (rows, arms), of the running cost of one epoch, in joules.
         epoch_cost_sd: (rows, arms), how unsure that is.
+        best: (rows,), the batch size to run but for what others may teach.
+        bounded: Runs under an objective that has a bound; None for others.
     """
 
     mean: Floats
@@ -52,6 +55,8 @@ class Outlook:
     log_epochs: Floats
     log_epoch_cost: Floats
     epoch_cost_sd: Floats
+    best: NDArray[np.int64]
+    bounded: BoundedRuns | None = None
 
     def _spread(self) -> Floats:
         """(rows, arms), standard deviation of the logarithm of a run's running cost."""
@@ -85,24 +90,65 @@ def outlook(
 ) -> Outlook:
     """Put together what is believed of epochs and of what an epoch costs."""
     epochs, cost = beliefs.epochs.of(rows), beliefs.cost.of(rows)
+    covariance = epochs.covariance + cost.covariance
     noise = np.broadcast_to(beliefs.evidence.noise_variance(rows)[:, None], epochs.mean.shape)
+    repeats = _log_repeats(beliefs, rows, noise)
+    elasticity, bounded = np.ones(epochs.mean.shape), None
     if objective is None:
-        mean, elasticity = epochs.mean + cost.mean, np.ones(epochs.mean.shape)
-        covariance = epochs.covariance + cost.covariance
+        mean = epochs.mean + cost.mean
+    elif (form := bound_form(objective)) is not None:
+        half = 0.5 * (np.diagonal(covariance, axis1=1, axis2=2) + noise)
+        size, able = epochs.mean + repeats + half, _able(beliefs, rows)
+        bounded = BoundedRuns.of(form, size, able, _believed_epochs(beliefs, rows))
+        charges = bounded.charges() - half - repeats
+        mean = np.where(np.isfinite(charges), charges, epochs.mean + cost.mean)
     else:
         mean, elasticity = _scores(beliefs, rows, objective, noise)
-        both = elasticity[:, :, None] * elasticity[:, None, :]
-        covariance = both * (epochs.covariance + cost.covariance)
+        covariance = elasticity[:, :, None] * elasticity[:, None, :] * covariance
         noise = elasticity**2 * noise
-    spread = np.sqrt(epochs.variance + noise / elasticity**2)
-    most = np.log(beliefs.lanes.max_epochs[rows] + 0.5)[:, None]
-    chance = 1.0 - survival((most - epochs.mean) / spread)
-    # A run that fails has to be repeated: one over the chance of success is how often it is run.
-    mean = mean - np.log(np.maximum(chance, _LEAST_CHANCE))
+    mean = mean + repeats
     mean = np.where(beliefs.lanes.valid[rows], mean, mean.max(axis=1)[:, None] + _PADDING)
     covariance = _foreseen(mean, covariance, beliefs.under_way[rows] / noise)
-    epoch_cost_sd = np.sqrt(cost.variance)
-    return Outlook(mean, covariance, noise, elasticity, epochs.mean, cost.mean, epoch_cost_sd)
+    return Outlook(
+        mean=mean,
+        covariance=covariance,
+        noise=noise,
+        elasticity=elasticity,
+        log_epochs=epochs.mean,
+        log_epoch_cost=cost.mean,
+        epoch_cost_sd=np.sqrt(cost.variance),
+        best=_best(mean, covariance, noise, _able(beliefs, rows), bounded),
+        bounded=bounded,
+    )
+
+
+def _able(beliefs: JouleryBeliefs, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """(rows, arms), the proven batch sizes; all, where none is."""
+    proven = beliefs.proven(rows)
+    return np.asarray((proven | ~proven.any(axis=1, keepdims=True)) & beliefs.lanes.valid[rows])
+
+
+def _log_repeats(beliefs: JouleryBeliefs, rows: NDArray[np.int64], noise: Floats) -> Floats:
+    """A run that fails has to be repeated: one over the chance of success is how often it is."""
+    epochs = beliefs.epochs.of(rows)
+    most = np.log(beliefs.lanes.max_epochs[rows] + 0.5)[:, None]
+    chance = 1.0 - survival((most - epochs.mean) / np.sqrt(epochs.variance + noise))
+    return np.asarray(-np.log(np.maximum(chance, _LEAST_CHANCE)))
+
+
+def _best(
+    mean: Floats,
+    covariance: Floats,
+    noise: Floats,
+    able: NDArray[np.bool_],
+    bounded: BoundedRuns | None,
+) -> NDArray[np.int64]:
+    expected = mean + 0.5 * (np.diagonal(covariance, axis1=1, axis2=2) + noise)
+    cheapest = np.asarray(np.where(able, expected, np.inf).argmin(axis=1))
+    if bounded is None:
+        return cheapest
+    known = np.isfinite(bounded.worth).any(axis=(1, 2))
+    return np.where(known, bounded.best()[0], cheapest)
 
 
 def _foreseen(mean: Floats, covariance: Floats, precision: Floats) -> Floats:
@@ -143,22 +189,18 @@ def limit_scores(
     log_epochs: Floats,
 ) -> Floats:
     """(rows, arms, limits), log score of a run of that many epochs; infinite where ruled out."""
-    log_seconds, log_watts = _believed_epochs(beliefs, rows)
+    log_seconds, log_watts, _ = _believed_epochs(beliefs, rows)
     seconds = np.exp(log_seconds + log_epochs[:, :, None])
     joules = seconds * np.exp(log_watts)
-    # Ratios refer to the fastest run among the proven, as `joulery.objectives.choose` does.
-    proven = beliefs.proven(rows)
-    able = proven | ~proven.any(axis=1, keepdims=True)
-    candidates = np.where(able[:, :, None] & np.isfinite(seconds), seconds, np.inf)
-    flat = candidates.reshape(len(rows), -1)
-    fastest = flat.argmin(axis=1)
-    own = np.arange(len(rows))
-    runs = Runs(
-        seconds=seconds,
-        joules=joules,
-        reference_seconds=flat[own, fastest][:, None, None],
-        reference_joules=joules.reshape(len(rows), -1)[own, fastest][:, None, None],
-    )
+    # Ratios refer to the fastest among the proven, as `joulery.objectives.choose` does, and to what
+    # is believed of it, not to the luck of the runs that are scored.
+    usual = np.exp(log_seconds + beliefs.epochs.mean[rows][:, :, None])
+    able = _able(beliefs, rows)[:, :, None] & np.isfinite(usual)
+    flat = np.where(able, usual, np.inf).reshape(len(rows), -1)
+    own, fastest = np.arange(len(rows)), flat.argmin(axis=1)
+    reference = flat[own, fastest][:, None, None]
+    watts = np.exp(log_watts).reshape(len(rows), -1)[own, fastest][:, None, None]
+    runs = Runs(seconds, joules, reference, reference * watts)
     exact = score(objective, runs)
     # Limits that break a bound are out, unless all of a batch size's do; then the least bad.
     within = (np.isfinite(exact) & np.isfinite(seconds)).any(axis=2, keepdims=True)
@@ -166,12 +208,14 @@ def limit_scores(
     return np.log(np.where(np.isfinite(seconds), scores, np.inf))
 
 
-def _believed_epochs(beliefs: JouleryBeliefs, rows: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """(rows, arms, limits): log seconds and log watts of an epoch; NaN where limits are unknown."""
+def _believed_epochs(
+    beliefs: JouleryBeliefs, rows: NDArray[np.int64]
+) -> tuple[Floats, Floats, Floats]:
+    """(rows, arms, limits): log seconds and watts of an epoch, NaN where unknown; variances."""
     arms = beliefs.lanes.valid.shape[1]
     lane, arm = np.repeat(rows, arms), np.tile(np.arange(arms), len(rows))
     profiles = beliefs.profiles
-    log_seconds, log_watts, _ = profiles.believed(lane, arm)
+    log_seconds, log_watts, variance = profiles.believed(lane, arm)
     cost = log_seconds + np.log(profiles.rate(lane, log_watts))
     least = np.where(np.isfinite(cost), cost, np.inf).min(axis=1)
     # Where nothing was measured, the curve over batch sizes tells the level.
@@ -181,4 +225,8 @@ def _believed_epochs(beliefs: JouleryBeliefs, rows: NDArray[np.int64]) -> tuple[
         beliefs.cost.mean[lane, arm] - least,
     )
     shape = (len(rows), arms, log_watts.shape[1])
-    return (log_seconds + gap[:, None]).reshape(shape), log_watts.reshape(shape)
+    return (
+        (log_seconds + gap[:, None]).reshape(shape),
+        log_watts.reshape(shape),
+        variance.reshape(shape),
+    )

@@ -14,25 +14,31 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from joulery.recurring.draws import Floats
 
-_NODES = np.linspace(-3.0, 3.0, 13)  # in standard deviations of the logarithm
-_WEIGHTS = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
+    # From (rows, arms, arms) covariance and (rows, arms) spread of what a run shows: what is saved
+    # per recurrence once a run has ended at each node, or was stopped there; (rows, run, nodes).
+    Lessons = Callable[[Floats, Floats], tuple[Floats, Floats]]
+
+NODES = np.linspace(-3.0, 3.0, 13)  # in standard deviations of the logarithm
+_WEIGHTS = np.exp(-0.5 * NODES**2) / np.exp(-0.5 * NODES**2).sum()
 _LEFT = 1.0 - np.cumsum(_WEIGHTS)  # probability of an outcome beyond each node
 
 
 def _tails() -> tuple[Floats, Floats]:
     """Mean and variance of the outcomes beyond each node; the last node stands for itself."""
-    above = np.triu(np.broadcast_to(_WEIGHTS, (len(_NODES), len(_NODES))), k=1)
+    above = np.triu(np.broadcast_to(_WEIGHTS, (len(NODES), len(NODES))), k=1)
     above[-1, -1] = 1.0
     shares = above / above.sum(axis=1, keepdims=True)
-    mean = shares @ _NODES
-    return mean, shares @ _NODES**2 - mean**2
+    mean = shares @ NODES
+    return mean, shares @ NODES**2 - mean**2
 
 
-_TAIL_MEAN, _TAIL_VARIANCE = _tails()
+TAIL_MEAN, _TAIL_VARIANCE = _tails()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +79,9 @@ def plan(
     mean: Floats,
     covariance: Floats,
     noise_variance: Floats,
-    proven: NDArray[np.bool_],
+    fallback: NDArray[np.int64],
     prospects: Prospects,
+    lessons: Lessons | None = None,
 ) -> Plan:
     """Weigh every batch size.
 
@@ -82,17 +89,21 @@ def plan(
         mean: (rows, arms), of the logarithm of a run's cost.
         covariance: (rows, arms, arms), of those means.
         noise_variance: (rows, arms), of the logarithm of one run.
-        proven: (rows, arms), what a stopped run may be followed by; at least one in each row.
+        fallback: (rows,), the batch size that follows a stopped run.
         prospects: What lies ahead.
+        lessons: What runs teach, where that is not by how much the cheapest gets cheaper.
     """
     own = np.diagonal(covariance, axis1=1, axis2=2)
     spread = np.sqrt(own + noise_variance)
     log_expected = mean + 0.5 * spread**2
     expected = np.exp(log_expected)
-    restart = np.where(proven, expected, np.inf).min(axis=1)[:, None, None]
-    costs = np.exp(mean[:, :, None] + spread[:, :, None] * _NODES)
+    restart = np.take_along_axis(expected, fallback[:, None], axis=1)[:, :, None]
+    costs = np.exp(mean[:, :, None] + spread[:, :, None] * NODES)
     trial = np.sqrt(own + noise_variance / prospects.trial_runs)
-    finishing, stopping = _lessons(log_expected, covariance, trial)
+    if lessons is None:
+        finishing, stopping = _lessons(log_expected, covariance, trial)
+    else:
+        finishing, stopping = lessons(covariance, trial)
     per_run = prospects.horizon / prospects.trial_runs
     finished = np.cumsum(_WEIGHTS * (per_run * finishing - costs), axis=2)
     values = restart + finished + _LEFT * (per_run * stopping - costs - restart)
@@ -100,7 +111,7 @@ def plan(
     allowed = (costs <= prospects.dearest_try * restart) | (expected[:, :, None] <= restart)
     node = np.where(allowed, values, -np.inf).argmax(axis=2)
     value = np.take_along_axis(values, node[:, :, None], axis=2)[:, :, 0]
-    return Plan(expected, value, np.where(node == len(_NODES) - 1, np.inf, _NODES[node]))
+    return Plan(expected, value, np.where(node == len(NODES) - 1, np.inf, NODES[node]))
 
 
 def _lessons(log_expected: Floats, covariance: Floats, trial: Floats) -> tuple[Floats, Floats]:
@@ -115,15 +126,15 @@ def _lessons(log_expected: Floats, covariance: Floats, trial: Floats) -> tuple[F
     bow = 0.5 * tilt**2
     settled = log_expected.T[:, :, None] - bow
     best = np.exp(log_expected.min(axis=1))[:, None, None]
-    ended, beyond = np.empty((2, len(_NODES), *log_expected.shape))
+    ended, beyond = np.empty((2, len(NODES), *log_expected.shape))
     buffer = np.empty_like(tilt)
-    for number, node in enumerate(_NODES):
+    for number, node in enumerate(NODES):
         np.multiply(tilt, node, out=buffer)
         buffer += settled
         buffer.min(axis=0, out=ended[number])
         np.multiply(bow, _TAIL_VARIANCE[number], out=buffer)
         buffer += settled
-        buffer += tilt * _TAIL_MEAN[number]
+        buffer += tilt * TAIL_MEAN[number]
         buffer.min(axis=0, out=beyond[number])
     lessons = best - np.exp(np.stack([ended, beyond])).transpose(0, 2, 3, 1)
     return lessons[0], lessons[1]

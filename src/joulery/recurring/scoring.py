@@ -48,7 +48,7 @@ class Runs:
 def score(objective: Objective, runs: Runs) -> Floats:
     """As ``objective.score`` on every run: lower is better, infinite where a bound is broken."""
     overshoot = _overshoot(objective, runs)
-    return np.where(overshoot <= _ROUNDING, _worth(objective, runs), np.inf)
+    return np.where(overshoot <= _ROUNDING, worth(objective, runs), np.inf)
 
 
 def graded_score(objective: Objective, runs: Runs) -> Floats:
@@ -56,8 +56,7 @@ def graded_score(objective: Objective, runs: Runs) -> Floats:
 
     A planner that averages over uncertain epochs needs to know how far beyond a bound a run may be.
     """
-    worth = _worth(objective, runs)
-    graded = worth * np.maximum(_overshoot(objective, runs), 1.0) ** _STEEPNESS
+    graded = worth(objective, runs) * np.maximum(_overshoot(objective, runs), 1.0) ** _STEEPNESS
     # Objectives of one's own say no more than that a bound is broken.
     return np.where(np.isfinite(graded), graded, np.finfo(np.float64).max ** 0.25)
 
@@ -75,8 +74,8 @@ def _overshoot(objective: Objective, runs: Runs) -> Floats:
     return np.zeros(np.broadcast(runs.seconds, runs.joules).shape)
 
 
-def _worth(objective: Objective, runs: Runs) -> Floats:
-    """The score of each run, bounds aside where :func:`_overshoot` knows them."""
+def worth(objective: Objective, runs: Runs) -> Floats:
+    """The score of each run, bounds aside where the objective's are known here."""
     if isinstance(objective, Cost):
         weight = (1 - objective.eta) * objective.max_watts
         return objective.eta * runs.joules + weight * runs.seconds

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulery.recurring.policy import End, Kind
+from joulery.recurring.scoring import Runs, worth
 from joulery.simulate.log import Deeds, Log
+from joulery.simulate.yardstick import Yardstick, yardstick
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from joulery.objectives import Objective
     from joulery.recurring.draws import Floats, Seeds
     from joulery.recurring.policy import Outcomes
     from joulery.simulate.drift import Drift
@@ -44,7 +47,12 @@ class Books:
         self._workloads = tuple(workloads)
         self._of_lane = of_lane
         self._eta = options.eta
+        self._objective = options.objective
         self._changes = changes
+        self._yardsticks = [
+            [yardstick(load, options.eta, options.objective, part) for part in change.epochs]
+            for load, change in zip(workloads, changes, strict=True)
+        ]
         shape = (len(of_lane), int(recurrences.max()))
         beyond = np.arange(shape[1])[None, :] >= recurrences[:, None]
         zeros = np.where(beyond, np.nan, 0.0)
@@ -98,11 +106,16 @@ class Books:
 
     def log(self, policy: str, reasons: tuple[str, ...], seeds: Seeds) -> Log:
         """Close the books."""
-        optimal, default = self._expected()
+        optimal, default, reference = self._benchmarks()
         # Who never got the model from the policy trains the default in the end, and pays for it.
         failed = ~self._reached
         for total, expected in zip((self._seconds, self._joules, self._cost), default, strict=True):
             total[failed] += expected[failed]
+        cost, (expected, within) = self._cost, self._settings()
+        if self._objective is not None:
+            cost = worth(self._objective, Runs(self._seconds, self._joules, *reference))
+            # What a setting saves by breaking a bound is not to its credit.
+            cost = np.where(within | np.isnan(cost), cost, np.maximum(cost, optimal))
         return Log(
             workloads=self._workloads,
             of_lane=self._of_lane,
@@ -119,55 +132,67 @@ class Books:
             reached=self._reached,
             seconds=self._seconds,
             joules=self._joules,
-            cost=self._cost,
-            expected=self._expected_cost(),
+            cost=cost,
+            expected=expected,
+            within=within,
             optimal=optimal,
             default=default,
             deeds=_joined(self._deeds) if self._deeds is not None else None,
         )
 
-    def _expected_cost(self) -> Floats:
-        """Of the setting that each recurrence trained last."""
+    def _pieces(self, change: Drift) -> NDArray[np.int64]:
+        """Which piece of a drift holds at every recurrence."""
+        columns = np.arange(self._cost.shape[1])
+        return np.searchsorted(change.starts, columns, side="right") - 1
+
+    def _settings(self) -> tuple[Floats, NDArray[np.bool_]]:
+        """Expected cost, or score, of the setting trained last, and whether it keeps the bounds."""
         found = np.full(self._cost.shape, np.nan)
-        columns = np.arange(self._cost.shape[1])
-        for position, (load, change) in enumerate(zip(self._workloads, self._changes, strict=True)):
-            costs = np.stack([load.expected_cost(self._eta, part) for part in change.epochs])
-            piece = np.searchsorted(change.starts, columns, side="right") - 1
+        within = np.zeros(self._cost.shape, dtype=bool)
+        for position, change in enumerate(self._changes):
             lanes = np.flatnonzero(self._of_lane == position)
+            at = self._pieces(change), self._arm[lanes], self._limit[lanes]
             trained = self._arm[lanes] >= 0
-            looked_up = costs[piece, self._arm[lanes], self._limit[lanes]]
-            found[lanes] = np.where(trained, looked_up, np.nan)
-        return found
+            standards = self._yardsticks[position]
+            costs = np.stack([one.expected for one in standards])[at]
+            found[lanes] = np.where(trained, costs, np.nan)
+            within[lanes] = trained & np.stack([one.within for one in standards])[at]
+        return found, within
 
-    def _expected(self) -> tuple[Floats, Floats]:
-        """Expected cost of the optimum, and what Default takes, at every recurrence."""
-        columns = np.arange(self._cost.shape[1])
+    def _benchmarks(self) -> tuple[Floats, Floats, Floats]:
+        """Of the optimum, of Default (three figures) and of the fastest (two), per recurrence."""
         per_load = [
-            _expectations(load, change, self._eta)[
-                :, np.searchsorted(change.starts, columns, side="right") - 1
+            np.stack([_benchmark(load, self._eta, *pair, self._objective) for pair in pairs], 1)[
+                :, self._pieces(change)
             ]
-            for load, change in zip(self._workloads, self._changes, strict=True)
-        ]
-        by_lane = np.stack(per_load)[self._of_lane]
-        return by_lane[:, 0], np.moveaxis(by_lane[:, 1:], 1, 0)
-
-
-def _expectations(load: Workload, change: Drift, eta: float) -> Floats:
-    """(4, pieces): optimal cost; seconds, joules and cost of Default."""
-    arm, limit = load.default_setting()
-    rows = []
-    for epochs in change.epochs:
-        count = load.mean_epochs(epochs)[arm]
-        count = count if np.isfinite(count) else load.max_epochs  # it fails, at that price
-        rows.append(
-            (
-                load.optimum(eta, epochs)[2],
-                count * load.epoch_seconds[arm, limit],
-                count * load.epoch_joules[arm, limit],
-                count * load.epoch_cost(eta)[arm, limit],
+            for load, change, pairs in (
+                (load, change, list(zip(change.epochs, standards, strict=True)))
+                for load, change, standards in zip(
+                    self._workloads, self._changes, self._yardsticks, strict=True
+                )
             )
-        )
-    return np.array(rows).T
+        ]
+        by_lane = np.moveaxis(np.stack(per_load)[self._of_lane], 1, 0)
+        return by_lane[0], by_lane[1:4], by_lane[4:]
+
+
+def _benchmark(
+    load: Workload,
+    eta: float,
+    epochs: Floats,
+    standard: Yardstick,
+    objective: Objective | None,
+) -> Floats:
+    """(6,): cost of the optimum; seconds, joules and cost of Default; those of the fastest."""
+    arm, limit = load.default_setting()
+    count = load.mean_epochs(epochs)[arm]
+    count = count if np.isfinite(count) else load.max_epochs  # it fails, at that price
+    seconds, joules = count * load.epoch_seconds[arm, limit], count * load.epoch_joules[arm, limit]
+    cost = count * load.epoch_cost(eta)[arm, limit]
+    if objective is not None:
+        one = (np.array(figure) for figure in (seconds, joules, *standard.reference))
+        cost = float(worth(objective, Runs(*one)))
+    return np.array([standard.optimal, seconds, joules, cost, *standard.reference])
 
 
 def _joined(parts: list[Deeds]) -> Deeds:

@@ -70,8 +70,11 @@ class Log:
         seconds: (lanes, recurrences), of all actions together; where the target was not reached,
             what training the default takes is added: somebody has to.
         joules: (lanes, recurrences), likewise.
-        cost: (lanes, recurrences), likewise.
+        cost: (lanes, recurrences), likewise; where another objective was given, its score instead,
+            here and in the figures below; beyond its bounds, no less than the optimum's.
         expected: (lanes, recurrences), expected cost of the setting that was trained last.
+        within: (lanes, recurrences), whether that setting is expected to keep the objective's
+            bounds, within 1 %.
         optimal: (lanes, recurrences), expected cost of the best fixed setting at that time.
         default: (3, lanes, recurrences), expected seconds, joules and cost without optimisation.
         deeds: Every single action, where asked for.
@@ -94,6 +97,7 @@ class Log:
     joules: Floats
     cost: Floats
     expected: Floats
+    within: NDArray[np.bool_]
     optimal: Floats
     default: Floats
     deeds: Deeds | None = None
@@ -114,7 +118,7 @@ class Log:
             name: getattr(self, name)[kept, :columns]
             for name in (
                 *("arm", "limit", "why", "attempts", "probes", "reached"),
-                *("seconds", "joules", "cost", "expected", "optimal"),
+                *("seconds", "joules", "cost", "expected", "within", "optimal"),
             )
         }
         return Log(

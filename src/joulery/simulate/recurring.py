@@ -21,6 +21,7 @@ from joulery.simulate import drift as drifts
 from joulery.simulate.bookkeeping import Books
 from joulery.simulate.environment import Environment, Moment
 from joulery.simulate.probing import EpochAtMean, Slices
+from joulery.simulate.yardstick import yardstick
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from joulery.objectives import Objective
     from joulery.recurring.policy import Actions, Policy
     from joulery.simulate.drift import Drift
     from joulery.simulate.environment import Results
@@ -50,6 +52,7 @@ class Options:
 
     Attributes:
         eta: Weight of energy in the cost, 0 to 1.
+        objective: What to judge by instead of the cost; None for the cost.
         probing: What profiling costs and tells; None for what is customary for the policy.
         overlap: Recurrences of one job that are under way at once.
         drift: Makes each workload's change over its recurrences; None for no change.
@@ -59,6 +62,7 @@ class Options:
     """
 
     eta: float = 0.5
+    objective: Objective | None = None
     probing: Probing | None = None
     overlap: int = 1
     drift: Callable[[Workload], Drift] | None = None
@@ -120,9 +124,15 @@ def lanes_of(workloads: Sequence[Workload], seeds: Sequence[int], eta: float) ->
     )
 
 
-def oracle_of(workloads: Sequence[Workload], seeds: Sequence[int], eta: float) -> Oracle:
+def oracle_of(
+    workloads: Sequence[Workload],
+    seeds: Sequence[int],
+    eta: float,
+    objective: Objective | None = None,
+) -> Oracle:
     """The policy that knows each workload's best fixed setting, for the lanes of a simulation."""
-    best = np.array([load.optimum(eta)[:2] for load in workloads]).repeat(len(seeds), axis=0)
+    found = [yardstick(load, eta, objective) for load in workloads]
+    best = np.array([(one.arm, one.limit) for one in found]).repeat(len(seeds), axis=0)
     return Oracle(best[:, 0], best[:, 1])
 
 

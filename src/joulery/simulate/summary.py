@@ -32,6 +32,8 @@ class Summary:
         cost_last5_vs_optimal: Their cost against the best fixed setting's expectation.
         choice_last5_vs_optimal: The expected cost of the settings chosen there, without the luck.
         cost_total_vs_default: Cost of all recurrences against Default's expectation.
+        within_last5: Share of the settings chosen there that are expected to keep the bounds of the
+            objective, within 1 %; 1 without bounds.
         attempts_mean: Trainings per recurrence.
         failed: Share of recurrences that never reached the target.
     """
@@ -50,6 +52,7 @@ class Summary:
     cost_last5_vs_optimal: float
     choice_last5_vs_optimal: float
     cost_total_vs_default: float
+    within_last5: float
     attempts_mean: float
     failed: float
 
@@ -80,6 +83,7 @@ def _summary(log: Log) -> Summary:
             np.nanmean(log.expected[:, -_LAST:] / log.optimal[:, -_LAST:])
         ),
         cost_total_vs_default=float(np.mean(log.cost.sum(axis=1) / log.default[2].sum(axis=1))),
+        within_last5=float(log.within[:, -_LAST:].mean()),
         attempts_mean=float(log.attempts.mean()),
         failed=float(1.0 - log.reached.mean()),
     )

@@ -7,14 +7,14 @@ from joulery.recurring.planning import Prospects, plan
 
 AHEAD = Prospects(horizon=100.0, dearest_try=2.0, trial_runs=1.0)
 NOISE = np.full((1, 3), 0.01)
-PROVEN = np.array([[True, False, False]])
+FALLBACK = np.zeros(1, dtype=np.int64)
 
 
-def weigh(mean, sds, prospects=AHEAD, correlation=0.0, proven=PROVEN):
+def weigh(mean, sds, prospects=AHEAD, correlation=0.0, fallback=FALLBACK):
     """Three batch sizes."""
     sds = np.array(sds)
     covariance = np.outer(sds, sds) * (correlation + (1 - correlation) * np.eye(3))
-    return plan(np.array([mean]), covariance[None], NOISE, proven, prospects)
+    return plan(np.array([mean]), covariance[None], NOISE, fallback, prospects)
 
 
 def test_expected_cost_is_log_normal():
@@ -71,9 +71,9 @@ def test_a_try_is_stopped_where_it_becomes_too_dear():
 
 def test_only_the_proven_follow_a_stopped_run():
     """A cheap dream is no fallback: stopping is dearer when only a dear one is proven."""
-    fallback = np.array([[False, False, True]])
+    last = np.array([2])
     cheap = weigh([0.0, 0.1, 1.0], [0.3, 0.5, 0.01])
-    dear = weigh([0.0, 0.1, 1.0], [0.3, 0.5, 0.01], proven=fallback)
+    dear = weigh([0.0, 0.1, 1.0], [0.3, 0.5, 0.01], fallback=last)
     assert dear.stop[0, 1] > cheap.stop[0, 1]
 
 
@@ -83,7 +83,7 @@ def test_several_runs_pay_where_one_does_not():
     covariance = np.diag([0.0001, 0.04, 0.0001])[None]
     mean = np.array([[0.0, 0.1, 3.0]])
     values = [
-        plan(mean, covariance, noise, PROVEN, Prospects(100.0, 2.0, runs)).value[0, 1]
+        plan(mean, covariance, noise, FALLBACK, Prospects(100.0, 2.0, runs)).value[0, 1]
         for runs in (1.0, 4.0)
     ]
     assert values[1] * 4 > values[0]
@@ -95,9 +95,9 @@ def test_lanes_do_not_mix():
     mean = rng.normal(0, 0.3, (4, 3))
     factors = rng.normal(0, 0.2, (4, 3, 3))
     covariance = factors @ factors.transpose(0, 2, 1)
-    proven = np.repeat(PROVEN, 4, axis=0)
-    together = plan(mean, covariance, np.repeat(NOISE, 4, axis=0), proven, AHEAD)
+    fallback = np.repeat(FALLBACK, 4)
+    together = plan(mean, covariance, np.repeat(NOISE, 4, axis=0), fallback, AHEAD)
     for lane in range(4):
         rows = slice(lane, lane + 1)
-        alone = plan(mean[rows], covariance[rows], NOISE, PROVEN, AHEAD)
+        alone = plan(mean[rows], covariance[rows], NOISE, FALLBACK, AHEAD)
         assert alone.value[0] == pytest.approx(together.value[lane])

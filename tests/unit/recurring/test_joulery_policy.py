@@ -200,7 +200,8 @@ def test_all_batch_sizes_need_twice_the_epochs():
     load = made_up_workload()
     log = simulate([load], Joulery(), 60, SEEDS, Options(drift=lambda w: drift.scaled(w, 30, 2.0)))
     assert log.reached.all()
-    assert (log.attempts[:, 30:].sum(axis=1) < 30 + 10).all()
+    # A change may make any batch size the best, so each of the six may be tried again, twice or so.
+    assert (log.attempts[:, 30:].sum(axis=1) < 30 + 18).all()
     assert last_costs(load, log, drift.scaled(load, 30, 2.0)) < 1.1
 
 
@@ -245,6 +246,24 @@ def test_a_deadline_is_kept():
     last = log.arm[:, -5:], log.limit[:, -5:]
     assert (seconds[last] <= 1.05 * deadline).mean() > 0.9
     assert joules[last].mean() < 1.15 * joules[seconds <= deadline].min()
+
+
+def test_least_energy_within_a_slowdown_finds_the_fastest_too():
+    """The bound refers to the fastest setting, which has to be found before it can be kept."""
+    load = made_up_workload()
+    objective = LeastEnergy(max_slowdown=0.05)
+    options = Options(objective=objective)
+    log = simulate([load], Joulery(objective=objective), 80, SEEDS, options)
+    assert log.within[:, -5:].mean() > 0.9
+    assert np.median(log.expected[:, -5:] / log.optimal[:, -5:]) < 1.02
+
+
+def test_a_discarded_batch_size_is_found_again():
+    """After a change, what was too dear may be the best; a job must not stay away from it."""
+    load = made_up_workload()
+    change = drift.discarded_becomes_best(load, 30)
+    log = simulate([load], Joulery(), 80, SEEDS, Options(drift=lambda _: change))
+    assert last_costs(load, log, change) < 1.1
 
 
 def test_inherited_epochs_choose_the_first_batch_size():
