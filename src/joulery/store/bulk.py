@@ -7,9 +7,11 @@ the same, and it is planned once.
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ARRAY, bindparam, column, func, insert, select, tuple_, update
+from sqlalchemy import ARRAY, bindparam, column, func, insert, select, update
 
 from joulery.store import statements
 from joulery.store.tables import decisions, events, outcomes
@@ -91,18 +93,25 @@ class Lookup:
     def __init__(self, table: Table, name: str) -> None:
         own = table.c.job_id, table.c[name]
         some: BindParameter[Any] = bindparam("some", expanding=True)
-        self._as_list = select(table).where(tuple_(*own).in_(some))
+        # By job, since SQLite uses only half of an index for a list of pairs.
+        self.of_job = select(table).where(own[0] == bindparam("of"), own[1].in_(some))
         given = _given({"jobs": own[0], "names": own[1]})
         self._as_arrays = select(table).join(
             given, (own[0] == given.c.jobs) & (own[1] == given.c.names)
         )
 
     def find(self, connection: Connection, wanted: Sequence[tuple[int, Any]]) -> Sequence[Any]:
-        """The rows of those names that are there."""
+        """The rows of those names that are there; ``wanted`` is sorted."""
         if not wanted:
             return ()
         if connection.dialect.name != "postgresql":
-            return connection.execute(self._as_list, {"some": wanted}).all()
+            return [
+                row
+                for job, pairs in groupby(wanted, key=itemgetter(0))
+                for row in connection.execute(
+                    self.of_job, {"of": job, "some": [name for _, name in pairs]}
+                )
+            ]
         jobs, names = zip(*wanted, strict=True)
         given = {"jobs": list(jobs), "names": list(names)}
         return connection.execute(self._as_arrays, given).all()

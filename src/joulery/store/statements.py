@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BindParameter, bindparam, delete, insert, select, update
+from sqlalchemy import BindParameter, bindparam, delete, insert, literal_column, select, update
 
 from joulery.store.tables import decisions, energy, events, jobs, outcomes, profiles, snapshots
 
@@ -14,7 +14,8 @@ _MOST: BindParameter[int] = bindparam("most")
 _NUMBER: BindParameter[int] = bindparam("number")
 _UNDER: BindParameter[str] = bindparam("under")
 _NOW: BindParameter[float] = bindparam("now")
-_OPEN = decisions.c.state == 0
+# Literally, or the index of what is open may not be used.
+_OPEN = decisions.c.state == literal_column("0")
 
 JOB = select(jobs).where(jobs.c.id == _OF)
 # SQLite knows no row locks and ignores this; there, the transaction locks all.

@@ -34,7 +34,7 @@ def plan_of(store, statement):
 )
 def test_lookups_use_the_whole_index(store, lookup, name):
     """A decision would cost more the longer its job has run."""
-    assert f"(job_id=? AND {name}=?)" in plan_of(store, lookup.of_job.params(some=[1, 2]))
+    assert f"(job_id=? AND {name}=?)" in plan_of(store, lookup.of_job.params(of=1, some=[1, 2]))
 
 
 def test_only_what_is_open_is_searched_for_silence(store):
