@@ -38,6 +38,12 @@ def client(desk, job, number, errors):
             errors.append(error)
 
 
+def stored_events(store, job):
+    """Everything that was kept of a job."""
+    with store.reading() as ledger:
+        return list(ledger.events(job))
+
+
 @pytest.mark.usefixtures("_postgresql_installed")
 def test_crashes_of_the_database_lose_nothing():
     """Operators restart databases; teams must not notice more than a delay."""
@@ -57,8 +63,8 @@ def test_crashes_of_the_database_lose_nothing():
         for thread in clients:
             thread.join()
         assert errors == []
-        with store.reading() as ledger:
-            events = list(ledger.events(job))
-        assert len(events) == 4 * 12 * 2
-        running = store.write(lambda ledger: desk._cache.current(ledger, job).beliefs, job)
-        assert_identical(running, desk.rebuild(job))
+        assert len(persist(lambda: stored_events(store, job))) == 4 * 12 * 2
+        running = persist(
+            lambda: store.write(lambda ledger: desk._cache.current(ledger, job).beliefs, job)
+        )
+        assert_identical(running, persist(lambda: desk.rebuild(job)))
