@@ -40,8 +40,8 @@ def test_hanging_errand_is_given_up_and_later_ones_forgotten(gate):
     async def ask_thrice():
         with pytest.raises(DeviceError, match="does not answer"):
             await worker.ask(gate.wait, ended.append)
-        while not worker.stuck:  # its patience counts from when the thread got to it
-            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.5)  # patience counts from when the thread got to the errand
+        assert worker.stuck
         with pytest.raises(DeviceError, match="does not answer"):
             await worker.ask(lambda: seen.append("refused"))
         restore = worker.start(lambda: seen.append("restored"))
