@@ -1,0 +1,1 @@
+"""Recurring jobs over HTTP: the desk for teams and machines."""
