@@ -142,66 +142,55 @@ def _regret(data: FigureData) -> list[Claim]:
     found = []
     for gpu in ends.distinct("gpu"):
         rows = ends.where(gpu=gpu)
-        base = {
-            str(workload): rows.where(workload=workload, policy=THEIRS).numbers("regret")
-            for workload in rows.distinct("workload")
-        }
-        ratios: dict[str, list[float]] = {}
-        for policy, part in _by_policy(rows):
-            pairs = zip(part.column("workload"), part.numbers("regret"), strict=True)
-            ratios[policy] = [
-                regret / base[str(load)][0] for load, regret in pairs if base[str(load)]
-            ]
-        found.append(
-            Claim(
-                data.label,
-                "cumulative regret relative to zeus, over workloads",
-                str(gpu),
-                "×",
-                None,
-                {name: _span(values) for name, values in ratios.items() if values},
-            )
-        )
-        if ratios.get("grid"):
-            worst, *others = sorted(ratios["grid"], reverse=True)
-            following = f"; the next is {others[0]:.0f} ×" if others else ""
-            found.append(
-                Claim(
-                    data.label,
-                    "most regret of grid search relative to zeus",
-                    str(gpu),
-                    "×",
-                    _theirs(gpu, (72.0, 72.0)),
-                    {"grid": (worst, worst)},
-                    remark=f"on {str(gpu).upper()}, to the last recurrence (there until "
-                    "convergence); NeuMF's small batch sizes run to the largest number of epochs"
-                    f"{following}",
-                )
-            )
-        if ratios.get(OURS):
+        ratios = _regret_ratios(rows)
+        spans = {name: _span(values) for name, values in ratios.items()}
+        what = "cumulative regret relative to zeus, over workloads"
+        found.append(Claim(data.label, what, str(gpu), "×", None, spans))
+        if "grid" in ratios:
+            found.append(_grid_regret(data.label, str(gpu), ratios["grid"]))
+        if OURS in ratios:
             mean = geometric_mean(max(value, 1e-3) for value in ratios[OURS])
-            found.append(
-                Claim(
-                    data.label,
-                    "cumulative regret relative to zeus, geometric mean",
-                    str(gpu),
-                    "×",
-                    None,
-                    {OURS: (mean, mean)},
-                )
-            )
+            what = "cumulative regret relative to zeus, geometric mean"
+            found.append(Claim(data.label, what, str(gpu), "×", None, {OURS: (mean, mean)}))
         cost = {name: _change(part, "total_cost_vs_default") for name, part in _by_policy(rows)}
-        found.append(
-            Claim(
-                data.label,
-                "change of cost over all recurrences, exploration included",
-                str(gpu),
-                "%",
-                None,
-                cost,
-            )
-        )
+        what = "change of cost over all recurrences, exploration included"
+        found.append(Claim(data.label, what, str(gpu), "%", None, cost))
     return found
+
+
+def _regret_ratios(rows: Rows) -> dict[str, list[float]]:
+    """Regret relative to zeus, one per workload that zeus was run on; by policy, where any is."""
+    base = dict(
+        zip(
+            rows.where(policy=THEIRS).column("workload"),
+            rows.where(policy=THEIRS).numbers("regret"),
+            strict=True,
+        )
+    )
+    ratios = {
+        policy: [
+            regret / base[load]
+            for load, regret in zip(part.column("workload"), part.numbers("regret"), strict=True)
+            if load in base
+        ]
+        for policy, part in _by_policy(rows)
+    }
+    return {policy: values for policy, values in ratios.items() if values}
+
+
+def _grid_regret(figure: str, gpu: str, ratios: list[float]) -> Claim:
+    worst, *others = sorted(ratios, reverse=True)
+    following = f"; the next is {others[0]:.0f} ×" if others else ""
+    return Claim(
+        figure,
+        "most regret of grid search relative to zeus",
+        gpu,
+        "×",
+        _theirs(gpu, (72.0, 72.0)),
+        {"grid": (worst, worst)},
+        remark=f"on {gpu.upper()}, to the last recurrence (there until convergence); NeuMF's small "
+        f"batch sizes run to the largest number of epochs{following}",
+    )
 
 
 def _cluster(data: FigureData) -> list[Claim]:

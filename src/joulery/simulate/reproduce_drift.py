@@ -10,7 +10,7 @@ from joulery.simulate import drift
 from joulery.simulate.reproduce_rows import FigureData, Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from joulery.recurring.draws import Floats
     from joulery.simulate.drift import Drift
@@ -23,6 +23,16 @@ AT = 50
 WINDOW = 10  # as the publication sets it for its own drifting data
 
 _GROWTH = 1.9
+_LABEL = ("gpu", "workload", "drift", "policy")
+_COURSE = (
+    "recurrence",
+    "eta_joules",
+    "tta_seconds",
+    "cost_over_optimum",
+    "batch_size_first_seed",
+    "optimal_batch_size",
+)
+_RECOVERY = ("regret_after_drift", "share_of_seeds_that_fail", "recurrences_to_recover")
 
 
 def _all_grow(load: Workload) -> Drift:
@@ -45,69 +55,47 @@ def drifting(logs: Mapping[tuple[str, str], Log]) -> FigureData:
     for (kind, policy), log in logs.items():
         for one in log.by_workload():
             load = one.workloads[0]
-            change = KINDS[kind](load)
-            before, after = (load.optimum(log.eta, epochs)[0] for epochs in change.epochs)
-            above = (one.cost / one.optimal).mean(axis=0)
-            energy, time = one.joules.mean(axis=0), one.seconds.mean(axis=0)
-            cells.extend(
-                (
-                    load.gpu,
-                    load.dataset,
-                    kind,
-                    policy,
-                    number + 1,
-                    float(energy[number]),
-                    float(time[number]),
-                    float(above[number]),
-                    load.batch_sizes[one.arm[0, number]],
-                    load.batch_sizes[before if number < AT else after],
-                )
-                for number in range(one.cost.shape[1])
-            )
-            late = one.cost[:, AT:] / one.optimal[:, AT:]
-            totals.append(
-                (
-                    load.gpu,
-                    load.dataset,
-                    kind,
-                    policy,
-                    float((late - 1).sum(axis=1).mean()),
-                    float((~one.reached[:, AT:]).any(axis=1).mean()),
-                    _recovered(late),
-                )
-            )
-    columns = (
-        "gpu",
-        "workload",
-        "drift",
-        "policy",
-        "recurrence",
-        "eta_joules",
-        "tta_seconds",
-        "cost_over_optimum",
-        "batch_size_first_seed",
-        "optimal_batch_size",
-    )
-    total_columns = (
-        "gpu",
-        "workload",
-        "drift",
-        "policy",
-        "regret_after_drift",
-        "share_of_seeds_that_fail",
-        "recurrences_to_recover",
-    )
+            label = (load.gpu, load.dataset, kind, policy)
+            cells.extend((*label, *row) for row in _course(one, KINDS[kind](load)))
+            totals.append((*label, *_recovery(one)))
     return FigureData(
         "fig10_drift",
         (10,),
         "A job that changes after recurrence 50: energy, and the batch sizes chosen",
         (
-            Rows("fig10_drift", columns, tuple(cells)),
-            Rows("fig10_drift_recovery", total_columns, tuple(totals)),
+            Rows("fig10_drift", (*_LABEL, *_COURSE), tuple(cells)),
+            Rows("fig10_drift_recovery", (*_LABEL, *_RECOVERY), tuple(totals)),
         ),
         "The publication's Capriccio traces are not public in this form, so this is no "
         "reproduction of its Fig. 10: the drift is synthetic, made from the traces at hand by "
         f"changing epochs to the target. Zeus remembers {WINDOW} recurrences, as published.",
+    )
+
+
+def _course(one: Log, change: Drift) -> Iterator[tuple[Cell, ...]]:
+    """One row per recurrence, by the columns of ``_COURSE``."""
+    load = one.workloads[0]
+    before, after = (load.optimum(one.eta, epochs)[0] for epochs in change.epochs)
+    above = (one.cost / one.optimal).mean(axis=0)
+    energy, time = one.joules.mean(axis=0), one.seconds.mean(axis=0)
+    for number in range(one.cost.shape[1]):
+        yield (
+            number + 1,
+            float(energy[number]),
+            float(time[number]),
+            float(above[number]),
+            load.batch_sizes[one.arm[0, number]],
+            load.batch_sizes[before if number < AT else after],
+        )
+
+
+def _recovery(one: Log) -> tuple[Cell, ...]:
+    """What the change cost, by the columns of ``_RECOVERY``."""
+    late = one.cost[:, AT:] / one.optimal[:, AT:]
+    return (
+        float((late - 1).sum(axis=1).mean()),
+        float((~one.reached[:, AT:]).any(axis=1).mean()),
+        _recovered(late),
     )
 
 

@@ -296,3 +296,25 @@ def test_parquet_without_pyarrow(own, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match="pyarrow"):
         read_traces(own)
+
+
+def test_parquet_reads_as_csv_does(own):
+    """The same tables as Parquet, with typed columns and nulls, give the same traces."""
+    from pyarrow import csv as arrow_csv
+    from pyarrow import parquet
+
+    wanted = read_traces(own)
+    for table in ("jobs", "runs", "power"):
+        frame = arrow_csv.read_csv(own / f"{table}.csv")
+        parquet.write_table(frame, own / f"{table}.parquet")
+        (own / f"{table}.csv").unlink()
+    for read, as_csv in zip(read_traces(own).workloads, wanted.workloads, strict=True):
+        assert read.batch_sizes == as_csv.batch_sizes
+        np.testing.assert_array_equal(read.epochs, as_csv.epochs)
+        np.testing.assert_array_equal(read.watts, as_csv.watts)
+
+
+def test_parquet_that_is_none(own):
+    """A file of another kind under that name is refused by name."""
+    (own / "runs.csv").rename(own / "runs.parquet")
+    _refused(own, "runs.parquet")
