@@ -8,6 +8,7 @@ from joulery.cli import simulate_cluster
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from joulery.objectives import Objective
     from joulery.simulate.log import Log
@@ -121,7 +122,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         sys.stdout.write(_json(found, traces))
     else:
-        sys.stdout.write(_text(found, traces))
+        sys.stdout.write(_text(found, traces, bounded=bool(arguments.objective)))
     return 0
 
 
@@ -215,37 +216,37 @@ def _json(found: list[Summary], traces: Traces) -> str:
     return json.dumps(document, allow_nan=False) + "\n"
 
 
-def _text(found: list[Summary], traces: Traces) -> str:
+_COLUMNS: dict[str, Callable[[Summary], str]] = {
+    "GPU": lambda one: one.gpu,
+    "dataset": lambda one: one.dataset,
+    "policy": lambda one: one.policy,
+    "recurrences": lambda one: str(one.recurrences),
+    "regret": lambda one: f"{one.regret_mean:.2f}",
+    "±": lambda one: f"{one.regret_sd:.2f}",
+    "energy": lambda one: f"{one.eta_last5_vs_default:.3f}",
+    "time": lambda one: f"{one.tta_last5_vs_default:.3f}",
+    "cost, all": lambda one: f"{one.cost_total_vs_default:.3f}",
+    "within": lambda one: f"{100 * one.within_last5:.0f} %",
+    "tries": lambda one: f"{one.attempts_mean:.2f}",
+    "failed": lambda one: f"{100 * one.failed:.1f} %",
+}
+
+
+def _text(found: list[Summary], traces: Traces, *, bounded: bool) -> str:
     from joulery.cli.table import table
 
-    headers = (
-        *("GPU", "dataset", "policy", "recurrences", "regret", "±", "energy", "time"),
-        *("cost, all", "within", "tries", "failed"),
-    )
-    rows = [
-        (
-            one.gpu,
-            one.dataset,
-            one.policy,
-            str(one.recurrences),
-            f"{one.regret_mean:.2f}",
-            f"{one.regret_sd:.2f}",
-            f"{one.eta_last5_vs_default:.3f}",
-            f"{one.tta_last5_vs_default:.3f}",
-            f"{one.cost_total_vs_default:.3f}",
-            f"{100 * one.within_last5:.0f} %",
-            f"{one.attempts_mean:.2f}",
-            f"{100 * one.failed:.1f} %",
-        )
-        for one in found
-    ]
-    meaning = (
+    shown = [name for name in _COLUMNS if bounded or name != "within"]
+    rows = [[_COLUMNS[name](one) for name in shown] for one in found]
+    meaning = [
         f"Means over {found[0].seeds} seeds. Regret: cost beyond the best fixed setting, in units "
-        "of its cost; ± over seeds.\n"
+        "of its cost; ± over seeds.",
         "Energy and time: last five recurrences against the default setting; cost, all: every "
-        "recurrence against it.\n"
-        "Within: settings of the last five recurrences that are expected to keep the objective's "
-        "bounds, within 1 %."
-    )
-    lines = [table(headers, rows, "lllrrrrrrrrr"), "", meaning, *traces.remarks]
+        "recurrence against it.",
+    ]
+    if bounded:
+        meaning.append(
+            "Within: settings of the last five recurrences that are expected to keep the "
+            "objective's bounds, within 1 %."
+        )
+    lines = [table(shown, rows, "lll" + "r" * len(shown)), "", *meaning, *traces.remarks]
     return "\n".join(lines) + "\n"
