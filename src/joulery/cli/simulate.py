@@ -238,10 +238,14 @@ def _text(found: list[Summary], traces: Traces, *, bounded: bool) -> str:
     shown = [name for name in _COLUMNS if bounded or name != "within"]
     rows = [[_COLUMNS[name](one) for name in shown] for one in found]
     meaning = [
-        f"Means over {found[0].seeds} seeds. Regret: cost beyond the best fixed setting, in units "
-        "of its cost; ± over seeds.",
-        "Energy and time: last five recurrences against the default setting; cost, all: every "
-        "recurrence against it.",
+        (
+            f"Means over {found[0].seeds} seeds. Regret: cost beyond the best fixed setting, in "
+            "units of its cost; ± over seeds."
+        ),
+        (
+            "Energy and time: last five recurrences against the default setting; cost, all: every "
+            "recurrence against it."
+        ),
     ]
     if bounded:
         meaning.append(

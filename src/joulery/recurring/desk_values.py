@@ -29,6 +29,7 @@ class Decision:
         cost_ceiling_joules: Cost that the run may not pass; infinite for none.
         reason: In words.
         expires_wall_seconds: Until when a heartbeat or report is expected.
+        token: Lets its bearer report on it to a server; empty without one.
     """
 
     id: str
@@ -40,6 +41,7 @@ class Decision:
     cost_ceiling_joules: float
     reason: str
     expires_wall_seconds: float
+    token: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,10 +135,20 @@ class Ledger:
             raise _unknown_job(job)
         return job_of(row)
 
-    def newest(self, team: str, name: str) -> JobRecord | None:
-        """The newest version of a job, if there is any."""
-        row = self.query(statements.NEWEST, {"of_team": team, "of_name": name}).one_or_none()
+    def newest(self, team: str, name: str, device: str | None = "") -> JobRecord | None:
+        """The newest version of a job, if there is any; None looks on every device."""
+        given = {"of_team": team, "of_name": name}
+        if device is None:
+            found = self.query(statements.NEWEST_OF_ANY, given)
+        else:
+            found = self.query(statements.NEWEST, given | {"of_device": device})
+        row = found.one_or_none()
         return None if row is None else job_of(row)
+
+    def siblings(self, team: str, name: str, limit: int = 100) -> list[JobRecord]:
+        """The newest version of a job on every device, those with most recurrences first."""
+        given = {"of_team": team, "of_name": name, "most": limit}
+        return [job_of(row) for row in self.query(statements.SIBLINGS, given)]
 
     def jobs(self, team: str, after: int = 0, limit: int = 1000) -> list[JobRecord]:
         """The jobs of a team by number, those after ``after``."""
@@ -146,8 +156,8 @@ class Ledger:
         return [job_of(row) for row in self.query(statements.JOBS, given)]
 
     def add_job(self, job: NewJob, wall_seconds: float) -> JobRecord:
-        """Add a job, as the next version of its name."""
-        newest = self.newest(job.team, job.name)
+        """Add a job, as the next version of its name on that device."""
+        newest = self.newest(job.team, job.name, job.device)
         version = 1 if newest is None else newest.version + 1
         values = job_row(job) | {"version": version, "created_wall_seconds": wall_seconds}
         number = self.change(statements.ADD_JOB, values).scalar_one()
@@ -237,14 +247,14 @@ class Ledger:
             )
         )
 
-    def overdue(self, job: int, now: float) -> list[DecisionRecord]:
-        """Open decisions of a job whose holders were silent past the lease."""
-        given = {"of": job, "now": now}
+    def overdue(self, job: int, now: float, limit: int = 1000) -> list[DecisionRecord]:
+        """Open decisions of a job whose holders were silent past the lease, oldest first."""
+        given = {"of": job, "now": now, "most": limit}
         return [decision_of(row) for row in self.query(statements.OVERDUE, given)]
 
-    def jobs_with_overdue(self, now: float, limit: int = 1000) -> list[int]:
-        """Jobs that have such decisions."""
-        given = {"now": now, "most": limit}
+    def jobs_with_overdue(self, now: float, after: int = 0, limit: int = 1000) -> list[int]:
+        """Jobs that have such decisions, by number, those after ``after``."""
+        given = {"now": now, "after": after, "most": limit}
         return [row.job_id for row in self.query(statements.JOBS_WITH_OVERDUE, given)]
 
     def outcome(self, job: int, decision: int) -> OutcomeRecord | None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import inspect, text
 
 from joulery.errors import StoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sqlalchemy import Connection, Engine
 
 # Kept here so that opening a store that is up to date need not import Alembic.
-HEAD = "r0002"
+HEAD = "r0004"
 MIGRATIONS = Path(__file__).parent / "migrations"
 # Any number will do, as long as nothing else of the database locks it.
 _UPGRADE_LOCK = 0x6A6F756C
@@ -30,11 +33,25 @@ def upgrade(engine: Engine, revision: str = HEAD) -> None:
     with engine.connect().execution_options(reads_only=True) as connection:
         if current(connection) == revision:
             return
-    with engine.connect() as connection, connection.begin():
+    with engine.connect() as connection, _unchecked(connection), connection.begin():
         if connection.dialect.name == "postgresql":
             connection.execute(text(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})"))
         if current(connection) != revision:
             _run(connection, revision)
+
+
+@contextmanager
+def _unchecked(connection: Connection) -> Iterator[None]:
+    """Let steps replace tables of SQLite, where dropping one deletes all that refers to it."""
+    driver: Any = connection.connection.driver_connection
+    if connection.dialect.name != "sqlite":
+        yield
+        return
+    driver.execute("PRAGMA foreign_keys=OFF").close()
+    try:
+        yield
+    finally:
+        driver.execute("PRAGMA foreign_keys=ON").close()
 
 
 def current(connection: Connection) -> str | None:

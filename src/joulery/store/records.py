@@ -37,12 +37,13 @@ class NewJob:
 
     Attributes:
         team: Namespace that it belongs to.
-        name: Unique within the team, over all versions.
+        name: Unique within the team, over all devices and versions.
         specification: What may be chosen and what is wanted.
         policy: That chooses, by name.
         parameters: Of the policy.
         seed: What its random draws are keyed by; 64 bits.
         inherits: An earlier job that this one starts from.
+        device: Kind of device that it runs on; empty where that is left open.
     """
 
     team: str
@@ -52,6 +53,7 @@ class NewJob:
     parameters: Document
     seed: int
     inherits: int | None = None
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class JobRecord:
 
     Attributes:
         id: Never used again, even after the job was forgotten.
-        version: Counts from 1 within the team and name; the newest is the one that is run.
+        version: Counts from 1 within team, name and device; the newest is the one that is run.
         job: As it was given.
         created_wall_seconds: When.
         paused: Whether decisions are refused.
@@ -75,6 +77,11 @@ class JobRecord:
     paused: bool
     events: int
     recurrences: int
+
+    @property
+    def device(self) -> str:
+        """Kind of device that it runs on."""
+        return self.job.device
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ def job_row(job: NewJob) -> Values:
     return {
         "team": job.team,
         "name": job.name,
+        "device": job.device,
         "inherits": job.inherits,
         "specification": to_text(job.specification),
         "policy": job.policy,
@@ -46,6 +47,7 @@ def job_of(row: Row) -> JobRecord:
         parameters=from_text(row.parameters),
         seed=row.seed + _SIGN,
         inherits=row.inherits,
+        device=row.device,
     )
     return JobRecord(
         id=row.id,

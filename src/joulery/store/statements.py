@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BindParameter, bindparam, delete, insert, literal_column, select, update
+from sqlalchemy import (
+    BindParameter,
+    bindparam,
+    delete,
+    func,
+    insert,
+    literal_column,
+    select,
+    update,
+)
 
 from joulery.store.tables import decisions, energy, events, jobs, outcomes, profiles, snapshots
 
@@ -25,11 +34,31 @@ _SOME: BindParameter[Any] = bindparam("some", expanding=True)
 LOCK_ALL = (
     select(jobs).where(jobs.c.id.in_(_SOME)).order_by(jobs.c.id).with_for_update(key_share=True)
 )
+_NAMED = (jobs.c.team == bindparam("of_team"), jobs.c.name == bindparam("of_name"))
 NEWEST = (
     select(jobs)
-    .where(jobs.c.team == bindparam("of_team"), jobs.c.name == bindparam("of_name"))
+    .where(*_NAMED, jobs.c.device == bindparam("of_device"))
     .order_by(jobs.c.version.desc())
     .limit(1)
+)
+NEWEST_OF_ANY = select(jobs).where(*_NAMED).order_by(jobs.c.id.desc()).limit(1)
+_other = jobs.alias("other")
+# The newest version on every device, those that were run most first.
+SIBLINGS = (
+    select(jobs)
+    .where(
+        *_NAMED,
+        jobs.c.version
+        == select(func.max(_other.c.version))
+        .where(
+            _other.c.team == jobs.c.team,
+            _other.c.name == jobs.c.name,
+            _other.c.device == jobs.c.device,
+        )
+        .scalar_subquery(),
+    )
+    .order_by(jobs.c.recurrences.desc(), jobs.c.id)
+    .limit(_MOST)
 )
 JOBS = (
     select(jobs)
@@ -77,10 +106,11 @@ OVERDUE = (
     select(decisions)
     .where(_OPEN, decisions.c.job_id == _OF, decisions.c.deadline_wall_seconds < _NOW)
     .order_by(decisions.c.sequence)
+    .limit(_MOST)
 )
 JOBS_WITH_OVERDUE = (
     select(decisions.c.job_id)
-    .where(_OPEN, decisions.c.deadline_wall_seconds < _NOW)
+    .where(_OPEN, decisions.c.job_id > _AFTER, decisions.c.deadline_wall_seconds < _NOW)
     .distinct()
     .order_by(decisions.c.job_id)
     .limit(_MOST)

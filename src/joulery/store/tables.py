@@ -54,7 +54,9 @@ jobs = Table(
     Column("paused", Boolean, nullable=False),
     Column("events", BigInteger, nullable=False),
     Column("recurrences", BigInteger, nullable=False),
-    UniqueConstraint("team", "name", "version"),
+    Column("device", Text, nullable=False, server_default=""),
+    UniqueConstraint("team", "name", "device", "version"),
+    Index("ix_jobs_team_id", "team", "id"),
     sqlite_autoincrement=True,  # the number of a forgotten job is not used again
 )
 
