@@ -16,7 +16,7 @@ check: $(VENV)/.dev
 	scripts/check
 
 # Every benchmark in full, beside its peers, which live in an environment of their own.
-bench: $(VENV)/.dev .venv-peers/.done
+bench: $(VENV)/.dev .venv-peers/.done .venv-peer-server/.done
 	scripts/bench
 
 # Promises of durability at full counts; `make test` runs them at reduced ones.
@@ -39,5 +39,10 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r scripts/peers.txt -e .
 	@touch $@
 
+.venv-peer-server/.done: scripts/peer-server.txt
+	$(PYTHON) -m venv .venv-peer-server
+	.venv-peer-server/bin/python -m pip install --quiet --disable-pip-version-check -r scripts/peer-server.txt
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .venv-peers .build demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-peers .venv-peer-server .build demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from peers import say, write_results
-from recurring_peer import ETA, agreement, peer_runs
+from recurring_peer import ETA, compared_with_peer
 from recurring_scenes import AFTER, DRIFTS, drift_scene, overlap_scene
 
 from joulery.cli.table import table
@@ -198,8 +198,7 @@ def main() -> None:
     seeds, scene_seeds = (30, 4) if arguments.quick else (400, 60)
     found, speed = compared(loads, seeds)
     scene_rows = scenes(loads, scene_seeds)
-    peer = peer_runs(loads, quick=arguments.quick)
-    same = agreement(loads, peer, 10 * seeds)
+    same, peer = compared_with_peer(loads, 10 * seeds, quick=arguments.quick)
     figures = figures_of(same, found, scene_rows)
     figures |= {f"recurrences_per_second_{name}": speed[name] for name in ("zeus", "joulery")}
     spent = sum(answer["seconds"] for answer in peer)

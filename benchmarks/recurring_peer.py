@@ -34,35 +34,57 @@ PROCESSES = os.cpu_count() or 1
 ETA = 0.5
 # Recurrences of Zeus per workload: its short workloads get more seeds.
 QUICK, FULL = 200, 10_000
+# How close both must be; where chance leaves that open, Zeus gets more seeds.
+TOLERANCE, MOST = 0.03, 150_000
 BLOCK = 25
 
 
-def peer_runs(loads: Sequence[Workload], *, quick: bool) -> list[dict[str, Any]]:
-    """Every attempt of Zeus's simulator, and its CPU seconds, per workload."""
+def compared_with_peer(
+    loads: Sequence[Workload], our_seeds: int, *, quick: bool
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Our ``zeus`` beside Zeus's own simulator, one row per workload, and what Zeus did."""
+    peer: list[dict[str, Any]] = [{"runs": [], "seconds": 0.0} for _ in loads]
     if not PEER_PYTHON.exists():
         say("Zeus is not installed (`make bench` does that): its columns stay empty")
-        return [{"runs": [], "seconds": 0.0} for _ in loads]
-    tasks = []
-    for position, load in enumerate(loads):
-        seeds = max(1, (QUICK if quick else FULL) // horizon(load))
-        blocks = [range(at, min(at + BLOCK, seeds)) for at in range(0, seeds, BLOCK)]
-        tasks += [(position, _task(load, list(block))) for block in blocks]
-    # Starting Zeus takes longer than a seed: few processes, many tasks each.
-    shares = [
-        tasks[at :: PROCESSES * (1 if quick else 8)]
-        for at in range(PROCESSES * (1 if quick else 8))
+        return agreement(loads, peer, our_seeds), peer
+    first = [range(max(1, (QUICK if quick else FULL) // horizon(load))) for load in loads]
+    _peer_runs(loads, peer, first)
+    rows = agreement(loads, peer, our_seeds)
+    if not quick:
+        _peer_runs(loads, peer, [_more(*each) for each in zip(loads, rows, strict=True)])
+        rows = agreement(loads, peer, our_seeds)
+    return rows, peer
+
+
+def _more(load: Workload, row: dict[str, Any]) -> range:
+    """Further seeds of a workload whose agreement is left open by chance."""
+    seeds = row.get("peer_seeds", 0)
+    if not seeds or abs(row["ratio"] - 1) + row["ratio_error"] <= TOLERANCE:
+        return range(0)
+    needed = seeds * (row["ratio_error"] / (TOLERANCE / 4)) ** 2
+    return range(seeds, int(min(needed, MOST / horizon(load))))
+
+
+def _peer_runs(
+    loads: Sequence[Workload], peer: list[dict[str, Any]], seeds: Sequence[range]
+) -> None:
+    """Add every attempt of Zeus's simulator, and its CPU seconds, to ``peer``."""
+    tasks = [
+        (position, _task(load, list(wanted[at : at + BLOCK])))
+        for position, (load, wanted) in enumerate(zip(loads, seeds, strict=True))
+        for at in range(0, len(wanted), BLOCK)
     ]
-    shares = [share for share in shares if share]
+    # Starting Zeus takes longer than a seed: few processes, many tasks each.
+    count = PROCESSES * (8 if len(tasks) > 8 * PROCESSES else 1)
+    shares = [share for at in range(count) if (share := tasks[at::count])]
     with ThreadPoolExecutor(PROCESSES) as pool:
         answers = list(pool.map(_share, shares))
-    merged: list[dict[str, Any]] = [{"runs": [], "seconds": 0.0} for _ in loads]
     for share, found in zip(shares, answers, strict=True):
         for (position, _), answer in zip(share, found, strict=True):
-            merged[position]["runs"] += answer.get("runs", [])
-            merged[position]["seconds"] += answer.get("seconds", 0.0)
+            peer[position]["runs"] += answer.get("runs", [])
+            peer[position]["seconds"] += answer.get("seconds", 0.0)
             if "failed" in answer:
-                merged[position]["failed"] = answer["failed"]
-    return merged
+                peer[position]["failed"] = answer["failed"]
 
 
 def _share(share: list[tuple[int, dict[str, Any]]]) -> list[dict[str, Any]]:

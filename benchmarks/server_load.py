@@ -1,0 +1,192 @@
+"""Clients that ask for decisions and report on them, over connections that stay open.
+
+Run as a process of its own: reads one task as JSON, prints what was measured as JSON. A client asks
+for a decision, waits as long as it is told to, reports, and asks again; in a closed loop it does
+not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import uvloop
+
+BATCH_SIZES = (32, 64, 128, 256, 512, 1024)
+# Epochs to the target of each; every run scatters about them.
+EPOCHS = {32: 30, 64: 24, 128: 20, 256: 22, 512: 30, 1024: 45}
+MAX_WATTS = 300.0
+LUCK = random.Random(1)  # noqa: S311 - of simulated runs
+
+
+class Channel(asyncio.Protocol):
+    """One connection; one request at a time."""
+
+    def __init__(self) -> None:
+        self._received = b""
+        self._waiting: asyncio.Future[tuple[int, bytes]] | None = None
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Note where to write to."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand over an answer once it is whole."""
+        self._received += data
+        head, blank, rest = self._received.partition(b"\r\n\r\n")
+        if not blank:
+            return
+        length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0] or 0)
+        if len(rest) >= length and self._waiting is not None:
+            self._received = rest[length:]
+            self._waiting.set_result((int(head.split(b" ", 2)[1]), rest[:length]))
+
+    def connection_lost(self, _: Exception | None) -> None:
+        """An answer that does not come."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(ConnectionError())
+
+    async def ask(self, request: bytes) -> tuple[int, bytes]:
+        """Status and body of the answer."""
+        assert self._transport is not None
+        self._waiting = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        return await self._waiting
+
+
+def http(method: str, path: str, token: str, body: dict[str, Any] | None) -> bytes:
+    """A request as it goes over the wire."""
+    content = b"" if body is None else json.dumps(body).encode()
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+    )
+    return head.encode() + content
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was seen after the start had passed."""
+
+    latencies: list[float] = field(default_factory=list)
+    statuses: Counter[int] = field(default_factory=Counter)
+
+
+class Joulery:
+    """How our server is talked to."""
+
+    def __init__(self, task: dict[str, Any], client: int) -> None:
+        self._job = task["jobs"][client % len(task["jobs"])]
+        self._token = task["token"]
+        self._client = f"{task['run']}-{client}"
+        self._count = 0
+
+    def decide(self) -> bytes:
+        """Ask for a decision."""
+        self._count += 1
+        body = {"key": f"{self._client}-{self._count}", "after": None, "probing": False}
+        return http("POST", f"/v1/jobs/{self._job}/decisions", self._token, body)
+
+    def report(self, decision: dict[str, Any], seconds: float) -> bytes:
+        """Tell that the target was reached."""
+        outcome = {
+            "end": "reached",
+            "epochs": _epochs(decision["batch_size"]),
+            "seconds": seconds,
+            "joules": 0.6 * MAX_WATTS * seconds,
+            "limit_watts": None,
+            "measured": [],
+        }
+        body = {"key": f"{self._client}-{self._count}", "outcome": outcome}
+        return http("PUT", f"/v1/decisions/{decision['id']}/outcome", decision["token"], body)
+
+
+class Zeus:
+    """How Zeus's server is talked to."""
+
+    def __init__(self, task: dict[str, Any], client: int) -> None:
+        self._job = task["jobs"][client % len(task["jobs"])]
+
+    def decide(self) -> bytes:
+        """Ask for a batch size."""
+        return http("GET", f"/jobs/batch_size?job_id={self._job}", "", None)
+
+    def report(self, decision: dict[str, Any], seconds: float) -> bytes:
+        """Tell that the target was reached."""
+        epochs = _epochs(decision["batch_size"])
+        body = decision | {
+            "time": epochs * 10.0,
+            "energy": epochs * 10.0 * 0.6 * MAX_WATTS + seconds,
+            "metric": 0.9,
+            "current_epoch": epochs,
+        }
+        return http("POST", "/report", "", body)
+
+
+def _epochs(batch_size: int) -> int:
+    return max(1, round(EPOCHS[batch_size] * LUCK.lognormvariate(0.0, 0.1)))
+
+
+async def client(
+    task: dict[str, Any], number: int, tally: Tally, ends: tuple[float, float]
+) -> None:
+    """One client, until the time is over."""
+    dialect = (Joulery if task["dialect"] == "joulery" else Zeus)(task, number)
+    loop = asyncio.get_running_loop()
+    _, channel = await loop.create_connection(Channel, "127.0.0.1", task["port"])
+    pause = task["pause_seconds"]
+    await asyncio.sleep(LUCK.uniform(0.0, pause or 0.05))
+    begin, end = ends
+
+    async def timed(request: bytes) -> tuple[int, bytes]:
+        asked = time.monotonic()
+        status, body = await channel.ask(request)
+        answered = time.monotonic()
+        if asked >= begin:
+            tally.latencies.append(answered - asked)
+            tally.statuses[status] += 1
+        return status, body
+
+    while time.monotonic() < end:
+        status, body = await timed(dialect.decide())
+        if status != 200:
+            await asyncio.sleep(0.05)
+            continue
+        decided = time.monotonic()
+        if pause:
+            await asyncio.sleep(LUCK.uniform(0.5, 1.5) * pause)
+        await timed(dialect.report(json.loads(body), 0.9 * (time.monotonic() - decided)))
+        if pause:
+            await asyncio.sleep(LUCK.uniform(0.5, 1.5) * pause)
+
+
+async def load(task: dict[str, Any]) -> dict[str, Any]:
+    """All clients; what they saw."""
+    tally = Tally()
+    begin = time.monotonic() + task["warm_seconds"]
+    ends = begin, begin + task["seconds"]
+    await asyncio.gather(
+        *(client(task, number, tally, ends) for number in range(task["clients"])),
+        return_exceptions=False,
+    )
+    elapsed = time.monotonic() - begin
+    latencies = sorted(tally.latencies)
+    return {
+        "operations": len(latencies),
+        "per_second": tally.statuses[200] / elapsed,
+        "p50_seconds": latencies[len(latencies) // 2],
+        "p99_seconds": latencies[int(0.99 * len(latencies))],
+        "statuses": dict(tally.statuses),
+        "own_cpu_seconds": time.process_time(),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(uvloop.run(load(json.loads(sys.argv[1])))))
