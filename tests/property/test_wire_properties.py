@@ -1,0 +1,91 @@
+"""Whatever is sent arrives, and whatever arrives is refused or understood."""
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joulery.errors import InvalidValueError
+from joulery.recurring import wire, wire_entries
+from joulery.recurring.desk_values import Decision, Measured, Outcome
+from joulery.recurring.policy import End, Kind
+from joulery.recurring.wire_text import from_bytes, to_bytes
+
+_NUMBERS = st.just(0.0) | st.floats(1e-9, 1e12)
+_LIMITS = st.none() | _NUMBERS
+_NAMES = st.text(min_size=1, max_size=50).filter(str.isprintable)
+_MEASURED = st.builds(Measured, _LIMITS, _NUMBERS, _NUMBERS, _NUMBERS)
+_OUTCOMES = st.builds(
+    Outcome,
+    st.sampled_from(End),
+    _NUMBERS,
+    _NUMBERS,
+    _NUMBERS,
+    _LIMITS,
+    st.lists(_MEASURED, max_size=3).map(tuple),
+)
+_DECISIONS = st.builds(
+    Decision,
+    id=st.builds("{}.{}".format, st.integers(1, 10**17), st.integers(1, 10**17)),
+    recurrence=st.integers(0, 10**17),
+    kind=st.sampled_from(Kind),
+    batch_size=st.integers(1, 2**40),
+    power_limit_watts=_LIMITS,
+    probe_limits_watts=st.lists(_NUMBERS, max_size=5).map(tuple),
+    cost_ceiling_joules=st.just(math.inf) | _NUMBERS,
+    reason=_NAMES,
+    expires_wall_seconds=_NUMBERS,
+    token=_NAMES,
+)
+_ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner),
+    max_leaves=12,
+)
+
+
+@given(_OUTCOMES, _NAMES)
+def test_reports_arrive(outcome, key):
+    """A report would change on its way."""
+    sent = to_bytes(wire.report_document(outcome, key))
+    assert wire.report_from(from_bytes(sent)) == (outcome, key)
+
+
+@given(_DECISIONS)
+def test_decisions_arrive(decision):
+    """A decision would change on its way."""
+    assert wire.decision_from(from_bytes(to_bytes(wire.decision_document(decision)))) == decision
+
+
+_READERS = st.sampled_from(
+    [
+        wire.definition_from,
+        wire.request_from,
+        wire.decision_from,
+        wire.outcome_from,
+        wire.heartbeat_from,
+        wire.lease_from,
+        wire.report_from,
+        wire.receipt_from,
+        wire.pause_from,
+        wire_entries.job_entry_from,
+        wire_entries.decision_entry_from,
+        wire_entries.profile_from,
+        wire_entries.energy_from,
+    ]
+)
+_MEMBERS = (
+    *("key", "outcome", "end", "epochs", "seconds", "joules", "limit_watts", "measured"),
+    *("name", "device", "specification", "policy", "parameters", "progress", "paused"),
+    *("batch_size", "frontier", "wall_seconds", "after", "probing", "held", "event"),
+)
+_HALF_RIGHT = st.fixed_dictionaries({}, optional=dict.fromkeys(_MEMBERS, _ANYTHING))
+
+
+@given(_READERS, _ANYTHING | _HALF_RIGHT)
+def test_anything_else_is_refused_with_an_error_of_ours(read, document):
+    """A document that nobody thought of would end in an internal error."""
+    try:
+        read(document)
+    except InvalidValueError as refused:
+        assert refused.remedy  # noqa: PT017 - both reading and refusing are right
