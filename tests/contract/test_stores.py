@@ -110,6 +110,34 @@ def test_the_same_name_again_is_the_next_version(store):
     assert (newest.id, newest.version, newest.job) == (second, 2, heir)
 
 
+def test_devices_have_versions_of_their_own(store):
+    """A job on a new kind of device would pass for a changed one."""
+    numbers = [
+        add_job(store, dataclasses.replace(JOB, device=device))
+        for device in ("", "V100", "V100", "A100")
+    ]
+    with store.reading() as ledger:
+        newest = [ledger.newest("team", "job", one) for one in ("", "V100", "A100", "H100", None)]
+        siblings = ledger.siblings("team", "job")
+    assert [one and (one.id, one.version, one.device) for one in newest] == [
+        (numbers[0], 1, ""),
+        (numbers[2], 2, "V100"),
+        (numbers[3], 1, "A100"),
+        None,
+        (numbers[3], 1, "A100"),
+    ]
+    assert [one.id for one in siblings] == [numbers[0], numbers[2], numbers[3]]
+
+
+def test_siblings_that_were_run_most_come_first(store):
+    """A new device would start from the one that has shown least."""
+    idle, busy = (add_job(store, dataclasses.replace(JOB, device=one)) for one in ("a", "b"))
+    store.write(lambda ledger: ledger.begin_recurrence(busy), busy)
+    with store.reading() as ledger:
+        assert [one.id for one in ledger.siblings("team", "job")] == [busy, idle]
+        assert [one.id for one in ledger.siblings("team", "job", limit=1)] == [busy]
+
+
 def test_events_are_numbered_and_exact(store):
     """Beliefs folded from other bits would differ from those that decided."""
     job = add_job(store)
@@ -275,6 +303,7 @@ def test_only_silent_holders_are_overdue(store):
     with store.reading() as ledger:
         assert [one.sequence for one in ledger.overdue(job, 100.0)] == [3]
         assert ledger.jobs_with_overdue(100.0) == [job]
+        assert ledger.jobs_with_overdue(100.0, after=job) == []
         assert ledger.jobs_with_overdue(50.0) == []
         prolonged = ledger.decision(job, 2)
     assert prolonged.progress == {"seconds": 1.5}
@@ -433,16 +462,24 @@ def test_upgrading_from_the_first_release_keeps_everything(location):
     """An upgrade would cost a team its history."""
     engine = open_engine(location)
     upgrade(engine, "r0001")
-    engine_rows = [
+    rows = [
         (tables.jobs, _JOB_ROW),
+        (tables.jobs, _JOB_ROW | {"id": 9, "version": 2}),
         (tables.events, _EVENT_ROW),
     ]
     with engine.connect() as connection, connection.begin():
-        for table, row in engine_rows:
+        for table, row in rows:
             connection.execute(table.insert(), row)
+        connection.execute(tables.jobs.delete().where(tables.jobs.c.id == 9))
+        if connection.dialect.name == "postgresql":
+            connection.exec_driver_sql("SELECT setval('jobs_id_seq', 9)")
     engine.dispose()
+    with Store.open(location) as store:
+        assert add_job(store) == 10  # number 9 was forgotten, and is not used again
+        store.write(lambda ledger: ledger.forget(10), 10)
     with Store.open(location) as store, store.reading() as ledger:
         record = ledger.job(7)
+        assert record.device == ""
         assert (record.job.name, record.events, record.job.seed) == ("old", 1, 2**63 + 5)
         assert [one.body for one in ledger.events(7)] == [{"a": 0.5}]
         assert ledger.snapshot(7) is None

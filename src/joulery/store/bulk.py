@@ -1,17 +1,18 @@
 """Many rows in one statement.
 
-SQLite lives in this process, where a statement per row costs little. To PostgreSQL each would be a
-message, so all rows of a kind go as one array per column; the text of a statement is then always
-the same, and it is planned once.
+To PostgreSQL each row would be a message, so all rows of a kind go as one array per column. SQLite
+gets rows one by one, and what to look for as one JSON array. Either way the text of a statement is
+always the same, and it is planned once.
 """
 
 from __future__ import annotations
 
-from itertools import groupby
-from operator import itemgetter
+import json
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ARRAY, bindparam, column, func, insert, select, update
+from sqlalchemy import ARRAY, Insert, Update, bindparam, column, func, insert, select, update
+from sqlalchemy.dialects import sqlite
 
 from joulery.store import statements
 from joulery.store.tables import decisions, events, outcomes
@@ -19,7 +20,7 @@ from joulery.store.tables import decisions, events, outcomes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import BindParameter, Column, Connection, Executable, Table, TableValuedAlias
+    from sqlalchemy import Column, Connection, Executable, Table, TableValuedAlias
 
 Rows = list[dict[str, Any]]
 
@@ -58,7 +59,7 @@ def _update(**changes: str) -> Executable:
     )
 
 
-_AS_ARRAYS: dict[Executable, Executable] = {
+_AS_ARRAYS: dict[Insert | Update, Executable] = {
     statements.ADD_DECISION: _insert(decisions),
     statements.ADD_EVENT: _insert(events),
     statements.ADD_OUTCOME: _insert(outcomes),
@@ -71,10 +72,20 @@ _AS_ARRAYS: dict[Executable, Executable] = {
 }
 
 
-def write(connection: Connection, statement: Executable, rows: Rows) -> None:
+@cache
+def _sqlite_text(statement: Insert | Update) -> str:
+    """A statement as SQLite reads it, with named parameters; all columns where it inserts."""
+    if isinstance(statement, Insert):
+        statement = statement.values(
+            {like.name: bindparam(like.name) for like in statement.table.columns}
+        )
+    return str(statement.compile(dialect=sqlite.dialect(paramstyle="named")))
+
+
+def write(connection: Connection, statement: Insert | Update, rows: Rows) -> None:
     """Carry ``statement``, one of :data:`ORDER`, out for every row; of updates the last counts."""
     if connection.dialect.name != "postgresql":
-        connection.execute(statement, rows)
+        connection.exec_driver_sql(_sqlite_text(statement), rows)
         return
     if "of" in rows[0]:
         rows = list({(row["of"], row["number"]): row for row in rows}.values())
@@ -92,9 +103,11 @@ class Lookup:
 
     def __init__(self, table: Table, name: str) -> None:
         own = table.c.job_id, table.c[name]
-        some: BindParameter[Any] = bindparam("some", expanding=True)
-        # By job, since SQLite uses only half of an index for a list of pairs.
-        self.of_job = select(table).where(own[0] == bindparam("of"), own[1].in_(some))
+        # In this order, since SQLite would rather go through the whole table.
+        self.sqlite_text = (
+            f"SELECT {table.name}.* FROM json_each(?) AS given CROSS JOIN {table.name}"  # noqa: S608 - names of our own
+            f" WHERE job_id = given.value ->> 0 AND {table.name}.{name} = given.value ->> 1"
+        )
         given = _given({"jobs": own[0], "names": own[1]})
         self._as_arrays = select(table).join(
             given, (own[0] == given.c.jobs) & (own[1] == given.c.names)
@@ -105,13 +118,9 @@ class Lookup:
         if not wanted:
             return ()
         if connection.dialect.name != "postgresql":
-            return [
-                row
-                for job, pairs in groupby(wanted, key=itemgetter(0))
-                for row in connection.execute(
-                    self.of_job, {"of": job, "some": [name for _, name in pairs]}
-                )
-            ]
+            for _, name in wanted:
+                str(name).encode()  # a lone surrogate would be looked for as something else
+            return connection.exec_driver_sql(self.sqlite_text, (json.dumps(wanted),)).all()
         jobs, names = zip(*wanted, strict=True)
         given = {"jobs": list(jobs), "names": list(names)}
         return connection.execute(self._as_arrays, given).all()

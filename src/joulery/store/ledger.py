@@ -281,19 +281,20 @@ class Ledger:
 
     def snapshot(self, job: int) -> Snapshot | None:
         """The latest snapshot of a job's beliefs."""
+        known = self._pages.snapshots.get(job)
+        if known is not None:
+            return known
         row = self.query(statements.SNAPSHOT, {"of": job}).one_or_none()
         return None if row is None else Snapshot(row.job_id, row.sequence, row.code, row.content)
 
+    def stale_snapshots(self, code: str, after: int = 0, limit: int = 1000) -> list[int]:
+        """Jobs whose snapshots other code has made, by number, those after ``after``."""
+        given = {"of_code": code, "after": after, "most": limit}
+        return [row.job_id for row in self.query(statements.STALE, given)]
+
     def put_snapshot(self, snapshot: Snapshot) -> None:
-        """Replace it."""
-        self.change(statements.DROP_SNAPSHOT, {"of": snapshot.job})
-        values = {
-            "job_id": snapshot.job,
-            "sequence": snapshot.sequence,
-            "code": snapshot.code,
-            "content": snapshot.content,
-        }
-        self.change(statements.ADD_SNAPSHOT, values)
+        """Replace it; written with the rest, before the commit."""
+        self._pages.note(self._pages.snapshots, snapshot.job, snapshot)
 
 
 def _unknown_job(job: int) -> UnknownRecordError:

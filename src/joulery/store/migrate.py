@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import inspect, text
 
-from joulery.errors import StoreError
+from joulery.errors import MissingExtraError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,9 +63,14 @@ def current(connection: Connection) -> str | None:
 
 
 def _run(connection: Connection, revision: str) -> None:
-    from alembic import command
-    from alembic.config import Config
-    from alembic.util import CommandError
+    try:
+        from alembic import command
+        from alembic.config import Config
+        from alembic.util import CommandError
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            "making or upgrading a store needs Alembic", remedy='pip install "joulery[store]"'
+        ) from error
 
     config = Config()
     # A percent sign in a path would be taken for an interpolation.

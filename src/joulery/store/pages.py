@@ -15,14 +15,14 @@ from sqlalchemy.exc import DataError, IntegrityError
 from joulery.errors import ConflictError, StoreError
 from joulery.store import bulk, statements
 from joulery.store.engines import explained
-from joulery.store.rows import decision_of, job_of, outcome_of
+from joulery.store.rows import decision_of, job_of, outcome_of, snapshot_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
-    from sqlalchemy import Connection, Executable
+    from sqlalchemy import Connection, Insert, Update
 
-    from joulery.store.records import DecisionRecord, JobRecord, OutcomeRecord, Subject
+    from joulery.store.records import DecisionRecord, JobRecord, OutcomeRecord, Snapshot, Subject
 
 Place = tuple[int, int]
 Key = tuple[int, str]
@@ -63,8 +63,9 @@ class Pages:
         self.decisions_for: dict[Key, DecisionRecord | None] = {}
         self.outcomes: dict[Place, OutcomeRecord | None] = {}
         self.outcomes_for: dict[Key, OutcomeRecord | None] = {}
+        self.snapshots: dict[int, Snapshot] = {}
         self._grown: set[int] = set()
-        self._rows: list[tuple[Executable, dict[str, Any]]] = []
+        self._rows: list[tuple[Insert | Update, dict[str, Any]]] = []
         self._undo_all: list[Callable[[], None]] = []
         # Of the operation under way.
         self._first_row = 0
@@ -132,6 +133,14 @@ class Pages:
         if counts:
             self._connection.execute(statements.COUNT, counts)
         self._grown.clear()
+        if self.snapshots:
+            self._write_snapshots()
+
+    def _write_snapshots(self) -> None:
+        kept = [self.snapshots[job] for job in sorted(self.snapshots)]
+        self._connection.execute(statements.DROP_SNAPSHOT, [{"of": one.job} for one in kept])
+        self._connection.execute(statements.ADD_SNAPSHOT, [snapshot_row(one) for one in kept])
+        self.snapshots.clear()
 
     def _write_rows(self) -> None:
         rows, self._rows, self._first_row = self._rows, [], 0
@@ -144,7 +153,7 @@ class Pages:
             told = explained(error)
             raise RefusedRowsError(told.message, remedy=told.remedy) from error
 
-    def write(self, statement: Executable, row: dict[str, Any]) -> None:
+    def write(self, statement: Insert | Update, row: dict[str, Any]) -> None:
         """Have a row written some time before the commit."""
         self._rows.append((statement, row))
 
@@ -189,6 +198,7 @@ class Pages:
         locked = self.locked.pop(job)
         grown = job in self._grown
         self._grown.discard(job)
+        snapshot = self.snapshots.pop(job, None)
         tables: tuple[dict[Any, Any], ...] = (
             self.decisions,
             self.decisions_for,
@@ -203,6 +213,8 @@ class Pages:
             self.locked[job] = locked
             if grown:
                 self._grown.add(job)
+            if snapshot is not None:
+                self.snapshots[job] = snapshot
 
         self._undo.append(undo)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from joulery.store.documents import from_text, to_text
+from joulery.store.documents import Written, from_text, to_text
 from joulery.store.records import (
     DecisionRecord,
     DecisionState,
@@ -15,6 +15,7 @@ from joulery.store.records import (
     NewJob,
     OutcomeRecord,
     ProfileRecord,
+    Snapshot,
 )
 
 Row = Any  # SQLAlchemy's rows have the columns as attributes
@@ -105,7 +106,7 @@ def decision_of(row: Row) -> DecisionRecord:
         sequence=row.sequence,
         key=row.key,
         recurrence=row.recurrence,
-        action=from_text(row.action),
+        action=Written(from_text(row.action), row.action),
         reason=row.reason,
         request=from_text(row.request),
         issued_wall_seconds=row.issued_wall_seconds,
@@ -137,9 +138,19 @@ def outcome_of(row: Row) -> OutcomeRecord:
         row.key,
         from_text(row.body),
         row.event,
-        row.late,
+        bool(row.late),
         row.wall_seconds,
     )
+
+
+def snapshot_row(snapshot: Snapshot) -> Values:
+    """What is stored of a snapshot."""
+    return {
+        "job_id": snapshot.job,
+        "sequence": snapshot.sequence,
+        "code": snapshot.code,
+        "content": snapshot.content,
+    }
 
 
 def profile_row(profile: ProfileRecord) -> Values:

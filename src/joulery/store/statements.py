@@ -122,6 +122,12 @@ OUTCOME_FOR = select(outcomes).where(outcomes.c.job_id == _OF, outcomes.c.key ==
 ADD_OUTCOME = insert(outcomes)
 
 SNAPSHOT = select(snapshots).where(snapshots.c.job_id == _OF)
+STALE = (
+    select(snapshots.c.job_id)
+    .where(snapshots.c.code != bindparam("of_code"), snapshots.c.job_id > _AFTER)
+    .order_by(snapshots.c.job_id)
+    .limit(_MOST)
+)
 DROP_SNAPSHOT = delete(snapshots).where(snapshots.c.job_id == _OF)
 ADD_SNAPSHOT = insert(snapshots)
 

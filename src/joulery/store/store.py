@@ -7,7 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from sqlalchemy.exc import DBAPIError
+from joulery.errors import MissingExtraError
+
+try:
+    from sqlalchemy.exc import DBAPIError
+except ModuleNotFoundError as error:
+    raise MissingExtraError(
+        "a store needs SQLAlchemy", remedy='pip install "joulery[store]"'
+    ) from error
 
 from joulery.store.engines import explained, open_engine
 from joulery.store.ledger import Ledger

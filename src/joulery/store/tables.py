@@ -150,3 +150,26 @@ snapshots = Table(
     Column("content", LargeBinary, nullable=False),
     PrimaryKeyConstraint("job_id"),
 )
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", _ROW_ID, primary_key=True),
+    Column("digest", LargeBinary, nullable=False),
+    Column("team", Text, nullable=False),
+    Column("rights", Text, nullable=False),
+    Column("label", Text, nullable=False),
+    Column("created_wall_seconds", Double, nullable=False),
+    Column("expires_wall_seconds", Double),
+    Column("revoked_wall_seconds", Double),
+    UniqueConstraint("digest"),
+    sqlite_autoincrement=True,  # the number of a token is not used again
+)
+
+settings = Table(
+    "settings",
+    metadata,
+    Column("name", Text, nullable=False),
+    Column("content", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("name"),
+)

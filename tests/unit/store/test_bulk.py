@@ -34,7 +34,11 @@ def plan_of(store, statement):
 )
 def test_lookups_use_the_whole_index(store, lookup, name):
     """A decision would cost more the longer its job has run."""
-    assert f"(job_id=? AND {name}=?)" in plan_of(store, lookup.of_job.params(of=1, some=[1, 2]))
+    with store.reading() as ledger:
+        rows = ledger._connection.exec_driver_sql(
+            f"EXPLAIN QUERY PLAN {lookup.sqlite_text}", ("[]",)
+        )
+        assert f"(job_id=? AND {name}=?)" in " ".join(row[-1] for row in rows)
 
 
 def test_only_what_is_open_is_searched_for_silence(store):

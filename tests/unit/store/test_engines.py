@@ -1,6 +1,8 @@
 """Where stores can be, and what their errors mean."""
 
+import importlib
 import sqlite3
+import sys
 
 import pytest
 from sqlalchemy.exc import DataError, IntegrityError, OperationalError
@@ -9,6 +11,7 @@ from joulery.errors import (
     ConflictError,
     FileError,
     InvalidValueError,
+    MissingExtraError,
     StoreBusyError,
     StoreError,
 )
@@ -98,3 +101,14 @@ def test_errors_say_what_to_do_and_nothing_of_the_inside(kind, cause, meaning):
     assert type(error) is meaning
     assert "secret" not in str(error)
     assert "hidden" not in str(error)
+
+
+@pytest.mark.parametrize("missing", ["sqlalchemy", "alembic"])
+def test_a_missing_package_names_its_extra(missing, monkeypatch, tmp_path):
+    """People would see a traceback about a package they never heard of."""
+    for name in list(sys.modules):
+        if name == missing or name.startswith((f"{missing}.", "joulery.store.")):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(MissingExtraError, match=r"joulery\[store\]"):
+        importlib.import_module("joulery.store.store").Store.open(tmp_path / "store.sqlite")
