@@ -1,0 +1,49 @@
+"""The program of one of several workers; see :mod:`joulery.server.workers`, which starts it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+from joulery.errors import JouleryError
+from joulery.server.metrics import Metrics
+from joulery.server.serving import Worker, serve
+from joulery.server.workers import from_text, shared_memory
+
+
+def main(arguments: list[str]) -> int:
+    """Serve; ``arguments`` are the worker's number, the socket, the counters and whom to tell."""
+    number, listener, shared, ready = map(int, arguments)
+    settings = from_text(_first_line(sys.stdin.fileno()))
+    worker = Worker(
+        settings,
+        socket.socket(fileno=listener),
+        Metrics(number, shared_memory(shared)),
+        number,
+        lambda: _tell(ready),
+        sys.stdin.fileno(),
+    )
+    try:
+        serve(worker)
+    except JouleryError as error:
+        sys.stderr.write(f"joulery: {error.message}\n  → {error.remedy}\n")
+        return error.exit_code
+    return 0
+
+
+def _first_line(descriptor: int) -> str:
+    """Byte by byte, since nothing beyond it may be taken from the pipe."""
+    line = b""
+    while (letter := os.read(descriptor, 1)) not in {b"\n", b""}:
+        line += letter
+    return line.decode()
+
+
+def _tell(descriptor: int) -> None:
+    os.write(descriptor, b"1")
+    os.close(descriptor)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

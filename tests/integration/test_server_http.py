@@ -1,0 +1,390 @@
+"""A real server over HTTP, on every database."""
+
+import http.client
+import json
+import os
+import shutil
+import ssl
+import stat
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from joulery.recurring.wire import decision_from, receipt_from
+from joulery.recurring.wire_entries import decision_entry_from, job_entry_from
+from joulery.testing.server import OUTCOME, SPECIFICATION, ServerProcess
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def server(location):
+    """Just started for the first time."""
+    with ServerProcess(location) as server:
+        yield server
+        assert '"event":"failed"' not in server.log
+
+
+def test_a_recurrence_from_definition_to_report(server):
+    """Nobody could use the server."""
+    defined = server.ask(
+        "POST",
+        "/v1/teams/vision/jobs",
+        {"name": "a/b ü", "device": "A40", "specification": SPECIFICATION, "policy": "zeus"},
+    )
+    assert defined.status == 200
+    job = job_entry_from(defined.document)
+    assert (job.name, job.device, job.version, job.paused) == ("a/b ü", "A40", 1, False)
+    assert job.specification == SPECIFICATION
+    decision = decision_from(server.decide(job.id, "first"))
+    assert decision.batch_size == 128
+    assert decision_from(server.decide(job.id, "first")) == decision
+    beat = server.ask("POST", f"/v1/decisions/{decision.id}/heartbeat", {}, decision.token)
+    assert beat.document["held"] is True
+    document = {"id": decision.id, "token": decision.token}
+    told = server.report(document, "first")
+    receipt = receipt_from(told.document)
+    assert (receipt.decision, receipt.late) == (decision.id, False)
+    assert server.report(document, "first").document == told.document
+    again = {"key": "first", "outcome": OUTCOME | {"joules": 301.0}}
+    path = f"/v1/decisions/{decision.id}/outcome"
+    assert server.ask("PUT", path, again, decision.token).status == 409
+    page = server.ask("GET", f"/v1/jobs/{job.id}/decisions").document
+    assert page["next"] is None
+    (entry,) = map(decision_entry_from, page["decisions"])
+    assert (entry.state, entry.key, entry.outcome.joules) == ("reported", "first", 300.0)
+    assert entry.decision.token == ""
+    shown = server.ask("GET", "/v1/teams/vision/jobs/a%2Fb%20%C3%BC?device=A40")
+    assert shown.document["recurrences"] == 1
+
+
+def test_managing_jobs(server):
+    """Jobs could not be stopped or cleaned up."""
+    first, second = server.define(name="one"), server.define(name="two")
+    page = server.ask("GET", "/v1/teams/vision/jobs?limit=1").document
+    assert [job["id"] for job in page["jobs"]] == [first]
+    assert page["next"] == first
+    rest = server.ask("GET", f"/v1/teams/vision/jobs?after={first}").document
+    assert [job["id"] for job in rest["jobs"]] == [second]
+    assert rest["next"] is None
+    assert server.ask("POST", f"/v1/jobs/{first}/pause", {"paused": True}).status == 200
+    refused = server.ask("POST", f"/v1/jobs/{first}/decisions", {"key": "k"})
+    assert refused.status == 409
+    assert "paused" in refused.document["detail"]
+    assert server.ask("POST", f"/v1/jobs/{first}/pause", {"paused": False}).status == 200
+    decision = server.decide(first, "k")
+    assert server.ask("DELETE", f"/v1/jobs/{first}").status == 204
+    assert server.ask("POST", f"/v1/jobs/{first}/decisions", {"key": "k"}).status == 404
+    assert server.report(decision, "k").status == 404
+    assert server.ask("GET", "/v1/teams/vision/jobs/one").status == 404
+    for what in ("decisions", "profiles", "energy"):
+        assert server.ask("GET", f"/v1/jobs/{first}/{what}").status == 404
+
+
+def test_measurements_are_kept(server):
+    """Profiles and energy would be lost."""
+    job = server.define()
+    decision = server.decide(job, "k")
+    point = {"seconds": 10.0, "joules": 2500.5, "setting": {"power_limit_watts": 200.0}}
+    profile = {"batch_size": 64, "device": "A40", "frontier": {"points": [point]}}
+    assert server.ask("PUT", f"/v1/jobs/{job}/profiles", profile).status == 204
+    (kept,) = server.ask("GET", f"/v1/jobs/{job}/profiles").document["profiles"]
+    assert kept["frontier"]["points"][0]["joules"] == 2500.5
+    for number in range(3):
+        used = {"device": "A40", "seconds": 1.0, "joules": number, "decision": decision["id"]}
+        assert server.ask("POST", f"/v1/jobs/{job}/energy", used).status == 204
+    page = server.ask("GET", f"/v1/jobs/{job}/energy?limit=2").document
+    assert [one["joules"] for one in page["energy"]] == [0.0, 1.0]
+    rest = server.ask("GET", f"/v1/jobs/{job}/energy?after={page['next']}").document
+    assert [one["decision"] for one in rest["energy"]] == [decision["id"]]
+    assert rest["next"] is None
+
+
+def test_tokens_by_http(server):
+    """Administrators could not let anybody in, or get rid of anybody."""
+    number, token = server.token("vision", "read")
+    assert server.ask("GET", "/v1/teams/vision/jobs", token=token).status == 200
+    listed = server.ask("GET", "/v1/tokens").document["tokens"]
+    assert number in [one["id"] for one in listed]
+    assert token not in json.dumps(listed)
+    assert server.ask("DELETE", f"/v1/tokens/{number}").status == 204
+    assert server.ask("GET", "/v1/teams/vision/jobs", token=token).status == 401
+    assert server.ask("DELETE", "/v1/tokens/999999").status == 404
+    assert token not in server.log
+    assert server.admin_token not in server.log
+
+
+def test_an_administrator_of_a_team_stays_in_it(server):
+    """A team's administrator could make tokens for everything."""
+    foreign, _ = server.token("speech", "read")
+    _, token = server.token("vision", "admin")
+    for team in ("speech", "*"):
+        wanted = {"team": team, "rights": "read"}
+        assert server.ask("POST", "/v1/tokens", wanted, token).status == 404
+    assert server.ask("POST", "/v1/tokens", {"team": "vision"}, token).status == 201
+    assert server.ask("DELETE", f"/v1/tokens/{foreign}", token=token).status == 404
+    teams = {one["team"] for one in server.ask("GET", "/v1/tokens", token=token).document["tokens"]}
+    assert teams == {"vision"}
+
+
+def test_health_metrics_and_description(server):
+    """Nothing could watch the server."""
+    job = server.define()
+    server.decide(job, "k")
+    assert server.ask("GET", "/health/live", token="").document == {"status": "live"}
+    assert server.ask("GET", "/health/ready", token="").document == {"status": "ready"}
+    metrics = server.ask("GET", "/metrics", token="")
+    assert metrics.headers["content-type"].startswith("text/plain")
+    assert b'joulery_requests_total{operation="decide",status="200"} 1\n' in metrics.body
+    assert b"joulery_open_decisions 1\n" in metrics.body
+    described = server.ask("GET", "/openapi.json", token="")
+    assert described.document["openapi"].startswith("3.1")
+
+
+def operations(job, decision):
+    """Every operation on something that belongs to a team."""
+    definition = {"name": "nightly", "specification": SPECIFICATION, "policy": "zeus"}
+    profile = {
+        "batch_size": 64,
+        "device": "a",
+        "frontier": {"points": [{"seconds": 1, "joules": 1}]},
+    }
+    return [
+        ("POST", "/v1/teams/vision/jobs", definition),
+        ("GET", "/v1/teams/vision/jobs", None),
+        ("GET", "/v1/teams/vision/jobs/nightly", None),
+        ("POST", f"/v1/jobs/{job}/decisions", {"key": "other"}),
+        ("POST", f"/v1/jobs/{job}/decisions", {"key": "other", "after": decision}),
+        ("GET", f"/v1/jobs/{job}/decisions", None),
+        ("POST", f"/v1/jobs/{job}/pause", {"paused": True}),
+        ("DELETE", f"/v1/jobs/{job}", None),
+        ("GET", f"/v1/jobs/{job}/profiles", None),
+        ("PUT", f"/v1/jobs/{job}/profiles", profile),
+        ("GET", f"/v1/jobs/{job}/energy", None),
+        ("POST", f"/v1/jobs/{job}/energy", {"device": "a", "seconds": 1, "joules": 1}),
+    ]
+
+
+def decision_operations(decision):
+    """Every operation on a decision."""
+    return [
+        ("POST", f"/v1/decisions/{decision}/heartbeat", {"progress": None}),
+        ("PUT", f"/v1/decisions/{decision}/outcome", {"key": "other", "outcome": OUTCOME}),
+    ]
+
+
+def test_every_operation_is_denied_to_others(server):
+    """Teams could see, change or find out about one another's jobs."""
+    job = server.define()
+    own, foreign_job = server.decide(job, "k"), server.define("speech")
+    foreign = server.decide(foreign_job, "k")
+    _, speech = server.token("speech", "admin")
+    revoked_id, revoked = server.token("vision", "admin")
+    server.ask("DELETE", f"/v1/tokens/{revoked_id}")
+    _, expired = server.token("vision", "admin", days=1e-8)
+    before = server.ask("GET", f"/v1/jobs/{job}/decisions").body
+    missing = operations(job + 1000, f"{job + 1000}.1")
+    for (method, path, document), (_, nowhere, other) in zip(
+        operations(job, own["id"]), missing, strict=True
+    ):
+        denied = server.ask(method, path, document, speech)
+        assert denied.status == 404, (method, path, denied.body)
+        if "/jobs/nightly" not in path and "/teams/" not in path:
+            # What is not there looks the same as what is another's.
+            assert server.ask(method, nowhere, other, speech).body == denied.body
+        for token in ("", "x", revoked, expired, own["token"], foreign["token"]):
+            assert server.ask(method, path, document, token).status == 401, (method, path, token)
+    for method, path, document in decision_operations(own["id"]):
+        for token in ("", "x", server.admin_token, speech, foreign["token"]):
+            denied = server.ask(method, path, document, token)
+            assert denied.status == 401, (method, path, token)
+            nowhere = path.replace(own["id"], f"{job + 1000}.1")
+            assert server.ask(method, nowhere, document, token).body == denied.body
+    mixed = {"key": "other", "after": own["id"]}
+    assert server.ask("POST", f"/v1/jobs/{foreign_job}/decisions", mixed, speech).status == 404
+    assert server.ask("GET", f"/v1/jobs/{job}/decisions").body == before
+
+
+RIGHTS = ("read", "work", "manage", "admin")
+NEEDED = ("work", "read", "read", "work", "work", "read", "manage", "manage", "read", "work")
+
+
+def test_every_operation_needs_its_right(server):
+    """A token to read with could delete jobs."""
+    tokens = {right: server.token("vision", right)[1] for right in RIGHTS}
+    job = server.define()
+    decision = server.decide(job, "k")["id"]
+    needed = (*NEEDED, "read", "work")
+    for (method, path, document), right in zip(operations(job, decision), needed, strict=True):
+        for held in RIGHTS[: RIGHTS.index(right)]:
+            denied = server.ask(method, path, document, tokens[held])
+            assert denied.status == 403, (method, path, held)
+            assert denied.document["type"] == "/problems/missing-rights-error"
+    for held in RIGHTS[:-1]:
+        assert server.ask("GET", "/v1/tokens", token=tokens[held]).status == 403
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"{", 400),
+        (b'{"key":NaN}', 400),
+        (b'{"key":1e400}', 400),
+        (b'{"key":%d}' % 2**70, 400),
+        (b'{"key":"a\\u0000"}', 400),
+        (b'{"key":"\\ud800"}', 400),
+        (b'{"key":"a","key":"b"}', 400),
+        (b"[" * 100_000, 400),
+        (b'{"key":"\xff"}', 400),
+        (b'{"key":1}', 422),
+        (b'{"key":""}', 422),
+        (b'{"key":"a","colour":1}', 422),
+        (b'{"key":"a","after":"1.99999"}', 404),
+        (b'{"key":"' + b"a" * 1_000_000 + b'"}', 413),
+    ],
+    ids=range(15),
+)
+def test_nasty_bodies_are_refused(shared_server, body, status):
+    """Wrong requests would be carried out, or end in internal errors."""
+    server, job = shared_server
+    answered = server.ask("POST", f"/v1/jobs/{job}/decisions", body)
+    assert answered.status == status
+    assert answered.headers["content-type"] == "application/problem+json"
+    assert set(answered.document) == {"type", "title", "status", "detail", "remedy"}
+    assert answered.document["status"] == status
+
+
+@pytest.fixture(scope="module")
+def shared_server(tmp_path_factory):
+    """One for tests that leave nothing behind, with a job."""
+    with ServerProcess(tmp_path_factory.mktemp("server") / "store.sqlite") as server:
+        yield server, server.define()
+
+
+def test_large_bodies_are_not_read(shared_server):
+    """A hundred megabytes would be kept in memory."""
+    server, job = shared_server
+    before = resident_bytes(server.pid)
+    body = b'{"key":"' + b"a" * 50_000_000 + b'"}'
+    assert server.ask("POST", f"/v1/jobs/{job}/decisions", body).status == 413
+    assert resident_bytes(server.pid) - before < 20e6
+
+
+def resident_bytes(pid):
+    """Memory of a process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGESIZE")
+
+
+def test_other_media_and_methods(shared_server):
+    """Callers would not be told what to send."""
+    server, job = shared_server
+    connection = server.connect()
+    headers = {"Authorization": f"Bearer {server.admin_token}", "Content-Type": "text/plain"}
+    connection.request("POST", f"/v1/jobs/{job}/decisions", b"{}", headers)
+    assert connection.getresponse().status == 415
+    connection.close()
+    wrong = server.ask("PATCH", f"/v1/jobs/{job}")
+    assert (wrong.status, wrong.headers["allow"]) == (405, "DELETE")
+    assert server.ask("GET", "/nowhere").status == 404
+    assert server.ask("HEAD", "/health/live").body == b""
+
+
+def test_many_clients_share_one_job(location):
+    """Concurrent clients would get the same event, or errors."""
+    with ServerProcess(location, ["--workers", "2"]) as server:
+        job = server.define()
+
+        def work(number):
+            decision = server.decide(job, f"{number}")
+            assert server.report(decision, f"{number}").status == 200
+            return decision["id"]
+
+        with ThreadPoolExecutor(16) as threads:
+            ids = list(threads.map(work, range(64)))
+        assert len(set(ids)) == 64
+        page = server.ask("GET", f"/v1/jobs/{job}/decisions?limit=1000").document
+        assert [one["state"] for one in page["decisions"]] == ["reported"] * 64
+        metrics = server.ask("GET", "/metrics").body
+        assert b'joulery_requests_total{operation="report",status="200"} 64\n' in metrics
+        assert b"joulery_events 128\n" in metrics
+
+
+def test_the_first_start_tells_a_token_once(tmp_path):
+    """Nobody could get in, or everybody who reads the disk could."""
+    with ServerProcess(tmp_path / "store.sqlite") as server:
+        first, local = server.admin_token, server.user_token
+        assert first
+        assert server.ask("GET", "/v1/teams/default/jobs", token=local).status == 200
+        assert server.ask("GET", "/v1/tokens", token=local).status == 403
+        file = Path(server._folder.name) / "joulery" / "tokens.json"
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert not stat.S_IMODE((tmp_path / "store.sqlite").stat().st_mode) & 0o007
+        assert first.encode() not in (tmp_path / "store.sqlite").read_bytes()
+        assert server.stop() == 0
+        server.admin_token = ""
+        server.start()
+        assert server.admin_token == ""
+        assert server.user_token == local
+        assert server.ask("GET", "/v1/tokens", token=first).status == 200
+
+
+def test_it_starts_fast(tmp_path):
+    """A restart would be an outage."""
+    with ServerProcess(tmp_path / "store.sqlite") as server:
+        server.stop()
+        times = []
+        for _ in range(3):
+            begun = time.monotonic()
+            server.start()
+            assert server.ask("GET", "/health/ready", token="").status == 200
+            times.append(time.monotonic() - begun)
+            server.stop()
+    # 1.5 s on an idle machine; tests share theirs.
+    assert min(times) < 4.0
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A certificate for this machine, and its key."""
+    if shutil.which("openssl") is None and os.environ.get("CI") != "true":
+        pytest.skip("no openssl")
+    folder = tmp_path_factory.mktemp("tls")
+    files = folder / "cert.pem", folder / "key.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
+    subprocess.run(
+        [*command, "-out", files[0], "-keyout", files[1]], check=True, capture_output=True
+    )
+    return files
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_tls(tmp_path, certificate, workers):
+    """Tokens could not be kept secret on a network."""
+    cert, key = map(str, certificate)
+    options = ["--tls-cert", cert, "--tls-key", key, "--host", "0.0.0.0", "--workers", workers]  # noqa: S104
+    with ServerProcess(tmp_path / "store.sqlite", options) as server:
+        assert server.address.startswith("https://127.0.0.1:")
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1", server.port, context=ssl.create_default_context(cafile=cert)
+        )
+        answered = server.ask("GET", "/v1/tokens", connection=connection)
+        connection.close()
+        assert answered.status == 200
+
+
+def test_tls_files_that_do_not_fit_are_told(tmp_path, certificate):
+    """A server would start and then fail every connection."""
+    cert, key = certificate
+    for files in ((key, cert), (cert, tmp_path / "missing"), (cert, cert)):
+        options = ["--tls-cert", files[0], "--tls-key", files[1], "--port", "0"]
+        command = [sys.executable, "-m", "joulery", "serve", "--store", tmp_path / "s", *options]
+        ended = subprocess.run(command, check=False, capture_output=True, timeout=60)
+        assert ended.returncode == 2
+        assert b"cannot use" in ended.stderr

@@ -1,0 +1,103 @@
+"""``joulery serve`` without serving."""
+
+import json
+
+import pytest
+
+from joulery.cli import main
+
+
+@pytest.fixture(autouse=True)
+def _own_place(tmp_path, monkeypatch):
+    """Nothing of the user's."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.delenv("JOULERY_STORE", raising=False)
+
+
+def told(capsys, *arguments):
+    """Exit code and what was printed as JSON."""
+    code = main(["serve", *arguments, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_tokens_are_made_listed_and_revoked(capsys):
+    """Nobody could be let in."""
+    options = ("--team", "vision", "--rights", "manage", "--days", "2", "--label", "ci")
+    code, made = told(capsys, "token", "create", *options)
+    assert code == 0
+    assert made["token"].startswith("joulery_")
+    assert made["expires_wall_seconds"] - made["created_wall_seconds"] == 2 * 86400
+    _, listed = told(capsys, "token", "list")
+    assert listed["tokens"] == [{k: v for k, v in made.items() if k != "token"}]
+    assert main(["serve", "token", "list"]) == 0
+    table = capsys.readouterr().out
+    assert "manage" in table
+    assert "valid for 2 days" in table
+    _, revoked = told(capsys, "token", "revoke", str(made["id"]))
+    assert revoked["revoked_wall_seconds"] is not None
+    assert main(["serve", "token", "list"]) == 0
+    assert "revoked" in capsys.readouterr().out
+
+
+def test_only_the_token_is_on_stdout(capsys):
+    """A script could not take it up."""
+    assert main(["serve", "token", "create", "--team", "vision"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("joulery_")
+    assert len(printed.out.split()) == 1
+    assert "90 days" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["token"], "ACTION"),
+        (["token", "create"], "--team"),
+        (["token", "create", "--team", "v", "--rights", "owner"], "owner"),
+        (["token", "create", "--team", "v", "--days", "-1"], "--days"),
+        (["token", "create", "--team", "v", "--days", "x"], "--days"),
+        (["token", "create", "--team", "a\nb"], "team"),
+        (["token", "revoke", "7"], "7"),
+        (["token", "revoke", "x"], "x"),
+        (["--host", "0.0.0.0"], "clear"),  # noqa: S104 - it is refused
+        (["--host", "256.1.1.1", "--insecure-bind"], "256"),
+        (["--port", "70000"], "--port"),
+        (["--workers", "0"], "--workers"),
+        (["--drain-seconds", "nan"], "--drain-seconds"),
+        (["--tls-cert", "c.pem"], "certificate"),
+        (["--store", "mysql://x"], "mysql"),
+        (["--backup", "a", "--export", "b"], "--export"),
+        (["--backup", "b"], "no store"),
+        (["--import", "missing"], "missing"),
+    ],
+)
+def test_wrong_use_is_told_in_a_line(capsys, tmp_path, monkeypatch, arguments, word):
+    """Users would see a traceback, or a server that is not what they asked for."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["serve", *arguments]) == 2
+    message = capsys.readouterr().err
+    assert word in message
+    assert "→" in message
+
+
+def test_a_store_moves(capsys, tmp_path):
+    """Teams could not move to another database."""
+    told(capsys, "token", "create", "--team", "vision")
+    code, exported = told(capsys, "--export", str(tmp_path / "all.jsonl"))
+    assert (code, exported["rows"]) == (0, 1)
+    other = str(tmp_path / "other.sqlite")
+    code, imported = told(capsys, "--store", other, "--import", str(tmp_path / "all.jsonl"))
+    assert (code, imported["rows"]["tokens"]) == (0, 1)
+    code, copied = told(capsys, "--backup", str(tmp_path / "copy.sqlite"))
+    assert (code, copied["kind"]) == (0, "sqlite")
+
+
+def test_the_address_may_be_taken(capsys):
+    """A second server would end with a traceback."""
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert main(["serve", "--port", str(taken.getsockname()[1])]) == 2
+    assert "choose another --port" in capsys.readouterr().err

@@ -1,0 +1,70 @@
+"""What a server makes before it serves."""
+
+import stat
+
+import pytest
+
+from joulery.clock import VirtualClock
+from joulery.recurring.token_file import read_token
+from joulery.server.first_start import prepare
+from joulery.server.listening import address_of, bound_socket
+from joulery.server.settings import Settings
+from joulery.store.store import Store
+from joulery.store.tokens import Right, digest_of, find_token, list_tokens, revoke_token
+
+ADDRESS = "http://127.0.0.1:8420"
+_DAY_SECONDS = 86_400.0
+
+
+@pytest.fixture
+def settings(tmp_path):
+    """Of a server that never ran."""
+    return Settings(store=str(tmp_path / "store.sqlite"), port=0)
+
+
+def right_of(settings, token):
+    """What a token allows."""
+    with Store.open(settings.store) as store, store.reading() as ledger:
+        return find_token(ledger, digest_of(token)).token.right
+
+
+def test_tokens_are_made_once(settings, tmp_path):
+    """Every start would leave another token that opens everything."""
+    clock, file = VirtualClock(), tmp_path / "tokens.json"
+    first = prepare(settings, ADDRESS, file, clock)
+    again = prepare(settings, ADDRESS, file, clock)
+    assert right_of(settings, first.admin_token) is Right.ADMIN
+    assert right_of(settings, read_token(ADDRESS, file)) is Right.MANAGE
+    assert (again.admin_token, again.token_file) == (None, None)
+    mode = stat.S_IMODE((tmp_path / "store.sqlite").stat().st_mode)
+    assert not mode & 0o007
+
+
+@pytest.mark.parametrize("lost", ["file", "revoked", "expiring", "moved"])
+def test_programs_of_the_owner_get_in_again(settings, tmp_path, lost):
+    """Training on the server's machine would stop without a word."""
+    clock, file = VirtualClock(), tmp_path / "tokens.json"
+    prepare(settings, ADDRESS, file, clock)
+    before, address = read_token(ADDRESS, file), ADDRESS
+    if lost == "file":
+        file.unlink()
+    elif lost == "revoked":
+        with Store.open(settings.store) as store:
+            with store.reading() as ledger:
+                number = list_tokens(ledger)[-1].id
+            store.write(lambda ledger: revoke_token(ledger, number, clock.wall()))
+    elif lost == "expiring":
+        clock.sleep(350 * _DAY_SECONDS)
+    else:
+        address = "http://127.0.0.1:9000"
+    assert prepare(settings, address, file, clock).token_file == file
+    assert read_token(address, file) not in (None, before)
+
+
+@pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1")])  # noqa: S104
+def test_the_address_is_one_to_connect_to(host, shown):
+    """Clients would be told to connect to no address in particular."""
+    settings = Settings(host=host, port=0, insecure=True)
+    with bound_socket(settings) as listener:
+        port = listener.getsockname()[1]
+        assert address_of(settings, listener) == f"http://{shown}:{port}"
