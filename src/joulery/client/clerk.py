@@ -1,0 +1,95 @@
+"""Who is asked what to run and told how it went: a desk in this process, or one behind a server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from joulery.recurring.desk_values import Decision, Lease, Outcome, Receipt
+    from joulery.recurring.job import Job
+    from joulery.recurring.wire_entries import DecisionEntry, JobEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Defined:
+    """A job that can be decided for.
+
+    Attributes:
+        job: Its number, of this version.
+        version: Counts from 1.
+        inherits: The version, or the same job on another device, that it started from.
+        said: In words what it inherited; empty for nothing.
+    """
+
+    job: int
+    version: int
+    inherits: int | None
+    said: str
+
+
+class Clerk(Protocol):
+    """Keeps the jobs of one team.
+
+    Every method may raise :class:`joulery.errors.StoreBusyError` where the same request may be made
+    again, and any other :class:`joulery.errors.JouleryError` where that would not help.
+    """
+
+    def define(
+        self,
+        job: Job,
+        device: str = "",
+        policy: str = "joulery",
+        parameters: Mapping[str, float] | None = None,
+    ) -> Defined:
+        """The job of that name and device, made or changed if need be."""
+        ...
+
+    def decide(
+        self, job: int, key: str, after: str | None = None, *, probing: bool = False
+    ) -> Decision:
+        """What to run next; the same key gives the same decision.
+
+        Args:
+            job: Its number.
+            key: Chosen by the caller.
+            after: An earlier decision of the same recurrence; None begins one.
+            probing: Whether the caller can make probes.
+        """
+        ...
+
+    def heartbeat(self, decision: Decision, progress: Outcome | None = None) -> Lease:
+        """Say that a decision is being worked on."""
+        ...
+
+    def report(self, decision: Decision, outcome: Outcome, key: str) -> Receipt:
+        """Tell how a decision ended; counts once under its key."""
+        ...
+
+    def jobs(self, after: int = 0, limit: int = 100) -> tuple[list[JobEntry], int | None]:
+        """Jobs by number, those after ``after``, and where the next page begins."""
+        ...
+
+    def job(self, name: str, device: str | None = None) -> JobEntry:
+        """The newest version of a job; None takes the latest on any device."""
+        ...
+
+    def decisions(
+        self, job: int, after: int = 0, limit: int = 100
+    ) -> tuple[list[DecisionEntry], int | None]:
+        """Decisions with how they ended, in order, and where the next page begins."""
+        ...
+
+    def pause(self, job: int, *, paused: bool = True) -> None:
+        """Refuse decisions, or make them again."""
+        ...
+
+    def forget(self, job: int) -> None:
+        """Delete a job with all its history."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections and files. May be called twice."""
+        ...

@@ -1,0 +1,105 @@
+"""A clerk without a server: the desk works in this process, on a store that others use too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from joulery.client.clerk import Defined
+from joulery.clock import REAL_CLOCK
+from joulery.recurring.desk import Desk
+from joulery.recurring.wire_entries import DecisionEntry, JobEntry
+from joulery.store.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import Self
+
+    from joulery.clock import Clock
+    from joulery.recurring.desk_values import Decision, Lease, Outcome, Receipt
+    from joulery.recurring.job import Job
+
+
+class LocalClerk:
+    """Decides in this process; any number of processes may do so on the same store.
+
+    Args:
+        store: Opened; closed with the clerk.
+        team: Whose jobs.
+        clock: Real or virtual.
+    """
+
+    def __init__(self, store: Store, team: str, clock: Clock = REAL_CLOCK) -> None:
+        self._store = store
+        self._team = team
+        self._desk = Desk(store, clock)
+
+    @classmethod
+    def open(
+        cls, location: str | Path | None = None, team: str = "default", clock: Clock = REAL_CLOCK
+    ) -> Self:
+        """A clerk on a store by its path or address; the user's own unless given."""
+        return cls(Store.open(location), team, clock)
+
+    def define(
+        self,
+        job: Job,
+        device: str = "",
+        policy: str = "joulery",
+        parameters: Mapping[str, float] | None = None,
+    ) -> Defined:
+        """The job of that name and device, made or changed if need be."""
+        record = self._desk.define(self._team, job, policy, parameters, device=device)
+        entry = JobEntry.of(record)
+        return Defined(entry.id, entry.version, entry.inherits, entry.said)
+
+    def decide(
+        self, job: int, key: str, after: str | None = None, *, probing: bool = False
+    ) -> Decision:
+        """What to run next."""
+        return self._desk.decide(job, key, after, probing=probing)
+
+    def heartbeat(self, decision: Decision, progress: Outcome | None = None) -> Lease:
+        """Say that a decision is being worked on."""
+        return self._desk.heartbeat(decision.id, progress)
+
+    def report(self, decision: Decision, outcome: Outcome, key: str) -> Receipt:
+        """Tell how a decision ended."""
+        return self._desk.report(decision.id, outcome, key)
+
+    def jobs(self, after: int = 0, limit: int = 100) -> tuple[list[JobEntry], int | None]:
+        """Jobs by number."""
+        with self._store.reading() as ledger:
+            found = ledger.jobs(self._team, after, limit + 1)
+        following = found[limit - 1].id if len(found) > limit else None
+        return [JobEntry.of(record) for record in found[:limit]], following
+
+    def job(self, name: str, device: str | None = None) -> JobEntry:
+        """The newest version of a job."""
+        return JobEntry.of(self._desk.find(self._team, name, device))
+
+    def decisions(
+        self, job: int, after: int = 0, limit: int = 100
+    ) -> tuple[list[DecisionEntry], int | None]:
+        """Decisions with how they ended, in order."""
+        with self._store.reading() as ledger:
+            ledger.job(job)  # so that an unknown one is said to be
+            made = ledger.decisions(job, after, limit + 1)
+            following = made[limit - 1].sequence if len(made) > limit else None
+            entries = [
+                DecisionEntry.of(record, ledger.outcome(job, record.sequence))
+                for record in made[:limit]
+            ]
+        return entries, following
+
+    def pause(self, job: int, *, paused: bool = True) -> None:
+        """Refuse decisions, or make them again."""
+        self._desk.pause(job, paused=paused)
+
+    def forget(self, job: int) -> None:
+        """Delete a job with all its history."""
+        self._desk.forget(job)
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()

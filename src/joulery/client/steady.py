@@ -1,0 +1,238 @@
+"""A clerk for trainings: answers within a bounded time, never raises, and loses no report.
+
+Where nobody answers, the last run that reached its target is repeated, or else the default is
+run; what there is to report waits in a journal until somebody takes it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from joulery.client.deadline import within
+from joulery.client.journal import Journal, Undelivered
+from joulery.client.places import file_stem, is_server, state_folder
+from joulery.client.remembered import Remembered, Setting
+from joulery.clock import REAL_CLOCK
+from joulery.errors import FileError, JouleryError, StoreError
+from joulery.recurring.desk_values import Decision
+from joulery.recurring.policy import End, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from joulery.client.clerk import Clerk, Defined
+    from joulery.clock import Clock
+    from joulery.recurring.desk_values import Outcome
+    from joulery.recurring.job import Job
+
+T = TypeVar("T")
+
+_log = logging.getLogger("joulery")
+
+# Who did not answer is not asked again for this long, unless there is something to decide.
+_QUIET_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Whom decisions are asked for.
+
+    Attributes:
+        job: What may be chosen.
+        device: Kind of device that it runs on.
+        policy: That chooses.
+        parameters: Of the policy.
+    """
+
+    job: Job
+    device: str = ""
+    policy: str = "joulery"
+    parameters: Mapping[str, float] | None = None
+
+
+class SteadyClerk:
+    """Asks a clerk for one job; see the module.
+
+    Args:
+        opened: Opens the clerk; called when it is first needed.
+        location: Of the store or server, as people write it; names the files below.
+        seconds: Longest time that a training waits for an answer.
+        order: For whom.
+        folder: Where undelivered reports are kept; the user's state folder unless given.
+        clock: Real or virtual.
+
+    Attributes:
+        trouble: Why the last question was not answered; None while all is well.
+        defined: The job, once it was asked for.
+    """
+
+    def __init__(
+        self,
+        opened: Callable[[], Clerk],
+        location: str,
+        seconds: float,
+        order: Order,
+        *,
+        folder: Path | None = None,
+        clock: Clock = REAL_CLOCK,
+    ) -> None:
+        self.trouble: str | None = None
+        self.defined: Defined | None = None
+        self._opened = opened
+        self._clerk: Clerk | None = None
+        self._opening = threading.Lock()
+        self._seconds = seconds
+        self._order = order
+        self._clock = clock
+        self._quiet_until = -math.inf
+        self._replaying: threading.Thread | None = None
+        state = folder or state_folder()
+        self._journal = Journal(state / "undelivered" / f"{file_stem(location)}.jsonl")
+        # Of a store on this machine there is nothing to remember: it is there, or so is nobody.
+        names = (location, order.job.name, order.device)
+        memory = state / "last" / f"{file_stem(*names)}.json"
+        self._remembered = Remembered(memory if is_server(location) else None)
+
+    def decide(self, key: str, after: str | None = None, *, probing: bool = False) -> Decision:
+        """What to run next; of nobody who answers, what was good or else the default."""
+        try:
+            decision = self._within(lambda clerk: self._decided(clerk, key, after, probing=probing))
+        except JouleryError as error:
+            return self._instead(error)
+        self.trouble = None
+        self._answered()
+        return decision
+
+    def heartbeat(self, decision: Decision, progress: Outcome) -> None:
+        """Say that a decision is being worked on, and how far."""
+        if not decision.id:
+            return
+        try:
+            self._unless_quiet(lambda clerk: clerk.heartbeat(decision, progress))
+        except StoreError:
+            self._keep(Undelivered(decision, progress, None))
+        except JouleryError as error:
+            _log.warning("joulery: progress was not taken: %s", error)
+        else:
+            self._answered()
+
+    def report(self, decision: Decision, outcome: Outcome, key: str) -> None:
+        """Tell how a decision ended, now or later."""
+        if outcome.end == End.REACHED and decision.kind == Kind.TRAIN:
+            self._remembered.note(Setting(decision.batch_size, outcome.limit_watts))
+        if not decision.id:
+            return
+        try:
+            self._unless_quiet(lambda clerk: clerk.report(decision, outcome, key))
+        except StoreError as error:
+            self._keep(Undelivered(decision, outcome, key))
+            _log.warning("joulery: how this run went is told later, by another run: %s", error)
+        except JouleryError as error:
+            _log.warning("joulery: how this run went was not taken: %s", error)
+        else:
+            self._answered()
+
+    def close(self) -> None:
+        """Let go of the clerk, within the bound."""
+        clerk, self._clerk = self._clerk, None
+        replaying = self._replaying
+        if replaying is not None:
+            replaying.join(self._seconds)
+        if clerk is not None:
+            try:
+                within(self._seconds, "the store", clerk.close)
+            except JouleryError as error:
+                _log.debug("joulery: closing the store: %s", error)
+
+    def _decided(self, clerk: Clerk, key: str, after: str | None, *, probing: bool) -> Decision:
+        if self.defined is None:
+            order = self._order
+            self.defined = clerk.define(order.job, order.device, order.policy, order.parameters)
+        return clerk.decide(self.defined.job, key, after, probing=probing)
+
+    def _instead(self, error: JouleryError) -> Decision:
+        """What to run without being told."""
+        self._quiet(error)
+        job = self._order.job
+        # A job that is paused, or that is refused, is to run as its owner would.
+        last = self._remembered.recall(job.batch_sizes) if isinstance(error, StoreError) else None
+        if last is None:
+            last = Setting(job.default, None)
+            reason = "nobody could be asked: the default"
+        else:
+            reason = "nobody could be asked: as the last run that reached its target"
+        self.trouble = str(error)
+        _log.warning("joulery: batch size %d, %s: %s", last.batch_size, reason, error)
+        return Decision(
+            id="",
+            recurrence=0,
+            kind=Kind.TRAIN,
+            batch_size=last.batch_size,
+            power_limit_watts=last.limit_watts,
+            probe_limits_watts=(),
+            cost_ceiling_joules=math.inf,
+            reason=reason,
+            expires_wall_seconds=math.inf,
+        )
+
+    def _unless_quiet(self, question: Callable[[Clerk], T]) -> T:
+        if self._clock.now() < self._quiet_until:
+            raise StoreError(self.trouble or "the store did not answer", remedy="it is tried again")
+        try:
+            answer = self._within(question)
+        except StoreError as error:
+            self.trouble = str(error)
+            self._quiet(error)
+            raise
+        self.trouble = None
+        return answer
+
+    def _within(self, question: Callable[[Clerk], T]) -> T:
+        def ask() -> T:
+            with self._opening:
+                clerk = self._clerk = self._clerk or self._opened()
+            return question(clerk)
+
+        return within(self._seconds, "the store", ask)
+
+    def _quiet(self, error: JouleryError) -> None:
+        if isinstance(error, StoreError):
+            self._quiet_until = self._clock.now() + _QUIET_SECONDS
+
+    def _keep(self, entry: Undelivered) -> None:
+        try:
+            self._journal.append(entry)
+        except FileError as error:
+            _log.warning("joulery: %s", error)
+
+    def _answered(self) -> None:
+        """Somebody is there: deliver what waits, in the background."""
+        self._quiet_until = -math.inf
+        busy = self._replaying is not None and self._replaying.is_alive()
+        if busy or not self._journal.waiting:
+            return
+        self._replaying = threading.Thread(target=self._replay, name="joulery-replay", daemon=True)
+        try:
+            self._replaying.start()
+        except RuntimeError:  # no more threads; the next process does it
+            self._replaying = None
+
+    def _replay(self) -> None:
+        clerk = self._clerk
+        if clerk is None:
+            return
+
+        def send(entry: Undelivered) -> None:
+            if entry.key is None:
+                clerk.heartbeat(entry.decision, entry.outcome)
+            else:
+                clerk.report(entry.decision, entry.outcome, entry.key)
+
+        sent = self._journal.deliver(send)
+        if sent:
+            _log.info("joulery: %d earlier reports were delivered", sent)

@@ -1,0 +1,267 @@
+"""What every clerk promises, whether it works in this process or behind a server."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from joulery.client.opening import open_clerk
+from joulery.errors import (
+    ConflictError,
+    InvalidValueError,
+    JouleryError,
+    StoreBusyError,
+    UnknownRecordError,
+)
+from joulery.objectives import Cost, LeastEnergy
+from joulery.recurring.desk_values import Measured, Outcome
+from joulery.recurring.job import Job
+from joulery.recurring.policy import End, Kind
+
+LIMITS = (125.0, 150.0, 175.0)
+JOB = Job("nightly run/ä", (64, 128, 256), 128, Cost(0.5, 300.0), None, 40, LIMITS)
+ABANDONED = Outcome(End.ABANDONED, 2.0, 1.0, 200.0)
+MEASURED = tuple(Measured(watts, 2.0, 1.5 * watts, 0.02) for watts in LIMITS)
+REACHED = Outcome(End.REACHED, 20.0, 40.0, 7000.0, 150.0, MEASURED)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A server of its own; its address. A token for this user is in the data folder."""
+    folder = tmp_path_factory.mktemp("server")
+    with subprocess.Popen(
+        [sys.executable, "-m", "joulery", "serve", "--port", "0", "--json"],
+        env={**os.environ, "XDG_DATA_HOME": str(folder), "JOULERY_STORE": ""},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        try:
+            yield json.loads(process.stdout.readline())["address"], folder
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(params=["local", "remote"])
+def where(request, tmp_path, monkeypatch):
+    """Where the jobs are: (location, a team that nobody else has)."""
+    for name in ("JOULERY_STORE", "JOULERY_TOKEN", "JOULERY_TEAM"):
+        monkeypatch.delenv(name, raising=False)
+    team = request.node.name[:60]
+    if request.param == "local":
+        return tmp_path / "store.sqlite", team
+    address, folder = request.getfixturevalue("server")
+    monkeypatch.setenv("XDG_DATA_HOME", str(folder))
+    return address, team
+
+
+@pytest.fixture
+def clerk(where):
+    """A clerk, with time enough for a busy machine."""
+    opened = open_clerk(where[0], where[1], seconds=20.0)
+    yield opened
+    opened.close()
+
+
+def test_a_job_is_made_once_and_changed_when_it_changes(clerk):
+    """If this fails, every process makes a job of its own, or changes are lost."""
+    first = clerk.define(JOB, "V100")
+    assert (first.version, first.inherits, first.said) == (1, None, "")
+    assert clerk.define(JOB, "V100") == first
+    decision = clerk.decide(first.job, "a")
+    clerk.report(decision, REACHED, "a")
+    changed = clerk.define(replace(JOB, max_epochs=50), "V100")
+    assert changed.version == 2
+    assert changed.inherits == first.job
+    assert changed.said
+    other = clerk.define(JOB, "A40")
+    assert other.version == 1
+    assert other.job != first.job
+
+
+def test_objectives_and_policies_travel(clerk):
+    """If this fails, a job is decided for by other rules than its owner's."""
+    job = replace(JOB, objective=LeastEnergy(max_slowdown=0.05))
+    clerk.define(job, "V100", "zeus", {"beta": 3.0})
+    entry = clerk.job(job.name, "V100")
+    assert entry.policy == "zeus"
+    assert entry.parameters == {"beta": 3.0}
+    assert entry.specification["objective"]["kind"] == "LeastEnergy"
+    assert entry.specification["limits_watts"] == list(LIMITS)
+
+
+def test_the_same_key_gives_the_same_decision(clerk):
+    """If this fails, a repeated request hands out two decisions."""
+    job = clerk.define(JOB).job
+    first = clerk.decide(job, "a")
+    again = clerk.decide(job, "a")
+    assert replace(again, expires_wall_seconds=0.0) == replace(first, expires_wall_seconds=0.0)
+    assert clerk.decide(job, "b").id != first.id
+    with pytest.raises(ConflictError):
+        clerk.decide(job, "a", after=first.id)
+
+
+def test_a_decision_says_all_there_is_to_run(clerk):
+    """If this fails, a training does not know what to do."""
+    decision = clerk.decide(clerk.define(JOB).job, "a")
+    assert decision.kind == Kind.TRAIN
+    assert decision.batch_size == 128
+    assert decision.cost_ceiling_joules == math.inf
+    assert decision.recurrence == 0
+    assert decision.reason
+    assert decision.expires_wall_seconds > 1.7e9
+
+
+def test_a_recurrence_goes_on_after_a_decision(clerk):
+    """If this fails, retries count as nights of their own."""
+    job = clerk.define(JOB).job
+    first = clerk.decide(job, "a")
+    clerk.report(first, Outcome(End.STOPPED, 2.0, 1.0, 200.0), "a")
+    second = clerk.decide(job, "b", first.id)
+    assert second.recurrence == first.recurrence == 0
+    assert clerk.decide(job, "c").recurrence == 1
+    with pytest.raises(UnknownRecordError):
+        clerk.decide(job, "d", f"{job}.999")
+
+
+def test_reports_count_once_under_their_key(clerk):
+    """If this fails, a repeated report teaches twice."""
+    job = clerk.define(JOB).job
+    decision = clerk.decide(job, "a")
+    receipt = clerk.report(decision, REACHED, "a")
+    assert clerk.report(decision, REACHED, "a") == receipt
+    assert not receipt.late
+    with pytest.raises(ConflictError):
+        clerk.report(decision, replace(REACHED, epochs=21.0), "b")
+    entries, following = clerk.decisions(job)
+    assert [entry.outcome for entry in entries] == [REACHED]
+    assert following is None
+
+
+def test_heartbeats_prolong_and_end_with_the_report(clerk):
+    """If this fails, long runs lose their lease, or ended ones keep it."""
+    decision = clerk.decide(clerk.define(JOB).job, "a")
+    lease = clerk.heartbeat(decision, ABANDONED)
+    assert lease.held
+    assert lease.expires_wall_seconds >= decision.expires_wall_seconds
+    assert clerk.heartbeat(decision).held
+    clerk.report(decision, REACHED, "a")
+    assert not clerk.heartbeat(decision).held
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        replace(REACHED, joules=1e9),
+        replace(REACHED, seconds=1e6),
+        replace(REACHED, epochs=41.0),
+        replace(REACHED, end=End.PROBED),
+        replace(REACHED, measured=(Measured(150.0, 1.0, 1e7, 0.1),)),
+    ],
+)
+def test_what_cannot_be_is_refused(clerk, outcome):
+    """If this fails, one liar ruins a job."""
+    decision = clerk.decide(clerk.define(JOB).job, "a")
+    with pytest.raises(InvalidValueError):
+        clerk.report(decision, outcome, "a")
+
+
+def test_probes_come_only_to_those_who_can_make_them(clerk):
+    """If this fails, a plain loop is asked to begin afresh."""
+    job = clerk.define(JOB).job
+    first = clerk.decide(job, "a")
+    clerk.report(first, REACHED, "a")
+    assert clerk.decide(job, "b", probing=False).kind == Kind.TRAIN
+    assert clerk.decide(job, "c", probing=True).kind in (Kind.TRAIN, Kind.PROBE)
+
+
+def test_people_see_pages_of_jobs_and_decisions(clerk):
+    """If this fails, long lists are cut or repeat themselves."""
+    jobs = [clerk.define(replace(JOB, name=f"job {number}")).job for number in range(5)]
+    seen, after = [], 0
+    while after is not None:
+        page, after = clerk.jobs(after, 2)
+        assert len(page) <= 2
+        seen += [entry.id for entry in page]
+    assert seen == jobs
+    made = [clerk.decide(jobs[0], f"key {number}").id for number in range(5)]
+    seen, after = [], 0
+    while after is not None:
+        page, after = clerk.decisions(jobs[0], after, 2)
+        seen += [entry.decision.id for entry in page]
+    assert seen == made
+    assert {entry.state for entry in page} == {"open"}
+
+
+def test_paused_jobs_decide_nothing_until_they_are_resumed(clerk):
+    """If this fails, pausing does not pause."""
+    job = clerk.define(JOB).job
+    clerk.pause(job)
+    assert clerk.job(JOB.name).paused
+    with pytest.raises(ConflictError, match="paused"):
+        clerk.decide(job, "a")
+    clerk.pause(job, paused=False)
+    assert clerk.decide(job, "a").id
+
+
+def test_forgotten_jobs_are_gone(clerk):
+    """If this fails, deleted jobs come back."""
+    job = clerk.define(JOB).job
+    decision = clerk.decide(job, "a")
+    clerk.forget(job)
+    for question in (
+        lambda: clerk.job(JOB.name),
+        lambda: clerk.decide(job, "b"),
+        lambda: clerk.report(decision, REACHED, "a"),
+    ):
+        with pytest.raises(UnknownRecordError):
+            question()
+
+
+def test_teams_do_not_see_each_other(clerk, where):
+    """If this fails, teams read each other's jobs."""
+    clerk.define(JOB)
+    other = open_clerk(where[0], where[1][:50] + " others", seconds=20.0)
+    try:
+        assert other.jobs() == ([], None)
+        with pytest.raises(UnknownRecordError):
+            other.job(JOB.name)
+    finally:
+        other.close()
+
+
+def test_closing_twice_is_fine(clerk):
+    """If this fails, the end of a process raises."""
+    clerk.close()
+    clerk.close()
+
+
+def test_a_wrong_token_opens_nothing(server, monkeypatch, tmp_path):
+    """If this fails, anybody may read and write."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    for token in (None, "joulery_wrong"):
+        stranger = open_clerk(server[0], "team", token, seconds=20.0)
+        with pytest.raises(JouleryError) as refused:
+            stranger.jobs()
+        assert not isinstance(refused.value, StoreBusyError)
+        stranger.close()
+
+
+def test_a_decision_is_reported_on_with_its_own_token_only(server, monkeypatch):
+    """If this fails, workers need the rights of their team, or others can report for them."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(server[1]))
+    holder = open_clerk(server[0], "own token", seconds=20.0)
+    decision = holder.decide(holder.define(JOB).job, "a")
+    assert decision.token
+    stranger = open_clerk(server[0], "nobody", "joulery_wrong", seconds=20.0)
+    with pytest.raises(JouleryError):
+        stranger.report(replace(decision, token="forged" * 8), REACHED, "a")
+    with pytest.raises(JouleryError):
+        holder.report(replace(decision, token=""), REACHED, "a")
+    assert stranger.report(decision, REACHED, "a").decision == decision.id
+    holder.close()
+    stranger.close()

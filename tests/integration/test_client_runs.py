@@ -1,0 +1,254 @@
+"""Recurring runs in processes of their own: killed, crashing, side by side, without a server."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from joulery.client.local import LocalClerk
+from joulery.client.opening import open_clerk
+from joulery.clock import REAL_CLOCK
+from joulery.recurring.desk import Desk
+from joulery.recurring.policy import End
+from joulery.store.records import EventKind
+from joulery.store.store import Store
+
+pytestmark = pytest.mark.slow
+
+# Arguments: location, how it ends, epochs, name.
+TRAINING = """
+import os, signal, sys, time
+from joulery.clock import REAL_CLOCK
+from joulery.hardware import catalog
+from joulery.hardware.simulated import SimulatedGpu
+from joulery.training import recurrence
+from joulery.training.run import Run
+
+recurrence._SHORTEST_BEAT_SECONDS = recurrence._LONGEST_BEAT_SECONDS = 0.2
+store, how, epochs, name = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+board = catalog.board("V100")
+work = catalog.workload("resnet50", board).scaled(0.02)
+gpu = SimulatedGpu(board, REAL_CLOCK)
+begun = time.monotonic()
+run = Run(name, batch_sizes=[32, 64], default=64, target=0.9, devices=[gpu], store=store)
+size = run.batch_size
+print("asked", round(time.monotonic() - begun, 3), size, flush=True)
+for epoch in run.epochs(1000):
+    for _ in run.steps(range(10)):
+        gpu.run(work)
+    print("epoch", epoch, flush=True)
+    if how == "raise" and epoch == 3:
+        raise RuntimeError("bug of the user")
+    if how == "exit" and epoch == 3:
+        sys.exit(7)
+    run.report(0.99 if epoch + 1 >= epochs else 0.5)
+print("ended", round(time.monotonic() - begun, 3), run.reached, flush=True)
+"""
+
+
+@pytest.fixture
+def environ(tmp_path, monkeypatch):
+    """Folders of one's own, for this process and those it starts."""
+    for name in ("DATA", "STATE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
+    for name in ("JOULERY_STORE", "JOULERY_TOKEN", "JOULERY_TEAM"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def training(location, how="reach", epochs=4, name="job"):
+    """Start one."""
+    return subprocess.Popen(
+        [sys.executable, "-c", TRAINING, str(location), how, str(epochs), name],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def until(process, words):
+    """Wait for a line of output."""
+    for line in process.stdout:
+        if line.startswith(words):
+            return line
+    raise AssertionError(process.stderr.read())
+
+
+def decisions(location):
+    """All decisions with their outcomes."""
+    clerk = open_clerk(location, "default", seconds=20.0)
+    try:
+        return [e for job in clerk.jobs()[0] for e in clerk.decisions(job.id)[0]]
+    finally:
+        clerk.close()
+
+
+def test_a_killed_training_is_released_with_what_it_had_cost(environ):
+    """If this fails, a worker that dies blocks its batch size, or its cost is forgotten."""
+    path = environ / "store.sqlite"
+    with training(path, epochs=1000) as process:
+        until(process, "epoch 8")
+        process.send_signal(signal.SIGKILL)
+    with Store.open(path) as store:
+        with store.reading() as ledger:
+            (open_one,) = ledger.decisions(1)
+        assert open_one.progress["epochs"] >= 1
+        assert Desk(store).expire(REAL_CLOCK.wall() + 700.0) == 1
+        with store.reading() as ledger:
+            events = list(ledger.events(1))
+    assert events[-1].kind == EventKind.EXPIRED
+    assert events[-1].body["epochs"] >= 1
+    assert events[-1].body["cost"] > 0
+
+
+@pytest.mark.parametrize(("how", "code"), [("raise", 1), ("exit", 7)])
+def test_a_training_that_ends_itself_is_told_at_the_end_of_the_process(environ, how, code):
+    """If this fails, crashes are only noticed when their lease expires."""
+    path = environ / "store.sqlite"
+    with training(path, how) as process:
+        process.communicate(timeout=60)
+    assert process.returncode == code
+    (entry,) = decisions(path)
+    assert entry.outcome.end == End.ABANDONED
+    assert entry.outcome.epochs == 3
+    assert entry.outcome.joules > 0
+
+
+def test_two_processes_at_once_share_a_file(environ):
+    """If this fails, trainings on one machine lose each other's reports, or wait for each other."""
+    path = environ / "store.sqlite"
+    rounds = 2
+    for _ in range(rounds):
+        both = [training(path) for _ in range(2)]
+        for process in both:
+            _, errors = process.communicate(timeout=60)
+            assert process.returncode == 0, errors
+    entries = decisions(path)
+    assert len(entries) == 2 * rounds
+    assert {entry.outcome.end for entry in entries} <= {End.REACHED, End.STOPPED}
+    assert len({entry.decision.recurrence for entry in entries}) == 2 * rounds
+
+
+class Server:
+    """A server that can be killed and started again at the same place."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.process = None
+
+    def start(self):
+        """Serve; return once it answers."""
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "joulery", "serve", "--port", str(self.port), "--json"),
+                *("--store", str(self.folder / "server.sqlite")),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        json.loads(self.process.stdout.readline())
+
+    def kill(self):
+        """End it at once, if it runs."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process.stdout.close()
+            self.process = None
+
+
+@pytest.fixture
+def server(environ):
+    """A server, started."""
+    made = Server(environ)
+    made.start()
+    yield made
+    made.kill()
+
+
+def test_a_server_that_dies_in_the_middle_changes_nothing_and_hears_of_it_later(server):
+    """If this fails, an outage stops a training, delays it, or loses what it found out."""
+    with training(server.url, epochs=12) as process:
+        until(process, "epoch 3")
+        server.kill()
+        output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert "ended" in output
+    assert output.strip().endswith("True")
+    assert "told later" in errors
+
+    with training(server.url) as process:  # nobody there at all
+        output, errors = process.communicate(timeout=60)
+    asked = float(output.split()[1])
+    assert asked < 2.0 + 3.0  # the bound, and imports on a busy machine
+    assert "as the last run that reached its target" in errors
+    assert process.returncode == 0
+
+    server.start()
+    with training(server.url) as process:
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    entries = decisions(server.url)
+    assert len(entries) == 2
+    assert [entry.outcome.end for entry in entries] == [End.REACHED, End.REACHED]
+    assert entries[0].outcome.epochs == 12
+    assert not list((server.folder / "state").rglob("*.jsonl")) or not any(
+        path.stat().st_size for path in (server.folder / "state").rglob("*.jsonl")
+    )
+
+
+def test_a_killed_training_delivers_through_the_next(server):
+    """If this fails, what a process left in its journal when it was killed is never told."""
+    with training(server.url, epochs=1000) as process:
+        until(process, "epoch 3")
+        server.kill()
+        time.sleep(0.5)
+        for _ in range(40):
+            until(process, "epoch")
+            if list((server.folder / "state").rglob("*.jsonl")):
+                break
+        process.send_signal(signal.SIGKILL)
+    server.start()
+    with training(server.url) as process:
+        process.communicate(timeout=60)
+    entries = decisions(server.url)
+    assert entries[0].outcome is None
+    assert entries[0].heartbeat_wall_seconds is not None
+    with Store.open(server.folder / "server.sqlite") as store, store.reading() as ledger:
+        assert ledger.decisions(1)[0].progress["epochs"] >= 3
+
+
+def test_a_run_needs_no_store_packages_to_talk_to_a_server():
+    """If this fails, training images must carry a database library."""
+    code = (
+        "import sys; import joulery.client.remote, joulery.client.steady, joulery.client.opening, "
+        "joulery.training.recurrence; print('sqlalchemy' in sys.modules)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
+    )
+    assert found.stdout.strip() == "False"
+
+
+def test_local_and_remote_learn_the_same(server, environ):
+    """If this fails, a server decides otherwise than the library alone."""
+    path = environ / "store.sqlite"
+    for location in (path, server.url):
+        with training(location) as process:
+            process.communicate(timeout=60)
+    (local,), (remote,) = decisions(path), decisions(server.url)
+    assert local.decision.batch_size == remote.decision.batch_size
+    assert local.outcome.epochs == remote.outcome.epochs == 4
+    assert local.outcome.seconds == pytest.approx(remote.outcome.seconds, rel=0.5)
+    clerk = LocalClerk.open(path)
+    assert clerk.jobs()[0][0].device == "V100"
+    clerk.close()

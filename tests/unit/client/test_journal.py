@@ -1,0 +1,172 @@
+"""Reports that could not be delivered are kept, and delivered once."""
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+
+import pytest
+
+from joulery.client.journal import Journal, Undelivered
+from joulery.errors import ConflictError, FileError, MissingRightsError, StoreBusyError
+from joulery.recurring.desk_values import Decision, Measured, Outcome
+from joulery.recurring.policy import End, Kind
+
+DECISION = Decision("7.1", 0, Kind.TRAIN, 64, 150.0, (125.0,), float("inf"), "why", 1.7e9, "tok")
+OUTCOME = Outcome(End.REACHED, 9.0, 100.0, 2e4, 150.0, (Measured(150.0, 11.0, 2200.0, 0.01),))
+
+
+def entry(number, key="key"):
+    """A report on decision ``number``."""
+    return Undelivered(replace(DECISION, id=f"7.{number}"), OUTCOME, key and f"{key}{number}")
+
+
+@pytest.fixture
+def journal(tmp_path):
+    """An empty journal."""
+    return Journal(tmp_path / "deep" / "down" / "j.jsonl")
+
+
+def test_what_is_kept_comes_back_as_it_was(journal):
+    """If this fails, a report is delivered with other figures than were measured."""
+    journal.append(entry(1))
+    journal.append(entry(2, None))
+    assert journal.entries() == [entry(1), entry(2, None)]
+
+
+def test_only_its_owner_can_read_it(journal):
+    """If this fails, tokens of decisions leak to other users of the machine."""
+    journal.append(entry(1))
+    assert stat.S_IMODE(journal._path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(journal._path.parent.stat().st_mode) == 0o700
+
+
+def test_what_was_delivered_is_gone_and_the_rest_is_not(journal):
+    """If this fails, reports are lost, or delivered for ever."""
+    for number in range(5):
+        journal.append(entry(number))
+    sent = []
+
+    def send(one):
+        if one.key == "key3":
+            raise StoreBusyError("down", remedy="wait")
+        sent.append(one.key)
+
+    assert journal.deliver(send) == 3
+    assert sent == ["key0", "key1", "key2"]
+    assert [one.key for one in journal.entries()] == ["key3", "key4"]
+    assert journal.deliver(lambda _: None) == 2
+    assert not journal.waiting
+
+
+def test_what_is_refused_for_good_does_not_block_the_rest(journal):
+    """If this fails, one bad report keeps all later ones from being delivered."""
+    for number in range(3):
+        journal.append(entry(number))
+    sent = []
+
+    def send(one):
+        if one.key == "key0":
+            raise ConflictError("told before", remedy="none")
+        if one.key == "key1":
+            raise MissingRightsError("not now", remedy="none")
+        sent.append(one.key)
+
+    journal.deliver(send)
+    assert sent == ["key2"]
+    assert [one.key for one in journal.entries()] == ["key1"]
+
+
+def test_heartbeats_that_were_overtaken_are_not_sent(journal):
+    """If this fails, a long outage is followed by thousands of useless requests."""
+    for _ in range(10):
+        journal.append(entry(1, None))
+    journal.append(entry(1))
+    sent = []
+    journal.deliver(lambda one: sent.append(one.key))
+    assert sent == ["key1"]
+
+
+def test_a_torn_tail_costs_nothing_but_itself(journal):
+    """If this fails, a crash in the middle of a write loses other reports."""
+    journal.append(entry(1))
+    with journal._path.open("ab") as file:
+        file.write(entry(2).to_line()[:-20])
+    journal.append(entry(3))
+    assert [one.key for one in journal.entries()] == ["key1", "key3"]
+    assert journal.deliver(lambda _: None) == 3
+    assert not journal.waiting
+
+
+def test_it_does_not_grow_without_bound(tmp_path):
+    """If this fails, a server that is gone for months fills the disk."""
+    small = Journal(tmp_path / "j.jsonl", largest_bytes=5000)
+    for number in range(100):
+        small.append(entry(number, None if number % 2 else "key"))
+    assert small._path.stat().st_size <= 5000
+    kept = [one.key for one in small.entries() if one.key]
+    assert kept[-1] == "key98"
+    assert kept == sorted(kept, key=lambda key: int(key[3:]))
+
+
+def test_a_folder_that_cannot_be_written_is_said_to_be(tmp_path):
+    """If this fails, a report is lost in silence."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match="cannot keep"):
+        Journal(tmp_path / "file" / "j.jsonl").append(entry(1))
+
+
+def test_only_one_delivers_at_a_time(journal):
+    """If this fails, every process of a cluster job sends every report."""
+    journal.append(entry(1))
+    inside, go_on = threading.Event(), threading.Event()
+    sent = []
+
+    def slow(one):
+        sent.append(one.key)
+        inside.set()
+        go_on.wait(5.0)
+
+    thread = threading.Thread(target=journal.deliver, args=(slow,))
+    thread.start()
+    inside.wait(5.0)
+    assert journal.deliver(lambda one: sent.append(one.key)) == 0
+    journal.append(entry(2))
+    go_on.set()
+    thread.join()
+    assert sent == ["key1"]
+    assert [one.key for one in journal.entries()] == ["key2"]
+
+
+_WRITER = """
+import sys
+sys.path.insert(0, sys.argv[3])
+from pathlib import Path
+from dataclasses import replace
+from joulery.client.journal import Journal, Undelivered
+from joulery.recurring.desk_values import Decision, Outcome
+from joulery.recurring.policy import End, Kind
+decision = Decision("7.1", 0, Kind.TRAIN, 64, None, (), float("inf"), "why", 1.7e9, "tok")
+outcome = Outcome(End.REACHED, 9.0, 100.0, 2e4)
+journal = Journal(Path(sys.argv[1]))
+for number in range(60):
+    journal.append(Undelivered(decision, outcome, f"{sys.argv[2]}-{number}"))
+"""
+
+
+def test_several_processes_write_while_one_delivers(tmp_path):
+    """If this fails, processes on one machine lose each other's reports."""
+    path = tmp_path / "j.jsonl"
+    source = os.path.dirname(os.path.dirname(sys.modules["joulery"].__file__))  # noqa: PTH120
+    writers = [
+        subprocess.Popen([sys.executable, "-c", _WRITER, str(path), str(name), source])
+        for name in range(3)
+    ]
+    journal, sent = Journal(path), []
+    while any(writer.poll() is None for writer in writers):
+        journal.deliver(lambda one: sent.append(one.key))
+    journal.deliver(lambda one: sent.append(one.key))
+    assert all(writer.returncode == 0 for writer in writers)
+    assert sorted(sent) == sorted(f"{name}-{number}" for name in range(3) for number in range(60))

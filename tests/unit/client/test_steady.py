@@ -1,0 +1,259 @@
+"""A training is never delayed beyond the bound, never stopped, and its report is never lost."""
+
+import logging
+import time
+
+import pytest
+
+from joulery.client.local import LocalClerk
+from joulery.client.opening import open_clerk
+from joulery.client.steady import Order, SteadyClerk
+from joulery.clock import VirtualClock
+from joulery.errors import ConflictError, MissingRightsError, StoreBusyError, StoreError
+from joulery.objectives import Cost
+from joulery.recurring.desk_values import Outcome
+from joulery.recurring.job import Job
+from joulery.recurring.policy import End
+
+JOB = Job("nightly", (64, 128, 256), 128, Cost(0.5, 300.0))
+REACHED = Outcome(End.REACHED, 20.0, 40.0, 9000.0)
+
+
+class Switch:
+    """A clerk on a store that can be made to fail, hang or refuse."""
+
+    def __init__(self, path, clock):
+        self.inner = LocalClerk.open(path, "team", clock)
+        self.error = None
+        self.hang_seconds = 0.0
+        self.calls = []
+
+    def __getattr__(self, name):
+        method = getattr(self.inner, name)
+
+        def call(*args, **options):
+            self.calls.append(name)
+            time.sleep(self.hang_seconds)
+            if self.error is not None and name != "close":
+                raise self.error
+            return method(*args, **options)
+
+        return call
+
+
+@pytest.fixture
+def clock():
+    """Time that the test turns."""
+    return VirtualClock()
+
+
+@pytest.fixture
+def switch(tmp_path, clock):
+    """A clerk that fails as told."""
+    made = Switch(tmp_path / "store.sqlite", clock)
+    yield made
+    made.inner.close()
+
+
+@pytest.fixture
+def steady(switch, clock):
+    """The same, made steady."""
+    return SteadyClerk(lambda: switch, "http://there", 5.0, Order(JOB), clock=clock)
+
+
+def down():
+    """What a dead server is like."""
+    return StoreBusyError("no answer", remedy="start it")
+
+
+def delivered(steady):
+    """Wait for reports to be delivered in the background."""
+    if steady._replaying is not None:
+        steady._replaying.join(10.0)
+
+
+def outcomes(switch):
+    """Keys and ends of all that was reported."""
+    entries, _ = switch.inner.decisions(1)
+    return [(e.decision.id, e.outcome.end) for e in entries if e.outcome is not None]
+
+
+def test_all_is_well(steady, switch):
+    """If this fails, a run on a healthy store learns nothing."""
+    decision = steady.decide("a")
+    assert decision.id
+    assert steady.trouble is None
+    steady.report(decision, REACHED, "a")
+    assert outcomes(switch) == [(decision.id, End.REACHED)]
+
+
+def test_nobody_there_means_the_default(steady, switch, caplog):
+    """If this fails, a dead server stops a training."""
+    switch.error = down()
+    with caplog.at_level(logging.WARNING, "joulery"):
+        decision = steady.decide("a")
+    assert (decision.id, decision.batch_size) == ("", 128)
+    assert decision.cost_ceiling_joules == float("inf")
+    assert len(caplog.records) == 1
+    assert "no answer" in caplog.text
+    steady.heartbeat(decision, REACHED)
+    steady.report(decision, REACHED, "a")
+    assert "report" not in switch.calls
+
+
+def test_nobody_there_means_what_was_good_before(steady, switch, clock):
+    """If this fails, an outage throws every job back to its default."""
+    decision = steady.decide("a")
+    good = Outcome(End.REACHED, 20.0, 40.0, 9000.0, 175.0)
+    steady.report(decision, good, "a")
+    steady._remembered.note(type(steady._remembered.recall([128]))(256, 175.0))
+    switch.error = down()
+    again = steady.decide("b")
+    assert (again.id, again.batch_size, again.power_limit_watts) == ("", 256, 175.0)
+    assert "last run" in again.reason
+
+
+def test_a_paused_job_runs_its_default_even_if_better_is_known(steady, switch):
+    """If this fails, pausing a job does not give its owner back what they know."""
+    steady._remembered.note(_setting(256))
+    switch.error = ConflictError("paused", remedy="resume it")
+    assert steady.decide("a").batch_size == 128
+
+
+def _setting(size):
+    from joulery.client.remembered import Setting
+
+    return Setting(size, None)
+
+
+def test_a_batch_size_that_is_not_allowed_any_more_is_not_repeated(steady, switch):
+    """If this fails, an outage brings back what the owner took out."""
+    steady._remembered.note(_setting(512))
+    switch.error = down()
+    assert steady.decide("a").batch_size == 128
+
+
+def test_a_store_that_hangs_is_given_up_within_the_bound(switch, clock):
+    """If this fails, a store that hangs delays a training."""
+    steady = SteadyClerk(lambda: switch, "http://there", 0.1, Order(JOB), clock=clock)
+    switch.hang_seconds = 0.5
+    began = time.monotonic()
+    decision = steady.decide("a")
+    assert time.monotonic() - began < 0.35
+    assert decision.batch_size == 128
+    time.sleep(0.9)  # what was given up ends in the background
+
+
+def test_a_report_is_kept_and_delivered_when_somebody_is_back(steady, switch, clock):
+    """If this fails, what a run found out during an outage is lost."""
+    decision = steady.decide("a")
+    switch.error = down()
+    steady.report(decision, REACHED, "a")
+    assert steady._journal.waiting
+    switch.error = None
+    clock.sleep(20.0)
+    steady.decide("b")
+    delivered(steady)
+    assert outcomes(switch) == [(decision.id, End.REACHED)]
+    assert not steady._journal.waiting
+
+
+def test_another_process_delivers_what_one_left(switch, clock):
+    """If this fails, reports of processes that ended during an outage wait for ever."""
+    first = SteadyClerk(lambda: switch, "http://there", 5.0, Order(JOB), clock=clock)
+    decision = first.decide("a")
+    switch.error = down()
+    first.report(decision, REACHED, "a")
+    switch.error = None
+    second = SteadyClerk(lambda: switch, "http://there", 5.0, Order(JOB), clock=clock)
+    second.decide("b")
+    delivered(second)
+    assert outcomes(switch) == [(decision.id, End.REACHED)]
+
+
+def test_a_report_that_was_taken_without_an_answer_counts_once(steady, switch, clock):
+    """If this fails, a lost answer makes a run count twice."""
+    decision = steady.decide("a")
+    switch.inner.report(decision, REACHED, "a")
+    switch.error = down()
+    steady.report(decision, REACHED, "a")
+    switch.error = None
+    clock.sleep(20.0)
+    steady.decide("b")
+    delivered(steady)
+    assert outcomes(switch) == [(decision.id, End.REACHED)]
+    assert not steady._journal.waiting
+
+
+def test_a_dead_server_is_not_asked_at_every_turn(steady, switch, clock):
+    """If this fails, each heartbeat of an outage costs the bound again."""
+    decision = steady.decide("a")
+    switch.error = down()
+    for _ in range(5):
+        steady.heartbeat(decision, REACHED)
+    assert switch.calls.count("heartbeat") == 1
+    clock.sleep(16.0)
+    steady.heartbeat(decision, REACHED)
+    assert switch.calls.count("heartbeat") == 2
+
+
+def test_progress_during_an_outage_reaches_the_store(steady, switch, clock):
+    """If this fails, a run that dies in an outage has cost nothing, as far as the policy knows."""
+    decision = steady.decide("a")
+    switch.error = down()
+    steady.heartbeat(decision, Outcome(End.ABANDONED, 3.0, 30.0, 6000.0))
+    switch.error = None
+    clock.sleep(20.0)
+    steady.decide("b")
+    delivered(steady)
+    with switch.inner._store.reading() as ledger:
+        assert ledger.decisions(1)[0].progress["epochs"] == 3.0
+
+
+def test_what_is_refused_is_said_and_not_kept(steady, switch, caplog):
+    """If this fails, an impossible report is sent again for ever."""
+    decision = steady.decide("a")
+    steady.report(decision, Outcome(End.REACHED, 20.0, 40.0, 1e12), "a")
+    assert "not taken" in caplog.text
+    assert not steady._journal.waiting
+
+
+def test_without_rights_the_default_is_run(steady, switch, caplog):
+    """If this fails, an expired token stops trainings."""
+    switch.error = MissingRightsError("no such token", remedy="get one")
+    assert steady.decide("a").batch_size == 128
+    assert "get one" in caplog.text
+
+
+def test_a_journal_that_cannot_be_written_hurts_nobody(steady, switch, monkeypatch, caplog):
+    """If this fails, a full disk ends a training."""
+    decision = steady.decide("a")
+    switch.error = down()
+    steady._journal._path.parent.parent.mkdir(parents=True, exist_ok=True)
+    steady._journal._path.parent.write_text("in the way")
+    steady.report(decision, REACHED, "a")
+    assert "cannot keep" in caplog.text
+
+
+def test_opening_that_fails_is_no_harm(clock, tmp_path, caplog):
+    """If this fails, a folder without rights stops a training."""
+    (tmp_path / "file").write_text("")
+    steady = SteadyClerk(
+        lambda: open_clerk(tmp_path / "file" / "s.sqlite"), "x", 5.0, Order(JOB), clock=clock
+    )
+    assert steady.decide("a").batch_size == 128
+    steady.close()
+
+
+def test_closing_twice_and_closing_unopened_is_fine(steady):
+    """If this fails, the end of a process raises."""
+    steady.close()
+    steady.close()
+
+
+def test_the_error_of_a_quiet_time_is_the_one_that_began_it(steady, switch):
+    """If this fails, logs hide why reports wait."""
+    decision = steady.decide("a")
+    switch.error = StoreError("disk on fire", remedy="extinguish")
+    steady.report(decision, REACHED, "a")
+    assert "disk on fire" in str(steady.trouble)
