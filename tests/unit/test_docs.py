@@ -9,7 +9,17 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["frontiers.md", "simulation.md", "recurring.md", "pipelines.md"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "frontiers.md",
+        "simulation.md",
+        "recurring.md",
+        "recurring-runs.md",
+        "pipelines.md",
+        "store.md",
+    ],
+)
 def test_the_first_example_of_a_page_runs(page):
     """If this fails, a reader who copies the example gets an error."""
     code = BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))[0]

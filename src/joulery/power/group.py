@@ -54,6 +54,19 @@ class RankGroup:
     def __init__(self, broadcast: Broadcast) -> None:
         self._broadcast = broadcast
 
+    @property
+    def rank(self) -> int:
+        """This process, counting from 0."""
+        return self._broadcast.rank
+
+    def agree(self, value: T) -> T:
+        """Rank 0's value, on every rank."""
+        return self._broadcast.agree(value)
+
+    def gather(self, value: T) -> Sequence[T]:
+        """Every rank's value, on every rank, by rank."""
+        return self._broadcast.gather(value)
+
     def joined(self, machine: SettlingMachine | None) -> SettlingMachine:
         """The machine as this rank sees it; None where the rank could not make one."""
         return _Joined(machine, self._broadcast)

@@ -1,31 +1,39 @@
 """One training run: report its steps, and its power is tuned while it trains.
 
-Fails open: without a GPU, without rights, with anything going wrong, the training goes on as it
-would without us, and one line on stderr says what could not be done.
+With several batch sizes to choose from, a run is one recurrence of a job: which batch size and
+power limit to run is decided from how earlier ones went.
+
+Fails open: without a GPU, without rights, without a server, with anything going wrong, the
+training goes on as it would without us, and one line on stderr says what could not be done.
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
+import operator
 import os
-import sys
 import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from joulery.clock import REAL_CLOCK
-from joulery.hardware.device import Capability, DeviceKind
 from joulery.power.closing import ClosedAtTheEnd
+from joulery.training.goal import Goal
 from joulery.training.reports import write_report
+from joulery.training.settings import MANY_EPOCHS, Recurring
+from joulery.training.site import Site
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from joulery.clock import Clock
     from joulery.hardware.device import Device
     from joulery.objectives import Objective
     from joulery.power.result import TuningResult
-    from joulery.power.tuner import Agreement, Memory, PowerTuner
+    from joulery.power.tuner import Agreement, PowerTuner
+    from joulery.recurring.desk_values import Decision
+    from joulery.training.recurrence import Recurrence
 
 T = TypeVar("T")
 
@@ -34,29 +42,46 @@ _log = logging.getLogger("joulery")
 OBJECTIVE_VARIABLE = "JOULERY_OBJECTIVE"
 OBSERVE_VARIABLE = "JOULERY_OBSERVE"
 DEFAULT_OBJECTIVE = "cost:eta=0.5"
-_FRAMEWORKS = ("torch", "tensorflow", "jax", "mxnet", "paddle")
+_MOST_TRAININGS = 5
+_MOST_ATTEMPTS = 20
 
 
 class Run(ClosedAtTheEnd):
-    """A training run whose power is tuned as it goes.
+    """A training run whose power is tuned as it goes, and whose batch size is chosen if it may be.
 
     Args:
-        name: What recurs: runs of one name and batch size share what was learned about power.
+        name: What recurs: runs of one name share what was learned.
         objective: What to minimise, as an objective or in words (``least-energy:slowdown=5%``);
             what ``joulery run`` was told unless given, or else ``cost:eta=0.5``.
-        batch_size: Samples per step over all devices; part of what makes two runs alike.
+        batch_size: Samples per step over all devices, where there is nothing to choose.
+        batch_sizes: Samples per step over all devices to choose from; makes the run recurring.
+        default: The one of them that you would run.
+        target: Validation metric that ends the run.
+        higher_is_better: Whether larger metrics are better.
+        max_epochs: After which a run gives up.
+        policy: That chooses; see ``joulery.recurring.registry.policy_names()``.
+        store: Where decisions come from: a path, ``postgresql://…`` or ``http(s)://…``;
+            ``$JOULERY_STORE`` unless given, or else a file in the user's data folder.
+        team: Whose job it is; ``$JOULERY_TEAM`` unless given, or else ``default``.
+        token: For a server; ``$JOULERY_TOKEN`` unless given.
+        early_stop: Whether the run may be stopped when it has become too dear.
         devices: The boards of this job; found unless given.
-        observe: Only find out what could be saved, and leave the limit alone.
+        observe: Only find out what could be saved, and leave batch size and limit alone.
         group: The other processes of a data-parallel job, which decide together.
         clock: Real or virtual.
 
+    Attributes:
+        name: As given.
+        total_steps: Steps that were reported.
+
     Example:
-        >>> run = joulery.Run("resnet", objective="least-energy:slowdown=5%")  # doctest: +SKIP
-        >>> for epoch in run.epochs(90):                                       # doctest: +SKIP
+        >>> run = joulery.Run("resnet", batch_sizes=[64, 128, 256], default=128,  # doctest: +SKIP
+        ...                   target=0.76)
+        >>> loader = DataLoader(train_set, batch_size=run.batch_size)              # doctest: +SKIP
+        >>> for epoch in run.epochs(90):                                           # doctest: +SKIP
         ...     for batch in run.steps(loader):
         ...         train(batch)
-        ...     evaluate()
-        >>> print(run.result)                                                  # doctest: +SKIP
+        ...     run.report(evaluate())
     """
 
     def __init__(  # noqa: PLR0913 - all but the name by keyword, all with a default
@@ -65,22 +90,52 @@ class Run(ClosedAtTheEnd):
         *,
         objective: Objective | str | None = None,
         batch_size: int | None = None,
+        batch_sizes: Sequence[int] | None = None,
+        default: int | None = None,
+        target: float | None = None,
+        higher_is_better: bool = True,
+        max_epochs: int | None = None,
+        policy: str = "joulery",
+        store: str | Path | None = None,
+        team: str | None = None,
+        token: str | None = None,
+        early_stop: bool = True,
         devices: Sequence[Device] | None = None,
         observe: bool | None = None,
         group: Agreement | None = None,
         clock: Clock = REAL_CLOCK,
     ) -> None:
         self.name = name
-        self.batch_size = batch_size
         self.total_steps = 0
         self._objective = objective
-        self._devices = devices
+        self._fixed = batch_size if default is None else default
+        self._max_epochs = max_epochs
+        self._site = Site(devices, group, clock)
         self._observe = observe
-        self._group = group
-        self._clock = clock
+        self._goal = Goal(target, higher_is_better=higher_is_better)
+        self._wishes = Recurring(
+            name,
+            () if batch_sizes is None else batch_sizes,
+            self._fixed,
+            target,
+            max_epochs,
+            policy,
+            store,
+            team,
+            token,
+            early_stop,
+        )
+        self._recurs = batch_sizes is not None
+        self._recurrence: Recurrence | None = None
         self._tuner: PowerTuner | None = None
         self._begun = self._closed = False
+        self._interrupted = False  # what the loop runs is over before its epoch is
+        self._attempting = False
+        self._probing = False
         self._why_not: str | None = None
+        self._process = os.getpid()
+
+    # The loop.
 
     def step(self) -> None:
         """Say that a training step has ended."""
@@ -95,25 +150,122 @@ class Run(ClosedAtTheEnd):
         """``batches``, with a step reported after each."""
         if self._tuner is not None:
             self._tuner.resume()
-        for batch in batches:
-            yield batch
-            self.step()
-        if self._tuner is not None:
-            self._tuner.pause()  # what follows until the next loop is no training
+        before = self.total_steps
+        self._guarded(lambda part: part.begin_training(_length(batches)))
+        try:
+            for batch in batches:
+                yield batch
+                self.step()
+                if self._interrupted and not self._goes_on_after_probe():
+                    break
+        finally:  # also where the loop is left by `break`
+            if self._tuner is not None:
+                self._tuner.pause()  # what follows until the next loop is no training
+            done = self.total_steps - before
+            self._guarded(lambda part: part.end_training(done))
 
-    def epochs(self, max_epochs: int) -> Iterator[int]:
-        """Epochs from 0; closes the run after the last."""
-        yield from range(max_epochs)
-        self.close()
+    def epochs(self, max_epochs: int | None = None) -> Iterator[int]:
+        """Epochs from 0, until the target is reached, they cost too much, or they are over.
+
+        Closes the run after the last, except within :meth:`attempts`.
+
+        Args:
+            max_epochs: How many at most; what the run was made with unless given, or else as many
+                as the target needs.
+        """
+        ended = False
+        self._open()
+        try:
+            for epoch in range(self._most_epochs(max_epochs)):
+                if not self._may_begin_epoch():
+                    break
+                self._guarded(lambda part: part.begin_epoch())
+                yield epoch
+                self._guarded(lambda part: part.end_epoch())
+                if self._interrupted:
+                    break
+            ended = True
+        finally:
+            self._end_attempt(abandoned=not ended)
+            if not self._attempting:
+                self.close()
+
+    def attempts(self) -> Iterator[int]:
+        """Attempts from 0: mostly one; another after an early stop, or after seconds of probing.
+
+        Build model, optimizer and loader anew in each, by ``batch_size``. The last is never
+        stopped early.
+        """
+        self._attempting = self._probing = True
+        try:
+            for attempt in range(_MOST_ATTEMPTS):
+                yield attempt
+                part = self._recurrence
+                if part is None or not self._guarded(lambda part: part.again()):
+                    break
+                self._renew(part)
+        finally:
+            self._attempting = False
+            self.close()
+
+    def report(self, metric: Any, *, higher_is_better: bool | None = None) -> None:
+        """Tell the validation metric of this epoch; the run ends once the target is reached.
+
+        Never raises.
+
+        Args:
+            metric: Anything that turns into a number; one that is not finite means that training
+                has diverged.
+            higher_is_better: From now on; as the run was made unless given.
+        """
+        if self._interrupted or self._goal.reached:
+            return
+        try:
+            reached = self._goal.tell(metric, higher_is_better=higher_is_better)
+        except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+            _log.warning("joulery: %r is no metric: %s", type(metric).__name__, error)
+            return
+        if reached:
+            self._guarded(lambda part: part.mark())
 
     def close(self) -> None:
         """Give back what was found. May be called twice; the end of the process does it too."""
-        if self._closed:
-            return
+        if self._closed or os.getpid() != self._process:
+            return  # a copy of the process does not speak for it
         self._closed = self._begun = True
-        if self._tuner is not None:
-            self._tuner.close()
-            self._report()
+        self._end_attempt(abandoned=True)
+        self._close_tuner()
+        self._guarded(lambda part: part.close())
+
+    # What was decided and found.
+
+    @property
+    def batch_size(self) -> int | None:
+        """Samples per step over all devices; what to run is asked for on first use."""
+        part = self._opened()
+        return self._fixed if part is None else part.batch_size
+
+    @property
+    def batch_size_per_rank(self) -> int | None:
+        """Samples per step of each process, where several train together."""
+        size = self.batch_size
+        return None if size is None else max(1, size // self._site.processes)
+
+    @property
+    def decision(self) -> Decision | None:
+        """What was decided, and why; None where nothing was."""
+        part = self._opened()
+        return None if part is None else part.decision
+
+    @property
+    def reached(self) -> bool:
+        """Whether the target was reached."""
+        return self._goal.reached
+
+    @property
+    def stopped(self) -> str | None:
+        """Why the run ended without its target, in words; None if it did not."""
+        return None if self._recurrence is None else self._recurrence.stopped
 
     @property
     def result(self) -> TuningResult | None:
@@ -127,11 +279,124 @@ class Run(ClosedAtTheEnd):
             return str(self._tuner.failure)
         return self._why_not
 
+    def scaled_learning_rate(self, base: float, rule: Any = "sqrt") -> float:
+        """The learning rate for the batch size of this run, given the one for the default.
+
+        Args:
+            base: Learning rate that fits the default batch size.
+            rule: ``"sqrt"`` for adaptive optimizers, ``"linear"`` for plain gradient descent, or an
+                optimizer: its class, its name, or the object.
+        """
+        from joulery.training.learning_rate import scaled_learning_rate
+
+        size, default = self.batch_size, self._fixed
+        if not size or not default:
+            return base
+        return scaled_learning_rate(base, size, default, rule)
+
+    # The recurring part.
+
+    def _opened(self) -> Recurrence | None:
+        """The recurring part, with something decided; None for runs that do not recur."""
+        if self._recurrence is None and self._recurs and not self._closed:
+            self._recurs = False
+            # The edge to somebody's training: whatever goes wrong in here must not end it.
+            try:
+                self._recurrence = self._new_recurrence()
+                atexit.register(_close_if_alive, weakref.ref(self))
+            except Exception as error:  # noqa: BLE001 - the fail-open guard
+                _log.warning("joulery: nothing is decided, training goes on: %s", error)
+        if not self._closed:
+            self._guarded(self._ask)
+        return self._recurrence
+
+    def _new_recurrence(self) -> Recurrence:
+        from joulery.training.recurrence import Recurrence
+
+        settings = self._wishes.in_order()
+        self._fixed = settings.usual
+        return Recurrence(settings, self._site, self._wanted, self._goal, observe=self._observes)
+
+    def _ask(self, part: Recurrence) -> None:
+        last = not self._attempting or part.trainings >= _MOST_TRAININGS - 1
+        part.ask(probing=self._probing, last=last and self._attempting)
+
+    def _most_epochs(self, wanted: int | None) -> int:
+        if wanted is not None:
+            return wanted
+        if self._max_epochs is not None:
+            return self._max_epochs
+        return 1 if self._wishes.target is None else MANY_EPOCHS
+
+    def _open(self) -> None:
+        self._opened()
+        self._guarded(lambda part: part.begin())
+
+    def _may_begin_epoch(self) -> bool:
+        part = self._recurrence
+        if part is None:
+            return not (self._goal.reached or self._goal.diverged)
+        return bool(self._guarded(lambda part: part.may_begin_epoch(), otherwise=True))
+
+    def _interrupt(self) -> None:
+        self._interrupted = True
+
+    def _goes_on_after_probe(self) -> bool:
+        """Whether the batch size that was probed is trained on; else another attempt follows."""
+        self._close_tuner()
+        self._tuner = None
+        if not self._guarded(lambda part: part.go_on_after_probe(), otherwise=True):
+            return False
+        self._interrupted = False
+        self._begun = False  # the next step begins tuning as the new decision wants it
+        return True
+
+    def _end_attempt(self, *, abandoned: bool) -> None:
+        part = self._recurrence
+        if part is None or part.attempt is None:
+            return
+        self._guarded(lambda part: part.finish(abandoned=abandoned))
+        if part.stopped is not None:
+            _log.warning("joulery: %s: %s", self.name, part.stopped)
+
+    def _renew(self, part: Recurrence) -> None:
+        """Make ready for another attempt."""
+        self._close_tuner()
+        self._tuner = None
+        self._interrupted = self._begun = False
+        self._goal = part.goal = self._goal.fresh()
+        part.renew()
+
+    def _guarded(self, call: Callable[[Recurrence], T], otherwise: T | None = None) -> T | None:
+        """What the recurring part answers; if it fails, the training goes on without it."""
+        part = self._recurrence
+        if part is None:
+            return otherwise
+        # The edge to somebody's training: whatever goes wrong in here must not end it.
+        try:
+            return call(part)
+        except Exception as error:  # noqa: BLE001 - the fail-open guard
+            _log.warning("joulery: nothing is decided any more, training goes on: %s", error)
+            self._fixed, self._recurrence = part.batch_size, None
+            return otherwise
+
+    # The power part.
+
+    @property
+    def _observes(self) -> bool:
+        if self._observe is None:
+            return bool(self._site.environ.get(OBSERVE_VARIABLE))
+        return self._observe
+
+    @property
+    def _wanted(self) -> Objective | str:
+        return self._objective or self._site.environ.get(OBJECTIVE_VARIABLE) or DEFAULT_OBJECTIVE
+
     def _begin(self) -> None:
         self._begun = True
         # The edge to somebody's training: whatever goes wrong in here must not end it.
         try:
-            self._tuner = self._made_tuner(os.environ)
+            self._tuner, self._why_not = self._made_tuner()
         except Exception as error:  # noqa: BLE001 - the fail-open guard
             self._why_not = str(error)
         if self._tuner is None:
@@ -142,73 +407,30 @@ class Run(ClosedAtTheEnd):
         self._tuner.step()
         self._report()
 
-    def _made_tuner(self, environ: Mapping[str, str]) -> PowerTuner | None:
-        from joulery.measure.attribution import local_rank
-        from joulery.power.rules import Rules
-        from joulery.power.tuner import PowerTuner
+    def _made_tuner(self) -> tuple[PowerTuner | None, str | None]:
+        from joulery.training.tuning import Wishes, tuned
 
-        boards = self._boards()
-        if not boards:
-            self._why_not = "no GPU with a power limit was found (see `joulery doctor`)"
-            return None
-        rank = local_rank(environ)
-        if rank is not None and rank.size > 1 and self._group is None:
-            self._why_not = (
-                "several processes train together; give Run a group, so that they decide together"
-            )
-            return None
-        observe = self._observe
-        if observe is None:
-            observe = bool(environ.get(OBSERVE_VARIABLE))
-        return PowerTuner(
-            boards,
-            self._wanted(boards, environ),
-            clock=self._clock,
-            rules=Rules(observe_only=observe),
-            memory=self._memory(boards, environ),
-            group=self._group,
+        part = self._recurrence
+        attempt = None if part is None else part.attempt
+        wishes = Wishes(
+            name=self.name,
+            batch_size=self._fixed if part is None else part.batch_size,
+            objective=self._wanted,
+            observe=self._observes,
+            plan=None if part is None or attempt is None else part.limit_plan(),
+            meter=None if part is None or attempt is None else part.meter,
+            probe_done=self._interrupt,
         )
+        tuner, power, why_not = tuned(self._site, wishes)
+        if attempt is not None:
+            attempt.power = power
+        return tuner, why_not
 
-    def _boards(self) -> list[Device]:
-        found = self._devices
-        if found is None:
-            from joulery.measure.attribution import my_devices
-
-            found = my_devices(self._clock)
-        return [
-            device
-            for device in found
-            if device.info.kind is DeviceKind.GPU
-            and device.info.parent is None
-            and Capability.POWER_LIMIT in device.capabilities
-        ]
-
-    def _wanted(self, boards: Sequence[Device], environ: Mapping[str, str]) -> Objective:
-        wanted = self._objective or environ.get(OBJECTIVE_VARIABLE) or DEFAULT_OBJECTIVE
-        if not isinstance(wanted, str):
-            return wanted
-        from joulery.objective_text import parse_objective
-        from joulery.power.tuner import weighed_cost
-
-        return parse_objective(wanted, weighed_cost(1.0, boards).max_watts)
-
-    def _memory(self, boards: Sequence[Device], environ: Mapping[str, str]) -> Memory | None:
-        """Where profiles of this job are kept; nowhere for a run without a name."""
-        if not self.name:
-            return None
-        from joulery.power.profiles import ProfileKey, ProfileStore
-        from joulery.power.tuner import Memory
-
-        wanted = self._wanted(boards, environ)
-        key = ProfileKey(
-            job=self.name,
-            batch_size=self.batch_size or 0,
-            device=boards[0].info.name,
-            software=_software(),
-            objective=repr(wanted),
-            devices=len(boards),
-        )
-        return Memory(ProfileStore(), key)
+    def _close_tuner(self) -> None:
+        tuner = self._tuner
+        if tuner is not None:
+            tuner.close()
+            self._report()
 
     def _report(self) -> None:
         try:
@@ -227,12 +449,12 @@ class Run(ClosedAtTheEnd):
         }
 
 
-def _software() -> str:
-    """Frameworks that this process uses, with their versions: another one runs other kernels."""
-    loaded = {name: sys.modules.get(name) for name in _FRAMEWORKS}
-    return " ".join(
-        f"{name} {getattr(module, '__version__', '?')}" for name, module in loaded.items() if module
-    )
+def _length(batches: Iterable[Any]) -> int | None:
+    """How many batches there are, if they say so."""
+    try:
+        return operator.length_hint(batches, 0) or None
+    except Exception:  # noqa: BLE001 - somebody else's code, asked for no more than a hint
+        return None
 
 
 def _close_if_alive(run: weakref.ref[Run]) -> None:

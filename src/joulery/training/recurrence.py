@@ -1,0 +1,478 @@
+"""The recurring part of a run: what is asked for, when it is stopped, and what is told of it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from joulery.client.places import STORE_VARIABLE, is_server
+from joulery.errors import InvalidValueError, JouleryError, NotPossibleHereError
+from joulery.measure.meter import Meter
+from joulery.recurring.desk_values import Outcome
+from joulery.recurring.policy import End, Kind
+from joulery.training.attempt import Attempt
+from joulery.training.heartbeat import Heartbeat
+from joulery.training.limit_plan import LimitPlan
+from joulery.training.spending import NOTHING
+from joulery.units import human
+
+if TYPE_CHECKING:
+    from joulery.client.clerk import Clerk
+    from joulery.client.steady import SteadyClerk
+    from joulery.objectives import Objective
+    from joulery.recurring.desk_values import Decision
+    from joulery.recurring.job import Job
+    from joulery.training.goal import Goal
+    from joulery.training.settings import Recurring
+    from joulery.training.site import Site
+
+_log = logging.getLogger("joulery")
+
+REMOTE_SECONDS = 2.0
+LOCAL_SECONDS = 10.0  # the first use of a store makes its tables
+_REQUEST_SHARE = 0.9
+_BEATS_PER_LEASE = 5.0
+_SHORTEST_BEAT_SECONDS, _LONGEST_BEAT_SECONDS = 1.0, 60.0
+_MOST_PROBES = 12
+
+
+class Stage(Enum):
+    """Where an attempt stands."""
+
+    WANTED = 0
+    DECIDED = 1
+    RUNNING = 2
+    ENDED = 3
+
+
+class Recurrence:
+    """Asks for decisions of one recurrence, runs them one after the other, and tells how they went.
+
+    Methods may raise; :class:`joulery.Run` keeps that from the training. With several processes,
+    all of them call the same methods in the same order, and rank 0 alone asks and tells.
+
+    Args:
+        settings: The job as its owner states it.
+        site: Where it runs.
+        objective: What to minimise.
+        goal: When a run is good enough.
+        observe: Run the default whatever is decided.
+
+    Attributes:
+        decision: What is or was run; None before it was asked for, or where nothing was decided.
+        stopped: Why the last attempt ended before its target; None while it goes on.
+        why_not: Why nothing is decided; None if all is well.
+        trainings: How many were begun.
+    """
+
+    def __init__(
+        self,
+        settings: Recurring,
+        site: Site,
+        objective: Objective | str,
+        goal: Goal,
+        *,
+        observe: bool = False,
+    ) -> None:
+        self.decision: Decision | None = None
+        self.stopped: str | None = None
+        self.why_not: str | None = None
+        self.trainings = 0
+        self.goal = goal
+        self._settings = settings
+        self._site = site
+        self._objective = objective
+        self._observe = observe
+        self._job: Job | None = None
+        self._clerk: SteadyClerk | None = None
+        self._meter: Meter | None = None
+        self._attempt: Attempt | None = None
+        self._heart: Heartbeat | None = None
+        self._stage = Stage.WANTED
+        self._key = uuid.uuid4().hex
+        self._asked = 0
+        self._after: str | None = None
+        self._besides = NOTHING
+        self._probes_tell = True
+        self._last_attempt = False
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per step over all devices."""
+        if self.decision is None or self._observe:
+            return self._settings.usual
+        return self.decision.batch_size
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """What is being run."""
+        return self._attempt
+
+    # Asking.
+
+    def ask(self, *, probing: bool = False, last: bool = False) -> None:
+        """Have the next decision made, unless one waits to be run.
+
+        Args:
+            probing: Whether the loop can be begun afresh after a probe.
+            last: Whether there will be no other attempt, so that this one is not stopped.
+        """
+        if self._stage is not Stage.WANTED or self.why_not is not None:
+            return
+        self._last_attempt = last
+        try:
+            if self._job is None:
+                self._prepare_together()
+            self.decision = self._decided(probing=probing)
+        except JouleryError as error:
+            self.why_not = str(error)
+            _log.warning("joulery: batch size %d, the default: %s", self._settings.usual, error)
+            return
+        self._stage = Stage.DECIDED
+        if self.decision.kind == Kind.TRAIN:
+            self.trainings += 1
+        self.stopped = None
+        if self._observe:
+            self._tell_what_would_be_run(self.decision)
+
+    def _prepare_together(self) -> None:
+        """Prepare on every rank or on none: one that cannot must not leave the others waiting."""
+        ranks = self._site.ranks
+        if ranks is None:
+            self._prepare()
+            return
+        failed: Exception | None = None
+        try:
+            self._prepare()
+        except Exception as error:  # noqa: BLE001 - raised below, once all know
+            failed = error
+        ready = all(ranks.gather(failed is None))
+        if failed is not None:
+            raise failed
+        if not ready:
+            raise NotPossibleHereError(
+                "another rank could not begin", remedy="see what it says on stderr"
+            )
+
+    def _prepare(self) -> None:
+        settings, site = self._settings, self._site
+        if site.processes > 1 and site.ranks is None:
+            raise InvalidValueError(
+                "several processes train together and cannot agree on a batch size",
+                remedy="give Run a group; for torch, joulery.integrations.torch_ranks",
+            )
+        if settings.target is None and len(settings.batch_sizes) > 1:
+            raise InvalidValueError(
+                "batch sizes cannot be compared without a target",
+                remedy="give Run the metric that a run should reach: target=0.76",
+            )
+        job, device = settings.job(self._objective, site)
+        self._meter = Meter(site.boards() or site.metered(), clock=site.clock)
+        if site.ranks is None or site.ranks.rank == 0:
+            self._clerk = self._new_clerk(job, device)
+        self._job = job
+
+    def _new_clerk(self, job: Job, device: str) -> SteadyClerk:
+        from joulery.client.opening import open_clerk
+        from joulery.client.steady import Order, SteadyClerk
+
+        settings, clock = self._settings, self._site.clock
+        location = str(settings.store or os.environ.get(STORE_VARIABLE) or "")
+        bound = REMOTE_SECONDS if is_server(location) else LOCAL_SECONDS
+
+        def opened() -> Clerk:
+            # A little less than the bound, so that what went wrong can still be told.
+            seconds = _REQUEST_SHARE * bound
+            return open_clerk(
+                location or None, settings.team, settings.token, seconds=seconds, clock=clock
+            )
+
+        return SteadyClerk(
+            opened,
+            location.rstrip("/") if is_server(location) else str(Path(location).resolve()),
+            bound,
+            Order(job, device, settings.policy),
+            clock=clock,
+        )
+
+    def _decided(self, *, probing: bool) -> Decision:
+        ranks = self._site.ranks
+        if ranks is None:
+            return self._asked_for(probing=probing)
+        decision: Decision | None = None
+        if ranks.rank == 0:
+            # The others wait for an answer, whatever goes wrong here.
+            try:
+                decision = self._asked_for(probing=False)
+            except Exception:
+                ranks.agree(None)
+                raise
+        decision = ranks.agree(decision)
+        if decision is None:
+            raise NotPossibleHereError(
+                "rank 0 could not find out what to run", remedy="see what it says on stderr"
+            )
+        return decision
+
+    def _asked_for(self, *, probing: bool) -> Decision:
+        clerk = self._clerk
+        assert clerk is not None  # noqa: S101 - prepared
+        can_probe = (
+            probing
+            and self._probes_tell
+            and not self._observe
+            and self._asked < _MOST_PROBES
+            and bool(self._site.boards())
+        )
+        decision = clerk.decide(self._next_key(), self._after, probing=can_probe)
+        self._say_inherited(clerk, decision)
+        return decision
+
+    def _next_key(self) -> str:
+        self._asked += 1
+        return self._report_key
+
+    @property
+    def _report_key(self) -> str:
+        """Of the latest decision and of the report on it."""
+        return f"{self._key}-{self._asked}"
+
+    def _say_inherited(self, clerk: SteadyClerk, decision: Decision) -> None:
+        new = self._asked == 1 and decision.id and decision.recurrence == 0
+        if new and clerk.defined is not None and clerk.defined.said:
+            _log.warning("joulery: %s: %s", self._settings.name, clerk.defined.said)
+
+    def _tell_what_would_be_run(self, decision: Decision) -> None:
+        runs = self._settings.usual
+        if decision.batch_size == runs:
+            return
+        _log.warning(
+            "joulery: observing: batch size %d would be run (%s); the default, %d, is run",
+            decision.batch_size,
+            decision.reason,
+            runs,
+        )
+
+    # Running.
+
+    def begin(self, epochs: int = 0) -> None:
+        """Begin to run what was decided, unless it is running.
+
+        Args:
+            epochs: That were trained before, under a probe.
+        """
+        if self._stage is not Stage.DECIDED:
+            return
+        assert self.decision is not None  # noqa: S101 - decided
+        assert self._job is not None  # noqa: S101 - decided for
+        assert self._meter is not None  # noqa: S101 - prepared with the job
+        self._stage = Stage.RUNNING
+        ranks = self._site.ranks
+        self._attempt = Attempt(self.decision, self._job, self._meter, ranks, epochs)
+        self._start_heart(self.decision)
+
+    def begin_epoch(self) -> None:
+        """An epoch begins."""
+        if self._attempt is not None:
+            self._attempt.begin_epoch()
+
+    def end_epoch(self) -> None:
+        """An epoch has ended."""
+        if self._attempt is not None:
+            self._attempt.end_epoch()
+
+    def begin_training(self, length: int | None) -> None:
+        """Steps of training follow; how many, if that is known."""
+        self.begin()
+        if self._attempt is not None:
+            self._attempt.begin_training(length)
+
+    def end_training(self, steps: int) -> None:
+        """They have ended; how many there were."""
+        if self._attempt is not None:
+            self._attempt.end_training(steps)
+
+    def mark(self) -> None:
+        """The target is reached: what comes after does not count."""
+        if self._attempt is not None:
+            self._attempt.mark()
+
+    def _start_heart(self, decision: Decision) -> None:
+        if self._clerk is None or not decision.id:
+            return
+        lease = decision.expires_wall_seconds - self._site.clock.wall()
+        interval = min(max(lease / _BEATS_PER_LEASE, _SHORTEST_BEAT_SECONDS), _LONGEST_BEAT_SECONDS)
+        self._heart = Heartbeat(self, interval, self._site.clock)
+        self._heart.start()
+
+    def beat(self) -> None:
+        """Say that the decision is being worked on."""
+        attempt, clerk = self._attempt, self._clerk
+        progress = None if attempt is None else attempt.progress()
+        if attempt is not None and clerk is not None and progress is not None:
+            clerk.heartbeat(attempt.decision, progress)
+
+    def limit_plan(self) -> LimitPlan | None:
+        """What the decision asks of the power limit; None leaves it to the run itself."""
+        decision, job = self.decision, self._job
+        if decision is None or job is None or not job.limits_watts:
+            return None
+        if self._observe:
+            return LimitPlan(job.limits_watts)
+        probe = decision.kind == Kind.PROBE
+        return LimitPlan(
+            job.limits_watts,
+            None if probe else decision.power_limit_watts,
+            decision.probe_limits_watts,
+            probe,
+        )
+
+    @property
+    def meter(self) -> Meter | None:
+        """Of this job's devices."""
+        return self._meter
+
+    def may_begin_epoch(self) -> bool:
+        """Whether another epoch is to be trained; every rank has to ask, between epochs."""
+        attempt = self._attempt
+        if attempt is None:
+            return not (self.goal.reached or self.goal.diverged)
+        why: str | None = None
+        if attempt.epochs:
+            passes = attempt.cost() + attempt.last_epoch_cost()
+            why = self._why_stop(attempt, passes)
+        self._agree_on_goal()
+        if self._site.ranks is not None:
+            why = self._site.ranks.agree(why)
+        if why is not None:
+            self.stopped = why
+        return not (self._over or why)
+
+    def _agree_on_goal(self) -> None:
+        """Rank 0's metrics count, on every rank."""
+        ranks, goal = self._site.ranks, self.goal
+        if ranks is not None:
+            goal.reached, goal.diverged, goal.told = ranks.agree(
+                (goal.reached, goal.diverged, goal.told)
+            )
+
+    @property
+    def _over(self) -> bool:
+        return self.goal.reached or self.goal.diverged
+
+    def _why_stop(self, attempt: Attempt, passes_joules: float) -> str | None:
+        ceiling = attempt.decision.cost_ceiling_joules
+        allowed = self._settings.early_stop and not self._last_attempt and not self._observe
+        if self._over or not allowed or not passes_joules > ceiling:
+            return None
+        return (
+            f"stopped at its cost ceiling after {attempt.epochs} epochs: another one would make "
+            f"{human(passes_joules, 'J')} of at most {human(ceiling, 'J')} "
+            f"(batch size {attempt.decision.batch_size}: {attempt.decision.reason})"
+        )
+
+    # Telling.
+
+    def finish(self, *, abandoned: bool = False) -> None:
+        """Tell how the attempt ended, once; every rank has to, unless it was abandoned."""
+        attempt = self._attempt
+        if attempt is None:
+            return
+        self._attempt, self._stage = None, Stage.ENDED
+        if self._heart is not None:
+            self._heart.stop()
+            self._heart = None
+        if not abandoned:
+            self._agree_on_goal()
+        end = self._end(attempt, abandoned=abandoned)
+        if self.goal.diverged and end == End.EXHAUSTED:
+            attempt.give_up()
+        if abandoned and self._site.ranks is not None:
+            return  # the others may be gone; the lease tells the rest
+        outcome = attempt.outcome(end, self._besides)
+        self._besides = attempt.besides or self._besides
+        self._after = attempt.decision.id or self._after
+        self._tell(attempt, outcome)
+
+    def _end(self, attempt: Attempt, *, abandoned: bool) -> End:
+        if attempt.decision.kind == Kind.PROBE:
+            return End.ABANDONED if abandoned else End.PROBED
+        if self.goal.reached:
+            return End.REACHED
+        if self.goal.diverged:
+            self.stopped = "diverged: the metric is no finite number"
+            return End.EXHAUSTED
+        if self.stopped is not None:
+            return End.STOPPED
+        return End.ABANDONED if abandoned else self._end_of_epochs(attempt)
+
+    def _end_of_epochs(self, attempt: Attempt) -> End:
+        if self._settings.target is None:
+            return End.REACHED  # all of its epochs were the goal
+        if not self.goal.told:
+            _log.warning(
+                "joulery: nothing is learned from this run, since no metric was reported "
+                "(call run.report(metric) after every epoch)"
+            )
+            return End.ABANDONED
+        self._last_attempt = True  # its owner allows no more epochs
+        self.stopped = f"the target was not reached within {attempt.epochs} epochs"
+        return End.EXHAUSTED
+
+    def _tell(self, attempt: Attempt, outcome: Outcome) -> None:
+        if self._observe and attempt.decision.batch_size != self._settings.usual:
+            # What was run is not what was decided, so it tells nothing about that.
+            outcome = Outcome(End.ABANDONED, 0.0, 0.0, 0.0)
+        if self._clerk is not None:
+            self._clerk.report(attempt.decision, outcome, self._report_key)
+
+    def go_on_after_probe(self) -> bool:
+        """End a probe and ask what follows; whether it is the same batch size, so that it goes on.
+
+        What was trained meanwhile then counts, and nothing has to be built again.
+        """
+        attempt = self._attempt
+        if attempt is None or attempt.decision.kind != Kind.PROBE:
+            return True
+        steps = attempt.steps_per_epoch
+        self._probes_tell = bool(steps)  # else nobody knows what an epoch takes
+        self.finish()
+        self.renew()
+        self.ask(probing=True)
+        following = self.decision
+        if following is None or following.batch_size != attempt.decision.batch_size:
+            return False
+        self.begin(attempt.epochs)
+        self.begin_epoch()
+        self.begin_training(steps)
+        return True
+
+    def renew(self) -> None:
+        """Make ready for another attempt, unless it was decided already."""
+        if self._stage is Stage.ENDED:
+            self._stage = Stage.WANTED
+
+    def again(self) -> bool:
+        """Whether another attempt should be made, once one has ended."""
+        if self.why_not is not None or self.goal.reached:
+            return False
+        waiting = self._stage is Stage.DECIDED
+        return waiting or (self.stopped is not None and not self._last_attempt)
+
+    def close(self) -> None:
+        """Tell what is known of an attempt that did not end, and let go of everything."""
+        self.finish(abandoned=True)
+        clerk, self._clerk = self._clerk, None
+        if clerk is not None:
+            if self._stage is Stage.DECIDED and self.decision is not None:
+                # It was asked for and never begun, so others need not wait for it.
+                nothing = Outcome(End.ABANDONED, 0.0, 0.0, 0.0)
+                clerk.report(self.decision, nothing, self._report_key)
+            clerk.close()
+        meter, self._meter = self._meter, None
+        if meter is not None:
+            meter.close()

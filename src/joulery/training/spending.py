@@ -1,0 +1,169 @@
+"""Seconds and joules of one attempt, as a whole and epoch by epoch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from joulery.measure.meter import Meter
+    from joulery.measure.window import Window
+    from joulery.training.site import Ranks
+
+_HELD_ERROR = 0.005  # of time and power over a whole epoch, at best
+_ONE_EPOCH_ERROR = 0.02
+
+
+class Spent(NamedTuple):
+    """Time and energy; the joules are NaN where they are unknown."""
+
+    seconds: float
+    joules: float
+
+    def since(self, before: Spent) -> Spent:
+        """The difference."""
+        return Spent(self.seconds - before.seconds, self.joules - before.joules)
+
+    @property
+    def known(self) -> bool:
+        """Whether both are figures that can be reported."""
+        return all(math.isfinite(part) and part >= 0 for part in self)
+
+
+NOTHING = Spent(0.0, 0.0)
+
+
+def together(mine: Spent, ranks: Ranks | None) -> Spent:
+    """What all ranks spent: joules add up, the slowest sets the pace. Every rank has to ask."""
+    if ranks is None:
+        return mine
+    each = ranks.gather(tuple(mine))
+    return Spent(max(seconds for seconds, _ in each), sum(joules for _, joules in each))
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """One epoch.
+
+    Attributes:
+        whole: With validation and all else.
+        steps: Of training; 0 where they were not reported.
+        training: What those took.
+        limit_watts: Power limit that was held all through; None where it was changed or unknown.
+    """
+
+    whole: Spent
+    steps: int
+    training: Spent
+    limit_watts: float | None
+
+    @property
+    def besides(self) -> Spent:
+        """What is not training."""
+        return self.whole.since(self.training) if self.steps else NOTHING
+
+
+class EpochFigures(NamedTuple):
+    """What an epoch takes, with one sigma, relative."""
+
+    seconds: float
+    joules: float
+    relative_error: float
+
+
+class Spending:
+    """Reads a meter at the edges of epochs.
+
+    Args:
+        meter: Of this job's devices.
+
+    Attributes:
+        epochs: Those that have ended.
+    """
+
+    def __init__(self, meter: Meter) -> None:
+        self.epochs: list[Epoch] = []
+        self._meter = meter
+        self._window: Window | None = meter.begin("run")
+        self._last = NOTHING
+        self._epoch = NOTHING
+        self._began_training: Spent | None = None
+        self._training = NOTHING
+        self._steps = 0
+
+    def now(self) -> Spent:
+        """All so far."""
+        if self._window is not None:
+            measured = self._window.measurement
+            self._last = Spent(measured.seconds, measured.joules)
+        return self._last
+
+    def begin_epoch(self) -> None:
+        """An epoch begins."""
+        self._epoch = self.now()
+        self._training, self._steps = NOTHING, 0
+
+    def begin_training(self) -> None:
+        """Steps of training follow."""
+        self._began_training = self.now()
+
+    def end_training(self, steps: int) -> None:
+        """They have ended; how many they were."""
+        if self._began_training is not None:
+            took = self.now().since(self._began_training)
+            self._training = Spent(
+                self._training.seconds + took.seconds, self._training.joules + took.joules
+            )
+            self._steps += steps
+            self._began_training = None
+
+    def end_epoch(self, limit_watts: float | None, ranks: Ranks | None = None) -> None:
+        """The epoch has ended.
+
+        Args:
+            limit_watts: That was held all through it; None if none was.
+            ranks: The other processes, all of which say so too.
+        """
+        whole = together(self.now().since(self._epoch), ranks)
+        training = together(self._training, ranks)
+        self.epochs.append(Epoch(whole, self._steps, training, limit_watts))
+
+    def end(self) -> Spent:
+        """All of it; nothing is counted from here on."""
+        if self._window is not None:
+            measured = self._meter.end(self._window).measurement
+            self._window = None
+            self._last = Spent(measured.seconds, measured.joules)
+        return self._last
+
+    def held(self, limit_watts: float | None) -> EpochFigures | None:
+        """What a whole epoch takes under a limit, by those that held it all through."""
+        seen = [e.whole for e in self.epochs if e.limit_watts == limit_watts and e.whole.known]
+        return figures_of(seen)
+
+    def besides(self) -> Spent | None:
+        """What an epoch takes besides training, on average; None before the first."""
+        seen = [epoch.besides for epoch in self.epochs if epoch.besides.known]
+        if not seen:
+            return None
+        return Spent(fmean(one.seconds for one in seen), fmean(one.joules for one in seen))
+
+
+def figures_of(seen: list[Spent]) -> EpochFigures | None:
+    """The mean of some epochs, and how sure it is; None where there is none."""
+    if not seen:
+        return None
+    seconds, joules = fmean(one.seconds for one in seen), fmean(one.joules for one in seen)
+    if not (seconds > 0 and joules > 0):
+        return None
+    if len(seen) == 1:
+        return EpochFigures(seconds, joules, _ONE_EPOCH_ERROR)
+    scatter = max(
+        stdev(one.seconds for one in seen) / seconds,
+        stdev(one.joules / one.seconds for one in seen if one.seconds > 0) / (joules / seconds)
+        if all(one.seconds > 0 for one in seen)
+        else 0.0,
+    )
+    return EpochFigures(seconds, joules, max(_HELD_ERROR, scatter / math.sqrt(len(seen))))

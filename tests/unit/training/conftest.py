@@ -1,0 +1,102 @@
+"""Trainings on simulated boards, whose epochs to the target hang on the batch size."""
+
+import math
+import random
+
+import pytest
+
+from joulery.clock import VirtualClock
+from joulery.hardware import catalog
+from joulery.hardware.simulated import SimulatedGpu
+from joulery.training import reports
+from joulery.training.run import Run
+
+BOARD = catalog.board("V100")
+WORK = catalog.workload("resnet50", BOARD)
+EPOCHS = {32: 14, 64: 10, 128: 9, 256: 10, 512: 16, 1024: 30}
+SAMPLES = 8192
+
+
+@pytest.fixture(autouse=True)
+def _own_world(tmp_path, monkeypatch):
+    """Profiles, reports and decisions of one test must not reach another."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    names = ("OBJECTIVE", "OBSERVE", "STORE", "TOKEN", "TEAM")
+    for name in (reports.FOLDER_VARIABLE, *(f"JOULERY_{name}" for name in names)):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+class Workplace:
+    """A simulated board, and trainings on it.
+
+    Attributes:
+        clock: Virtual.
+        gpu: The board.
+        store: Where decisions are kept.
+    """
+
+    def __init__(self, folder):
+        self.clock = VirtualClock()
+        self.gpu = SimulatedGpu(BOARD, self.clock)
+        self.store = folder / "store.sqlite"
+        self.limits = []
+
+    def run(self, **options):
+        """A recurring run on this board."""
+        wanted = {
+            "batch_sizes": sorted(EPOCHS),
+            "default": 1024,
+            "target": 0.9,
+            "max_epochs": 60,
+            "devices": [self.gpu],
+            "clock": self.clock,
+            "store": self.store,
+        }
+        return Run("nightly", **{**wanted, **options})
+
+    def epochs_to_target(self, batch_size, seed):
+        """How many a training needs; None for never."""
+        scatter = random.Random(seed).gauss(0, 0.05)  # noqa: S311 - no secret
+        return max(1, round(EPOCHS[batch_size] * math.exp(scatter)))
+
+    def train(self, run, need, epochs=60):
+        """One attempt; how many epochs were trained."""
+        size = run.batch_size
+        work = WORK.scaled(0.05 + 0.95 * size / 256)
+        done = 0
+        for _ in run.epochs(epochs):
+            for _ in run.steps(range(SAMPLES // size)):
+                self.gpu.run(work)
+                self.limits.append(self.gpu.power_limits().current_watts)
+            self.clock.sleep(1.0)
+            done += 1
+            run.report(0.95 if done >= need else 0.5)
+        return done
+
+    def recur(self, seed, **options):
+        """A whole recurrence: (seconds, joules, batch sizes, the run)."""
+        began, used = self.clock.now(), self.gpu.read_energy().joules
+        run, sizes = self.run(**options), []
+        for _ in run.attempts():
+            sizes.append(run.batch_size)
+            self.train(run, self.epochs_to_target(run.batch_size, seed))
+        return self.clock.now() - began, self.gpu.read_energy().joules - used, sizes, run
+
+    def decisions(self):
+        """All decisions of the job with their outcomes."""
+        from joulery.client.local import LocalClerk
+
+        clerk = LocalClerk.open(self.store, clock=self.clock)
+        try:
+            return [e for job in clerk.jobs()[0] for e in clerk.decisions(job.id)[0]]
+        finally:
+            clerk.close()
+
+
+@pytest.fixture
+def place(tmp_path):
+    """Somewhere to train."""
+    return Workplace(tmp_path)

@@ -1,0 +1,684 @@
+"""Runs that recur: what is chosen, when they end, what is told of them, what never stops them."""
+
+import gc
+import logging
+import math
+import os
+import random
+import threading
+
+import pytest
+
+from joulery.client.local import LocalClerk
+from joulery.clock import VirtualClock
+from joulery.errors import ConflictError, DeviceError, StoreBusyError
+from joulery.hardware import catalog
+from joulery.hardware.simulated import SimulatedGpu
+from joulery.objectives import Cost, LeastEnergy
+from joulery.recurring.desk_values import Outcome
+from joulery.recurring.policy import End, Kind
+from joulery.training.run import Run
+
+COST = Cost(0.5, 250.0)
+
+
+def ends(place):
+    """How each training ended."""
+    return [
+        entry.outcome.end
+        for entry in place.decisions()
+        if entry.outcome is not None and entry.decision.kind == Kind.TRAIN
+    ]
+
+
+def test_a_dozen_recurrences_save_against_the_default(place):
+    """If this fails, recurring runs do not find what is best, or forget it."""
+    costs, sizes = [], []
+    for seed in range(12):
+        seconds, joules, tried, run = place.recur(seed)
+        assert run.reached
+        costs.append(COST.of(seconds, joules))
+        sizes.append(tried[-1])
+    assert sizes[0] == 1024
+    assert set(sizes[-4:]) <= {64, 128, 256}
+    assert max(costs[-4:]) < 0.5 * costs[0]
+    assert sum(costs) < 0.7 * 12 * costs[0]
+    assert place.gpu.power_limits().current_watts == 250
+
+
+def test_the_outcome_tells_what_really_happened(place):
+    """If this fails, the policy learns from wrong figures."""
+    began, used = place.clock.now(), place.gpu.read_energy().joules
+    run = place.run()
+    assert run.batch_size == 1024
+    assert place.train(run, 30) == 30
+    (entry,) = place.decisions()
+    told = entry.outcome
+    assert told.end == End.REACHED
+    assert told.epochs == 30
+    assert told.seconds == pytest.approx(place.clock.now() - began, rel=1e-3)
+    assert told.joules == pytest.approx(place.gpu.read_energy().joules - used, rel=0.01)
+    held = {one.limit_watts: one for one in told.measured}[told.limit_watts]
+    assert held.epoch_seconds == pytest.approx(told.seconds / 30, rel=0.03)
+    assert held.epoch_joules == pytest.approx(told.joules / 30, rel=0.05)
+    assert 0.004 <= held.relative_error < 0.05
+    assert len(told.measured) >= 3
+
+
+def test_the_limit_that_was_decided_is_held(place):
+    """If this fails, what is decided about power is not done."""
+    place.recur(0)
+    for seed in (1, 2, 3):
+        place.limits.clear()
+        place.recur(seed)
+    entry = place.decisions()[-1]
+    assert entry.decision.power_limit_watts == place.limits[-1] < 250
+    assert entry.outcome.limit_watts == place.limits[-1]
+
+
+def test_a_run_that_becomes_too_dear_is_stopped_and_said_to_be(place, caplog):
+    """If this fails, hopeless batch sizes are trained to the end, or silently cut."""
+    place.recur(0)
+    run = place.run()
+    assert run.decision.cost_ceiling_joules < math.inf
+    with caplog.at_level(logging.WARNING, "joulery"):
+        done = place.train(run, need=10_000)
+    assert done < 60
+    assert not run.reached
+    assert "cost ceiling" in run.stopped
+    assert any("cost ceiling" in record.message for record in caplog.records)
+    last = place.decisions()[-1]
+    assert last.outcome.end == End.STOPPED
+    spent = COST.of(last.outcome.seconds, last.outcome.joules)
+    assert spent <= last.decision.cost_ceiling_joules
+    assert spent > 0.7 * last.decision.cost_ceiling_joules
+
+
+def test_early_stopping_can_be_switched_off(place):
+    """If this fails, owners who must have a model every night do not get one."""
+    place.recur(0)
+    run = place.run(early_stop=False)
+    assert place.train(run, need=50) == 50
+    assert run.reached
+
+
+def test_a_stopped_attempt_is_followed_by_another_until_one_gets_there(place):
+    """If this fails, a recurrence ends without a model."""
+    place.recur(0)
+    run, sizes = place.run(), []
+    for _ in run.attempts():
+        sizes.append(run.batch_size)
+        place.train(run, 10_000 if len(sizes) < 3 else 5)
+    assert run.reached
+    assert len(sizes) > 1
+    recurrences = {entry.decision.recurrence for entry in place.decisions()}
+    assert recurrences == {0, 1}
+
+
+def test_the_last_attempt_is_never_stopped(place):
+    """If this fails, a job whose every attempt is too dear never has a model."""
+    place.recur(0)
+    run, trained = place.run(), []
+    trained += [place.train(run, 10_000) for _ in run.attempts()]
+    assert trained[-1] == 60
+    assert len(trained) <= 20
+    assert "within 60 epochs" in run.stopped
+    assert not run.reached
+
+
+def test_running_out_of_epochs_is_told_and_not_repeated(place):
+    """If this fails, a run that its owner limits goes on beyond that."""
+    run, attempts = place.run(), 0
+    for _ in run.attempts():
+        attempts += 1
+        place.train(run, 10_000, epochs=3)
+    assert attempts == 1
+    assert ends(place) == [End.EXHAUSTED]
+
+
+@pytest.mark.parametrize("metric", [math.nan, math.inf, -math.inf])
+def test_a_run_that_diverges_is_ended_and_counts_as_failed(place, metric):
+    """If this fails, a diverged run goes on for ever, or counts as a success."""
+    run, done = place.run(), 0
+    for _ in run.epochs(60):
+        for _ in run.steps(range(5)):
+            place.clock.sleep(0.1)
+        done += 1
+        run.report(metric)
+    assert done == 1
+    assert not run.reached
+    assert "diverged" in run.stopped
+    (entry,) = place.decisions()
+    assert entry.outcome.end == End.EXHAUSTED
+    assert entry.outcome.epochs == 60
+
+
+def test_lower_metrics_can_be_better(place):
+    """If this fails, losses and error rates cannot be targets."""
+    run, done = place.run(target=0.1, higher_is_better=False), 0
+    for _ in run.epochs(60):
+        for _ in run.steps(range(5)):
+            place.clock.sleep(0.1)
+        done += 1
+        run.report(1.0 / done)
+    assert done == 10
+    assert run.reached
+
+
+@pytest.mark.parametrize("metric", [None, "high", object(), [1.0, 2.0]])
+def test_a_metric_that_is_none_ends_nothing(place, metric, caplog):
+    """If this fails, a slip in the validation ends a training of days."""
+    run = place.run()
+    done = 0
+    for _ in run.epochs(4):
+        run.step()
+        place.clock.sleep(0.1)
+        run.report(metric)
+        done += 1
+    assert done == 4
+    assert "no metric" in caplog.text
+    assert ends(place) == [End.ABANDONED]
+
+
+def test_observing_runs_the_default_and_says_what_would_be_run(place, caplog):
+    """If this fails, observing changes what is trained, or tells nothing."""
+    place.recur(0)
+    for seed in (1, 2):
+        place.recur(seed)
+    place.limits.clear()
+    run = place.run(observe=True)
+    assert run.batch_size == 1024
+    place.train(run, 30)
+    assert run.reached
+    assert place.limits[-1] == 250
+    assert "would be run" in caplog.text
+    assert place.decisions()[-1].outcome.end == End.ABANDONED
+
+
+def test_observing_the_first_run_teaches(place):
+    """If this fails, nothing is learned while a user only watches."""
+    run = place.run(observe=True)
+    place.train(run, 30)
+    (entry,) = place.decisions()
+    assert entry.outcome.end == End.REACHED
+    assert entry.outcome.limit_watts == 250
+    assert run.result is not None
+    assert not run.result.held
+
+
+def test_one_batch_size_is_enough(place):
+    """If this fails, hyperparameter searches cannot be tuned."""
+    for _ in range(3):
+        place.limits.clear()
+        run = place.run(batch_sizes=[256], default=256)
+        assert run.batch_size == 256
+        place.train(run, 10)
+    assert place.limits[-1] < 250
+    assert ends(place) == [End.REACHED] * 3
+
+
+def test_one_batch_size_needs_no_target(place):
+    """If this fails, trials that simply run their epochs teach nothing."""
+    run = place.run(batch_sizes=[256], default=256, target=None)
+    place.train(run, 10, epochs=5)
+    (entry,) = place.decisions()
+    assert (entry.outcome.end, entry.outcome.epochs) == (End.REACHED, 5)
+
+
+def test_several_batch_sizes_need_a_target(place, caplog):
+    """If this fails, the cheapest epoch wins, whatever the model is worth."""
+    run = place.run(target=None)
+    assert run.batch_size == 1024
+    assert "target" in caplog.text
+    assert place.train(run, 1, epochs=3) == 3
+
+
+def test_an_exception_in_the_loop_is_told_as_abandoned_with_its_cost(place):
+    """If this fails, a crash counts against the batch size, or costs nothing."""
+    run = place.run()
+
+    def crash():
+        for epoch in run.epochs(60):
+            for _ in run.steps(range(20)):
+                place.clock.sleep(0.5)
+            run.report(0.1)
+            if epoch == 3:
+                raise KeyError("bug of the user")
+
+    with pytest.raises(KeyError):
+        crash()
+    gc.collect()
+    run.close()
+    (entry,) = place.decisions()
+    assert entry.outcome.end == End.ABANDONED
+    assert entry.outcome.epochs == 3
+    assert entry.outcome.seconds == pytest.approx(40.0, rel=0.01)
+    assert entry.outcome.joules > 0
+
+
+def test_leaving_the_loop_once_the_target_is_reached_counts_as_reached(place):
+    """If this fails, a polite user who breaks the loop is counted as a crash."""
+    run = place.run()
+    for _ in run.epochs(60):
+        for _ in run.steps(range(20)):
+            place.clock.sleep(0.5)
+        run.report(0.99)
+        if run.reached:
+            break
+    run.close()
+    (entry,) = place.decisions()
+    assert entry.outcome.end == End.REACHED
+    assert entry.outcome.epochs == 1
+
+
+def test_a_with_block_ends_the_run(place):
+    """If this fails, a run left by an exception keeps its lease until it expires."""
+
+    def crash():
+        with place.run() as run:
+            iterator = run.epochs(60)
+            next(iterator)
+            run.step()
+            place.clock.sleep(1.0)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        crash()
+    assert ends(place) == [End.ABANDONED]
+
+
+def test_a_copy_of_the_process_does_not_speak_for_it(place):
+    """If this fails, a forked worker that exits abandons the run of its parent."""
+    run = place.run()
+    assert run.batch_size == 1024
+    child = os.fork()
+    if child == 0:
+        run.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    place.train(run, 30)
+    assert ends(place) == [End.REACHED]
+
+
+def test_heartbeats_carry_progress_and_stop_with_the_run(place):
+    """If this fails, a killed run has cost nothing, or a finished one never seems to end."""
+    run = place.run()
+    seen = []
+    real = LocalClerk.heartbeat
+
+    def spy(clerk, decision, progress=None):
+        seen.append(progress)
+        return real(clerk, decision, progress)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalClerk, "heartbeat", spy)
+        for _ in run.epochs(8):
+            for _ in run.steps(range(20)):
+                place.clock.sleep(1.0)
+            run.report(0.5)
+        beats = len(seen)
+        place.clock.sleep(1000.0)
+    assert beats >= 2
+    assert len(seen) == beats
+    assert seen[-1].end == End.ABANDONED
+    assert seen[-1].epochs >= 5
+    assert seen[-1].joules > 0
+
+
+def test_without_a_meter_the_default_is_run_and_one_line_says_so(place, caplog):
+    """If this fails, a script breaks on a machine without a GPU."""
+    run = Run("cpu", batch_sizes=[32, 64], default=64, target=0.9, devices=[], clock=place.clock)
+    assert run.batch_size == 64
+    assert run.decision is None
+    done = 0
+    for _ in run.epochs(5):
+        done += 1
+        run.report(0.1 * done)
+    assert done == 5
+    assert len([r for r in caplog.records if "energy" in r.message]) == 1
+
+
+def test_processes_without_a_group_run_the_default(place, monkeypatch, caplog):
+    """If this fails, ranks of one job train different batch sizes."""
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    run = place.run()
+    assert run.batch_size == 1024
+    assert run.batch_size_per_rank == 128
+    assert "group" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_sizes": []},
+        {"batch_sizes": 7},
+        {"batch_sizes": ["many"]},
+        {"policy": "no such"},
+        {"objective": "fastest-and-leanest"},
+        {"store": "ftp://nowhere"},
+        {"team": "\x00"},
+        {"max_epochs": -3},
+        {"default": 0},
+    ],
+)
+def test_nonsense_is_said_and_training_goes_on(place, options, caplog):
+    """If this fails, a typo ends somebody's training."""
+    run = place.run(**options)
+    size = run.batch_size
+    assert size is None or isinstance(size, int)
+    done = 0
+    for _ in run.epochs(3):
+        for _ in run.steps(range(4)):
+            place.clock.sleep(0.1)
+        run.report(0.1)
+        done += 1
+    assert done == 3
+    assert caplog.records
+
+
+def test_an_error_of_ours_ends_nothing(place, monkeypatch, caplog):
+    """If this fails, a bug in here ends somebody's training."""
+    run = place.run()
+    assert run.batch_size == 1024
+
+    def broken(*_):
+        raise RuntimeError("our bug")
+
+    monkeypatch.setattr("joulery.training.attempt.Attempt.end_epoch", broken)
+    assert place.train(run, 4) == 4
+    assert run.batch_size == 1024
+    assert "our bug" in caplog.text
+    assert place.gpu.power_limits().current_watts == 250
+
+
+def test_without_rights_the_batch_size_is_still_chosen(place, monkeypatch):
+    """If this fails, users who may not set limits get nothing at all."""
+    from dataclasses import replace
+
+    place.gpu.faults = replace(place.gpu.faults, no_permission=True)
+    sizes = [place.recur(seed)[2][-1] for seed in range(6)]
+    assert sizes[-1] in {64, 128, 256}
+    assert {entry.outcome.limit_watts for entry in place.decisions() if entry.outcome} <= {
+        250.0,
+        None,
+    }
+
+
+def test_an_unreadable_meter_claims_nothing(place):
+    """If this fails, a run without figures counts as one without cost."""
+    from dataclasses import replace
+
+    place.gpu.faults = replace(place.gpu.faults, lost_at_seconds=0.0)
+    run = place.run()
+    for _ in run.epochs(3):
+        for _ in run.steps(range(4)):
+            place.clock.sleep(0.1)
+        run.report(0.99)
+    told = place.decisions()
+    assert all(
+        entry.outcome == Outcome(End.ABANDONED, 0.0, 0.0, 0.0) or entry.outcome.joules > 0
+        for entry in told
+    )
+
+
+def test_a_changed_job_says_what_it_inherits(place, caplog):
+    """If this fails, a user wonders where a choice of a new version comes from."""
+    place.recur(0)
+    place.recur(1)
+    caplog.clear()
+    run = place.run(max_epochs=50)
+    assert run.batch_size
+    assert "carry over" in caplog.text or "starts from" in caplog.text
+    run.close()
+    caplog.clear()
+    place.run(max_epochs=50).batch_size  # noqa: B018 - asks
+    assert "carry over" not in caplog.text
+
+
+def test_other_objectives_reach_the_policy(place):
+    """If this fails, a user's objective is forgotten on the way."""
+    run = place.run(objective=LeastEnergy(max_slowdown=0.1))
+    assert run.batch_size == 1024
+    clerk = LocalClerk.open(place.store)
+    entry = clerk.job("nightly")
+    clerk.close()
+    assert entry.specification["objective"]["kind"] == "LeastEnergy"
+    assert entry.device == "V100"
+    run.close()
+
+
+def test_learning_rates_follow_the_batch_size(place):
+    """If this fails, larger batches train with a rate that does not fit."""
+    run = place.run(batch_sizes=[256], default=256)
+    assert run.scaled_learning_rate(0.1) == 0.1
+    run.close()
+    plain = Run(batch_size=64)
+    assert plain.scaled_learning_rate(0.1, "SGD") == 0.1
+
+
+def test_a_dead_store_costs_its_bound_and_nothing_else(place, monkeypatch):
+    """If this fails, a dead store changes what is trained."""
+
+    def dead(*_args, **_options):
+        raise StoreBusyError("no answer", remedy="wait")
+
+    monkeypatch.setattr(LocalClerk, "open", dead)
+    run = place.run()
+    assert run.batch_size == 1024
+    assert place.train(run, 12) == 12
+    assert run.reached
+
+
+def test_a_plain_run_stops_at_its_target_too(place):
+    """If this fails, report() means something else without batch sizes."""
+    run = Run(batch_size=64, target=0.8, devices=[place.gpu], clock=place.clock)
+    done = 0
+    for _ in run.epochs(10):
+        run.step()
+        done += 1
+        run.report(0.3 * done)
+    assert done == 3
+    assert run.batch_size == 64
+    assert list(Run(batch_size=1, devices=[]).attempts()) == [0]
+
+
+@pytest.mark.parametrize("policy", ["zeus", "grid", "default"])
+def test_every_policy_can_be_run(place, policy):
+    """If this fails, a policy asks for something that runs cannot do."""
+    for seed in range(4):
+        _, _, _, run = place.recur(seed, policy=policy)
+        assert run.reached
+    told = [entry.outcome for entry in place.decisions() if entry.outcome is not None]
+    assert len(told) >= 4
+    assert all(one.limit_watts in (100.0, 125.0, 150.0, 175.0, 200.0, 225.0, 250.0) for one in told)
+
+
+def test_another_kind_of_board_starts_from_what_was_learned(place, caplog):
+    """If this fails, a new GPU type begins from nothing."""
+    for seed in range(4):
+        place.recur(seed)
+    place.gpu = SimulatedGpu(catalog.board("A40"), place.clock)
+    caplog.clear()
+    run = place.run()
+    assert run.batch_size in {64, 128, 256}
+    assert "carry over from V100" in caplog.text or "as they are" in caplog.text
+    run.close()
+
+
+def test_asking_after_the_end_begins_nothing(place):
+    """If this fails, printing the batch size at the end of a script hands out another decision."""
+    run = place.run()
+    place.train(run, 5)
+    assert run.batch_size == 1024
+    assert run.decision is not None
+    assert run.decision.batch_size == 1024
+    assert len(place.decisions()) == 1
+
+
+def test_epochs_end_without_a_number(place):
+    """If this fails, epochs() without a number trains for ever, or once."""
+    run = place.run(max_epochs=None)
+    done = 0
+    for _ in run.epochs():
+        run.step()
+        place.clock.sleep(0.1)
+        done += 1
+        run.report(0.95 if done == 7 else 0.1)
+    assert done == 7
+    assert list(Run(batch_size=1, devices=[]).epochs(0)) == []
+
+
+def test_a_decision_that_was_never_begun_is_given_back(place):
+    """If this fails, a script that only looks at the batch size blocks it until its lease ends."""
+    run = place.run()
+    assert run.batch_size == 1024
+    run.close()
+    (entry,) = place.decisions()
+    assert entry.outcome == Outcome(End.ABANDONED, 0.0, 0.0, 0.0)
+
+
+def test_a_local_run_opens_no_network_and_prints_nothing(place, monkeypatch, capsys):
+    """If this fails, a training talks to somebody it was not told to talk to."""
+
+    def refuse(*_args, **_options):
+        raise AssertionError("the network was opened")
+
+    monkeypatch.setattr("socket.socket.connect", refuse)
+    monkeypatch.setattr("socket.getaddrinfo", refuse)
+    place.recur(0)
+    place.recur(1)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "network" not in captured.err
+
+
+def test_a_run_that_does_not_recur_makes_no_store(place, tmp_path):
+    """If this fails, plain power tuning leaves databases behind."""
+    run = Run("plain", batch_size=64, devices=[place.gpu], clock=place.clock)
+    place.train(run, 1, epochs=2)
+    assert not list(tmp_path.rglob("*.sqlite"))
+
+
+FAILURES = [
+    StoreBusyError("down", remedy="wait"),
+    ConflictError("paused", remedy="resume"),
+    OSError("disk"),
+    RuntimeError("bug"),
+    MemoryError(),
+    KeyError("x"),
+]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_fails_inside_the_same_epochs_are_trained(place, monkeypatch, seed):
+    """If this fails, some mix of failures ends, repeats or changes a training."""
+    chance = random.Random(seed)  # noqa: S311 - no secret
+    for name in ("open", "define", "decide", "heartbeat", "report", "close"):
+        real = getattr(LocalClerk, name)
+
+        def sometimes(*args, _real=real, **options):
+            if chance.random() < 0.4:
+                raise chance.choice(FAILURES)
+            return _real(*args, **options)
+
+        monkeypatch.setattr(LocalClerk, name, sometimes)
+    run = place.run(early_stop=False)
+    done = 0
+    for _ in run.epochs(20):
+        for _ in run.steps(range(20)):
+            place.clock.sleep(0.5)
+        done += 1
+        run.report(0.95 if done == 15 else 0.2)
+    assert done == 15
+    assert run.reached
+    run.close()
+
+
+def test_leaving_the_inner_loop_early_counts_what_was_done(place):
+    """If this fails, users who limit the steps of an epoch get wrong figures."""
+    run = place.run(batch_sizes=[256], default=256)
+    for epoch in run.epochs(60):
+        for number, _ in enumerate(run.steps(range(10_000))):
+            place.clock.sleep(0.1)
+            if number == 49:
+                break
+        place.clock.sleep(5.0)
+        run.report(0.95 if epoch == 5 else 0.1)
+    (entry,) = place.decisions()
+    assert entry.outcome.epochs == 6
+    for one in entry.outcome.measured:
+        assert one.epoch_seconds == pytest.approx(10.0, rel=0.1)
+
+
+class Ranks:
+    """Two ranks in threads of one process, which meet at every exchange."""
+
+    def __init__(self):
+        self.barrier = threading.Barrier(2, timeout=20.0)
+        self.values = [None, None]
+        self.members = [Member(self, rank) for rank in range(2)]
+
+
+class Member:
+    """One of them."""
+
+    def __init__(self, ranks, rank):
+        self.ranks = ranks
+        self.rank = rank
+
+    def gather(self, value):
+        """Every rank's value."""
+        self.ranks.values[self.rank] = value
+        self.ranks.barrier.wait()
+        found = list(self.ranks.values)
+        self.ranks.barrier.wait()
+        return found
+
+    def agree(self, value):
+        """Rank 0's value."""
+        return self.gather(value)[0]
+
+    def joined(self, machine):
+        """No tuning together in this test."""
+        raise DeviceError("not here", remedy="none")
+
+
+@pytest.mark.parametrize("broken", [None, "decide", "job on rank 1", "job on both"])
+def test_ranks_end_alike_whatever_fails_on_one(tmp_path, monkeypatch, broken):
+    """If this fails, one rank waits for ever for another, or trains another batch size."""
+    ranks, found = Ranks(), [None, None]
+    if broken == "decide":
+        monkeypatch.setattr(LocalClerk, "decide", lambda *_, **__: 1 / 0)
+
+    def train(rank):
+        clock = VirtualClock()
+        gpu = SimulatedGpu(catalog.board("V100"), clock, index=rank)
+        if broken == "job on both" or (broken and broken.endswith(str(rank))):
+            gpu = object()  # no device at all
+        run = Run(
+            "ranks",
+            batch_sizes=[32, 64],
+            default=64,
+            target=0.9,
+            devices=[gpu],
+            clock=clock,
+            store=tmp_path / "s.sqlite",
+            group=ranks.members[rank],
+        )
+        size, done = run.batch_size, 0
+        for _ in run.epochs(9):
+            clock.sleep(1.0 + rank)
+            done += 1
+            if rank == 0 or run.decision is None:
+                run.report(0.3 * done + 0.05)
+        found[rank] = size, done, run.reached
+
+    threads = [threading.Thread(target=train, args=(rank,), daemon=True) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(40.0)
+    assert found == [(64, 3, True)] * 2
+    assert not ranks.barrier.broken
