@@ -1,0 +1,174 @@
+"""``joulery jobs``: recurring jobs, what was decided for them, and what that saved."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from joulery.client.clerk import Clerk
+    from joulery.recurring.wire_entries import JobEntry
+
+# People wait longer than trainings do.
+_SECONDS = 30.0
+_PAGE = 500
+_MOST_DECISIONS = 1000
+
+_EXAMPLES = """\
+examples:
+  joulery jobs list
+  joulery jobs show resnet-nightly
+  joulery jobs pause resnet-nightly --store https://joulery.example.org --team vision
+  joulery jobs forget resnet-nightly --device "NVIDIA A40"
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Define the options."""
+    parser.epilog = f"Every action takes --json.\n\n{_EXAMPLES}"
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    shown = actions.add_parser("list", help="all jobs of a team")
+    shown.add_argument("--all", action="store_true", help="with versions that were replaced")
+    show = actions.add_parser("show", help="what was decided for a job, why, and what it saved")
+    show.add_argument("--last", default="10", metavar="N", help="decisions to show (10)")
+    pause = actions.add_parser("pause", help="decide nothing more: runs take their default")
+    resume = actions.add_parser("resume", help="decide again")
+    forget = actions.add_parser("forget", help="delete a job with all that was learned")
+    forget.add_argument("--yes", action="store_true", help="without asking")
+    for action in (show, pause, resume, forget):
+        action.add_argument("name", metavar="NAME", help="of the job")
+        action.add_argument("--device", metavar="NAME", help="kind of device it runs on")
+    for action in (shown, show, pause, resume, forget):
+        action.add_argument(
+            "--store",
+            metavar="LOCATION",
+            help="path, postgresql://… or http(s)://…; $JOULERY_STORE, else your own",
+        )
+        action.add_argument("--team", metavar="NAME", help="$JOULERY_TEAM, else default")
+        action.add_argument("--token", metavar="TEXT", help="for a server; better: $JOULERY_TOKEN")
+        action.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what was asked."""
+    from joulery.client.opening import open_clerk
+
+    actions = {
+        "list": _list,
+        "show": _show,
+        "pause": _pause,
+        "resume": _pause,
+        "forget": _forget,
+    }
+    _check_there(arguments.store or os.environ.get("JOULERY_STORE"))
+    clerk = open_clerk(arguments.store, arguments.team, arguments.token, seconds=_SECONDS)
+    with closing(clerk):
+        actions[arguments.action](clerk, arguments)
+    return 0
+
+
+def _check_there(location: str | None) -> None:
+    """A slip in a path must not make a store."""
+    from joulery.errors import FileError
+
+    if location and "://" not in location and not Path(location).is_file():
+        raise FileError(f"no store at {location}", remedy="give the path of one, or http(s)://…")
+
+
+def _list(clerk: Clerk, arguments: argparse.Namespace) -> None:
+    from joulery.cli.jobs_view import list_text
+    from joulery.recurring.wire_entries import job_entry_document
+
+    entries = list(_all_jobs(clerk))
+    if not arguments.all:
+        newest = {(entry.name, entry.device): entry for entry in entries}
+        entries = sorted(newest.values(), key=lambda entry: (entry.name, entry.device))
+    document = {"jobs": [job_entry_document(entry) for entry in entries]}
+    _print(arguments, document, list_text(entries))
+
+
+def _show(clerk: Clerk, arguments: argparse.Namespace) -> None:
+    from joulery.cli.checked import whole_number
+    from joulery.cli.jobs_summary import summary_of
+    from joulery.cli.jobs_view import show_text, summary_document
+
+    last = whole_number(arguments.last, "--last", 0, _MOST_DECISIONS)
+    job = clerk.job(arguments.name, arguments.device)
+    versions = [entry for entry in _all_jobs(clerk) if entry.name == job.name]
+    summary = summary_of(job, versions, clerk)
+    document = summary_document(summary, last)
+    _print(arguments, document, show_text(summary, last))
+
+
+def _pause(clerk: Clerk, arguments: argparse.Namespace) -> None:
+    job = _only(clerk, arguments)[-1]
+    paused = arguments.action == "pause"
+    clerk.pause(job.id, paused=paused)
+    state = "paused: its runs take their default" if paused else "decided for again"
+    document = {"job": job.id, "name": job.name, "device": job.device, "paused": paused}
+    _print(arguments, document, f"{_named(job)} is {state}.\n")
+
+
+def _forget(clerk: Clerk, arguments: argparse.Namespace) -> None:
+    versions = _only(clerk, arguments)
+    runs = sum(entry.recurrences for entry in versions)
+    job = versions[-1]
+    if not arguments.yes:
+        _confirm(f"Forget {_named(job)} with {len(versions)} versions and {runs} recurrences?")
+    for entry in versions:
+        clerk.forget(entry.id)
+    document = {
+        "name": job.name,
+        "device": job.device,
+        "forgotten": [entry.id for entry in versions],
+        "recurrences": runs,
+    }
+    _print(arguments, document, f"{_named(job)} is forgotten, with {runs} recurrences.\n")
+
+
+def _confirm(question: str) -> None:
+    from joulery.errors import UsageError
+
+    if not sys.stdin.isatty():
+        raise UsageError("nobody can be asked whether that is meant", remedy="give --yes")
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError("nothing was forgotten", remedy="answer y, or give --yes")
+
+
+def _only(clerk: Clerk, arguments: argparse.Namespace) -> list[JobEntry]:
+    """All versions of the one job that is meant."""
+    from joulery.errors import UsageError
+
+    job = clerk.job(arguments.name, arguments.device)
+    same = [entry for entry in _all_jobs(clerk) if entry.name == job.name]
+    devices = sorted({entry.device for entry in same})
+    if arguments.device is None and len(devices) > 1:
+        raise UsageError(
+            f"{job.name!r} runs on several devices",
+            remedy=f"give --device: {', '.join(map(repr, devices))}",
+        )
+    return [entry for entry in same if entry.device == job.device]
+
+
+def _all_jobs(clerk: Clerk) -> Iterator[JobEntry]:
+    after: int | None = 0
+    while after is not None:
+        entries, after = clerk.jobs(after, _PAGE)
+        yield from entries
+
+
+def _named(job: JobEntry) -> str:
+    return f"{job.name} on {job.device}" if job.device else job.name
+
+
+def _print(arguments: argparse.Namespace, document: dict[str, Any], text: str) -> None:
+    sys.stdout.write(json.dumps(document) + "\n" if arguments.json else text)
