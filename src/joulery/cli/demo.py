@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from joulery.cli.checked import whole_number, writable_folder
@@ -44,6 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=_DEFAULT_OUT,
         help="where frontier.json, .html and .png go (default: ./%(default)s)",
     )
+    parser.add_argument(
+        "--recurring",
+        action="store_true",
+        help="train the network anew for a dozen nights, choosing its batch size; only --board "
+        "and --seed apply",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
 
 
@@ -58,6 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     from joulery.demo.document import story_document
     from joulery.demo.story import Demonstration
 
+    if arguments.recurring:
+        return _recurring(arguments)
     plan = _plan(arguments)
     folder = writable_folder(Path(arguments.out))
     try:
@@ -77,6 +86,32 @@ def run(arguments: argparse.Namespace) -> int:
     text = story_text(story, arguments.objective, _canvas())
     files = f"Written: {', '.join(str(path) for path in written)}"
     _write_out("\n".join([text, "", files, *remarks]) + "\n")
+    return 0
+
+
+def _recurring(arguments: argparse.Namespace) -> int:
+    """Night after night, as recurring runs."""
+    import json
+    import sys
+
+    from joulery.cli.demo_recurring import recurring_document, recurring_text
+    from joulery.cli.progress import progress_line
+    from joulery.demo.recurring import RECIPE, RecurringPlan, retrain
+    from joulery.hardware import catalog
+
+    board = catalog.board(arguments.board)
+    seed = whole_number(arguments.seed, "--seed", 0, 2**32)
+    plan = RecurringPlan(
+        board, catalog.workload("resnet50", board), recipe=replace(RECIPE, seed=seed)
+    )
+    try:
+        story = retrain(plan, progress_line)
+    finally:
+        progress_line("")
+    if arguments.json:
+        sys.stdout.write(json.dumps(recurring_document(story), allow_nan=False) + "\n")
+    else:
+        _write_out(recurring_text(story) + "\n")
     return 0
 
 

@@ -13,6 +13,8 @@ from joulery.demo.network import Momentum, Network
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from numpy.typing import NDArray
+
     from joulery.demo.glyphs import Pictures
 
 
@@ -77,7 +79,7 @@ class Trainer:
 
     def untrained_accuracy(self) -> float:
         """What a fresh network gets right by chance."""
-        return self._fresh().accuracy(self.test)
+        return self.fresh().accuracy(self.test)
 
     def epochs(self, on_step: Callable[[], object]) -> Iterator[Learned]:
         """Train a fresh network, epoch by epoch; the same numbers come out every time.
@@ -85,15 +87,11 @@ class Trainer:
         Args:
             on_step: Called once after each step, for what the step costs.
         """
-        recipe, network = self.recipe, self._fresh()
-        random = np.random.default_rng(self._order_seed)
-        for epoch in range(1, recipe.epochs + 1):
-            order = random.permutation(len(self.train))
+        network, random = self.fresh(), self.shuffling()
+        for epoch in range(1, self.recipe.epochs + 1):
             losses = []
-            for step in range(recipe.steps_per_epoch):
-                batch = order[step * recipe.batch_size : (step + 1) * recipe.batch_size]
-                pixels, labels = self.train.pixels[batch], self.train.labels[batch]
-                losses.append(network.step(pixels, labels, recipe.rule))
+            for batch in self.batches(random):
+                losses.append(self.step(network, batch))
                 on_step()
             yield Learned(
                 epoch,
@@ -102,6 +100,22 @@ class Trainer:
                 network.fingerprint(),
             )
 
-    def _fresh(self) -> Network:
+    def fresh(self) -> Network:
+        """A network that has learned nothing yet."""
         sizes = (glyphs.FEATURES, self.recipe.hidden, glyphs.CLASSES)
         return Network(sizes, self._weights_seed)
+
+    def shuffling(self) -> np.random.Generator:
+        """Decides the order of the pictures, epoch after epoch."""
+        return np.random.default_rng(self._order_seed)
+
+    def batches(self, random: np.random.Generator) -> list[NDArray[np.int64]]:
+        """The pictures of one epoch by number, in batches."""
+        size, order = self.recipe.batch_size, random.permutation(len(self.train))
+        return [
+            order[step * size : (step + 1) * size] for step in range(self.recipe.steps_per_epoch)
+        ]
+
+    def step(self, network: Network, batch: NDArray[np.int64]) -> float:
+        """Learn from a batch; its loss before."""
+        return network.step(self.train.pixels[batch], self.train.labels[batch], self.recipe.rule)
