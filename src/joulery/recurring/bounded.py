@@ -9,6 +9,7 @@ still has a best.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ from joulery.objectives import (
     LeastEnergy,
     LeastMoney,
 )
+from joulery.recurring.bounded_lessons import COARSE_NODES, STEEPNESS, saved_shares
+from joulery.recurring.lanes import own_places
 from joulery.recurring.planning import NODES, TAIL_MEAN
 from joulery.units import JOULES_PER_KILOWATT_HOUR
 
@@ -32,9 +35,6 @@ if TYPE_CHECKING:
     from joulery.objectives import Objective
     from joulery.recurring.draws import Floats
 
-# Per cent of score per per cent beyond the bound. A choice is 1 % too slow only where that saves a
-# quarter of the energy: no power limit does, and hardly another batch size.
-_STEEPNESS = 30.0
 # A run that is made to learn may be beyond the bound; it is charged for that, but mildly.
 _TRY_STEEPNESS = 1.0
 # Whatever is tried instead of the best is charged at least this much more than the best.
@@ -100,8 +100,14 @@ class BoundedRuns:
         seconds: (rows, arms, limits), of an epoch; infinite where unknown.
         fastest: (rows, arms), the same at the fastest limit.
         able: (rows, arms), batch sizes that may be held, and that the fastest is found among.
+        valid: (rows, arms), batch sizes that do not only fill a row up.
         most: Largest time or energy.
         slowdown: Largest time over the fastest's.
+        longest: (rows,), the bound: the smaller of both.
+        grades: (rows, arms, limits), score of the expected run.
+        best: Batch size and limit to hold, (rows,) each.
+        charges: (rows, arms), what running each batch size is charged in a plan.
+        known: (rows,), whether anything can be scored.
     """
 
     size: Floats
@@ -110,8 +116,14 @@ class BoundedRuns:
     seconds: Floats
     fastest: Floats
     able: NDArray[np.bool_]
+    valid: NDArray[np.bool_]
     most: float
     slowdown: float
+    longest: Floats
+    grades: Floats
+    best: tuple[NDArray[np.int64], NDArray[np.int64]]
+    charges: Floats
+    known: NDArray[np.bool_]
 
     @classmethod
     def of(
@@ -120,40 +132,41 @@ class BoundedRuns:
         size: Floats,
         able: NDArray[np.bool_],
         epoch: tuple[Floats, Floats, Floats],
+        valid: NDArray[np.bool_] | None = None,
     ) -> BoundedRuns:
         """From log seconds and log watts of an epoch, NaN where unknown, and their variance."""
         log_seconds, log_watts, variance = epoch
         known = np.isfinite(log_seconds)
-        seconds, watts = np.where(known, (log_seconds, log_watts), 0.0)
+        seconds, watts = np.where(known, log_seconds, 0.0), np.where(known, log_watts, 0.0)
         rate = form.joule_weight * np.exp(watts) + form.second_weight
         worth = np.where(known, seconds + np.log(rate), np.inf)
         bounded = seconds + watts if form.bounds_energy else seconds
         timed = np.where(known, log_seconds, np.inf)
+        fastest = _fastest(timed, variance)
         most = float(np.log(np.maximum(form.most, np.finfo(float).tiny)))
+        slowdown = float(np.log(form.slowdown))
+        shortest = np.where(able, size + fastest, np.inf).min(axis=1)
+        longest = np.minimum(most, slowdown + shortest)
+        beyond = np.maximum(0.0, size[:, :, None] + bounded - longest[:, None, None])
+        plain = size[:, :, None] + worth
+        grades = plain + STEEPNESS * beyond
+        best = _best(grades, able)
         return cls(
             size=size,
             worth=worth,
             bounded=bounded,
             seconds=timed,
-            fastest=_fastest(timed, variance),
+            fastest=fastest,
             able=able,
+            valid=np.ones_like(able) if valid is None else valid,
             most=most,
-            slowdown=float(np.log(form.slowdown)),
+            slowdown=slowdown,
+            longest=longest,
+            grades=grades,
+            best=best,
+            charges=_charges(grades, plain + _TRY_STEEPNESS * beyond, best[0]),
+            known=np.asarray(np.isfinite(worth).any(axis=(1, 2))),
         )
-
-    def grades(self, steepness: float = _STEEPNESS) -> Floats:
-        """(rows, arms, limits), log score of the expected run."""
-        fastest = np.where(self.able, self.size + self.fastest, np.inf).min(axis=1)
-        longest = np.minimum(self.most, self.slowdown + fastest)[:, None, None]
-        size = self.size[:, :, None]
-        beyond = np.maximum(0.0, size + self.bounded - longest)
-        return np.asarray(size + self.worth + steepness * beyond)
-
-    def best(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Batch size and limit to hold."""
-        grades = np.where(self.able[:, :, None], self.grades(), np.inf).reshape(len(self.able), -1)
-        arm, limit = np.divmod(grades.argmin(axis=1), self.worth.shape[2])
-        return arm, limit
 
     def limits(self, arm: NDArray[np.int64], variance: Floats) -> tuple[Floats, Floats]:
         """(rows, limits): log score of one batch size's limits, NaN where unknown; its variance.
@@ -165,14 +178,11 @@ class BoundedRuns:
             arm: One per row.
             variance: (rows, limits), of log seconds.
         """
-        own = np.arange(len(arm))
-        log_score = self.grades()[own, arm]
-        size = self.size[own, arm][:, None]
-        fastest = np.where(self.able, self.size + self.fastest, np.inf).min(axis=1)
-        longest = np.minimum(self.most, self.slowdown + fastest)[:, None]
+        at = own_places(arm)
+        log_score = self.grades[at]
         sd = np.sqrt(np.minimum(variance, 1.0))
-        beyond = size + self.bounded[own, arm] - longest
-        steep = _STEEPNESS * (np.maximum(0.0, beyond + sd) - np.maximum(0.0, beyond - sd)) / 2.0
+        beyond = self.size[at][:, None] + self.bounded[at] - self.longest[:, None]
+        steep = STEEPNESS * (np.maximum(0.0, beyond + sd) - np.maximum(0.0, beyond - sd)) / 2.0
         return np.where(np.isfinite(log_score), log_score, np.nan), variance + steep**2
 
     def doubtful(self, arm: NDArray[np.int64], variance: Floats) -> NDArray[np.bool_]:
@@ -182,30 +192,21 @@ class BoundedRuns:
             arm: One per row.
             variance: (rows, limits), of log seconds.
         """
-        own = np.arange(len(arm))
+        if math.isinf(self.slowdown):
+            return np.zeros(variance.shape, dtype=bool)
+        at = own_places(arm)
         fastest = np.where(self.able, self.size + self.fastest, np.inf).argmin(axis=1)
-        refers = np.isfinite(self.slowdown) & (arm == fastest)
-        seconds, sd = self.seconds[own, arm], np.sqrt(variance)
+        seconds, sd = self.seconds[at], np.sqrt(variance)
         known = np.isfinite(seconds) & np.isfinite(sd)
-        least = np.where(known.any(axis=1), self.fastest[own, arm], 0.0)[:, None]
+        least = np.where(known.any(axis=1), self.fastest[at], 0.0)[:, None]
         gap = np.where(known, seconds, 0.0) - least
         near = known & (gap <= _EQUALLY_FAST * np.where(known, sd, 0.0))
         total = np.where(near, 1.0 / variance, 0.0).sum(axis=1)
-        return np.asarray(near & (refers & (total < 1.0 / _KNOWN_REFERENCE_SD**2))[:, None])
-
-    def charges(self) -> Floats:
-        """(rows, arms), log of what running each batch size is charged in a plan."""
-        own = np.arange(len(self.size))
-        limit = self.grades().argmin(axis=2)[:, :, None]
-        mild = np.take_along_axis(self.grades(_TRY_STEEPNESS), limit, axis=2)[:, :, 0]
-        arm, _ = self.best()
-        best = mild[own, arm][:, None]
-        charged = np.maximum(mild, best + _LEAST_CHARGE)
-        charged[own, arm] = best[:, 0]
-        return np.asarray(charged)
+        refers = (arm == fastest) & (total < 1.0 / _KNOWN_REFERENCE_SD**2)
+        return np.asarray(near & refers[:, None])
 
     def lessons(self, covariance: Floats, trial: Floats) -> tuple[Floats, Floats]:
-        """(rows, run, nodes): score saved by what a run shows, once it has ended or was stopped.
+        """(nodes, rows, run): score saved by what a run shows, once it has ended or was stopped.
 
         The fastest setting and the best within the bound are found anew for every outcome: a run
         may show that its batch size is better, that the one held is beyond the bound, or that the
@@ -215,41 +216,31 @@ class BoundedRuns:
             covariance: (rows, arms, arms), of log epochs.
             trial: (rows, arms), standard deviation of what a run will show.
         """
-        tilt = covariance / trial[:, :, None]
-        bow = 0.5 * tilt**2
-        able = np.broadcast_to(self.able[:, None, :], tilt.shape)
-        # A run that has ended proves its batch size; one that was stopped does not.
-        proven = able | np.eye(self.able.shape[1], dtype=bool)
-        known = np.isfinite(self.worth).any(axis=(1, 2))
-        scale = np.exp(np.where(known, self.charges().min(axis=1), -np.inf))[:, None, None]
-        shares = (
-            np.stack([self._share(tilt * node - bow, allowed) for node in _COARSE], axis=2)
-            for allowed in (proven, able)
-        )
-        ended, stopped = (_CARE * scale * each for each in shares)
-        return ended @ _AT_NODES, stopped @ _AT_TAIL_MEAN
+        shares = saved_shares(self, covariance / trial[:, :, None])
+        scale = _CARE * np.exp(np.where(self.known, self.charges.min(axis=1), -np.inf))
+        shares *= scale[:, None, None]
+        ended, stopped = shares[0] @ _AT_NODES, shares[1] @ _AT_TAIL_MEAN
+        return ended.transpose(2, 0, 1), stopped.transpose(2, 0, 1)
 
-    def _share(self, shift: Floats, allowed: NDArray[np.bool_]) -> Floats:
-        """(rows, run), of the held setting's score that changing over would save.
 
-        Args:
-            shift: (rows, run, arms), of log epochs, if the run of ``run`` ends so.
-            allowed: (rows, run, arms), which batch sizes may be changed over to then.
-        """
-        size = self.size[:, None, :] + shift
-        fastest = np.where(allowed, size + self.fastest[:, None, :], np.inf).min(axis=2)
-        longest = np.minimum(self.most, self.slowdown + fastest)
-        grades = self.bounded[:, None] + (size - longest[:, :, None])[..., None]
-        np.maximum(grades, 0.0, out=grades)
-        grades *= _STEEPNESS
-        grades += self.worth[:, None]
-        least = np.where(allowed, grades.min(axis=3) + size, np.inf).min(axis=2)
-        arm, limit = self.best()
-        own = np.arange(len(arm))
-        held = grades[own, :, arm, limit] + size[own, :, arm]
-        known = np.isfinite(least) & np.isfinite(held)
-        saved = np.where(known, held, 0.0) - np.where(known, least, 0.0)
-        return np.asarray(-np.expm1(-np.maximum(0.0, saved)))
+def _best(grades: Floats, able: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Batch size and limit of least score."""
+    flat = np.where(able[:, :, None], grades, np.inf).reshape(len(able), -1)
+    arm, limit = np.divmod(flat.argmin(axis=1), grades.shape[2])
+    return arm, limit
+
+
+def _charges(grades: Floats, mild: Floats, best: NDArray[np.int64]) -> Floats:
+    """(rows, arms), of ``mild`` grades at the limits that are best by ``grades``."""
+    arms = grades.shape[1]
+    limit = grades.argmin(axis=2)
+    flat = mild.reshape(-1, mild.shape[2])[np.arange(limit.size), limit.ravel()]
+    charged = flat.reshape(-1, arms)
+    at = own_places(best)
+    least = charged[at].copy()
+    charged = np.maximum(charged, least[:, None] + _LEAST_CHARGE)
+    charged[at] = least
+    return np.asarray(charged)
 
 
 def _fastest(log_seconds: Floats, variance: Floats) -> Floats:
@@ -272,11 +263,11 @@ def _fastest(log_seconds: Floats, variance: Floats) -> Floats:
 
 def _interpolation(positions: Floats) -> Floats:
     """(coarse nodes, positions), weights that read values between coarse nodes."""
-    return np.stack([np.interp(positions, _COARSE, unit) for unit in np.eye(len(_COARSE))])
+    return np.stack(
+        [np.interp(positions, COARSE_NODES, unit) for unit in np.eye(len(COARSE_NODES))]
+    )
 
 
-# Scores are worked out at every other node of the plan, and read between them.
-_COARSE = NODES[::2]
 _AT_NODES = _interpolation(NODES)
 # A stopped run has told that its outcome lies beyond a node: about the mean of what lies there.
 _AT_TAIL_MEAN = _interpolation(TAIL_MEAN)

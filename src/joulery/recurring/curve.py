@@ -11,15 +11,14 @@ curves that may run away at either end.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from joulery.recurring.draws import Floats
-    from joulery.recurring.lanes import Lanes
+    from joulery.recurring.lanes import Lanes, Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ class Curve:
     @property
     def variance(self) -> Floats:
         """(lanes, arms), of every batch size alone."""
-        return np.diagonal(self.covariance, axis1=1, axis2=2)
+        return self.covariance.diagonal(axis1=1, axis2=2)
 
     def given(self, value: Floats, precision: Floats) -> Curve:
         """The belief after a noisy look at every batch size.
@@ -86,9 +85,10 @@ class Curve:
         """
         root = np.sqrt(precision)
         weighed = root[:, :, None] * self.covariance
-        inner = weighed * root[:, None, :] + np.eye(root.shape[1])
+        inner = weighed * root[:, None, :]
+        inner += _identity(root.shape[1])
         gain = np.linalg.solve(inner, weighed)
-        surprise = np.where(precision > 0, root * (value - self.mean), 0.0)
+        surprise = root * np.where(precision > 0, value - self.mean, 0.0)
         turned = gain.transpose(0, 2, 1)
         mean = self.mean + (turned @ surprise[:, :, None])[:, :, 0]
         return Curve(mean, self.covariance - turned @ weighed)
@@ -97,14 +97,21 @@ class Curve:
         """With arrays of its own."""
         return Curve(self.mean.copy(), self.covariance.copy())
 
-    def of(self, rows: NDArray[np.int64]) -> Curve:
-        """Only some lanes."""
+    def of(self, rows: Rows) -> Curve:
+        """Only some lanes; to be read, not changed."""
         return Curve(self.mean[rows], self.covariance[rows])
 
-    def replace(self, rows: NDArray[np.int64], other: Curve) -> None:
+    def replace(self, rows: Rows, other: Curve) -> None:
         """Put the lanes of ``other`` in the place of ``rows``."""
         self.mean[rows] = other.mean
         self.covariance[rows] = other.covariance
+
+
+@cache
+def _identity(size: int) -> Floats:
+    identity = np.eye(size)
+    identity.flags.writeable = False
+    return identity
 
 
 def octaves_from_default(lanes: Lanes) -> Floats:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from joulery.recurring.lanes import places_of, rows_of, single
 from joulery.recurring.normal import hazard
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from joulery.recurring.curve import Curve
     from joulery.recurring.draws import Floats
+    from joulery.recurring.lanes import Rows
 
 _LARGEST_DEVIATION = 4.0  # in standard deviations
 
@@ -41,62 +43,80 @@ class Evidence:
 
     Attributes:
         noise: What is expected of the scatter.
-        runs: (lanes, arms), trainings that reached the target; fractions after forgetting.
-        total: (lanes, arms), sum of their log epochs.
+        sums: (4, lanes, arms): :attr:`runs`, :attr:`total`, :attr:`stop_precision` and
+            :attr:`stop_total`.
         scatter: (lanes,), sum of squared deviations between runs of the same batch size.
         compared: (lanes,), how many such comparisons that sum holds.
-        stop_precision: (lanes, arms), weight of the trainings that did not get there.
-        stop_total: (lanes, arms), that weight times the log epochs they stand for.
     """
 
     noise: NoisePrior
-    runs: Floats
-    total: Floats
+    sums: Floats
     scatter: Floats
     compared: Floats
-    stop_precision: Floats
-    stop_total: Floats
 
     @classmethod
     def start(cls, noise: NoisePrior, shape: tuple[int, int]) -> Evidence:
         """Before any training."""
-        shapes = (shape, shape, shape[0], shape[0], shape, shape)
-        return cls(noise, *(np.zeros(each) for each in shapes))
+        return cls(noise, *(np.zeros(each) for each in ((4, *shape), shape[0], shape[0])))
 
-    def noise_variance(self, rows: NDArray[np.int64]) -> Floats:
-        """(rows,), of the log epochs of one run, pooled over batch sizes.
+    @property
+    def runs(self) -> Floats:
+        """(lanes, arms), trainings that reached the target; fractions after forgetting."""
+        return np.asarray(self.sums[0])
+
+    @property
+    def total(self) -> Floats:
+        """(lanes, arms), sum of their log epochs."""
+        return np.asarray(self.sums[1])
+
+    @property
+    def stop_precision(self) -> Floats:
+        """(lanes, arms), weight of the trainings that did not get there."""
+        return np.asarray(self.sums[2])
+
+    @property
+    def stop_total(self) -> Floats:
+        """(lanes, arms), that weight times the log epochs they stand for."""
+        return np.asarray(self.sums[3])
+
+    def noise_variance(self, rows: Rows | int) -> Floats:
+        """(rows,), of the log epochs of one run, pooled over batch sizes; of one lane, a number.
 
         Only runs of the same batch size are compared, so the curve's shape does not count as noise.
         """
         prior = self.noise
         scatter = prior.runs * prior.sd**2 + self.scatter[rows]
-        return np.asarray(scatter / (prior.runs + self.compared[rows]))
+        noise: Floats = scatter / (prior.runs + self.compared[rows])
+        return noise
 
-    def sites(self, rows: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    def sites(self, rows: Rows) -> tuple[Floats, Floats]:
         """(rows, arms): log epochs seen at each batch size, and one over their variance."""
         each = 1.0 / self.noise_variance(rows)[:, None]
-        precision = self.runs[rows] * each + self.stop_precision[rows]
-        total = self.total[rows] * each + self.stop_total[rows]
+        precision, total = self.sums[:2, rows] * each + self.sums[2:, rows]
         return total / np.maximum(precision, 1e-12), precision
 
     def reach(self, rows: NDArray[np.int64], arms: NDArray[np.int64], log_epochs: Floats) -> None:
         """Trainings reached the target; one per row."""
-        runs, total = self.runs[rows, arms], self.total[rows, arms]
-        deviation = log_epochs - total / np.maximum(runs, 1e-12)
+        if not len(rows):
+            return
+        row, arm, value = single(rows, arms, log_epochs)
+        runs, total = self.runs[row, arm], self.total[row, arm]
+        deviation = value - total / np.maximum(runs, 1e-12)
         # Welford's update: against a mean of few runs, a deviation is partly that mean's own. One
         # run, perhaps the first after a change, may not tell of more scatter than this.
-        square = np.minimum(deviation**2, _LARGEST_DEVIATION**2 * self.noise_variance(rows))
-        self.scatter[rows] += np.where(runs > 0, runs / (runs + 1.0) * square, 0.0)
-        self.compared[rows] += np.minimum(runs, 1.0)
-        self.runs[rows, arms] = runs + 1.0
-        self.total[rows, arms] = total + log_epochs
+        largest = _LARGEST_DEVIATION**2 * self.noise_variance(row)
+        more = runs + 1.0
+        self.scatter[row] += runs / more * np.minimum(deviation * deviation, largest)
+        self.compared[row] += np.minimum(runs, 1.0)
+        self.runs[row, arm] = more
+        self.total[row, arm] = total + value
 
     def fall_short(
         self,
+        believed: Curve,
         rows: NDArray[np.int64],
         arms: NDArray[np.int64],
         log_epochs: Floats,
-        believed: Curve,
     ) -> None:
         """Trainings ended on their way: the target is more than those epochs away.
 
@@ -104,29 +124,30 @@ class Evidence:
         (one pass of expectation propagation; Minka 2001).
 
         Args:
+            believed: What all lanes believed before.
             rows: One per training.
             arms: One per row.
             log_epochs: Trained in vain.
-            believed: What all lanes believed before.
         """
-        mean = believed.mean[rows, arms]
-        variance = believed.covariance[rows, arms, arms]
-        spread = np.sqrt(variance + self.noise_variance(rows))
+        if not len(rows):
+            return
+        at = places_of(rows, arms)
+        mean, variance = believed.mean[at], believed.variance[at]
+        spread = np.sqrt(variance + self.noise_variance(rows_of(rows)))
         z = (log_epochs - mean) / spread
         lift = hazard(z)
         # Of the belief after: how far its mean moves, and by what share its variance shrinks.
         moved = variance / spread * lift
         shrunk = np.clip(variance / spread**2 * lift * (lift - z), 0.0, 1.0 - 1e-9)
         precision = shrunk / (1.0 - shrunk) / variance
-        self.stop_precision[rows, arms] += precision
-        self.stop_total[rows, arms] += precision * mean + moved * (1.0 / variance + precision)
+        self.stop_precision[at] += precision
+        self.stop_total[at] += precision * mean + moved * (1.0 / variance + precision)
 
-    def forget(self, rows: NDArray[np.int64], kept: Floats) -> None:
-        """Weigh runs down to the share ``kept`` (rows,); how much they scatter stays known."""
-        for sums in (self.runs, self.total, self.stop_precision, self.stop_total):
-            sums[rows] *= kept[:, None]
+    def forget(self, rows: Rows, kept: float) -> None:
+        """Weigh runs down to the share ``kept``; how much they scatter stays known."""
+        self.sums[:, rows] *= kept
 
-    def shift(self, rows: NDArray[np.int64], by: Floats) -> None:
+    def shift(self, rows: Rows, by: Floats) -> None:
         """Read all evidence as if every run had taken exp(``by``) (rows,) times the epochs."""
         by = by[:, None]
         self.total[rows] += by * self.runs[rows]

@@ -15,8 +15,9 @@ import numpy as np
 
 from joulery.errors import InvalidValueError
 from joulery.recurring.joulery_beliefs import ANY_JOB, Expectations, JouleryBeliefs
-from joulery.recurring.limit_choice import LimitChoice, choose_limit
-from joulery.recurring.outlook import Outlook, limit_scores, outlook
+from joulery.recurring.lanes import own_places, places_of, rows_of
+from joulery.recurring.limit_choice import choose_limit
+from joulery.recurring.outlook import Outlook, outlook
 from joulery.recurring.planning import Prospects, plan
 from joulery.recurring.policy import Actions, Kind
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from joulery.recurring.lanes import Lanes
     from joulery.recurring.policy import Outcomes
 
+_TRAIN, _PROBING = int(Kind.TRAIN), int(Kind.PROBE)
 _FIRST, _BEST, _TRY, _PROBE, _UNREACHED, _SCOUT, _HEIR = range(7)
 
 PROSPECTS = Prospects(horizon=100.0, dearest_try=2.0, trial_runs=3.0)
@@ -135,96 +137,99 @@ class Joulery:
         """The next action of each row."""
         view = outlook(beliefs, rows, self.objective)
         choice = self._choose(beliefs, rows, view)
-        slice_cost = self.tuning.slice_seconds * _cost_rate(beliefs, rows, choice.arm)
-        limits = self._limits(beliefs, rows, view, choice, slice_cost)
-        probe = self._pays_to_probe(beliefs, rows, choice, slice_cost)
-        ceiling = choice.ceiling + limits.extra * slice_cost
-        held = np.arange(limits.measure.shape[1])[None, :] == limits.hold[:, None]
-        return Actions(
-            kind=np.where(probe, Kind.PROBE, Kind.TRAIN),
+        epoch = beliefs.profiles.believed(rows, choice.arm)
+        rate = beliefs.profiles.rate(rows_of(rows), epoch[1])
+        # Joules of cost per second at the dearest limit known; 0 where none is.
+        slice_cost = self.tuning.slice_seconds * np.fmax(np.fmax.reduce(rate, axis=1), 0.0)
+        log_cost, variance = self._limit_costs(view, choice, epoch, rate)
+        share = slice_cost / choice.best_cost
+        limits = choose_limit(log_cost, variance, share, self.tuning.prospects.horizon)
+        if view.bounded is not None:
+            limits = limits.with_also(view.bounded.doubtful(choice.arm, epoch[2]))
+        ceiling = np.minimum(choice.ceiling + limits.extra * slice_cost, choice.cap)
+        trainings = Actions(
+            kind=np.full(len(rows), _TRAIN),
             arm=choice.arm,
-            limit=np.where(probe, -1, limits.hold),
-            ceiling=np.where(probe, np.inf, np.minimum(ceiling, choice.cap)),
-            why=np.where(probe, _PROBE, choice.why),
-            probe_limits=np.where(probe[:, None], held, limits.measure),
+            limit=limits.hold,
+            ceiling=ceiling,
+            why=choice.why,
+            probe_limits=limits.measure,
         )
+        if not np.count_nonzero(choice.tries):
+            return trainings
+        probe = self._pays_to_probe(beliefs, rows, choice, slice_cost)
+        return _probing(trainings, limits.measure, probe) if np.count_nonzero(probe) else trainings
 
     def _choose(self, beliefs: JouleryBeliefs, rows: NDArray[np.int64], view: Outlook) -> Choice:
         """Which batch size to train next, and how far to go with it."""
-        own = np.arange(len(rows))
-        proven = beliefs.proven(rows)
-        unproven = np.asarray(~proven.any(axis=1))
         prospects, best = self.tuning.prospects, view.best
         lessons = None if view.bounded is None else view.bounded.lessons
         worth = plan(view.mean, view.covariance, view.noise, best, prospects, lessons)
-        best_cost = view.expected_cost()[own, best]
-        blank = unproven & ~beliefs.profiles.measured(rows).any(axis=1)
-        dear = np.exp(view.log_epoch_cost) > prospects.dearest_try * best_cost[:, None]
+        best_cost = view.expected_cost(best)
+        barred = np.exp(view.epoch_cost.mean) > prospects.dearest_try * best_cost[:, None]
         # Runs that overlap cannot learn from one another, so one try of a batch size at a time.
-        busy = beliefs.under_way[rows] > 0
-        value = np.where(dear | busy, -np.inf, worth.value)
-        value[own, best] = worth.value[own, best]
-        begun = self._before_success(beliefs, rows, worth.expected, blank)
-        arm = np.where(unproven, begun, value.argmax(axis=1))
-        tries = ~unproven & (arm != best)
-        cap = np.where(tries, prospects.dearest_try, self.tuning.patience) * best_cost
-        # Before the first success there is nothing to fall back on, so nothing is stopped.
-        cap = np.where(unproven, np.inf, cap)
-        stop = np.where(tries, worth.stop[own, arm], np.inf)
-        first = np.where(arm == beliefs.lanes.default[rows], _FIRST, _SCOUT)
-        first = np.where(beliefs.informed[rows], _HEIR, first)
-        why = np.where(unproven, np.where(blank, first, _UNREACHED), np.where(tries, _TRY, _BEST))
+        barred |= beliefs.under_way[rows_of(rows)] > 0
+        barred[own_places(best)] = False
+        arm = np.where(barred, -np.inf, worth.value).argmax(axis=1)
+        why, cap, stop = np.full(len(rows), _BEST), self.tuning.patience * best_cost, None
+        unproven = view.unproven
+        if np.count_nonzero(unproven):
+            arm_before, why_before = self._before_success(beliefs, rows, worth.expected)
+            arm, why = np.where(unproven, arm_before, arm), np.where(unproven, why_before, why)
+            # There is nothing to fall back on, so nothing is stopped.
+            cap = np.where(unproven, np.inf, cap)
+        tries = (arm != best) & ~unproven
+        if np.count_nonzero(tries):
+            why = np.where(tries, _TRY, why)
+            cap = np.where(tries, prospects.dearest_try * best_cost, cap)
+            stop = np.where(tries, worth.stop[own_places(arm)], np.inf)
         return Choice(arm, tries, best_cost, cap, view.ceiling(arm, stop, cap), why)
 
     def _before_success(
-        self,
-        beliefs: JouleryBeliefs,
-        rows: NDArray[np.int64],
-        expected: Floats,
-        blank: NDArray[np.bool_],
-    ) -> NDArray[np.int64]:
-        """What to run while no batch size has reached the target: the default, if all is blank.
+        self, beliefs: JouleryBeliefs, rows: NDArray[np.int64], expected: Floats
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """What to run while no batch size has reached the target, and why: the default, if blank.
 
         Of many submissions at once a few scout other batch sizes: they would all end before what
         one of them shows can help the rest.
         """
-        own = np.arange(len(rows))
-        default = beliefs.lanes.default[rows]
-        main = np.where(blank & ~beliefs.informed[rows], default, expected.argmin(axis=1))
-        under_way = beliefs.under_way[rows]
+        at = rows_of(rows)
+        blank = ~beliefs.profiles.measured(at).any(axis=1)
+        default, informed = beliefs.lanes.default[at], beliefs.informed[at]
+        main = np.where(blank & ~informed, default, expected.argmin(axis=1))
+        under_way = beliefs.under_way[at]
         total = under_way.sum(axis=1)
-        scouts = total - under_way[own, main]
+        scouts = total - under_way[own_places(main)]
         dearest = self.tuning.prospects.dearest_try
-        near = expected < dearest * expected[own, main][:, None]
+        near = expected < dearest * expected[own_places(main)][:, None]
         free = np.where(near & (under_way == 0), expected, np.inf)
         scout = np.isfinite(free.min(axis=1)) & (scouts + 1.0 <= self.tuning.scouts * total)
-        return np.where(scout, free.argmin(axis=1), main)
+        arm = np.where(scout, free.argmin(axis=1), main)
+        first = np.where(informed, _HEIR, np.where(arm == default, _FIRST, _SCOUT))
+        return arm, np.where(blank, first, _UNREACHED)
 
-    def _limits(
-        self,
-        beliefs: JouleryBeliefs,
-        rows: NDArray[np.int64],
-        view: Outlook,
-        choice: Choice,
-        slice_cost: Floats,
-    ) -> LimitChoice:
-        """The power limit to hold, and those to measure on the way."""
-        log_seconds, log_watts, time_variance = beliefs.profiles.believed(rows, choice.arm)
-        variance = time_variance
-        if self.objective is None:
-            log_cost = log_seconds + np.log(beliefs.profiles.rate(rows, log_watts))
-        elif view.bounded is not None:
-            log_cost, variance = view.bounded.limits(choice.arm, time_variance)
-        else:
-            scores = limit_scores(beliefs, rows, self.objective, beliefs.epochs.mean[rows])
-            log_cost = scores[np.arange(len(rows)), choice.arm]
-            log_cost = np.where(np.isfinite(log_cost), log_cost, np.nan)
-            variance = variance * view.elasticity[np.arange(len(rows)), choice.arm][:, None] ** 2
-        share = slice_cost / choice.best_cost
-        chosen = choose_limit(log_cost, variance, share, self.tuning.prospects.horizon)
-        if view.bounded is None:
-            return chosen
-        return chosen.with_also(view.bounded.doubtful(choice.arm, time_variance))
+    def _limit_costs(
+        self, view: Outlook, choice: Choice, epoch: tuple[Floats, Floats, Floats], rate: Floats
+    ) -> tuple[Floats, Floats]:
+        """(rows, limits), of the batch size chosen: log cost or score; its variance.
+
+        Args:
+            view: Of all batch sizes.
+            choice: Of them.
+            epoch: Log seconds and watts of one of its epochs, and their variance.
+            rate: Joules of cost per second.
+        """
+        log_seconds, _, variance = epoch
+        if view.bounded is not None:
+            return view.bounded.limits(choice.arm, variance)
+        if view.scores is None or view.elasticity is None:
+            return log_seconds + np.log(rate), variance
+        at = own_places(choice.arm)
+        scores = view.scores[at]
+        return (
+            np.where(np.isfinite(scores), scores, np.nan),
+            variance * view.elasticity[at][:, None] ** 2,
+        )
 
     def _pays_to_probe(
         self,
@@ -234,15 +239,20 @@ class Joulery:
         slice_cost: Floats,
     ) -> NDArray[np.bool_]:
         """Whether to find out in seconds what an epoch costs before trying a batch size."""
-        own = np.arange(len(rows))
-        fresh = ~beliefs.profiles.measured(rows)[own, choice.arm]
-        unsure = beliefs.cost.variance[rows, choice.arm] > self.tuning.probe_sd**2
+        fresh = ~beliefs.profiles.measured(rows_of(rows))[own_places(choice.arm)]
+        unsure = beliefs.cost.variance[places_of(rows, choice.arm)] > self.tuning.probe_sd**2
         cheap = slice_cost < self.tuning.probe_share * choice.best_cost
-        return choice.tries & fresh & unsure & cheap & (slice_cost > 0)
+        return np.asarray(choice.tries & fresh & unsure & cheap & (slice_cost > 0))
 
 
-def _cost_rate(beliefs: JouleryBeliefs, rows: NDArray[np.int64], arm: NDArray[np.int64]) -> Floats:
-    """(rows,), joules of cost per second at the dearest limit known; 0 where none is."""
-    _, log_watts, _ = beliefs.profiles.believed(rows, arm)
-    rate = beliefs.profiles.rate(rows, log_watts)
-    return np.asarray(np.where(np.isfinite(rate), rate, 0.0).max(axis=1))
+def _probing(trainings: Actions, measure: NDArray[np.bool_], probe: NDArray[np.bool_]) -> Actions:
+    """Measure the limit that a training would hold, for seconds, instead of the training."""
+    held = np.arange(measure.shape[1])[None, :] == trainings.limit[:, None]
+    return Actions(
+        kind=np.where(probe, _PROBING, trainings.kind),
+        arm=trainings.arm,
+        limit=np.where(probe, -1, trainings.limit),
+        ceiling=np.where(probe, np.inf, trainings.ceiling),
+        why=np.where(probe, _PROBE, trainings.why),
+        probe_limits=np.where(probe[:, None], held, measure),
+    )

@@ -11,6 +11,7 @@ from joulery.recurring.change_watch import ChangeWatch
 from joulery.recurring.curve import CurvePrior, octaves_from_default
 from joulery.recurring.evidence import Evidence, NoisePrior
 from joulery.recurring.inheritance import inherit
+from joulery.recurring.lanes import only, places_of, rows_of, single
 from joulery.recurring.policy import End, Kind
 from joulery.recurring.profiles import Profiles
 
@@ -22,9 +23,12 @@ if TYPE_CHECKING:
     from joulery.recurring.curve import Curve
     from joulery.recurring.draws import Floats
     from joulery.recurring.inheritance import Inheritance
-    from joulery.recurring.lanes import Lanes
+    from joulery.recurring.lanes import Lanes, Rows
     from joulery.recurring.policy import Actions, Outcomes
 
+# As plain numbers, which NumPy compares with ten times faster than with those of an enumeration.
+_TRAIN = int(Kind.TRAIN)
+_REACHED, _STOPPED, _ABANDONED = int(End.REACHED), int(End.STOPPED), int(End.ABANDONED)
 # An epoch's cost that is known this well gains nothing from another look.
 _KNOWN_COST_SD = 0.004
 # A training that could not afford its first epoch: one costs about twice what it was given.
@@ -137,68 +141,80 @@ class JouleryBeliefs:
             informed=np.array([one is not None for one in each], dtype=bool),
         )
 
-    def proven(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def proven(self, rows: Rows) -> NDArray[np.bool_]:
         """(rows, arms), batch sizes that have reached the target."""
         return np.asarray(self.evidence.runs[rows] > 0)
 
     def begin(self, rows: NDArray[np.int64], actions: Actions) -> None:
         """Note what is under way."""
-        training = actions.kind == Kind.TRAIN
-        at = rows[training], actions.arm[training]
-        self.under_way[at] += 1.0
-        self.granted[at] = actions.ceiling[training]
+        training = only(actions.kind == _TRAIN, rows, actions.arm, actions.ceiling)
+        if len(training[0]):
+            row, arm, ceiling = single(*training)
+            self.under_way[row, arm] += 1.0
+            self.granted[row, arm] = ceiling
 
     def learn(self, outcomes: Outcomes) -> None:
         """Fold in how actions ended."""
-        training = outcomes.kind == Kind.TRAIN
-        at = outcomes.lane[training], outcomes.arm[training]
-        self.under_way[at] = np.maximum(0.0, self.under_way[at] - 1.0)
+        training = outcomes.kind == _TRAIN
+        ended = only(training, outcomes.lane, outcomes.arm)
+        if len(ended[0]):
+            row, arm = single(*ended)
+            self.under_way[row, arm] = np.maximum(self.under_way[row, arm] - 1.0, 0.0)
         self._learn_costs(outcomes)
-        told = training & (outcomes.end != End.ABANDONED) & (outcomes.epochs > 0)
-        self._learn_epochs(outcomes, told)
+        told = training & (outcomes.end != _ABANDONED) & (outcomes.epochs > 0)
+        if np.count_nonzero(told):
+            self._learn_epochs(
+                *only(told, outcomes.lane, outcomes.arm, outcomes.epochs, outcomes.end)
+            )
 
     def _learn_costs(self, outcomes: Outcomes) -> None:
         self.profiles.learn(outcomes)
         lane, arm = outcomes.lane, outcomes.arm
-        measured = np.isfinite(outcomes.epoch_seconds).any(axis=1)
-        vague = self.cost.covariance[lane, arm, arm] > _KNOWN_COST_SD**2
-        refused = (
-            (outcomes.kind == Kind.TRAIN) & (outcomes.end == End.STOPPED) & (outcomes.epochs == 0)
-        )
-        news = np.flatnonzero(measured & vague)
-        value, variance = self.profiles.cheapest(lane[news], arm[news])
-        self._set_cost(lane[news], arm[news], value, variance)
-        dear = np.flatnonzero(refused & ~measured)
-        at = lane[dear], arm[dear]
-        floor = np.maximum(np.log(self.granted[at]), self.cost.mean[at])
+        measured = np.asarray(np.isfinite(outcomes.epoch_seconds).any(axis=1))
+        news = measured & (self.cost.variance[places_of(lane, arm)] > _KNOWN_COST_SD**2)
+        if np.count_nonzero(news):
+            told, what = only(news, lane, arm)
+            self._set_cost(told, what, *self.profiles.cheapest(told, what))
+        if np.count_nonzero(measured) == len(measured):
+            return
+        refused = (outcomes.kind == _TRAIN) & (outcomes.end == _STOPPED) & (outcomes.epochs == 0)
+        dear = refused & ~measured
+        if np.count_nonzero(dear):
+            self._refuse(*only(dear, lane, arm))
+
+    def _refuse(self, lane: NDArray[np.int64], arm: NDArray[np.int64]) -> None:
+        """Trainings could not afford their first epoch."""
+        at = places_of(lane, arm)
+        granted, mean = self.granted[at], self.cost.mean[at]
+        # Who was refused without a ceiling was refused by somebody else's.
+        floor = np.where(np.isfinite(granted), np.maximum(np.log(granted), mean), mean)
         # Surer every time, so that whatever was believed before, it is not asked for for ever.
         precision = 2.0 * self.cost_precision[at] + 1.0 / _REFUSED_SD**2
-        self._set_cost(*at, floor + _REFUSED_EXCESS, 1.0 / precision)
+        self._set_cost(lane, arm, floor + _REFUSED_EXCESS, 1.0 / precision)
 
     def _set_cost(
         self, lane: NDArray[np.int64], arm: NDArray[np.int64], value: Floats, variance: Floats
     ) -> None:
-        if not len(lane):
-            return
-        self.cost_value[lane, arm] = value
-        self.cost_precision[lane, arm] = 1.0 / variance
-        self.cost.replace(
-            lane, self.prior_cost.of(lane).given(self.cost_value[lane], self.cost_precision[lane])
-        )
+        at, rows = places_of(lane, arm), rows_of(lane)
+        self.cost_value[at] = value
+        self.cost_precision[at] = 1.0 / variance
+        seen = self.cost_value[rows], self.cost_precision[rows]
+        self.cost.replace(rows, self.prior_cost.of(rows).given(*seen))
 
-    def _learn_epochs(self, outcomes: Outcomes, told: NDArray[np.bool_]) -> None:
-        if not told.any():
-            return
-        lane, arm = outcomes.lane[told], outcomes.arm[told]
-        log_epochs = np.log(outcomes.epochs[told])
-        reached = outcomes.end[told] == End.REACHED
+    def _learn_epochs(
+        self,
+        lane: NDArray[np.int64],
+        arm: NDArray[np.int64],
+        epochs: Floats,
+        end: NDArray[np.int64],
+    ) -> None:
+        rows, log_epochs, reached = rows_of(lane), np.log(epochs), end == _REACHED
         if self.expectations.kept_per_run < 1.0:
-            self.evidence.forget(lane, np.full(len(lane), self.expectations.kept_per_run))
+            self.evidence.forget(rows, self.expectations.kept_per_run)
         self._notice_change(lane, arm, log_epochs, reached)
-        self.evidence.reach(lane[reached], arm[reached], log_epochs[reached])
-        short = ~reached
-        self.evidence.fall_short(lane[short], arm[short], log_epochs[short], self.epochs)
-        self._believe(lane)
+        self.evidence.reach(*only(reached, lane, arm, log_epochs))
+        self.evidence.fall_short(self.epochs, *only(~reached, lane, arm, log_epochs))
+        self._believe(rows)
 
     def _notice_change(
         self,
@@ -208,25 +224,32 @@ class JouleryBeliefs:
         reached: NDArray[np.bool_],
     ) -> None:
         """Compare runs of batch sizes that were run before with what was believed of them."""
-        residual = log_epochs - self.epochs.mean[lane, arm]
+        row, at, value, success = single(lane, arm, log_epochs, reached)
+        residual = value - self.epochs.mean[row, at]
         # A run that fell short surprises only by having gone on for longer than believed.
-        seen = (self.evidence.runs[lane, arm] > 0) & (reached | (residual > 0))
-        lane, arm, residual = lane[seen], arm[seen], residual[seen]
-        variance = self.epochs.covariance[lane, arm, arm] + self.evidence.noise_variance(lane)
-        alarm, shift = self.watch.notice(lane, residual, np.sqrt(variance))
-        changed = lane[alarm]
-        if not len(changed):
+        seen = (self.evidence.runs[row, at] > 0) & (success | (residual > 0))
+        some = np.count_nonzero(seen)
+        if not some:
             return
+        if some < len(lane):
+            row, at, residual = row[seen], at[seen], residual[seen]
+        noise = self.evidence.noise_variance(row)
+        spread = np.sqrt(self.epochs.covariance[row, at, at] + noise)
+        loud, shift = self.watch.notice(row, residual, spread)
+        if len(loud):
+            self._change(np.atleast_1d(row)[loud], shift)
+
+    def _change(self, lane: NDArray[np.int64], shift: Floats) -> None:
+        """Jobs no longer train as they used to."""
         # The likeliest change is that all batch sizes need more epochs, or fewer, alike.
-        self.evidence.shift(changed, shift[alarm])
-        kept = np.full(len(changed), self.expectations.kept_after_change)
-        self.evidence.forget(changed, kept)
+        self.evidence.shift(lane, shift)
+        self.evidence.forget(lane, self.expectations.kept_after_change)
         # Yet each may also have changed on its own, so the curve need not be as smooth any more.
-        first = changed[~self.changed[changed]]
+        first = lane[~self.changed[lane]]
         own = self.expectations.change_sd**2 * np.eye(self.cost_value.shape[1])
         self.prior_epochs.covariance[first] += own
         self.changed[first] = True
-        self._believe(changed)
+        self._believe(lane)
 
-    def _believe(self, lane: NDArray[np.int64]) -> None:
-        self.epochs.replace(lane, self.prior_epochs.of(lane).given(*self.evidence.sites(lane)))
+    def _believe(self, rows: Rows) -> None:
+        self.epochs.replace(rows, self.prior_epochs.of(rows).given(*self.evidence.sites(rows)))

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.recurring.normal import density, survival
+from joulery.recurring.lanes import own_places
+from joulery.recurring.normal import mean_excess
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,6 +37,8 @@ class LimitChoice:
 
     def with_also(self, wanted: NDArray[np.bool_]) -> LimitChoice:
         """Measure ``wanted`` (rows, limits) besides, unless held: that is measured anyway."""
+        if not np.count_nonzero(wanted):
+            return self
         own = np.arange(wanted.shape[1])[None, :] == self.hold[:, None]
         measure = self.measure | (wanted & ~own)
         more = (measure & ~self.measure).sum(axis=1)
@@ -58,17 +61,25 @@ def choose_limit(
         slice_share: (rows,), cost of a slice in units of the cost of a run.
         horizon: Recurrences to come that profit.
     """
-    known = np.asarray(np.isfinite(log_cost))
-    some = np.asarray(known.any(axis=1))
-    hold = np.where(known, log_cost, np.inf).argmin(axis=1)
-    held = np.take_along_axis(np.where(known, log_cost, 0.0), hold[:, None], axis=1)
-    excess = np.where(known, log_cost - held, 0.0)
-    unsure = np.where(known, variance, 1.0)
-    spread = np.sqrt(unsure + np.take_along_axis(unsure, hold[:, None], axis=1))
-    z = excess / spread
-    gain = horizon * spread * (density(z) - z * survival(z))
+    known = np.isfinite(log_cost)
+    all_known = np.count_nonzero(known) == known.size
+    cost = log_cost if all_known else np.where(known, log_cost, np.inf)
+    hold = cost.argmin(axis=1)
+    at = own_places(hold)
+    some = known[at]
+    if all_known:
+        excess, unsure = cost - cost[at][:, None], variance
+    else:
+        held = np.where(some, cost[at], 0.0)[:, None]
+        excess, unsure = np.where(known, log_cost - held, 0.0), np.where(known, variance, 1.0)
+    spread = np.sqrt(unsure + unsure[at][:, None])
+    z = excess / spread  # never negative: the cheapest is held
+    gain = horizon * spread * mean_excess(z)
     dearer = np.maximum(np.expm1(np.minimum(excess, 1.0)), _LEAST_DISTURBANCE)
-    measure = known & (gain > slice_share[:, None] * dearer) & (unsure > _SETTLED_SD**2)
-    np.put_along_axis(measure, hold[:, None], values=False, axis=1)
+    measure = (gain > slice_share[:, None] * dearer) & (unsure > _SETTLED_SD**2)
+    measure[at] = False
+    measure &= known
     extra = np.where(measure, dearer, 0.0).sum(axis=1)
+    if all_known:
+        return LimitChoice(hold, measure, extra)
     return LimitChoice(np.where(some, hold, -1), measure | ~some[:, None], extra)

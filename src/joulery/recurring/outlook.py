@@ -9,7 +9,8 @@ import numpy as np
 
 from joulery.recurring.bounded import BoundedRuns, bound_form
 from joulery.recurring.curve import Curve
-from joulery.recurring.normal import survival
+from joulery.recurring.lanes import own_places, rows_of
+from joulery.recurring.normal import log_repeats
 from joulery.recurring.scoring import Runs, graded_score, score
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from joulery.objectives import Objective
     from joulery.recurring.draws import Floats
     from joulery.recurring.joulery_beliefs import JouleryBeliefs
+    from joulery.recurring.lanes import Places, Rows
 
 # A ceiling leaves room for this share of an epoch, so that rounding never costs the last one,
 _SPARE_EPOCH = 0.2
@@ -28,8 +30,6 @@ _SPARE_ERRORS = 2.0
 _ELASTICITIES = 0.1, 3.0
 # Stands in for batch sizes that only pad a row: too dear ever to be run.
 _PADDING = 30.0
-# No batch size is believed to fail more often than this, so that it can come back one day.
-_LEAST_CHANCE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,126 +39,131 @@ class Outlook:
     Attributes:
         mean: (rows, arms), of the logarithm of what a run costs, or of its score.
         covariance: (rows, arms, arms), of those means, once what is under way has ended.
-        noise: (rows, arms), variance of the logarithm of one run.
-        elasticity: (rows, arms), per cent of score per per cent of epochs: 1 for costs.
-        log_epochs: (rows, arms), mean of the logarithm of epochs to the target.
-        log_epoch_cost: (rows, arms), of the running cost of one epoch, in joules.
-        epoch_cost_sd: (rows, arms), how unsure that is.
+        noise: (rows, arms), or (rows, 1) where it is all the same, variance of the logarithm of
+            one run.
+        variance: (rows, arms), both together: of the logarithm of one run whose mean is unsure.
+        elasticity: (rows, arms), per cent of score per per cent of epochs; None for costs: 1.
+        epochs: Logarithm of epochs to the target.
+        epoch_cost: Logarithm of the running cost of one epoch, in joules.
+        unproven: (rows,), whether no batch size has reached the target yet.
         best: (rows,), the batch size to run but for what others may teach.
         bounded: Runs under an objective that has a bound; None for others.
+        scores: (rows, arms, limits), log score of the median run under each limit, infinite where
+            ruled out, for objectives other than the cost that have no bound; None for others.
     """
 
     mean: Floats
     covariance: Floats
     noise: Floats
-    elasticity: Floats
-    log_epochs: Floats
-    log_epoch_cost: Floats
-    epoch_cost_sd: Floats
+    variance: Floats
+    elasticity: Floats | None
+    epochs: Curve
+    epoch_cost: Curve
+    unproven: NDArray[np.bool_]
     best: NDArray[np.int64]
     bounded: BoundedRuns | None = None
+    scores: Floats | None = None
 
-    def _spread(self) -> Floats:
-        """(rows, arms), standard deviation of the logarithm of a run's running cost."""
-        own = np.diagonal(self.covariance, axis1=1, axis2=2)
-        return np.asarray(np.sqrt(own + self.noise) / self.elasticity)
+    def _spread(self, at: Places) -> Floats:
+        """(rows,), standard deviation of the logarithm of a run's running cost."""
+        spread = np.sqrt(self.variance[at])
+        return spread if self.elasticity is None else np.asarray(spread / self.elasticity[at])
 
-    def expected_cost(self) -> Floats:
-        """(rows, arms), running cost of a whole run in joules, whatever the objective."""
-        return np.exp(self.log_epochs + self.log_epoch_cost + 0.5 * self._spread() ** 2)
+    def expected_cost(self, arm: NDArray[np.int64]) -> Floats:
+        """(rows,), running cost of a whole run in joules, whatever the objective."""
+        at = own_places(arm)
+        mean = self.epochs.mean[at] + self.epoch_cost.mean[at]
+        return np.exp(mean + 0.5 * self._spread(at) ** 2)
 
-    def ceiling(self, arm: NDArray[np.int64], stop: Floats, most: Floats) -> Floats:
+    def ceiling(self, arm: NDArray[np.int64], stop: Floats | None, most: Floats) -> Floats:
         """(rows,), running cost in joules at which a run is to be stopped: whole epochs and a bit.
 
         Args:
             arm: One per row.
-            stop: In standard deviations above the mean; infinite for not at all.
+            stop: In standard deviations above the mean, infinite for not at all; None if all are.
             most: What it may cost at most.
         """
-        at = np.arange(len(arm)), arm
-        epoch = np.exp(self.log_epoch_cost[at])
-        far = np.where(np.isfinite(stop), stop, 0.0) * self._spread()[at]
-        cost = np.where(np.isfinite(stop), np.exp(self.log_epochs[at] + far) * epoch, np.inf)
-        cost = np.minimum(cost, most)
-        whole = np.ceil(np.where(np.isfinite(cost), cost, 0.0) / epoch)
-        spare = np.exp(_SPARE_ERRORS * self.epoch_cost_sd[at])
-        return np.where(np.isfinite(cost), (whole + _SPARE_EPOCH) * epoch * spare, np.inf)
+        at = own_places(arm)
+        epoch = np.exp(self.epoch_cost.mean[at])
+        if stop is not None:
+            far = stop * self._spread(at)
+            most = np.minimum(np.exp(self.epochs.mean[at] + far) * epoch, most)
+        spare = np.exp(_SPARE_ERRORS * np.sqrt(self.epoch_cost.variance[at]))
+        return np.asarray((np.ceil(most / epoch) + _SPARE_EPOCH) * epoch * spare)
 
 
 def outlook(
     beliefs: JouleryBeliefs, rows: NDArray[np.int64], objective: Objective | None
 ) -> Outlook:
     """Put together what is believed of epochs and of what an epoch costs."""
-    epochs, cost = beliefs.epochs.of(rows), beliefs.cost.of(rows)
+    at = rows_of(rows)
+    epochs, cost = beliefs.epochs.of(at), beliefs.cost.of(at)
     covariance = epochs.covariance + cost.covariance
-    noise = np.broadcast_to(beliefs.evidence.noise_variance(rows)[:, None], epochs.mean.shape)
-    repeats = _log_repeats(beliefs, rows, noise)
-    elasticity, bounded = np.ones(epochs.mean.shape), None
+    noise = beliefs.evidence.noise_variance(at)[:, None]
+    repeats = _log_repeats(epochs, beliefs.lanes.max_epochs[at], noise)
+    able, unproven = _able(beliefs, at)
+    elasticity = bounded = scores = None
     if objective is None:
         mean = epochs.mean + cost.mean
     elif (form := bound_form(objective)) is not None:
-        half = 0.5 * (np.diagonal(covariance, axis1=1, axis2=2) + noise)
-        size, able = epochs.mean + repeats + half, _able(beliefs, rows)
-        bounded = BoundedRuns.of(form, size, able, _believed_epochs(beliefs, rows))
-        charges = bounded.charges() - half - repeats
+        half = 0.5 * (covariance.diagonal(axis1=1, axis2=2) + noise)
+        size = epochs.mean + repeats + half
+        epoch, valid = _believed_epochs(beliefs, at), beliefs.lanes.valid[at]
+        bounded = BoundedRuns.of(form, size, able, epoch, valid)
+        charges = bounded.charges - half - repeats
         mean = np.where(np.isfinite(charges), charges, epochs.mean + cost.mean)
     else:
-        mean, elasticity = _scores(beliefs, rows, objective, noise)
+        scores, mean, elasticity = _scores(beliefs, at, objective, (able, noise))
         covariance = elasticity[:, :, None] * elasticity[:, None, :] * covariance
         noise = elasticity**2 * noise
     mean = mean + repeats
-    mean = np.where(beliefs.lanes.valid[rows], mean, mean.max(axis=1)[:, None] + _PADDING)
-    covariance = _foreseen(mean, covariance, beliefs.under_way[rows] / noise)
+    valid = beliefs.lanes.valid[at]
+    if np.count_nonzero(valid) < valid.size:
+        mean = np.where(valid, mean, mean.max(axis=1)[:, None] + _PADDING)
+    covariance = _foreseen(mean, covariance, beliefs.under_way[at], noise)
+    variance = covariance.diagonal(axis1=1, axis2=2) + noise
+    best = np.where(able, mean + 0.5 * variance, np.inf).argmin(axis=1)
+    if bounded is not None:
+        best = np.where(bounded.known, bounded.best[0], best)
     return Outlook(
         mean=mean,
         covariance=covariance,
         noise=noise,
+        variance=variance,
         elasticity=elasticity,
-        log_epochs=epochs.mean,
-        log_epoch_cost=cost.mean,
-        epoch_cost_sd=np.sqrt(cost.variance),
-        best=_best(mean, covariance, noise, _able(beliefs, rows), bounded),
+        epochs=epochs,
+        epoch_cost=cost,
+        unproven=unproven,
+        best=best,
         bounded=bounded,
+        scores=scores,
     )
 
 
-def _able(beliefs: JouleryBeliefs, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """(rows, arms), the proven batch sizes; all, where none is."""
+def _able(beliefs: JouleryBeliefs, rows: Rows) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """(rows, arms), the proven batch sizes; all, where none is; and (rows,) where none is."""
     proven = beliefs.proven(rows)
-    return np.asarray((proven | ~proven.any(axis=1, keepdims=True)) & beliefs.lanes.valid[rows])
+    unproven = np.asarray(~proven.any(axis=1))
+    if not np.count_nonzero(unproven):
+        return proven, unproven
+    return np.asarray((proven | unproven[:, None]) & beliefs.lanes.valid[rows]), unproven
 
 
-def _log_repeats(beliefs: JouleryBeliefs, rows: NDArray[np.int64], noise: Floats) -> Floats:
+def _log_repeats(epochs: Curve, max_epochs: Floats, noise: Floats) -> Floats:
     """A run that fails has to be repeated: one over the chance of success is how often it is."""
-    epochs = beliefs.epochs.of(rows)
-    most = np.log(beliefs.lanes.max_epochs[rows] + 0.5)[:, None]
-    chance = 1.0 - survival((most - epochs.mean) / np.sqrt(epochs.variance + noise))
-    return np.asarray(-np.log(np.maximum(chance, _LEAST_CHANCE)))
+    most = np.log(max_epochs + 0.5)[:, None]
+    return log_repeats((most - epochs.mean) / np.sqrt(epochs.variance + noise))
 
 
-def _best(
-    mean: Floats,
-    covariance: Floats,
-    noise: Floats,
-    able: NDArray[np.bool_],
-    bounded: BoundedRuns | None,
-) -> NDArray[np.int64]:
-    expected = mean + 0.5 * (np.diagonal(covariance, axis1=1, axis2=2) + noise)
-    cheapest = np.asarray(np.where(able, expected, np.inf).argmin(axis=1))
-    if bounded is None:
-        return cheapest
-    known = np.isfinite(bounded.worth).any(axis=(1, 2))
-    return np.where(known, bounded.best()[0], cheapest)
-
-
-def _foreseen(mean: Floats, covariance: Floats, precision: Floats) -> Floats:
+def _foreseen(mean: Floats, covariance: Floats, under_way: Floats, noise: Floats) -> Floats:
     """The covariance once trainings under way have ended, whatever they will tell.
 
     So that overlapping submissions do not all explore the same batch size.
     """
-    busy = np.flatnonzero((precision > 0).any(axis=1))
-    if not len(busy):
+    if not np.count_nonzero(under_way):
         return covariance
+    precision = under_way / noise
+    busy = np.flatnonzero((precision > 0).any(axis=1))
     foreseen = covariance.copy()
     curve = Curve(mean[busy], covariance[busy])
     foreseen[busy] = curve.given(mean[busy], precision[busy]).covariance
@@ -166,67 +171,80 @@ def _foreseen(mean: Floats, covariance: Floats, precision: Floats) -> Floats:
 
 
 def _scores(
-    beliefs: JouleryBeliefs, rows: NDArray[np.int64], objective: Objective, noise: Floats
-) -> tuple[Floats, Floats]:
-    """Log score of the median run at its best limit, and its slope against log epochs."""
+    beliefs: JouleryBeliefs,
+    rows: Rows,
+    objective: Objective,
+    known: tuple[NDArray[np.bool_], Floats],
+) -> tuple[Floats, Floats, Floats]:
+    """Log score of the median run under every limit, under the best, and its slope by log epochs.
+
+    Args:
+        beliefs: Of all lanes.
+        rows: Some of them.
+        objective: What to minimise.
+        known: (rows, arms), batch sizes that ratios may refer to, and the scatter of runs.
+    """
+    able, noise = known
     epochs = beliefs.epochs.of(rows)
     spread = np.sqrt(epochs.variance + noise)
-    low, middle, high = (
-        limit_scores(beliefs, rows, objective, epochs.mean + step * spread).min(axis=2)
-        for step in (-1.0, 0.0, 1.0)
+    figures = _figures(_believed_epochs(beliefs, rows), epochs.mean, able)
+    middle = _limit_scores(objective, figures, epochs.mean)
+    low, best, high = (
+        scores.min(axis=2)
+        for scores in (
+            _limit_scores(objective, figures, epochs.mean - spread),
+            middle,
+            _limit_scores(objective, figures, epochs.mean + spread),
+        )
     )
-    known = np.isfinite(middle)
-    rise = np.where(known, high, 1.0) - np.where(known, low, 0.0)
-    slope = np.where(known, np.clip(rise / (2.0 * spread), *_ELASTICITIES), 1.0)
+    there = np.isfinite(best)
+    rise = np.where(there, high, 1.0) - np.where(there, low, 0.0)
+    slope = np.where(there, np.clip(rise / (2.0 * spread), *_ELASTICITIES), 1.0)
     # Before any limit was measured there is nothing to score; the cost stands in.
-    return np.where(known, middle, epochs.mean + beliefs.cost.mean[rows]), slope
+    return middle, np.where(there, best, epochs.mean + beliefs.cost.mean[rows]), slope
 
 
-def limit_scores(
-    beliefs: JouleryBeliefs,
-    rows: NDArray[np.int64],
-    objective: Objective,
-    log_epochs: Floats,
-) -> Floats:
+def _figures(
+    epoch: tuple[Floats, Floats, Floats], log_epochs: Floats, able: NDArray[np.bool_]
+) -> Runs:
+    """Log seconds and watts of an epoch, and seconds and joules of the run that ratios refer to.
+
+    That is the fastest among the proven, as in `joulery.objectives.choose`, and what is believed of
+    it, not the luck of the runs that are scored.
+    """
+    log_seconds, log_watts, _ = epoch
+    watts = np.exp(log_watts)
+    usual = np.exp(log_seconds + log_epochs[:, :, None])
+    able = able[:, :, None] & np.isfinite(usual)
+    flat = np.where(able, usual, np.inf).reshape(len(usual), -1)
+    fastest = own_places(flat.argmin(axis=1))
+    reference = flat[fastest][:, None, None]
+    return Runs(
+        log_seconds, watts, reference, reference * watts.reshape(flat.shape)[fastest][:, None, None]
+    )
+
+
+def _limit_scores(objective: Objective, figures: Runs, log_epochs: Floats) -> Floats:
     """(rows, arms, limits), log score of a run of that many epochs; infinite where ruled out."""
-    log_seconds, log_watts, _ = _believed_epochs(beliefs, rows)
-    seconds = np.exp(log_seconds + log_epochs[:, :, None])
-    joules = seconds * np.exp(log_watts)
-    # Ratios refer to the fastest among the proven, as `joulery.objectives.choose` does, and to what
-    # is believed of it, not to the luck of the runs that are scored.
-    usual = np.exp(log_seconds + beliefs.epochs.mean[rows][:, :, None])
-    able = _able(beliefs, rows)[:, :, None] & np.isfinite(usual)
-    flat = np.where(able, usual, np.inf).reshape(len(rows), -1)
-    own, fastest = np.arange(len(rows)), flat.argmin(axis=1)
-    reference = flat[own, fastest][:, None, None]
-    watts = np.exp(log_watts).reshape(len(rows), -1)[own, fastest][:, None, None]
-    runs = Runs(seconds, joules, reference, reference * watts)
+    seconds = np.exp(figures.seconds + log_epochs[:, :, None])
+    runs = Runs(
+        seconds, seconds * figures.joules, figures.reference_seconds, figures.reference_joules
+    )
     exact = score(objective, runs)
+    known = np.isfinite(seconds)
     # Limits that break a bound are out, unless all of a batch size's do; then the least bad.
-    within = (np.isfinite(exact) & np.isfinite(seconds)).any(axis=2, keepdims=True)
+    within = (np.isfinite(exact) & known).any(axis=2, keepdims=True)
     scores = np.where(within, exact, graded_score(objective, runs))
-    return np.log(np.where(np.isfinite(seconds), scores, np.inf))
+    return np.log(np.where(known, scores, np.inf))
 
 
-def _believed_epochs(
-    beliefs: JouleryBeliefs, rows: NDArray[np.int64]
-) -> tuple[Floats, Floats, Floats]:
+def _believed_epochs(beliefs: JouleryBeliefs, rows: Rows) -> tuple[Floats, Floats, Floats]:
     """(rows, arms, limits): log seconds and watts of an epoch, NaN where unknown; variances."""
-    arms = beliefs.lanes.valid.shape[1]
-    lane, arm = np.repeat(rows, arms), np.tile(np.arange(arms), len(rows))
     profiles = beliefs.profiles
-    log_seconds, log_watts, variance = profiles.believed(lane, arm)
-    cost = log_seconds + np.log(profiles.rate(lane, log_watts))
-    least = np.where(np.isfinite(cost), cost, np.inf).min(axis=1)
+    log_seconds, log_watts, variance = profiles.believed_of_all(rows)
+    cost = log_seconds + np.log(profiles.rate(rows, log_watts))
+    least = np.where(np.isfinite(cost), cost, np.inf).min(axis=2)
     # Where nothing was measured, the curve over batch sizes tells the level.
-    gap = np.where(
-        profiles.measured(rows).ravel() | ~np.isfinite(least),
-        0.0,
-        beliefs.cost.mean[lane, arm] - least,
-    )
-    shape = (len(rows), arms, log_watts.shape[1])
-    return (
-        (log_seconds + gap[:, None]).reshape(shape),
-        log_watts.reshape(shape),
-        variance.reshape(shape),
-    )
+    there = profiles.measured(rows) | ~np.isfinite(least)
+    gap = np.where(there, 0.0, beliefs.cost.mean[rows] - least)
+    return log_seconds + gap[:, :, None], log_watts, variance

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from joulery.recurring.lanes import own_places
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -21,12 +23,18 @@ if TYPE_CHECKING:
     from joulery.recurring.draws import Floats
 
     # From (rows, arms, arms) covariance and (rows, arms) spread of what a run shows: what is saved
-    # per recurrence once a run has ended at each node, or was stopped there; (rows, run, nodes).
+    # per recurrence once a run has ended at each node, or was stopped there; (nodes, rows, run).
+    # Arrays of the caller's own, to do sums in.
     Lessons = Callable[[Floats, Floats], tuple[Floats, Floats]]
 
 NODES = np.linspace(-3.0, 3.0, 13)  # in standard deviations of the logarithm
 _WEIGHTS = np.exp(-0.5 * NODES**2) / np.exp(-0.5 * NODES**2).sum()
-_LEFT = 1.0 - np.cumsum(_WEIGHTS)  # probability of an outcome beyond each node
+# Probability of an outcome beyond each node.
+_LEFT = (1.0 - np.cumsum(_WEIGHTS))[:, None, None]
+_STOPS = np.append(NODES[:-1], np.inf)  # a run that is stopped at the last node is not stopped
+_NODES = NODES[:, None, None]
+# Figures that are worked on at once: few enough to stay in a core's cache.
+_BLOCK = 2**14
 
 
 def _tails() -> tuple[Floats, Floats]:
@@ -39,6 +47,9 @@ def _tails() -> tuple[Floats, Floats]:
 
 
 TAIL_MEAN, _TAIL_VARIANCE = _tails()
+_AT, _AT_MEAN, _AT_VARIANCE = (
+    each[:, None, None, None] for each in (NODES, TAIL_MEAN, _TAIL_VARIANCE)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,48 +104,76 @@ def plan(
         prospects: What lies ahead.
         lessons: What runs teach, where that is not by how much the cheapest gets cheaper.
     """
-    own = np.diagonal(covariance, axis1=1, axis2=2)
+    own = covariance.diagonal(axis1=1, axis2=2)
     spread = np.sqrt(own + noise_variance)
     log_expected = mean + 0.5 * spread**2
     expected = np.exp(log_expected)
-    restart = np.take_along_axis(expected, fallback[:, None], axis=1)[:, :, None]
-    costs = np.exp(mean[:, :, None] + spread[:, :, None] * NODES)
+    restart = expected[own_places(fallback)][:, None]
+    costs = spread * _NODES
+    costs += mean
+    np.exp(costs, out=costs)
     trial = np.sqrt(own + noise_variance / prospects.trial_runs)
     if lessons is None:
         finishing, stopping = _lessons(log_expected, covariance, trial)
     else:
         finishing, stopping = lessons(covariance, trial)
-    per_run = prospects.horizon / prospects.trial_runs
-    finished = np.cumsum(_WEIGHTS * (per_run * finishing - costs), axis=2)
-    values = restart + finished + _LEFT * (per_run * stopping - costs - restart)
+    values = _values(finishing, stopping, costs, restart, prospects)
     # Where even the cheapest outcome is too dear, stopping at once is all that is left.
-    allowed = (costs <= prospects.dearest_try * restart) | (expected[:, :, None] <= restart)
-    node = np.where(allowed, values, -np.inf).argmax(axis=2)
-    value = np.take_along_axis(values, node[:, :, None], axis=2)[:, :, 0]
-    return Plan(expected, value, np.where(node == len(NODES) - 1, np.inf, NODES[node]))
+    allowed = (costs <= prospects.dearest_try * restart) | (expected <= restart)
+    node = np.where(allowed, values, -np.inf).argmax(axis=0)
+    flat = values.reshape(len(NODES), -1)[node.ravel(), np.arange(node.size)]
+    return Plan(expected, flat.reshape(node.shape), _STOPS.take(node))
+
+
+def _values(
+    finishing: Floats, stopping: Floats, costs: Floats, restart: Floats, prospects: Prospects
+) -> Floats:
+    """(nodes, rows, run), of a run that is stopped at a node, over this and what is to come."""
+    per_run = prospects.horizon / prospects.trial_runs
+    finishing *= per_run
+    finishing -= costs
+    finishing *= _WEIGHTS[:, None, None]
+    values = np.add.accumulate(finishing, axis=0)
+    values += restart
+    stopping *= per_run
+    stopping -= costs
+    stopping -= restart
+    stopping *= _LEFT
+    values += stopping
+    return np.asarray(values)
 
 
 def _lessons(log_expected: Floats, covariance: Floats, trial: Floats) -> tuple[Floats, Floats]:
-    """(rows, run, nodes): how much less the best run will cost, once a run has ended or stopped.
+    """(nodes, rows, run): how much less the best run will cost, once a run has ended or stopped.
 
     Stopped at a node, a run has told only that its outcome lies beyond; the others' expected cost
     then follows from the first two moments of what lies there.
     """
+    least = np.empty((2, len(NODES), *log_expected.shape))
+    size = log_expected.shape[1] ** 2
+    step = max(1, _BLOCK // size)
+    for start in range(0, len(log_expected), step):
+        part = slice(start, start + step)
+        _least(log_expected[part], covariance[part], trial[part], least[:, :, part])
+    np.exp(least, out=least)
+    lessons = np.exp(log_expected.min(axis=1))[:, None] - least
+    return lessons[0], lessons[1]
+
+
+def _least(log_expected: Floats, covariance: Floats, trial: Floats, out: Floats) -> None:
+    """(2, nodes, rows, run): log cost of the best run then; few rows, which a cache can hold."""
     # (other, rows, run): how one standard deviation of a run's outcome moves another's mean. The
     # axis that minima are taken over comes first, where that is fastest.
-    tilt = np.ascontiguousarray(covariance.transpose(2, 0, 1)) / trial
+    tilt = np.divide(covariance.transpose(2, 0, 1), trial, order="C")
     bow = 0.5 * tilt**2
     settled = log_expected.T[:, :, None] - bow
-    best = np.exp(log_expected.min(axis=1))[:, None, None]
-    ended, beyond = np.empty((2, len(NODES), *log_expected.shape))
-    buffer = np.empty_like(tilt)
-    for number, node in enumerate(NODES):
-        np.multiply(tilt, node, out=buffer)
+    step = max(1, _BLOCK // tilt.size)
+    for start in range(0, len(NODES), step):
+        part = slice(start, start + step)
+        buffer = tilt * _AT[part]
         buffer += settled
-        buffer.min(axis=0, out=ended[number])
-        np.multiply(bow, _TAIL_VARIANCE[number], out=buffer)
+        np.minimum.reduce(buffer, axis=1, out=out[0, part])
+        np.multiply(bow, _AT_VARIANCE[part], out=buffer)
         buffer += settled
-        buffer += tilt * TAIL_MEAN[number]
-        buffer.min(axis=0, out=beyond[number])
-    lessons = best - np.exp(np.stack([ended, beyond])).transpose(0, 2, 3, 1)
-    return lessons[0], lessons[1]
+        buffer += tilt * _AT_MEAN[part]
+        np.minimum.reduce(buffer, axis=1, out=out[1, part])

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from joulery.recurring.lanes import own_places, places_of, rows_of, single
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from joulery.recurring.draws import Floats
-    from joulery.recurring.lanes import Lanes
+    from joulery.recurring.lanes import Lanes, Rows
     from joulery.recurring.policy import Outcomes
 
 # How a power limit changes the cost of an epoch carries over from one batch size to the next
@@ -30,42 +32,42 @@ class Profiles:
 
     Attributes:
         lanes: The jobs.
-        log_seconds: (lanes, arms, limits), of an epoch; NaN where not measured.
-        log_watts: (lanes, arms, limits), likewise.
+        logs: (lanes, arms, 2, limits), logarithms of seconds and of watts of an epoch; 0 where
+            not measured.
         precision: (lanes, arms, limits), one over the variance of either; 0 where not measured.
     """
 
     lanes: Lanes
-    log_seconds: Floats
-    log_watts: Floats
+    logs: Floats
     precision: Floats
 
     @classmethod
     def start(cls, lanes: Lanes) -> Profiles:
         """Before anything is measured."""
-        shape = (*lanes.batch_sizes.shape, lanes.limits_watts.shape[1])
-        return cls(lanes, np.full(shape, np.nan), np.full(shape, np.nan), np.zeros(shape))
+        arms, limits = lanes.batch_sizes.shape[1], lanes.limits_watts.shape[1]
+        shape = (len(lanes), arms)
+        return cls(lanes, np.zeros((*shape, 2, limits)), np.zeros((*shape, limits)))
 
     def learn(self, outcomes: Outcomes) -> None:
         """Average measured epochs in, each weighed by its precision."""
-        at = outcomes.lane, outcomes.arm
-        measured = np.isfinite(outcomes.epoch_seconds) & np.isfinite(outcomes.epoch_joules)
-        seconds = np.where(measured, outcomes.epoch_seconds, 1.0)
-        watts = np.where(measured, outcomes.epoch_joules, 1.0) / seconds
-        error = np.where(measured, outcomes.relative_error, 1.0)
-        gained = np.where(measured, 1.0 / np.maximum(error, _LEAST_ERROR) ** 2, 0.0)
-        total = self.precision[at] + gained
-        share = gained / np.where(measured, total, 1.0)
-        for kept, new in ((self.log_seconds, seconds), (self.log_watts, watts)):
-            before = np.where(np.isnan(kept[at]), 0.0, kept[at])
-            kept[at] = np.where(measured, before + share * (np.log(new) - before), kept[at])
-        self.precision[at] = total
+        told = np.isfinite(outcomes.epoch_seconds) & np.isfinite(outcomes.epoch_joules)
+        entries = np.nonzero(told)
+        if not len(entries[0]):
+            return
+        row, limit = single(*entries)  # an action tells of a limit or two, seldom of more
+        lane, arm = outcomes.lane[row], outcomes.arm[row]
+        seconds = outcomes.epoch_seconds[row, limit]
+        watts = outcomes.epoch_joules[row, limit] / seconds
+        error = np.maximum(outcomes.relative_error[row, limit], _LEAST_ERROR)
+        gained = 1.0 / (error * error)
+        total = self.precision[lane, arm, limit] + gained
+        share = gained / total
+        for number, new in enumerate((np.log(seconds), np.log(watts))):
+            known = self.logs[lane, arm, number, limit]
+            self.logs[lane, arm, number, limit] = known + share * (new - known)
+        self.precision[lane, arm, limit] = total
 
-    def log_cost(self, lane: NDArray[np.int64], arm: NDArray[np.int64]) -> Floats:
-        """(rows, limits), of an epoch, in joules; NaN where not measured."""
-        return self.log_seconds[lane, arm] + np.log(self.rate(lane, self.log_watts[lane, arm]))
-
-    def measured(self, lane: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def measured(self, lane: Rows) -> NDArray[np.bool_]:
         """(rows, arms), where anything was measured."""
         return np.asarray((self.precision[lane] > 0).any(axis=2))
 
@@ -73,15 +75,19 @@ class Profiles:
         self, lane: NDArray[np.int64], arm: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The closest batch size whose limits were compared, and whether there is one."""
-        counts = (self.precision[lane] > 0).sum(axis=2)
+        rows = rows_of(lane)
+        compared = self._compared(rows)
+        sizes = np.log2(self.lanes.batch_sizes[rows])
+        distance = np.where(compared, np.abs(sizes - sizes[own_places(arm)][:, None]), np.inf)
+        return distance.argmin(axis=1), np.asarray(compared.any(axis=1))
+
+    def _compared(self, rows: Rows) -> NDArray[np.bool_]:
+        """(rows, arms), batch sizes whose limits were compared: at least two, if there are two."""
+        counts = (self.precision[rows] > 0).sum(axis=2)
         # Only the fullest profiles lend: a batch size of which a few limits were measured would
         # otherwise keep itself from ever hearing of the others.
         fullest = counts.max(axis=1, keepdims=True)
-        compared = counts >= np.maximum(fullest, min(2, self.precision.shape[2]))
-        sizes = np.log2(self.lanes.batch_sizes[lane])
-        own = np.take_along_axis(sizes, arm[:, None], axis=1)
-        distance = np.where(compared, np.abs(sizes - own), np.inf)
-        return distance.argmin(axis=1), compared.any(axis=1)
+        return np.asarray(counts >= np.maximum(fullest, min(2, self.precision.shape[2])))
 
     def believed(
         self, lane: NDArray[np.int64], arm: NDArray[np.int64]
@@ -90,47 +96,70 @@ class Profiles:
 
         Limits that were not measured at this batch size are borrowed from the nearest one whose
         limits were compared; NaN and infinite where there is none. The level of a batch size of
-        which nothing was measured is that of the lender.
+        which nothing was measured is that of the lender. To be read, not changed.
         """
-        source, _ = self.nearest_compared(lane, arm)
-        own_precision = self.precision[lane, arm]
+        at = places_of(lane, arm)
+        own, own_precision = self.logs[at], self.precision[at]
         missing = own_precision == 0
-        precision = np.where(missing, self.precision[lane, source], own_precision)
-        known = precision > 0
+        if not np.count_nonzero(missing):
+            return own[:, 0], own[:, 1], 1.0 / own_precision
+        source, _ = self.nearest_compared(lane, arm)
+        lender = places_of(lane, source)
+        lent = self.logs[lender], self.precision[lender]
+        return self._filled(rows_of(lane), (own, own_precision), lent)
+
+    def believed_of_all(self, rows: Rows) -> tuple[Floats, Floats, Floats]:
+        """The same for every batch size: (rows, arms, limits)."""
+        own, precision = self.logs[rows], self.precision[rows]
+        sizes = np.log2(self.lanes.batch_sizes[rows])
+        distance = np.abs(sizes[:, None, :] - sizes[:, :, None])
+        distance = np.where(self._compared(rows)[:, None, :], distance, np.inf)
+        lender = np.arange(len(own))[:, None], distance.argmin(axis=2)
+        return self._filled(rows, (own, precision), (own[lender], precision[lender]))
+
+    def _filled(
+        self, rows: Rows, own: tuple[Floats, Floats], lent: tuple[Floats, Floats]
+    ) -> tuple[Floats, Floats, Floats]:
+        """(..., limits), from logs and precision of batch sizes and of those that they borrow from.
+
+        Log seconds and log watts, NaN where neither knows; the variance of either.
+        """
+        has, lends = own[1] > 0, lent[1] > 0
+        known = has | lends
+        precision = np.where(has, own[1], lent[1])
         variance = np.divide(1.0, precision, out=np.full_like(precision, np.inf), where=known)
-        lent_cost = self.log_cost(lane, source)
-        hurt = np.where(known, lent_cost - _least(lent_cost), 0.0)
+        cost = lent[0][..., 0, :] + np.log(self.rate(rows, lent[0][..., 1, :]))
+        least = np.where(lends, cost, np.inf).min(axis=-1, keepdims=True)
         # A lighter load is bound less by a low limit: what hurts elsewhere may not hurt here.
-        variance += np.where(missing, BORROWED_SD**2 + (BORROWED_SHARE * hurt) ** 2, 0.0)
-        filled = [
-            _borrow(kept[lane, arm], kept[lane, source])
-            for kept in (self.log_seconds, self.log_watts)
-        ]
-        return filled[0], filled[1], variance
+        hurt = BORROWED_SHARE * np.where(lends, cost - least, 0.0)
+        variance += np.where(has, 0.0, BORROWED_SD**2 + hurt**2)
+        # What is borrowed is moved to the level of what both know.
+        both = (has & lends)[..., None, :]
+        count = np.maximum(both.sum(axis=-1, keepdims=True), 1)
+        gap = np.where(both, own[0] - lent[0], 0.0).sum(axis=-1, keepdims=True) / count
+        logs = np.where(has[..., None, :], own[0], lent[0] + gap)
+        logs = np.where(known[..., None, :], logs, np.nan)
+        return logs[..., 0, :], logs[..., 1, :], variance
 
     def cheapest(self, lane: NDArray[np.int64], arm: NDArray[np.int64]) -> tuple[Floats, Floats]:
         """Logarithm of an epoch's cost at its best limit, and its variance, where measured."""
         log_seconds, log_watts, _ = self.believed(lane, arm)
-        cost = log_seconds + np.log(self.rate(lane, log_watts))
-        own = self.precision[lane, arm]
-        best, counts = _least(cost)[:, 0], (own > 0).sum(axis=1)
+        cost = log_seconds + np.log(self.rate(rows_of(lane), log_watts))
+        own = self.precision[places_of(lane, arm)]
+        best, counts = _least(cost)[..., 0], (own > 0).sum(axis=1)
         borrows = counts < min(2, own.shape[1])
         _, compared = self.nearest_compared(lane, arm)
         best = np.where(compared, best, best - _UNCOMPARED_EXCESS)
         return best, 1.0 / own.max(axis=1) + np.where(borrows, BORROWED_SD**2, 0.0)
 
-    def rate(self, lane: NDArray[np.int64], log_watts: Floats) -> Floats:
+    def rate(self, lane: Rows, log_watts: Floats) -> Floats:
         """Joules of cost per second."""
-        weights = self.lanes.joule_weight[lane, None], self.lanes.second_weight[lane, None]
-        return np.asarray(weights[0] * np.exp(log_watts) + weights[1])
-
-
-def _borrow(own: Floats, lent: Floats) -> Floats:
-    """``own`` where known, else ``lent`` moved to the same level."""
-    both = np.isfinite(own) & np.isfinite(lent)
-    gap = np.where(both, own - lent, 0.0).sum(axis=1) / np.maximum(both.sum(axis=1), 1)
-    return np.where(np.isnan(own), lent + gap[:, None], own)
+        each = (-1,) + (1,) * (log_watts.ndim - 1)
+        rate = np.exp(log_watts)
+        rate *= self.lanes.joule_weight[lane].reshape(each)
+        rate += self.lanes.second_weight[lane].reshape(each)
+        return np.asarray(rate)
 
 
 def _least(values: Floats) -> Floats:
-    return np.asarray(np.where(np.isfinite(values), values, np.inf).min(axis=1, keepdims=True))
+    return np.asarray(np.where(np.isfinite(values), values, np.inf).min(axis=-1, keepdims=True))

@@ -53,13 +53,13 @@ def test_without_a_bound_there_is_no_bound_form(objective):
 )
 def test_the_best_within_the_bound_is_held(objective, best):
     """The bound decides, then what is minimised."""
-    arm, limit = runs(objective).best()
+    arm, limit = runs(objective).best
     assert (arm[0], limit[0]) == best
 
 
 def test_where_nothing_meets_the_bound_the_fastest_is_held():
     """A deadline that cannot be kept is missed by as little as possible."""
-    arm, limit = runs(LeastEnergy(deadline_seconds=60.0)).best()
+    arm, limit = runs(LeastEnergy(deadline_seconds=60.0)).best
     assert (arm[0], limit[0]) == (0, 1)
 
 
@@ -67,8 +67,8 @@ def test_what_is_not_proven_is_not_held_and_sets_no_bound():
     """A batch size that is only thought to be fast must not make all others too slow."""
     size = np.log([[10.0, 1.0]])
     objective = LeastEnergy(max_slowdown=0.11)
-    assert runs(objective, size, FIRST).best()[0][0] == 0
-    assert runs(objective, size, BOTH).best()[0][0] == 1
+    assert runs(objective, size, FIRST).best[0][0] == 0
+    assert runs(objective, size, BOTH).best[0][0] == 1
 
 
 def test_equally_fast_limits_are_averaged():
@@ -103,9 +103,9 @@ def lessons(objective, able, sds, size=SIZE):
     """Once a run has ended or was stopped, in units of the held setting's score."""
     bounded = runs(objective, size, able)
     covariance = np.diag(np.square(sds))[None]
-    scale = np.exp(bounded.charges().min())
+    scale = np.exp(bounded.charges.min())
     ended, stopped = bounded.lessons(covariance, np.sqrt(np.square(sds) + 1e-4)[None])
-    return ended[0] / scale, stopped[0] / scale
+    return ended[:, 0].T / scale, stopped[:, 0].T / scale
 
 
 def test_a_batch_size_that_may_be_the_fastest_is_worth_a_try():

@@ -13,7 +13,7 @@ def runs_until_alarm(residuals, spread=0.1):
     watch = ChangeWatch.start(1)
     for count, residual in enumerate(residuals, start=1):
         alarm, shift = watch.notice(ROW, np.array([residual]), np.array([spread]))
-        if alarm[0]:
+        if len(alarm):
             return count, shift[0]
     return None
 
@@ -34,7 +34,7 @@ def test_noise_rarely_raises_an_alarm():
     alarmed = np.zeros(len(lanes), dtype=bool)
     for _ in range(100):
         residuals = 0.1 * rng.standard_normal(len(lanes))
-        alarmed |= watch.notice(lanes, residuals, np.full(len(lanes), 0.1))[0]
+        alarmed[watch.notice(lanes, residuals, np.full(len(lanes), 0.1))[0]] = True
     assert alarmed.mean() <= 0.02
 
 

@@ -66,7 +66,7 @@ def test_a_stopped_run_lifts_the_belief_to_the_truncated_mean():
     """Stopped runs are a third of the bill; they must teach what they can."""
     prior = believed(2.0, 0.5)
     evidence = fresh()
-    evidence.fall_short(ROW, FIRST, np.array([2.5]), prior)
+    evidence.fall_short(prior, ROW, FIRST, np.array([2.5]))
     after = prior.given(*evidence.sites(ROW))
     rng = np.random.default_rng(2)
     curve = rng.normal(2.0, 0.5, 400_000)
@@ -79,7 +79,7 @@ def test_a_run_stopped_at_once_says_nothing():
     """A ceiling far below expectation must not count against a batch size."""
     prior = believed(3.0, 0.3)
     evidence = fresh()
-    evidence.fall_short(ROW, FIRST, np.array([0.0]), prior)
+    evidence.fall_short(prior, ROW, FIRST, np.array([0.0]))
     assert prior.given(*evidence.sites(ROW)).mean[0, 0] == pytest.approx(3.0, abs=1e-3)
 
 
@@ -88,7 +88,7 @@ def test_repeated_stops_keep_lifting():
     evidence, prior, means = fresh(), believed(2.0, 0.5), []
     now = prior
     for _ in range(5):
-        evidence.fall_short(ROW, FIRST, np.array([2.5]), now)
+        evidence.fall_short(now, ROW, FIRST, np.array([2.5]))
         now = prior.given(*evidence.sites(ROW))
         means.append(now.mean[0, 0])
     assert np.all(np.diff(means) > 0)
@@ -99,7 +99,7 @@ def test_forgetting_keeps_means_and_loses_weight():
     evidence = fresh()
     reach(evidence, FIRST, 4.0, 16.0)
     value, precision = evidence.sites(ROW)
-    evidence.forget(ROW, np.array([0.1]))
+    evidence.forget(ROW, 0.1)
     later, weaker = evidence.sites(ROW)
     assert later[0, 0] == pytest.approx(value[0, 0])
     assert weaker[0, 0] == pytest.approx(0.1 * precision[0, 0])
@@ -118,7 +118,7 @@ def test_shift_moves_every_batch_size_alike():
     """When all need twice the epochs the shape of the curve is still good."""
     evidence = fresh()
     reach(evidence, FIRST, 4.0, 16.0)
-    evidence.fall_short(ROW, SECOND, np.array([2.5]), believed(2.0, 0.5))
+    evidence.fall_short(believed(2.0, 0.5), ROW, SECOND, np.array([2.5]))
     value, _ = evidence.sites(ROW)
     noise = evidence.noise_variance(ROW)
     evidence.shift(ROW, np.log([2.0]))

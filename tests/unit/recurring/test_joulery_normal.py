@@ -5,7 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from joulery.recurring.normal import density, hazard, survival
+from joulery.recurring.normal import (
+    LEAST_CHANCE,
+    density,
+    hazard,
+    log_repeats,
+    mean_excess,
+    survival,
+)
 
 POINTS = np.array([-8.0, -3.0, -1.0, -0.1, 0.0, 0.1, 1.0, 3.0, 8.0, 20.0])
 
@@ -37,3 +44,20 @@ def test_hazard_far_out_does_not_overflow():
     far = hazard(np.array([40.0, 300.0]))
     assert far == pytest.approx([40.0, 300.0], rel=1e-2)
     assert hazard(np.array([-50.0]))[0] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_mean_excess_is_read_exactly_enough():
+    """What measuring a limit may save is compared with what it costs by this."""
+    z = np.linspace(0.0, 12.0, 4001)
+    exact = density(z) - z * survival(z)
+    assert mean_excess(z) == pytest.approx(exact, abs=5e-7)
+
+
+def test_repeats_are_one_over_the_chance():
+    """A batch size that fails half the time costs twice; one that always fails is not infinite."""
+    z = np.linspace(-9.0, 12.0, 5001)
+    exact = -np.log(np.maximum(1.0 - survival(z), LEAST_CHANCE))
+    smooth = np.abs(z + 3.09) > 0.01  # where the least chance takes over
+    assert log_repeats(z[smooth]) == pytest.approx(exact[smooth], abs=1e-6)
+    assert log_repeats(z) == pytest.approx(exact, abs=2e-3)
+    assert np.exp(log_repeats(np.zeros(1))) == pytest.approx([2.0])

@@ -123,12 +123,12 @@ def test_blank_outcomes_change_nothing():
     """An abandoned run reports NaN."""
     kept = profiles()
     kept.learn(measured(2, [0, 1]))
-    before = [kept.log_seconds.copy(), kept.log_watts.copy(), kept.precision.copy()]
+    before = [kept.logs.copy(), kept.precision.copy()]
     blank = np.full((1, 4), np.nan)
     kept.learn(
         dataclasses.replace(
             measured(2, [0]), epoch_seconds=blank, epoch_joules=blank, relative_error=blank
         )
     )
-    for old, new in zip(before, (kept.log_seconds, kept.log_watts, kept.precision), strict=True):
+    for old, new in zip(before, (kept.logs, kept.precision), strict=True):
         assert np.array_equal(old, new, equal_nan=True)
