@@ -217,8 +217,11 @@ class BoundedRuns:
             trial: (rows, arms), standard deviation of what a run will show.
         """
         shares = saved_shares(self, covariance / trial[:, :, None])
-        scale = _CARE * np.exp(np.where(self.known, self.charges.min(axis=1), -np.inf))
-        shares *= scale[:, None, None]
+        least = self.charges.min(axis=1)
+        # Where nothing is likely ever to end, there is no score to be saved.
+        known = self.known & np.isfinite(least)
+        shares[:, ~known] = 0.0
+        shares *= (_CARE * np.exp(np.where(known, least, -np.inf)))[:, None, None]
         ended, stopped = shares[0] @ _AT_NODES, shares[1] @ _AT_TAIL_MEAN
         return ended.transpose(2, 0, 1), stopped.transpose(2, 0, 1)
 
