@@ -6,16 +6,23 @@ import errno
 import socket
 from typing import TYPE_CHECKING
 
+from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, InvalidValueError, MissingRightsError
 
 if TYPE_CHECKING:
+    from joulery.clock import Clock
+    from joulery.errors import JouleryError
     from joulery.server.settings import Settings
 
 _BACKLOG = 2048
+_TAKEN_SECONDS = 3.0
+_LOOK_SECONDS = 0.05
 
 
-def bound_socket(settings: Settings) -> socket.socket:
+def bound_socket(settings: Settings, clock: Clock = REAL_CLOCK) -> socket.socket:
     """A socket at the server's address.
+
+    Where it is taken, waits a little: workers of a server that was killed notice within moments.
 
     Raises:
         InvalidValueError: The address does not exist, or is taken.
@@ -29,22 +36,29 @@ def bound_socket(settings: Settings) -> socket.socket:
         raise InvalidValueError(
             f"no address {settings.host!r}", remedy="give one of this machine's addresses"
         ) from None
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(place)
-        listener.listen(_BACKLOG)
-    except OSError as error:
-        listener.close()
-        where = f"{settings.host} port {settings.port}"
-        if error.errno == errno.EACCES:
-            raise MissingRightsError(
-                f"may not listen on {where}", remedy="choose a --port above 1023"
-            ) from None
-        raise InvalidValueError(
-            f"cannot listen on {where}: {error.strerror}", remedy="choose another --port or --host"
-        ) from None
-    return listener
+    deadline = clock.now() + _TAKEN_SECONDS
+    while True:
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(place)
+            listener.listen(_BACKLOG)
+        except OSError as error:
+            listener.close()
+            if error.errno != errno.EADDRINUSE or clock.now() >= deadline:
+                raise _refused(settings, error) from None
+            clock.sleep(_LOOK_SECONDS)
+        else:
+            return listener
+
+
+def _refused(settings: Settings, error: OSError) -> JouleryError:
+    where = f"{settings.host} port {settings.port}"
+    if error.errno == errno.EACCES:
+        return MissingRightsError(f"may not listen on {where}", remedy="choose a --port above 1023")
+    return InvalidValueError(
+        f"cannot listen on {where}: {error.strerror}", remedy="choose another --port or --host"
+    )
 
 
 def check_tls(settings: Settings) -> None:

@@ -12,7 +12,7 @@ from joulery.recurring.desk import Desk
 from joulery.server.auth import Doorkeeper, Signer, sees
 from joulery.server.limits import LIMITS, Limits
 from joulery.server.metrics import Metrics
-from joulery.server.problems import NOT_FOUND, ProblemError
+from joulery.server.problems import NOT_FOUND, ProblemError, later
 from joulery.server.waiting import Bridge
 from joulery.store.tokens import find_token
 
@@ -60,6 +60,7 @@ class Service:
         self._loop = asyncio.get_running_loop()
         self._bridge = Bridge(self._loop)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="joulery-read")
+        self._closed = False
         self._teams: OrderedDict[int, str] = OrderedDict()
 
     @property
@@ -73,6 +74,8 @@ class Service:
 
     def threaded(self, work: Callable[[], Found]) -> asyncio.Future[Found]:
         """Wait for something that blocks."""
+        if self._closed:  # a request that outlived the patience of a server that stops
+            raise ProblemError(later("the server is stopping"))
         return self._loop.run_in_executor(self._threads, work)
 
     def write(self, operation: Callable[[Ledger], Found], job: int = 0) -> asyncio.Future[Found]:
@@ -122,4 +125,5 @@ class Service:
 
     def close(self) -> None:
         """Let go of threads; the store is the caller's to close."""
+        self._closed = True
         self._threads.shutdown()

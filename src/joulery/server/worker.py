@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -41,7 +42,8 @@ def _first_line(descriptor: int) -> str:
 
 
 def _tell(descriptor: int) -> None:
-    os.write(descriptor, b"1")
+    with contextlib.suppress(BrokenPipeError):  # whoever asked is gone; the lifeline ends us
+        os.write(descriptor, b"1")
     os.close(descriptor)
 
 
