@@ -1,0 +1,323 @@
+"""Many clients of one recurring job, some of whom lie or die, on a desk without a store.
+
+Events are made and folded by the desk's own code, in virtual time; what each action takes is
+replayed from a workload. So the statistics of whole lives of jobs take seconds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joulery.recurring.desk_beliefs import Folded
+from joulery.recurring.desk_fold import ROW, action_document, actions_from, outcome_document
+from joulery.recurring.desk_grants import granted
+from joulery.recurring.desk_plausibility import check_outcome
+from joulery.recurring.desk_specification import job_document
+from joulery.recurring.desk_values import Measured, Outcome
+from joulery.recurring.draws import Draws
+from joulery.recurring.lanes import Lanes
+from joulery.recurring.policy import End, Kind
+from joulery.simulate import drift as drifts
+from joulery.simulate.environment import Environment, Moment
+from joulery.simulate.probing import Slices
+from joulery.simulate.yardstick import yardstick
+from joulery.store.records import Event, EventKind, JobRecord, NewJob
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from joulery.simulate.drift import Drift
+    from joulery.simulate.environment import Results
+    from joulery.simulate.workload import Workload
+    from joulery.store.records import Document
+
+    Lie = Callable[[Outcome, np.random.Generator], Outcome]
+
+_MOST_ACTIONS = 60  # after which a recurrence counts as failed
+_MOST_LIES = 12  # after which a liar goes on to another recurrence
+_BEAT_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What a job meets with.
+
+    Attributes:
+        recurrences: That honest clients complete.
+        clients: At work at once.
+        liars: Share of the clients that lie, always.
+        lie: How they do.
+        killed: Share of the clients that die in one of their first trainings.
+        lease_seconds: After which a dead client's decision is given up.
+        probing: Whether clients can probe.
+        drift: How the workload changes.
+    """
+
+    recurrences: int = 100
+    clients: int = 1
+    liars: float = 0.0
+    lie: Lie | None = None
+    killed: float = 0.0
+    lease_seconds: float = 600.0
+    probing: bool = True
+    drift: Callable[[Workload], Drift] = drifts.none
+
+
+@dataclass(slots=True)
+class Life:
+    """How it went.
+
+    Attributes:
+        optimal: Cost of a recurrence at the best setting, in joules.
+        costs: Of recurrences that honest clients completed, in the order of their ends.
+        failed: How many recurrences came to no end.
+        batch_sizes: That the completed ones ended with.
+    """
+
+    optimal: float
+    costs: list[float] = field(default_factory=list)
+    failed: int = 0
+    batch_sizes: list[int] = field(default_factory=list)
+
+    def regret(self) -> float:
+        """Cost beyond the best setting's, summed, in recurrences at that setting."""
+        return sum(cost / self.optimal - 1.0 for cost in self.costs)
+
+
+@dataclass(slots=True)
+class _Client:
+    lies: bool
+    dies_after: float  # actions
+    recurrence: int = 0
+    trainings: int = 0
+    actions: int = 0
+    progress: float = 0.0
+    progress_arm: int = -1
+    spent: float = 0.0
+    decision: int = 0
+    action: Document = field(default_factory=dict)
+    truth: Outcome | None = None
+
+
+class Crowd:
+    """One life of a job.
+
+    Args:
+        load: What is trained.
+        policy: By name.
+        seed: Of the policy, the world, and who lies or dies.
+        circumstances: What it meets with.
+    """
+
+    def __init__(
+        self, load: Workload, policy: str, seed: int, circumstances: Circumstances
+    ) -> None:
+        self._job = load.job()
+        new = NewJob("team", self._job.name, job_document(self._job), policy, {}, seed)
+        self._folded = Folded.start(JobRecord(1, 1, new, 0.0, False, 0, 0))  # noqa: FBT003
+        self._about = circumstances
+        self._luck = np.random.default_rng((seed, 17))
+        change = circumstances.drift(load)
+        lanes = Lanes.of([self._job], [seed])
+        self._world = Environment([drifts.patient(load, change)], ROW, lanes, Slices(), [change])
+        measure = yardstick(load, self._job.cost.eta, None)
+        self._life = Life(measure.optimal)
+        default = self._job.batch_sizes.index(self._job.default)
+        self._default_cost = float(np.nanmax(measure.expected[default]))
+        self._events = self._begun = 0
+        self._waiting: list[tuple[float, int, _Client | None, Event | None]] = []
+
+    def live(self) -> Life:
+        """From the first decision to the last."""
+        about = self._about
+        chance = self._luck.random((about.clients, 2))
+        for number in range(about.clients):
+            dies = chance[number, 1] < about.killed
+            # With one client, a lot is drawn for every recurrence; see _next.
+            lies = bool(chance[number, 0] < about.liars)
+            actions = float(self._luck.integers(1, 6)) if dies else math.inf
+            self._next(_Client(lies, actions), 0.0)
+        while self._waiting and len(self._life.costs) < about.recurrences:
+            now, _, client, expired = heapq.heappop(self._waiting)
+            if client is not None:
+                self._end(client, now)
+            elif expired is not None:
+                self._append(expired.kind, expired.decision, expired.body)
+        return self._life
+
+    def _append(self, kind: EventKind, decision: int, body: Document) -> int:
+        self._events += 1
+        number = self._events
+        self._folded.fold(Event(number, kind, decision or number, body, 0.0))
+        return number
+
+    def _next(self, client: _Client, now: float) -> None:
+        client.recurrence, self._begun = self._begun, self._begun + 1
+        client.trainings = client.actions = 0
+        client.spent, client.progress_arm = 0.0, -1
+        if self._about.clients == 1:
+            client.lies = bool(self._luck.random() < self._about.liars)
+        self._act(client, now)
+
+    def _act(self, client: _Client, now: float) -> None:
+        folded = self._folded
+        draws = Draws.of(folded.lanes.seeds, np.array([self._events + 1]))
+        chosen = folded.policy.decide(folded.beliefs, ROW, draws)
+        before = client.action if client.actions else None
+        actions, attempt = granted(chosen, before, folded.history, probing=self._about.probing)
+        client.action = action_document(actions, self._job, attempt)
+        body = {"action": client.action, "recurrence": client.recurrence}
+        client.decision = self._append(EventKind.ISSUED, 0, body)
+        arm = client.action["arm"]
+        moment = Moment(
+            ROW,
+            np.array([client.recurrence]),
+            np.array([client.trainings]),
+            np.array([client.actions]),
+            np.array([client.progress if client.progress_arm == arm else 0.0]),
+        )
+        results = self._world.act(actions_from(client.action), moment)
+        client.truth = self._told(results)
+        client.progress = float(results.progress[0])
+        client.progress_arm = arm if client.action["kind"] == Kind.PROBE else -1
+        client.dies_after -= 1
+        if client.dies_after <= 0:
+            self._die(client, now)
+        else:
+            heapq.heappush(
+                self._waiting, (now + client.truth.seconds, client.decision, client, None)
+            )
+
+    def _told(self, results: Results) -> Outcome:
+        limits = self._job.limits_watts
+        known = np.flatnonzero(np.isfinite(results.epoch_seconds[0]))
+        held = int(results.limit[0])
+        return Outcome(
+            end=End(int(results.end[0])),
+            epochs=float(results.epochs[0]),
+            seconds=float(results.seconds[0]),
+            joules=float(results.joules[0]),
+            limit_watts=limits[held] if held >= 0 else None,
+            measured=tuple(
+                Measured(
+                    limits[at],
+                    float(results.epoch_seconds[0, at]),
+                    float(results.epoch_joules[0, at]),
+                    float(results.relative_error[0, at]),
+                )
+                for at in known
+            ),
+        )
+
+    def _die(self, client: _Client, now: float) -> None:
+        """Somewhere on the way; what heartbeats told until then is known when the lease is over."""
+        assert client.truth is not None
+        truth, share = client.truth, float(self._luck.random())
+        beaten = math.floor(share * truth.seconds / _BEAT_SECONDS) * _BEAT_SECONDS
+        progress = None
+        if beaten > 0:
+            part = beaten / truth.seconds
+            progress = dataclasses.replace(
+                truth,
+                end=End.ABANDONED,
+                epochs=float(math.floor(part * truth.epochs)),
+                seconds=beaten,
+                joules=part * truth.joules,
+            )
+        body = outcome_document(progress, self._job, client.action, client.recurrence)
+        expired = Event(0, EventKind.EXPIRED, client.decision, body, 0.0)
+        late = now + beaten + self._about.lease_seconds
+        heapq.heappush(self._waiting, (late, client.decision, None, expired))
+
+    def _end(self, client: _Client, now: float) -> None:
+        assert client.truth is not None
+        truth = told = client.truth
+        if client.lies and self._about.lie is not None:
+            told = self._about.lie(truth, self._luck)
+        kind = Kind(client.action["kind"])
+        check_outcome(told, self._job, kind, max(truth.seconds, told.seconds))
+        body = outcome_document(told, self._job, client.action, client.recurrence)
+        self._append(EventKind.OUTCOME, client.decision, body)
+        client.actions += 1
+        client.trainings += kind == Kind.TRAIN
+        client.spent += self._job.cost.of(truth.seconds, truth.joules)
+        failed = client.actions >= (_MOST_LIES if client.lies else _MOST_ACTIONS)
+        if told.end != End.REACHED and not failed:
+            self._act(client, now)
+            return
+        if not client.lies:
+            # Whoever gives up runs the default.
+            self._life.costs.append(client.spent + failed * self._default_cost)
+            self._life.failed += failed
+            self._life.batch_sizes.append(client.action["batch_size"])
+        self._next(client, now)
+
+
+def claims_wonders(truth: Outcome, _: np.random.Generator) -> Outcome:
+    """One epoch in one second, and that measured exactly."""
+    if truth.end == End.PROBED:
+        return _measured_times(truth, 0.01)
+    watts = truth.limit_watts
+    measured = (Measured(watts, 1.0, 100.0, 0.001),)
+    return Outcome(End.REACHED, 1.0, 1.0, 100.0, watts, measured)
+
+
+def claims_disaster(truth: Outcome, _: np.random.Generator) -> Outcome:
+    """Ten times the time and the energy."""
+    told = _measured_times(truth, 10.0)
+    return dataclasses.replace(told, seconds=10 * truth.seconds, joules=10 * truth.joules)
+
+
+def claims_failure(truth: Outcome, _: np.random.Generator) -> Outcome:
+    """That training diverged in its first epoch."""
+    if truth.end == End.PROBED:
+        return truth
+    return dataclasses.replace(truth, end=End.EXHAUSTED, epochs=min(1.0, truth.epochs), measured=())
+
+
+def claims_anything(truth: Outcome, luck: np.random.Generator) -> Outcome:
+    """One of these, or figures that are off by a factor."""
+    others = (claims_wonders, claims_disaster, claims_failure)
+    kind = int(luck.integers(0, len(others) + 1))
+    if kind < len(others):
+        return others[kind](truth, luck)
+    factor = float(np.exp(luck.normal(0.0, 1.5)))
+    told = _measured_times(truth, factor)
+    return dataclasses.replace(told, seconds=factor * truth.seconds, joules=factor * truth.joules)
+
+
+LIES: dict[str, Lie] = {
+    "wonders": claims_wonders,
+    "disaster": claims_disaster,
+    "failure": claims_failure,
+    "anything": claims_anything,
+}
+
+
+def _measured_times(truth: Outcome, factor: float) -> Outcome:
+    measured = tuple(
+        dataclasses.replace(
+            one,
+            epoch_seconds=factor * one.epoch_seconds,
+            epoch_joules=factor * one.epoch_joules,
+            relative_error=min(one.relative_error, 0.001),
+        )
+        for one in truth.measured
+    )
+    return dataclasses.replace(truth, measured=measured)
+
+
+def mean_regret(
+    load: Workload, policy: str, seeds: range, circumstances: Circumstances
+) -> tuple[float, float, int]:
+    """Mean over seeds, its standard error, and how many recurrences failed."""
+    lives = [Crowd(load, policy, seed, circumstances).live() for seed in seeds]
+    regrets = np.array([life.regret() for life in lives])
+    error = float(regrets.std(ddof=1) / math.sqrt(len(regrets)))
+    return float(regrets.mean()), error, sum(life.failed for life in lives)

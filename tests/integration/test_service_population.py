@@ -1,0 +1,70 @@
+"""Half of a job's clients die, and the job goes on as if they had not.
+
+Reduced; ``scripts/prove_recurring_service.py`` has a thousand clients and twenty lives.
+"""
+
+import numpy as np
+import pytest
+
+from joulery.clock import VirtualClock
+from joulery.recurring.desk import Desk
+from joulery.recurring.desk_values import Outcome
+from joulery.recurring.policy import End
+from joulery.store.records import DecisionState, EventKind
+from joulery.store.store import Store
+from joulery.testing.history import Findings, check_beliefs
+from joulery.testing.population import Population, Setting, compare
+from joulery.testing.workloads import made_up_workload
+
+FEW = Setting(clients=200, at_once=8)
+
+
+@pytest.mark.timeout(120)
+def test_deaths_cost_the_living_nothing():
+    """Machines that are taken away would make the rest of a team pay for them."""
+    found = compare(made_up_workload(), "joulery", range(3), "by chance", FEW)
+    assert 80 < found.died < 120
+    assert found.more - 2 * found.error <= 0.05
+    assert found.settled <= 1.1
+
+
+def settled(half, setting):
+    """Cost of the last fifth of the runs, relative to the best, when one tries after the other."""
+    life = Population(made_up_workload(), "zeus", 1, half, setting).live()
+    return np.mean(life.costs[-(len(life.costs) // 5) :]) / life.optimal
+
+
+@pytest.mark.timeout(120)
+def test_a_dead_client_does_not_freeze_a_job():
+    """Who waits for a dead client's result runs the default for ever; so it is without leases."""
+    assert settled("by chance", FEW) < 1.2
+    for_ever = Setting(clients=120, at_once=8, lease_seconds=1e15)
+    assert settled("by chance", for_ever) > 1.5
+
+
+def test_the_desk_hears_of_deaths_and_goes_on(tmp_path):
+    """What heartbeats told must count, and nothing may stay open after its lease."""
+    clock = VirtualClock()
+    with Store.open(tmp_path / "store.sqlite") as store:
+        desk = Desk(store, clock)
+        job = desk.define("team", made_up_workload().job(), "zeus", seed=1).id
+        for number in range(24):
+            decision = desk.decide(job, f"k{number}")
+            clock.sleep(300.0)
+            desk.heartbeat(decision.id, Outcome(End.ABANDONED, 3.0, 250.0, 20_000.0))
+            clock.sleep(500.0 if number % 2 else 700.0)
+            if number % 2:
+                outcome = Outcome(End.REACHED, 9.0, 700.0, 60_000.0 + number)
+                desk.report(decision.id, outcome, f"k{number}")
+        clock.sleep(1000.0)
+        desk.expire()
+        with store.reading() as ledger:
+            decisions, events = ledger.decisions(job), list(ledger.events(job))
+        findings = Findings()
+        check_beliefs(store, job, findings)
+    states = [decision.state for decision in decisions]
+    assert states == [DecisionState.EXPIRED, DecisionState.REPORTED] * 12
+    expired = [event.body for event in events if event.kind == EventKind.EXPIRED]
+    assert [body["seconds"] for body in expired] == [250.0] * 12
+    assert len({decision.action["batch_size"] for decision in decisions}) > 2
+    assert findings.violations == []
