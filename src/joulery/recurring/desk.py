@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,10 +18,12 @@ import numpy as np
 from joulery.clock import REAL_CLOCK
 from joulery.errors import ConflictError, UnknownRecordError
 from joulery.recurring.desk_answers import answer, answered, told_again
-from joulery.recurring.desk_beliefs import BeliefsCache, Folded, rebuilt
-from joulery.recurring.desk_definition import TERMS, Terms, defined
+from joulery.recurring.desk_beliefs import BeliefsCache, Folded, rebuilt, snapshot_of
+from joulery.recurring.desk_definition import TERMS, Registrar, Terms
 from joulery.recurring.desk_fold import ROW, action_document, outcome_document
+from joulery.recurring.desk_grants import REASON, granted
 from joulery.recurring.desk_plausibility import check_figures, check_outcome
+from joulery.recurring.desk_snapshot import code_fingerprint
 from joulery.recurring.desk_specification import job_document, policy_from
 from joulery.recurring.desk_values import (
     Decision,
@@ -33,6 +36,7 @@ from joulery.recurring.desk_values import (
 )
 from joulery.recurring.draws import Draws
 from joulery.recurring.policy import End, Kind
+from joulery.store.documents import Written
 from joulery.store.records import (
     DecisionRecord,
     DecisionState,
@@ -50,10 +54,13 @@ if TYPE_CHECKING:
     from joulery.clock import Clock
     from joulery.recurring.job import Job
     from joulery.store.ledger import Ledger
-    from joulery.store.records import Document, JobRecord
+    from joulery.store.records import Document, JobRecord, Snapshot
     from joulery.store.store import Store
 
 _SWEEP_SECONDS = 1.0
+# Silent holders are released in steps, so that others get their turn.
+_STEP = 256
+_STEP_JOBS = 64
 
 
 class Desk:
@@ -73,6 +80,7 @@ class Desk:
         self._clock = clock
         self._terms = terms
         self._cache = BeliefsCache(terms.cached_jobs)
+        self._registrar = Registrar(self._cache, terms)
 
     def define(
         self,
@@ -81,18 +89,21 @@ class Desk:
         policy: str = "joulery",
         parameters: Mapping[str, float] | None = None,
         seed: int | None = None,
+        device: str = "",
     ) -> JobRecord:
-        """The job of that team and name, made if it is not there.
+        """The job of that team, name and device, made if it is not there.
 
         A job that was changed becomes a new version, which inherits what still holds of the epochs
-        that the one before needed, with doubt.
+        that the one before needed, with doubt. The first of a name on a device inherits those of
+        another device, without; :func:`joulery.recurring.desk_definition.inheritance_said` tells.
 
         Args:
             team: Namespace.
-            job: What may be chosen; its name is unique within the team.
+            job: What may be chosen; its name is unique within the team and device.
             policy: See :func:`joulery.recurring.registry.policy_names`.
             parameters: Of the policy.
             seed: What draws are keyed by; random unless given.
+            device: Kind of device that it runs on, such as "V100"; empty leaves that open.
         """
         wanted = NewJob(
             team=checked_name(team, "a team's name"),
@@ -101,31 +112,36 @@ class Desk:
             policy=policy,
             parameters=dict(parameters or {}),
             seed=secrets.randbits(64) if seed is None else seed,
+            device=checked_name(device, "a device's name") if device else "",
         )
         policy_from(wanted, job)  # so that a wrong one is refused here
 
-        terms, clock = self._terms, self._clock
-        return self._store.write(lambda ledger: defined(ledger, wanted, clock.wall(), terms))
+        clock, registrar = self._clock, self._registrar
+        return self._store.write(lambda ledger: registrar.defined(ledger, wanted, clock.wall()))
 
-    def find(self, team: str, name: str) -> JobRecord:
-        """The newest version of a job.
+    def find(self, team: str, name: str, device: str | None = None) -> JobRecord:
+        """The newest version of a job on a device; None takes the latest on any.
 
         Raises:
             UnknownRecordError: There is none.
         """
         with self._store.reading() as ledger:
-            found = ledger.newest(team, name)
+            found = ledger.newest(team, name, device)
         if found is None:
             raise UnknownRecordError(
                 f"no job {name[:40]!r} of {team[:40]!r}", remedy="list the jobs, or define it"
             )
         return found
 
-    def decide(self, job: int, key: str, after: str | None = None) -> Decision:
+    def decide(
+        self, job: int, key: str, after: str | None = None, *, probing: bool = True
+    ) -> Decision:
         """What to run next; see :meth:`decide_soon`."""
-        return self.decide_soon(job, key, after).result()
+        return self.decide_soon(job, key, after, probing=probing).result()
 
-    def decide_soon(self, job: int, key: str, after: str | None = None) -> Future[Decision]:
+    def decide_soon(
+        self, job: int, key: str, after: str | None = None, *, probing: bool = True
+    ) -> Future[Decision]:
         """What to run next.
 
         Args:
@@ -133,6 +149,7 @@ class Desk:
             key: Chosen by the client; the same key gives the same decision.
             after: An earlier decision of the same recurrence: this one goes on with it, after a
                 probe or a training that did not reach the target. None begins a recurrence.
+            probing: Whether probes can be made; if not, see :mod:`joulery.recurring.desk_grants`.
 
         Raises (from the future):
             UnknownRecordError: No such job, or no such earlier decision.
@@ -140,6 +157,8 @@ class Desk:
         """
         checked_name(key, "a key")
         request: Document = {"after": after}
+        if not probing:
+            request["probing"] = False
         about = Subject(job, decision_key=key)
         return self._store.submit(lambda ledger: self._decide(ledger, job, key, request), about)
 
@@ -156,15 +175,22 @@ class Desk:
         self._sweep(ledger, job, folded)
         sequence = folded.sequence + 1
         draws = Draws.of(folded.lanes.seeds, np.array([sequence]))
-        actions = folded.policy.decide(folded.beliefs, ROW, draws)
+        chosen = folded.policy.decide(folded.beliefs, ROW, draws)
+        before = _before(ledger, job, request["after"])
+        actions, attempt = granted(
+            chosen,
+            None if before is None else before.action,
+            folded.history,
+            probing=request.get("probing", True),
+        )
         now = self._clock.wall()
         decision = DecisionRecord(
             job=job,
             sequence=sequence,
             key=key,
-            recurrence=_recurrence(ledger, job, request["after"]),
-            action=action_document(actions, folded.job),
-            reason=folded.policy.reasons[int(actions.why[0])],
+            recurrence=ledger.begin_recurrence(job) if before is None else before.recurrence,
+            action=Written(action_document(actions, folded.job, attempt)),
+            reason=REASON if actions.kind[0] != chosen.kind[0] else folded.reason(actions),
             request=request,
             issued_wall_seconds=now,
             deadline_wall_seconds=now + self._terms.lease_seconds,
@@ -277,10 +303,18 @@ class Desk:
         Deciding does so for its own job; a server also does it from time to time.
         """
         now = self._clock.wall() if now_wall_seconds is None else now_wall_seconds
-        with self._store.reading() as ledger:
-            jobs = ledger.jobs_with_overdue(now)
-        waiting = [self._release_soon(job, now) for job in jobs]
-        return sum(future.result() for future in waiting)
+        released = last = 0
+        while True:
+            with self._store.reading() as ledger:
+                jobs = ledger.jobs_with_overdue(now, after=last, limit=_STEP_JOBS)
+            if not jobs:
+                return released
+            steps = [self._release_soon(job, now) for job in jobs]
+            counts = [step.result() for step in steps]
+            released += sum(counts)
+            # Where a job has more than one step's worth, it comes first in the next round.
+            unfinished = [job for job, many in zip(jobs, counts, strict=True) if many == _STEP]
+            last = min(unfinished, default=jobs[-1] + 1) - 1
 
     def _release_soon(self, job: int, now: float) -> Future[int]:
         return self._store.submit(lambda ledger: self._release(ledger, job, now), job)
@@ -293,7 +327,7 @@ class Desk:
 
     def _release(self, ledger: Ledger, job: int, now: float) -> int:
         locked = ledger.lock(job)
-        overdue = ledger.overdue(job, now)
+        overdue = ledger.overdue(job, now, _STEP)
         for decision in overdue:
             progress = decision.progress
             known = None if progress is None else Outcome.from_document(progress)
@@ -312,10 +346,41 @@ class Desk:
         self._store.write(lambda ledger: ledger.forget(job), job)
         self._store.write(lambda _: self._cache.drop(job), job)
 
+    def refresh(self) -> int:
+        """Fold jobs anew whose snapshots other code made, after an upgrade; how many there were.
+
+        A decision would do so for its own job, and keep all others waiting meanwhile. This may be
+        done beside them, in a thread of its own.
+        """
+        count = last = 0
+        while True:
+            with self._store.reading() as ledger:
+                stale = ledger.stale_snapshots(code_fingerprint(), last, limit=1)
+                if not stale:
+                    return count
+                last = stale[0]
+                fresh = snapshot_of(last, rebuilt(ledger, ledger.job(last)))
+            if fresh is not None:
+                self._store.write(partial(_put_if_newer, fresh), last)
+                count += 1
+
+    def held(self, job: int) -> tuple[str, ...]:
+        """Of the latest decisions, those whose reports are not believed (yet), by their ids."""
+        found = self._store.write(
+            lambda ledger: self._cache.current(ledger, job).history.held(), job
+        )
+        return tuple(decision_id(job, sequence) for sequence in found)
+
     def rebuild(self, job: int) -> Any:
         """What the policy believes, folded from the first event on."""
         with self._store.reading() as ledger:
             return rebuilt(ledger, ledger.job(job)).beliefs
+
+
+def _put_if_newer(fresh: Snapshot, ledger: Ledger) -> None:
+    kept = ledger.snapshot(fresh.job)
+    if kept is None or kept.code != fresh.code or kept.sequence < fresh.sequence:
+        ledger.put_snapshot(fresh)
 
 
 def _known(ledger: Ledger, job: int, sequence: int) -> DecisionRecord:
@@ -328,12 +393,13 @@ def _known(ledger: Ledger, job: int, sequence: int) -> DecisionRecord:
     return decision
 
 
-def _recurrence(ledger: Ledger, job: int, after: str | None) -> int:
+def _before(ledger: Ledger, job: int, after: str | None) -> DecisionRecord | None:
+    """The decision of the same recurrence that another one goes on after."""
     if after is None:
-        return ledger.begin_recurrence(job)
+        return None
     owner, sequence = parse_decision_id(after)
     if owner != job:
         raise UnknownRecordError(
             f"decision {after} is of another job", remedy="go on after a decision of this job"
         )
-    return _known(ledger, job, sequence).recurrence
+    return _known(ledger, job, sequence)

@@ -10,20 +10,21 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from joulery.recurring.desk_fold import fold
+from joulery.recurring.desk_fold import begin, learn, silence
+from joulery.recurring.desk_history import History, Standing
 from joulery.recurring.desk_snapshot import code_fingerprint, freeze, thaw
 from joulery.recurring.desk_specification import job_from, policy_from
 from joulery.recurring.lanes import Lanes
-from joulery.store.records import Snapshot
+from joulery.store.records import EventKind, Snapshot
 
 if TYPE_CHECKING:
     from joulery.recurring.job import Job
-    from joulery.recurring.policy import Policy
+    from joulery.recurring.policy import Actions, Policy
     from joulery.store.ledger import Ledger
     from joulery.store.records import Event, JobRecord
 
 # So many events at most are folded for a job that a process has not seen yet.
-_SNAPSHOT_EVENTS = 256
+_SNAPSHOT_EVENTS = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +36,7 @@ class Folded:
         policy: That decides for it.
         lanes: It alone.
         beliefs: After event number ``sequence``.
+        history: Likewise, what the desk remembers.
         sequence: Of the last event folded in.
         kept: Of the last event folded into the stored snapshot.
         swept_seconds: When silent holders were last looked for, on the monotonic clock.
@@ -44,6 +46,7 @@ class Folded:
     policy: Policy[Any]
     lanes: Lanes
     beliefs: Any
+    history: History
     sequence: int = 0
     kept: int = 0
     swept_seconds: float = float("-inf")
@@ -54,12 +57,41 @@ class Folded:
         job = job_from(record.job.name, record.job.specification)
         policy = policy_from(record.job, job)
         lanes = Lanes.of([job], [record.job.seed])
-        return cls(job, policy, lanes, policy.start(lanes))
+        return cls(job, policy, lanes, policy.start(lanes), History(job))
+
+    def reason(self, actions: Actions) -> str:
+        """Why the policy chose them, in words."""
+        return self.policy.reasons[int(actions.why[0])]
 
     def fold(self, event: Event) -> None:
-        """One event more."""
-        fold(self.policy, self.beliefs, event)
+        """One event more; nothing else ever changes beliefs.
+
+        ==========  =====================================================================
+        issued      the action is under way
+        outcome     it ended as told
+        expired     it was given up; what heartbeats told of it still counts
+        late        it was given up, yet ended as told: it is taken up again, and ends
+        ==========  =====================================================================
+        """
+        if event.kind in (EventKind.ISSUED, EventKind.LATE):
+            begin(self.policy, self.beliefs, event.body)
+        if event.kind != EventKind.ISSUED:
+            self._hear(event)
         self.sequence = event.sequence
+
+    def _hear(self, event: Event) -> None:
+        """As far as the report is believed; see :mod:`joulery.recurring.desk_history`."""
+        verdict = self.history.judge(event.decision, event.body)
+        if verdict.restart:
+            self.beliefs = self.policy.start(self.lanes)
+            again = [one for one in self.history.latest if one.standing == Standing.BELIEVED]
+        else:
+            body = event.body if verdict.believed else silence(event.body)
+            learn(self.policy, self.beliefs, body)
+            again = verdict.released
+        for report in again:
+            begin(self.policy, self.beliefs, report.body)
+            learn(self.policy, self.beliefs, report.body)
 
 
 class BeliefsCache:
@@ -88,15 +120,23 @@ class BeliefsCache:
     def current(self, ledger: Ledger, job: int) -> Folded:
         """A job with all its events folded in; it is locked."""
         locked = ledger.lock(job)
+        return self._caught_up(ledger, locked.record, locked.events)
+
+    def glimpse(self, ledger: Ledger, record: JobRecord) -> Folded:
+        """A job with all events that are committed, without locking it."""
+        return self._caught_up(ledger, record, record.events)
+
+    def _caught_up(self, ledger: Ledger, record: JobRecord, events: int) -> Folded:
+        job = record.id
         ledger.on_rollback(lambda: self.drop(job))
         folded = self._jobs.get(job)
         if folded is None:
-            folded = self._jobs[job] = _load(ledger, locked.record)
+            folded = self._jobs[job] = _load(ledger, record)
             while len(self._jobs) > self._capacity:
                 self._jobs.popitem(last=False)
         else:
             self._jobs.move_to_end(job)
-        if folded.sequence < locked.events:
+        if folded.sequence < events:
             for event in ledger.events(job, folded.sequence):
                 folded.fold(event)
         return folded
@@ -123,16 +163,27 @@ def rebuilt(ledger: Ledger, record: JobRecord) -> Folded:
 def _load(ledger: Ledger, record: JobRecord) -> Folded:
     folded = Folded.start(record)
     snapshot = ledger.snapshot(record.id)
-    usable = snapshot is not None and snapshot.code == code_fingerprint()
-    if snapshot is not None and usable and thaw(folded.beliefs, snapshot.content):
+    if snapshot is None or snapshot.code != code_fingerprint():
+        return folded
+    beside = thaw(folded.beliefs, snapshot.content)
+    if beside is not None:
+        folded.history = History.from_document(folded.job, beside)
         folded.sequence = folded.kept = snapshot.sequence
     return folded
+
+
+def snapshot_of(job: int, folded: Folded) -> Snapshot | None:
+    """What saves folding its events again; None where its beliefs cannot be frozen."""
+    content = freeze(folded.beliefs, folded.history.to_document())
+    if content is None:
+        return None
+    return Snapshot(job, folded.sequence, code_fingerprint(), content)
 
 
 def _keep(ledger: Ledger, job: int, folded: Folded) -> None:
     if folded.sequence - folded.kept < _SNAPSHOT_EVENTS:
         return
-    content = freeze(folded.beliefs)
     folded.kept = folded.sequence
-    if content is not None:
-        ledger.put_snapshot(Snapshot(job, folded.sequence, code_fingerprint(), content))
+    snapshot = snapshot_of(job, folded)
+    if snapshot is not None:
+        ledger.put_snapshot(snapshot)

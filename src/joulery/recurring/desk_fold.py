@@ -1,13 +1,6 @@
-"""Beliefs as a fold over stored events; nothing else ever changes them.
+"""Actions and outcomes as stored documents, and told to a policy from them.
 
-==========  =========================================================================
-issued      the action is under way
-outcome     it ended as told
-expired     it was given up; what heartbeats told of it still counts
-late        it was given up, yet ended as told: it is taken up again, and ends
-==========  =========================================================================
-
-The running state is changed by the same function from the same documents as a rebuilt one, so both
+The running state is changed by the same functions from the same documents as a rebuilt one, so both
 are the same bit for bit.
 """
 
@@ -19,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joulery.recurring.policy import Actions, End, Kind, Outcomes
-from joulery.store.records import EventKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,22 +20,30 @@ if TYPE_CHECKING:
     from joulery.recurring.draws import Floats
     from joulery.recurring.job import Job
     from joulery.recurring.policy import Policy
-    from joulery.store.records import Document, Event
+    from joulery.store.records import Document
 
 ROW = np.zeros(1, dtype=np.int64)  # a job is decided alone: the one lane of its lanes
 _SAME_LIMIT_WATTS = 0.5
 
 
-def fold(policy: Policy[Any], beliefs: Any, event: Event) -> None:
-    """Change ``beliefs`` by one event."""
-    if event.kind in (EventKind.ISSUED, EventKind.LATE):
-        policy.begin(beliefs, ROW, actions_from(event.body["action"]))
-    if event.kind != EventKind.ISSUED:
-        policy.learn(beliefs, _outcomes(event.body))
+def begin(policy: Policy[Any], beliefs: Any, body: Document) -> None:
+    """Tell the policy that an action is under way."""
+    policy.begin(beliefs, ROW, actions_from(body["action"]))
 
 
-def action_document(actions: Actions, job: Job) -> Document:
-    """The one action of ``actions`` as JSON."""
+def learn(policy: Policy[Any], beliefs: Any, body: Document) -> None:
+    """Tell the policy how an action ended."""
+    policy.learn(beliefs, _outcomes(body))
+
+
+def silence(body: Document) -> Document:
+    """The same decision, of which nothing was heard."""
+    kept = {name: body[name] for name in ("action", "recurrence", "limits")}
+    return kept | {"end": int(End.ABANDONED), "limit": -1, "measured": []}
+
+
+def action_document(actions: Actions, job: Job, attempt: int = 1) -> Document:
+    """The one action of ``actions`` as JSON; ``attempt`` is its place in the recurrence."""
     arm, limit, ceiling = int(actions.arm[0]), int(actions.limit[0]), float(actions.ceiling[0])
     wanted = None if actions.probe_limits is None else actions.probe_limits[0].tolist()
     return {
@@ -52,6 +52,7 @@ def action_document(actions: Actions, job: Job) -> Document:
         "limit": limit,
         "ceiling": ceiling if math.isfinite(ceiling) else None,
         "why": int(actions.why[0]),
+        "attempt": attempt,
         "probe_limits": wanted,
         # The same in words that need no list beside them.
         "batch_size": job.batch_sizes[arm],

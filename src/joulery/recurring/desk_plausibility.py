@@ -22,14 +22,17 @@ class Tolerance:
     """How far figures may be off.
 
     Attributes:
-        seconds: That a client's clock and the desk's may differ in all.
-        time: That they may differ by, relative to the time that has passed.
+        seconds: That a run may have gone on before its decision was stored, or that the desk's
+            clock was set back meanwhile.
+        time: That the two clocks may differ by, relative to the time that has passed.
         energy: That boards draw beyond their limits, or meters misread; relative.
+        epochs: Times that epochs may be faster or leaner than all that were measured.
     """
 
     seconds: float = 60.0
     time: float = 0.01
     energy: float = 0.1
+    epochs: float = 4.0
 
 
 TOLERANCE = Tolerance()
@@ -65,6 +68,8 @@ def check_outcome(
         )
     for one in outcome.measured:
         _check_power(one.epoch_joules, one.epoch_seconds, job.cost.max_watts, tolerance)
+    if outcome.end == End.REACHED:
+        _check_whole(outcome, job, tolerance)
 
 
 def check_figures(outcome: Outcome) -> None:
@@ -99,6 +104,28 @@ def _check_end(outcome: Outcome, job: Job, kind: Kind) -> None:
             "a target was reached without training",
             remedy="report the epochs and the time that the run took",
         )
+
+
+def _check_whole(outcome: Outcome, job: Job, tolerance: Tolerance) -> None:
+    """Whether a whole run fits what it says of itself: its cost, and epochs that it measured."""
+    if not job.cost.of(outcome.seconds, outcome.joules) > 0:
+        raise InvalidValueError(
+            "a target was reached at no cost", remedy="report the energy that the run used"
+        )
+    totals = {"s": outcome.seconds, "J": outcome.joules}
+    for unit, total in totals.items():
+        least = min((_least(one, unit) for one in outcome.measured), default=0.0)
+        if total * tolerance.epochs < outcome.epochs * least:
+            raise InvalidValueError(
+                f"{outcome.epochs:g} epochs of at least {human(least, unit)} each are more than "
+                f"{human(total, unit)} in all",
+                remedy="report what an epoch takes, and the whole run",
+            )
+
+
+def _least(one: Measured, unit: str) -> float:
+    figure = one.epoch_seconds if unit == "s" else one.epoch_joules
+    return figure / (1.0 + 3.0 * one.relative_error)
 
 
 def _check_time(seconds: float, elapsed_seconds: float, tolerance: Tolerance) -> None:

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import io
-import zipfile
+import struct
+import zlib
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from joulery.store.documents import from_text, to_text
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
+    from joulery.store.records import Document
+
 _PLAIN = (int, float, bool, str, bytes, type(None))
-_CONSTANTS = "constants"
+_PREFIX = struct.Struct("<QI")  # length of the head, checksum of head and body
 
 
 @cache
@@ -34,55 +38,65 @@ def code_fingerprint() -> str:
     return digest.hexdigest()[:32]
 
 
-def freeze(beliefs: Any) -> bytes | None:
-    """All arrays of ``beliefs``; None where they are made of more than arrays and constants."""
+def freeze(beliefs: Any, beside: Document) -> bytes | None:
+    """All arrays of ``beliefs``, and a document besides.
+
+    None where beliefs are made of more than arrays and constants.
+    """
     try:
-        parts = _parts(beliefs)
+        arrays, constants = _parts(beliefs)
     except TypeError:
         return None
-    content = io.BytesIO()
-    np.savez(content, allow_pickle=False, **parts)
-    return content.getvalue()
+    head = to_text({"shape": _shape(arrays, constants), "beside": beside}).encode()
+    body = b"".join(array.tobytes() for array in arrays)
+    return _PREFIX.pack(len(head), zlib.crc32(body, zlib.crc32(head))) + head + body
 
 
-def thaw(beliefs: Any, content: bytes) -> bool:
-    """Put frozen arrays into ``beliefs`` that were just started; False where they do not fit."""
+def thaw(beliefs: Any, content: bytes) -> Document | None:
+    """Put frozen arrays into ``beliefs`` that were just started; the document frozen with them.
+
+    None, and nothing changed, where they do not fit.
+    """
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as frozen:
-            stored = {name: frozen[name] for name in frozen.files}
-        places = _parts(beliefs)
-    except (ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile):
-        return False
-    if places.keys() != stored.keys() or not all(
-        _fits(array, stored[name], constant=name == _CONSTANTS) for name, array in places.items()
-    ):
-        return False
-    for name, array in places.items():
-        if array.tobytes() != stored[name].tobytes():  # what never changes may be read-only
-            array[...] = stored[name]
-    return True
+        length, check = _PREFIX.unpack_from(content)
+        arrays, constants = _parts(beliefs)
+    except (struct.error, TypeError):
+        return None
+    head, body = content[_PREFIX.size :][:length], content[_PREFIX.size + length :]
+    if zlib.crc32(body, zlib.crc32(head)) != check:
+        return None
+    stored = from_text(head.decode())
+    if stored["shape"] != _shape(arrays, constants):
+        return None
+    start = 0
+    for array in arrays:
+        part = body[start : start + array.nbytes]
+        start += array.nbytes
+        if array.tobytes() != part:  # what never changes may be read-only
+            array[...] = np.frombuffer(part, array.dtype).reshape(array.shape)
+    beside: Document = stored["beside"]
+    return beside
 
 
-def _fits(place: NDArray[Any], stored: NDArray[Any], *, constant: bool) -> bool:
-    if (place.shape, place.dtype) != (stored.shape, stored.dtype):
-        return False
-    return not constant or bool((place == stored).all())
+def _shape(arrays: list[NDArray[Any]], constants: list[str]) -> list[Any]:
+    return [constants, [[array.dtype.str, list(array.shape)] for array in arrays]]
 
 
-def _parts(beliefs: Any) -> dict[str, NDArray[Any]]:
-    """Every array by the path to it, and everything else as one text.
+def _parts(beliefs: Any) -> tuple[list[NDArray[Any]], list[str]]:
+    """Every array, and the path to it or what else is there as text.
 
     Raises:
         TypeError: Something may change that is neither an array nor in that text.
     """
-    arrays: dict[str, NDArray[Any]] = {}
+    arrays: list[NDArray[Any]] = []
     constants: list[str] = []
     for path, value in _leaves(beliefs, ""):
         if isinstance(value, np.ndarray):
-            arrays[path] = value
+            arrays.append(value)
+            constants.append(path)
         else:
             constants.append(f"{path}={value!r}")
-    return arrays | {_CONSTANTS: np.array(["\n".join(constants)])}
+    return arrays, constants
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -90,12 +90,15 @@ class Grid:
 
     def begin(self, beliefs: GridBeliefs, rows: NDArray[np.int64], actions: Actions) -> None:
         """Cross off what is under way."""
-        beliefs.untried[rows, actions.arm * beliefs.limits + actions.limit] = False
+        held = actions.limit >= 0  # what was taken up again may have held none that is known
+        cell = actions.arm[held] * beliefs.limits + actions.limit[held]
+        beliefs.untried[rows[held], cell] = False
 
     def learn(self, beliefs: GridBeliefs, outcomes: Outcomes) -> None:
         """Keep the least cost of each cell; drop batch sizes that failed."""
         trained = outcomes.kind == Kind.TRAIN
-        reached = trained & (outcomes.end == End.REACHED)
+        # What held no limit of the job's says nothing about any cell.
+        reached = trained & (outcomes.end == End.REACHED) & (outcomes.limit >= 0)
         lane = outcomes.lane[reached]
         cell = outcomes.arm[reached] * beliefs.limits + outcomes.limit[reached]
         beliefs.cost[lane, cell] = np.minimum(beliefs.cost[lane, cell], outcomes.cost[reached])

@@ -8,6 +8,7 @@ what to expect of the next one before any of it has run.
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,17 @@ class Inheritance:
             batch_sizes=tuple(int(size) for size in beliefs.lanes.batch_sizes[lane, seen]),
             log_epochs=tuple(value[0, seen].tolist()),
             log_sds=tuple((1.0 / np.sqrt(precision[0, seen])).tolist()),
+        )
+
+    def beside(self, other: Inheritance) -> Inheritance:
+        """With what ``other`` tells of batch sizes that this one tells nothing of."""
+        more = [at for at, size in enumerate(other.batch_sizes) if size not in self.batch_sizes]
+        doubt = other.shift_sd**2 + other.shape_sd**2
+        return dataclasses.replace(
+            self,
+            batch_sizes=self.batch_sizes + tuple(other.batch_sizes[at] for at in more),
+            log_epochs=self.log_epochs + tuple(other.log_epochs[at] for at in more),
+            log_sds=self.log_sds + tuple(math.sqrt(other.log_sds[at] ** 2 + doubt) for at in more),
         )
 
     def doubted(self, shift_sd: float, shape_sd: float) -> Inheritance:

@@ -10,6 +10,7 @@ from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, InvalidValueError, UnknownRecordError
 from joulery.objectives import LeastEnergy
 from joulery.recurring.desk import Desk, Terms
+from joulery.recurring.desk_definition import inheritance_said
 from joulery.recurring.desk_values import Measured, Outcome
 from joulery.recurring.policy import End, Kind
 from joulery.recurring.registry import policy_names
@@ -251,7 +252,7 @@ def test_every_decision_has_draws_of_its_own(desk, store, clock, job):
     for number in range(40):  # through the exploration
         decision = desk.decide(job, f"{number}")
         clock.sleep(500.0)
-        told = dataclasses.replace(outcome_of(decision), seconds=400.0 + 20 * (number % 3))
+        told = dataclasses.replace(outcome_of(decision), seconds=460.0 + 20 * (number % 3))
         desk.report(decision.id, told, f"{number}")
     sampled = [desk.decide(job, f"s{number}") for number in range(30)]
     assert {one.reason for one in sampled} == {"least cost in a draw from the beliefs"}
@@ -325,6 +326,8 @@ def test_a_cold_desk_starts_from_a_snapshot(desk, store, clock, monkeypatch):
         )
         assert (folded.kept, folded.sequence) == (32, 40)
         assert_identical(folded.beliefs, desk.rebuild(job))
+        running = desk._cache._jobs[job].history
+        assert folded.history.to_document() == running.to_document()
 
 
 def test_a_snapshot_of_other_code_is_not_used(desk, store, clock, monkeypatch, job):
@@ -335,6 +338,23 @@ def test_a_snapshot_of_other_code_is_not_used(desk, store, clock, monkeypatch, j
     cold = Desk(store, clock)
     folded = store.write(lambda ledger: cold._cache.current(ledger, job), job)
     assert (folded.kept, folded.sequence) == (0, 1)
+
+
+def test_an_upgrade_folds_histories_beside_the_work(desk, store, clock, monkeypatch):
+    """The first decision of every old job would keep all others waiting."""
+    monkeypatch.setattr("joulery.recurring.desk_beliefs._SNAPSHOT_EVENTS", 4)
+    jobs = [desk.define("team", dataclasses.replace(JOB, name=f"{n}"), "zeus").id for n in range(3)]
+    for job in jobs:
+        trained(desk, clock, job, times=3)
+    assert desk.refresh() == 0
+    for place in ("desk", "desk_beliefs"):
+        monkeypatch.setattr(f"joulery.recurring.{place}.code_fingerprint", lambda: "newer")
+    newer = Desk(store, clock)
+    assert newer.refresh() == 3
+    assert newer.refresh() == 0
+    folded = store.write(lambda ledger: newer._cache.current(ledger, jobs[1]), jobs[1])
+    assert folded.kept == 6
+    assert_identical(folded.beliefs, desk.rebuild(jobs[1]))
 
 
 def test_memory_is_bounded(store, clock):
@@ -374,6 +394,113 @@ def test_a_changed_job_inherits_with_doubt(desk, clock):
     assert desk.decide(second.id, "a").batch_size in changed.batch_sizes
     third = desk.define("team", changed, "zeus")
     assert third.job.parameters == {}
+
+
+def trained(desk, clock, job, times=6):
+    """A job that has been run."""
+    for number in range(times):
+        decision = desk.decide(job, f"{number}")
+        clock.sleep(500.0)
+        desk.report(decision.id, outcome_of(decision), f"{number}")
+
+
+def test_another_device_inherits_without_doubt(desk, clock):
+    """Epochs do not hang on the GPU; each new type would pay for all the tries again."""
+    idle = desk.define("team", JOB, seed=1, device="T4")
+    first = desk.define("team", JOB, seed=1, device="V100")
+    assert first.job.inherits is None
+    trained(desk, clock, first.id)
+    second = desk.define("team", JOB, seed=1, device="A100")
+    assert (second.version, second.device, second.job.inherits) == (1, "A100", first.id)
+    inherited = second.job.parameters["inherited"]
+    assert (inherited["shift_sd"], inherited["shape_sd"]) == (0.0, 0.0)
+    assert desk.decide(second.id, "a").reason.endswith("inherited")
+    assert [desk.find("team", JOB.name, one).id for one in ("T4", "V100", None)] == [
+        idle.id,
+        first.id,
+        second.id,
+    ]
+    assert desk.define("team", JOB, device="A100").id == second.id
+    with pytest.raises(UnknownRecordError):
+        desk.find("team", JOB.name, "")
+    with pytest.raises(InvalidValueError, match="device"):
+        desk.define("team", JOB, device="\0")
+
+
+def test_what_was_inherited_is_handed_on(desk, clock):
+    """A version that was never run would cut the line."""
+    first = desk.define("team", JOB, seed=1)
+    trained(desk, clock, first.id)
+    second = desk.define("team", dataclasses.replace(JOB, max_epochs=90), seed=1)
+    third = desk.define("team", dataclasses.replace(JOB, max_epochs=80), seed=1)
+    one, other = (record.job.parameters["inherited"] for record in (second, third))
+    assert one["log_epochs"] == other["log_epochs"]
+    assert other["log_sds"][0] > one["log_sds"][0] > 0
+
+
+def test_inheritance_is_told_in_words(desk, clock):
+    """People would wonder why a new job does not start from its default."""
+    first = desk.define("team", JOB, seed=1, device="V100")
+    assert inheritance_said(first) == ""
+    trained(desk, clock, first.id, times=1)
+    on_other = desk.define("team", JOB, seed=1, device="A100")
+    assert inheritance_said(on_other) == (
+        "epochs of batch size 256 carry over from V100; what an epoch costs here is measured anew"
+    )
+    changed = desk.define("team", dataclasses.replace(JOB, max_epochs=90), device="V100")
+    assert inheritance_said(changed) == (
+        "the job has changed: epochs of batch size 256 carry over from version 1, within 30% "
+        "until runs tell more"
+    )
+
+
+def test_inheriting_folds_no_long_history(desk, store, clock, monkeypatch):
+    """A changed job with years behind it would stop the desk for half a minute."""
+    monkeypatch.setattr("joulery.recurring.desk_beliefs._SNAPSHOT_EVENTS", 8)
+    first = desk.define("team", JOB, seed=1)
+    trained(desk, clock, first.id, times=10)
+    folded = []
+    monkeypatch.setattr(
+        "joulery.recurring.desk_beliefs.begin", lambda *given: folded.append(given[-1])
+    )
+    for number, one in enumerate((desk, Desk(store, clock))):
+        one.define("team", JOB, seed=1, device=f"{number}")
+        assert len(folded) == 2 * number
+
+
+def test_those_who_cannot_probe_train_instead(desk, clock):
+    """A worker that only trains would be handed what it cannot do."""
+    job = desk.define("team", JOB, "joulery", seed=1).id
+    for number in range(30):
+        probed = desk.decide(job, f"{number}")
+        if probed.kind == Kind.PROBE:
+            break
+        clock.sleep(500.0)
+        desk.report(probed.id, outcome_of(probed), f"{number}")
+    assert probed.kind == Kind.PROBE
+    clock.sleep(5.0)
+    desk.report(probed.id, Outcome(End.ABANDONED, 0, 1.0, 50.0), "lost")
+    decision = desk.decide(job, "no probes", after=probed.id, probing=False)
+    assert (decision.kind, decision.batch_size) == (Kind.TRAIN, probed.batch_size)
+    assert (decision.power_limit_watts,) == probed.probe_limits_watts
+    assert decision.cost_ceiling_joules == 2 * JOB.cost.of(500.0, 50_000.0)
+    assert "probes are not made" in decision.reason
+    assert desk.decide(job, "no probes", after=probed.id, probing=False) == decision
+    with pytest.raises(ConflictError):
+        desk.decide(job, "no probes", after=probed.id)
+    assert_identical(beliefs_of(desk, desk._store, job), desk.rebuild(job))
+
+
+def test_any_number_of_silent_holders_is_released(desk, store, clock, monkeypatch):
+    """A server that was down over night would release some and forget the rest."""
+    monkeypatch.setattr("joulery.recurring.desk._STEP", 4)
+    monkeypatch.setattr("joulery.recurring.desk._STEP_JOBS", 2)
+    jobs = [desk.define("team", dataclasses.replace(JOB, name=f"{n}"), "zeus").id for n in range(5)]
+    for number in range(45):
+        desk.decide(jobs[number % 5], f"{number}")
+    clock.sleep(LEASE_SECONDS + 1)
+    assert desk.expire() == 45
+    assert desk.expire() == 0
 
 
 def test_an_objective_is_kept(desk, store):
@@ -454,6 +581,23 @@ def test_an_implausible_report_changes_nothing(desk, store, clock, job):
             desk.heartbeat(decision.id, dataclasses.replace(lie, seconds=math.inf))
     assert kinds(store, job) == [EventKind.ISSUED]
     desk.report(decision.id, outcome_of(decision), "r")
+
+
+@pytest.mark.parametrize("policy", policy_names())
+def test_a_report_that_all_others_contradict_is_held(desk, store, clock, policy):
+    """One liar who keeps within what is possible would ruin a job all the same."""
+    job = desk.define("team", JOB, policy, seed=3).id
+    for number in range(12):
+        decision = desk.decide(job, f"{number}")
+        clock.sleep(500.0)
+        told = outcome_of(decision)
+        if number == 8:
+            liar, told = decision, Outcome(End.REACHED, 1.0, 1.0, 100.0, 200.0)
+            told = told if decision.kind == Kind.TRAIN else outcome_of(decision)
+        desk.report(decision.id, told, f"{number}")
+    if liar.kind == Kind.TRAIN:
+        assert liar.id in desk.held(job)
+    assert_identical(beliefs_of(desk, store, job), desk.rebuild(job))
 
 
 def test_a_wall_clock_set_back_only_prolongs(desk, clock, job):

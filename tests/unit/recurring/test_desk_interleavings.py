@@ -35,8 +35,9 @@ def told(decision, luck):
         return Outcome(End.PROBED, 0, 5.0, 500.0, None, (Measured(100.0, 80.0, 7e3, 0.02),))
     end = (End.REACHED, End.STOPPED, End.EXHAUSTED, End.REACHED, End.ABANDONED)[luck % 5]
     watts = JOB.limits_watts[luck % len(JOB.limits_watts)]
-    measured = (Measured(watts, 50.0 + luck % 97, 5e3 + luck % 89, 0.005),)
-    return Outcome(end, 1 + luck % 90, 10.0 + luck % 7, 1e3, watts, measured)
+    measured = (Measured(watts, 20.0 + luck % 17, 2e3 + luck % 89, 0.005),)
+    epochs = 1 + luck % 90
+    return Outcome(end, epochs, 10.0 + luck % 7, 1e3, watts, measured if epochs == 1 else ())
 
 
 class Drive:

@@ -27,11 +27,13 @@ def check(outcome=GOOD, kind=Kind.TRAIN, elapsed=1000.0, job=JOB, **changes):
         {},
         {"seconds": 1069.0},
         {"joules": 1_099_000.0},
-        {"joules": 0.0},
+        {"joules": 0.0, "measured": ()},
         {"end": End.STOPPED, "epochs": 0, "seconds": 0.0, "joules": 0.0},
         {"end": End.ABANDONED},
         {"measured": (), "limit_watts": None},
         {"epochs": 50},
+        {"seconds": 251.0, "joules": 126e3},  # epochs nearly four times as fast as measured
+        {"end": End.STOPPED, "seconds": 1.0, "joules": 100.0},
     ],
 )
 def test_what_can_have_been_is_taken(changes):
@@ -64,6 +66,8 @@ def test_measurements_are_finite_and_not_negative(name, value):
         {"seconds": 1.0},  # the same
         {"epochs": 51},
         {"epochs": 0},  # reached without training
+        {"seconds": 240.0, "joules": 126e3},  # epochs more than four times as fast as measured
+        {"seconds": 251.0, "joules": 120e3},  # the same for energy
         {"seconds": 0.0, "joules": 0.0},
         {"end": End.PROBED},
         {"measured": GOOD.measured * 3},  # more limits than there are
@@ -93,6 +97,14 @@ def test_energy_alone_has_no_bound_without_max_watts():
     """A job that counts energy only need not know what its boards can draw."""
     job = dataclasses.replace(JOB, cost=Cost(1.0), limits_watts=())
     check(job=job, joules=1e12)
+
+
+def test_nothing_is_free():
+    """A run that cost nothing would make every ceiling nothing, and end all others."""
+    job = dataclasses.replace(JOB, cost=Cost(1.0), limits_watts=())
+    with pytest.raises(InvalidValueError, match="no cost"):
+        check(job=job, joules=0.0, measured=())
+    check(job=job, joules=0.0, measured=(), end=End.STOPPED)
 
 
 def test_a_clock_set_back_proves_nothing():

@@ -19,7 +19,7 @@ def test_beliefs_come_back_bit_for_bit(policy):
     for _ in range(30):
         drive.step(np.arange(1))
     fresh = make_policy(policy).start(drive.lanes)
-    assert thaw(fresh, freeze(drive.beliefs))
+    assert thaw(fresh, freeze(drive.beliefs, {"a": [0.1 + 0.2]})) == {"a": [0.1 + 0.2]}
     assert_identical(fresh, drive.beliefs)
 
 
@@ -29,11 +29,12 @@ def test_what_does_not_fit_is_not_used():
     zeus, grid = make_policy("zeus"), make_policy("grid")
     beliefs = [zeus.start(Lanes.of([load.job()], [1])) for load in loads]
     untouched = zeus.start(Lanes.of([loads[0].job()], [1]))
-    assert not thaw(beliefs[0], freeze(beliefs[1]))
-    assert not thaw(beliefs[0], freeze(grid.start(Lanes.of([loads[0].job()], [1]))))
-    whole = freeze(beliefs[0])
-    for damaged in (b"", b"nonsense", whole[: len(whole) // 2]):
-        assert not thaw(beliefs[0], damaged)
+    assert thaw(beliefs[0], freeze(beliefs[1], {})) is None
+    assert thaw(beliefs[0], freeze(grid.start(Lanes.of([loads[0].job()], [1])), {})) is None
+    whole = freeze(beliefs[0], {})
+    turned = bytes([*whole[:-1], whole[-1] ^ 1])
+    for damaged in (b"", b"nonsense", whole[: len(whole) // 2], whole[:-1], turned):
+        assert thaw(beliefs[0], damaged) is None
     assert_identical(beliefs[0], untouched)
 
 
@@ -48,9 +49,9 @@ def test_beliefs_of_other_make_have_no_snapshot():
     class Counted:
         seen: int = 0
 
-    assert freeze(Listed()) is None
-    assert thaw(Counted(), freeze(Counted()))
-    assert not thaw(Counted(), freeze(Counted(3)))
+    assert freeze(Listed(), {}) is None
+    assert thaw(Counted(), freeze(Counted(), {})) == {}
+    assert thaw(Counted(), freeze(Counted(3), {})) is None
 
 
 def test_the_code_is_named_by_its_content():

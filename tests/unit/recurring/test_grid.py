@@ -3,6 +3,8 @@
 import numpy as np
 
 from joulery.recurring.grid import Grid
+from joulery.recurring.lanes import Lanes
+from joulery.recurring.policy import Actions, End, Kind, Outcomes
 from joulery.simulate.recurring import Options, simulate
 from joulery.testing.workloads import made_up_workload
 
@@ -43,3 +45,22 @@ def test_lanes_of_different_size_do_not_matter():
     alone = simulate([small], Grid(), 10, [1])
     beside = simulate([made_up_workload(), small], Grid(), 10, [1])
     assert np.array_equal(alone.arm[0], beside.of_workload(1).arm[0])
+
+
+def test_a_limit_that_was_not_held_is_no_cell():
+    """A run under no limit of the job's would be booked as the batch size before."""
+    lanes = Lanes.of([made_up_workload((32, 64, 128), default=128).job()], [1])
+    policy = Grid()
+    beliefs = policy.start(lanes)
+    one = np.ones(1, dtype=np.int64)
+    unknown = np.full((1, 4), np.nan)
+    figures = np.ones(1)
+    told = Outcomes(
+        *(0 * one, 0 * one, Kind.TRAIN * one, one, -one, End.REACHED * one),
+        *(figures, figures, figures, figures, unknown, unknown, unknown),
+    )
+    untried = beliefs.untried.copy()
+    policy.begin(beliefs, 0 * one, Actions(0 * one, one, -one, figures, 0 * one))
+    policy.learn(beliefs, told)
+    assert np.isinf(beliefs.cost).all()
+    assert np.array_equal(beliefs.untried, untried)

@@ -1,0 +1,82 @@
+"""What the desk makes of a policy's decision: for those who cannot probe, and so that all end."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joulery.recurring.policy import Kind
+
+if TYPE_CHECKING:
+    from joulery.recurring.desk_history import History
+    from joulery.recurring.policy import Actions
+    from joulery.store.records import Document
+
+REASON = "may be better than the best so far, and is measured on its way, since probes are not made"
+
+# A try may cost this many times what the best takes (You et al., NSDI'23, section 4.4).
+_BETA = 2.0
+# From this training of a recurrence on, each is granted twice as much as the policy would.
+_PATIENCE = 4
+_MOST_DOUBLINGS = 64
+
+
+def granted(
+    chosen: Actions, before: Document | None, history: History, *, probing: bool
+) -> tuple[Actions, int]:
+    """What is handed out where a policy has chosen; and which training of its recurrence it is.
+
+    Args:
+        chosen: By the policy.
+        before: The action that it follows in its recurrence, if any.
+        history: Of the job.
+        probing: Whether its holder can probe.
+    """
+    # A probe whose report is not believed would be chosen again and again.
+    again = before is not None and (before["kind"], before["arm"]) == (Kind.PROBE, chosen.arm[0])
+    actions = chosen if probing and not again else without_probe(chosen, history)
+    attempt = attempt_after(before)
+    return widened(actions, attempt), attempt
+
+
+def attempt_after(before: Document | None) -> int:
+    """Which training of its recurrence comes next; counts from 1."""
+    if before is None:
+        return 1
+    attempt: int = before.get("attempt", 1)
+    return attempt + int(before["kind"] == Kind.TRAIN)
+
+
+def widened(actions: Actions, attempt: int) -> Actions:
+    """The same, with a higher ceiling where ``attempt`` trainings have not reached the target.
+
+    Ceilings follow from what is believed of the best. Were that far too good to be true, all
+    trainings would be stopped for ever; so it is doubled until one gets there.
+    """
+    if attempt < _PATIENCE:
+        return actions
+    factor = 2.0 ** min(_MOST_DOUBLINGS, attempt - _PATIENCE + 1)
+    return dataclasses.replace(actions, ceiling=factor * actions.ceiling)
+
+
+def without_probe(actions: Actions, history: History) -> Actions:
+    """The same if it is a training, else a training of the batch size that was to be probed.
+
+    It measures the limits that the probe would have measured, and holds the one if there is but
+    one. It may cost twice what the best batch size takes: whoever tries it without having looked
+    is stopped there, and what was measured until then is what the probe would have told. Before
+    anything has reached the target there is nothing to compare with, and so no ceiling.
+    """
+    if actions.kind[0] != Kind.PROBE:
+        return actions
+    wanted = actions.probe_limits
+    alone = np.zeros(0) if wanted is None else np.flatnonzero(wanted[0])
+    return dataclasses.replace(
+        actions,
+        kind=np.full(1, Kind.TRAIN),
+        limit=np.array([alone[0] if len(alone) == 1 else -1], dtype=np.int64),
+        ceiling=np.array([_BETA * history.best_cost()]),
+        probe_limits=None if wanted is None or len(alone) != 1 else np.zeros_like(wanted),
+    )

@@ -1,0 +1,78 @@
+"""Tokens in the store, on every database."""
+
+import pytest
+
+from joulery.errors import InvalidValueError, UnknownRecordError
+from joulery.store.store import Store
+from joulery.store.tokens import (
+    NewToken,
+    Right,
+    add_token,
+    decision_secret,
+    digest_of,
+    find_token,
+    list_tokens,
+    revoke_token,
+    right_named,
+    token_count,
+)
+
+
+@pytest.fixture
+def store(location):
+    """An empty store."""
+    with Store.open(location) as store:
+        yield store
+
+
+def made(store, team="vision", right=Right.WORK, expires=None):
+    """A token and what is stored of it."""
+    wanted = NewToken(team, right, "for tests", expires)
+    return store.write(lambda ledger: add_token(ledger, wanted, 100.0))
+
+
+def test_a_token_is_found_by_its_digest_only(store):
+    """Whoever steals the database would have every team's tokens."""
+    text, record = made(store)
+    with store.reading() as ledger:
+        assert find_token(ledger, digest_of(text)) == record
+        assert find_token(ledger, text.encode()) is None
+        assert find_token(ledger, digest_of(text[:-1])) is None
+        assert token_count(ledger) == 1
+
+
+def test_tokens_end(store):
+    """Tokens would be good for ever."""
+    _, record = made(store, expires=200.0)
+    assert record.valid(199.0)
+    assert not record.valid(200.0)
+    revoked = store.write(lambda ledger: revoke_token(ledger, record.id, 150.0))
+    assert not revoked.valid(151.0)
+    again = store.write(lambda ledger: revoke_token(ledger, record.id, 170.0))
+    assert again.revoked_wall_seconds == 150.0
+
+
+def test_lists_and_revocations_stay_within_a_team(store):
+    """The administrator of one team could revoke another's tokens."""
+    _, own = made(store)
+    _, foreign = made(store, "speech", Right.ADMIN)
+    with store.reading() as ledger:
+        assert list_tokens(ledger, "vision") == [own]
+        assert list_tokens(ledger) == [own, foreign]
+        assert list_tokens(ledger, after=own.id) == [foreign]
+    with pytest.raises(UnknownRecordError):
+        store.write(lambda ledger: revoke_token(ledger, foreign.id, 1.0, "vision"))
+
+
+def test_the_secret_is_chosen_once(store):
+    """Decisions handed out before a restart could not be reported on."""
+    first = store.write(decision_secret)
+    assert store.write(decision_secret) == first
+    assert len(first) == 32
+
+
+def test_unknown_rights_are_refused():
+    """A misspelt right would be taken for another."""
+    assert right_named("manage") is Right.MANAGE
+    with pytest.raises(InvalidValueError, match="owner"):
+        right_named("owner")

@@ -1,0 +1,149 @@
+"""A store moves to another one, on every database, without losing anything."""
+
+import json
+import time
+
+import pytest
+
+from joulery.clock import VirtualClock
+from joulery.errors import ConflictError, FileError
+from joulery.frontier import Frontier, OperatingPoint
+from joulery.recurring.desk import Desk
+from joulery.recurring.desk_values import Measured, Outcome
+from joulery.recurring.policy import End
+from joulery.store.measurements import add_energy, put_profile
+from joulery.store.records import EnergyRecord, ProfileRecord
+from joulery.store.store import Store
+from joulery.store.tokens import NewToken, Right, add_token, decision_secret
+from joulery.store.transfer import exported, imported
+from joulery.testing.policy_contract import assert_identical
+from joulery.testing.workloads import made_up_workload
+
+JOB = made_up_workload().job()
+
+
+def fill(location):
+    """A store with some of everything; the number of a job that goes on."""
+    clock = VirtualClock()
+    with Store.open(location) as store:
+        desk = Desk(store, clock)
+        number = desk.define("vision", JOB, "joulery", seed=2**63 + 5, device="V100").id
+        for turn in range(6):
+            decision = desk.decide(number, f"ü{turn}", probing=False)
+            clock.sleep(700.0 if turn == 3 else 60.0)
+            outcome = Outcome(End.REACHED, 3 + turn, 50.0, 7000.0 / 3, None, (measured(),))
+            if turn != 5:
+                desk.report(decision.id, outcome, f"r{turn}")
+        forgotten = desk.define("vision", made_up_workload().job(), "zeus", device="gone").id
+        desk.forget(forgotten)
+        profile = Frontier.from_points([OperatingPoint(0.1 + 0.2, 7.0)]).to_dict()
+        store.write(
+            lambda ledger: put_profile(ledger, ProfileRecord(number, 64, "V100", profile, 1.5))
+        )
+        used = EnergyRecord(number, 1, "V100", 1.0, 5e-324, {"origin": "measured"}, 2.5)
+        store.write(lambda ledger: add_energy(ledger, used))
+        wanted = NewToken("vision", Right.WORK, "ünï", 1e9)
+        store.write(lambda ledger: add_token(ledger, wanted, 1.0))
+        store.write(decision_secret)
+    return number, forgotten
+
+
+def measured():
+    """An epoch under no limit in particular."""
+    return Measured(JOB.limits_watts[0] if JOB.limits_watts else None, 10.0, 700.0 / 3, 0.01)
+
+
+def beliefs(location, job):
+    """What is believed in the end."""
+    with Store.open(location) as store:
+        return Desk(store, VirtualClock()).rebuild(job)
+
+
+def test_a_moved_store_is_the_same(location, tmp_path, request):
+    """Teams that move to another database would lose jobs, or get other decisions."""
+    number, forgotten = fill(location)
+    lines = list(exported(location))
+    others = [str(tmp_path / "other.sqlite")]
+    if location.startswith("postgresql"):
+        others.append(request.getfixturevalue("postgresql").new_database())
+    for other in others:
+        counts = imported(other, lines)
+        assert counts["jobs"] == 1
+        assert list(exported(other)) == lines
+        assert_identical(beliefs(other, number), beliefs(location, number))
+        with Store.open(other) as store:
+            assert Desk(store).define("vision", JOB, "grid", device="new").id > forgotten
+
+
+def test_jobs_that_are_there_are_not_overwritten(location):
+    """A mistyped address would delete a team's history."""
+    fill(location)
+    lines = list(exported(location))
+    with pytest.raises(ConflictError):
+        imported(location, lines)
+    imported(location, lines, replace=True)
+    assert list(exported(location)) == lines
+
+
+@pytest.mark.parametrize("cut", [0, 1, -1, -2])
+def test_what_is_not_whole_is_refused(tmp_path, cut):
+    """Half a history would be taken for all of it."""
+    source, other = tmp_path / "source.sqlite", tmp_path / "other.sqlite"
+    fill(source)
+    lines = list(exported(source))
+    with pytest.raises(FileError):
+        imported(other, lines[:cut])
+    with Store.open(other) as store, store.reading() as ledger:
+        assert ledger.jobs("vision") == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"", b"{", b"[]", b'{"jobs":1}', b'{"jobs":{}}', b'{"unheard":{}}', b'{"a":1,"b":2}', b"7"],
+)
+def test_rows_that_make_no_sense_are_named(tmp_path, line):
+    """An import would stop with an error of the database's."""
+    fill(tmp_path / "source.sqlite")
+    lines = list(exported(tmp_path / "source.sqlite"))
+    lines[3] = line
+    with pytest.raises(FileError, match="line 4"):
+        imported(tmp_path / "other.sqlite", lines)
+
+
+@pytest.mark.parametrize("value", [{"a": 1}, "7", 2**64, 1.5, True])
+def test_a_value_of_the_wrong_type_is_named(tmp_path, value):
+    """An edited file would end in words of the database."""
+    fill(tmp_path / "source.sqlite")
+    lines = list(exported(tmp_path / "source.sqlite"))
+    row = json.loads(lines[1])
+    row["jobs"]["seed"] = value
+    lines[1] = json.dumps(row).encode()
+    with pytest.raises(FileError, match="line 2"):
+        imported(tmp_path / "other.sqlite", lines)
+
+
+def test_other_files_and_versions_are_refused(tmp_path):
+    """Rows of another version would be put into tables that they do not fit."""
+    for header in (b'{"format":"other"}', b'{"format":"joulery-store-1","revision":"r9999"}'):
+        with pytest.raises(FileError):
+            imported(tmp_path / "other.sqlite", [header])
+
+
+def test_an_export_takes_little_memory(tmp_path):
+    """The export of a large store would not fit into memory."""
+    import tracemalloc
+
+    fill(tmp_path / "source.sqlite")
+    with Store.open(tmp_path / "source.sqlite") as store:
+        store.write(
+            lambda ledger: [
+                add_energy(ledger, EnergyRecord(1, None, "x" * 200, 1.0, 1.0, {}, time.time()))
+                for _ in range(8000)
+            ]
+        )
+    tracemalloc.start()
+    count = sum(1 for _ in exported(tmp_path / "source.sqlite"))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert count > 8000
+    assert peak < 6e6

@@ -1,0 +1,34 @@
+"""Long histories of many jobs; `scripts/prove_desk.py scale` measures far more of them."""
+
+import dataclasses
+
+from joulery.clock import VirtualClock
+from joulery.recurring.desk import Desk
+from joulery.recurring.desk_beliefs import _SNAPSHOT_EVENTS, Folded
+from joulery.store.store import Store
+from joulery.testing.filled_store import TERMS, fill, measure
+from joulery.testing.policy_contract import assert_identical
+
+
+def test_a_restart_folds_no_more_than_the_tail(location, monkeypatch):
+    """A server with thousands of old jobs would not answer for minutes after a restart."""
+    with Store.open(location) as store:
+        numbers = fill(store, "zeus", 4, 100)
+        desk = Desk(store, VirtualClock(), TERMS)
+        folded = []
+        whole = Folded.fold
+        monkeypatch.setattr(
+            Folded, "fold", lambda self, event: (folded.append(event), whole(self, event))
+        )
+        for number in numbers:
+            desk.decide(number, "cold")
+        assert len(folded) <= len(numbers) * _SNAPSHOT_EVENTS
+        monkeypatch.undo()
+        assert_identical(desk.rebuild(numbers[0]), desk.rebuild(numbers[3]))
+
+
+def test_every_operation_works_on_a_filled_store(location):
+    """What is measured would not be what is done."""
+    with Store.open(location) as store:
+        costs = measure(store, fill(store, "zeus", 3, 20), "zeus", tries=2)
+    assert all(cost > 0 for cost in dataclasses.asdict(costs).values())

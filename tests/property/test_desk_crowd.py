@@ -1,0 +1,96 @@
+"""Whole lives of jobs whose clients lie, die, or cannot probe; `scripts/prove_desk.py` has more."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from joulery.recurring.desk_fold import ROW, action_document, outcome_document
+from joulery.recurring.desk_history import Standing
+from joulery.recurring.desk_values import Measured, Outcome
+from joulery.recurring.draws import Draws
+from joulery.recurring.policy import End
+from joulery.simulate import drift
+from joulery.store.records import Event, EventKind
+from joulery.testing.crowd import LIES, Circumstances, Crowd, mean_regret
+from joulery.testing.workloads import made_up_workload
+
+LOAD = made_up_workload()
+HONEST = Circumstances(40)
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("policy", ["joulery", "zeus", "grid"])
+def test_every_recurrence_ends_whatever_liars_say(policy, lie):
+    """One report of a wonder would stop every training of everybody for ever."""
+    about = dataclasses.replace(HONEST, liars=0.1, lie=LIES[lie])
+    lives = [Crowd(LOAD, policy, seed, about).live() for seed in range(3)]
+    assert [life.failed for life in lives] == [0, 0, 0]
+
+
+def test_liars_cost_little():
+    """A tenth of liars would cost more than the policy saves."""
+    honest, _, _ = mean_regret(LOAD, "joulery", range(12), HONEST)
+    about = dataclasses.replace(HONEST, liars=0.1, lie=LIES["wonders"])
+    misled, error, _ = mean_regret(LOAD, "joulery", range(12), about)
+    assert misled - 2 * error < 1.5 * honest
+
+
+@pytest.mark.parametrize("policy", ["joulery", "zeus", "grid"])
+def test_half_of_the_clients_may_die(policy):
+    """Workers die; what they were trying would never be tried again."""
+    about = Circumstances(80, clients=20, killed=0.5)
+    life = Crowd(LOAD, policy, 3, about).live()
+    assert life.failed == 0
+    assert len(life.costs) == 80
+    assert set(life.batch_sizes[-10:]) <= {32, 64, 128}
+
+
+@pytest.mark.parametrize("policy", ["joulery", "zeus", "grid"])
+def test_recurrences_end_without_probes(policy):
+    """Those who only train would be stopped again and again."""
+    life = Crowd(LOAD, policy, 5, dataclasses.replace(HONEST, probing=False)).live()
+    assert life.failed == 0
+    hard = made_up_workload(never=(16, 32, 512))
+    life = Crowd(hard, policy, 5, dataclasses.replace(HONEST, probing=False)).live()
+    assert life.failed == 0
+
+
+def test_a_job_that_really_changes_is_followed():
+    """What keeps liars out would keep the truth out."""
+    about = Circumstances(60, drift=lambda load: drift.scaled(load, 30, 2.5))
+    folded = Crowd(LOAD, "joulery", 2, about)
+    folded.live()
+    history = folded._folded.history
+    assert history.latest[-1].standing == Standing.BELIEVED
+    assert history.latest[-1].log_epochs > math.log(20.0)
+
+
+def choice_after(order):
+    """The next choice after sixteen runs at once that are reported on in some order."""
+    folded = Crowd(LOAD, "joulery", 1, HONEST)._folded
+    job, bodies = folded.job, []
+    for number in range(16):
+        draws = Draws.of(folded.lanes.seeds, np.array([number]))
+        action = action_document(folded.policy.decide(folded.beliefs, ROW, draws), job)
+        event = {"action": action, "recurrence": number}
+        folded.fold(Event(number + 1, EventKind.ISSUED, number + 1, event, 0.0))
+        epochs = 12.0 + 3 * action["arm"] + number % 3
+        measured = (Measured(200.0, 90.0, 9000.0, 0.005),)
+        told = Outcome(End.REACHED, epochs, 90 * epochs, 9000 * epochs, 200.0, measured)
+        bodies.append(outcome_document(told, job, action, number))
+    for place, number in enumerate(order):
+        folded.fold(Event(17 + place, EventKind.OUTCOME, number + 1, bodies[number], 0.0))
+    last = folded.policy.decide(folded.beliefs, ROW, Draws.of(folded.lanes.seeds, np.array([99])))
+    assert folded.beliefs.under_way.sum() == 0
+    return int(last.arm[0])
+
+
+@given(order=st.permutations(range(16)))
+@settings(max_examples=8)
+def test_reports_in_any_order_lead_to_the_same_choice(order):
+    """What a team gets would hang on whose network was slow."""
+    assert choice_after(order) == choice_after(range(16))

@@ -1,0 +1,72 @@
+"""What the desk makes of a policy's choice."""
+
+import math
+
+import numpy as np
+import pytest
+
+from joulery.objectives import Cost
+from joulery.recurring.desk_grants import granted
+from joulery.recurring.desk_history import History
+from joulery.recurring.job import Job
+from joulery.recurring.policy import Actions, Kind
+
+JOB = Job("job", (8, 16), 8, Cost(0.5, 300.0), limits_watts=(100.0, 200.0))
+HISTORY = History(JOB, costs={0: [900.0, 1000.0, 5000.0], 1: [1500.0]})
+
+
+def chosen(kind=Kind.PROBE, wanted=((True, False),), ceiling=math.inf):
+    """One action on the larger batch size."""
+    return Actions(
+        kind=np.array([int(kind)]),
+        arm=np.array([1]),
+        limit=np.array([-1]),
+        ceiling=np.array([ceiling]),
+        why=np.array([0]),
+        probe_limits=None if wanted is None else np.array(wanted),
+    )
+
+
+def before(kind=Kind.TRAIN, arm=1, attempt=1):
+    """An earlier action of the recurrence."""
+    return {"kind": int(kind), "arm": arm, "attempt": attempt}
+
+
+def test_a_probe_stays_one_for_those_who_can():
+    """Seconds of measuring save hours."""
+    actions, attempt = granted(chosen(), None, HISTORY, probing=True)
+    assert (actions.kind[0], attempt) == (Kind.PROBE, 1)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "limit"), [(((True, False),), 0), (((True, True),), -1), (None, -1)]
+)
+def test_a_probe_becomes_a_training_with_a_ceiling(wanted, limit):
+    """Those who cannot probe would be handed what they cannot do, or try without end."""
+    actions, _ = granted(chosen(wanted=wanted), None, HISTORY, probing=False)
+    assert (actions.kind[0], actions.arm[0], actions.limit[0]) == (Kind.TRAIN, 1, limit)
+    assert actions.ceiling[0] == 2 * 1000.0
+
+
+def test_before_any_success_there_is_no_ceiling():
+    """Nothing could ever be compared with nothing."""
+    actions, _ = granted(chosen(), None, History(JOB), probing=False)
+    assert actions.ceiling[0] == math.inf
+
+
+def test_the_same_is_not_probed_twice_in_a_row():
+    """A probe that is not believed would be repeated for ever."""
+    again, attempt = granted(chosen(), before(Kind.PROBE), HISTORY, probing=True)
+    assert (again.kind[0], attempt) == (Kind.TRAIN, 1)
+    other, _ = granted(chosen(), before(Kind.PROBE, arm=0), HISTORY, probing=True)
+    assert other.kind[0] == Kind.PROBE
+
+
+@pytest.mark.parametrize(("attempts", "factor"), [(1, 1), (2, 1), (3, 2), (4, 4), (10, 256)])
+def test_ceilings_double_until_a_recurrence_ends(attempts, factor):
+    """A best that is too good to be true would stop every training for ever."""
+    actions, attempt = granted(
+        chosen(Kind.TRAIN, ceiling=10.0), before(attempt=attempts), HISTORY, probing=True
+    )
+    assert attempt == attempts + 1
+    assert actions.ceiling[0] == 10.0 * factor
