@@ -33,6 +33,7 @@ _SAMPLES = 0  # the stream of draws
 _UNAFFORDABLE = 100.0
 # Recurrences of one job whose costs are added up at the same time.
 _OPEN_RECURRENCES = 256
+_LONGEST_WINDOW = 10_000  # all of it is kept for every batch size
 
 
 @dataclass(slots=True, eq=False)
@@ -85,6 +86,11 @@ class Zeus:
                 f"beta must be above 1, not {self.beta:g}",
                 remedy="give 2, or inf to never stop a training",
             )
+        if not self.window <= _LONGEST_WINDOW or self.window % 1:
+            raise InvalidValueError(
+                f"a window of {self.window:g} is no number of recurrences",
+                remedy=f"give a whole number up to {_LONGEST_WINDOW}, or 0 for all",
+            )
         if self.window < 0 or self.window == 1:
             raise InvalidValueError(
                 f"a window of {self.window} has no variance",
@@ -98,7 +104,7 @@ class Zeus:
         shape = (len(lanes), _OPEN_RECURRENCES)
         return ZeusBeliefs(
             exploration=Exploration.of(lanes.valid, lanes.default, _ROUNDS),
-            costs=ArmCosts.of(lanes.valid.shape, self.window),
+            costs=ArmCosts.of(lanes.valid.shape, int(self.window)),
             least=np.full(len(lanes), np.inf),
             best=lanes.default.copy(),
             spent=np.zeros(shape),

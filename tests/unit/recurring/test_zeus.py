@@ -138,6 +138,13 @@ def test_prior_pulls():
     assert len({one.begin()[0] for _ in range(200)}) == 3
 
 
+@pytest.mark.parametrize("window", [2.5, float("nan"), float("inf"), 1e9, -3, 1])
+def test_window_that_is_none(window):
+    """A window that could not be kept is refused, not a crash at the first decision."""
+    with pytest.raises(InvalidValueError, match="window"):
+        Zeus(window=window)
+
+
 def test_window_lets_the_past_go():
     """With a window the latest costs of a batch size decide."""
     one = One(Zeus(window=2))
