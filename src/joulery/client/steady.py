@@ -90,6 +90,7 @@ class SteadyClerk:
         self._order = order
         self._clock = clock
         self._quiet_until = -math.inf
+        self._progress_refused = False
         self._replaying: threading.Thread | None = None
         state = folder or state_folder()
         self._journal = Journal(state / "undelivered" / f"{file_stem(location)}.jsonl")
@@ -117,7 +118,10 @@ class SteadyClerk:
         except StoreError:
             self._keep(Undelivered(decision, progress, None))
         except JouleryError as error:
-            _log.warning("joulery: progress was not taken: %s", error)
+            # Once: the next is refused for the same reason, and what counts is the report.
+            level = logging.DEBUG if self._progress_refused else logging.WARNING
+            self._progress_refused = True
+            _log.log(level, "joulery: progress was not taken: %s", error)
         else:
             self._answered()
 
