@@ -4,7 +4,7 @@ Every profile in DATA/pipeline/profiles, and random ones, as 1F1B. lowtime solve
 on the same choices (time steps of 1 ms, its exponential cost model). "Realised" is what the chosen
 clocks take and need by the measurements, not what a planner reports.
 
-usage: python benchmarks/pipeline.py [--quick] [--huge] [--json FILE] [--data DIR]
+usage: python benchmarks/pipeline.py [--quick] [--large] [--huge] [--json FILE] [--data DIR]
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from peers import say, work, write_results
+from pipeline_noise import noisy
 from pipeline_problems import Case, cases, large_cases, published
 
 from joulery.cli.table import table
@@ -184,6 +185,7 @@ def alone(case: Case) -> dict[str, Any]:
         "cpu_seconds": seconds,
         "vertices": len(frontier.relaxation.seconds),
         "query_seconds": query_seconds(frontier),
+        "proven": proven_within(frontier),
         **quality(frontier),
     }
     if (case.stages, case.microbatches) == (8, 96):
@@ -191,6 +193,16 @@ def alone(case: Case) -> dict[str, Any]:
         row["replan_seconds"] = planned(changed, 1)[1]
     row["peak_megabytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return row
+
+
+def proven_within(frontier: PlannedFrontier) -> float:
+    """How far the continuous frontier is above what is proven to be its bound, at its worst."""
+    relaxation = frontier.relaxation
+    found: list[float] = []
+    for seconds, cost in zip(relaxation.seconds.tolist(), relaxation.cost.tolist(), strict=True):
+        bound = frontier.bound_joules(seconds)
+        found.append((cost - relaxation.bound(seconds)) / bound)
+    return max(found)
 
 
 def large(data: Path, *, quick: bool, huge: bool) -> list[dict[str, Any]]:
@@ -248,7 +260,10 @@ def growth(rows: list[dict[str, Any]]) -> float:
 
 
 def figures(
-    small: list[dict[str, Any]], big: list[dict[str, Any]], known: list[dict[str, Any]]
+    small: list[dict[str, Any]],
+    big: list[dict[str, Any]],
+    known: list[dict[str, Any]],
+    blurred: list[dict[str, Any]],
 ) -> dict[str, float]:
     """One number for each question."""
     found = {
@@ -283,6 +298,9 @@ def figures(
     if known:
         worst = max(row["joules_against_published"] for row in known)
         found["joules_against_published"] = worst
+    for row in blurred:
+        for name in ("smoothed", "raw"):
+            found[f"{name}_excess_at_{100 * row['noise']:g}_per_cent_noise"] = row[f"{name}_mean"]
     return found
 
 
@@ -293,7 +311,10 @@ def _per_cent(row: dict[str, Any], *names: str) -> str:
 
 
 def show(
-    small: list[dict[str, Any]], big: list[dict[str, Any]], known: list[dict[str, Any]]
+    small: list[dict[str, Any]],
+    big: list[dict[str, Any]],
+    known: list[dict[str, Any]],
+    blurred: list[dict[str, Any]],
 ) -> None:
     """Tables for people."""
     print("\nWhole frontier, CPU time; realised energy above the bound, mean / worst; latest plan")
@@ -319,36 +340,7 @@ def show(
             "lrrrrrrrrr",
         )
     )
-    print("\nLarge pipelines")
-    heads = [
-        "pipeline",
-        "instructions",
-        "vertices",
-        "CPU",
-        "gap",
-        "query",
-        "re-plan",
-        "peak memory",
-    ]
-    print(
-        table(
-            heads,
-            [
-                [
-                    row["case"],
-                    f"{row['instructions']:,}",
-                    f"{row['vertices']:,}",
-                    f"{row['cpu_seconds']:.3f} s",
-                    _per_cent(row, "gap_mean", "gap_worst"),
-                    f"{1e3 * row['query_seconds']:.2f} ms",
-                    f"{row['replan_seconds']:.3f} s" if "replan_seconds" in row else "–",
-                    f"{row['peak_megabytes']:.0f} MB",
-                ]
-                for row in big
-            ],
-            "lrrrrrrr",
-        )
-    )
+    show_large(big)
     if known:
         print("\nAgainst published frontiers, realised energy at the published times, stretched")
         heads = ["pipeline", "points", "stretch", "below any plan's", "mean", "worst"]
@@ -369,7 +361,58 @@ def show(
                 "lrrrrr",
             )
         )
+    print("\nPlans on noisy profiles, energy above the noise-free bound, mean / worst")
+    print(
+        table(
+            ["profiles with", "smoothed", "raw"],
+            [
+                [
+                    row["case"],
+                    _per_cent(row, "smoothed_mean", "smoothed_worst"),
+                    _per_cent(row, "raw_mean", "raw_worst"),
+                ]
+                for row in blurred
+            ],
+            "lrr",
+        )
+    )
     print()
+
+
+def show_large(big: list[dict[str, Any]]) -> None:
+    """The table of what only we plan."""
+    print("\nLarge pipelines")
+    heads = [
+        "pipeline",
+        "instructions",
+        "vertices",
+        "CPU",
+        "gap",
+        "query",
+        "re-plan",
+        "peak memory",
+        "proven",
+    ]
+    print(
+        table(
+            heads,
+            [
+                [
+                    row["case"],
+                    f"{row['instructions']:,}",
+                    f"{row['vertices']:,}",
+                    f"{row['cpu_seconds']:.3f} s",
+                    _per_cent(row, "gap_mean", "gap_worst"),
+                    f"{1e3 * row['query_seconds']:.2f} ms",
+                    f"{row['replan_seconds']:.3f} s" if "replan_seconds" in row else "–",
+                    f"{row['peak_megabytes']:.0f} MB",
+                    f"{row['proven']:.0e}",
+                ]
+                for row in big
+            ],
+            "lrrrrrrrr",
+        )
+    )
 
 
 def _peer_seconds(row: dict[str, Any]) -> str:
@@ -386,15 +429,22 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small pipelines, under a minute")
     parser.add_argument("--huge", action="store_true", help="64 × 512 too, which takes long")
     parser.add_argument("--json", metavar="FILE", help="also write figures here")
+    parser.add_argument("--large", action="store_true", help="nothing but the large pipelines")
     options = parser.parse_args()
+    if options.large:
+        big = large(options.data, quick=options.quick, huge=options.huge)
+        show_large(big)
+        write_results(options.json, "pipeline", {"growth_exponent": growth(big)}, big)
+        return
     small = compared(options.data, quick=options.quick)
     big = large(options.data, quick=options.quick, huge=options.huge)
     known = against_published(options.data, quick=options.quick)
-    show(small, big, known)
-    found = figures(small, big, known)
+    blurred = noisy(quick=options.quick)
+    show(small, big, known, blurred)
+    found = figures(small, big, known, blurred)
     for name, value in found.items():
         print(f"{name}: {value:.4g}")
-    write_results(options.json, "pipeline", found, [*small, *big, *known])
+    write_results(options.json, "pipeline", found, [*small, *big, *known, *blurred])
 
 
 if __name__ == "__main__":

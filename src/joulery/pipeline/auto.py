@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 # Where plans are compared unless somebody says otherwise: at the pace people train at today.
 _REFERENCE = "1f1b"
-# Recomputing trades energy for memory; it is compared where the profile holds recomputation.
-_COMPARED = tuple(name for name in SCHEDULES if name != "early-recompute")
-
 
 # Energies this close are the same: plans lie up to that far above their bound anyway.
 _ALIKE = 1e-3
@@ -148,7 +145,7 @@ def compare(
     full = replay(reference, seconds, joules)
     deadline = full.seconds if deadline_seconds is None else deadline_seconds
     candidates, refused = [], {}
-    for name in _COMPARED:
+    for name in SCHEDULES:
         try:
             order = schedule(name, ranks, microbatches)
         except InvalidValueError as not_here:

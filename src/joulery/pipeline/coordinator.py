@@ -131,6 +131,13 @@ class Coordinator:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def state(self) -> tuple[int, int, int, tuple[float, ...]]:
+        """Ranks that are connected, ranks there are, the newest iteration, paces of pipelines."""
+        places = {caller.place for caller in tuple(self._callers)} - {None}
+        setting = self._setting
+        every = setting.pipelines * setting.ranks
+        return len(places), every, setting.newest_iteration, setting.factors
+
     def notice(self, pipeline: int, factor: float) -> None:
         """Say that a pipeline is ``factor`` times as slow as planned; 1 when it has recovered."""
         self._ask(lambda: self._setting.notice(pipeline, factor))

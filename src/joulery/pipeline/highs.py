@@ -6,12 +6,12 @@ plus a piece of each edge of its hull; cost is convex, so the cheapest pieces fi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from joulery.errors import JouleryError, MissingExtraError
+from joulery.pipeline.sampled import SampledRelaxation
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -21,41 +21,6 @@ if TYPE_CHECKING:
     from joulery.pipeline.network import Network
 
 _SAMPLES = 65
-
-
-@dataclass(frozen=True, slots=True)
-class SampledRelaxation:
-    """Exact at the samples; in between a mix of two neighbours, which is feasible and near.
-
-    Attributes:
-        seconds: (samples,), increasing iteration times.
-        cost: (samples,), least joules above waiting.
-        watts: (samples,), what a second more would save.
-        lasts: (samples, instructions), durations.
-    """
-
-    seconds: NDArray[np.float64]
-    cost: NDArray[np.float64]
-    watts: NDArray[np.float64]
-    lasts: NDArray[np.float64]
-
-    def bound(self, seconds: float) -> float:
-        """No choice of clocks ends within ``seconds`` for less cost: the tangents say so."""
-        return float(np.max(self.cost - self.watts * (seconds - self.seconds)))
-
-    def durations(self, seconds: float) -> NDArray[np.float64]:
-        """Of every instruction, near least cost, in an iteration of ``seconds``."""
-        right = int(np.searchsorted(self.seconds, seconds, side="right"))
-        if right == 0:
-            left, right, share = 0, 0, 0.0
-        elif right == len(self.seconds):
-            left, right, share = -1, -1, 0.0
-        else:
-            left = right - 1
-            span = float(self.seconds[right] - self.seconds[left])
-            share = (seconds - float(self.seconds[left])) / span
-        mix: NDArray[np.float64] = (1.0 - share) * self.lasts[left] + share * self.lasts[right]
-        return mix
 
 
 class Program:
@@ -149,9 +114,11 @@ def sample(network: Network, samples: int = _SAMPLES) -> SampledRelaxation:
     seconds = fastest + (slowest - fastest) * steps
     # The exact ends may be infeasible by the last digit.
     found = [program.solve(time) for time in (seconds + 1e-9 * fastest).tolist()]
+    cost = np.array([cost for cost, _, _ in found])
     return SampledRelaxation(
         seconds=seconds + 1e-9 * fastest,
-        cost=np.array([cost for cost, _, _ in found]),
+        cost=cost,
+        proven=cost,
         watts=np.array([watts for _, watts, _ in found]),
         lasts=np.array([lasts for _, _, lasts in found]),
     )

@@ -86,6 +86,11 @@ class PaceSetting:
         """Ranks of each."""
         return self._ranks
 
+    @property
+    def factors(self) -> tuple[float, ...]:
+        """How many times as slow as its fastest each pipeline runs, so as not to wait."""
+        return tuple(one.factor for one in self._all)
+
     def current(self, pipeline: int) -> Assignment | None:
         """What a rank that joins late must know; None if it still is the first plan."""
         one = self._all[pipeline]

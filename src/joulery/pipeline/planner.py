@@ -16,7 +16,7 @@ from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.frontier import Frontier, OperatingPoint, Provenance, Setting
 from joulery.pipeline.network import network
 from joulery.pipeline.relaxation import relax
-from joulery.pipeline.rounding import THOROUGH, points_of, rounder, tries_for
+from joulery.pipeline.rounding import THOROUGH, points_of, rounder, trials_for, tries_for
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -136,6 +136,9 @@ class PlannedFrontier:
             for share, ways in tries
         )
         chosen, starts = min(found, key=lambda one: float(self._points.cost[one[0]].sum()))
+        trials = trials_for(len(self._network), thorough=thorough)
+        if trials:
+            chosen, starts = self._round.improve(chosen, deadline, trials)
         return self._plan(deadline, chosen, starts)
 
     def best_by(self, deadline_seconds: float) -> Plan:

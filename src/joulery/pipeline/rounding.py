@@ -7,22 +7,17 @@ compiled.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from joulery.pipeline.native.library import Rounder, available
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from joulery.pipeline.network import Adjacency, Network
 
-    Round = Callable[
-        [NDArray[np.float64], float, int], tuple[NDArray[np.int32], NDArray[np.float64]]
-    ]
 
 # What a query tries: wishes of iterations that much shorter, each rounded in so many ways.
 # Wishing for a little less leaves more slack to be spent on the best bargains.
@@ -33,6 +28,28 @@ _TRIES_OF_LARGE = ((1.0, 2),)
 _SWEEPS = 8
 _FADE = 0.6
 _ALLOWANCES = (1e-12, -1e-13)
+
+
+# Instructions that trials of single faster ones may look at, so that they take a few tenths of a
+# millisecond; of a thorough plan, a few milliseconds. Fewer trials than a handful find nothing.
+_LOOKS, _THOROUGH_LOOKS = 3_000, 400_000
+_LEAST_TRIALS = 4
+
+
+class Round(Protocol):
+    """Turns wished durations into clocks."""
+
+    def __call__(
+        self, wish: NDArray[np.float64], deadline_seconds: float, attempts: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """A point for each instruction, and when it starts."""
+        ...
+
+    def improve(
+        self, chosen: NDArray[np.int32], deadline_seconds: float, trials: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """A plan that costs no more, after so many trials, and when instructions start."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +89,12 @@ def tries_for(instructions: int) -> tuple[tuple[float, int], ...]:
         if instructions <= most:
             return tries
     return _TRIES_OF_LARGE
+
+
+def trials_for(instructions: int, *, thorough: bool) -> int:
+    """How many instructions a query may try to make faster."""
+    trials = (_THOROUGH_LOOKS if thorough else _LOOKS) // instructions
+    return trials if trials >= _LEAST_TRIALS else 0
 
 
 def rounder(network: Network, points: Points) -> Round:
@@ -120,6 +143,13 @@ class PlainRounder:
                 return np.array(chosen, dtype=np.int32), starts
         fastest = np.array([choices[0] for choices in self._choices], dtype=np.int32)
         return fastest, self._network.starts(self._network.extreme(0))
+
+    def improve(
+        self, chosen: NDArray[np.int32], deadline_seconds: float, trials: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """The same plan: in Python trials would take too long."""
+        del deadline_seconds, trials
+        return chosen, self._network.starts(np.array(self._seconds)[chosen])
 
     def _starts(self, lasts: list[float]) -> list[float]:
         starts = [0.0] * len(lasts)

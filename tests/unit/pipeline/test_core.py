@@ -11,9 +11,11 @@ from joulery.pipeline.highs import Program, sample
 from joulery.pipeline.native import build as native_build
 from joulery.pipeline.native import library
 from joulery.pipeline.network import network
+from joulery.pipeline.planner import plan
 from joulery.pipeline.problem import Instruction, Problem
 from joulery.pipeline.profiles import profiles_of
-from joulery.pipeline.relaxation import relax, walk
+from joulery.pipeline.relaxation import relax, sketch, walk
+from joulery.pipeline.sampled import SampledRelaxation
 from joulery.pipeline.schedules import schedule
 from joulery.testing.pipelines import random_problem, random_rows
 
@@ -74,6 +76,34 @@ def test_recalled_durations_cost_what_the_frontier_says(seed, whole):
         lasts = found.durations(seconds)
         assert arrays.end_seconds(lasts) <= seconds * (1 + 1e-9)
         assert cost_of(arrays, lasts) == pytest.approx(found.bound(seconds), rel=1e-9, abs=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_sketch_lies_between_what_it_proves_and_what_it_costs(seed):
+    """If it fails frontiers of large pipelines are no bounds, or farther off than promised."""
+    profiles = profiles_of(random_rows(4, seed), smooth=False)
+    arrays = network(build(schedule("1f1b", 4, 12), profiles, Surroundings(blocking_watts=60.0)))
+    exact, found = walk(arrays), sketch(arrays)
+    for seconds in np.linspace(exact.seconds[0], exact.seconds[-1], 41).tolist():
+        waiting = arrays.blocking_watts * seconds
+        least = exact.bound(seconds) + waiting
+        assert found.bound(seconds) + waiting <= least * (1 + 1e-12)
+        assert found.bound(seconds) + waiting >= least * (1 - 2e-4)
+        assert np.interp(seconds, found.seconds, found.cost) + waiting <= least * (1 + 1e-5)
+        lasts = found.durations(seconds)
+        assert arrays.end_seconds(lasts) <= seconds * (1 + 1e-9)
+        assert cost_of(arrays, lasts) + waiting <= least * (1 + 1e-5)
+
+
+def test_large_pipelines_are_sketched(monkeypatch):
+    """If it fails a pipeline of many thousand instructions is walked in every detail."""
+    monkeypatch.setattr(relaxation_module, "_EXACT", 10)
+    frontier = plan(random_problem(5, 30, 3, points=6))
+    assert isinstance(frontier.relaxation, SampledRelaxation)
+    for deadline in np.linspace(frontier.fastest_seconds, frontier.slowest_seconds, 9).tolist():
+        found = frontier.at(deadline)
+        assert found.seconds <= deadline
+        assert found.gap > -1e-12
 
 
 def test_history_is_recalled_across_key_frames():

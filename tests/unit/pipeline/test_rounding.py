@@ -5,12 +5,14 @@ import itertools
 import numpy as np
 import pytest
 
+from joulery.frontier import Frontier, OperatingPoint
 from joulery.pipeline import planner as planner_module
 from joulery.pipeline import relaxation as relaxation_module
 from joulery.pipeline import rounding as rounding_module
 from joulery.pipeline.build import Surroundings, build
 from joulery.pipeline.network import network
 from joulery.pipeline.planner import plan
+from joulery.pipeline.problem import Instruction, Problem
 from joulery.pipeline.profiles import profiles_of
 from joulery.pipeline.relaxation import walk
 from joulery.pipeline.rounding import PlainRounder, points_of, rounder, tries_for
@@ -54,6 +56,42 @@ def test_close_to_the_best_of_all_combinations(seed):
         assert best <= found.joules * (1 + 1e-9)
         # Six instructions of four coarse clocks leave little room to even out.
         assert found.joules <= best * 1.08
+
+
+def test_a_short_instruction_makes_way_for_a_long_one():
+    """If it fails a crumb of slack is given away that a large saving needs."""
+    long, short = ((1.0, 20.0), (2.0, 12.0)), ((0.01, 0.3), (0.02, 0.2))
+    problem = Problem(
+        instructions=tuple(Instruction(0, 0, "work", i) for i in range(3)),
+        profiles=tuple(
+            Frontier(tuple(OperatingPoint(t, e) for t, e in points)) for points in (long, short)
+        ),
+        profile_of=np.array([0, 1, 0]),
+        edge_from=np.array([0, 1]),
+        edge_to=np.array([1, 2]),
+        edge_seconds=np.zeros(2),
+        blocking_watts=np.zeros(1),
+    )
+    found = plan(problem).at(4.015)
+    assert found.durations.tolist() == [2.0, 0.01, 2.0]
+    assert found.joules == pytest.approx(24.3)
+
+
+def test_small_graphs_lie_close_to_the_best_on_average():
+    """If it fails rounding got worse where every combination of clocks can be tried."""
+    excess = []
+    for seed in range(30):
+        problem = random_problem(300 + seed, 5, 2, points=4)
+        frontier = plan(problem)
+        watts = float(problem.blocking_watts.sum())
+        for deadline in deadlines(frontier, 6):
+            found = frontier.at(deadline)
+            best = least_by_trying_all(problem, deadline) + watts * found.seconds
+            assert found.seconds <= deadline
+            excess.append(found.joules / best - 1.0)
+    assert np.mean(np.array(excess) < 1e-9) > 0.95
+    assert np.mean(excess) < 0.001
+    assert max(excess) < 0.07
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -27,6 +27,19 @@ int joulery_write_vertex(JouleryWalk *walk, int64_t time, int64_t flow) {
     return 1;
 }
 
+/* Where the durations of one more sample go. */
+float *joulery_next_sample(JouleryWalk *walk) {
+    size_t n = (size_t)walk->instructions;
+    if (walk->samples == walk->sample_room) {
+        size_t room = walk->sample_room ? 2 * walk->sample_room : 64;
+        if (!enlarge((void **)&walk->sample, room, sizeof(JoulerySample)) ||
+            !enlarge((void **)&walk->lasts, room * n, sizeof(float)))
+            return NULL;
+        walk->sample_room = room;
+    }
+    return walk->lasts + n * walk->samples++;
+}
+
 static int write_moment(JouleryWalk *walk, int64_t time) {
     if (walk->moments && walk->moment[walk->moments - 1].time == time) return 1;
     if (walk->moments == walk->moment_room) {
@@ -107,5 +120,7 @@ JOULERY_API void joulery_forget(JouleryWalk *walk) {
     free(walk->whose);
     free(walk->slowest);
     free(walk->keyframe);
+    free(walk->sample);
+    free(walk->lasts);
     free(walk);
 }

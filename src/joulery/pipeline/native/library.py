@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from ctypes import POINTER, Structure, byref, c_double, c_int, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import (
+    POINTER,
+    Structure,
+    byref,
+    c_double,
+    c_float,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_void_p,
+)
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -50,7 +61,24 @@ class _Walk(Structure):
         ("moment_room", c_size_t),
         ("piece_room", c_size_t),
         ("vertex", POINTER(c_int64)),
-        # What follows is the core's own business.
+        ("recall", c_void_p * 5),  # the core's own business
+        ("keyframes", c_size_t * 2),
+        ("augmentations", c_int64),
+        ("samples", c_size_t),
+        ("sample_room", c_size_t),
+        ("sample", POINTER(c_double)),
+        ("lasts", POINTER(c_float)),
+    )
+
+
+class _Truth(Structure):
+    _fields_ = (
+        ("first", c_void_p),
+        ("seconds", c_void_p),
+        ("watts", c_void_p),
+        ("unit_seconds", c_double),
+        ("unit_watts", c_double),
+        ("joules", c_double),
     )
 
 
@@ -88,6 +116,8 @@ def _library() -> ctypes.CDLL:
         ) from None
     library.joulery_walk.restype = POINTER(_Walk)
     library.joulery_walk.argtypes = [POINTER(_Graph)]
+    library.joulery_sample.restype = POINTER(_Walk)
+    library.joulery_sample.argtypes = [POINTER(_Graph), POINTER(_Truth)]
     library.joulery_forget.restype = None
     library.joulery_forget.argtypes = [POINTER(_Walk)]
     library.joulery_durations.restype = c_int
@@ -95,6 +125,10 @@ def _library() -> ctypes.CDLL:
     library.joulery_round.restype = c_int
     library.joulery_round.argtypes = [
         POINTER(_Clocks), c_void_p, c_double, c_int32, c_void_p, c_void_p,
+    ]  # fmt: skip
+    library.joulery_improve.restype = c_int
+    library.joulery_improve.argtypes = [
+        POINTER(_Clocks), c_double, c_int32, c_void_p, c_void_p,
     ]  # fmt: skip
     return library
 
@@ -165,6 +199,44 @@ class Walk:
         return found
 
 
+class Samples:
+    """A frontier of coarser curves walked by the compiled core, held against the true ones.
+
+    Args:
+        arrays: In the order of ``JouleryGraph`` in native.h, from ``curve_of`` on.
+        curves: The true ones, in the order of ``JouleryTruth``: first, seconds, watts.
+        units: Seconds and watts of a whole unit, and joules by which lines between samples may
+            be off.
+
+    Attributes:
+        table: (samples, 4), slowest first: seconds, watts, joules needed above the slowest
+            iteration's, and joules that no durations go below.
+        lasts: (samples, instructions), seconds.
+    """
+
+    def __init__(
+        self,
+        arrays: Sequence[NDArray[Any]],
+        curves: Sequence[NDArray[Any]],
+        units: tuple[float, float, float],
+    ) -> None:
+        library = _library()
+        graph = _Graph(len(arrays[0]), len(arrays[4]), *map(_address, arrays))
+        truth = _Truth(*map(_address, curves), *units)
+        found = library.joulery_sample(byref(graph), byref(truth))
+        if not found:
+            raise _out_of_memory()
+        try:
+            walk = found.contents
+            shape = (walk.samples, len(arrays[0]))
+            self.table: NDArray[np.float64] = np.ctypeslib.as_array(
+                walk.sample, (walk.samples, 4)
+            ).copy()
+            self.lasts: NDArray[np.float32] = np.ctypeslib.as_array(walk.lasts, shape).copy()
+        finally:
+            library.joulery_forget(found)
+
+
 class Rounder:
     """Choose clocks for wished durations.
 
@@ -175,6 +247,7 @@ class Rounder:
     def __init__(self, arrays: Sequence[NDArray[Any]]) -> None:
         self._arrays = tuple(arrays)
         self._round = _library().joulery_round
+        self._improve = _library().joulery_improve
         self._clocks = _Clocks(len(arrays[0]), *map(_address, arrays))
 
     def __call__(
@@ -190,6 +263,19 @@ class Rounder:
             attempts,
             _address(choice),
             _address(start),
+        )
+        if not done:
+            raise _out_of_memory()
+        return choice, start
+
+    def improve(
+        self, chosen: NDArray[np.int32], deadline_seconds: float, trials: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """A plan that costs no more, after so many trials, and when instructions start."""
+        choice = chosen.copy()
+        start = np.empty(len(choice), dtype=np.float64)
+        done = self._improve(
+            byref(self._clocks), deadline_seconds, trials, _address(choice), _address(start)
         )
         if not done:
             raise _out_of_memory()

@@ -39,6 +39,22 @@ typedef struct {
     int32_t rate;
 } JouleryLine;
 
+/* One iteration on the frontier: its durations are apart. Joules are above the slowest's. */
+typedef struct {
+    double seconds, watts; /* a second less costs this much more */
+    double joules;         /* what the durations need ... */
+    double bound;          /* ... and what no others go below */
+} JoulerySample;
+
+/* The curves as they are, where those of the graph are coarser for the sake of speed. */
+typedef struct {
+    const int32_t *first;   /* (curves + 1,) into the two below, slowest vertex first */
+    const double *seconds;
+    const double *watts;    /* of the edge to the next faster vertex */
+    double unit_seconds, unit_watts;
+    double joules;          /* a line between two samples may be off by this much */
+} JouleryTruth;
+
 typedef struct {
     int32_t instructions;
     size_t vertices, moments, pieces;
@@ -51,15 +67,20 @@ typedef struct {
     JouleryLine *keyframe; /* (keyframes, instructions), the lines that hold after each stretch */
     size_t keyframes, stretch;
     int64_t augmentations;
+    size_t samples, sample_room;
+    JoulerySample *sample;
+    float *lasts; /* (samples, instructions), seconds */
 } JouleryWalk;
 
 JOULERY_API JouleryWalk *joulery_walk(const JouleryGraph *graph);
+JOULERY_API JouleryWalk *joulery_sample(const JouleryGraph *graph, const JouleryTruth *truth);
 JOULERY_API void joulery_forget(JouleryWalk *walk);
 JOULERY_API int joulery_durations(const JouleryWalk *walk, int64_t time, int64_t *duration);
 
 int joulery_write_piece(JouleryWalk *walk, int64_t time, int64_t duration, int32_t whose, int rate);
 int joulery_write_vertex(JouleryWalk *walk, int64_t time, int64_t flow);
 int joulery_write_keyframes(JouleryWalk *walk);
+float *joulery_next_sample(JouleryWalk *walk);
 
 /* The same problem in seconds and joules, with the clocks that the hardware has. */
 typedef struct {
@@ -76,5 +97,7 @@ typedef struct {
 
 JOULERY_API int joulery_round(const JouleryClocks *clocks, const double *wish, double deadline,
                               int32_t attempts, int32_t *choice, double *start);
+JOULERY_API int joulery_improve(const JouleryClocks *clocks, double deadline, int32_t trials,
+                                int32_t *choice, double *start);
 
 #endif

@@ -6,6 +6,9 @@
  * wished durations of all that follows meet the deadline, so the iteration can never be late. Then
  * sweeps back and forth spend what slack is left, best bargains first. All of this is tried in
  * several ways, and the cheapest outcome is kept.
+ *
+ * What slack remains may be a little too short for a good bargain. So at last instructions are
+ * made faster one by one, the slack spent without them, and what comes out cheaper is kept.
  */
 #include "native.h"
 
@@ -13,9 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SWEEPS = 8, BACKWARD = 1, ALL_POINTS = 2 };
+enum { SWEEPS = 8, QUICK_SWEEPS = 4, BACKWARD = 1, ALL_POINTS = 2 };
 /* Each sweep asks for bargains this much smaller than the sweep before, the last for any. */
-static const double FADE = 0.6;
+static const double FADE = 0.6, QUICK_FADE = 0.3;
 /* Sums of many seconds carry rounding errors. First what ends at the deadline to the last digits
  * counts as in time; should the sum then be late after all, plans stay clear of it. */
 static const double ALLOWANCES[] = {1e-12, -1e-13};
@@ -27,6 +30,7 @@ typedef struct {
     double *start; /* earliest */
     double *end;   /* latest */
     int32_t *choice;
+    int32_t held; /* instruction that gets no slack, or -1 */
 } Rounding;
 
 static double earliest_start(const Rounding *r, const double *lasts, int32_t i) {
@@ -112,18 +116,19 @@ static double best_bargain(const Rounding *r) {
     return best;
 }
 
-static void spend(Rounding *r) {
+static void spend(Rounding *r, int sweeps, double fade) {
     int32_t n = r->clocks->instructions;
     double bargain = best_bargain(r);
-    for (int sweep = 0; sweep < SWEEPS; sweep++) {
+    for (int sweep = 0; sweep < sweeps; sweep++) {
         int backward = sweep & 1;
-        bargain = sweep == SWEEPS - 1 ? 0.0 : bargain * FADE;
+        bargain = sweep == sweeps - 1 ? 0.0 : bargain * fade;
         if (backward) find_starts(r, r->lasts);
         else find_ends(r, r->lasts);
         for (int32_t k = 0; k < n; k++) {
             int32_t i = r->clocks->order[backward ? n - 1 - k : k];
             if (backward) r->end[i] = latest_end(r, r->lasts, i);
             else r->start[i] = earliest_start(r, r->lasts, i);
+            if (i == r->held) continue;
             double room = r->end[i] - r->start[i];
             choose(r, i, slower(r->clocks, i, r->choice[i], room, bargain));
         }
@@ -149,7 +154,7 @@ static int try_one(Rounding *r, const double *wish, double deadline, int how) {
     for (size_t k = 0; k < sizeof ALLOWANCES / sizeof *ALLOWANCES; k++) {
         r->deadline = deadline * (1.0 + ALLOWANCES[k]);
         diffuse(r, wish, how);
-        spend(r);
+        spend(r, SWEEPS, FADE);
         if (find_end(r) <= deadline) return 1;
     }
     return 0;
@@ -179,12 +184,91 @@ JOULERY_API int joulery_round(const JouleryClocks *clocks, const double *wish, d
     int32_t *tried = malloc(n * sizeof(int32_t));
     int fine = seconds && tried;
     if (fine) {
-        Rounding r = {clocks, deadline, seconds, start, seconds + n, tried};
+        Rounding r = {clocks, deadline, seconds, start, seconds + n, tried, -1};
         try_all(&r, wish, deadline, attempts, choice);
         for (size_t i = 0; i < n; i++) choose(&r, (int32_t)i, choice[i]);
         find_starts(&r, r.lasts);
     }
     free(seconds);
     free(tried);
+    return fine;
+}
+
+/* An instruction that could be some points faster, and what that costs. */
+typedef struct {
+    double cost;
+    int32_t instruction, point;
+} Candidate;
+
+/* Points that an instruction is made faster by, at most. */
+enum { MOST_FASTER = 4 };
+
+static int cheaper(const void *one, const void *other) {
+    const Candidate *a = one, *b = other;
+    if (a->cost != b->cost) return a->cost < b->cost ? -1 : 1;
+    int32_t first = a->instruction - b->instruction;
+    return first ? first : a->point - b->point;
+}
+
+static int32_t find_candidates(const Rounding *r, Candidate *found) {
+    const JouleryClocks *c = r->clocks;
+    int32_t count = 0;
+    for (int32_t i = 0; i < c->instructions; i++) {
+        int32_t now = r->choice[i], first = c->first_point[c->curve_of[i]];
+        for (int32_t p = now - 1; p >= first && p >= now - MOST_FASTER; p--)
+            found[count++] = (Candidate){c->cost[p] - c->cost[now], i, p};
+    }
+    qsort(found, (size_t)count, sizeof *found, cheaper);
+    return count;
+}
+
+static void choose_all(Rounding *r, const int32_t *choice) {
+    for (int32_t i = 0; i < r->clocks->instructions; i++) choose(r, i, choice[i]);
+}
+
+/* Make one instruction faster, spend what that frees on others, then on all; the cost of that. */
+static double try_faster(Rounding *r, Candidate candidate, double deadline) {
+    choose(r, candidate.instruction, candidate.point);
+    r->held = candidate.instruction;
+    spend(r, QUICK_SWEEPS, QUICK_FADE);
+    r->held = -1;
+    spend(r, 2, 0.0);
+    return find_end(r) <= deadline ? total_cost(r) : INFINITY;
+}
+
+/* Improve a plan that ends in time by at most `trials` of these; 0 without memory. */
+JOULERY_API int joulery_improve(const JouleryClocks *clocks, double deadline, int32_t trials,
+                                int32_t *choice, double *start) {
+    size_t n = (size_t)clocks->instructions;
+    double *seconds = malloc(2 * n * sizeof(double));
+    int32_t *tried = malloc(n * sizeof(int32_t));
+    Candidate *candidate = malloc(MOST_FASTER * n * sizeof(Candidate));
+    int fine = seconds && tried && candidate;
+    if (fine) {
+        Rounding r = {clocks, deadline * (1.0 + ALLOWANCES[1]), seconds, start, seconds + n, tried, -1};
+        choose_all(&r, choice);
+        double least = total_cost(&r);
+        int better = 1;
+        while (better && trials > 0) {
+            better = 0;
+            int32_t count = find_candidates(&r, candidate);
+            for (int32_t k = 0; k < count && trials > 0; k++, trials--) {
+                if (tried[candidate[k].instruction] <= candidate[k].point) continue;
+                double cost = try_faster(&r, candidate[k], deadline);
+                if (cost < least * (1.0 - 1e-12)) {
+                    least = cost;
+                    better = 1;
+                    memcpy(choice, tried, n * sizeof(int32_t));
+                } else {
+                    choose_all(&r, choice);
+                }
+            }
+        }
+        choose_all(&r, choice);
+        find_starts(&r, r.lasts);
+    }
+    free(seconds);
+    free(tried);
+    free(candidate);
     return fine;
 }
