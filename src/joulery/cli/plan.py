@@ -33,6 +33,8 @@ examples:
   joulery plan pipeline --profile gpt3.csv --stages 8 --microbatches 16 --schedule 1f1b
   joulery plan pipeline --profile gpt3.csv --microbatches 16 --straggler 1.1 --html plan.html
   joulery plan pipeline --profile gpt3.csv --microbatches 32 --schedule auto --communication 0.002
+  joulery plan pipeline --profile gpt3.csv --microbatches 16 --replicas 4 \\
+    --coordinate 127.0.0.1:29600 --token-file ~/.joulery-token
 """
 _MOST = 100_000
 
@@ -70,6 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--raw", action="store_true", help="plan on the measurements without smoothing them")
     add("--html", type=Path, metavar="FILE", help="write a page with charts, before and after")
     add("--json", action="store_true", help="print one JSON document")
+    add("--coordinate", metavar="HOST:PORT", help="then serve running ranks until interrupted")
+    add("--token-file", type=Path, metavar="FILE", help="secret of the ranks; made if not there")
+    add("--anywhere", action="store_true", help="let --coordinate listen beyond this machine")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -78,6 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     from joulery.pipeline.profiles import read_profiles
 
     wishes = _wishes(arguments)
+    meeting = _meeting(arguments)
     around = _surroundings(arguments)
     profiles = read_profiles(arguments.profile, smooth=not arguments.raw)
     if arguments.repeat != 1.0:
@@ -92,9 +98,28 @@ def run(arguments: argparse.Namespace) -> int:
         schedule = _schedule(arguments, profiles, microbatches)
     found = study(schedule, profiles, around, wishes)
     if arguments.html is not None:
-        _write(arguments.html, html_page(found))
+        _write(arguments.html, html_page(found, choice))
     _show(arguments, found, choice)
+    if meeting is not None:
+        from joulery.cli.plan_coordinate import coordinate
+
+        sys.stdout.flush()
+        coordinate(found.problem, around, *meeting)
     return 0
+
+
+def _meeting(arguments: argparse.Namespace) -> tuple[tuple[str, int], str] | None:
+    """Where ranks are to call, and what they must know; None if nobody is to."""
+    from joulery.cli.plan_coordinate import listening_address, token_from
+
+    if arguments.coordinate is None:
+        if arguments.token_file is not None or arguments.anywhere:
+            raise InvalidValueError(
+                "there is nobody to call", remedy="add --coordinate HOST:PORT, or leave these out"
+            )
+        return None
+    address = listening_address(arguments.coordinate, anywhere=arguments.anywhere)
+    return address, token_from(arguments.token_file)
 
 
 def _wishes(arguments: argparse.Namespace) -> list[Wish]:

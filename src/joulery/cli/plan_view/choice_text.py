@@ -17,18 +17,45 @@ if TYPE_CHECKING:
 
 def choice_text(choice: Choice) -> str:
     """Schedules beside each other, winners by number of microbatches, partitions."""
-    asked = choice.most_activations
-    texts = [_comparison(choice.wanted, asked)]
-    # Fewer microbatches hold fewer activations: there 1F1B's own memory is less.
-    usual = asked == choice.wanted.reference_activations
-    texts.append(_winners(choice.comparisons, None if usual else asked))
+    texts = [_comparison(choice.wanted, choice.most_activations)]
+    rows = winner_rows(choice.comparisons, memory_limit(choice))
+    texts.append(table(WINNER_HEADERS, rows, "rlrlrr"))
     if choice.layers:
         texts.append(_partitions(choice))
     return "\n\n".join(texts)
 
 
+SCHEDULE_HEADERS = (
+    "schedule",
+    "full clocks",
+    "planned",
+    "energy",
+    "saved",
+    "activations",
+    "transfers",
+    "",
+)
+WINNER_HEADERS = ("microbatches", "best", "saved", "with memory to spare", "saved", "activations")
+
+
 def _comparison(comparison: Comparison, limit: float) -> str:
     """The schedules beside each other, the best one marked."""
+    rows = schedule_rows(comparison, limit)
+    return f"{opening(comparison, limit)}\n\n{table(SCHEDULE_HEADERS, rows, 'lrrrrrrl')}"
+
+
+def opening(comparison: Comparison, limit: float) -> str:
+    """What the schedules were given."""
+    seconds = seconds_unit([comparison.deadline_seconds])
+    return (
+        f"{comparison.microbatches} microbatches, every schedule within "
+        f"{figure(comparison.deadline_seconds, seconds)}; "
+        f"memory for {limit:g} microbatches of activations per rank"
+    )
+
+
+def schedule_rows(comparison: Comparison, limit: float) -> list[list[str]]:
+    """A row per schedule, under ``SCHEDULE_HEADERS``."""
     best = comparison.best(limit)
     joules = joules_unit([comparison.full_clock_joules])
     seconds = seconds_unit([comparison.deadline_seconds])
@@ -51,26 +78,20 @@ def _comparison(comparison: Comparison, limit: float) -> str:
             ]
         )
     rows += [[name, *[""] * 6, why] for name, why in comparison.refused.items()]
-    headers = [
-        "schedule",
-        "full clocks",
-        "planned",
-        "energy",
-        "saved",
-        "activations",
-        "transfers",
-        "",
-    ]
-    opening = (
-        f"{comparison.microbatches} microbatches, every schedule within "
-        f"{figure(comparison.deadline_seconds, seconds)}; "
-        f"memory for {limit:g} microbatches of activations per rank"
-    )
-    return f"{opening}\n\n{table(headers, rows, 'lrrrrrrl')}"
+    return rows
 
 
-def _winners(comparisons: Sequence[Comparison], limit: float | None) -> str:
-    """Which schedule wins at what number of microbatches."""
+def memory_limit(choice: Choice) -> float | None:
+    """What fits a rank at any number of microbatches; None for what 1F1B holds there.
+
+    Fewer microbatches hold fewer activations: there 1F1B's own memory is less.
+    """
+    asked = choice.most_activations
+    return None if asked == choice.wanted.reference_activations else asked
+
+
+def winner_rows(comparisons: Sequence[Comparison], limit: float | None) -> list[list[str]]:
+    """Which schedule wins at what number of microbatches, under ``WINNER_HEADERS``."""
     rows = []
     for comparison in comparisons:
         best, any_memory = comparison.best(limit), comparison.best(float("inf"))
@@ -84,8 +105,7 @@ def _winners(comparisons: Sequence[Comparison], limit: float | None) -> str:
                 f"{any_memory.activations:g}",
             ]
         )
-    headers = ["microbatches", "best", "saved", "with memory to spare", "saved", "activations"]
-    return table(headers, rows, "rlrlrr")
+    return rows
 
 
 def _saved(comparison: Comparison, candidate: Candidate) -> str:

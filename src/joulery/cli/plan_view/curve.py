@@ -79,4 +79,4 @@ def _mark(frame: Frame, mark: tuple[float, float, str, str]) -> str:
     x, y = frame.x(seconds), frame.y(joules)
     place = frame.label_place(x, 13, _LABEL_ROOM)
     shape = diamond(x, y) if kind == "before" else star(x, y)
-    return f'<g class="{kind}">{shape}<text {place} y="{y - 6}">{escape(label)}</text></g>'
+    return f'<g class="{kind}">{shape}<text {place} y="{y - 12}">{escape(label)}</text></g>'

@@ -1,0 +1,148 @@
+"""Serve a plan to the ranks of running pipelines, until somebody interrupts it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import stat
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from joulery.cli.checked import whole_number
+from joulery.cli.progress import Progress
+from joulery.errors import FileError, InvalidValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from joulery.pipeline.build import Surroundings
+    from joulery.pipeline.coordinator import Coordinator
+    from joulery.pipeline.problem import Problem
+
+TOKEN_VARIABLE = "JOULERY_COORDINATOR_TOKEN"  # noqa: S105 - a name
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_LOOK_SECONDS = 0.2
+_LEAST_CHARACTERS = 16
+
+
+def listening_address(text: str, *, anywhere: bool) -> tuple[str, int]:
+    """Host and port from ``HOST:PORT``.
+
+    Raises:
+        InvalidValueError: It is none, or others could call it without being meant to.
+    """
+    host, colon, port = text.rpartition(":")
+    host = host.strip("[]")
+    if not colon or not host:
+        raise InvalidValueError(
+            f"{text!r} is no HOST:PORT", remedy="give both, such as 127.0.0.1:29600"
+        )
+    if host not in _LOOPBACK and not anywhere:
+        raise InvalidValueError(
+            f"{host} can be called from other machines, and messages are not encrypted",
+            remedy="listen at 127.0.0.1, or add --anywhere on a network that you trust",
+        )
+    return host, whole_number(port, "the port", 0, 65535)
+
+
+def token_from(path: Path | None) -> str:
+    """The secret that ranks must know: from the file, which is made if need be, or environment.
+
+    Raises:
+        FileError: The file cannot be used, or others may read it.
+        InvalidValueError: There is none, or it is too short to be one.
+    """
+    if path is not None:
+        token, source = _from_file(path), str(path)
+    else:
+        token, source = os.environ.get(TOKEN_VARIABLE, ""), f"${TOKEN_VARIABLE}"
+    if len(token) < _LEAST_CHARACTERS:
+        raise InvalidValueError(
+            f"{source} holds no token of {_LEAST_CHARACTERS} characters or more",
+            remedy=f"name a new file with --token-file, or set {TOKEN_VARIABLE}",
+        )
+    return token
+
+
+def _from_file(path: Path) -> str:
+    try:
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            pass
+        else:
+            with os.fdopen(handle, "w", encoding="ascii") as file:
+                file.write(secrets.token_hex(32) + "\n")
+        with path.open(encoding="utf-8") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            text = file.read(4096).strip()
+    except (OSError, UnicodeDecodeError) as refused:
+        raise FileError(
+            f"cannot use {path} for the token: {refused}", remedy="name another --token-file"
+        ) from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise FileError(f"others may read {path}", remedy=f"chmod 600 {path}")
+    return text
+
+
+def coordinate(
+    problem: Problem, around: Surroundings, address: tuple[str, int], token: str
+) -> None:
+    """Serve until SIGINT or SIGTERM, and say on stderr how it goes."""
+    from joulery.pipeline.coordinator import Coordinator
+    from joulery.pipeline.pace_setting import PaceSetting
+    from joulery.pipeline.paces import Paces
+
+    pipelines = around.replicas
+    paces = Paces(problem, devices=around.devices_per_rank * pipelines)
+    setting = PaceSetting(paces, pipelines=pipelines)
+    # In place before anybody can be told the address, so that an early signal ends it well.
+    with _until_signal() as stopped, Coordinator(setting, token, address) as coordinator:
+        found = coordinator.address
+        where = f"{found[0]}:{found[1]}" if isinstance(found, tuple) else str(found)
+        _say(f"coordinating {pipelines} × {setting.ranks} ranks at {where}; Ctrl-C ends it")
+        threading.Thread(target=paces.prepare, name="joulery-prepare", daemon=True).start()
+        _watch(coordinator, stopped)
+    _say("ended; ranks go back to their first plan")
+
+
+def _watch(coordinator: Coordinator, stopped: threading.Event) -> None:
+    progress, last, over = Progress(), "", False
+    # Once more after the signal: what came last is not to go untold.
+    while not over:
+        over = stopped.wait(_LOOK_SECONDS)
+        connected, most, iteration, factors = coordinator.state()
+        at = f", iteration {iteration}" if iteration >= 0 else ""
+        slow = [f"{n} at {factor:.3f}" for n, factor in enumerate(factors) if factor > 1.0]
+        paces = f", waiting for others: pipeline {', '.join(slow)}" if slow else ""
+        text = f"{connected} of {most} ranks{at}{paces}"
+        # A change of pace, or of who is there, is worth a line of its own.
+        key = f"{connected}{paces}"
+        if key != last:
+            _say(text)
+            last = key
+        else:
+            progress.show(text)
+
+
+@contextmanager
+def _until_signal() -> Iterator[threading.Event]:
+    stopped = threading.Event()
+    before = {
+        number: signal.signal(number, lambda *_: stopped.set())
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
