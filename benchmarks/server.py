@@ -294,7 +294,7 @@ def show(rows: list[dict[str, Any]], peer: list[dict[str, Any]]) -> None:
             f"{1000 * row['p50_seconds']:.0f}",
             f"{1000 * row['p99_seconds']:.0f}",
             str(_errors(row)),
-            f"{1000 * row['server_cpu_seconds'] / max(row['operations'], 1):.2f}",
+            f"{1000 * row['server_cpu_seconds'] / row['all_operations']:.2f}",
             f"{row['rss_megabytes']:.0f}",
         )
         for row in (*rows, *peer)

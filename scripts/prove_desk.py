@@ -1,4 +1,4 @@
-"""Prove the desk's promises about liars, deaths and long histories; counts are arguments."""
+"""Prove the desk's promises to the honest, about liars, deaths and long histories."""
 
 from __future__ import annotations
 
@@ -9,27 +9,82 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from joulery.simulate import drift
+from joulery.simulate.traces import read_traces
 from joulery.store.store import Store
 from joulery.testing import filled_store
-from joulery.testing.crowd import LIES, Circumstances, mean_regret
+from joulery.testing.crowd import LIES, Circumstances, lives
 from joulery.testing.postgresql import Cluster
 from joulery.testing.workloads import made_up_workload
 
-LOADS = {
-    "default far from the best": made_up_workload(),
-    "default the best": made_up_workload(best=256, default=256),
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from joulery.simulate.drift import Drift
+    from joulery.simulate.workload import Workload
+
+DRIFTS: dict[str, Callable[[int], Callable[[Workload], Drift]]] = {
+    "no change": lambda _: drift.none,
+    "twice the epochs": lambda at: lambda load: drift.scaled(load, at, 2.0),
+    "the optimum moves": lambda at: lambda load: drift.optimum_moves(load, at),
+    "a discarded size is best": lambda at: lambda load: drift.discarded_becomes_best(load, at),
 }
 
 
-def liars(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Regret with a tenth of the clients lying, against none."""
-    base = Circumstances(arguments.recurrences)
-    cases = {
-        lie: dataclasses.replace(base, liars=0.1, lie=LIES[lie])
-        for lie in arguments.lies.split(",")
+def _loads(arguments: argparse.Namespace) -> dict[str, Workload]:
+    """Of the traces in a folder; without one, made-up ones."""
+    if arguments.data:
+        wanted = [name for name in arguments.datasets.split(",") if name]
+        loads = read_traces(Path(arguments.data)).workloads
+        return {str(load): load for load in loads if not wanted or load.dataset in wanted}
+    return {
+        "default far from the best": made_up_workload(),
+        "default the best": made_up_workload(best=256, default=256),
     }
+
+
+def _seeds(arguments: argparse.Namespace) -> range:
+    return range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+
+
+def honest(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What judging reports costs where nobody lies: regret with it, against without."""
+    found: dict[str, Any] = {}
+    for policy in arguments.policies.split(","):
+        for scene, change in DRIFTS.items():
+            drifting = change(arguments.recurrences // 2)
+            judged = Circumstances(arguments.recurrences, drift=drifting)
+            credulous = dataclasses.replace(judged, defended=False)
+            ratios = []
+            for name, load in _loads(arguments).items():
+                plain = lives(load, policy, _seeds(arguments), credulous)
+                mine = lives(load, policy, _seeds(arguments), judged)
+                ratios.append(mine.mean / plain.mean)
+                found[f"{policy}, {scene}, {name}"] = {
+                    "regret": plain.mean,
+                    "ratio": ratios[-1],
+                    "held": mine.doubted,
+                }
+                print(
+                    f"  {name}: {plain.mean:.2f} ± {plain.error:.2f} recurrences of regret, judged "
+                    f"{ratios[-1]:.3f} times that; {mine.doubted:.2%} of the reports held"
+                )
+            mean = sum(ratios) / len(ratios)
+            print(f"{policy}, {scene}: {mean:.3f} times the regret, at most {max(ratios):.3f}")
+    return found
+
+
+def liars(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Regret with a tenth of the clients lying, against none; and if all were believed."""
+    base = Circumstances(arguments.recurrences)
+    cases = {}
+    for lie in arguments.lies.split(","):
+        cases[lie] = dataclasses.replace(base, liars=0.1, lie=LIES[lie])
+        cases[f"{lie}, all believed"] = dataclasses.replace(cases[lie], defended=False)
     return _against(arguments, base, cases)
 
 
@@ -42,17 +97,22 @@ def deaths(arguments: argparse.Namespace) -> dict[str, Any]:
 def _against(
     arguments: argparse.Namespace, base: Circumstances, cases: dict[str, Circumstances]
 ) -> dict[str, Any]:
-    found = {}
-    seeds = range(arguments.seeds)
+    found: dict[str, Any] = {}
     for policy in arguments.policies.split(","):
-        for name, load in LOADS.items():
-            plain, plain_error, _ = mean_regret(load, policy, seeds, base)
-            print(f"{policy}, {name}: {plain:.2f} ± {plain_error:.2f} recurrences of regret")
+        more: dict[str, list[float]] = {case: [] for case in cases}
+        for name, load in _loads(arguments).items():
+            plain = lives(load, policy, _seeds(arguments), base)
+            print(f"{policy}, {name}: {plain.mean:.2f} ± {plain.error:.2f} recurrences of regret")
             for case, about in cases.items():
-                mean, error, failed = mean_regret(load, policy, seeds, about)
-                more = mean / plain - 1.0
-                found[f"{policy}, {name}, {case}"] = more
-                print(f"  {case}: {mean:.2f} ± {error:.2f}, {more:+.1%}; {failed} without an end")
+                one = lives(load, policy, _seeds(arguments), about)
+                more[case].append(one.mean / plain.mean - 1.0)
+                found[f"{policy}, {name}, {case}"] = more[case][-1]
+                print(
+                    f"  {case}: {one.mean:.2f} ± {one.error:.2f}, {more[case][-1]:+.1%}; "
+                    f"{one.failed} without an end"
+                )
+        for case, each in more.items():
+            print(f"{policy}, {case}: {np.median(each):+.1%} in the median, {max(each):+.1%} most")
     return found
 
 
@@ -78,7 +138,7 @@ def scale(arguments: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-EXPERIMENTS = {"liars": liars, "deaths": deaths, "scale": scale}
+EXPERIMENTS = {"honest": honest, "liars": liars, "deaths": deaths, "scale": scale}
 
 
 def main() -> int:
@@ -87,6 +147,9 @@ def main() -> int:
     parser.add_argument("experiment", choices=EXPERIMENTS)
     parser.add_argument("--policies", default="joulery,zeus")
     parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--data", metavar="DIR", help="of traces to replay, else made-up workloads")
+    parser.add_argument("--datasets", default="", help="of the traces, several with commas")
     parser.add_argument("--recurrences", type=int, default=200)
     parser.add_argument("--clients", type=int, default=1000, help="at work at once, for deaths")
     parser.add_argument("--lies", default=",".join(LIES))

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from joulery.store.records import Document, JobRecord, Snapshot
     from joulery.store.store import Store
 
-_SWEEP_SECONDS = 1.0
+_SWEEP_SECONDS = 10.0
 # Silent holders are released in steps, so that others get their turn.
 _STEP = 256
 _STEP_JOBS = 64

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 ROW = np.zeros(1, dtype=np.int64)  # a job is decided alone: the one lane of its lanes
 _SAME_LIMIT_WATTS = 0.5
+# Nobody measures better than this, so whoever claims to counts no more than others.
+_LEAST_ERROR = 0.005
 
 
 def begin(policy: Policy[Any], beliefs: Any, body: Document) -> None:
@@ -100,7 +102,12 @@ def outcome_document(
         "joules": float(outcome.joules),
         "cost": job.cost.of(outcome.seconds, outcome.joules),
         "measured": [
-            [limit, float(one.epoch_seconds), float(one.epoch_joules), float(one.relative_error)]
+            [
+                limit,
+                float(one.epoch_seconds),
+                float(one.epoch_joules),
+                max(_LEAST_ERROR, float(one.relative_error)),
+            ]
             for one in outcome.measured
             for limit in (_limit_of(job, one.limit_watts),)
             if limit >= 0

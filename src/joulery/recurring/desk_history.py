@@ -1,10 +1,12 @@
 """What the desk itself remembers of a job: its latest reports, and which of them are believed.
 
-A report that contradicts others on the same batch size is *held*: the policy hears that the
-decision is over, and nothing more, until more of the latest reports agree with it than do not. So
-one wrong report moves nothing, while a job that has really changed is believed with its fourth run.
-Early on, when little is known to compare with, a report that was believed may turn out to be the
-odd one; then beliefs start again from all the others.
+Two reports on a batch size *agree* if they tell of about as many epochs to the target and of about
+the same cost of an epoch, and else *contradict* each other; those on other batch sizes only
+contradict, and what they may differ by is wider. A report is believed unless more of the latest
+contradict it than agree with it; else it is *held*: the policy hears that the decision is over, and
+nothing more, until others agree. One holder counts once, and never for itself. That training failed
+before its time takes two holders to say. Among the first reports there is little to compare with,
+so that one may turn out to be the odd one; then it is held after all, and beliefs start again.
 
 All of it follows from the events in their order, so a rebuilt job holds the same reports.
 """
@@ -17,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from joulery.recurring.policy import End, Kind
+from joulery.recurring.policy import End
 
 if TYPE_CHECKING:
     from joulery.recurring.job import Job
@@ -25,18 +27,19 @@ if TYPE_CHECKING:
 
 # So many reports are remembered. As long as there are no more, beliefs can start again.
 _LATEST = 32
-# So many of the latest on the same batch size have a say.
-_JURY = 4
+# So many of the latest on the same batch size have a say: what no longer agrees with them is
+# believed with its fifth run, and four of eight liars are rare where a tenth lie.
+_JURY = 7
 _INSISTENCE = 3  # failures of one batch size within a recurrence
-_AGAINST = 2  # so many more against one than for it, and it is dropped
-# Reports on one batch size agree within a factor of two, or four times their usual scatter.
-_FACTOR = math.log(2.0)
-_SCATTERS = 4.0
-_FEWEST_FOR_SCATTER = 5
-# Batch sizes differ from one another: this much more per octave, in epochs and in an epoch's cost.
+# Logarithms of the factors within which reports agree. Epochs: what jobs do from one day to the
+# next must pass at once. The cost of an epoch: at the same power limit it hardly changes.
+_EPOCHS = math.log(3.0)
+_COST = math.log(1.5)
+# Of other batch sizes, in epochs this much more for each of two octaves, and no more beyond.
 _EPOCHS_PER_OCTAVE = 0.7
-_COST_PER_OCTAVE = 0.3
-# Being stopped before this share of what was granted takes a second report.
+_OCTAVES = 2.0
+_COST_OF_OTHERS = math.log(3.0)  # of other batch sizes, or at other power limits
+# A training that was stopped with more than this share of its grant left was not stopped by it.
 _EARLY = 0.5
 # From these others follow; of failures the policy makes little enough.
 _FOUNDATIONS = (End.REACHED, End.PROBED)
@@ -48,7 +51,7 @@ class Standing(IntEnum):
 
     BELIEVED = 0
     HELD = 1  # the policy does not know of it
-    DROPPED = 2  # it was believed once
+    DROPPED = 2  # it was stopped by a ceiling that followed from what is no longer believed
 
 
 @dataclass(slots=True)
@@ -64,8 +67,9 @@ class Report:
         end: How it ended.
         octaves: Batch size, as a logarithm to the base of two.
         log_epochs: To the target; NaN where that was not reached.
-        log_cost: Of an epoch; NaN where unknown.
+        log_costs: Of an epoch, by power limit; without a limit (-1), the mean over the run.
         cost: Of everything; 0 where unknown.
+        early: Whether training is said to have failed though there was time and money left.
     """
 
     decision: int
@@ -76,8 +80,9 @@ class Report:
     end: int
     octaves: float
     log_epochs: float
-    log_cost: float
+    log_costs: dict[int, float]
     cost: float
+    early: bool
 
     @classmethod
     def of(cls, job: Job, decision: int, body: Document) -> Report:
@@ -85,11 +90,9 @@ class Report:
         action, end = body["action"], body["end"]
         epochs, cost = body.get("epochs", 0.0), body.get("cost", 0.0)
         reached = end == End.REACHED and epochs > 0 and cost > 0
-        epoch = [math.log(job.cost.of(one[1], one[2])) for one in body["measured"]]
-        if epoch:
-            log_cost = sum(epoch) / len(epoch)
-        else:
-            log_cost = math.log(cost / epochs) if reached else math.nan
+        log_costs = {one[0]: math.log(job.cost.of(one[1], one[2])) for one in body["measured"]}
+        if not log_costs and reached:
+            log_costs[body["limit"]] = math.log(cost / epochs)
         return cls(
             decision=decision,
             recurrence=body["recurrence"],
@@ -99,8 +102,9 @@ class Report:
             end=end,
             octaves=math.log2(action["batch_size"]),
             log_epochs=math.log(epochs) if reached else math.nan,
-            log_cost=log_cost,
+            log_costs=log_costs,
             cost=cost,
+            early=_is_early(job, body, math.exp(min(log_costs.values(), default=-math.inf))),
         )
 
 
@@ -138,7 +142,7 @@ class History:
     def judge(self, decision: int, body: Document) -> Verdict:
         """Fold in one report."""
         new = Report.of(self.job, decision, body)
-        if new.end == End.ABANDONED and math.isnan(new.log_cost):
+        if new.end == End.ABANDONED and not new.log_costs:
             return Verdict(believed=True)  # it claims nothing
         self.latest.append(new)
         self.heard += 1
@@ -146,64 +150,48 @@ class History:
         if not (self._convinces(new) or self._insists(new)):
             new.standing = Standing.HELD
         verdict = Verdict(believed=new.standing == Standing.BELIEVED)
-        self._reconsider(new, verdict)
-        for report in (*verdict.released, *([new] if verdict.believed else [])):
-            self._note_cost(report)
-        return verdict
-
-    def _reconsider(self, new: Report, verdict: Verdict) -> None:
-        """See whether a new report changes what is thought of earlier ones."""
-        for report in self._recently_held(new.arm):
-            if report is not new and self._convinces(report):
+        for report in [one for one in self.latest if one.arm == new.arm][-_JURY - 1 : -1]:
+            if report.standing == Standing.HELD and self._convinces(report):
                 report.standing = Standing.BELIEVED
                 verdict.released.append(report)
-        if self.heard > _LATEST:
+        for report in (*verdict.released, *([new] if verdict.believed else [])):
+            self._note_cost(report)
+        if self.heard <= _LATEST:
+            self._look_back(verdict)
+        return verdict
+
+    def _look_back(self, verdict: Verdict) -> None:
+        """See whether one that was believed has turned out to be the odd one."""
+        odd = [
+            one
+            for one in self.latest
+            if one.standing == Standing.BELIEVED
+            and one.end in _FOUNDATIONS
+            and not self._stands(one, _LATEST)
+        ]
+        if not odd:
             return
+        verdict.restart = True
+        self.costs.clear()
         for report in self.latest:
-            if (
-                report.standing == Standing.BELIEVED
-                and report.end in _FOUNDATIONS
-                and _contradicts(new, report)
-                and sum(vote for vote, _ in self._votes(report, _LATEST)) <= -_AGAINST
-            ):
+            if report in odd:
+                report.standing = Standing.HELD
+            elif report.standing == Standing.BELIEVED and report.end == End.STOPPED:
+                # Ceilings followed from what was believed, so what they stopped tells little.
                 report.standing = Standing.DROPPED
-                verdict.restart = True
-        if verdict.restart:
-            self.costs.clear()
-            for report in self.latest[:-1]:
-                if report.standing == Standing.BELIEVED and report not in verdict.released:
-                    self._note_cost(report)
-            self._drop_stopped()
-
-    def _recently_held(self, arm: int) -> list[Report]:
-        """Those of the latest on a batch size that still have a chance, oldest first."""
-        found, seen = [], 0
-        for report in reversed(self.latest):
-            if report.arm == arm:
-                seen += 1
-                if report.standing == Standing.HELD:
-                    found.append(report)
-            if seen > _JURY:
-                break
-        return found[::-1]
-
-    def _drop_stopped(self) -> None:
-        """Ceilings followed from what was believed, so what they stopped tells little."""
-        for report in self.latest:
-            if report.end == End.STOPPED and report.standing == Standing.BELIEVED:
-                report.standing = Standing.DROPPED
+            elif report.standing == Standing.HELD and self._stands(report, _LATEST):
+                report.standing = Standing.BELIEVED
+            if report.standing == Standing.BELIEVED:
+                self._note_cost(report)
 
     def _convinces(self, report: Report) -> bool:
-        """Whether nothing contradicts a report, or more of the latest agree with it than do not."""
         if report.end == End.STOPPED and not self.costs:
             return False  # there is nothing left that its ceiling followed from
-        votes = [
-            vote
-            for vote, one in self._votes(report, _JURY)
-            # What is itself in doubt speaks for those like it, and against nobody.
-            if vote > 0 or one.standing == Standing.BELIEVED
-        ]
-        return (-1 not in votes or sum(votes) > 0) and not self._needs_another(report)
+        return self._stands(report, _JURY)
+
+    def _stands(self, report: Report, jury: int) -> bool:
+        """Whether no more contradict a report than agree with it."""
+        return sum(self._votes(report, jury)) >= (1 if report.early else 0)
 
     def _insists(self, report: Report) -> bool:
         """Whether it is the third failure, the sixth, the twelfth and so on of its recurrence.
@@ -221,66 +209,31 @@ class History:
         times, rest = divmod(len(alike), _INSISTENCE)
         return rest == 0 and times.bit_count() == 1
 
-    def _votes(self, report: Report, jury: int) -> list[tuple[int, Report]]:
-        """What the latest others say of a report: those on its batch size, else on the others."""
-        same, distant = self._jury(report, jury)
-        if not same:
-            return [(_distant_opinion(report, one), one) for one in distant]
-        votes = [_opinion(report, one, _FACTOR, _FACTOR) for one in same]
-        if -1 in votes:  # perhaps reports on this batch size scatter more than most
-            allowances = self._scatter(report)
-            votes = [_opinion(report, one, *allowances) for one in same]
-        # Two who agree may both be wrong, but what an epoch costs must fit all others.
-        # Where all are asked, those whom it fits speak for it as well.
-        fit = 1 if jury == _LATEST else 0
-        fits = [-1 if _is_far(report, one) else fit for one in distant]
-        return list(zip(votes + fits, same + distant, strict=True))
+    def _votes(self, report: Report, jury: int) -> list[int]:
+        """What the latest others say of a report: those on its batch size, then on others.
 
-    def _jury(self, report: Report, size: int) -> tuple[list[Report], list[Report]]:
-        """The latest others on the same batch size, filled up with those on other ones.
-
-        What one holder says many times counts once, and not in favour of itself.
+        What one holder says many times counts once, and not in favour of itself. What is itself in
+        doubt speaks for those like it, and against nobody; unless all are asked, to look back.
         """
-        same: list[Report] = []
-        distant: list[Report] = []
+        all_speak = jury == _LATEST
+        same: list[int] = []
+        distant: list[int] = []
         heard = set()
         for one in reversed(self.latest):
             witness = one.recurrence, one.arm
             if one.recurrence == report.recurrence or witness in heard:
                 continue
             heard.add(witness)
+            vote = _opinion(report, one)
+            if one.standing != Standing.BELIEVED and not all_speak:
+                vote = max(0, vote)
             if one.arm == report.arm:
-                same.append(one)
-                if len(same) == size:
-                    break
-            elif len(distant) < size:
-                distant.append(one)
-        return same, distant[: size - len(same)]
-
-    def _scatter(self, report: Report) -> tuple[float, float]:
-        """How far log epochs, and the log cost of an epoch, may be apart at one batch size."""
-        same = [one for one in self.latest if one.arm == report.arm]
-        return (
-            _allowance([one.log_epochs for one in same]),
-            _allowance([one.log_cost for one in same]),
-        )
-
-    def _needs_another(self, report: Report) -> bool:
-        """Whether it says that a batch size fails before the end; that takes two holders to say."""
-        if report.body["action"]["kind"] == Kind.PROBE:
-            return False
-        if report.end == End.STOPPED:
-            granted = report.body["action"]["ceiling"]
-            early = granted is not None and report.cost < _EARLY * granted
-        else:
-            tried = report.body.get("epochs", 0.0)
-            early = report.end == End.EXHAUSTED and tried < self.job.max_epochs
-        if not early:
-            return False
-        return not any(
-            (one.arm, one.end) == (report.arm, report.end) and one.recurrence != report.recurrence
-            for one in self.latest
-        )
+                same.append(vote)
+            else:
+                distant.append(vote if all_speak else min(0, vote))
+            if len(same) == jury:
+                break
+        return (same + distant)[:jury]
 
     def _note_cost(self, report: Report) -> None:
         if report.end == End.REACHED:
@@ -318,53 +271,57 @@ class History:
         return history
 
 
-def _allowance(values: list[float]) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    if len(known) < _FEWEST_FOR_SCATTER:
-        return _FACTOR
-    middle = statistics.median(known)
-    scatter = 1.4826 * statistics.median(abs(value - middle) for value in known)
-    return max(_FACTOR, _SCATTERS * scatter)
+def _is_early(job: Job, body: Document, epoch_cost: float) -> bool:
+    if body["end"] == End.EXHAUSTED:
+        return bool(body.get("epochs", 0.0) < job.max_epochs)
+    granted = body["action"]["ceiling"]
+    if body["end"] != End.STOPPED or granted is None:
+        return False
+    return bool(body.get("cost", 0.0) + epoch_cost < _EARLY * granted)
 
 
-def _opinion(report: Report, other: Report, epochs: float, cost: float) -> int:
-    """What another report on the same batch size says of one: 1 for, -1 against, 0 nothing."""
-    if abs(report.log_cost - other.log_cost) > cost:  # never where one is NaN
-        return -1
-    ends = {report.end, other.end}
-    if ends == {End.REACHED}:
-        return 1 if abs(report.log_epochs - other.log_epochs) <= epochs else -1
-    if ends == {End.REACHED, End.EXHAUSTED}:
-        return -1
-    if ends == {End.REACHED, End.STOPPED}:
-        done, stopped = (report, other) if report.end == End.REACHED else (other, report)
-        return -1 if stopped.cost > math.exp(epochs) * done.cost else 0
-    if report.end == other.end:
-        return 1
-    # What is claimed besides the cost of an epoch, only those who got as far can confirm.
-    known = not math.isnan(report.log_cost + other.log_cost)
-    return 1 if known and report.end != End.REACHED else 0
-
-
-def _distant_opinion(report: Report, other: Report) -> int:
-    """What a report on another batch size says of one."""
-    if _is_far(report, other):
+def _opinion(report: Report, other: Report) -> int:
+    """What another report says of one: 1 for, -1 against, 0 nothing."""
+    alike = (report.arm, report.end) == (other.arm, other.end)
+    if other.early:  # of one who gave up, nothing follows for those who did not
+        return int(alike)
+    octaves = abs(report.octaves - other.octaves)
+    near = _EPOCHS + _EPOCHS_PER_OCTAVE * min(octaves, _OCTAVES)
+    apart = _cost_apart(report, other)
+    if apart > (_COST if octaves == 0 else _COST_OF_OTHERS):  # never where it is NaN
         return -1
     if report.end == other.end == End.REACHED:
-        near = _FACTOR + _EPOCHS_PER_OCTAVE * abs(report.octaves - other.octaves)
         return 1 if abs(report.log_epochs - other.log_epochs) <= near else -1
-    return 0 if math.isnan(report.log_cost + other.log_cost) else 1
+    if octaves == 0 and (_is_refuted(report, other) or _is_refuted(other, report)):
+        return -1
+    # What is claimed besides the cost of an epoch, only those who got as far can confirm.
+    confirmed = report.end in (End.PROBED, End.ABANDONED) and not math.isnan(apart)
+    return int(alike or confirmed)
 
 
-def _contradicts(new: Report, report: Report) -> bool:
-    if new.recurrence == report.recurrence:
+def _is_refuted(fell_short: Report, done: Report) -> bool:
+    """Whether a training is said to have failed that another shows to get there."""
+    if done.end != End.REACHED:
         return False
-    if new.arm == report.arm:
-        return _opinion(new, report, _FACTOR, _FACTOR) < 0
-    return _distant_opinion(new, report) < 0
+    too_much = fell_short.cost > math.exp(_EPOCHS) * done.cost
+    return fell_short.early or (fell_short.end == End.STOPPED and too_much)
 
 
-def _is_far(report: Report, other: Report) -> bool:
-    """Whether an epoch costs more, or less, than batch sizes can explain."""
-    near = _FACTOR + _COST_PER_OCTAVE * abs(report.octaves - other.octaves)
-    return abs(report.log_cost - other.log_cost) > near
+def _cost_apart(report: Report, other: Report) -> float:
+    """How far logarithms of an epoch's cost are apart beyond what batch sizes explain, or NaN.
+
+    An epoch of a batch size twice as large takes half as many steps: it costs no less than half as
+    much, and no more. The cost hangs on the power limit, too; if no limit is common to both, only
+    the closest two tell.
+    """
+    small, large = sorted((report, other), key=lambda one: one.octaves)
+    least = -math.log(2.0) * (large.octaves - small.octaves)
+    pairs = [
+        (limit == another, max(cost - base, least - (cost - base)))
+        for limit, cost in large.log_costs.items()
+        for another, base in small.log_costs.items()
+    ]
+    common = [apart for same, apart in pairs if same]
+    if common:
+        return statistics.median(common)
+    return min((apart for _, apart in pairs), default=math.nan) - _COST_OF_OTHERS

@@ -1,7 +1,7 @@
 """Many rows in one statement.
 
-To PostgreSQL each row would be a message, so all rows of a kind go as one array per column. SQLite
-gets rows one by one, and what to look for as one JSON array. Either way the text of a statement is
+To PostgreSQL each row would be a message, so all rows of a kind go as one JSON array. SQLite gets
+rows one by one, and what to look for as one JSON array. Either way the text of a statement is
 always the same, and it is planned once.
 """
 
@@ -11,8 +11,8 @@ import json
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ARRAY, Insert, Update, bindparam, column, func, insert, select, update
-from sqlalchemy.dialects import sqlite
+from sqlalchemy import Insert, Text, Update, bindparam, cast, column, func, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
 from joulery.store import statements
 from joulery.store.tables import decisions, events, outcomes
@@ -35,10 +35,14 @@ ORDER = (
 
 
 def _given(names: dict[str, Column[Any]]) -> TableValuedAlias:
-    """Arrays as a table; ``names`` says of which type each is."""
-    arrays = [bindparam(name, type_=ARRAY(like.type)) for name, like in names.items()]
+    """The parameter ``rows``, JSON, as a table; ``names`` says of which type each member is."""
+    rows = cast(bindparam("rows", type_=Text), postgresql.JSON)
     columns = [column(name, like.type) for name, like in names.items()]
-    return func.unnest(*arrays).table_valued(*columns, name="given").render_derived()
+    table = func.json_to_recordset(rows).table_valued(*columns, name="given")
+    return table.render_derived(with_types=True)
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 def _insert(table: Table) -> Executable:
@@ -59,7 +63,7 @@ def _update(**changes: str) -> Executable:
     )
 
 
-_AS_ARRAYS: dict[Insert | Update, Executable] = {
+_OF_JSON: dict[Insert | Update, Executable] = {
     statements.ADD_DECISION: _insert(decisions),
     statements.ADD_EVENT: _insert(events),
     statements.ADD_OUTCOME: _insert(outcomes),
@@ -89,8 +93,7 @@ def write(connection: Connection, statement: Insert | Update, rows: Rows) -> Non
         return
     if "of" in rows[0]:
         rows = list({(row["of"], row["number"]): row for row in rows}.values())
-    arrays = {name: [row[name] for row in rows] for name in rows[0]}
-    connection.execute(_AS_ARRAYS[statement], arrays)
+    connection.execute(_OF_JSON[statement], {"rows": _encode(rows)})
 
 
 class Lookup:
@@ -108,22 +111,21 @@ class Lookup:
             f"SELECT {table.name}.* FROM json_each(?) AS given CROSS JOIN {table.name}"  # noqa: S608 - names of our own
             f" WHERE job_id = given.value ->> 0 AND {table.name}.{name} = given.value ->> 1"
         )
-        given = _given({"jobs": own[0], "names": own[1]})
-        self._as_arrays = select(table).join(
-            given, (own[0] == given.c.jobs) & (own[1] == given.c.names)
+        given = _given({"job": own[0], "name": own[1]})
+        self._of_json = select(table).join(
+            given, (own[0] == given.c.job) & (own[1] == given.c.name)
         )
 
     def find(self, connection: Connection, wanted: Sequence[tuple[int, Any]]) -> Sequence[Any]:
         """The rows of those names that are there; ``wanted`` is sorted."""
         if not wanted:
             return ()
+        for _, name in wanted:
+            str(name).encode()  # a lone surrogate would be looked for as something else
         if connection.dialect.name != "postgresql":
-            for _, name in wanted:
-                str(name).encode()  # a lone surrogate would be looked for as something else
             return connection.exec_driver_sql(self.sqlite_text, (json.dumps(wanted),)).all()
-        jobs, names = zip(*wanted, strict=True)
-        given = {"jobs": list(jobs), "names": list(names)}
-        return connection.execute(self._as_arrays, given).all()
+        given = [{"job": job, "name": name} for job, name in wanted]
+        return connection.execute(self._of_json, {"rows": _encode(given)}).all()
 
 
 DECISIONS_AT = Lookup(decisions, "sequence")

@@ -6,6 +6,7 @@ replayed from a workload. So the statistics of whole lives of jobs take seconds.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import heapq
 import math
@@ -17,6 +18,7 @@ import numpy as np
 from joulery.recurring.desk_beliefs import Folded
 from joulery.recurring.desk_fold import ROW, action_document, actions_from, outcome_document
 from joulery.recurring.desk_grants import granted
+from joulery.recurring.desk_history import History, Report, Verdict
 from joulery.recurring.desk_plausibility import check_outcome
 from joulery.recurring.desk_specification import job_document
 from joulery.recurring.desk_values import Measured, Outcome
@@ -32,6 +34,7 @@ from joulery.store.records import Event, EventKind, JobRecord, NewJob
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from joulery.recurring.draws import Floats
     from joulery.simulate.drift import Drift
     from joulery.simulate.environment import Results
     from joulery.simulate.workload import Workload
@@ -57,6 +60,7 @@ class Circumstances:
         lease_seconds: After which a dead client's decision is given up.
         probing: Whether clients can probe.
         drift: How the workload changes.
+        defended: Whether reports are judged; else all are believed.
     """
 
     recurrences: int = 100
@@ -67,6 +71,16 @@ class Circumstances:
     lease_seconds: float = 600.0
     probing: bool = True
     drift: Callable[[Workload], Drift] = drifts.none
+    defended: bool = True
+
+
+class Credulous(History):
+    """Believes whatever it is told."""
+
+    def judge(self, decision: int, body: Document) -> Verdict:
+        """Fold in one report."""
+        self._note_cost(Report.of(self.job, decision, body))
+        return Verdict(believed=True)
 
 
 @dataclass(slots=True)
@@ -74,20 +88,26 @@ class Life:
     """How it went.
 
     Attributes:
-        optimal: Cost of a recurrence at the best setting, in joules.
+        optimal: Cost of a recurrence at the best setting, in joules, before anything changes.
         costs: Of recurrences that honest clients completed, in the order of their ends.
+        regrets: Of the same: cost beyond the best setting's at that time, in its units.
+        reports: That honest clients made.
+        doubted: Of these, those that were not believed at once.
         failed: How many recurrences came to no end.
         batch_sizes: That the completed ones ended with.
     """
 
     optimal: float
     costs: list[float] = field(default_factory=list)
+    regrets: list[float] = field(default_factory=list)
+    reports: int = 0
+    doubted: int = 0
     failed: int = 0
     batch_sizes: list[int] = field(default_factory=list)
 
     def regret(self) -> float:
         """Cost beyond the best setting's, summed, in recurrences at that setting."""
-        return sum(cost / self.optimal - 1.0 for cost in self.costs)
+        return sum(self.regrets)
 
 
 @dataclass(slots=True)
@@ -118,15 +138,21 @@ class Crowd:
     def __init__(
         self, load: Workload, policy: str, seed: int, circumstances: Circumstances
     ) -> None:
+        change = circumstances.drift(load)
+        load = drifts.patient(load, change)
         self._job = load.job()
         new = NewJob("team", self._job.name, job_document(self._job), policy, {}, seed)
         self._folded = Folded.start(JobRecord(1, 1, new, 0.0, False, 0, 0))  # noqa: FBT003
+        if not circumstances.defended:
+            self._folded.history = Credulous(self._job)
         self._about = circumstances
         self._luck = np.random.default_rng((seed, 17))
-        change = circumstances.drift(load)
         lanes = Lanes.of([self._job], [seed])
-        self._world = Environment([drifts.patient(load, change)], ROW, lanes, Slices(), [change])
-        measure = yardstick(load, self._job.cost.eta, None)
+        self._world = Environment([load], ROW, lanes, Slices(), [change])
+        eta = self._job.cost.eta
+        self._starts = change.starts
+        self._optima = [load.optimum(eta, epochs)[2] for epochs in change.epochs]
+        measure = yardstick(load, eta, None)
         self._life = Life(measure.optimal)
         default = self._job.batch_sizes.index(self._job.default)
         self._default_cost = float(np.nanmax(measure.expected[default]))
@@ -244,6 +270,9 @@ class Crowd:
         check_outcome(told, self._job, kind, max(truth.seconds, told.seconds))
         body = outcome_document(told, self._job, client.action, client.recurrence)
         self._append(EventKind.OUTCOME, client.decision, body)
+        if not client.lies:
+            self._life.reports += 1
+            self._life.doubted += client.decision in self._folded.history.held()
         client.actions += 1
         client.trainings += kind == Kind.TRAIN
         client.spent += self._job.cost.of(truth.seconds, truth.joules)
@@ -253,7 +282,10 @@ class Crowd:
             return
         if not client.lies:
             # Whoever gives up runs the default.
-            self._life.costs.append(client.spent + failed * self._default_cost)
+            cost = client.spent + failed * self._default_cost
+            self._life.costs.append(cost)
+            optimal = self._optima[bisect.bisect_right(self._starts, client.recurrence) - 1]
+            self._life.regrets.append(cost / optimal - 1.0)
             self._life.failed += failed
             self._life.batch_sizes.append(client.action["batch_size"])
         self._next(client, now)
@@ -313,11 +345,36 @@ def _measured_times(truth: Outcome, factor: float) -> Outcome:
     return dataclasses.replace(truth, measured=measured)
 
 
-def mean_regret(
-    load: Workload, policy: str, seeds: range, circumstances: Circumstances
-) -> tuple[float, float, int]:
-    """Mean over seeds, its standard error, and how many recurrences failed."""
-    lives = [Crowd(load, policy, seed, circumstances).live() for seed in seeds]
-    regrets = np.array([life.regret() for life in lives])
-    error = float(regrets.std(ddof=1) / math.sqrt(len(regrets)))
-    return float(regrets.mean()), error, sum(life.failed for life in lives)
+@dataclass(frozen=True, slots=True, eq=False)
+class Lives:
+    """Many lives of one job.
+
+    Attributes:
+        regrets: One per seed; see :meth:`Life.regret`.
+        doubted: Share of the honest reports that were not believed at once.
+        failed: How many recurrences came to no end.
+    """
+
+    regrets: Floats
+    doubted: float
+    failed: int
+
+    @property
+    def mean(self) -> float:
+        """Regret of a life."""
+        return float(self.regrets.mean())
+
+    @property
+    def error(self) -> float:
+        """Standard error of :attr:`mean`."""
+        return float(self.regrets.std(ddof=1) / math.sqrt(len(self.regrets)))
+
+
+def lives(load: Workload, policy: str, seeds: range, circumstances: Circumstances) -> Lives:
+    """One for each seed."""
+    each = [Crowd(load, policy, seed, circumstances).live() for seed in seeds]
+    return Lives(
+        np.array([life.regret() for life in each]),
+        sum(life.doubted for life in each) / sum(life.reports for life in each),
+        sum(life.failed for life in each),
+    )

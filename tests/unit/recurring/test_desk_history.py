@@ -1,11 +1,12 @@
 """Which reports the desk believes."""
 
 import json
+import math
 
 import pytest
 
 from joulery.objectives import Cost
-from joulery.recurring.desk_history import _LATEST, History, Standing
+from joulery.recurring.desk_history import _LATEST, History
 from joulery.recurring.job import Job
 from joulery.recurring.policy import End, Kind
 
@@ -35,6 +36,7 @@ class Listener:
             },
             "recurrence": self.number,
             "end": int(End.REACHED),
+            "limit": 1,
             "epochs": epochs,
             "cost": epochs * EPOCH_COST * factor,
             "measured": [[1, 10.0 * factor, 1000.0 * factor, 0.01]],
@@ -68,35 +70,37 @@ def test_what_has_really_changed_is_believed(told):
     """The policy would go on with what was true last year."""
     for _ in range(40):
         told.hear()
-    verdicts = [told.hear(epochs=60.0) for _ in range(4)]
-    assert [one.believed for one in verdicts] == [False, False, False, True]
-    assert [report.decision for report in verdicts[3].released] == [41, 42, 43]
-    assert all(told.hear(epochs=60.0).believed for _ in range(10))
+    verdicts = [told.hear(epochs=80.0) for _ in range(5)]
+    assert [one.believed for one in verdicts] == [False, False, False, False, True]
+    assert [report.decision for report in verdicts[-1].released] == [41, 42, 43, 44]
+    assert all(told.hear(epochs=80.0).believed for _ in range(10))
 
 
-def test_a_small_change_is_not_held_up(told):
-    """The policy has a watch of its own for changes."""
+@pytest.mark.parametrize("epochs", [8.0, 55.0])
+def test_what_jobs_do_from_one_day_to_the_next_passes_at_once(told, epochs):
+    """Honest users would wait for what the policy's own watch for changes finds out at once."""
     for _ in range(40):
         told.hear()
-    assert told.hear(epochs=35.0).believed
+    assert told.hear(epochs=epochs).believed
 
 
 def test_batch_sizes_that_scatter_are_not_doubted(told):
     """Noisy jobs would be told half of what they show."""
     epochs = [8.0, 20.0, 50.0, 12.0, 30.0] * 6
-    believed = [told.hear(epochs=each).believed for each in epochs]
-    assert sum(believed[-15:]) >= 14
+    assert all(told.hear(epochs=each).believed for each in epochs)
 
 
 def test_the_first_report_is_dropped_if_it_was_the_odd_one(told):
     """A lie that comes first would make everybody else a liar."""
     assert told.hear(epochs=1.0, factor=0.01).believed
-    assert not told.hear().believed
+    # Of two who contradict each other, neither is believed.
     verdict = told.hear()
     assert verdict.restart
-    standings = [report.standing for report in told.history.latest]
-    assert standings[0] == Standing.DROPPED
-    told.hear()
+    assert told.history.held() == [1, 2]
+    assert told.history.best_cost() == math.inf
+    verdict = told.hear()
+    assert verdict.believed
+    assert [report.decision for report in verdict.released] == [2]
     assert told.history.held() == [1]
     assert told.history.best_cost() == pytest.approx(20 * EPOCH_COST)
 
@@ -128,6 +132,34 @@ def test_batch_sizes_differ_as_far_as_they_do(told):
         told.hear(arm=2)
     assert told.hear(arm=1, epochs=50.0).believed
     assert not told.hear(arm=3, factor=20.0).believed
+
+
+def test_an_epoch_in_larger_steps_costs_no_more(told):
+    """A lie about the first batch size would hide that it is best for good."""
+    told.hear(arm=2)
+    half = told.hear(arm=0, factor=4.0)  # four times the steps
+    assert half.believed
+    assert not half.restart
+    assert not told.hear(arm=3, factor=4.0).believed
+    assert told.hear(arm=3, factor=0.5).believed
+
+
+def test_stopping_where_the_ceiling_is_takes_nobody_else(told):
+    """A batch size whose first epoch is too dear would have to prove it twice."""
+    for _ in range(3):
+        told.hear()
+    stopped = {"end": int(End.STOPPED), "epochs": 0.0, "cost": 0.0}
+    assert told.hear(**stopped, arm=0, factor=4.0, ceiling=3.0 * EPOCH_COST).believed
+    assert not told.hear(**stopped, arm=1, factor=2.0, ceiling=30.0 * EPOCH_COST).believed
+
+
+def test_a_false_alarm_contradicts_nobody(told):
+    """Those who get there would be doubted because somebody gave up."""
+    for _ in range(3):
+        told.hear()
+    for _ in range(3):
+        told.hear(arm=3, recurrence=99, end=int(End.EXHAUSTED), epochs=1.0, measured=[])
+    assert told.hear(arm=3).believed
 
 
 def test_a_probe_is_judged_by_the_cost_of_an_epoch(told):
