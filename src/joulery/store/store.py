@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -20,6 +20,7 @@ from joulery.store.engines import explained, open_engine
 from joulery.store.ledger import Ledger
 from joulery.store.migrate import upgrade
 from joulery.store.records import Subject
+from joulery.store.turns import Turns
 from joulery.store.writer import Writer
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 Answer = TypeVar("Answer")
+
+_TURN_SECONDS = 1.0  # then whoever has the turn is taken to hang
 
 
 def default_path() -> Path:
@@ -48,6 +51,9 @@ class Store:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._turns: Turns | None = None
+        if engine.dialect.name == "sqlite":
+            self._turns = Turns(Path(f"{engine.url.database}-turns"), _TURN_SECONDS)
         self._writer = Writer(self._transaction)
 
     @classmethod
@@ -102,7 +108,11 @@ class Store:
     def _transaction(self) -> Iterator[Ledger]:
         ledger = None
         try:
-            with self._engine.connect() as connection, connection.begin():
+            with (
+                nullcontext() if self._turns is None else self._turns.taken(),
+                self._engine.connect() as connection,
+                connection.begin(),
+            ):
                 ledger = Ledger(connection)
                 yield ledger
         except BaseException as error:
@@ -116,6 +126,8 @@ class Store:
         """Finish what was submitted and let go of the database."""
         self._writer.close()
         self._engine.dispose()
+        if self._turns is not None:
+            self._turns.close()
 
     def __enter__(self) -> Self:
         return self
