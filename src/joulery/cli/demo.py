@@ -85,7 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     text = story_text(story, arguments.objective, _canvas())
     files = f"Written: {', '.join(str(path) for path in written)}"
-    _write_out("\n".join([text, "", files, *remarks]) + "\n")
+    more = "A dozen nights of it, with batch sizes chosen: joulery demo --recurring"
+    _write_out("\n".join([text, "", files, *remarks, more]) + "\n")
     return 0
 
 
