@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     text = story_text(story, arguments.objective, _canvas())
     files = f"Written: {', '.join(str(path) for path in written)}"
     more = "A dozen nights of it, with batch sizes chosen: joulery demo --recurring"
-    _write_out("\n".join([text, "", files, *remarks, more]) + "\n")
+    _write_out("\n".join([text, "", more, files, *remarks]) + "\n")
     return 0
 
 

@@ -102,12 +102,7 @@ def outcome_document(
         "joules": float(outcome.joules),
         "cost": job.cost.of(outcome.seconds, outcome.joules),
         "measured": [
-            [
-                limit,
-                float(one.epoch_seconds),
-                float(one.epoch_joules),
-                max(_LEAST_ERROR, float(one.relative_error)),
-            ]
+            [limit, float(one.epoch_seconds), float(one.epoch_joules), float(one.relative_error)]
             for one in outcome.measured
             for limit in (_limit_of(job, one.limit_watts),)
             if limit >= 0
@@ -144,7 +139,7 @@ def _outcomes(body: Document) -> Outcomes:
         cost=_float(body, "cost"),
         epoch_seconds=epoch[0],
         epoch_joules=epoch[1],
-        relative_error=epoch[2],
+        relative_error=np.maximum(_LEAST_ERROR, epoch[2]),
     )
 
 

@@ -84,3 +84,10 @@ def test_of_silence_nothing_is_known():
     assert told.end[0] == End.ABANDONED
     for figure in (told.epochs, told.seconds, told.joules, told.cost, told.epoch_seconds):
         assert np.isnan(figure).all()
+
+
+def test_nobody_measures_better_than_possible():
+    """Whoever claims to know exactly would outweigh everybody else for good."""
+    boast = Measured(100.0, 10.0, 1000.0, 1e-9)
+    told = learned(Outcome(End.REACHED, 20.0, 200.0, 20000.0, 100.0, (boast,)))
+    assert np.nanmin(told.relative_error) == 0.005
