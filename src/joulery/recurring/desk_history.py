@@ -156,12 +156,12 @@ class History:
                 verdict.released.append(report)
         for report in (*verdict.released, *([new] if verdict.believed else [])):
             self._note_cost(report)
-        if self.heard <= _LATEST:
-            self._look_back(verdict)
+        if self.heard <= _LATEST and self._look_back():
+            return Verdict(believed=new.standing == Standing.BELIEVED, restart=True)
         return verdict
 
-    def _look_back(self, verdict: Verdict) -> None:
-        """See whether one that was believed has turned out to be the odd one."""
+    def _look_back(self) -> bool:
+        """Whether one that was believed has turned out to be the odd one; if so, judge all anew."""
         odd = [
             one
             for one in self.latest
@@ -170,8 +170,7 @@ class History:
             and not self._stands(one, _LATEST)
         ]
         if not odd:
-            return
-        verdict.restart = True
+            return False
         self.costs.clear()
         for report in self.latest:
             if report in odd:
@@ -183,6 +182,7 @@ class History:
                 report.standing = Standing.BELIEVED
             if report.standing == Standing.BELIEVED:
                 self._note_cost(report)
+        return True
 
     def _convinces(self, report: Report) -> bool:
         if report.end == End.STOPPED and not self.costs:
