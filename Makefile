@@ -22,6 +22,8 @@ bench: $(VENV)/.dev .venv-peers/.done .venv-peer-server/.done
 # Promises of durability at full counts; `make test` runs them at reduced ones.
 prove: $(VENV)/.dev
 	$(BIN)/python scripts/prove_governor.py
+	$(BIN)/python scripts/prove_server.py
+	$(BIN)/python scripts/prove_recurring_service.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
