@@ -13,6 +13,7 @@ All of it follows from the events in their order, so a rebuilt job holds the sam
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from dataclasses import dataclass, field
@@ -156,9 +157,19 @@ class History:
                 verdict.released.append(report)
         for report in (*verdict.released, *([new] if verdict.believed else [])):
             self._note_cost(report)
-        if self.heard <= _LATEST and self._look_back():
+        doubted = bool(verdict.released) or self._raises_doubts(new)
+        if self.heard <= _LATEST and doubted and self._look_back():
             return Verdict(believed=new.standing == Standing.BELIEVED, restart=True)
         return verdict
+
+    def _raises_doubts(self, new: Report) -> bool:
+        """Whether a new report may have made another one, or itself, the odd one."""
+        others = self.latest[:-1]
+        return (
+            any(one.recurrence == new.recurrence and one.arm == new.arm for one in others)
+            or any(_opinion(one, new) < 0 for one in others)
+            or not self._stands(new, _LATEST)
+        )
 
     def _look_back(self) -> bool:
         """Whether one that was believed has turned out to be the odd one; if so, judge all anew."""
@@ -314,14 +325,15 @@ def _cost_apart(report: Report, other: Report) -> float:
     much, and no more. The cost hangs on the power limit, too; if no limit is common to both, only
     the closest two tell.
     """
-    small, large = sorted((report, other), key=lambda one: one.octaves)
+    small, large = (other, report) if other.octaves < report.octaves else (report, other)
     least = -math.log(2.0) * (large.octaves - small.octaves)
-    pairs = [
-        (limit == another, max(cost - base, least - (cost - base)))
+    common = [
+        max(cost - base, least - (cost - base))
         for limit, cost in large.log_costs.items()
-        for another, base in small.log_costs.items()
+        if (base := small.log_costs.get(limit)) is not None
     ]
-    common = [apart for same, apart in pairs if same]
     if common:
-        return statistics.median(common)
-    return min((apart for _, apart in pairs), default=math.nan) - _COST_OF_OTHERS
+        return common[0] if len(common) == 1 else statistics.median(common)
+    pairs = itertools.product(large.log_costs.values(), small.log_costs.values())
+    closest = min((max(cost - base, least - (cost - base)) for cost, base in pairs), default=None)
+    return math.nan if closest is None else closest - _COST_OF_OTHERS
