@@ -65,6 +65,7 @@ class Scene:
 
 
 SCENES = (Scene(16, 16), Scene(200, 100), Scene(1000, 100), Scene(1000, 1))
+QUICK = (Scene(200, 100), Scene(1000, 1))
 PACED = (Scene(1000, 100, paced=True), Scene(1000, 1, paced=True))
 
 
@@ -228,8 +229,8 @@ def ours(location: str, database: str, seconds: float, *, quick: bool) -> list[d
     rows = []
     with joulery(location) as server:
         say(f"joulery serve on {database}: ready after {server.ready_seconds:.2f} s")
-        for policy in ("joulery", "zeus"):
-            for scene in (*SCENES, *PACED) if policy == "joulery" and not quick else SCENES[1:]:
+        for policy in ("joulery",) if quick else ("joulery", "zeus"):
+            for scene in QUICK if quick else SCENES if policy == "zeus" else (*SCENES, *PACED):
                 found = measured(server, scene, policy, seconds)
                 rows.append(found | {"database": database, "ready_seconds": server.ready_seconds})
                 _progress(rows[-1])
@@ -246,7 +247,7 @@ def theirs(folder: str, seconds: float, *, quick: bool) -> list[dict[str, Any]]:
     script = str(HERE / "server_peer.py")
     command = [str(PEER_SERVER_PYTHON), script, f"{folder}/zeus.sqlite", str(port)]
     with running(command, "zeus", port) as server:
-        for scene in SCENES[1:] if quick else SCENES:
+        for scene in QUICK[:1] if quick else SCENES:
             found = measured(server, scene, "zeus", seconds)
             rows.append(found | {"database": "SQLite", "server": "Zeus"})
             _progress(rows[-1])
