@@ -29,7 +29,7 @@ def _own_world(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-class Workplace:
+class Shop:
     """A simulated board, and trainings on it.
 
     Attributes:
@@ -99,4 +99,4 @@ class Workplace:
 @pytest.fixture
 def place(tmp_path):
     """Somewhere to train."""
-    return Workplace(tmp_path)
+    return Shop(tmp_path)
