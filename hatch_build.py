@@ -1,7 +1,7 @@
-"""Compile the pipeline planner's core into wheels, where there is a C compiler.
+"""Compile what is written in C into wheels, where there is a C compiler.
 
-Without one the wheel is pure Python: the core is then compiled on first use, or HiGHS does its
-work. Editable installs compile on first use too, so that a change to the sources takes effect.
+Without one the wheel is pure Python: libraries are then compiled on first use, or slower code does
+their work. Editable installs compile on first use too, so that a change to the sources takes effect.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class CompiledCoreHook(BuildHookInterface):
-    """Adds the shared library to the wheel, and the platform to the wheel's name."""
+    """Adds the shared libraries to the wheel, and the platform to the wheel's name."""
 
     PLUGIN_NAME = "custom"
 
@@ -26,17 +26,19 @@ class CompiledCoreHook(BuildHookInterface):
             return
         sys.path.insert(0, str(Path(self.root) / "src"))
         from joulery.compiled import compiler
-        from joulery.pipeline.native.build import SOURCES, file_name
+        from joulery.pipeline.native import build as pipeline
+        from joulery.recurring.native import library as recurring
 
         if compiler() is None:
-            self.app.display_warning("no C compiler: the wheel is pure Python, plans take longer")
+            self.app.display_warning("no C compiler: the wheel is pure Python, and slower")
             return
         # The builder copies the file after this returns, and removes nothing: so the folder stays
         # until the process ends.
         self._scratch = tempfile.TemporaryDirectory()
-        library = Path(self._scratch.name) / file_name()
-        SOURCES.compile(library)
-        build_data["force_include"][str(library)] = f"joulery/pipeline/native/{file_name()}"
+        for room, made in (("pipeline", pipeline), ("recurring", recurring)):
+            library = Path(self._scratch.name) / made.file_name()
+            made.SOURCES.compile(library)
+            build_data["force_include"][str(library)] = f"joulery/{room}/native/{library.name}"
         build_data["pure_python"] = False
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"py3-none-{platform}"

@@ -17,6 +17,7 @@ from joulery.errors import InvalidValueError
 from joulery.recurring.joulery_beliefs import ANY_JOB, Expectations, JouleryBeliefs
 from joulery.recurring.lanes import own_places, places_of, rows_of
 from joulery.recurring.limit_choice import choose_limit
+from joulery.recurring.native import binding
 from joulery.recurring.outlook import Outlook, outlook
 from joulery.recurring.planning import Prospects, plan
 from joulery.recurring.policy import Actions, Kind
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from joulery.recurring.policy import Outcomes
 
 _TRAIN, _PROBING = int(Kind.TRAIN), int(Kind.PROBE)
-_FIRST, _BEST, _TRY, _PROBE, _UNREACHED, _SCOUT, _HEIR = range(7)
+_FIRST, _BEST, _TRY, _PROBE, _UNREACHED, _SCOUT, _HEIR = _WHY = tuple(range(7))
 
 PROSPECTS = Prospects(horizon=100.0, dearest_try=2.0, trial_runs=3.0)
 
@@ -134,7 +135,15 @@ class Joulery:
         rows: NDArray[np.int64],
         draws: Draws,  # noqa: ARG002 - what is under way is foreseen, so no dice are needed
     ) -> Actions:
-        """The next action of each row."""
+        """The next action of each row: compiled where that covers it, else on arrays."""
+        if self.objective is None:
+            actions = binding.decide(beliefs, rows, self.tuning, _WHY)
+            if actions is not None:
+                return actions
+        return self.decide_on_arrays(beliefs, rows)
+
+    def decide_on_arrays(self, beliefs: JouleryBeliefs, rows: NDArray[np.int64]) -> Actions:
+        """The same, whatever the objective; what the compiled form is checked against."""
         view = outlook(beliefs, rows, self.objective)
         choice = self._choose(beliefs, rows, view)
         epoch = beliefs.profiles.believed(rows, choice.arm)

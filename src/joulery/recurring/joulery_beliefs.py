@@ -72,7 +72,7 @@ class Expectations:
 ANY_JOB = Expectations()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class JouleryBeliefs:
     """Beliefs of every lane; arrays change in place.
 

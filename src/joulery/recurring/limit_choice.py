@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from joulery.recurring.draws import Floats
 
 # Limits that are known this well are not measured again.
-_SETTLED_SD = 0.003
+SETTLED_SD = 0.003
 # Changing the limit for a slice disturbs a run by at least this share of the slice.
-_LEAST_DISTURBANCE = 0.005
+LEAST_DISTURBANCE = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ def choose_limit(
     spread = np.sqrt(unsure + unsure[at][:, None])
     z = excess / spread  # never negative: the cheapest is held
     gain = horizon * spread * mean_excess(z)
-    dearer = np.maximum(np.expm1(np.minimum(excess, 1.0)), _LEAST_DISTURBANCE)
-    measure = (gain > slice_share[:, None] * dearer) & (unsure > _SETTLED_SD**2)
+    dearer = np.maximum(np.expm1(np.minimum(excess, 1.0)), LEAST_DISTURBANCE)
+    measure = (gain > slice_share[:, None] * dearer) & (unsure > SETTLED_SD**2)
     measure[at] = False
     measure &= known
     extra = np.where(measure, dearer, 0.0).sum(axis=1)

@@ -33,7 +33,7 @@ _ROOT_TWO_OVER_PI = math.sqrt(2.0 / math.pi)
 _FAR_BELOW = -6.0  # where the lower tail no longer shows in double precision of a mean
 # Tables end where the upper tail no longer shows beside one.
 _TABLE_END = 8.5
-_TABLE_STEPS = 512  # per unit
+TABLE_STEPS = 512  # per unit
 # Nothing is believed to fail more often than this, so that it can come back one day.
 LEAST_CHANCE = 1e-3
 
@@ -74,20 +74,21 @@ def hazard(z: Floats) -> Floats:
 
 
 def _nodes(start: float) -> Floats:
-    return np.arange(start * _TABLE_STEPS, _TABLE_END * _TABLE_STEPS + 1.0) / _TABLE_STEPS
+    return np.arange(start * TABLE_STEPS, _TABLE_END * TABLE_STEPS + 1.0) / TABLE_STEPS
 
 
 _POSITIVE = _nodes(0.0)
-_EXCESS = density(_POSITIVE) - _POSITIVE * survival(_POSITIVE)
-_ALL = _nodes(-4.0)
-_LOG_REPEATS = -np.log(np.maximum(1.0 - survival(_ALL), LEAST_CHANCE))
+EXCESS = density(_POSITIVE) - _POSITIVE * survival(_POSITIVE)
+LOG_REPEATS_START = -4.0
+_ALL = _nodes(LOG_REPEATS_START)
+LOG_REPEATS = -np.log(np.maximum(1.0 - survival(_ALL), LEAST_CHANCE))
 
 
 def mean_excess(z: Floats) -> Floats:
     """Mean of how far a standard normal variable is above ``z`` >= 0, as zero where it is not."""
-    return np.asarray(np.interp(z, _POSITIVE, _EXCESS))
+    return np.asarray(np.interp(z, _POSITIVE, EXCESS))
 
 
 def log_repeats(z: Floats) -> Floats:
     """Log of how often one tries until a standard normal variable is below ``z``, on average."""
-    return np.asarray(np.interp(z, _ALL, _LOG_REPEATS))
+    return np.asarray(np.interp(z, _ALL, LOG_REPEATS))

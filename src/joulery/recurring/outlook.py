@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from joulery.recurring.lanes import Places, Rows
 
 # A ceiling leaves room for this share of an epoch, so that rounding never costs the last one,
-_SPARE_EPOCH = 0.2
+SPARE_EPOCH = 0.2
 # and for this many standard errors of what an epoch costs.
-_SPARE_ERRORS = 2.0
+SPARE_ERRORS = 2.0
 # More epochs are never better, whatever rounding says; and beyond a bound, where scores rise
 # steeply, a straight line through the logarithms holds only so far.
 _ELASTICITIES = 0.1, 3.0
@@ -88,8 +88,8 @@ class Outlook:
         if stop is not None:
             far = stop * self._spread(at)
             most = np.minimum(np.exp(self.epochs.mean[at] + far) * epoch, most)
-        spare = np.exp(_SPARE_ERRORS * np.sqrt(self.epoch_cost.variance[at]))
-        return np.asarray((np.ceil(most / epoch) + _SPARE_EPOCH) * epoch * spare)
+        spare = np.exp(SPARE_ERRORS * np.sqrt(self.epoch_cost.variance[at]))
+        return np.asarray((np.ceil(most / epoch) + SPARE_EPOCH) * epoch * spare)
 
 
 def outlook(

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     Lessons = Callable[[Floats, Floats], tuple[Floats, Floats]]
 
 NODES = np.linspace(-3.0, 3.0, 13)  # in standard deviations of the logarithm
-_WEIGHTS = np.exp(-0.5 * NODES**2) / np.exp(-0.5 * NODES**2).sum()
+WEIGHTS = np.exp(-0.5 * NODES**2) / np.exp(-0.5 * NODES**2).sum()
 # Probability of an outcome beyond each node.
-_LEFT = (1.0 - np.cumsum(_WEIGHTS))[:, None, None]
-_STOPS = np.append(NODES[:-1], np.inf)  # a run that is stopped at the last node is not stopped
+LEFT = 1.0 - np.cumsum(WEIGHTS)
+STOPS = np.append(NODES[:-1], np.inf)  # a run that is stopped at the last node is not stopped
 _NODES = NODES[:, None, None]
 # Figures that are worked on at once: few enough to stay in a core's cache.
 _BLOCK = 2**14
@@ -39,16 +39,16 @@ _BLOCK = 2**14
 
 def _tails() -> tuple[Floats, Floats]:
     """Mean and variance of the outcomes beyond each node; the last node stands for itself."""
-    above = np.triu(np.broadcast_to(_WEIGHTS, (len(NODES), len(NODES))), k=1)
+    above = np.triu(np.broadcast_to(WEIGHTS, (len(NODES), len(NODES))), k=1)
     above[-1, -1] = 1.0
     shares = above / above.sum(axis=1, keepdims=True)
     mean = shares @ NODES
     return mean, shares @ NODES**2 - mean**2
 
 
-TAIL_MEAN, _TAIL_VARIANCE = _tails()
+TAIL_MEAN, TAIL_VARIANCE = _tails()
 _AT, _AT_MEAN, _AT_VARIANCE = (
-    each[:, None, None, None] for each in (NODES, TAIL_MEAN, _TAIL_VARIANCE)
+    each[:, None, None, None] for each in (NODES, TAIL_MEAN, TAIL_VARIANCE)
 )
 
 
@@ -122,7 +122,7 @@ def plan(
     allowed = (costs <= prospects.dearest_try * restart) | (expected <= restart)
     node = np.where(allowed, values, -np.inf).argmax(axis=0)
     flat = values.reshape(len(NODES), -1)[node.ravel(), np.arange(node.size)]
-    return Plan(expected, flat.reshape(node.shape), _STOPS.take(node))
+    return Plan(expected, flat.reshape(node.shape), STOPS.take(node))
 
 
 def _values(
@@ -132,13 +132,13 @@ def _values(
     per_run = prospects.horizon / prospects.trial_runs
     finishing *= per_run
     finishing -= costs
-    finishing *= _WEIGHTS[:, None, None]
+    finishing *= WEIGHTS[:, None, None]
     values = np.add.accumulate(finishing, axis=0)
     values += restart
     stopping *= per_run
     stopping -= costs
     stopping -= restart
-    stopping *= _LEFT
+    stopping *= LEFT[:, None, None]
     values += stopping
     return np.asarray(values)
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from joulery.recurring.draws import Draws
 from joulery.recurring.lanes import Lanes
+from joulery.recurring.native.library import prepare
 from joulery.recurring.policy import End, Kind
 from joulery.simulate import drift
 from joulery.simulate.cluster_match import default_seconds, matched
@@ -101,6 +102,7 @@ def replay(
         policy: What chooses.
         options: How; see there.
     """
+    prepare()
     match = matched(groups, workloads)
     optimal = np.array([load.optimum(options.eta)[2] for load in workloads])
     of_job = match.workload[groups.group_of_job]

@@ -15,6 +15,7 @@ import numpy as np
 from joulery.errors import InvalidValueError
 from joulery.recurring.draws import Draws
 from joulery.recurring.lanes import Lanes
+from joulery.recurring.native.library import prepare
 from joulery.recurring.oracle import Oracle
 from joulery.recurring.policy import End, Kind, Outcomes
 from joulery.simulate import drift as drifts
@@ -113,6 +114,7 @@ def simulate(
         raise InvalidValueError(
             "nothing to simulate", remedy="give at least one workload and one seed"
         )
+    prepare()
     return _Simulation(workloads, policy, recurrences, seeds, options).run()
 
 

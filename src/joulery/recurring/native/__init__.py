@@ -1,0 +1,1 @@
+"""The compiled form of the policy ``joulery``'s decision: plain C, reached through ctypes."""
