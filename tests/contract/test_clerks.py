@@ -179,6 +179,53 @@ def test_probes_come_only_to_those_who_can_make_them(clerk):
     assert clerk.decide(job, "c", probing=True).kind in (Kind.TRAIN, Kind.PROBE)
 
 
+def test_who_runs_a_batch_size_anyway_is_granted_it_and_teaches(clerk):
+    """If this fails, those who watch or were offline teach nothing."""
+    job = clerk.define(JOB).job
+    decision = clerk.decide(job, "a", only=256)
+    assert (decision.kind, decision.batch_size) == (Kind.TRAIN, 256)
+    assert decision.cost_ceiling_joules == math.inf
+    assert "128 would be run" in decision.reason
+    assert clerk.decide(job, "a", only=256).id == decision.id
+    for other in (None, 64):
+        with pytest.raises(ConflictError):
+            clerk.decide(job, "a", only=other)
+    clerk.report(decision, REACHED, "a")
+    assert clerk.decisions(job)[0][0].outcome == REACHED
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"only": 100},
+        {"only": 0},
+        {"ran_seconds": 100.0},
+        {"only": 64, "ran_seconds": 8 * 86400.0},
+        {"only": 64, "ran_seconds": -1.0},
+    ],
+)
+def test_only_what_the_job_allows_is_granted(clerk, asked):
+    """If this fails, a slip runs what nobody allowed, or opens a door for wrong reports."""
+    job = clerk.define(JOB).job
+    with pytest.raises(InvalidValueError):
+        clerk.decide(job, "a", **asked)
+    assert clerk.decisions(job) == ([], None)
+
+
+def test_what_was_run_before_it_was_asked_for_may_be_told(clerk):
+    """If this fails, what was trained while nobody answered is refused as too long."""
+    job = clerk.define(JOB).job
+    long = replace(REACHED, seconds=5000.0, joules=9e5)
+    with pytest.raises(InvalidValueError, match="cannot have passed"):
+        clerk.report(clerk.decide(job, "a", only=64), long, "a")
+    decision = clerk.decide(job, "b", only=64, ran_seconds=5000.0)
+    with pytest.raises(InvalidValueError, match="cannot have passed"):
+        clerk.report(decision, replace(long, seconds=5400.0), "b")
+    assert clerk.report(decision, long, "b").decision == decision.id
+    with pytest.raises(ConflictError):
+        clerk.decide(job, "b", only=64, ran_seconds=6000.0)
+
+
 def test_people_see_pages_of_jobs_and_decisions(clerk):
     """If this fails, long lists are cut or repeat themselves."""
     jobs = [clerk.define(replace(JOB, name=f"job {number}")).job for number in range(5)]

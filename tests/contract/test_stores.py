@@ -2,6 +2,7 @@
 
 import dataclasses
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -9,6 +10,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy import text
 
 from joulery.errors import (
     ConflictError,
@@ -18,7 +20,8 @@ from joulery.errors import (
     UnknownRecordError,
 )
 from joulery.frontier import Frontier, OperatingPoint
-from joulery.store import measurements, statements, tables
+from joulery.store import engines, measurements, statements, tables
+from joulery.store import ledger as ledger_module
 from joulery.store.engines import open_engine
 from joulery.store.migrate import HEAD, MIGRATIONS, current, upgrade
 from joulery.store.records import (
@@ -35,6 +38,8 @@ from joulery.store.records import (
 )
 from joulery.store.rows import decision_row
 from joulery.store.store import Store
+from joulery.store.watch import UNHURRIED
+from joulery.testing.postgresql import Cluster
 
 JOB = NewJob("team", "job", {"batch_sizes": [8, 16]}, "zeus", {"beta": 2.0}, seed=2**64 - 1)
 BODY = {"cost": 0.1 + 0.2, "tiny": 5e-324, "large": 1.7976931348623157e308, "none": None}
@@ -543,3 +548,111 @@ def test_a_closed_store_has_finished_and_takes_no_more(location):
     assert [future.result(0) for future in futures] == list(range(1, 51))
     with pytest.raises(StoreError, match="closed"):
         store.submit(append_next(job), job)
+
+
+@contextmanager
+def locked(location):
+    """Another program has locked the database, or all of its jobs, and holds it."""
+    engine = open_engine(location)
+    with engine.connect() as connection, connection.begin():
+        if engine.dialect.name == "postgresql":
+            connection.exec_driver_sql("LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE")
+        yield
+    engine.dispose()
+
+
+def test_a_locked_database_is_told_of_in_seconds_and_waited_for_no_longer(store, location):
+    """Clients would hang for as long as somebody else's program does."""
+    job = add_job(store)
+    began = time.monotonic()
+    with locked(location):
+        first = store.submit(lambda ledger: ledger.pause(job, paused=True), job)
+        time.sleep(0.5)
+        behind = store.submit(lambda ledger: ledger.pause(job, paused=True), job)
+        with pytest.raises(StoreBusyError):
+            first.result(30)
+        assert time.monotonic() - began < 5.0
+        with pytest.raises(StoreBusyError):
+            behind.result(30)
+        assert time.monotonic() - began < 10.0
+        assert store.write_failure
+    store.write(lambda ledger: ledger.pause(job, paused=True), job)
+    assert store.write_failure is None
+
+
+def test_a_moments_lock_is_waited_for(store, location):
+    """Several processes that write at once would fail one another."""
+    job = add_job(store)
+    with locked(location):
+        future = store.submit(lambda ledger: ledger.pause(job, paused=True), job)
+        time.sleep(1.0)
+        assert not future.done()
+    future.result(30)
+
+
+def test_a_long_history_is_read_whole(store, monkeypatch):
+    """Histories beyond a page would be cut off."""
+    monkeypatch.setattr(ledger_module, "_EVENTS", 3)
+    job = add_job(store)
+    for number in range(1, 8):
+        event = Event(number, EventKind.ISSUED, number, BODY, 1.0)
+        store.write(lambda ledger, event=event: ledger.append(job, event), job)
+        with store.reading() as ledger:
+            found = [one.sequence for one in ledger.events(job)]
+            rest = [one.sequence for one in ledger.events(job, 2)]
+        assert found == list(range(1, number + 1))
+        assert rest == found[2:]
+
+
+class TestPostgresql:
+    """What only a database behind a line can do."""
+
+    @pytest.fixture
+    def cluster(self, _postgresql_installed):
+        """A server of one's own, which may be halted."""
+        with Cluster() as cluster:
+            yield cluster
+
+    @pytest.fixture
+    def _hurried(self, monkeypatch):
+        """So that tests need not wait for seconds."""
+        monkeypatch.setattr(engines, "STATEMENT_SECONDS", 0.4)
+        monkeypatch.setattr(engines, "SILENCE_SECONDS", 0.8)
+
+    @pytest.mark.usefixtures("_hurried")
+    def test_a_statement_without_end_is_ended(self, postgresql):
+        """A statement that hangs would keep every other waiting for ever."""
+        began = time.monotonic()
+        with Store.open(postgresql.new_database()) as store:
+            with pytest.raises(StoreBusyError):
+                store.write(lambda ledger: ledger.query(text("SELECT pg_sleep(60)")).all())
+            assert time.monotonic() - began < 10.0
+            add_job(store)
+
+    @pytest.mark.usefixtures("_hurried")
+    def test_whoever_takes_time_may(self, postgresql):
+        """Migrations and exports of large stores would be broken off."""
+        engine = open_engine(postgresql.new_database())
+        with engine.connect().execution_options(unhurried=True) as patient, patient.begin():
+            asked = "SELECT current_setting('statement_timeout')"
+            assert patient.exec_driver_sql(asked).scalar() == "0"
+            patient.exec_driver_sql("SELECT pg_sleep(1.3)")
+        with engine.connect() as hurried, hurried.begin():
+            assert hurried.exec_driver_sql(asked).scalar() == "400ms"
+            assert not hurried.info.get(UNHURRIED)
+        engine.dispose()
+
+    @pytest.mark.slow
+    def test_a_server_that_is_halted_is_hung_up_on(self, cluster):
+        """A machine that freezes would freeze everybody who asks it."""
+        with Store.open(cluster.new_database()) as store:
+            job = add_job(store)
+            began = time.monotonic()
+            with cluster.halted():
+                writing = store.submit(lambda ledger: ledger.pause(job, paused=True), job)
+                with pytest.raises(StoreBusyError), store.reading() as ledger:
+                    ledger.jobs("team")
+                with pytest.raises(StoreBusyError):
+                    writing.result(30)
+            assert time.monotonic() - began < 10.0
+            store.write(lambda ledger: ledger.pause(job, paused=True), job)

@@ -198,9 +198,12 @@ def test_a_server_that_dies_in_the_middle_changes_nothing_and_hears_of_it_later(
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     entries = decisions(server.url)
-    assert len(entries) == 2
-    assert [entry.outcome.end for entry in entries] == [End.REACHED, End.REACHED]
+    assert [entry.outcome.end for entry in entries] == [End.REACHED] * 3
     assert entries[0].outcome.epochs == 12
+    # The run that nobody could be asked about was asked for when somebody was there again.
+    (unasked,) = [entry for entry in entries if entry.key.endswith("-instead")]
+    assert unasked.decision.batch_size == entries[0].decision.batch_size
+    assert unasked.outcome.epochs == 4
     assert not list((server.folder / "state").rglob("*.jsonl")) or not any(
         path.stat().st_size for path in (server.folder / "state").rglob("*.jsonl")
     )

@@ -67,11 +67,23 @@ def run(arguments: argparse.Namespace) -> int:
         "resume": _pause,
         "forget": _forget,
     }
+    _check_team(arguments.team)
     _check_there(arguments.store or os.environ.get("JOULERY_STORE"))
     clerk = open_clerk(arguments.store, arguments.team, arguments.token, seconds=_SECONDS)
     with closing(clerk):
         actions[arguments.action](clerk, arguments)
     return 0
+
+
+def _check_team(team: str | None) -> None:
+    """A variable that is not set must not stand for everybody's team."""
+    from joulery.errors import InvalidValueError
+
+    if team is not None and not team.strip():
+        raise InvalidValueError(
+            "--team has no name",
+            remedy="give one, or leave --team out for $JOULERY_TEAM or default",
+        )
 
 
 def _check_there(location: str | None) -> None:

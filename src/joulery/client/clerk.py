@@ -48,7 +48,14 @@ class Clerk(Protocol):
         ...
 
     def decide(
-        self, job: int, key: str, after: str | None = None, *, probing: bool = False
+        self,
+        job: int,
+        key: str,
+        after: str | None = None,
+        *,
+        probing: bool = False,
+        only: int | None = None,
+        ran_seconds: float | None = None,
     ) -> Decision:
         """What to run next; the same key gives the same decision.
 
@@ -57,6 +64,8 @@ class Clerk(Protocol):
             key: Chosen by the caller.
             after: An earlier decision of the same recurrence; None begins one.
             probing: Whether the caller can make probes.
+            only: The batch size that the caller runs, whatever would be chosen.
+            ran_seconds: How long it has run that already, where nobody could be asked before.
         """
         ...
 

@@ -8,68 +8,25 @@ between delivers it again, which counts once, by its key.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import tempfile
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from joulery.client.entries import Undelivered, entry_from
 from joulery.clock import REAL_CLOCK
-from joulery.errors import FileError, InvalidValueError, JouleryError, StoreError, UsageError
-from joulery.recurring.wire import (
-    decision_document,
-    decision_from,
-    outcome_document,
-    outcome_from,
-)
+from joulery.errors import FileError, JouleryError, StoreError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from joulery.recurring.desk_values import Decision, Outcome
+    from joulery.client.entries import Entry
 
 _LARGEST_BYTES = 4 * 2**20
 _KEPT_SHARE = 0.75  # of the largest size, when old lines have to go
 _LOCK_SECONDS = 1.0
 _LOCK_STEP_SECONDS = 0.005
-
-
-@dataclass(frozen=True, slots=True)
-class Undelivered:
-    """A report, or a heartbeat.
-
-    Attributes:
-        decision: That it is about, with its token.
-        outcome: How it ended, or what there was to tell so far.
-        key: Of the report; None for a heartbeat.
-    """
-
-    decision: Decision
-    outcome: Outcome
-    key: str | None
-
-    def to_line(self) -> bytes:
-        """As one line."""
-        document = {
-            "decision": decision_document(self.decision),
-            "outcome": outcome_document(self.outcome),
-            "key": self.key,
-        }
-        return json.dumps(document, allow_nan=False).encode("ascii") + b"\n"
-
-    @classmethod
-    def from_line(cls, line: bytes) -> Undelivered | None:
-        """What :meth:`to_line` gave; None for anything else."""
-        try:
-            document: Any = json.loads(line)
-            key = document["key"]
-            if key is not None and not isinstance(key, str):
-                return None
-            return cls(decision_from(document["decision"]), outcome_from(document["outcome"]), key)
-        except (ValueError, KeyError, TypeError, InvalidValueError, RecursionError):
-            return None
 
 
 class Journal:
@@ -92,7 +49,7 @@ class Journal:
         except OSError:
             return False
 
-    def append(self, entry: Undelivered) -> None:
+    def append(self, entry: Entry) -> None:
         """Keep an entry; it is on the disk on return.
 
         Raises:
@@ -118,16 +75,16 @@ class Journal:
                 remedy="set XDG_STATE_HOME to a folder that you may write",
             ) from None
 
-    def entries(self) -> list[Undelivered]:
+    def entries(self) -> list[Entry]:
         """What waits, oldest first; damaged lines are passed over."""
         try:
             with self._opened() as file:
                 lines = _lines(_content(file))
         except OSError:
             return []
-        return [entry for entry in map(Undelivered.from_line, lines) if entry is not None]
+        return [entry for entry in map(entry_from, lines) if entry is not None]
 
-    def deliver(self, send: Callable[[Undelivered], object]) -> int:
+    def deliver(self, send: Callable[[Entry], object]) -> int:
         """Send what waits, oldest first, until something cannot be sent; how many were sent.
 
         One process at a time does so; others return at once.
@@ -154,7 +111,7 @@ class Journal:
         gone = {lines[number] for number in done}
         with self._opened() as file:
             now = _lines(_content(file))
-            left = [line for line in now if line not in gone and Undelivered.from_line(line)]
+            left = [line for line in now if line not in gone and entry_from(line)]
             self._replace(file, left)
 
     def _replace(self, file: int, lines: list[bytes]) -> None:
@@ -189,13 +146,21 @@ class Journal:
                     return
 
 
-def _sent(lines: list[bytes], send: Callable[[Undelivered], object]) -> set[int]:
+def _sent(lines: list[bytes], send: Callable[[Entry], object]) -> set[int]:
     """Numbers of the lines that need not be kept any longer."""
-    found = [Undelivered.from_line(line) for line in lines]
-    last = {entry.decision.id: number for number, entry in enumerate(found) if entry is not None}
+    found = [entry_from(line) for line in lines]
+    last = {
+        entry.decision.id: number
+        for number, entry in enumerate(found)
+        if isinstance(entry, Undelivered)
+    }
     done: set[int] = set()
     for number, entry in enumerate(found):
-        superseded = entry is not None and entry.key is None and last[entry.decision.id] > number
+        superseded = (
+            isinstance(entry, Undelivered)
+            and entry.key is None
+            and last[entry.decision.id] > number
+        )
         if entry is not None and not superseded:
             try:
                 send(entry)
@@ -211,7 +176,7 @@ def _sent(lines: list[bytes], send: Callable[[Undelivered], object]) -> set[int]
 
 def _trimmed(lines: list[bytes], largest_bytes: int) -> list[bytes]:
     """Without heartbeats and, if need be, the oldest reports."""
-    entries = [(line, Undelivered.from_line(line)) for line in lines]
+    entries = [(line, entry_from(line)) for line in lines]
     reports = [line for line, entry in entries if entry is not None and entry.key is not None]
     left = int(_KEPT_SHARE * largest_bytes)
     kept: list[bytes] = []

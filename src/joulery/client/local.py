@@ -54,10 +54,19 @@ class LocalClerk:
         return Defined(entry.id, entry.version, entry.inherits, entry.said)
 
     def decide(
-        self, job: int, key: str, after: str | None = None, *, probing: bool = False
+        self,
+        job: int,
+        key: str,
+        after: str | None = None,
+        *,
+        probing: bool = False,
+        only: int | None = None,
+        ran_seconds: float | None = None,
     ) -> Decision:
         """What to run next."""
-        return self._desk.decide(job, key, after, probing=probing)
+        return self._desk.decide(
+            job, key, after, probing=probing, only=only, ran_seconds=ran_seconds
+        )
 
     def heartbeat(self, decision: Decision, progress: Outcome | None = None) -> Lease:
         """Say that a decision is being worked on."""

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from joulery.client.places import (
     CA_VARIABLE,
-    DEFAULT_TEAM,
     STORE_VARIABLE,
-    TEAM_VARIABLE,
     TOKEN_VARIABLE,
     is_server,
+    team_of,
 )
 from joulery.clock import REAL_CLOCK
 from joulery.errors import MissingExtraError
@@ -49,7 +48,7 @@ def open_clerk(
         MissingExtraError: A store needs packages that are not here.
     """
     where = str(location or os.environ.get(STORE_VARIABLE) or "")
-    whose = team or os.environ.get(TEAM_VARIABLE) or DEFAULT_TEAM
+    whose = team_of(team)
     if is_server(where):
         from joulery.client.remote import RemoteClerk
         from joulery.recurring.token_file import read_token

@@ -19,6 +19,11 @@ def state_folder() -> Path:
     return (Path(base) if base else Path.home() / ".local" / "state") / "joulery"
 
 
+def team_of(given: str | None) -> str:
+    """Whose jobs are meant: as given, or else by ``JOULERY_TEAM``, or else ``default``."""
+    return given or os.environ.get(TEAM_VARIABLE) or DEFAULT_TEAM
+
+
 def is_server(location: str) -> bool:
     """Whether a store is behind HTTP."""
     return location.lower().startswith(("http://", "https://"))

@@ -59,10 +59,17 @@ class RemoteClerk:
         return Defined(entry.id, entry.version, entry.inherits, entry.said)
 
     def decide(
-        self, job: int, key: str, after: str | None = None, *, probing: bool = False
+        self,
+        job: int,
+        key: str,
+        after: str | None = None,
+        *,
+        probing: bool = False,
+        only: int | None = None,
+        ran_seconds: float | None = None,
     ) -> Decision:
         """What to run next."""
-        document = wire.request_document(wire.Request(key, after, probing))
+        document = wire.request_document(wire.Request(key, after, probing, only, ran_seconds))
         decision: Decision = self._read(
             wire.decision_from, "POST", f"/v1/jobs/{job:d}/decisions", document
         )

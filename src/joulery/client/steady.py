@@ -1,7 +1,8 @@
 """A clerk for trainings: answers within a bounded time, never raises, and loses no report.
 
 Where nobody answers, the last run that reached its target is repeated, or else the default is
-run; what there is to report waits in a journal until somebody takes it.
+run; what there is to report waits in a journal until somebody takes it. What nobody could be asked
+about is asked for then, so that it teaches, too.
 """
 
 from __future__ import annotations
@@ -13,19 +14,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from joulery.client.deadline import within
-from joulery.client.journal import Journal, Undelivered
-from joulery.client.places import file_stem, is_server, state_folder
+from joulery.client.entries import Unasked, Undelivered
+from joulery.client.journal import Journal
+from joulery.client.places import DEFAULT_TEAM, file_stem, is_server, state_folder
 from joulery.client.remembered import Remembered, Setting
 from joulery.clock import REAL_CLOCK
-from joulery.errors import FileError, JouleryError, StoreError
+from joulery.errors import FileError, JouleryError, NotPossibleHereError, StoreError
+from joulery.recurring.desk_plausibility import LONGEST_BEFORE_SECONDS
 from joulery.recurring.desk_values import Decision
 from joulery.recurring.policy import End, Kind
+from joulery.recurring.wire import Definition, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from joulery.client.clerk import Clerk, Defined
+    from joulery.client.entries import Entry
     from joulery.clock import Clock
     from joulery.recurring.desk_values import Outcome
     from joulery.recurring.job import Job
@@ -47,12 +52,34 @@ class Order:
         device: Kind of device that it runs on.
         policy: That chooses.
         parameters: Of the policy.
+        team: Whose job it is.
     """
 
     job: Job
     device: str = ""
     policy: str = "joulery"
     parameters: Mapping[str, float] | None = None
+    team: str = DEFAULT_TEAM
+
+    @property
+    def definition(self) -> Definition:
+        """The job, to be defined."""
+        return Definition(self.job, self.device, self.policy, dict(self.parameters or {}))
+
+
+@dataclass(frozen=True, slots=True)
+class _Missed:
+    """A question that nobody answered.
+
+    Attributes:
+        key: Under which it was asked.
+        after: An earlier decision of the same recurrence.
+        now_seconds: When, on the monotonic clock.
+    """
+
+    key: str
+    after: str | None
+    now_seconds: float
 
 
 class SteadyClerk:
@@ -91,6 +118,7 @@ class SteadyClerk:
         self._clock = clock
         self._quiet_until = -math.inf
         self._progress_refused = False
+        self._missed: _Missed | None = None
         self._replaying: threading.Thread | None = None
         state = folder or state_folder()
         self._journal = Journal(state / "undelivered" / f"{file_stem(location)}.jsonl")
@@ -99,12 +127,32 @@ class SteadyClerk:
         memory = state / "last" / f"{file_stem(*names)}.json"
         self._remembered = Remembered(memory if is_server(location) else None)
 
-    def decide(self, key: str, after: str | None = None, *, probing: bool = False) -> Decision:
-        """What to run next; of nobody who answers, what was good or else the default."""
+    def decide(
+        self,
+        key: str,
+        after: str | None = None,
+        *,
+        probing: bool = False,
+        only: int | None = None,
+    ) -> Decision:
+        """What to run next; of nobody who answers, what was good or else the default.
+
+        Args:
+            key: Chosen by the caller.
+            after: An earlier decision of the same recurrence; None begins one.
+            probing: Whether the caller can make probes.
+            only: The batch size that the caller runs, whatever would be chosen.
+        """
+        request = Request(key, after, probing, only)
+        began = self._clock.now()
         try:
-            decision = self._within(lambda clerk: self._decided(clerk, key, after, probing=probing))
+            decision = self._within(lambda clerk: self._decided(clerk, request))
         except JouleryError as error:
-            return self._instead(error)
+            # What the job's owner or the store refuses is not to be learned later either.
+            known = isinstance(error, StoreError)
+            self._missed = _Missed(key, after, began) if known else None
+            return self._instead(error, only)
+        self._missed = None
         self.trouble = None
         self._answered()
         return decision
@@ -129,17 +177,35 @@ class SteadyClerk:
         """Tell how a decision ended, now or later."""
         if outcome.end == End.REACHED and decision.kind == Kind.TRAIN:
             self._remembered.note(Setting(decision.batch_size, outcome.limit_watts))
-        if not decision.id:
+        entry = self._entry(decision, outcome, key)
+        if entry is None:
             return
         try:
-            self._unless_quiet(lambda clerk: clerk.report(decision, outcome, key))
+            self._unless_quiet(entry.tell)
         except StoreError as error:
-            self._keep(Undelivered(decision, outcome, key))
+            self._keep(entry)
             _log.warning("joulery: how this run went is told later, by another run: %s", error)
         except JouleryError as error:
             _log.warning("joulery: how this run went was not taken: %s", error)
         else:
             self._answered()
+
+    def _entry(self, decision: Decision, outcome: Outcome, key: str) -> Entry | None:
+        """What there is to tell; None where nobody could learn from it."""
+        if decision.id:
+            return Undelivered(decision, outcome, key)
+        missed, self._missed = self._missed, None
+        tells = outcome.end in (End.REACHED, End.EXHAUSTED) or outcome.measured
+        if missed is None or not tells:
+            return None
+        # The question itself may have been taken, and only its answer lost; so another key.
+        request = Request(
+            f"{missed.key}-instead",
+            missed.after,
+            only=decision.batch_size,
+            ran_seconds=min(self._clock.now() - missed.now_seconds, LONGEST_BEFORE_SECONDS),
+        )
+        return Unasked(self._order.team, self._order.definition, request, outcome, key)
 
     def close(self) -> None:
         """Let go of the clerk, within the bound."""
@@ -153,21 +219,29 @@ class SteadyClerk:
             except JouleryError as error:
                 _log.debug("joulery: closing the store: %s", error)
 
-    def _decided(self, clerk: Clerk, key: str, after: str | None, *, probing: bool) -> Decision:
+    def _decided(self, clerk: Clerk, request: Request) -> Decision:
         if self.defined is None:
             order = self._order
             self.defined = clerk.define(order.job, order.device, order.policy, order.parameters)
-        return clerk.decide(self.defined.job, key, after, probing=probing)
+        return clerk.decide(
+            self.defined.job,
+            request.key,
+            request.after,
+            probing=request.probing,
+            only=request.only,
+        )
 
-    def _instead(self, error: JouleryError) -> Decision:
+    def _instead(self, error: JouleryError, only: int | None) -> Decision:
         """What to run without being told."""
         self._quiet(error)
         job = self._order.job
         # A job that is paused, or that is refused, is to run as its owner would.
-        last = self._remembered.recall(job.batch_sizes) if isinstance(error, StoreError) else None
+        sizes = job.batch_sizes if only is None else (only,)
+        last = self._remembered.recall(sizes) if isinstance(error, StoreError) else None
         if last is None:
-            last = Setting(job.default, None)
-            reason = "nobody could be asked: the default"
+            last = Setting(job.default if only is None else only, None)
+            which = "the default" if last.batch_size == job.default else "the one that was wanted"
+            reason = f"nobody could be asked: {which}"
         else:
             reason = "nobody could be asked: as the last run that reached its target"
         self.trouble = str(error)
@@ -208,7 +282,7 @@ class SteadyClerk:
         if isinstance(error, StoreError):
             self._quiet_until = self._clock.now() + _QUIET_SECONDS
 
-    def _keep(self, entry: Undelivered) -> None:
+    def _keep(self, entry: Entry) -> None:
         try:
             self._journal.append(entry)
         except FileError as error:
@@ -231,11 +305,12 @@ class SteadyClerk:
         if clerk is None:
             return
 
-        def send(entry: Undelivered) -> None:
-            if entry.key is None:
-                clerk.heartbeat(entry.decision, entry.outcome)
-            else:
-                clerk.report(entry.decision, entry.outcome, entry.key)
+        def send(entry: Entry) -> None:
+            if isinstance(entry, Unasked) and entry.team != self._order.team:
+                raise NotPossibleHereError(
+                    "a report of another team", remedy="a run of that team will deliver it"
+                )
+            entry.tell(clerk)
 
         sent = self._journal.deliver(send)
         if sent:

@@ -21,8 +21,18 @@ from joulery.recurring.desk_answers import answer, answered, told_again
 from joulery.recurring.desk_beliefs import BeliefsCache, Folded, rebuilt, snapshot_of
 from joulery.recurring.desk_definition import TERMS, Registrar, Terms
 from joulery.recurring.desk_fold import ROW, action_document, outcome_document
-from joulery.recurring.desk_grants import REASON, granted
-from joulery.recurring.desk_plausibility import check_figures, check_outcome
+from joulery.recurring.desk_grants import (
+    REASON,
+    VOLUNTEERED,
+    granted,
+    only_granted,
+    reason_beside,
+)
+from joulery.recurring.desk_plausibility import (
+    check_figures,
+    check_outcome,
+    check_request,
+)
 from joulery.recurring.desk_snapshot import code_fingerprint
 from joulery.recurring.desk_specification import job_document, policy_from
 from joulery.recurring.desk_values import (
@@ -134,13 +144,29 @@ class Desk:
         return found
 
     def decide(
-        self, job: int, key: str, after: str | None = None, *, probing: bool = True
+        self,
+        job: int,
+        key: str,
+        after: str | None = None,
+        *,
+        probing: bool = True,
+        only: int | None = None,
+        ran_seconds: float | None = None,
     ) -> Decision:
         """What to run next; see :meth:`decide_soon`."""
-        return self.decide_soon(job, key, after, probing=probing).result()
+        return self.decide_soon(
+            job, key, after, probing=probing, only=only, ran_seconds=ran_seconds
+        ).result()
 
     def decide_soon(
-        self, job: int, key: str, after: str | None = None, *, probing: bool = True
+        self,
+        job: int,
+        key: str,
+        after: str | None = None,
+        *,
+        probing: bool = True,
+        only: int | None = None,
+        ran_seconds: float | None = None,
     ) -> Future[Decision]:
         """What to run next.
 
@@ -150,15 +176,28 @@ class Desk:
             after: An earlier decision of the same recurrence: this one goes on with it, after a
                 probe or a training that did not reach the target. None begins a recurrence.
             probing: Whether probes can be made; if not, see :mod:`joulery.recurring.desk_grants`.
+            only: The batch size that will be run whatever is chosen, by one who observes or who
+                could ask nobody; what comes of it is learned like anything else.
+            ran_seconds: How long that has been run already; see
+                :func:`joulery.recurring.desk_plausibility.check_request`.
+
+        Raises:
+            InvalidValueError: The key, or how long it has been run, cannot be so.
 
         Raises (from the future):
             UnknownRecordError: No such job, or no such earlier decision.
             ConflictError: The job is paused, or the key was used for another request.
+            InvalidValueError: ``only`` is none of the job's batch sizes.
         """
         checked_name(key, "a key")
+        check_request(only, ran_seconds)
         request: Document = {"after": after}
         if not probing:
             request["probing"] = False
+        if only is not None:
+            request["only"] = int(only)
+        if ran_seconds is not None:
+            request["ran_seconds"] = float(ran_seconds)
         about = Subject(job, decision_key=key)
         return self._store.submit(lambda ledger: self._decide(ledger, job, key, request), about)
 
@@ -177,20 +216,26 @@ class Desk:
         draws = Draws.of(folded.lanes.seeds, np.array([sequence]))
         chosen = folded.policy.decide(folded.beliefs, ROW, draws)
         before = _before(ledger, job, request["after"])
-        actions, attempt = granted(
-            chosen,
-            None if before is None else before.action,
-            folded.history,
-            probing=request.get("probing", True),
-        )
+        following = None if before is None else before.action
+        only = request.get("only")
+        if only is None:
+            probing = request.get("probing", True)
+            actions, attempt = granted(chosen, following, folded.history, probing=probing)
+            reason = REASON if actions.kind[0] != chosen.kind[0] else folded.reason(actions)
+        else:
+            actions, attempt = only_granted(chosen, following, folded.job, only)
+            reason = reason_beside(chosen, folded.reason(chosen), folded.job, only)
+        action = action_document(actions, folded.job, attempt)
+        if actions.arm[0] != chosen.arm[0]:
+            action |= VOLUNTEERED
         now = self._clock.wall()
         decision = DecisionRecord(
             job=job,
             sequence=sequence,
             key=key,
             recurrence=ledger.begin_recurrence(job) if before is None else before.recurrence,
-            action=Written(action_document(actions, folded.job, attempt)),
-            reason=REASON if actions.kind[0] != chosen.kind[0] else folded.reason(actions),
+            action=Written(action),
+            reason=reason,
             request=request,
             issued_wall_seconds=now,
             deadline_wall_seconds=now + self._terms.lease_seconds,
@@ -287,7 +332,7 @@ class Desk:
     def _check(
         self, record: JobRecord, decision: DecisionRecord, outcome: Outcome, now: float
     ) -> None:
-        elapsed = now - decision.issued_wall_seconds
+        elapsed = now - decision.issued_wall_seconds + decision.request.get("ran_seconds", 0.0)
         job = self._cache.job(record)
         check_outcome(outcome, job, Kind(decision.action["kind"]), elapsed)
 
@@ -363,6 +408,10 @@ class Desk:
             if fresh is not None:
                 self._store.write(partial(_put_if_newer, fresh), last)
                 count += 1
+
+    def write_failure(self) -> str | None:
+        """Why the latest write failed, if that was a moment ago; None if all is well."""
+        return self._store.write_failure
 
     def held(self, job: int) -> tuple[str, ...]:
         """Of the latest decisions, those whose reports are not believed (yet), by their ids."""

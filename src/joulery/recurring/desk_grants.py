@@ -1,4 +1,4 @@
-"""What the desk makes of a policy's decision: for those who cannot probe, and so that all end."""
+"""What the desk makes of a policy's decision: for those who cannot probe, or run something else."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from joulery.errors import InvalidValueError
+from joulery.recurring.desk_values import ASKED_FOR
 from joulery.recurring.policy import Kind
 
 if TYPE_CHECKING:
     from joulery.recurring.desk_history import History
+    from joulery.recurring.job import Job
     from joulery.recurring.policy import Actions
     from joulery.store.records import Document
 
+# Marks an action whose batch size the policy has not chosen; see joulery.recurring.desk_history.
+VOLUNTEERED = {"volunteered": True}
 REASON = "may be better than the best so far, and is measured on its way, since probes are not made"
 
 # A try may cost this many times what the best takes (You et al., NSDI'23, section 4.4).
@@ -39,6 +44,41 @@ def granted(
     actions = chosen if probing and not again else without_probe(chosen, history)
     attempt = attempt_after(before)
     return widened(actions, attempt), attempt
+
+
+def only_granted(
+    chosen: Actions, before: Document | None, job: Job, only: int
+) -> tuple[Actions, int]:
+    """As :func:`granted`, for one who will run the batch size ``only`` whatever is chosen.
+
+    It is not stopped, so there is no ceiling. Where the policy has chosen the same, its power limit
+    holds, and else what just-in-time profiling finds.
+
+    Raises:
+        InvalidValueError: The job has no such batch size.
+    """
+    if only not in job.batch_sizes:
+        raise InvalidValueError(
+            f"batch size {only} is none of this job's",
+            remedy=f"give one of {', '.join(map(str, job.batch_sizes))}",
+        )
+    arm = job.batch_sizes.index(only)
+    same = int(chosen.arm[0]) == arm and chosen.kind[0] == Kind.TRAIN
+    actions = dataclasses.replace(
+        chosen,
+        kind=np.full(1, Kind.TRAIN),
+        arm=np.full(1, arm),
+        limit=chosen.limit if same else np.full(1, -1),
+        ceiling=np.full(1, np.inf),
+        probe_limits=chosen.probe_limits if same else None,
+    )
+    return actions, attempt_after(before)
+
+
+def reason_beside(chosen: Actions, reason: str, job: Job, only: int) -> str:
+    """Why the policy would run what it has chosen; said as such where that is not ``only``."""
+    would = job.batch_sizes[int(chosen.arm[0])]
+    return reason if would == only else f"{ASKED_FOR}; {would} would be run: {reason}"
 
 
 def attempt_after(before: Document | None) -> int:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _LONGEST_TIME_SECONDS = 1e10  # three hundred years
 _LARGEST_ERROR = 10.0
+LONGEST_BEFORE_SECONDS = 7 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,34 @@ class Tolerance:
 
 
 TOLERANCE = Tolerance()
+
+
+def check_request(only: int | None, ran_seconds: float | None) -> None:
+    """Refuse a run that is said to have begun before it was asked for, unless that can be.
+
+    Whoever could ask nobody asks once it is over, and what it took is then longer than its decision
+    is old. So it says how long it ran before, which counts as if it had asked when it began. That
+    opens no door: reports count however late they are, so that with patience the same could be
+    claimed under a decision asked for so many days ago. What bounds it is the same, too: energy by
+    time and boards, and both by what others tell of the job.
+
+    Raises:
+        InvalidValueError: It names no batch size, so that there was nothing to run, or it is too
+            long ago.
+    """
+    if ran_seconds is None:
+        return
+    finite(ran_seconds, "seconds that it ran before", minimum=0.0)
+    if only is None:
+        raise InvalidValueError(
+            "what was run before it was decided needs its batch size",
+            remedy="say which in `only`, or leave `ran_seconds` out",
+        )
+    if ran_seconds > LONGEST_BEFORE_SECONDS:
+        raise InvalidValueError(
+            f"{human(ran_seconds, 's')} before it was decided is too long ago",
+            remedy=f"give at most {human(LONGEST_BEFORE_SECONDS, 's')}",
+        )
 
 
 def check_outcome(

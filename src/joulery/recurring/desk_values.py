@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from joulery.store.records import Document
 
 _LONGEST_NAME = 200
+# How the reason of a decision begins whose batch size the policy would not have chosen.
+ASKED_FOR = "this batch size was asked for"
 
 
 @dataclass(frozen=True, slots=True)

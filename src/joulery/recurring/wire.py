@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from joulery.recurring.wire_members import Document
 
 _DEFINITION = ("name", "device", "specification", "policy", "parameters")
-_REQUEST = ("key", "after", "probing")
+_REQUEST = ("key", "after", "probing", "only", "ran_seconds")
 _DECISION = (
     "id",
     "token",
@@ -113,25 +113,42 @@ class Request:
         key: Chosen by the client; the same key gives the same decision.
         after: An earlier decision of the same recurrence, or None.
         probing: Whether it may be a probe.
+        only: The batch size that is run whatever is chosen, or None.
+        ran_seconds: How long it has been run already, or None.
     """
 
     key: str
     after: str | None = None
     probing: bool = False
+    only: int | None = None
+    ran_seconds: float | None = None
 
 
 def request_document(request: Request) -> Document:
     """A decision that is asked for."""
-    return {"key": request.key, "after": request.after, "probing": request.probing}
+    document: Document = {
+        "key": request.key,
+        "after": request.after,
+        "probing": request.probing,
+    }
+    # Only where they say something, so that servers which do not know them understand the rest.
+    if request.only is not None:
+        document["only"] = request.only
+    if request.ran_seconds is not None:
+        document["ran_seconds"] = request.ran_seconds
+    return document
 
 
 def request_from(document: Any) -> Request:
-    """What :func:`request_document` was given; ``after`` and ``probing`` may be missing."""
+    """What :func:`request_document` was given; all but the key may be missing."""
     checked(document, "a request", _REQUEST)
+    only = document.get("only")
     return Request(
         text(document, "key"),
         text_or_none(document, "after"),
         truth(document, "probing", default=False),
+        None if only is None else whole(document, "only", 1, LARGEST_BATCH_SIZE),
+        number_or_none(document, "ran_seconds"),
     )
 
 

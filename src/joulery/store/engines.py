@@ -24,17 +24,28 @@ from joulery.errors import (
     StoreBusyError,
     StoreError,
 )
+from joulery.store.watch import UNHURRIED, Watch
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
 # Deadlocks, serialization failures and lock timeouts: PostgreSQL asks to try again.
 _TRY_AGAIN = frozenset({"40001", "40P01", "55P03"})
-BUSY_SECONDS = 5.0
+# With the second that a turn is waited for, less than five; see joulery.store.turns.
+BUSY_SECONDS = 3.5
+# Of PostgreSQL: what one statement may take, and how long it may not answer at all. With an attempt
+# to connect after that, less than ten.
+STATEMENT_SECONDS = 5.0
+SILENCE_SECONDS = 5.5
+# For whoever has said that it takes its time.
+_UNHURRIED_SECONDS = 60.0
 
 
 def open_engine(location: str | Path, busy_seconds: float = BUSY_SECONDS) -> Engine:
     """An engine whose commits have reached the disk when they return.
+
+    Connections take execution options: ``reads_only``, and ``unhurried`` for what may wait for
+    others for a minute and take any time itself.
 
     Args:
         location: ``postgresql://…``, or the path of an SQLite file, which is made if missing.
@@ -72,6 +83,11 @@ def _sqlite(path: Path, busy_seconds: float) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
+        unhurried = _is_unhurried(connection)
+        if unhurried != connection.info.get(UNHURRIED, False):
+            seconds = _UNHURRIED_SECONDS if unhurried else busy_seconds
+            connection.exec_driver_sql(f"PRAGMA busy_timeout={round(1000 * seconds)}")
+            connection.info[UNHURRIED] = unhurried
         # A deferred transaction that reads first and writes later fails if another wrote meanwhile.
         reads = connection.get_execution_options().get("reads_only", False)
         connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
@@ -88,6 +104,7 @@ def _postgresql(text: str, busy_seconds: float) -> Engine:
             connect_args={
                 "connect_timeout": max(2, round(busy_seconds)),
                 "options": f"-c lock_timeout={round(1000 * busy_seconds)} "
+                f"-c statement_timeout={round(1000 * STATEMENT_SECONDS)} "
                 "-c synchronous_commit=on -c jit=off",
             },
         )
@@ -100,7 +117,31 @@ def _postgresql(text: str, busy_seconds: float) -> Engine:
             "cannot read the address of the store",
             remedy="write postgresql://USER:PASSWORD@HOST:PORT/DATABASE",
         ) from error
+    Watch(SILENCE_SECONDS).over(engine)
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        if _is_unhurried(connection):
+            take_time(connection)
+
     return engine
+
+
+def take_time(connection: Connection) -> None:
+    """Let what follows in a transaction wait for others for a minute, and take any time itself.
+
+    SQLite never ends a statement, and has its lock already.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.info[UNHURRIED] = True
+        connection.exec_driver_sql(
+            "SELECT set_config('statement_timeout', '0', true), "
+            f"set_config('lock_timeout', '{round(1000 * _UNHURRIED_SECONDS)}', true)"
+        )
+
+
+def _is_unhurried(connection: Connection) -> bool:
+    return bool(connection.get_execution_options().get("unhurried", False))
 
 
 def explained(error: DBAPIError) -> JouleryError:
@@ -117,7 +158,8 @@ def explained(error: DBAPIError) -> JouleryError:
     reason = _reason(error)
     code = getattr(error.orig, "sqlstate", None)
     busy = "database is locked" in reason or code in _TRY_AGAIN
-    restarting = error.connection_invalidated or (code or "").startswith(("57", "08"))
+    silent = type(error.orig).__name__ == "ConnectionTimeout"  # of psycopg, which may not be here
+    restarting = silent or error.connection_invalidated or (code or "").startswith(("57", "08"))
     if busy or restarting:
         return StoreBusyError(
             f"the store is busy or restarting: {reason}", remedy="make the same request again"

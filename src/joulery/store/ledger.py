@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError
 from joulery.errors import UnknownRecordError
 from joulery.store import statements
 from joulery.store.documents import to_text
-from joulery.store.engines import explained
+from joulery.store.engines import explained, take_time
 from joulery.store.pages import LockedJob, Pages
 from joulery.store.records import DecisionState, JobRecord, Snapshot
 from joulery.store.rows import (
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
         OutcomeRecord,
         Subject,
     )
+
+_EVENTS = 4096  # at a time, so that no statement takes long, however long a history is
 
 
 class Ledger:
@@ -174,6 +176,7 @@ class Ledger:
     def forget(self, job: int) -> None:
         """Delete a job with all that belongs to it."""
         self.lock(job)
+        take_time(self._connection)
         self.change(statements.FORGET, {"of": job})
         self._pages.forget(job)
 
@@ -191,7 +194,13 @@ class Ledger:
 
     def events(self, job: int, after: int = 0) -> Iterator[Event]:
         """What happened to a job after event number ``after``, in order."""
-        return map(event_of, self.query(statements.EVENTS, {"of": job, "after": after}))
+        while True:
+            given = {"of": job, "after": after, "most": _EVENTS}
+            rows = self.query(statements.EVENTS, given).all()
+            yield from map(event_of, rows)
+            if len(rows) < _EVENTS:
+                return
+            after = rows[-1].sequence
 
     def decision(self, job: int, sequence: int) -> DecisionRecord | None:
         """The decision that event number ``sequence`` issued."""

@@ -33,7 +33,11 @@ def upgrade(engine: Engine, revision: str = HEAD) -> None:
     with engine.connect().execution_options(reads_only=True) as connection:
         if current(connection) == revision:
             return
-    with engine.connect() as connection, _unchecked(connection), connection.begin():
+    with (
+        engine.connect().execution_options(unhurried=True) as connection,
+        _unchecked(connection),
+        connection.begin(),
+    ):
         if connection.dialect.name == "postgresql":
             connection.execute(text(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})"))
         if current(connection) != revision:

@@ -79,6 +79,7 @@ EVENTS = (
     select(events)
     .where(events.c.job_id == _OF, events.c.sequence > _AFTER)
     .order_by(events.c.sequence)
+    .limit(_MOST)
 )
 ADD_EVENT = insert(events)
 

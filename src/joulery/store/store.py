@@ -88,6 +88,15 @@ class Store:
         subject = Subject(about) if isinstance(about, int) else about
         return self._writer.submit(operation, subject)
 
+    def after_each_group(self, tell: Callable[[], None]) -> None:
+        """Have ``tell`` called whenever a group of futures has ended, by the thread that writes."""
+        self._writer.after_group = tell
+
+    @property
+    def write_failure(self) -> str | None:
+        """Why the latest write failed, if that was a moment ago; None if all is well."""
+        return self._writer.failure
+
     def write(self, operation: Callable[[Ledger], Answer], about: Subject | int = 0) -> Answer:
         """Carry an operation out durably and wait for it."""
         return self.submit(operation, about).result()

@@ -203,7 +203,7 @@ def _connected(location: str | Path, *, reads_only: bool) -> Iterator[Connection
     engine = open_engine(location)
     try:
         upgrade(engine)
-        options: dict[str, Any] = {"reads_only": reads_only}
+        options: dict[str, Any] = {"reads_only": reads_only, "unhurried": True}
         if engine.dialect.name == "postgresql":
             options["isolation_level"] = "REPEATABLE READ"  # all tables at the same moment
         with engine.connect().execution_options(**options) as connection, connection.begin():

@@ -10,9 +10,11 @@ from __future__ import annotations
 import queue
 import threading
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from joulery.clock import REAL_CLOCK
 from joulery.errors import StoreBusyError, StoreError
 from joulery.store.pages import RefusedRowsError
 from joulery.store.records import NOTHING
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
+    from joulery.clock import Clock
     from joulery.store.ledger import Ledger
     from joulery.store.records import Subject
 
@@ -29,6 +32,10 @@ Answer = TypeVar("Answer")
 _CAPACITY = 4096  # operations that may wait
 _GROUP = 256  # operations per transaction, so that other processes get their turn
 _ATTEMPTS = 3
+# A database that was busy for longer than this is not asked again by us: whoever waits is told to.
+_PATIENCE_SECONDS = 1.5
+# After this long without a write, nobody knows whether the next one would fail.
+_TELLING_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +43,10 @@ class _Task:
     about: Subject
     operation: Callable[[Ledger], Any]
     future: Future[Any]
+
+
+def _nothing() -> None:
+    """Tell nobody."""
 
 
 class Writer:
@@ -46,6 +57,7 @@ class Writer:
             fails; then nothing of it was kept.
         capacity: Operations that may wait; more are refused.
         group: Most operations of one transaction.
+        clock: Real, or a test's.
     """
 
     def __init__(
@@ -53,10 +65,15 @@ class Writer:
         transaction: Callable[[], AbstractContextManager[Ledger]],
         capacity: int = _CAPACITY,
         group: int = _GROUP,
+        clock: Clock = REAL_CLOCK,
     ) -> None:
         self._transaction = transaction
         self._group = group
+        self._clock = clock
+        self._failure: tuple[float, str] | None = None
+        self._begun = False  # whether the latest transaction came to its operations
         self._waiting: queue.Queue[_Task | None] = queue.Queue(capacity)
+        self.after_group: Callable[[], None] = _nothing
         self._closing = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="joulery-store", daemon=True)
@@ -93,6 +110,14 @@ class Writer:
                 ) from None
         return future
 
+    @property
+    def failure(self) -> str | None:
+        """Why the latest write failed, if that was a moment ago; None if all is well."""
+        failure = self._failure
+        if failure is None or self._clock.now() - failure[0] > _TELLING_SECONDS:
+            return None
+        return failure[1]
+
     def close(self) -> None:
         """Carry out what waits, then end."""
         with self._closing:
@@ -108,6 +133,7 @@ class Writer:
             group, going = self._next_group()
             if group:
                 self._carry_out(group)
+                self.after_group()
 
     def _next_group(self) -> tuple[list[_Task], bool]:
         """What waits, at least one; and whether more may come."""
@@ -126,21 +152,39 @@ class Writer:
 
     def _carry_out(self, group: list[_Task]) -> None:
         group.sort(key=lambda task: task.about.job)  # stable: each job's stay in their order
+        began = self._clock.now()
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 answers = self._commit(group)
-            except StoreBusyError as error:
-                if attempt == _ATTEMPTS:
-                    _refuse(group, error)
             except StoreError as error:
+                patient = self._clock.now() - began < _PATIENCE_SECONDS
+                if isinstance(error, StoreBusyError) and patient and attempt < _ATTEMPTS:
+                    continue
+                self._failure = self._clock.now(), error.message
                 _refuse(group, error)
+                if not (self._begun or patient):
+                    self._turn_away(error)
                 return
             except Exception as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
                 self._find_culprit(group, error)
                 return
             else:
+                self._failure = None
                 _acknowledge(group, answers)
                 return
+
+    def _turn_away(self, error: StoreError) -> None:
+        """Refuse what waits: it has waited as long for the same, and would do so once more."""
+        closing = False
+        with suppress(queue.Empty):
+            while True:
+                task = self._waiting.get_nowait()
+                if task is None:
+                    closing = True
+                elif task.future.set_running_or_notify_cancel():
+                    task.future.set_exception(error)
+        if closing:
+            self._waiting.put(None)
 
     def _find_culprit(self, group: list[_Task], error: Exception) -> None:
         """Something that one of them asked for failed them all: one by one it fails only that."""
@@ -152,7 +196,9 @@ class Writer:
 
     def _commit(self, group: list[_Task]) -> list[tuple[Any, Exception | None]]:
         answers: list[tuple[Any, Exception | None]] = []
+        self._begun = False
         with self._transaction() as ledger:
+            self._begun = True
             ledger.prepare(task.about for task in group)
             for task in group:
                 try:

@@ -9,13 +9,14 @@ import signal
 import subprocess
 import tempfile
 import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from joulery.errors import NotPossibleHereError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _PATIENCE_SECONDS = 60.0
 
@@ -103,6 +104,22 @@ class Cluster:
         self._server.send_signal(how)
         self._server.wait(_PATIENCE_SECONDS)
         self._server = None
+
+    @contextmanager
+    def halted(self) -> Iterator[None]:
+        """The server is there, and does not move: neither it nor any of its processes."""
+        assert self._server is not None
+        pid = self._server.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+        everybody = [pid, *map(int, children.split())]
+        for one in everybody:
+            os.kill(one, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for one in everybody:
+                with suppress(ProcessLookupError):
+                    os.kill(one, signal.SIGCONT)
 
     def new_database(self) -> str:
         """The address of an empty database."""

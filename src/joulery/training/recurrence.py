@@ -3,41 +3,31 @@
 from __future__ import annotations
 
 import logging
-import os
-import uuid
 from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from joulery.client.places import STORE_VARIABLE, is_server
-from joulery.errors import InvalidValueError, JouleryError, NotPossibleHereError
-from joulery.measure.meter import Meter
+from joulery.errors import JouleryError
 from joulery.recurring.desk_values import Outcome
 from joulery.recurring.policy import End, Kind
 from joulery.training.attempt import Attempt
+from joulery.training.enquiry import Enquiry
 from joulery.training.heartbeat import Heartbeat
 from joulery.training.limit_plan import LimitPlan
 from joulery.training.spending import NOTHING
 from joulery.units import human
 
 if TYPE_CHECKING:
-    from joulery.client.clerk import Clerk
-    from joulery.client.steady import SteadyClerk
+    from joulery.measure.meter import Meter
     from joulery.objectives import Objective
     from joulery.recurring.desk_values import Decision
-    from joulery.recurring.job import Job
     from joulery.training.goal import Goal
     from joulery.training.settings import Recurring
     from joulery.training.site import Site
 
 _log = logging.getLogger("joulery")
 
-REMOTE_SECONDS = 2.0
-LOCAL_SECONDS = 10.0  # the first use of a store makes its tables
-_REQUEST_SHARE = 0.9
 _BEATS_PER_LEASE = 5.0
 _SHORTEST_BEAT_SECONDS, _LONGEST_BEAT_SECONDS = 1.0, 60.0
-_MOST_PROBES = 12
 
 
 class Stage(Enum):
@@ -60,7 +50,7 @@ class Recurrence:
         site: Where it runs.
         objective: What to minimise.
         goal: When a run is good enough.
-        observe: Run the default whatever is decided.
+        observe: Run the default, whatever would be chosen.
 
     Attributes:
         decision: What is or was run; None before it was asked for, or where nothing was decided.
@@ -85,16 +75,11 @@ class Recurrence:
         self.goal = goal
         self._settings = settings
         self._site = site
-        self._objective = objective
         self._observe = observe
-        self._job: Job | None = None
-        self._clerk: SteadyClerk | None = None
-        self._meter: Meter | None = None
+        self._enquiry = Enquiry(settings, site, objective, observe=observe)
         self._attempt: Attempt | None = None
         self._heart: Heartbeat | None = None
         self._stage = Stage.WANTED
-        self._key = uuid.uuid4().hex
-        self._asked = 0
         self._after: str | None = None
         self._besides = NOTHING
         self._probes_tell = True
@@ -103,9 +88,7 @@ class Recurrence:
     @property
     def batch_size(self) -> int:
         """Samples per step over all devices."""
-        if self.decision is None or self._observe:
-            return self._settings.usual
-        return self.decision.batch_size
+        return self._enquiry.usual if self.decision is None else self.decision.batch_size
 
     @property
     def attempt(self) -> Attempt | None:
@@ -123,139 +106,20 @@ class Recurrence:
         """
         if self._stage is not Stage.WANTED or self.why_not is not None:
             return
-        self._last_attempt = last
+        enquiry = self._enquiry
+        self._last_attempt = last or enquiry.only is not None
         try:
-            if self._job is None:
-                self._prepare_together()
-            self.decision = self._decided(probing=probing)
+            enquiry.prepare()
+            self.decision = enquiry.decide(self._after, probing=probing and self._probes_tell)
         except JouleryError as error:
             self.why_not = str(error)
-            _log.warning("joulery: batch size %d, the default: %s", self._settings.usual, error)
+            size = self.batch_size
+            _log.warning("joulery: batch size %d, since nothing is decided: %s", size, error)
             return
         self._stage = Stage.DECIDED
         if self.decision.kind == Kind.TRAIN:
             self.trainings += 1
         self.stopped = None
-        if self._observe:
-            self._tell_what_would_be_run(self.decision)
-
-    def _prepare_together(self) -> None:
-        """Prepare on every rank or on none: one that cannot must not leave the others waiting."""
-        ranks = self._site.ranks
-        if ranks is None:
-            self._prepare()
-            return
-        failed: Exception | None = None
-        try:
-            self._prepare()
-        except Exception as error:  # noqa: BLE001 - raised below, once all know
-            failed = error
-        ready = all(ranks.gather(failed is None))
-        if failed is not None:
-            raise failed
-        if not ready:
-            raise NotPossibleHereError(
-                "another rank could not begin", remedy="see what it says on stderr"
-            )
-
-    def _prepare(self) -> None:
-        settings, site = self._settings, self._site
-        if site.processes > 1 and site.ranks is None:
-            raise InvalidValueError(
-                "several processes train together and cannot agree on a batch size",
-                remedy="give Run a group; for torch, joulery.integrations.torch_ranks",
-            )
-        if settings.target is None and len(settings.batch_sizes) > 1:
-            raise InvalidValueError(
-                "batch sizes cannot be compared without a target",
-                remedy="give Run the metric that a run should reach: target=0.76",
-            )
-        job, device = settings.job(self._objective, site)
-        self._meter = Meter(site.boards() or site.metered(), clock=site.clock)
-        if site.ranks is None or site.ranks.rank == 0:
-            self._clerk = self._new_clerk(job, device)
-        self._job = job
-
-    def _new_clerk(self, job: Job, device: str) -> SteadyClerk:
-        from joulery.client.opening import open_clerk
-        from joulery.client.steady import Order, SteadyClerk
-
-        settings, clock = self._settings, self._site.clock
-        location = str(settings.store or os.environ.get(STORE_VARIABLE) or "")
-        bound = REMOTE_SECONDS if is_server(location) else LOCAL_SECONDS
-
-        def opened() -> Clerk:
-            # A little less than the bound, so that what went wrong can still be told.
-            seconds = _REQUEST_SHARE * bound
-            return open_clerk(
-                location or None, settings.team, settings.token, seconds=seconds, clock=clock
-            )
-
-        return SteadyClerk(
-            opened,
-            location.rstrip("/") if is_server(location) else str(Path(location).resolve()),
-            bound,
-            Order(job, device, settings.policy),
-            clock=clock,
-        )
-
-    def _decided(self, *, probing: bool) -> Decision:
-        ranks = self._site.ranks
-        if ranks is None:
-            return self._asked_for(probing=probing)
-        decision: Decision | None = None
-        if ranks.rank == 0:
-            # The others wait for an answer, whatever goes wrong here.
-            try:
-                decision = self._asked_for(probing=False)
-            except Exception:
-                ranks.agree(None)
-                raise
-        decision = ranks.agree(decision)
-        if decision is None:
-            raise NotPossibleHereError(
-                "rank 0 could not find out what to run", remedy="see what it says on stderr"
-            )
-        return decision
-
-    def _asked_for(self, *, probing: bool) -> Decision:
-        clerk = self._clerk
-        assert clerk is not None  # noqa: S101 - prepared
-        can_probe = (
-            probing
-            and self._probes_tell
-            and not self._observe
-            and self._asked < _MOST_PROBES
-            and bool(self._site.boards())
-        )
-        decision = clerk.decide(self._next_key(), self._after, probing=can_probe)
-        self._say_inherited(clerk, decision)
-        return decision
-
-    def _next_key(self) -> str:
-        self._asked += 1
-        return self._report_key
-
-    @property
-    def _report_key(self) -> str:
-        """Of the latest decision and of the report on it."""
-        return f"{self._key}-{self._asked}"
-
-    def _say_inherited(self, clerk: SteadyClerk, decision: Decision) -> None:
-        new = self._asked == 1 and decision.id and decision.recurrence == 0
-        if new and clerk.defined is not None and clerk.defined.said:
-            _log.warning("joulery: %s: %s", self._settings.name, clerk.defined.said)
-
-    def _tell_what_would_be_run(self, decision: Decision) -> None:
-        runs = self._settings.usual
-        if decision.batch_size == runs:
-            return
-        _log.warning(
-            "joulery: observing: batch size %d would be run (%s); the default, %d, is run",
-            decision.batch_size,
-            decision.reason,
-            runs,
-        )
 
     # Running.
 
@@ -267,12 +131,12 @@ class Recurrence:
         """
         if self._stage is not Stage.DECIDED:
             return
+        job, meter = self._enquiry.job, self._enquiry.meter
         assert self.decision is not None  # noqa: S101 - decided
-        assert self._job is not None  # noqa: S101 - decided for
-        assert self._meter is not None  # noqa: S101 - prepared with the job
+        assert job is not None  # noqa: S101 - decided for
+        assert meter is not None  # noqa: S101 - prepared with the job
         self._stage = Stage.RUNNING
-        ranks = self._site.ranks
-        self._attempt = Attempt(self.decision, self._job, self._meter, ranks, epochs)
+        self._attempt = Attempt(self.decision, job, meter, self._site.ranks, epochs)
         self._start_heart(self.decision)
 
     def begin_epoch(self) -> None:
@@ -302,7 +166,7 @@ class Recurrence:
             self._attempt.mark()
 
     def _start_heart(self, decision: Decision) -> None:
-        if self._clerk is None or not decision.id:
+        if self._enquiry.clerk is None or not decision.id:
             return
         lease = decision.expires_wall_seconds - self._site.clock.wall()
         interval = min(max(lease / _BEATS_PER_LEASE, _SHORTEST_BEAT_SECONDS), _LONGEST_BEAT_SECONDS)
@@ -311,14 +175,14 @@ class Recurrence:
 
     def beat(self) -> None:
         """Say that the decision is being worked on."""
-        attempt, clerk = self._attempt, self._clerk
+        attempt, clerk = self._attempt, self._enquiry.clerk
         progress = None if attempt is None else attempt.progress()
         if attempt is not None and clerk is not None and progress is not None:
             clerk.heartbeat(attempt.decision, progress)
 
     def limit_plan(self) -> LimitPlan | None:
         """What the decision asks of the power limit; None leaves it to the run itself."""
-        decision, job = self.decision, self._job
+        decision, job = self.decision, self._enquiry.job
         if decision is None or job is None or not job.limits_watts:
             return None
         if self._observe:
@@ -334,7 +198,7 @@ class Recurrence:
     @property
     def meter(self) -> Meter | None:
         """Of this job's devices."""
-        return self._meter
+        return self._enquiry.meter
 
     def may_begin_epoch(self) -> bool:
         """Whether another epoch is to be trained; every rank has to ask, between epochs."""
@@ -366,7 +230,7 @@ class Recurrence:
 
     def _why_stop(self, attempt: Attempt, passes_joules: float) -> str | None:
         ceiling = attempt.decision.cost_ceiling_joules
-        allowed = self._settings.early_stop and not self._last_attempt and not self._observe
+        allowed = self._settings.early_stop and not self._last_attempt
         if self._over or not allowed or not passes_joules > ceiling:
             return None
         return (
@@ -424,11 +288,9 @@ class Recurrence:
         return End.EXHAUSTED
 
     def _tell(self, attempt: Attempt, outcome: Outcome) -> None:
-        if self._observe and attempt.decision.batch_size != self._settings.usual:
-            # What was run is not what was decided, so it tells nothing about that.
-            outcome = Outcome(End.ABANDONED, 0.0, 0.0, 0.0)
-        if self._clerk is not None:
-            self._clerk.report(attempt.decision, outcome, self._report_key)
+        clerk = self._enquiry.clerk
+        if clerk is not None:
+            clerk.report(attempt.decision, outcome, self._enquiry.key)
 
     def go_on_after_probe(self) -> bool:
         """End a probe and ask what follows; whether it is the same batch size, so that it goes on.
@@ -466,13 +328,10 @@ class Recurrence:
     def close(self) -> None:
         """Tell what is known of an attempt that did not end, and let go of everything."""
         self.finish(abandoned=True)
-        clerk, self._clerk = self._clerk, None
-        if clerk is not None:
-            if self._stage is Stage.DECIDED and self.decision is not None:
-                # It was asked for and never begun, so others need not wait for it.
-                nothing = Outcome(End.ABANDONED, 0.0, 0.0, 0.0)
-                clerk.report(self.decision, nothing, self._report_key)
-            clerk.close()
-        meter, self._meter = self._meter, None
-        if meter is not None:
-            meter.close()
+        enquiry = self._enquiry
+        decision = self.decision if self._stage is Stage.DECIDED else None
+        if enquiry.clerk is not None and decision is not None:
+            # It was asked for and never begun, so others need not wait for it.
+            nothing = Outcome(End.ABANDONED, 0.0, 0.0, 0.0)
+            enquiry.clerk.report(decision, nothing, enquiry.key)
+        enquiry.close()

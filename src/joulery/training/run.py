@@ -19,21 +19,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from joulery.clock import REAL_CLOCK
 from joulery.power.closing import ClosedAtTheEnd
 from joulery.training.goal import Goal
-from joulery.training.reports import write_report
+from joulery.training.guard import Guard
+from joulery.training.power_part import PowerPart
 from joulery.training.settings import MANY_EPOCHS, Recurring
 from joulery.training.site import Site
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from joulery.clock import Clock
     from joulery.hardware.device import Device
     from joulery.objectives import Objective
     from joulery.power.result import TuningResult
-    from joulery.power.tuner import Agreement, PowerTuner
+    from joulery.power.tuner import Agreement
     from joulery.recurring.desk_values import Decision
     from joulery.training.recurrence import Recurrence
+    from joulery.training.tuning import Wishes
 
 T = TypeVar("T")
 
@@ -53,7 +55,8 @@ class Run(ClosedAtTheEnd):
         name: What recurs: runs of one name share what was learned.
         objective: What to minimise, as an objective or in words (``least-energy:slowdown=5%``);
             what ``joulery run`` was told unless given, or else ``cost:eta=0.5``.
-        batch_size: Samples per step over all devices, where there is nothing to choose.
+        batch_size: Samples per step over all devices, where there is nothing to choose. Beside
+            ``batch_sizes`` and ``default`` it is what this run runs, whatever would be chosen.
         batch_sizes: Samples per step over all devices to choose from; makes the run recurring.
         default: The one of them that you would run.
         target: Validation metric that ends the run.
@@ -108,15 +111,15 @@ class Run(ClosedAtTheEnd):
         self.name = name
         self.total_steps = 0
         self._objective = objective
-        self._fixed = batch_size if default is None else default
         self._max_epochs = max_epochs
         self._site = Site(devices, group, clock)
         self._observe = observe
         self._goal = Goal(target, higher_is_better=higher_is_better)
-        self._wishes = Recurring(
+        usual = batch_size if default is None else default
+        wishes = Recurring(
             name,
             () if batch_sizes is None else batch_sizes,
-            self._fixed,
+            usual,
             target,
             max_epochs,
             policy,
@@ -124,15 +127,19 @@ class Run(ClosedAtTheEnd):
             team,
             token,
             early_stop,
+            None if default is None else batch_size,
         )
-        self._recurs = batch_sizes is not None
-        self._recurrence: Recurrence | None = None
-        self._tuner: PowerTuner | None = None
+        self._has_target = target is not None
+        self._guard = Guard(
+            None if batch_sizes is None else wishes,
+            default if batch_size is None else batch_size,
+            usual,
+        )
+        self._power = PowerPart(name, self._site)
         self._begun = self._closed = False
         self._interrupted = False  # what the loop runs is over before its epoch is
         self._attempting = False
         self._probing = False
-        self._why_not: str | None = None
         self._process = os.getpid()
 
     # The loop.
@@ -140,7 +147,7 @@ class Run(ClosedAtTheEnd):
     def step(self) -> None:
         """Say that a training step has ended."""
         self.total_steps += 1
-        tuner = self._tuner
+        tuner = self._power.tuner
         if tuner is not None:
             tuner.step()
         elif not self._begun:
@@ -148,10 +155,9 @@ class Run(ClosedAtTheEnd):
 
     def steps(self, batches: Iterable[T]) -> Iterator[T]:
         """``batches``, with a step reported after each."""
-        if self._tuner is not None:
-            self._tuner.resume()
+        self._power.resume()
         before = self.total_steps
-        self._guarded(lambda part: part.begin_training(_length(batches)))
+        self._guard.call(lambda part: part.begin_training(_length(batches)))
         try:
             for batch in batches:
                 yield batch
@@ -159,10 +165,9 @@ class Run(ClosedAtTheEnd):
                 if self._interrupted and not self._goes_on_after_probe():
                     break
         finally:  # also where the loop is left by `break`
-            if self._tuner is not None:
-                self._tuner.pause()  # what follows until the next loop is no training
+            self._power.pause()  # what follows until the next loop is no training
             done = self.total_steps - before
-            self._guarded(lambda part: part.end_training(done))
+            self._guard.call(lambda part: part.end_training(done))
 
     def epochs(self, max_epochs: int | None = None) -> Iterator[int]:
         """Epochs from 0, until the target is reached, they cost too much, or they are over.
@@ -179,9 +184,9 @@ class Run(ClosedAtTheEnd):
             for epoch in range(self._most_epochs(max_epochs)):
                 if not self._may_begin_epoch():
                     break
-                self._guarded(lambda part: part.begin_epoch())
+                self._guard.call(lambda part: part.begin_epoch())
                 yield epoch
-                self._guarded(lambda part: part.end_epoch())
+                self._guard.call(lambda part: part.end_epoch())
                 if self._interrupted:
                     break
             ended = True
@@ -200,8 +205,8 @@ class Run(ClosedAtTheEnd):
         try:
             for attempt in range(_MOST_ATTEMPTS):
                 yield attempt
-                part = self._recurrence
-                if part is None or not self._guarded(lambda part: part.again()):
+                part = self._guard.part
+                if part is None or not self._guard.call(lambda part: part.again()):
                     break
                 self._renew(part)
         finally:
@@ -226,7 +231,7 @@ class Run(ClosedAtTheEnd):
             _log.warning("joulery: %r is no metric: %s", type(metric).__name__, error)
             return
         if reached:
-            self._guarded(lambda part: part.mark())
+            self._guard.call(lambda part: part.mark())
 
     def close(self) -> None:
         """Give back what was found. May be called twice; the end of the process does it too."""
@@ -234,16 +239,16 @@ class Run(ClosedAtTheEnd):
             return  # a copy of the process does not speak for it
         self._closed = self._begun = True
         self._end_attempt(abandoned=True)
-        self._close_tuner()
-        self._guarded(lambda part: part.close())
+        self._power.close(self.total_steps)
+        self._guard.call(lambda part: part.close())
 
     # What was decided and found.
 
     @property
     def batch_size(self) -> int | None:
         """Samples per step over all devices; what to run is asked for on first use."""
-        part = self._opened()
-        return self._fixed if part is None else part.batch_size
+        self._opened()
+        return self._guard.batch_size
 
     @property
     def batch_size_per_rank(self) -> int | None:
@@ -265,19 +270,18 @@ class Run(ClosedAtTheEnd):
     @property
     def stopped(self) -> str | None:
         """Why the run ended without its target, in words; None if it did not."""
-        return None if self._recurrence is None else self._recurrence.stopped
+        part = self._guard.part
+        return None if part is None else part.stopped
 
     @property
     def result(self) -> TuningResult | None:
         """What was found out about power; None before the choice is made, or without tuning."""
-        return None if self._tuner is None else self._tuner.result
+        return self._power.result
 
     @property
     def why_not(self) -> str | None:
         """Why the power is not tuned; None while it is."""
-        if self._tuner is not None and self._tuner.failure is not None:
-            return str(self._tuner.failure)
-        return self._why_not
+        return self._power.why_not
 
     def scaled_learning_rate(self, base: float, rule: Any = "sqrt") -> float:
         """The learning rate for the batch size of this run, given the one for the default.
@@ -289,7 +293,7 @@ class Run(ClosedAtTheEnd):
         """
         from joulery.training.learning_rate import scaled_learning_rate
 
-        size, default = self.batch_size, self._fixed
+        size, default = self.batch_size, self._guard.default
         if not size or not default:
             return base
         return scaled_learning_rate(base, size, default, rule)
@@ -298,23 +302,15 @@ class Run(ClosedAtTheEnd):
 
     def _opened(self) -> Recurrence | None:
         """The recurring part, with something decided; None for runs that do not recur."""
-        if self._recurrence is None and self._recurs and not self._closed:
-            self._recurs = False
-            # The edge to somebody's training: whatever goes wrong in here must not end it.
-            try:
-                self._recurrence = self._new_recurrence()
-                atexit.register(_close_if_alive, weakref.ref(self))
-            except Exception as error:  # noqa: BLE001 - the fail-open guard
-                _log.warning("joulery: nothing is decided, training goes on: %s", error)
         if not self._closed:
-            self._guarded(self._ask)
-        return self._recurrence
+            if self._guard.open(self._new_recurrence):
+                atexit.register(_close_if_alive, weakref.ref(self))
+            self._guard.call(self._ask)
+        return self._guard.part
 
-    def _new_recurrence(self) -> Recurrence:
+    def _new_recurrence(self, settings: Recurring) -> Recurrence:
         from joulery.training.recurrence import Recurrence
 
-        settings = self._wishes.in_order()
-        self._fixed = settings.usual
         return Recurrence(settings, self._site, self._wanted, self._goal, observe=self._observes)
 
     def _ask(self, part: Recurrence) -> None:
@@ -326,59 +322,43 @@ class Run(ClosedAtTheEnd):
             return wanted
         if self._max_epochs is not None:
             return self._max_epochs
-        return 1 if self._wishes.target is None else MANY_EPOCHS
+        return MANY_EPOCHS if self._has_target else 1
 
     def _open(self) -> None:
         self._opened()
-        self._guarded(lambda part: part.begin())
+        self._guard.call(lambda part: part.begin())
 
     def _may_begin_epoch(self) -> bool:
-        part = self._recurrence
-        if part is None:
+        if self._guard.part is None:
             return not (self._goal.reached or self._goal.diverged)
-        return bool(self._guarded(lambda part: part.may_begin_epoch(), otherwise=True))
+        return bool(self._guard.call(lambda part: part.may_begin_epoch(), otherwise=True))
 
     def _interrupt(self) -> None:
         self._interrupted = True
 
     def _goes_on_after_probe(self) -> bool:
         """Whether the batch size that was probed is trained on; else another attempt follows."""
-        self._close_tuner()
-        self._tuner = None
-        if not self._guarded(lambda part: part.go_on_after_probe(), otherwise=True):
+        self._power.renew(self.total_steps)
+        if not self._guard.call(lambda part: part.go_on_after_probe(), otherwise=True):
             return False
         self._interrupted = False
         self._begun = False  # the next step begins tuning as the new decision wants it
         return True
 
     def _end_attempt(self, *, abandoned: bool) -> None:
-        part = self._recurrence
+        part = self._guard.part
         if part is None or part.attempt is None:
             return
-        self._guarded(lambda part: part.finish(abandoned=abandoned))
+        self._guard.call(lambda part: part.finish(abandoned=abandoned))
         if part.stopped is not None:
             _log.warning("joulery: %s: %s", self.name, part.stopped)
 
     def _renew(self, part: Recurrence) -> None:
         """Make ready for another attempt."""
-        self._close_tuner()
-        self._tuner = None
+        self._power.renew(self.total_steps)
         self._interrupted = self._begun = False
         self._goal = part.goal = self._goal.fresh()
         part.renew()
-
-    def _guarded(self, call: Callable[[Recurrence], T], otherwise: T | None = None) -> T | None:
-        """What the recurring part answers; if it fails, the training goes on without it."""
-        part = self._recurrence
-        if part is None:
-            return otherwise
-        # The edge to somebody's training: whatever goes wrong in here must not end it.
-        try:
-            return call(part)
-        except Exception as error:  # noqa: BLE001 - the fail-open guard
-            _log.warning("joulery: nothing is decided any more, training goes on: %s", error)
-            self._fixed, self._recurrence = part.batch_size, None
-            return otherwise
 
     # The power part.
 
@@ -394,59 +374,30 @@ class Run(ClosedAtTheEnd):
 
     def _begin(self) -> None:
         self._begun = True
-        # The edge to somebody's training: whatever goes wrong in here must not end it.
-        try:
-            self._tuner, self._why_not = self._made_tuner()
-        except Exception as error:  # noqa: BLE001 - the fail-open guard
-            self._why_not = str(error)
-        if self._tuner is None:
-            _log.warning("power is not tuned, training goes on: %s", self._why_not)
-            self._report()
-            return
-        atexit.register(_close_if_alive, weakref.ref(self))
-        self._tuner.step()
-        self._report()
+        power = self._power.begin(self._tuning)
+        part = self._guard.part
+        if part is not None and part.attempt is not None and power is not None:
+            part.attempt.power = power
+        if self._power.tuner is not None:
+            atexit.register(_close_if_alive, weakref.ref(self))
+            self._power.tuner.step()
+        self._power.tell(self.total_steps)
 
-    def _made_tuner(self) -> tuple[PowerTuner | None, str | None]:
-        from joulery.training.tuning import Wishes, tuned
+    def _tuning(self) -> Wishes:
+        """How the power is to be tuned."""
+        from joulery.training.tuning import Wishes
 
-        part = self._recurrence
-        attempt = None if part is None else part.attempt
-        wishes = Wishes(
+        part = self._guard.part
+        running = None if part is None or part.attempt is None else part
+        return Wishes(
             name=self.name,
-            batch_size=self._fixed if part is None else part.batch_size,
+            batch_size=self._guard.batch_size,
             objective=self._wanted,
             observe=self._observes,
-            plan=None if part is None or attempt is None else part.limit_plan(),
-            meter=None if part is None or attempt is None else part.meter,
+            plan=None if running is None else running.limit_plan(),
+            meter=None if running is None else running.meter,
             probe_done=self._interrupt,
         )
-        tuner, power, why_not = tuned(self._site, wishes)
-        if attempt is not None:
-            attempt.power = power
-        return tuner, why_not
-
-    def _close_tuner(self) -> None:
-        tuner = self._tuner
-        if tuner is not None:
-            tuner.close()
-            self._report()
-
-    def _report(self) -> None:
-        try:
-            write_report(self._told())
-        except Exception as error:  # noqa: BLE001 - the fail-open guard
-            _log.warning("no report on this run: %s", error)
-
-    def _told(self) -> dict[str, Any]:
-        result = self.result
-        return {
-            "name": self.name,
-            "steps": self.total_steps,
-            "why_not": self.why_not,
-            "result": None if result is None else result.to_dict(),
-            "summary": None if result is None else str(result),
-        }
 
 
 def _length(batches: Iterable[Any]) -> int | None:

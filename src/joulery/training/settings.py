@@ -36,6 +36,7 @@ class Recurring:
         team: Whose job it is.
         token: For a server.
         early_stop: Whether a run may be stopped at its cost ceiling.
+        fixed: The batch size to run whatever would be chosen; None leaves the choice open.
     """
 
     name: str
@@ -48,12 +49,13 @@ class Recurring:
     team: str | None = None
     token: str | None = field(default=None, repr=False)
     early_stop: bool = True
+    fixed: int | None = None
 
     def in_order(self) -> Recurring:
         """The same with its sizes in order, and a default among them.
 
         Raises:
-            InvalidValueError: There is no name, or no size.
+            InvalidValueError: There is no name, or no size, or another one is to be run.
         """
         sizes = {int(size) for size in self.batch_sizes}
         if self.default is not None:
@@ -63,6 +65,11 @@ class Recurring:
             raise InvalidValueError(
                 "a recurring run needs a name and batch sizes of 1 or more",
                 remedy="write joulery.Run('my-job', batch_sizes=[64, 128, 256], default=128)",
+            )
+        if self.fixed is not None and self.fixed not in sizes:
+            raise InvalidValueError(
+                f"batch size {self.fixed} is none of those to choose from",
+                remedy="add it to batch_sizes, or leave batch_size out",
             )
         middle = ordered[(len(ordered) - 1) // 2]
         default = middle if self.default is None else int(self.default)

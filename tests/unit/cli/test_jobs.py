@@ -154,3 +154,15 @@ def test_wrong_use_is_said_to_be(store, capsys):
     assert main(["jobs"]) == 2
     assert main(["jobs", "show", "nightly", "--last", "-1", "--store", store]) == 2
     assert main(["jobs", "show", "nothing", "--store", store]) == 2
+
+
+@pytest.mark.parametrize("action", ["list", "show", "pause", "resume", "forget"])
+@pytest.mark.parametrize("team", ["", " "])
+def test_a_team_without_a_name_is_not_the_default_one(store, capsys, action, team):
+    """If this fails, a variable that is not set makes a script work on somebody else's jobs."""
+    name = [] if action == "list" else ["nightly"]
+    yes = ["--yes"] if action == "forget" else []
+    assert main(["jobs", action, *name, *yes, "--store", store, "--team", team]) == 2
+    assert "leave --team out" in capsys.readouterr().err
+    assert main(["jobs", "show", "nightly", "--store", store]) == 0
+    assert "paused" not in capsys.readouterr().out

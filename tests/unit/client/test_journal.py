@@ -9,13 +9,26 @@ from dataclasses import replace
 
 import pytest
 
-from joulery.client.journal import Journal, Undelivered
+from joulery.client.entries import Unasked, Undelivered
+from joulery.client.journal import Journal
 from joulery.errors import ConflictError, FileError, MissingRightsError, StoreBusyError
+from joulery.objectives import Cost, LeastEnergy
 from joulery.recurring.desk_values import Decision, Measured, Outcome
+from joulery.recurring.job import Job
 from joulery.recurring.policy import End, Kind
+from joulery.recurring.wire import Definition, Request
 
 DECISION = Decision("7.1", 0, Kind.TRAIN, 64, 150.0, (125.0,), float("inf"), "why", 1.7e9, "tok")
 OUTCOME = Outcome(End.REACHED, 9.0, 100.0, 2e4, 150.0, (Measured(150.0, 11.0, 2200.0, 0.01),))
+
+JOB = Job("nightly", (64, 128), 64, Cost(0.5, 300.0), LeastEnergy(0.05), 40, (125.0, 150.0))
+UNASKED = Unasked(
+    "team",
+    Definition(JOB, "V100", "zeus", {"beta": 3.0}),
+    Request("key-instead", None, only=64, ran_seconds=90.5),
+    OUTCOME,
+    "key",
+)
 
 
 def entry(number, key="key"):
@@ -33,7 +46,8 @@ def test_what_is_kept_comes_back_as_it_was(journal):
     """If this fails, a report is delivered with other figures than were measured."""
     journal.append(entry(1))
     journal.append(entry(2, None))
-    assert journal.entries() == [entry(1), entry(2, None)]
+    journal.append(UNASKED)
+    assert journal.entries() == [entry(1), entry(2, None), UNASKED]
 
 
 def test_only_its_owner_can_read_it(journal):
@@ -145,7 +159,8 @@ import sys
 sys.path.insert(0, sys.argv[3])
 from pathlib import Path
 from dataclasses import replace
-from joulery.client.journal import Journal, Undelivered
+from joulery.client.entries import Undelivered
+from joulery.client.journal import Journal
 from joulery.recurring.desk_values import Decision, Outcome
 from joulery.recurring.policy import End, Kind
 decision = Decision("7.1", 0, Kind.TRAIN, 64, None, (), float("inf"), "why", 1.7e9, "tok")

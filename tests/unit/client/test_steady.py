@@ -2,6 +2,7 @@
 
 import logging
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -99,6 +100,125 @@ def test_nobody_there_means_the_default(steady, switch, caplog):
     steady.heartbeat(decision, REACHED)
     steady.report(decision, REACHED, "a")
     assert "report" not in switch.calls
+
+
+def untold(steady, switch, clock, seconds=3600.0, outcome=REACHED):
+    """A run that nobody could be asked about."""
+    switch.error = down()
+    decision = steady.decide("a")
+    clock.sleep(seconds)
+    steady.report(decision, outcome, "a")
+    switch.error = None
+    return decision
+
+
+def test_a_run_that_nobody_could_be_asked_about_teaches_later(steady, switch, clock):
+    """If this fails, all that is trained during an outage is lost."""
+    long = Outcome(End.REACHED, 20.0, 3500.0, 9000.0)
+    decision = untold(steady, switch, clock, outcome=long)
+    (entry,) = steady._journal.entries()
+    assert entry.request.ran_seconds == 3600.0
+    clock.sleep(20.0)
+    steady.decide("b")
+    delivered(steady)
+    assert not steady._journal.waiting
+    entries, _ = switch.inner.decisions(1)
+    told = next(one for one in entries if one.outcome is not None)
+    assert (told.decision.batch_size, told.outcome) == (decision.batch_size, long)
+    assert told.key == "a-instead"
+
+
+def test_what_is_asked_for_later_counts_once(steady, switch, clock):
+    """If this fails, a replay that dies half way makes a run count twice, or not at all."""
+    untold(steady, switch, clock)
+    (entry,) = steady._journal.entries()
+    for _ in range(2):  # somebody died before taking it out of the journal
+        entry.tell(switch.inner)
+        clock.sleep(100.0)
+    steady.decide("b")
+    delivered(steady)
+    assert outcomes(switch) == [("1.1", End.REACHED)]
+    assert not steady._journal.waiting
+
+
+def test_a_server_that_is_back_by_the_end_is_told_at_once(steady, switch, clock):
+    """If this fails, the last run before a long pause waits for the next."""
+    switch.error = down()
+    decision = steady.decide("a")
+    clock.sleep(60.0)
+    switch.error = None
+    steady.report(decision, REACHED, "a")
+    assert not steady._journal.waiting
+    assert outcomes(switch) == [("1.1", End.REACHED)]
+
+
+def test_a_lost_answer_does_not_keep_the_run_from_teaching(steady, switch, clock):
+    """If this fails, a decision that was stored but never heard of is in the way."""
+    stored = switch.inner.decide(switch.inner.define(JOB).job, "a")
+    untold(steady, switch, clock)
+    clock.sleep(20.0)
+    steady.decide("b")
+    delivered(steady)
+    ((told, end),) = outcomes(switch)
+    assert told != stored.id
+    assert end == End.REACHED
+
+
+def test_a_job_that_was_changed_meanwhile_is_not_changed_back(steady, switch, clock):
+    """If this fails, an old run makes a version of its own, and the next run another."""
+    untold(steady, switch, clock)
+    switch.inner.define(replace(JOB, max_epochs=7))
+    clock.sleep(20.0)
+    other = SteadyClerk(
+        lambda: switch, "http://there", 5.0, Order(replace(JOB, max_epochs=7)), clock=clock
+    )
+    other.decide("b")
+    delivered(other)
+    assert [job.version for job in switch.inner.jobs()[0]] == [1]
+    assert not steady._journal.waiting
+
+
+def test_another_teams_run_waits_for_that_team(switch, clock):
+    """If this fails, one team's run is learned by another's job of the same name."""
+    mine, theirs = (
+        SteadyClerk(lambda: switch, "http://there", 5.0, Order(JOB, team=team), clock=clock)
+        for team in ("mine", "theirs")
+    )
+    untold(mine, switch, clock)
+    clock.sleep(20.0)
+    theirs.decide("b")
+    delivered(theirs)
+    assert outcomes(switch) == []
+    mine.decide("c")
+    delivered(mine)
+    assert [end for _, end in outcomes(switch)] == [End.REACHED]
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (StoreBusyError("no answer", remedy="start it"), Outcome(End.ABANDONED, 0.0, 0.0, 0.0)),
+        (ConflictError("paused", remedy="resume it"), REACHED),
+        (MissingRightsError("no such token", remedy="get one"), REACHED),
+    ],
+)
+def test_what_tells_nothing_or_was_refused_is_not_kept(steady, switch, clock, error, outcome):
+    """If this fails, pausing a job does not keep its runs from teaching, or journals fill up."""
+    switch.error = error
+    decision = steady.decide("a")
+    clock.sleep(60.0)
+    steady.report(decision, outcome, "a")
+    assert not steady._journal.waiting
+
+
+def test_what_was_wanted_is_run_when_nobody_answers(steady, switch):
+    """If this fails, an outage changes what an observer trains."""
+    steady._remembered.note(_setting(256))
+    switch.error = down()
+    decision = steady.decide("a", only=64)
+    assert (decision.batch_size, decision.power_limit_watts) == (64, None)
+    switch.error = None
+    assert steady.decide("b", only=64).batch_size == 64
 
 
 def test_nobody_there_means_what_was_good_before(steady, switch, clock):

@@ -93,6 +93,53 @@ def test_running_beliefs_are_rebuilt_bit_for_bit(desk, store, clock, policy):
     assert_identical(beliefs_of(desk, store, job), desk.rebuild(job))
 
 
+@pytest.mark.parametrize("policy", policy_names())
+def test_what_was_asked_for_is_learned_and_rebuilt(desk, store, clock, policy):
+    """Runs that nobody chose would upset a policy, or a restart would forget them."""
+    job = desk.define("team", JOB, policy, seed=3).id
+    for number in range(30):
+        only = JOB.batch_sizes[number % len(JOB.batch_sizes)] if number % 3 else None
+        decision = desk.decide(job, f"{number}", only=only)
+        assert only in (None, decision.batch_size)
+        clock.sleep(500.0)
+        if number % 5:
+            desk.report(decision.id, outcome_of(decision), f"{number}")
+    assert_identical(beliefs_of(desk, store, job), desk.rebuild(job))
+
+
+def test_volunteers_are_believed_as_far_as_chosen_runs_agree(desk, store, clock, job):
+    """Whoever may pick what to tell of could outvote everybody where few have been."""
+
+    def run(number, only=None):
+        decision = desk.decide(job, f"{number}", only=only)
+        clock.sleep(500.0)
+        desk.report(decision.id, outcome_of(decision), f"{number}")
+        return decision
+
+    chosen = run(0)
+    asked = [run(number, JOB.default) for number in range(1, 6)]
+    other = next(size for size in JOB.batch_sizes if size != JOB.default)
+    unknown = run(6, other)
+    with store.reading() as ledger:
+        marks = ["volunteered" in one.action for one in ledger.decisions(job)]
+    assert marks == [False, *(one.reason != chosen.reason for one in asked), True]
+    volunteered = [one.id for one, mark in zip(asked, marks[1:-1], strict=True) if mark]
+    assert len(volunteered) > 3
+    # Of those that say the same again and again, the desk remembers the last.
+    assert desk.held(job) == (volunteered[-1], unknown.id)
+
+
+def test_time_before_the_decision_counts_only_as_far_as_it_was_told(desk, clock, job):
+    """Wrong reports could claim any time, or runs of an outage none."""
+    decision = desk.decide(job, "a", only=JOB.default, ran_seconds=400.0)
+    clock.sleep(60.0)
+    with pytest.raises(InvalidValueError, match="cannot have passed"):
+        desk.report(decision.id, dataclasses.replace(outcome_of(decision), seconds=540.0), "r")
+    with pytest.raises(InvalidValueError, match="boards can draw"):
+        desk.report(decision.id, dataclasses.replace(outcome_of(decision), joules=1e9), "r")
+    assert not desk.report(decision.id, outcome_of(decision), "r").late
+
+
 def test_the_same_key_gives_the_same_decision(desk, store, job):
     """A client whose connection broke would hold two decisions."""
     first = desk.decide(job, "a")

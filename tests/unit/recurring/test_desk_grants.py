@@ -1,12 +1,14 @@
 """What the desk makes of a policy's choice."""
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
 
+from joulery.errors import InvalidValueError
 from joulery.objectives import Cost
-from joulery.recurring.desk_grants import granted
+from joulery.recurring.desk_grants import granted, only_granted, reason_beside
 from joulery.recurring.desk_history import History
 from joulery.recurring.job import Job
 from joulery.recurring.policy import Actions, Kind
@@ -70,3 +72,36 @@ def test_ceilings_double_until_a_recurrence_ends(attempts, factor):
     )
     assert attempt == attempts + 1
     assert actions.ceiling[0] == 10.0 * factor
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_what_was_asked_for_is_trained_without_a_ceiling(kind):
+    """An observer would be stopped, or asked to begin afresh."""
+    for only in JOB.batch_sizes:
+        actions, attempt = only_granted(chosen(kind, ceiling=5.0), before(), JOB, only)
+        assert actions.kind[0] == Kind.TRAIN
+        assert JOB.batch_sizes[actions.arm[0]] == only
+        assert actions.ceiling[0] == math.inf
+        assert attempt == 2
+
+
+def test_where_the_policy_agrees_its_power_limit_holds():
+    """What is known of a batch size would be measured again and again."""
+    hold = dataclasses.replace(chosen(Kind.TRAIN), limit=np.array([0]))
+    same, _ = only_granted(hold, None, JOB, 16)
+    assert (same.limit[0], same.probe_limits.tolist()) == (0, [[True, False]])
+    other, _ = only_granted(hold, None, JOB, 8)
+    assert (other.limit[0], other.probe_limits) == (-1, None)
+
+
+def test_what_the_job_does_not_allow_is_not_granted():
+    """A slip would be run for a night."""
+    with pytest.raises(InvalidValueError, match="100") as refused:
+        only_granted(chosen(), None, JOB, 100)
+    assert "8, 16" in refused.value.remedy
+
+
+def test_what_would_be_run_is_told():
+    """An observer would not learn what is missed."""
+    assert reason_beside(chosen(), "why", JOB, 16) == "why"
+    assert "16 would be run: why" in reason_beside(chosen(), "why", JOB, 8)

@@ -7,7 +7,12 @@ import pytest
 
 from joulery.errors import InvalidValueError
 from joulery.objectives import Cost
-from joulery.recurring.desk_plausibility import Tolerance, check_outcome
+from joulery.recurring.desk_plausibility import (
+    LONGEST_BEFORE_SECONDS,
+    Tolerance,
+    check_outcome,
+    check_request,
+)
 from joulery.recurring.desk_values import Measured, Outcome
 from joulery.recurring.job import Job
 from joulery.recurring.policy import End, Kind
@@ -116,3 +121,19 @@ def test_tolerance_is_an_argument():
     """Clusters with bad clocks need more."""
     late = dataclasses.replace(GOOD, seconds=1500.0)
     check_outcome(late, JOB, Kind.TRAIN, 1000.0, Tolerance(seconds=600.0))
+
+
+@pytest.mark.parametrize("asked", [(None, None), (8, None), (8, 0.0), (8, LONGEST_BEFORE_SECONDS)])
+def test_runs_of_the_last_days_may_be_asked_for(asked):
+    """What was trained during an outage would be refused."""
+    check_request(*asked)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [(None, 0.0), (None, 60.0), (8, -1.0), (8, math.nan), (8, 1.001 * LONGEST_BEFORE_SECONDS)],
+)
+def test_runs_of_nothing_or_of_long_ago_may_not(asked):
+    """Any time could be claimed at once."""
+    with pytest.raises(InvalidValueError):
+        check_request(*asked)

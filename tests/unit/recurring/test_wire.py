@@ -59,10 +59,17 @@ def test_small_documents_survive():
     assert wire.lease_from(wire.lease_document(lease)) == lease
     assert wire.receipt_from(wire.receipt_document(receipt)) == receipt
     assert wire.request_from(wire.request_document(request)) == request
+    anyway = wire.Request("key", only=64, ran_seconds=7.5)
+    assert wire.request_from(wire.request_document(anyway)) == anyway
     assert wire.heartbeat_from(wire.heartbeat_document(None)) is None
     assert wire.heartbeat_from(wire.heartbeat_document(OUTCOME)) == OUTCOME
     assert wire.report_from(wire.report_document(OUTCOME, "once")) == (OUTCOME, "once")
     assert wire.pause_from(wire.pause_document(paused=True)) is True
+
+
+def test_what_is_not_asked_for_is_not_sent():
+    """Servers that do not know a member yet would refuse every request."""
+    assert set(wire.request_document(wire.Request("key"))) == {"key", "after", "probing"}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, StoreBusyError, StoreError
 from joulery.store.records import Subject
 from joulery.store.writer import Writer
@@ -164,6 +165,91 @@ def test_a_busy_database_is_asked_again(writer, book, times, kept):
         with pytest.raises(StoreBusyError):
             future.result(30)
         assert book.kept == []
+
+
+class Locked:
+    """A database that another program has locked: nothing begins, and each try takes seconds."""
+
+    def __init__(self, book, clock, seconds):
+        self.book, self.clock, self.seconds = book, clock, seconds
+        self.locked = threading.Event()
+        self.locked.set()
+        self.tries, self.trying, self.go_on = 0, threading.Event(), threading.Event()
+
+    @contextmanager
+    def transaction(self):
+        """One, once it is not locked any more."""
+        if self.locked.is_set():
+            self.tries += 1
+            self.trying.set()
+            assert self.go_on.wait(30)
+            self.clock.sleep(self.seconds)
+            raise StoreBusyError("locked", remedy="wait")
+        with self.book.transaction() as book:
+            yield book
+
+
+@pytest.mark.parametrize(("seconds", "tries"), [(4.0, 1), (0.1, 6)])
+def test_a_locked_database_is_not_waited_for_again_and_again(book, seconds, tries):
+    """Every request would hang for as many times as it is tried, and those behind it longer."""
+    clock = VirtualClock()
+    database = Locked(book, clock, seconds)
+    writer = Writer(database.transaction, clock=clock)
+    writer.start()
+    first = writer.submit(note("first"))
+    assert database.trying.wait(30)
+    behind = writer.submit(note("behind"))
+    database.go_on.set()
+    for future in (first, behind):
+        with pytest.raises(StoreBusyError):
+            future.result(30)
+    assert database.tries == tries
+    database.locked.clear()
+    assert writer.submit(note("later")).result(30) == "later"
+    writer.close()
+    assert book.kept == ["later"]
+
+
+def test_those_behind_a_locked_database_are_told_while_closing(book):
+    """A server that stops while its store is locked would never end."""
+    clock = VirtualClock()
+    database = Locked(book, clock, 4.0)
+    writer = Writer(database.transaction, clock=clock)
+    writer.start()
+    futures = [writer.submit(note(0))]
+    assert database.trying.wait(30)
+    futures.append(writer.submit(note(1)))
+    closing = threading.Thread(target=writer.close)
+    closing.start()
+    while not writer._closed:
+        threading.Event().wait(0.001)
+    database.go_on.set()
+    closing.join(30)
+    assert not closing.is_alive()
+    for future in futures:
+        with pytest.raises(StoreBusyError):
+            future.result(0)
+
+
+def test_a_failed_write_is_known_until_one_succeeds_or_it_is_long_ago(book):
+    """Readiness would not know, or a server nobody writes to would be out for ever."""
+    clock = VirtualClock()
+    writer = Writer(book.transaction, clock=clock)
+    writer.start()
+    assert writer.failure is None
+    book.failures = [StoreError("full", remedy="none")]
+    with pytest.raises(StoreError):
+        writer.submit(note(1)).result(30)
+    assert writer.failure == "full"
+    clock.sleep(11.0)
+    assert writer.failure is None
+    book.failures = [StoreError("full", remedy="none")]
+    with pytest.raises(StoreError):
+        writer.submit(note(2)).result(30)
+    assert writer.failure == "full"
+    writer.submit(note(3)).result(30)
+    assert writer.failure is None
+    writer.close()
 
 
 def test_whoever_breaks_the_commit_is_found(writer, book):

@@ -15,8 +15,10 @@ from joulery.errors import ConflictError, DeviceError, StoreBusyError
 from joulery.hardware import catalog
 from joulery.hardware.simulated import SimulatedGpu
 from joulery.objectives import Cost, LeastEnergy
+from joulery.recurring.desk import Desk
 from joulery.recurring.desk_values import Outcome
 from joulery.recurring.policy import End, Kind
+from joulery.store.store import Store
 from joulery.training.run import Run
 
 COST = Cost(0.5, 250.0)
@@ -192,7 +194,51 @@ def test_observing_runs_the_default_and_says_what_would_be_run(place, caplog):
     assert run.reached
     assert place.limits[-1] == 250
     assert "would be run" in caplog.text
-    assert place.decisions()[-1].outcome.end == End.ABANDONED
+    entry = place.decisions()[-1]
+    assert (entry.decision.batch_size, entry.outcome.end) == (1024, End.REACHED)
+    assert (entry.outcome.epochs, entry.outcome.limit_watts) == (30, 250)
+
+
+def test_what_is_watched_is_believed_as_far_as_it_fits(place):
+    """If this fails, what an observer sees is kept and not learned, or upsets what was learned."""
+    for seed in (0, 1):
+        place.recur(seed)
+    place.train(place.run(observe=True), 28)
+    place.train(place.run(observe=True), 1)
+    watched = [entry.decision.id for entry in place.decisions()][-2:]
+    with Store.open(place.store) as store:
+        held = Desk(store, place.clock).held(1)
+    assert watched[0] not in held
+    assert watched[1] in held
+
+
+def test_an_observer_is_never_stopped(place):
+    """If this fails, watching ends trainings of people who wanted nothing changed."""
+    place.recur(0, default=128)
+    run = place.run(observe=True, default=1024)
+    assert run.decision.cost_ceiling_joules == math.inf
+    assert place.train(run, 55) == 55
+    assert run.reached
+
+
+def test_a_run_may_insist_on_its_batch_size(place):
+    """If this fails, one run at another size needs a job of its own, and teaches nobody."""
+    place.recur(0)
+    run = place.run(batch_size=256)
+    assert run.batch_size == 256
+    assert run.scaled_learning_rate(0.1, "linear") == pytest.approx(0.025)
+    place.train(run, 10)
+    entry = place.decisions()[-1]
+    assert (entry.decision.batch_size, entry.outcome.end) == (256, End.REACHED)
+    assert place.limits[-1] < 250
+
+
+def test_insisting_on_a_size_that_is_not_allowed_is_said(place, caplog):
+    """If this fails, a slip is taken for a wish, or ends a training."""
+    run = place.run(batch_size=100)
+    assert run.batch_size == 100
+    assert "add it to batch_sizes" in caplog.text
+    assert run.decision is None
 
 
 def test_observing_the_first_run_teaches(place):
