@@ -1,7 +1,7 @@
 """Compile what is written in C into wheels, where there is a C compiler.
 
 Without one the wheel is pure Python: libraries are then compiled on first use, or slower code does
-their work. Editable installs compile on first use too, so that a change to the sources takes effect.
+their work. Editable installs compile on first use too, so that a change to the sources counts.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from server_load import BATCH_SIZES, MAX_WATTS
 
 from joulery.cli.table import table
 from joulery.testing.postgresql import Cluster, find_programs
+from joulery.testing.process_tree import family
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -215,12 +216,15 @@ def measured(server: Server, scene: Scene, policy: str, seconds: float) -> dict[
 
 
 def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Of all processes of a server."""
+    stats = (Path(f"/proc/{one}/stat").read_text() for one in family(pid))
+    fields = [stat.rpartition(")")[2].split() for stat in stats]
+    return sum(int(of[11]) + int(of[12]) for of in fields) / os.sysconf("SC_CLK_TCK")
 
 
 def _megabytes(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    """Of all processes of a server; pages that they share count once each."""
+    pages = sum(int(Path(f"/proc/{one}/statm").read_text().split()[1]) for one in family(pid))
     return pages * resource.getpagesize() / 1e6
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import random
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from joulery.testing.postgresql import Cluster
 from joulery.testing.server import ServerProcess
 from joulery.testing.server_clients import Clients, assert_nothing_lost_or_doubled
 from joulery.testing.server_fuzz import Findings, Grammar, Target, fuzz
+from joulery.testing.server_memory import resident_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +71,7 @@ def _fuzz(location: str, count: int, seed: int) -> dict[str, Any]:
         total = Findings()
         started = time.monotonic()
         first = fuzz(Grammar(target, seed), server.port, min(BATCH, count))
-        before = _resident_bytes(server.pid)
+        before = resident_bytes(server.pid)
         batches = range(1, max(1, count // BATCH))
         with ThreadPoolExecutor(THREADS) as threads:
             rest = threads.map(
@@ -82,7 +82,7 @@ def _fuzz(location: str, count: int, seed: int) -> dict[str, Any]:
                 total.faults += findings.faults
         body = b'{"key":"' + b"a" * LARGE_BODY_BYTES + b'"}'
         large = server.ask("POST", "/v1/jobs/1/decisions", body).status
-        grown = _resident_bytes(server.pid) - before
+        grown = resident_bytes(server.pid) - before
         for request, answer in total.faults[:5]:
             print(f"FAULT {request[:1000]!r}\n  → {answer[:500]!r}")
         failed = server.log.count('"event":"failed"')
@@ -131,11 +131,6 @@ def _kills(location: str, count: int, seed: int) -> dict[str, Any]:
             "lost_or_doubled": lost,
             "holds": lost is None,
         }
-
-
-def _resident_bytes(pid: int) -> int:
-    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGESIZE")
 
 
 if __name__ == "__main__":

@@ -5,10 +5,12 @@ import os
 import signal
 import socket
 import sqlite3
+import time
 
 import pytest
 
 from joulery.testing.postgresql import Cluster
+from joulery.testing.process_tree import children, family
 from joulery.testing.server import ServerProcess
 from joulery.testing.server_clients import Clients, assert_nothing_lost_or_doubled, until
 
@@ -52,6 +54,35 @@ def test_kills_lose_nothing(location):
         assert_nothing_lost_or_doubled(server, job, clients.acknowledged)
 
 
+def test_a_desk_that_dies_is_replaced(location):
+    """Whoever kills the process that writes would stop the server, or lose reports."""
+    with ServerProcess(location) as server:
+        job = server.define()
+        with Clients(server, job) as clients:
+            for round_ in range(1, 4):
+                until(lambda least=8 * round_: len(clients.acknowledged) > least)
+                (desk,) = children(server.pid)
+                os.kill(desk, signal.SIGKILL)
+                until(lambda killed=desk: children(server.pid) not in ([killed], []))
+            until(lambda: len(clients.acknowledged) > 40)
+        assert_nothing_lost_or_doubled(server, job, clients.acknowledged)
+        assert set(clients.statuses) <= {200, 503}
+        assert '"event":"failed"' not in server.log
+        left = family(server.pid)
+        assert server.stop() == 0
+        assert not any(alive(pid) for pid in left)
+
+
+def test_signals_for_all_processes_at_once_end_none_too_early(tmp_path):
+    """Service managers tell every process to stop; what is under way needs the desk until then."""
+    with ServerProcess(tmp_path / "store.sqlite", ["--drain-seconds", "0.5"]) as server:
+        job = server.define()
+        for pid in family(server.pid):
+            os.kill(pid, signal.SIGTERM)
+        assert server.report(server.decide(job, "k"), "k").status == 200
+        assert server.stop() == 0
+
+
 def test_a_worker_that_dies_is_replaced(tmp_path):
     """A server would answer less and less."""
     with ServerProcess(tmp_path / "store.sqlite", ["--workers", "2"]) as server:
@@ -60,7 +91,7 @@ def test_a_worker_that_dies_is_replaced(tmp_path):
         os.kill(workers[0], signal.SIGKILL)
         until(lambda: len(found := children(server.pid)) == 2 and workers[0] not in found)
         assert server.report(server.decide(job, "k"), "k").status == 200
-        left = children(server.pid)
+        left = family(server.pid)
         server.kill()
         until(lambda: not any(alive(pid) for pid in left))
 
@@ -72,12 +103,6 @@ def alive(pid):
             return file.read().rpartition(") ")[2][0] != "Z"
     except OSError:
         return False
-
-
-def children(pid):
-    """Processes that a process started."""
-    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:  # noqa: PTH123
-        return [int(one) for one in file.read().split()]
 
 
 @pytest.mark.usefixtures("_postgresql_installed")
@@ -111,13 +136,34 @@ def test_a_locked_store_is_told_of(tmp_path):
         decision = server.decide(job, "k")
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
         refused = server.report(decision, "k")
+        assert time.monotonic() - began < 5.0
         assert refused.status == 503
         assert refused.headers["retry-after"] == "1"
         assert server.ask("GET", f"/v1/jobs/{job}/decisions").status == 200
+        assert not_ready(server) == 503
         other.execute("ROLLBACK")
         other.close()
         assert server.report(decision, "k").status == 200
+        assert not_ready(server) is None
+
+
+@pytest.mark.usefixtures("_postgresql_installed")
+def test_a_database_that_hangs_is_told_of():
+    """A database that is halted would hang every client with it."""
+    with Cluster() as cluster, ServerProcess(cluster.new_database()) as server:
+        job = server.define()
+        decision = server.decide(job, "k")
+        with cluster.halted():
+            began = time.monotonic()
+            refused = server.report(decision, "k")
+            assert time.monotonic() - began < 10.0
+            assert refused.status == 503
+            assert refused.headers["retry-after"] == "1"
+            assert not_ready(server) == 503
+        assert until(lambda: server.report(decision, "k").status == 200)
+        until(lambda: not_ready(server) is None)
 
 
 def test_a_full_disk_is_told_of(tmp_path):
@@ -130,7 +176,8 @@ def test_a_full_disk_is_told_of(tmp_path):
         # The log of the server must not grow beyond that, which it does not.
         import resource
 
-        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (limited, resource.RLIM_INFINITY))
+        for pid in family(server.pid):
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (limited, resource.RLIM_INFINITY))
         acknowledged, refused = [], None
         for number in range(2000):
             path_ = f"/v1/jobs/{job}/decisions"
@@ -144,7 +191,8 @@ def test_a_full_disk_is_told_of(tmp_path):
         assert refused.headers["retry-after"] == "1"
         assert b"disk" not in refused.body
         unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
-        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, unlimited)
+        for pid in family(server.pid):
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, unlimited)
         assert until(lambda: server.ask("POST", path_, {"key": "after"}).status == 200)
         page = server.ask("GET", f"/v1/jobs/{job}/decisions?limit=1000").document
         kept = [one["decision"]["id"] for one in page["decisions"]]

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from joulery.recurring.desk_plausibility import LONGEST_BEFORE_SECONDS
 from joulery.recurring.wire_members import LARGEST, LARGEST_ID
 from joulery.recurring.wire_specification import (
     LARGEST_BATCH_SIZE,
@@ -207,6 +208,12 @@ class DecisionRequest(Strict):
         None, description="an earlier decision of the same recurrence, to go on after"
     )
     probing: bool = Field(default=False, description="whether you can make probes")
+    only: BatchSize | None = Field(
+        None, description="the batch size that you run, whatever would be chosen"
+    )
+    ran_seconds: Annotated[float, Field(ge=0, le=LONGEST_BEFORE_SECONDS)] | None = Field(
+        None, description="how long you have run `only` already, where nobody could be asked before"
+    )
 
 
 class Decision(Strict):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from joulery.recurring import wire
 from joulery.recurring.wire_entries import DecisionEntry, decision_entry_document, page_document
+from joulery.server import errands
 from joulery.server.calls import answer
 from joulery.store.listing import outcomes_between
 
@@ -25,8 +26,7 @@ async def decide(service: Service, call: Call) -> Answer:
     job = call.number("job")
     await service.own_job(job, call.token)
     request = wire.request_from(call.document())
-    future = service.desk.decide_soon(job, request.key, request.after, probing=request.probing)
-    decision = await service.soon(future)
+    decision = await service.office.ask(errands.decide, job, request)
     document = wire.decision_document(decision)
     document["token"] = service.signer.token(decision.id)
     return answer(document)
@@ -38,8 +38,8 @@ async def heartbeat(service: Service, call: Call) -> Answer:
     Prolongs its lease. What `progress` tells counts if nothing more is ever heard.
     """
     progress = wire.heartbeat_from(call.document())
-    future = service.desk.heartbeat_soon(call.parameters["decision"], progress)
-    return answer(wire.lease_document(await service.soon(future)))
+    lease = await service.office.ask(errands.heartbeat, call.parameters["decision"], progress)
+    return answer(wire.lease_document(lease))
 
 
 async def report(service: Service, call: Call) -> Answer:
@@ -50,8 +50,8 @@ async def report(service: Service, call: Call) -> Answer:
     energy than all boards can draw.
     """
     outcome, key = wire.report_from(call.document())
-    future = service.desk.report_soon(call.parameters["decision"], outcome, key)
-    return answer(wire.receipt_document(await service.soon(future)))
+    receipt = await service.office.ask(errands.report, call.parameters["decision"], outcome, key)
+    return answer(wire.receipt_document(receipt))
 
 
 async def list_decisions(service: Service, call: Call) -> Answer:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from joulery.errors import JouleryError
+from joulery.server import errands
 from joulery.server.calls import Answer, answer
 from joulery.server.problems import DRAINING, ProblemError, later
 from joulery.store.listing import totals
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from joulery.server.service import Service
 
 _PROMETHEUS = b"text/plain; version=0.0.4; charset=utf-8"
+_READY_SECONDS = 5.0  # whoever asks does not wait much longer
 
 
 async def live(service: Service, call: Call) -> Answer:  # noqa: ARG001 - as all handlers
@@ -22,13 +25,21 @@ async def live(service: Service, call: Call) -> Answer:  # noqa: ARG001 - as all
 
 
 async def ready(service: Service, call: Call) -> Answer:  # noqa: ARG001 - as all handlers
-    """Whether requests are welcome: the store answers, and nobody is stopping the server."""
+    """Whether requests are welcome.
+
+    The store answers, the latest write was kept (unless it is a while ago: then it takes another
+    one to know), and nobody is stopping the server.
+    """
     if service.draining:
         raise ProblemError(DRAINING)
     try:
-        await service.read(lambda ledger: ledger.jobs("", 0, 1))
-    except JouleryError as error:
+        async with asyncio.timeout(_READY_SECONDS):
+            await service.read(lambda ledger: ledger.jobs("", 0, 1))
+            failure = await service.office.ask(errands.write_failure)
+    except (JouleryError, TimeoutError) as error:
         raise ProblemError(later("the store does not answer")) from error
+    if failure or service.store.write_failure:
+        raise ProblemError(later("the store does not take what is written"))
     return answer({"status": "ready"})
 
 

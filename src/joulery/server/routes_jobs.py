@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from joulery.recurring import wire
 from joulery.recurring.wire_entries import JobEntry, job_entry_document, page_document
+from joulery.server import errands
 from joulery.server.auth import sees
 from joulery.server.calls import NOTHING, answer
 from joulery.server.problems import NOT_FOUND, ProblemError
@@ -32,12 +33,7 @@ async def define_job(service: Service, call: Call) -> Answer:
     """
     team = own_team(call)
     wanted = wire.definition_from(call.document())
-    record = await service.threaded(
-        lambda: service.desk.define(
-            team, wanted.job, wanted.policy, wanted.parameters, device=wanted.device
-        )
-    )
-    return _job(record)
+    return _job(await service.office.ask(errands.define, team, wanted))
 
 
 async def list_jobs(service: Service, call: Call) -> Answer:
@@ -56,7 +52,7 @@ async def show_job(service: Service, call: Call) -> Answer:
     device = call.options("device").get("device")
     if "\0" in name + (device or ""):  # no name has one, and PostgreSQL takes none
         raise ProblemError(NOT_FOUND)
-    return _job(await service.threaded(lambda: service.desk.find(team, name, device)))
+    return _job(await service.office.ask(errands.find, team, name, device))
 
 
 async def pause_job(service: Service, call: Call) -> Answer:
@@ -64,7 +60,7 @@ async def pause_job(service: Service, call: Call) -> Answer:
     job = call.number("job")
     await service.own_job(job, call.token)
     paused = wire.pause_from(call.document())
-    await service.threaded(lambda: service.desk.pause(job, paused=paused))
+    await service.office.ask(errands.pause, job, paused)
     return answer(wire.pause_document(paused=paused))
 
 
@@ -72,7 +68,7 @@ async def forget_job(service: Service, call: Call) -> Answer:
     """Delete a job with all its history."""
     job = call.number("job")
     await service.own_job(job, call.token)
-    await service.threaded(lambda: service.desk.forget(job))
+    await service.office.ask(errands.forget, job)
     return NOTHING
 
 

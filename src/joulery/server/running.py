@@ -22,12 +22,14 @@ def run(settings: Settings, tell: Callable[[Prepared], None]) -> None:
         if settings.workers > 1:
             _run_many(settings, listener, address, tell)
             return
+        from joulery.server.desk_start import fork_desk
         from joulery.server.first_start import prepare
         from joulery.server.metrics import Metrics
         from joulery.server.serving import Worker, serve
 
-        ready = prepare(settings, address)
-        serve(Worker(settings, listener, Metrics(), started=lambda: tell(ready)))
+        with fork_desk(0) as desk:  # which loads more while we prepare
+            ready = prepare(settings, address)
+            serve(Worker(settings, listener, Metrics(), desk, started=lambda: tell(ready)))
 
 
 def _run_many(

@@ -1,4 +1,4 @@
-"""What every handler works with: the desk, the store, and ways to wait for both."""
+"""What every handler works with: the desk's office, the store, and ways to wait for both."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from joulery.clock import REAL_CLOCK
-from joulery.recurring.desk import Desk
 from joulery.server.auth import Doorkeeper, Signer, sees
 from joulery.server.limits import LIMITS, Limits
 from joulery.server.metrics import Metrics
 from joulery.server.problems import NOT_FOUND, ProblemError, later
-from joulery.server.waiting import Bridge
 from joulery.store.tokens import find_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import Future
 
     from joulery.clock import Clock
+    from joulery.server.desk_line import Office
     from joulery.store.ledger import Ledger
     from joulery.store.records import JobRecord
     from joulery.store.store import Store
@@ -35,6 +33,7 @@ class Service:
 
     Args:
         store: Opened.
+        office: Where decisions are made.
         secret: Of the store, see :func:`joulery.store.tokens.decision_secret`.
         limits: On what is taken on.
         metrics: That count.
@@ -44,6 +43,7 @@ class Service:
     def __init__(
         self,
         store: Store,
+        office: Office,
         secret: bytes,
         limits: Limits = LIMITS,
         metrics: Metrics | None = None,
@@ -53,24 +53,19 @@ class Service:
         self.clock = clock
         self.limits = limits
         self.metrics = metrics or Metrics()
-        self.desk = Desk(store, clock)
+        self.office = office
         self.signer = Signer(secret)
         self.doorkeeper = Doorkeeper(self._find_token, clock, limits.remembered)
         self.draining = False
         self._loop = asyncio.get_running_loop()
-        self._bridge = Bridge(self._loop)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="joulery-read")
         self._closed = False
         self._teams: OrderedDict[int, str] = OrderedDict()
 
     @property
     def waiting_for_store(self) -> int:
-        """Operations that were handed to the store and have not come back."""
-        return self._bridge.pending
-
-    def soon(self, future: Future[Found]) -> asyncio.Future[Found]:
-        """Wait for the store's thread."""
-        return self._bridge.wait(future)
+        """Operations that were handed in and have not come back."""
+        return self.office.waiting
 
     def threaded(self, work: Callable[[], Found]) -> asyncio.Future[Found]:
         """Wait for something that blocks."""
@@ -80,7 +75,7 @@ class Service:
 
     def write(self, operation: Callable[[Ledger], Found], job: int = 0) -> asyncio.Future[Found]:
         """Have something written, durably."""
-        return self.soon(self.store.submit(operation, job))
+        return self.threaded(lambda: self.store.write(operation, job))
 
     def read(self, look: Callable[[Ledger], Found]) -> asyncio.Future[Found]:
         """Look something up."""

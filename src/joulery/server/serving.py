@@ -6,14 +6,15 @@ import asyncio
 import contextlib
 import resource
 import signal
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
 from joulery.errors import ConflictError, JouleryError
+from joulery.server import errands
 from joulery.server.app import Application
+from joulery.server.desk_line import DeskLine
 from joulery.server.logs import Log, libraries_told
 from joulery.server.protocol import protocol_with
 from joulery.server.service import Service
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator
 
+    from joulery.server.desk_start import Started
     from joulery.server.metrics import Metrics
     from joulery.server.settings import Settings
 
@@ -63,6 +65,7 @@ class Worker:
         settings: How.
         listener: A socket that listens already.
         metrics: To count in.
+        desk: That decides.
         number: Of the worker.
         started: Called once requests are answered.
         lifeline: A file that is at its end when the process that watches over us is gone; None
@@ -72,6 +75,7 @@ class Worker:
     settings: Settings
     listener: socket.socket
     metrics: Metrics
+    desk: Started
     number: int = 0
     started: Callable[[], None] = _nothing
     lifeline: int | None = None
@@ -101,7 +105,13 @@ def secret_of(store: Store) -> bytes:
 
 async def _serve(worker: Worker, store: Store, log: Log) -> None:
     settings = worker.settings
-    service = Service(store, secret_of(store), settings.limits, worker.metrics)
+    async with DeskLine(worker.desk, settings.store, worker.number, log) as office:
+        service = Service(store, office, secret_of(store), settings.limits, worker.metrics)
+        await _serve_with(worker, service, log)
+
+
+async def _serve_with(worker: Worker, service: Service, log: Log) -> None:
+    settings = worker.settings
 
     def started() -> None:
         log.say("ready")
@@ -114,14 +124,15 @@ async def _serve(worker: Worker, store: Store, log: Log) -> None:
         loop.add_signal_handler(number, _drain, *ending)
     if worker.lifeline is not None:
         loop.add_reader(worker.lifeline, _orphaned, worker.lifeline, ending)
-    chores = loop.create_task(_chores(settings, service, server, log))
-    if worker.number == 0:  # one for all; it ends with the process, wherever it is
-        threading.Thread(target=_refresh, args=(service, log), daemon=True).start()
+    chores = [loop.create_task(_chores(settings, service, server, log))]
+    if worker.number == 0:  # one for all
+        chores.append(loop.create_task(_refresh(service, log)))
     try:
         await server.serve([worker.listener])
     finally:
-        chores.cancel()
-        await asyncio.gather(chores, return_exceptions=True)
+        for chore in chores:
+            chore.cancel()
+        await asyncio.gather(*chores, return_exceptions=True)
         service.close()
         log.say("stopped")
 
@@ -142,10 +153,10 @@ def _drain(settings: Settings, service: Service, server: _Server, log: Log) -> N
     loop.call_later(settings.drain_seconds, setattr, server, "should_exit", True)  # noqa: FBT003
 
 
-def _refresh(service: Service, log: Log) -> None:
+async def _refresh(service: Service, log: Log) -> None:
     """After an upgrade, fold histories anew beside the requests, before one has to wait for it."""
     try:
-        count = service.desk.refresh()
+        count = await service.office.ask(errands.refresh)
     except JouleryError as error:  # the server is being stopped, or decisions will do it
         log.say("refresh", error=type(error).__name__, message=error.message)
         return
@@ -160,7 +171,7 @@ async def _chores(settings: Settings, service: Service, server: _Server, log: Lo
         service.metrics.note_connections(len(server.server_state.connections))
         service.metrics.note_waiting(service.waiting_for_store)
         try:
-            released = await service.threaded(service.desk.expire)
+            released = await service.office.ask(errands.expire)
         except Exception as error:  # noqa: BLE001 - an edge: whatever it was, try again later
             log.say("expiry", error=type(error).__name__, message=str(error)[:500])
             continue

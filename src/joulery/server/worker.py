@@ -8,6 +8,7 @@ import socket
 import sys
 
 from joulery.errors import JouleryError
+from joulery.server.desk_start import fork_desk
 from joulery.server.metrics import Metrics
 from joulery.server.serving import Worker, serve
 from joulery.server.workers import from_text, shared_memory
@@ -17,16 +18,18 @@ def main(arguments: list[str]) -> int:
     """Serve; ``arguments`` are the worker's number, the socket, the counters and whom to tell."""
     number, listener, shared, ready = map(int, arguments)
     settings = from_text(_first_line(sys.stdin.fileno()))
-    worker = Worker(
-        settings,
-        socket.socket(fileno=listener),
-        Metrics(number, shared_memory(shared)),
-        number,
-        lambda: _tell(ready),
-        sys.stdin.fileno(),
-    )
     try:
-        serve(worker)
+        with fork_desk(number) as desk:
+            worker = Worker(
+                settings,
+                socket.socket(fileno=listener),
+                Metrics(number, shared_memory(shared)),
+                desk,
+                number,
+                lambda: _tell(ready),
+                sys.stdin.fileno(),
+            )
+            serve(worker)
     except JouleryError as error:
         sys.stderr.write(f"joulery: {error.message}\n  → {error.remedy}\n")
         return error.exit_code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Clients:
         while True:
             try:
                 answered = call(*given)
-            except OSError:
+            except (OSError, HTTPException):  # also one cut short in the middle of an answer
                 if self._stopping.is_set():
                     return None
             else:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from joulery.testing.process_tree import family
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -155,6 +157,6 @@ def _report(key: str, decision: Any, number: int) -> bytes:
 
 
 def resident_bytes(process: int) -> int:
-    """Memory that a process has in use."""
-    pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
-    return int(pages) * 4096
+    """Memory that a process and those that it started have in use."""
+    found = (Path(f"/proc/{one}/statm").read_text(encoding="ascii") for one in family(process))
+    return 4096 * sum(int(pages.split()[1]) for pages in found)

@@ -6,6 +6,9 @@ import json
 import pytest
 
 from joulery.clock import VirtualClock
+from joulery.errors import StoreError
+from joulery.recurring.desk import Desk
+from joulery.server import errands
 from joulery.server.app import Application
 from joulery.server.limits import Limits
 from joulery.server.service import Service
@@ -28,6 +31,24 @@ class Recorder:
         self.said.append((event, members))
 
 
+class AtHand:
+    """Does errands in this process, with the clock of the test.
+
+    Args:
+        desk: Where.
+    """
+
+    waiting = 0
+
+    def __init__(self, desk):
+        self._desk = desk
+
+    async def ask(self, errand, *arguments):
+        """What it returns or raises."""
+        done = await asyncio.to_thread(errand, self._desk, *arguments)
+        return await asyncio.wrap_future(done) if errand in errands.SOON else done
+
+
 class Caller:
     """Asks an application as a server would.
 
@@ -40,7 +61,9 @@ class Caller:
         self.clock = VirtualClock()
         wanted = NewToken("*", Right.ADMIN)
         self.token, _ = store.write(lambda ledger: add_token(ledger, wanted, 0.0))
-        self.service = Service(store, b"secret", limits, clock=self.clock)
+        self.service = Service(
+            store, AtHand(Desk(store, self.clock)), b"secret", limits, clock=self.clock
+        )
         self.log = Recorder()
         self.application = Application(self.service, self.log)
 
@@ -127,7 +150,7 @@ def test_internal_errors_are_told_to_the_log_only(run):
         def broken(*_, **__):
             raise ZeroDivisionError("at /secret/place")
 
-        caller.service.desk.decide_soon = broken
+        caller.service.office.ask = broken
         return caller, await caller.ask("POST", f"/v1/jobs/{job}/decisions", {"key": "k"})
 
     caller, (status, _, problem) = run(work)
@@ -206,6 +229,30 @@ def test_a_server_that_is_being_stopped_is_not_ready(run):
     assert before[0] == 200
     assert after[0] == 503
     assert job
+
+
+def test_a_store_that_takes_no_writes_is_not_ready_for_a_while(run):
+    """Load balancers would send reports to where they are refused, or never again."""
+
+    async def work(caller):
+        store = caller.service.store
+        moment = VirtualClock()
+        store._writer._clock = moment
+
+        def full(_):
+            raise StoreError("full", remedy="none")
+
+        with pytest.raises(StoreError):
+            store.write(full)
+        refused = await caller.ask("GET", "/health/ready")
+        assert (await caller.ask("GET", "/health/live"))[0] == 200
+        moment.sleep(60.0)
+        return refused, await caller.ask("GET", "/health/ready")
+
+    refused, later = run(work)
+    assert refused[0] == 503
+    assert "full" not in refused[2]["detail"]
+    assert later[0] == 200
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ import os
 import signal
 import sys
 import traceback
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 _DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -58,12 +58,3 @@ def ended(process: int) -> int | None:
     """The exit code of a child of ours, if it has ended by itself."""
     found, status = os.waitpid(process, os.WNOHANG)
     return os.waitstatus_to_exitcode(status) if found else None
-
-
-def children(process: int) -> list[int]:
-    """Processes that a process has started."""
-    try:
-        listed = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii")
-    except OSError:
-        return []
-    return [int(number) for number in listed.split()]

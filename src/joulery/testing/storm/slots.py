@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from joulery.testing.process_tree import children, family
 from joulery.testing.storm import processes, roles
 
 if TYPE_CHECKING:
@@ -87,8 +89,13 @@ class Forked:
         life = self._life
         self._process = processes.fork(lambda: self._work(life), self._log)
 
-    def strike(self, _: random.Random) -> str:
-        """Kill it and start another."""
+    def strike(self, luck: random.Random) -> str:
+        """Kill it and start another; or only the desk of a server, which does that itself."""
+        desks = children(self._process)
+        if desks and luck.random() < 0.3:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(desks[0], signal.SIGKILL)
+            return "desk"
         self.clear()
         self.fill()
         return self._kind
@@ -133,12 +140,15 @@ class Supervised:
             )
 
     def strike(self, luck: random.Random) -> str:
-        """Kill a worker, or now and then the one that watches over them."""
+        """Kill a worker or its desk, or now and then the one that watches over them."""
         assert self._process is not None
-        workers = processes.children(self._process.pid)
-        if workers and luck.random() < 0.85:
-            os.kill(luck.choice(workers), signal.SIGKILL)
-            return "worker"
+        started = family(self._process.pid)[1:]
+        if started and luck.random() < 0.85:
+            chosen = luck.choice(started)
+            kind = "worker" if chosen in children(self._process.pid) else "desk"
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(chosen, signal.SIGKILL)
+            return kind
         self._process.kill()
         self._process.wait()
         self.fill()
@@ -147,11 +157,12 @@ class Supervised:
     def clear(self) -> None:
         """Kill it with its workers."""
         assert self._process is not None
-        workers = processes.children(self._process.pid)
+        started = family(self._process.pid)[1:]
         self._process.kill()
         self._process.wait()
-        for worker in workers:
-            os.kill(worker, signal.SIGKILL)
+        for process in started:
+            with contextlib.suppress(ProcessLookupError):  # it knew, and has ended
+                os.kill(process, signal.SIGKILL)
 
     def died(self) -> bool:
         """Whether it has ended by itself, and not for want of its port."""

@@ -1,0 +1,77 @@
+"""What handlers have done at the desk, which is a process of its own.
+
+Errands are sent to it by name, with their arguments; what they return, or raise, comes back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from joulery.recurring.desk import Desk
+    from joulery.recurring.desk_values import Decision, Lease, Outcome, Receipt
+    from joulery.recurring.wire import Definition, Request
+    from joulery.store.records import JobRecord
+
+
+def decide(desk: Desk, job: int, request: Request) -> Future[Decision]:
+    """What to run next."""
+    return desk.decide_soon(
+        job,
+        request.key,
+        request.after,
+        probing=request.probing,
+        only=request.only,
+        ran_seconds=request.ran_seconds,
+    )
+
+
+def heartbeat(desk: Desk, decision: str, progress: Outcome | None) -> Future[Lease]:
+    """Say that a decision is being worked on."""
+    return desk.heartbeat_soon(decision, progress)
+
+
+def report(desk: Desk, decision: str, outcome: Outcome, key: str) -> Future[Receipt]:
+    """Tell how a decision ended."""
+    return desk.report_soon(decision, outcome, key)
+
+
+SOON = frozenset({decide, heartbeat, report})
+"""Those that many wait for at once; they give futures. The others take a thread until done."""
+
+
+def define(desk: Desk, team: str, wanted: Definition) -> JobRecord:
+    """The job of that name and device, made or changed if need be."""
+    return desk.define(team, wanted.job, wanted.policy, wanted.parameters, device=wanted.device)
+
+
+def find(desk: Desk, team: str, name: str, device: str | None) -> JobRecord:
+    """The newest version of a job."""
+    return desk.find(team, name, device)
+
+
+def pause(desk: Desk, job: int, paused: bool) -> None:  # noqa: FBT001 - travels by position
+    """Refuse decisions, or make them again."""
+    desk.pause(job, paused=paused)
+
+
+def forget(desk: Desk, job: int) -> None:
+    """Delete a job with all its history."""
+    desk.forget(job)
+
+
+def expire(desk: Desk) -> int:
+    """Release decisions of silent holders; how many."""
+    return desk.expire()
+
+
+def refresh(desk: Desk) -> int:
+    """Fold histories anew that older code has folded; how many."""
+    return desk.refresh()
+
+
+def write_failure(desk: Desk) -> str | None:
+    """Why the latest write failed, if that was a moment ago."""
+    return desk.write_failure()
