@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from joulery.errors import NotPossibleHereError
+from joulery.testing.process_tree import family
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -71,7 +72,7 @@ class Cluster:
 
     def __exit__(self, *_: object) -> None:
         if self._server is not None:
-            self.stop()
+            self.stop(signal.SIGQUIT)  # nothing is kept, so it need not put its files in order
         shutil.rmtree(self._folder, ignore_errors=True)
 
     @property
@@ -109,9 +110,7 @@ class Cluster:
     def halted(self) -> Iterator[None]:
         """The server is there, and does not move: neither it nor any of its processes."""
         assert self._server is not None
-        pid = self._server.pid
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
-        everybody = [pid, *map(int, children.split())]
+        everybody = family(self._server.pid)
         for one in everybody:
             os.kill(one, signal.SIGSTOP)
         try:
