@@ -89,9 +89,14 @@ def liars(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def deaths(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Regret per completed recurrence with half of the clients dying, against none."""
-    base = Circumstances(arguments.recurrences, clients=arguments.clients)
-    return _against(arguments, base, {"half die": dataclasses.replace(base, killed=0.5)})
+    """Regret of the same number of completed recurrences: half of the clients die, or never come.
+
+    Against all of them alive it would not be the same: of twice as many that run at once, the first
+    to complete are luckier ones.
+    """
+    base = Circumstances(arguments.recurrences, clients=arguments.clients // 2)
+    half = dataclasses.replace(base, clients=arguments.clients, killed=0.5)
+    return _against(arguments, base, {"half die": half})
 
 
 def _against(
@@ -109,7 +114,7 @@ def _against(
                 found[f"{policy}, {name}, {case}"] = more[case][-1]
                 print(
                     f"  {case}: {one.mean:.2f} ± {one.error:.2f}, {more[case][-1]:+.1%}; "
-                    f"{one.failed} without an end"
+                    f"{one.regrets.max():.1f} in the worst life; {one.failed} without an end"
                 )
         for case, each in more.items():
             print(f"{policy}, {case}: {np.median(each):+.1%} in the median, {max(each):+.1%} most")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulery.recurring.desk_fold import ROW, action_document, outcome_document
-from joulery.recurring.desk_history import Standing
+from joulery.recurring.desk_report import Standing
 from joulery.recurring.desk_values import Measured, Outcome
 from joulery.recurring.draws import Draws
 from joulery.recurring.policy import End
@@ -43,6 +43,18 @@ def test_liars_cost_little(lie, honest):
     about = dataclasses.replace(HONEST, liars=0.1, lie=LIES[lie])
     misled = lives(LOAD, "joulery", range(8), about)
     assert misled.mean - 2 * misled.error < 1.3 * honest.mean
+
+
+@pytest.mark.parametrize("only", [16, 64, 256, 512])
+def test_liars_who_pick_their_batch_size_cost_no_more(only, honest):
+    """Whoever may say what was run could tell wonders of what nobody else has tried."""
+    about = dataclasses.replace(HONEST, liars=0.1, lie=LIES["anything"], only=only)
+    misled = lives(LOAD, "joulery", range(8), about)
+    assert misled.mean - 2 * misled.error < 1.3 * honest.mean
+    wonders = dataclasses.replace(about, lie=LIES["wonders"])
+    misled = lives(LOAD, "joulery", range(8), wonders)
+    assert misled.mean - 2 * misled.error < 1.3 * honest.mean
+    assert misled.failed == 0
 
 
 DRIFTS = {

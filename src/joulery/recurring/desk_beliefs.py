@@ -10,8 +10,9 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from joulery.recurring.desk_fold import begin, learn, silence
-from joulery.recurring.desk_history import History, Standing
+from joulery.recurring.desk_fold import begin, learn
+from joulery.recurring.desk_history import History
+from joulery.recurring.desk_report import Standing
 from joulery.recurring.desk_snapshot import code_fingerprint, freeze, thaw
 from joulery.recurring.desk_specification import job_from, policy_from
 from joulery.recurring.lanes import Lanes
@@ -86,8 +87,7 @@ class Folded:
             self.beliefs = self.policy.start(self.lanes)
             again = [one for one in self.history.latest if one.standing == Standing.BELIEVED]
         else:
-            body = event.body if verdict.believed else silence(event.body)
-            learn(self.policy, self.beliefs, body)
+            learn(self.policy, self.beliefs, verdict.told)
             again = verdict.released
         for report in again:
             begin(self.policy, self.beliefs, report.body)

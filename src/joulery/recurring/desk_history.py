@@ -1,12 +1,16 @@
 """What the desk itself remembers of a job: its latest reports, and which of them are believed.
 
-Two reports on a batch size *agree* if they tell of about as many epochs to the target and of about
-the same cost of an epoch, and else *contradict* each other; those on other batch sizes only
-contradict, and what they may differ by is wider. A report is believed unless more of the latest
-contradict it than agree with it; else it is *held*: the policy hears that the decision is over, and
-nothing more, until others agree. One holder counts once, and never for itself. That training failed
-before its time takes two holders to say. Among the first reports there is little to compare with,
-so that one may turn out to be the odd one; then it is held after all, and beliefs start again.
+Whatever is not believed is *held*: the policy hears that the decision is over, and nothing more. As
+long as a job is young, all that it has heard is judged together: whose report more holders
+contradict than agree with is set aside with all that he said, the most contradicted first, until
+those that are left fit together. So the order in which they came does not matter, and if one that
+was believed turns out to be odd, beliefs start again without it.
+
+Later the latest on a batch size judge a new one, and what no longer agrees with them is believed
+with its fifth run in a row. One holder counts once, and never for itself. That training failed
+before its time takes two holders to say. Whoever ran what the policy had not chosen (a *volunteer*)
+counts as one holder with all others of that kind, and is believed only as far as runs that were
+chosen agree: who may pick what to tell of could else outvote everybody where few have been.
 
 All of it follows from the events in their order, so a rebuilt job holds the same reports.
 """
@@ -17,96 +21,30 @@ import itertools
 import math
 import statistics
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from joulery.recurring.desk_fold import silence
+from joulery.recurring.desk_report import EPOCHS, VOLUNTEERS, Report, Standing, opinion
 from joulery.recurring.policy import End
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
     from joulery.recurring.job import Job
     from joulery.store.records import Document
 
 # So many reports are remembered. As long as there are no more, beliefs can start again.
 _LATEST = 32
-# So many of the latest on the same batch size have a say: what no longer agrees with them is
-# believed with its fifth run, and four of eight liars are rare where a tenth lie.
-_JURY = 7
+_JURY = 7  # so many of the latest on a batch size have a say
+# So many in a row that agree with one another are believed whatever was before: where a tenth lie,
+# five in a row do so once in a hundred thousand.
+_ROW = 5
+_WONDER = 2.0  # a training that is this many times cheaper than the best takes a second one
+_VOLUNTEERED = 3  # so many are believed for each run that was chosen and agrees
 _INSISTENCE = 3  # failures of one batch size within a recurrence
-# Logarithms of the factors within which reports agree. Epochs: what jobs do from one day to the
-# next must pass at once. The cost of an epoch: at the same power limit it hardly changes.
-_EPOCHS = math.log(3.0)
-_COST = math.log(1.5)
-# Of other batch sizes, in epochs this much more for each of two octaves, and no more beyond.
-_EPOCHS_PER_OCTAVE = 0.7
-_OCTAVES = 2.0
-_COST_OF_OTHERS = math.log(3.0)  # of other batch sizes, or at other power limits
-# A training that was stopped with more than this share of its grant left was not stopped by it.
-_EARLY = 0.5
 # From these others follow; of failures the policy makes little enough.
 _FOUNDATIONS = (End.REACHED, End.PROBED)
 _COSTS = 9  # of a batch size, for a median that no few can move
-
-
-class Standing(IntEnum):
-    """What became of a report."""
-
-    BELIEVED = 0
-    HELD = 1  # the policy does not know of it
-    DROPPED = 2  # it was stopped by a ceiling that followed from what is no longer believed
-
-
-@dataclass(slots=True)
-class Report:
-    """What was told of a decision, and what the desk makes of it.
-
-    Attributes:
-        decision: Its number.
-        recurrence: That it is part of; one holder works on it.
-        body: As the event has it.
-        standing: What became of it.
-        arm: Batch size by its place.
-        end: How it ended.
-        octaves: Batch size, as a logarithm to the base of two.
-        log_epochs: To the target; NaN where that was not reached.
-        log_costs: Of an epoch, by power limit; without a limit (-1), the mean over the run.
-        cost: Of everything; 0 where unknown.
-        early: Whether training is said to have failed though there was time and money left.
-    """
-
-    decision: int
-    recurrence: int
-    body: Document
-    standing: Standing
-    arm: int
-    end: int
-    octaves: float
-    log_epochs: float
-    log_costs: dict[int, float]
-    cost: float
-    early: bool
-
-    @classmethod
-    def of(cls, job: Job, decision: int, body: Document) -> Report:
-        """Read an event's body."""
-        action, end = body["action"], body["end"]
-        epochs, cost = body.get("epochs", 0.0), body.get("cost", 0.0)
-        reached = end == End.REACHED and epochs > 0 and cost > 0
-        log_costs = {one[0]: math.log(job.cost.of(one[1], one[2])) for one in body["measured"]}
-        if not log_costs and reached:
-            log_costs[body["limit"]] = math.log(cost / epochs)
-        return cls(
-            decision=decision,
-            recurrence=body["recurrence"],
-            body=body,
-            standing=Standing.BELIEVED,
-            arm=action["arm"],
-            end=end,
-            octaves=math.log2(action["batch_size"]),
-            log_epochs=math.log(epochs) if reached else math.nan,
-            log_costs=log_costs,
-            cost=cost,
-            early=_is_early(job, body, math.exp(min(log_costs.values(), default=-math.inf))),
-        )
 
 
 @dataclass(slots=True)
@@ -114,12 +52,14 @@ class Verdict:
     """What the policy is told of a report.
 
     Attributes:
-        believed: Whether it is told of it now.
+        believed: Whether the report is.
+        told: What the policy is told now.
         released: Earlier ones that it is told of now.
         restart: Whether beliefs start again, from all that are believed.
     """
 
     believed: bool
+    told: Document
     released: list[Report] = field(default_factory=list)
     restart: bool = False
 
@@ -144,107 +84,171 @@ class History:
         """Fold in one report."""
         new = Report.of(self.job, decision, body)
         if new.end == End.ABANDONED and not new.log_costs:
-            return Verdict(believed=True)  # it claims nothing
-        self.latest.append(new)
+            return Verdict(believed=True, told=body)  # it claims nothing
+        self._remember(new)
+        restart, released = self._judge_all(new) if self.heard <= _LATEST else self._judge_new(new)
+        believed = new.standing == Standing.BELIEVED
+        told = body if believed else self._moderated(new) if _insists(new) else silence(body)
+        return Verdict(believed, told, released, restart)
+
+    def _remember(self, new: Report) -> None:
+        """Only once what a holder says again and again: else he would make others forgotten."""
+        for place, one in enumerate(self.latest):
+            if one.standing != Standing.BELIEVED and new.repeats(one):
+                new.times += one.times
+                del self.latest[place]
+                self.heard -= 1
+                for other in self.latest:
+                    other.forget(one)
+                break
         self.heard += 1
+        if self.heard <= _LATEST:
+            for other in self.latest:
+                new.compare(other)
+        self.latest.append(new)
         del self.latest[:-_LATEST]
-        if not (self._convinces(new) or self._insists(new)):
-            new.standing = Standing.HELD
-        verdict = Verdict(believed=new.standing == Standing.BELIEVED)
-        for report in [one for one in self.latest if one.arm == new.arm][-_JURY - 1 : -1]:
-            if report.standing == Standing.HELD and self._convinces(report):
-                report.standing = Standing.BELIEVED
-                verdict.released.append(report)
-        for report in (*verdict.released, *([new] if verdict.believed else [])):
-            self._note_cost(report)
-        doubted = bool(verdict.released) or self._raises_doubts(new)
-        if self.heard <= _LATEST and doubted and self._look_back():
-            return Verdict(believed=new.standing == Standing.BELIEVED, restart=True)
-        return verdict
 
-    def _raises_doubts(self, new: Report) -> bool:
-        """Whether a new report may have made another one, or itself, the odd one."""
-        others = self.latest[:-1]
-        return (
-            any(one.recurrence == new.recurrence and one.arm == new.arm for one in others)
-            or any(_opinion(one, new) < 0 for one in others)
-            or not self._stands(new, _LATEST)
-        )
-
-    def _look_back(self) -> bool:
-        """Whether one that was believed has turned out to be the odd one; if so, judge all anew."""
-        odd = [
-            one
-            for one in self.latest
-            if one.standing == Standing.BELIEVED
-            and one.end in _FOUNDATIONS
-            and not self._stands(one, _LATEST)
-        ]
-        if not odd:
-            return False
-        self.costs.clear()
+    def _judge_all(self, new: Report) -> tuple[bool, list[Report]]:
+        """Whether beliefs start again; and which earlier ones are believed from now on."""
+        odd = self._odd()
+        fallen = [one for one in odd if one.standing == Standing.BELIEVED and one is not new]
+        restart = any(one.end in _FOUNDATIONS for one in fallen)
+        if restart:
+            self.costs.clear()
+        released: list[Report] = []
         for report in self.latest:
-            if report in odd:
-                report.standing = Standing.HELD
-            elif report.standing == Standing.BELIEVED and report.end == End.STOPPED:
-                # Ceilings followed from what was believed, so what they stopped tells little.
-                report.standing = Standing.DROPPED
-            elif report.standing == Standing.HELD and self._stands(report, _LATEST):
-                report.standing = Standing.BELIEVED
+            before = Standing.HELD if report is new else report.standing
+            report.standing = self._standing(report, before, odd, restart=restart)
             if report.standing == Standing.BELIEVED:
-                self._note_cost(report)
-        return True
+                if before == Standing.HELD and report is not new:
+                    released.append(report)
+                if before == Standing.HELD or restart:
+                    self._note_cost(report)
+        return restart, [] if restart else released
 
-    def _convinces(self, report: Report) -> bool:
-        if report.end == End.STOPPED and not self.costs:
-            return False  # there is nothing left that its ceiling followed from
-        return self._stands(report, _JURY)
+    def _standing(
+        self, report: Report, before: Standing, odd: set[Report], *, restart: bool
+    ) -> Standing:
+        """What becomes of a report that all others are judged with."""
+        if before == Standing.BELIEVED and report.end not in _FOUNDATIONS and not restart:
+            return before
+        if before == Standing.DROPPED or (report.end == End.STOPPED and restart):
+            # Ceilings followed from what was believed, so what they stopped tells little.
+            return Standing.DROPPED
+        if report in odd:
+            return Standing.HELD
+        if before == Standing.BELIEVED and not restart:
+            return before  # else the policy could be told of a volunteer's twice
+        return Standing.BELIEVED if self._has_ground(report, odd) else Standing.HELD
 
-    def _stands(self, report: Report, jury: int) -> bool:
-        """Whether no more contradict a report than agree with it."""
-        return sum(self._votes(report, jury)) >= (1 if report.early else 0)
+    def _has_ground(self, report: Report, odd: Collection[Report] = ()) -> bool:
+        """Whether there is what its ceiling followed from, or what bears a volunteer's out.
 
-    def _insists(self, report: Report) -> bool:
-        """Whether it is the third failure, the sixth, the twelfth and so on of its recurrence.
-
-        Of these the policy hears even if all others contradict them: else it would choose the same
-        again, and the recurrence would never end. Yet one holder has no more to say than that.
+        That is a run which was chosen and agrees. One is enough at the default; elsewhere it takes
+        two, lest a lie and its echo bury a batch size that nobody would try again.
         """
-        if report.end not in (End.STOPPED, End.EXHAUSTED):
+        if report.end == End.STOPPED and not self.costs:
             return False
+        if report.recurrence != VOLUNTEERS:
+            return True
         alike = [
             one
             for one in self.latest
-            if (one.arm, one.end, one.recurrence) == (report.arm, report.end, report.recurrence)
+            if one.arm == report.arm
+            and one.standing == Standing.BELIEVED
+            and one is not report
+            and one not in odd
         ]
-        times, rest = divmod(len(alike), _INSISTENCE)
-        return rest == 0 and times.bit_count() == 1
+        chosen = [one for one in alike if one.recurrence != VOLUNTEERS]
+        agree = len({one.recurrence for one in chosen if opinion(report, one) > 0})
+        least = 0 if self.job.batch_sizes[report.arm] == self.job.default else 1
+        return len(alike) - len(chosen) < _VOLUNTEERED * (agree - least)
 
-    def _votes(self, report: Report, jury: int) -> list[int]:
-        """What the latest others say of a report: those on its batch size, then on others.
+    def _odd(self) -> set[Report]:
+        """Those that do not fit together with the others, and all else that their holders said.
 
-        What one holder says many times counts once, and not in favour of itself. What is itself in
-        doubt speaks for those like it, and against nobody; unless all are asked, to look back.
+        Of two sides that are as strong neither is left, so that nobody can tell who was wrong.
         """
-        all_speak = jury == _LATEST
-        same: list[int] = []
-        distant: list[int] = []
+        gone: set[Report] = set()
+        accused = [one for one in self.latest if one.accusers and not one.early]
+        while accused := [one for one in accused if one not in gone]:
+            scores = [_balance(one, gone) for one in accused]
+            worst = min(scores)
+            if worst >= 0:
+                break
+            fallen = [one for score, one in zip(scores, accused, strict=True) if score == worst]
+            gone.update(fallen)
+            liars = {one.recurrence for one in fallen if _holders(one.accusers, gone)}
+            liars.discard(VOLUNTEERS)
+            gone.update(one for one in self.latest if one.recurrence in liars)
+        return gone | {one for one in self.latest if one.early and not _is_confirmed(one, gone)}
+
+    def _judge_new(self, new: Report) -> tuple[bool, list[Report]]:
+        """The same for a job that beliefs cannot be started again for."""
+        released: list[Report] = []
+        if not self._stands(new):
+            new.standing = Standing.HELD
+            return False, released
+        for report in [one for one in self.latest if one.arm == new.arm][-_JURY - 1 : -1]:
+            # What was stopped back then was stopped by the ceilings of back then.
+            held = report.standing == Standing.HELD and report.end != End.STOPPED
+            if held and self._stands(report):
+                report.standing = Standing.BELIEVED
+                released.append(report)
+        for report in (*released, new):
+            self._note_cost(report)
+        return False, released
+
+    def _stands(self, report: Report) -> bool:
+        """Whether no more contradict a report than agree with it, or all of the latest agree.
+
+        What is itself in doubt has no say, but that training fails before its time it may confirm.
+        """
+        if not self._has_ground(report):
+            return False
+        alike = (one for one in self._witnesses(report) if one.arm == report.arm)
+        same = list(itertools.islice(alike, _JURY))
+        votes = [opinion(report, one) for one in same]
+        if votes[: _ROW - 1] == [1] * (_ROW - 1):
+            return True
+        if report.early:
+            return 1 in votes and -1 not in votes
+        if (
+            report.end == End.REACHED
+            and 1 not in votes
+            and report.cost * _WONDER < self.best_cost()
+        ):
+            return False  # it would be the best by far, and there is no way back
+        balance = sum(
+            vote for vote, one in zip(votes, same, strict=True) if one.standing == Standing.BELIEVED
+        )
+        if len(same) < _JURY:
+            others = [one for one in self._witnesses(report) if one.arm != report.arm]
+            balance += sum(
+                min(0, opinion(report, one))
+                for one in others[: _JURY - len(same)]
+                if one.standing == Standing.BELIEVED
+            )
+        return balance >= 0
+
+    def _witnesses(self, report: Report) -> Iterator[Report]:
+        """Latest first, what other holders said last of each batch size."""
         heard = set()
         for one in reversed(self.latest):
             witness = one.recurrence, one.arm
-            if one.recurrence == report.recurrence or witness in heard:
-                continue
-            heard.add(witness)
-            vote = _opinion(report, one)
-            if one.standing != Standing.BELIEVED and not all_speak:
-                vote = max(0, vote)
-            if one.arm == report.arm:
-                same.append(vote)
-            else:
-                distant.append(vote if all_speak else min(0, vote))
-            if len(same) == jury:
-                break
-        return (same + distant)[:jury]
+            if one.recurrence != report.recurrence and witness not in heard:
+                heard.add(witness)
+                yield one
+
+    def _moderated(self, report: Report) -> Document:
+        """What the policy is told of one who insists: no more than others leave room for."""
+        known = [
+            one.log_epochs
+            for one in self.latest
+            if (one.arm, one.end, one.standing) == (report.arm, End.REACHED, Standing.BELIEVED)
+        ]
+        most = math.exp(statistics.median(known) + EPOCHS) if known else math.inf
+        return report.body | {"epochs": min(report.epochs, most), "measured": []}
 
     def _note_cost(self, report: Report) -> None:
         if report.end == End.REACHED:
@@ -268,72 +272,62 @@ class History:
         return {
             "heard": self.heard,
             "costs": [[arm, costs] for arm, costs in self.costs.items()],
-            "latest": [[one.decision, one.body, int(one.standing)] for one in self.latest],
+            "latest": [
+                [one.decision, one.body, int(one.standing), one.times] for one in self.latest
+            ],
         }
 
     @classmethod
     def from_document(cls, job: Job, document: Document) -> History:
         """What :meth:`to_document` gave."""
         history = cls(job, heard=document["heard"], costs=dict(document["costs"]))
-        for decision, body, standing in document["latest"]:
+        for decision, body, standing, times in document["latest"]:
             report = Report.of(job, decision, body)
-            report.standing = Standing(standing)
+            report.standing, report.times = Standing(standing), times
+            if history.heard <= _LATEST:
+                for other in history.latest:
+                    report.compare(other)
             history.latest.append(report)
         return history
 
 
-def _is_early(job: Job, body: Document, epoch_cost: float) -> bool:
-    if body["end"] == End.EXHAUSTED:
-        return bool(body.get("epochs", 0.0) < job.max_epochs)
-    granted = body["action"]["ceiling"]
-    if body["end"] != End.STOPPED or granted is None:
-        return False
-    return bool(body.get("cost", 0.0) + epoch_cost < _EARLY * granted)
+def _balance(report: Report, gone: set[Report]) -> int:
+    """How many more holders are on a report's side than contradict it, without ``gone``.
 
-
-def _opinion(report: Report, other: Report) -> int:
-    """What another report says of one: 1 for, -1 against, 0 nothing."""
-    alike = (report.arm, report.end) == (other.arm, other.end)
-    if other.early:  # of one who gave up, nothing follows for those who did not
-        return int(alike)
-    octaves = abs(report.octaves - other.octaves)
-    near = _EPOCHS + _EPOCHS_PER_OCTAVE * min(octaves, _OCTAVES)
-    apart = _cost_apart(report, other)
-    if apart > (_COST if octaves == 0 else _COST_OF_OTHERS):  # never where it is NaN
-        return -1
-    if report.end == other.end == End.REACHED:
-        return 1 if abs(report.log_epochs - other.log_epochs) <= near else -1
-    if octaves == 0 and (_is_refuted(report, other) or _is_refuted(other, report)):
-        return -1
-    # What is claimed besides the cost of an epoch, only those who got as far can confirm.
-    confirmed = report.end in (End.PROBED, End.ABANDONED) and not math.isnan(apart)
-    return int(alike or confirmed)
-
-
-def _is_refuted(fell_short: Report, done: Report) -> bool:
-    """Whether a training is said to have failed that another shows to get there."""
-    if done.end != End.REACHED:
-        return False
-    too_much = fell_short.cost > math.exp(_EPOCHS) * done.cost
-    return fell_short.early or (fell_short.end == End.STOPPED and too_much)
-
-
-def _cost_apart(report: Report, other: Report) -> float:
-    """How far logarithms of an epoch's cost are apart beyond what batch sizes explain, or NaN.
-
-    An epoch of a batch size twice as large takes half as many steps: it costs no less than half as
-    much, and no more. The cost hangs on the power limit, too; if no limit is common to both, only
-    the closest two tell.
+    On its side are those who agree, and those who contradict the same as it does. Volunteers may
+    contradict one another only: they could pick whom.
     """
-    small, large = (other, report) if other.octaves < report.octaves else (report, other)
-    least = -math.log(2.0) * (large.octaves - small.octaves)
-    common = [
-        max(cost - base, least - (cost - base))
-        for limit, cost in large.log_costs.items()
-        if (base := small.log_costs.get(limit)) is not None
+    chosen = report.recurrence != VOLUNTEERS
+    against = [
+        one
+        for one in report.accusers
+        if one not in gone and not (chosen and one.recurrence == VOLUNTEERS)
     ]
-    if common:
-        return common[0] if len(common) == 1 else statistics.median(common)
-    pairs = itertools.product(large.log_costs.values(), small.log_costs.values())
-    closest = min((max(cost - base, least - (cost - base)) for cost, base in pairs), default=None)
-    return math.nan if closest is None else closest - _COST_OF_OTHERS
+    theirs = {one.recurrence for one in against}
+    its = _holders(report.supporters, gone).union(
+        *(_holders(one.accusers, gone) for one in against)
+    )
+    return len(its - theirs - {report.recurrence}) - len(theirs)
+
+
+def _holders(reports: dict[Report, int], gone: set[Report]) -> set[int]:
+    return {recurrence for one, recurrence in reports.items() if one not in gone}
+
+
+def _is_confirmed(report: Report, gone: set[Report]) -> bool:
+    """Whether another says the same, and nobody the contrary."""
+    return bool(_holders(report.supporters, gone)) and not _holders(report.accusers, gone)
+
+
+def _insists(report: Report) -> bool:
+    """Whether it is the third failure, the sixth, the twelfth and so on of its recurrence.
+
+    Of these the policy hears even if all others contradict them: else it would choose the same
+    again, and the recurrence would never end. Yet one holder has no more to say than that. Where
+    not an epoch was trained, a wider ceiling is what helps.
+    """
+    failed = report.end in (End.STOPPED, End.EXHAUSTED) and report.epochs > 0
+    if not failed or report.recurrence == VOLUNTEERS:
+        return False
+    times, rest = divmod(report.times, _INSISTENCE)
+    return rest == 0 and times.bit_count() == 1

@@ -34,6 +34,7 @@ _KNOWN_COST_SD = 0.004
 # A training that could not afford its first epoch: one costs about twice what it was given.
 _REFUSED_EXCESS = 0.7
 _REFUSED_SD = 0.3
+_MOST_LOST = 3.0  # trainings of one batch size that are let try at once because others were lost
 
 
 # Of any job of which nothing is known: fitted to the epochs (at all recorded targets) and to the
@@ -88,10 +89,13 @@ class JouleryBeliefs:
         cost_precision: (lanes, arms), one over its variance; 0 where not measured.
         profiles: Time and power of epochs.
         watch: For changes.
-        under_way: (lanes, arms), trainings handed out and not yet ended.
+        under_way: (lanes, arms), trainings handed out and not yet ended, beyond those that take the
+            place of lost ones.
         granted: (lanes, arms), ceiling of the latest training, in joules.
         changed: (lanes,), whether a change was ever noticed.
         informed: (lanes,), whether epochs were inherited, so that the default need not be first.
+        running: (lanes, arms), all trainings handed out and not yet ended.
+        lost: (lanes, arms), trainings of which nothing was heard since one was heard of.
     """
 
     lanes: Lanes
@@ -109,6 +113,8 @@ class JouleryBeliefs:
     granted: Floats
     changed: NDArray[np.bool_]
     informed: NDArray[np.bool_]
+    running: Floats
+    lost: Floats
 
     @classmethod
     def start(
@@ -139,6 +145,8 @@ class JouleryBeliefs:
             granted=np.full(shape, np.inf),
             changed=np.zeros(len(lanes), dtype=bool),
             informed=np.array([one is not None for one in each], dtype=bool),
+            running=np.zeros(shape),
+            lost=np.zeros(shape),
         )
 
     def proven(self, rows: Rows) -> NDArray[np.bool_]:
@@ -150,22 +158,31 @@ class JouleryBeliefs:
         training = only(actions.kind == _TRAIN, rows, actions.arm, actions.ceiling)
         if len(training[0]):
             row, arm, ceiling = single(*training)
-            self.under_way[row, arm] += 1.0
+            self.running[row, arm] += 1.0
+            self._expect(row, arm)
             self.granted[row, arm] = ceiling
 
     def learn(self, outcomes: Outcomes) -> None:
         """Fold in how actions ended."""
         training = outcomes.kind == _TRAIN
-        ended = only(training, outcomes.lane, outcomes.arm)
+        ended = only(training, outcomes.lane, outcomes.arm, outcomes.end)
         if len(ended[0]):
-            row, arm = single(*ended)
-            self.under_way[row, arm] = np.maximum(self.under_way[row, arm] - 1.0, 0.0)
+            row, arm, end = single(*ended)
+            self.running[row, arm] = np.maximum(self.running[row, arm] - 1.0, 0.0)
+            lost = np.minimum(self.lost[row, arm] + 1.0, _MOST_LOST)
+            self.lost[row, arm] = np.where(end == _ABANDONED, lost, 0.0)
+            self._expect(row, arm)
         self._learn_costs(outcomes)
         told = training & (outcomes.end != _ABANDONED) & (outcomes.epochs > 0)
         if np.count_nonzero(told):
             self._learn_epochs(
                 *only(told, outcomes.lane, outcomes.arm, outcomes.epochs, outcomes.end)
             )
+
+    def _expect(self, row: Rows | np.int64, arm: NDArray[np.int64] | np.int64) -> None:
+        """As many more may run as were lost of late: those who try it next may be lost, too."""
+        running, lost = self.running[row, arm], self.lost[row, arm]
+        self.under_way[row, arm] = np.maximum(running - lost, 0.0)
 
     def _learn_costs(self, outcomes: Outcomes) -> None:
         self.profiles.learn(outcomes)

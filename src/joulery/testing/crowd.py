@@ -17,9 +17,10 @@ import numpy as np
 
 from joulery.recurring.desk_beliefs import Folded
 from joulery.recurring.desk_fold import ROW, action_document, actions_from, outcome_document
-from joulery.recurring.desk_grants import granted
-from joulery.recurring.desk_history import History, Report, Verdict
+from joulery.recurring.desk_grants import VOLUNTEERED, granted, only_granted
+from joulery.recurring.desk_history import History, Verdict
 from joulery.recurring.desk_plausibility import check_outcome
+from joulery.recurring.desk_report import Report
 from joulery.recurring.desk_specification import job_document
 from joulery.recurring.desk_values import Measured, Outcome
 from joulery.recurring.draws import Draws
@@ -56,6 +57,7 @@ class Circumstances:
         clients: At work at once.
         liars: Share of the clients that lie, always.
         lie: How they do.
+        only: Batch size that they ask for, whatever would be chosen; None for what is.
         killed: Share of the clients that die in one of their first trainings.
         lease_seconds: After which a dead client's decision is given up.
         probing: Whether clients can probe.
@@ -67,6 +69,7 @@ class Circumstances:
     clients: int = 1
     liars: float = 0.0
     lie: Lie | None = None
+    only: int | None = None
     killed: float = 0.0
     lease_seconds: float = 600.0
     probing: bool = True
@@ -80,7 +83,7 @@ class Credulous(History):
     def judge(self, decision: int, body: Document) -> Verdict:
         """Fold in one report."""
         self._note_cost(Report.of(self.job, decision, body))
-        return Verdict(believed=True)
+        return Verdict(believed=True, told=body)
 
 
 @dataclass(slots=True)
@@ -196,8 +199,14 @@ class Crowd:
         draws = Draws.of(folded.lanes.seeds, np.array([self._events + 1]))
         chosen = folded.policy.decide(folded.beliefs, ROW, draws)
         before = client.action if client.actions else None
-        actions, attempt = granted(chosen, before, folded.history, probing=self._about.probing)
+        only = self._about.only if client.lies else None
+        if only is None:
+            actions, attempt = granted(chosen, before, folded.history, probing=self._about.probing)
+        else:
+            actions, attempt = only_granted(chosen, before, self._job, only)
         client.action = action_document(actions, self._job, attempt)
+        if actions.arm[0] != chosen.arm[0]:
+            client.action |= VOLUNTEERED
         body = {"action": client.action, "recurrence": client.recurrence}
         client.decision = self._append(EventKind.ISSUED, 0, body)
         arm = client.action["arm"]
@@ -302,8 +311,7 @@ def claims_wonders(truth: Outcome, _: np.random.Generator) -> Outcome:
 
 def claims_disaster(truth: Outcome, _: np.random.Generator) -> Outcome:
     """Ten times the time and the energy."""
-    told = _measured_times(truth, 10.0)
-    return dataclasses.replace(told, seconds=10 * truth.seconds, joules=10 * truth.joules)
+    return _times(truth, 10.0)
 
 
 def claims_failure(truth: Outcome, _: np.random.Generator) -> Outcome:
@@ -313,15 +321,35 @@ def claims_failure(truth: Outcome, _: np.random.Generator) -> Outcome:
     return dataclasses.replace(truth, end=End.EXHAUSTED, epochs=min(1.0, truth.epochs), measured=())
 
 
+def claims_cheap_epochs(truth: Outcome, _: np.random.Generator) -> Outcome:
+    """Three tenths of the time and the energy: little enough to be possible."""
+    return _times(truth, 0.3)
+
+
+def claims_dear_epochs(truth: Outcome, _: np.random.Generator) -> Outcome:
+    """Four times the time and the energy, likewise."""
+    return _times(truth, 4.0)
+
+
+def claims_few_epochs(truth: Outcome, _: np.random.Generator) -> Outcome:
+    """The target in a fifth of the epochs, each of which costs what it does."""
+    return _in_epochs(truth, max(1.0, round(truth.epochs / 5.0)))
+
+
+def claims_refusal(truth: Outcome, _: np.random.Generator) -> Outcome:
+    """That not even one epoch could be afforded."""
+    if truth.end == End.PROBED:
+        return truth
+    return Outcome(End.STOPPED, 0.0, 0.0, 0.0, truth.limit_watts, ())
+
+
 def claims_anything(truth: Outcome, luck: np.random.Generator) -> Outcome:
     """One of these, or figures that are off by a factor."""
     others = (claims_wonders, claims_disaster, claims_failure)
     kind = int(luck.integers(0, len(others) + 1))
     if kind < len(others):
         return others[kind](truth, luck)
-    factor = float(np.exp(luck.normal(0.0, 1.5)))
-    told = _measured_times(truth, factor)
-    return dataclasses.replace(told, seconds=factor * truth.seconds, joules=factor * truth.joules)
+    return _times(truth, float(np.exp(luck.normal(0.0, 1.5))))
 
 
 LIES: dict[str, Lie] = {
@@ -329,7 +357,29 @@ LIES: dict[str, Lie] = {
     "disaster": claims_disaster,
     "failure": claims_failure,
     "anything": claims_anything,
+    "cheap epochs": claims_cheap_epochs,
+    "dear epochs": claims_dear_epochs,
+    "few epochs": claims_few_epochs,
+    "refusal": claims_refusal,
 }
+
+
+def _times(truth: Outcome, factor: float) -> Outcome:
+    told = _measured_times(truth, factor)
+    return dataclasses.replace(told, seconds=factor * truth.seconds, joules=factor * truth.joules)
+
+
+def _in_epochs(truth: Outcome, epochs: float) -> Outcome:
+    if truth.end == End.PROBED or truth.epochs <= 0:
+        return truth
+    share = epochs / truth.epochs
+    return dataclasses.replace(
+        truth,
+        end=End.REACHED,
+        epochs=epochs,
+        seconds=share * truth.seconds,
+        joules=share * truth.joules,
+    )
 
 
 def _measured_times(truth: Outcome, factor: float) -> Outcome:

@@ -4,9 +4,12 @@ import json
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from joulery.objectives import Cost
 from joulery.recurring.desk_history import _LATEST, History
+from joulery.recurring.desk_report import Standing
 from joulery.recurring.job import Job
 from joulery.recurring.policy import End, Kind
 
@@ -26,16 +29,18 @@ class Listener:
         self.number += 1
         factor = changes.pop("factor", 1.0)
         kind = changes.pop("kind", Kind.TRAIN)
-        ceiling = changes.pop("ceiling", None)
+        action = {name: changes.pop(name) for name in ("volunteered",) if name in changes}
         body = {
             "action": {
                 "kind": int(kind),
                 "arm": arm,
                 "batch_size": JOB.batch_sizes[arm],
-                "ceiling": ceiling,
-            },
+                "ceiling": changes.pop("ceiling", None),
+            }
+            | action,
             "recurrence": self.number,
             "end": int(End.REACHED),
+            "limits": 2,
             "limit": 1,
             "epochs": epochs,
             "cost": epochs * EPOCH_COST * factor,
@@ -109,10 +114,183 @@ def test_one_holder_counts_once(told):
     """A liar would only have to say it often."""
     for _ in range(6):
         told.hear()
-    failures = [told.hear(recurrence=99, end=int(End.EXHAUSTED), epochs=5.0) for _ in range(12)]
-    assert [place for place, one in enumerate(failures, 1) if one.believed] == [3, 6, 12]
-    assert not any(one.restart or one.released for one in failures)
+    vain = {"recurrence": 99, "end": int(End.EXHAUSTED), "epochs": 90.0}
+    failures = [told.hear(**vain) for _ in range(12)]
+    assert not any(one.believed or one.restart or one.released for one in failures)
+    heard = [place for place, one in enumerate(failures, 1) if one.told["end"] == End.EXHAUSTED]
+    assert heard == [3, 6, 12]
     assert told.hear().believed
+
+
+def test_who_insists_tells_no_more_than_others_leave_room_for(told):
+    """One holder would only have to fail three times to have all figures that he likes believed."""
+    for _ in range(6):
+        told.hear(epochs=20.0)
+    vain = {"recurrence": 99, "end": int(End.EXHAUSTED), "epochs": 90.0, "factor": 0.1}
+    heard = [told.hear(**vain) for _ in range(3)][-1].told
+    assert heard["epochs"] == pytest.approx(60.0)
+    assert heard["measured"] == []
+
+
+def test_one_holder_cannot_make_others_forgotten(told):
+    """A liar who talks a lot would be the only one who is remembered."""
+    for _ in range(4):
+        told.hear()
+    for _ in range(3 * _LATEST):
+        told.hear(recurrence=99, end=int(End.EXHAUSTED), epochs=90.0)
+    assert [one.decision for one in told.history.latest[:4]] == [1, 2, 3, 4]
+    assert len(told.history.latest) == 5
+
+
+def test_a_burst_of_lies_is_not_a_change(told):
+    """Where a tenth lie, four of eight do so once in a while."""
+    for _ in range(40):
+        told.hear()
+    lies = (True, True, False, True, True, False, True, True, True)
+    verdicts = [told.hear(epochs=4.0 if lie else 20.0) for lie in lies]
+    assert [one.believed for one in verdicts] == [not lie for lie in lies]
+
+
+def test_those_who_lie_alike_are_outnumbered_by_other_batch_sizes(told):
+    """Two liars who come early would hide the best batch size for good."""
+    told.hear(arm=2)
+    told.hear(arm=3)
+    for _ in range(2):
+        told.hear(arm=2, factor=10.0)
+    assert told.history.held() == [1, 2, 3, 4]  # two against two
+    verdict = told.hear(arm=1)
+    assert verdict.believed
+    assert [one.decision for one in verdict.released] == [1, 2]
+    assert told.history.held() == [3, 4]
+
+
+def test_nothing_is_left_of_what_a_liar_said(told):
+    """What nobody has contradicted yet would go on misleading."""
+    lie = told.number = 1
+    told.hear(arm=0, recurrence=lie, factor=2.0)
+    told.hear(arm=3, recurrence=lie, factor=10.0)
+    for _ in range(2):
+        told.hear(arm=3)
+    assert told.history.held() == [2, 3]
+
+
+def test_who_contradicts_himself_is_not_believed(told):
+    """Figures that are drawn by lot would be taken for measured."""
+    told.hear(arm=2)
+    probe = {"kind": Kind.PROBE, "end": int(End.PROBED), "epochs": 0.0, "cost": 50.0}
+    told.hear(arm=1, recurrence=99, **probe)
+    told.hear(arm=1, recurrence=99, factor=1.8)
+    assert told.history.held() == [2, 3]
+
+
+REPORTS = (
+    {"arm": 2},
+    {"arm": 2, "epochs": 25.0},
+    {"arm": 2, "factor": 10.0},
+    {"arm": 3},
+    {"arm": 3, "epochs": 1.0},
+    {"arm": 1, "factor": 0.1},
+    {"arm": 1},
+    {"arm": 1, "epochs": 30.0},
+)
+
+
+@given(order=st.permutations(range(len(REPORTS))))
+def test_who_comes_first_does_not_matter(order):
+    """A liar would only have to be quick."""
+    told = Listener()
+    for number in order:
+        told.hear(recurrence=number, **REPORTS[number])
+    latest = told.history.latest
+    odd = {one.recurrence for one in latest if one.standing != Standing.BELIEVED}
+    assert odd == {2, 4, 5}
+
+
+@pytest.mark.parametrize("place", range(len(REPORTS)))
+def test_a_young_job_is_judged_the_same_after_a_restart(place):
+    """Two processes would believe different liars."""
+    told, again = Listener(), Listener()
+    for number, report in enumerate(REPORTS):
+        if number == place:
+            document = json.loads(json.dumps(told.history.to_document()))
+            again.history = History.from_document(JOB, document)
+        mine, its = told.hear(**report), again.hear(**report)
+        assert (mine.believed, mine.told, mine.restart) == (its.believed, its.told, its.restart)
+        released = [one.decision for one in mine.released]
+        assert released == [one.decision for one in its.released]
+    assert told.history.to_document() == again.history.to_document()
+
+
+def test_volunteers_are_one_holder(told):
+    """Who may choose what to run could outvote everybody where few have been."""
+    for _ in range(3):
+        told.hear(arm=2)
+    told.hear(arm=3)
+    for _ in range(3):
+        told.hear(arm=3, factor=10.0, volunteered=True)
+    assert told.history.held() == [7]
+    assert told.hear(arm=2, volunteered=True).believed
+
+
+def test_volunteers_wait_for_something_to_compare_with():
+    """The first of all would set what everybody else is measured by."""
+    told = Listener()
+    assert not told.hear(arm=2, volunteered=True).believed
+    verdict = told.hear(arm=2)
+    assert verdict.believed
+
+
+def test_a_wonder_takes_a_second_report_where_there_is_no_way_back(told):
+    """A lie about a batch size that nobody runs would stop all others for long."""
+    for _ in range(_LATEST + 8):
+        told.hear(arm=2, epochs=20.0)
+    assert not told.hear(arm=3, epochs=6.0).believed
+    second = told.hear(arm=3, epochs=7.0)
+    assert second.believed
+    assert len(second.released) == 1
+
+
+def test_failing_where_all_others_get_there_is_not_believed(told):
+    """One who trains to the last epoch in vain would rule out what everybody gets there with."""
+    for _ in range(4):
+        told.hear(epochs=20.0)
+    in_vain = {"end": int(End.EXHAUSTED), "epochs": float(JOB.max_epochs)}
+    assert not told.hear(**in_vain).believed
+    assert not told.hear(**in_vain).believed
+    assert told.hear().believed
+
+
+def test_what_a_grant_would_have_paid_for_was_not_refused(told):
+    """Two who say that they could not begin would make a batch size look dear for good."""
+    for _ in range(3):
+        told.hear(arm=2)
+    refused = {"end": int(End.STOPPED), "epochs": 0.0, "cost": 0.0, "measured": []}
+    for _ in range(3):
+        assert not told.hear(arm=2, ceiling=40.0 * EPOCH_COST, **refused).believed
+        assert not told.hear(arm=1, ceiling=40.0 * EPOCH_COST, **refused).believed
+    told.hear(arm=0, ceiling=2.0 * EPOCH_COST, **refused)
+    assert told.hear(arm=0, ceiling=2.0 * EPOCH_COST, **refused).believed
+
+
+def test_another_power_limit_confirms_nothing_that_is_far_off(told):
+    """A lie would be confirmed by those who measured something else."""
+    limits = [[0, 10.0, 1000.0, 0.01]]
+    for turn in range(40):
+        told.hear(**({"measured": limits} if turn % 2 else {}))
+    told.hear()
+    lie = [[0, 3.0, 300.0, 0.01]]
+    assert not told.hear(measured=lie).believed
+
+
+def test_what_false_ceilings_stopped_is_never_told(told):
+    """Batch sizes would count as dear because of a ceiling that a lie had set."""
+    told.hear(arm=2, epochs=1.0, factor=0.01)
+    cheap = {"end": int(End.STOPPED), "epochs": 2.0, "ceiling": 1.0, "cost": 0.9, "measured": []}
+    told.hear(arm=1, **cheap)
+    verdicts = [told.hear(arm=2) for _ in range(3)]
+    assert any(one.restart for one in verdicts)
+    assert told.history.held() == [1, 2]
+    assert all(one.decision != 2 for verdict in verdicts for one in verdict.released)
 
 
 def test_failing_early_takes_a_second_report(told):

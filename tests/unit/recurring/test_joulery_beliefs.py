@@ -106,3 +106,46 @@ def test_what_is_under_way_is_counted_until_it_ends():
     tell(beliefs, 4, End.REACHED, 30.0)
     tell(beliefs, 4, End.REACHED, 30.0)
     assert beliefs.under_way[0, 4] == 0
+
+
+def train(beliefs, arm):
+    """A training of the first job was handed out."""
+    arms = np.array([arm])
+    ceiling = np.full(1, np.inf)
+    beliefs.begin(LANE, Actions(np.array([Kind.TRAIN]), arms, LANE, ceiling, LANE, None))
+
+
+def test_after_a_loss_more_may_try_at_once():
+    """Where every second client dies, the best batch size would be lost again and again."""
+    beliefs = fresh()
+    for _ in range(2):
+        train(beliefs, 2)
+        tell(beliefs, 2, End.ABANDONED, np.nan, measured=False)
+    counted = []
+    for _ in range(3):
+        train(beliefs, 2)
+        counted.append(beliefs.under_way[0, 2])
+    assert counted == [0.0, 0.0, 1.0]
+    assert beliefs.under_way[0, 4] == beliefs.under_way[1, 2] == 0.0
+
+
+def test_losses_let_no_more_than_a_few_try():
+    """Clients that die on purpose would make everybody else try."""
+    beliefs = fresh()
+    for _ in range(20):
+        train(beliefs, 2)
+        tell(beliefs, 2, End.ABANDONED, np.nan, measured=False)
+    for _ in range(4):
+        train(beliefs, 2)
+    assert beliefs.under_way[0, 2] == 1.0
+
+
+def test_a_result_makes_up_for_losses():
+    """What is known by now would go on being tried by several at once."""
+    beliefs = fresh()
+    train(beliefs, 2)
+    tell(beliefs, 2, End.ABANDONED, np.nan, measured=False)
+    for _ in range(2):
+        train(beliefs, 2)
+    tell(beliefs, 2, End.REACHED, 12.0)
+    assert beliefs.under_way[0, 2] == 1.0
