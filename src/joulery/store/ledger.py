@@ -90,6 +90,10 @@ class Ledger:
         """Nothing of this transaction was kept."""
         self._pages.rolled_back()
 
+    def committed(self) -> None:
+        """All of this transaction is kept."""
+        self._pages.committed()
+
     def flush(self) -> None:
         """Write what is still to be written; to be called before the commit."""
         self._pages.flush()

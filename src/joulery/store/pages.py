@@ -104,6 +104,10 @@ class Pages:
             undo()
         self._undo_all, self._undo = [], []
 
+    def committed(self) -> None:
+        """Nothing will be undone: let go of how, and with it of a circle of references."""
+        self._undo_all = []
+
     def settle(self) -> None:
         """Write what waits, so that a query sees it."""
         if len(self._rows) > self._first_row:

@@ -124,6 +124,7 @@ class Store:
             ):
                 ledger = Ledger(connection)
                 yield ledger
+            ledger.committed()
         except BaseException as error:
             if ledger is not None:  # also where the commit itself failed
                 ledger.rolled_back()
