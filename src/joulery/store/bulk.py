@@ -11,11 +11,24 @@ import json
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Insert, Text, Update, bindparam, cast, column, func, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    Insert,
+    Text,
+    Update,
+    any_,
+    bindparam,
+    cast,
+    column,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 from joulery.store import statements
-from joulery.store.tables import decisions, events, outcomes
+from joulery.store.tables import decisions, events, jobs, outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,24 +64,28 @@ def _insert(table: Table) -> Executable:
     return insert(table).from_select(names, select(*(given.c[name] for name in names)))
 
 
-def _update(**changes: str) -> Executable:
-    """Of decisions; ``changes`` says which column gets which parameter."""
-    names = {"of": decisions.c.job_id, "number": decisions.c.sequence}
-    names |= {name: decisions.c[changed] for changed, name in changes.items()}
-    given = _given(names)
+def _update(own: dict[str, Column[Any]], **changes: str) -> Executable:
+    """Of rows by their ``own`` columns; ``changes`` says which column gets which parameter."""
+    table = own["of"].table
+    given = _given(own | {name: table.c[changed] for changed, name in changes.items()})
     return (
-        update(decisions)
+        update(table)
         .values({changed: given.c[name] for changed, name in changes.items()})
-        .where(decisions.c.job_id == given.c.of, decisions.c.sequence == given.c.number)
+        .where(*(like == given.c[name] for name, like in own.items()))
     )
+
+
+_DECISION = {"of": decisions.c.job_id, "number": decisions.c.sequence}
 
 
 _OF_JSON: dict[Insert | Update, Executable] = {
     statements.ADD_DECISION: _insert(decisions),
     statements.ADD_EVENT: _insert(events),
     statements.ADD_OUTCOME: _insert(outcomes),
-    statements.CLOSE: _update(state="to"),
+    statements.CLOSE: _update(_DECISION, state="to"),
+    statements.COUNT: _update({"of": jobs.c.id}, events="to_events", recurrences="to_recurrences"),
     statements.PROLONG: _update(
+        _DECISION,
         heartbeat_wall_seconds="to_heartbeat_wall_seconds",
         deadline_wall_seconds="to_deadline_wall_seconds",
         progress="to_progress",
@@ -87,13 +104,36 @@ def _sqlite_text(statement: Insert | Update) -> str:
 
 
 def write(connection: Connection, statement: Insert | Update, rows: Rows) -> None:
-    """Carry ``statement``, one of :data:`ORDER`, out for every row; of updates the last counts."""
+    """Carry ``statement`` out for every row; of updates of one row the last counts.
+
+    Args:
+        connection: With its transaction begun.
+        statement: One of :data:`ORDER`, or that counts.
+        rows: At least one.
+    """
     if connection.dialect.name != "postgresql":
         connection.exec_driver_sql(_sqlite_text(statement), rows)
         return
     if "of" in rows[0]:
-        rows = list({(row["of"], row["number"]): row for row in rows}.values())
+        rows = list({(row["of"], row.get("number")): row for row in rows}.values())
     connection.execute(_OF_JSON[statement], {"rows": _encode(rows)})
+
+
+# In order, so that two processes never wait for each other. SQLite's transactions lock everything.
+_LOCK = (
+    select(jobs)
+    .where(jobs.c.id == any_(bindparam("some", type_=postgresql.ARRAY(BigInteger))))
+    .order_by(jobs.c.id)
+    .with_for_update(key_share=True)
+)
+_SQLITE_LOCK = "SELECT * FROM jobs WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
+
+
+def locked_jobs(connection: Connection, wanted: Sequence[int]) -> Sequence[Any]:
+    """The rows of those jobs that are there, which nobody else changes from now on."""
+    if connection.dialect.name != "postgresql":
+        return connection.exec_driver_sql(_SQLITE_LOCK, (json.dumps(wanted),)).all()
+    return connection.execute(_LOCK, {"some": wanted}).all()
 
 
 class Lookup:

@@ -135,7 +135,7 @@ class Pages:
             for locked in (self.locked[job],)
         ]
         if counts:
-            self._connection.execute(statements.COUNT, counts)
+            bulk.write(self._connection, statements.COUNT, counts)
         self._grown.clear()
         if self.snapshots:
             self._write_snapshots()
@@ -233,7 +233,7 @@ class Pages:
 
     def _lock(self, jobs: set[int]) -> None:
         if jobs:
-            for row in self._connection.execute(statements.LOCK_ALL, {"some": sorted(jobs)}):
+            for row in bulk.locked_jobs(self._connection, sorted(jobs)):
                 record = job_of(row)
                 self.locked[record.id] = LockedJob(record, record.events, record.recurrences)
 

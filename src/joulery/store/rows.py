@@ -55,7 +55,7 @@ def job_of(row: Row) -> JobRecord:
         version=row.version,
         job=job,
         created_wall_seconds=row.created_wall_seconds,
-        paused=row.paused,
+        paused=bool(row.paused),
         events=row.events,
         recurrences=row.recurrences,
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sqlalchemy import (
     BindParameter,
     bindparam,
@@ -29,11 +27,6 @@ _OPEN = decisions.c.state == literal_column("0")
 JOB = select(jobs).where(jobs.c.id == _OF)
 # SQLite knows no row locks and ignores this; there, the transaction locks all.
 LOCK = JOB.with_for_update(key_share=True)
-_SOME: BindParameter[Any] = bindparam("some", expanding=True)
-# In order, so that two processes never wait for each other.
-LOCK_ALL = (
-    select(jobs).where(jobs.c.id.in_(_SOME)).order_by(jobs.c.id).with_for_update(key_share=True)
-)
 _NAMED = (jobs.c.team == bindparam("of_team"), jobs.c.name == bindparam("of_name"))
 NEWEST = (
     select(jobs)
