@@ -14,6 +14,16 @@ from pathlib import Path
 from joulery.errors import JouleryError, MissingExtraError
 
 
+def exact_flags(level: str) -> tuple[str, ...]:
+    """For a shared library whose figures are the same on every machine: nothing is contracted.
+
+    Args:
+        level: Of optimisation, such as "-O2".
+    """
+    exact = ("-std=c11", level, "-ffp-contract=off")
+    return (*exact, "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra")
+
+
 @dataclass(frozen=True, slots=True)
 class Sources:
     """What one shared library is made from.

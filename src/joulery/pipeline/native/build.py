@@ -9,23 +9,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from joulery.compiled import Sources, cache_directory, compile_once
+from joulery.compiled import Sources, cache_directory, compile_once, exact_flags
 
 SOURCES = Sources(
     purpose="the pipeline planner's core",
     folder=Path(__file__).parent,
     files=("native.h", "walk.c", "history.c", "round.c"),
-    # No contraction: plans are to be the same on every machine.
-    flags=(
-        "-std=c11",
-        "-O3",
-        "-ffp-contract=off",
-        "-fPIC",
-        "-shared",
-        "-fvisibility=hidden",
-        "-Wall",
-        "-Wextra",
-    ),
+    flags=exact_flags("-O3"),
     libraries=("-lm",),
 )
 

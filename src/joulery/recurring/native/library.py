@@ -14,7 +14,7 @@ from ctypes import c_int, c_int64, c_void_p
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from joulery.compiled import Sources, cache_directory, compile_once
+from joulery.compiled import Sources, cache_directory, compile_once, exact_flags
 from joulery.errors import JouleryError
 
 if TYPE_CHECKING:
@@ -37,17 +37,7 @@ SOURCES = SealedSources(
     purpose="the compiled decision",
     folder=Path(__file__).parent,
     files=("decide.h", "decide.c"),
-    # Neither contraction nor reordering: decisions are to be the same on every machine.
-    flags=(
-        "-std=c11",
-        "-O2",
-        "-ffp-contract=off",
-        "-fPIC",
-        "-shared",
-        "-fvisibility=hidden",
-        "-Wall",
-        "-Wextra",
-    ),
+    flags=exact_flags("-O2"),
     libraries=("-lm",),
 )
 
