@@ -12,7 +12,7 @@ import pytest
 
 from joulery.testing.emulator import EmulatedNode
 
-WORK = [sys.executable, "-m", "joulery.testing.emulator.workload", "--board", "0", "--steps", "3"]
+WORK = [sys.executable, "-m", "joulery.testing.emulator.workload", "--board", "0", "--steps", "20"]
 SHOW = "import os; print(os.environ['JOULERY_GPUS'], os.environ['CUDA_VISIBLE_DEVICES'])"
 
 
