@@ -18,6 +18,7 @@ from joulery.errors import (
     UnknownRecordError,
 )
 from joulery.objectives import Cost, LeastEnergy
+from joulery.recurring.desk_requests import Definition, Request
 from joulery.recurring.desk_values import Measured, Outcome
 from joulery.recurring.job import Job
 from joulery.recurring.policy import End, Kind
@@ -69,16 +70,16 @@ def clerk(where):
 
 def test_a_job_is_made_once_and_changed_when_it_changes(clerk):
     """If this fails, every process makes a job of its own, or changes are lost."""
-    first = clerk.define(JOB, "V100")
+    first = clerk.define(Definition(JOB, "V100"))
     assert (first.version, first.inherits, first.said) == (1, None, "")
-    assert clerk.define(JOB, "V100") == first
-    decision = clerk.decide(first.job, "a")
+    assert clerk.define(Definition(JOB, "V100")) == first
+    decision = clerk.decide(first.job, Request("a"))
     clerk.report(decision, REACHED, "a")
-    changed = clerk.define(replace(JOB, max_epochs=50), "V100")
+    changed = clerk.define(Definition(replace(JOB, max_epochs=50), "V100"))
     assert changed.version == 2
     assert changed.inherits == first.job
     assert changed.said
-    other = clerk.define(JOB, "A40")
+    other = clerk.define(Definition(JOB, "A40"))
     assert other.version == 1
     assert other.job != first.job
 
@@ -86,7 +87,7 @@ def test_a_job_is_made_once_and_changed_when_it_changes(clerk):
 def test_objectives_and_policies_travel(clerk):
     """If this fails, a job is decided for by other rules than its owner's."""
     job = replace(JOB, objective=LeastEnergy(max_slowdown=0.05))
-    clerk.define(job, "V100", "zeus", {"beta": 3.0})
+    clerk.define(Definition(job, "V100", policy="zeus", parameters={"beta": 3.0}))
     entry = clerk.job(job.name, "V100")
     assert entry.policy == "zeus"
     assert entry.parameters == {"beta": 3.0}
@@ -96,18 +97,18 @@ def test_objectives_and_policies_travel(clerk):
 
 def test_the_same_key_gives_the_same_decision(clerk):
     """If this fails, a repeated request hands out two decisions."""
-    job = clerk.define(JOB).job
-    first = clerk.decide(job, "a")
-    again = clerk.decide(job, "a")
+    job = clerk.define(Definition(JOB)).job
+    first = clerk.decide(job, Request("a"))
+    again = clerk.decide(job, Request("a"))
     assert replace(again, expires_wall_seconds=0.0) == replace(first, expires_wall_seconds=0.0)
-    assert clerk.decide(job, "b").id != first.id
+    assert clerk.decide(job, Request("b")).id != first.id
     with pytest.raises(ConflictError):
-        clerk.decide(job, "a", after=first.id)
+        clerk.decide(job, Request("a", after=first.id))
 
 
 def test_a_decision_says_all_there_is_to_run(clerk):
     """If this fails, a training does not know what to do."""
-    decision = clerk.decide(clerk.define(JOB).job, "a")
+    decision = clerk.decide(clerk.define(Definition(JOB)).job, Request("a"))
     assert decision.kind == Kind.TRAIN
     assert decision.batch_size == 128
     assert decision.cost_ceiling_joules == math.inf
@@ -118,20 +119,20 @@ def test_a_decision_says_all_there_is_to_run(clerk):
 
 def test_a_recurrence_goes_on_after_a_decision(clerk):
     """If this fails, retries count as nights of their own."""
-    job = clerk.define(JOB).job
-    first = clerk.decide(job, "a")
+    job = clerk.define(Definition(JOB)).job
+    first = clerk.decide(job, Request("a"))
     clerk.report(first, Outcome(End.STOPPED, 2.0, 1.0, 200.0), "a")
-    second = clerk.decide(job, "b", first.id)
+    second = clerk.decide(job, Request("b", first.id))
     assert second.recurrence == first.recurrence == 0
-    assert clerk.decide(job, "c").recurrence == 1
+    assert clerk.decide(job, Request("c")).recurrence == 1
     with pytest.raises(UnknownRecordError):
-        clerk.decide(job, "d", f"{job}.999")
+        clerk.decide(job, Request("d", f"{job}.999"))
 
 
 def test_reports_count_once_under_their_key(clerk):
     """If this fails, a repeated report teaches twice."""
-    job = clerk.define(JOB).job
-    decision = clerk.decide(job, "a")
+    job = clerk.define(Definition(JOB)).job
+    decision = clerk.decide(job, Request("a"))
     receipt = clerk.report(decision, REACHED, "a")
     assert clerk.report(decision, REACHED, "a") == receipt
     assert not receipt.late
@@ -144,7 +145,7 @@ def test_reports_count_once_under_their_key(clerk):
 
 def test_heartbeats_prolong_and_end_with_the_report(clerk):
     """If this fails, long runs lose their lease, or ended ones keep it."""
-    decision = clerk.decide(clerk.define(JOB).job, "a")
+    decision = clerk.decide(clerk.define(Definition(JOB)).job, Request("a"))
     lease = clerk.heartbeat(decision, ABANDONED)
     assert lease.held
     assert lease.expires_wall_seconds >= decision.expires_wall_seconds
@@ -165,31 +166,31 @@ def test_heartbeats_prolong_and_end_with_the_report(clerk):
 )
 def test_what_cannot_be_is_refused(clerk, outcome):
     """If this fails, one liar ruins a job."""
-    decision = clerk.decide(clerk.define(JOB).job, "a")
+    decision = clerk.decide(clerk.define(Definition(JOB)).job, Request("a"))
     with pytest.raises(InvalidValueError):
         clerk.report(decision, outcome, "a")
 
 
 def test_probes_come_only_to_those_who_can_make_them(clerk):
     """If this fails, a plain loop is asked to begin afresh."""
-    job = clerk.define(JOB).job
-    first = clerk.decide(job, "a")
+    job = clerk.define(Definition(JOB)).job
+    first = clerk.decide(job, Request("a"))
     clerk.report(first, REACHED, "a")
-    assert clerk.decide(job, "b", probing=False).kind == Kind.TRAIN
-    assert clerk.decide(job, "c", probing=True).kind in (Kind.TRAIN, Kind.PROBE)
+    assert clerk.decide(job, Request("b", probing=False)).kind == Kind.TRAIN
+    assert clerk.decide(job, Request("c", probing=True)).kind in (Kind.TRAIN, Kind.PROBE)
 
 
 def test_who_runs_a_batch_size_anyway_is_granted_it_and_teaches(clerk):
     """If this fails, those who watch or were offline teach nothing."""
-    job = clerk.define(JOB).job
-    decision = clerk.decide(job, "a", only=256)
+    job = clerk.define(Definition(JOB)).job
+    decision = clerk.decide(job, Request("a", only=256))
     assert (decision.kind, decision.batch_size) == (Kind.TRAIN, 256)
     assert decision.cost_ceiling_joules == math.inf
     assert "128 would be run" in decision.reason
-    assert clerk.decide(job, "a", only=256).id == decision.id
+    assert clerk.decide(job, Request("a", only=256)).id == decision.id
     for other in (None, 64):
         with pytest.raises(ConflictError):
-            clerk.decide(job, "a", only=other)
+            clerk.decide(job, Request("a", only=other))
     clerk.report(decision, REACHED, "a")
     assert clerk.decisions(job)[0][0].outcome == REACHED
 
@@ -206,36 +207,36 @@ def test_who_runs_a_batch_size_anyway_is_granted_it_and_teaches(clerk):
 )
 def test_only_what_the_job_allows_is_granted(clerk, asked):
     """If this fails, a slip runs what nobody allowed, or opens a door for wrong reports."""
-    job = clerk.define(JOB).job
+    job = clerk.define(Definition(JOB)).job
     with pytest.raises(InvalidValueError):
-        clerk.decide(job, "a", **asked)
+        clerk.decide(job, Request("a", **asked))
     assert clerk.decisions(job) == ([], None)
 
 
 def test_what_was_run_before_it_was_asked_for_may_be_told(clerk):
     """If this fails, what was trained while nobody answered is refused as too long."""
-    job = clerk.define(JOB).job
+    job = clerk.define(Definition(JOB)).job
     long = replace(REACHED, seconds=5000.0, joules=9e5)
     with pytest.raises(InvalidValueError, match="cannot have passed"):
-        clerk.report(clerk.decide(job, "a", only=64), long, "a")
-    decision = clerk.decide(job, "b", only=64, ran_seconds=5000.0)
+        clerk.report(clerk.decide(job, Request("a", only=64)), long, "a")
+    decision = clerk.decide(job, Request("b", only=64, ran_seconds=5000.0))
     with pytest.raises(InvalidValueError, match="cannot have passed"):
         clerk.report(decision, replace(long, seconds=5400.0), "b")
     assert clerk.report(decision, long, "b").decision == decision.id
     with pytest.raises(ConflictError):
-        clerk.decide(job, "b", only=64, ran_seconds=6000.0)
+        clerk.decide(job, Request("b", only=64, ran_seconds=6000.0))
 
 
 def test_people_see_pages_of_jobs_and_decisions(clerk):
     """If this fails, long lists are cut or repeat themselves."""
-    jobs = [clerk.define(replace(JOB, name=f"job {number}")).job for number in range(5)]
+    jobs = [clerk.define(Definition(replace(JOB, name=f"job {number}"))).job for number in range(5)]
     seen, after = [], 0
     while after is not None:
         page, after = clerk.jobs(after, 2)
         assert len(page) <= 2
         seen += [entry.id for entry in page]
     assert seen == jobs
-    made = [clerk.decide(jobs[0], f"key {number}").id for number in range(5)]
+    made = [clerk.decide(jobs[0], Request(f"key {number}")).id for number in range(5)]
     seen, after = [], 0
     while after is not None:
         page, after = clerk.decisions(jobs[0], after, 2)
@@ -246,23 +247,23 @@ def test_people_see_pages_of_jobs_and_decisions(clerk):
 
 def test_paused_jobs_decide_nothing_until_they_are_resumed(clerk):
     """If this fails, pausing does not pause."""
-    job = clerk.define(JOB).job
+    job = clerk.define(Definition(JOB)).job
     clerk.pause(job)
     assert clerk.job(JOB.name).paused
     with pytest.raises(ConflictError, match="paused"):
-        clerk.decide(job, "a")
+        clerk.decide(job, Request("a"))
     clerk.pause(job, paused=False)
-    assert clerk.decide(job, "a").id
+    assert clerk.decide(job, Request("a")).id
 
 
 def test_forgotten_jobs_are_gone(clerk):
     """If this fails, deleted jobs come back."""
-    job = clerk.define(JOB).job
-    decision = clerk.decide(job, "a")
+    job = clerk.define(Definition(JOB)).job
+    decision = clerk.decide(job, Request("a"))
     clerk.forget(job)
     for question in (
         lambda: clerk.job(JOB.name),
-        lambda: clerk.decide(job, "b"),
+        lambda: clerk.decide(job, Request("b")),
         lambda: clerk.report(decision, REACHED, "a"),
     ):
         with pytest.raises(UnknownRecordError):
@@ -271,7 +272,7 @@ def test_forgotten_jobs_are_gone(clerk):
 
 def test_teams_do_not_see_each_other(clerk, where):
     """If this fails, teams read each other's jobs."""
-    clerk.define(JOB)
+    clerk.define(Definition(JOB))
     other = open_clerk(where[0], where[1][:50] + " others", seconds=20.0)
     try:
         assert other.jobs() == ([], None)
@@ -302,7 +303,7 @@ def test_a_decision_is_reported_on_with_its_own_token_only(server, monkeypatch):
     """If this fails, workers need the rights of their team, or others can report for them."""
     monkeypatch.setenv("XDG_DATA_HOME", str(server[1]))
     holder = open_clerk(server[0], "own token", seconds=20.0)
-    decision = holder.decide(holder.define(JOB).job, "a")
+    decision = holder.decide(holder.define(Definition(JOB)).job, Request("a"))
     assert decision.token
     stranger = open_clerk(server[0], "nobody", "joulery_wrong", seconds=20.0)
     with pytest.raises(JouleryError):

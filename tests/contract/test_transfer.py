@@ -9,6 +9,7 @@ from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, FileError
 from joulery.frontier import Frontier, OperatingPoint
 from joulery.recurring.desk import Desk
+from joulery.recurring.desk_requests import Definition, Request
 from joulery.recurring.desk_values import Measured, Outcome
 from joulery.recurring.policy import End
 from joulery.store.measurements import add_energy, put_profile
@@ -27,14 +28,16 @@ def fill(location):
     clock = VirtualClock()
     with Store.open(location) as store:
         desk = Desk(store, clock)
-        number = desk.define("vision", JOB, "joulery", seed=2**63 + 5, device="V100").id
+        number = desk.define("vision", Definition(JOB, "V100", policy="joulery"), seed=2**63 + 5).id
         for turn in range(6):
-            decision = desk.decide(number, f"ü{turn}", probing=False)
+            decision = desk.decide(number, Request(f"ü{turn}", probing=False))
             clock.sleep(700.0 if turn == 3 else 60.0)
             outcome = Outcome(End.REACHED, 3 + turn, 50.0, 7000.0 / 3, None, (measured(),))
             if turn != 5:
                 desk.report(decision.id, outcome, f"r{turn}")
-        forgotten = desk.define("vision", made_up_workload().job(), "zeus", device="gone").id
+        forgotten = desk.define(
+            "vision", Definition(made_up_workload().job(), "gone", policy="zeus")
+        ).id
         desk.forget(forgotten)
         profile = Frontier.from_points([OperatingPoint(0.1 + 0.2, 7.0)]).to_dict()
         store.write(
@@ -72,7 +75,9 @@ def test_a_moved_store_is_the_same(location, tmp_path, request):
         assert list(exported(other)) == lines
         assert_identical(beliefs(other, number), beliefs(location, number))
         with Store.open(other) as store:
-            assert Desk(store).define("vision", JOB, "grid", device="new").id > forgotten
+            assert (
+                Desk(store).define("vision", Definition(JOB, "new", policy="grid")).id > forgotten
+            )
 
 
 def test_jobs_that_are_there_are_not_overwritten(location):

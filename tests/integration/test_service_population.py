@@ -8,6 +8,7 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.recurring.desk import Desk
+from joulery.recurring.desk_requests import Definition, Request
 from joulery.recurring.desk_values import Outcome
 from joulery.recurring.policy import End
 from joulery.store.records import DecisionState, EventKind
@@ -47,9 +48,9 @@ def test_the_desk_hears_of_deaths_and_goes_on(tmp_path):
     clock = VirtualClock()
     with Store.open(tmp_path / "store.sqlite") as store:
         desk = Desk(store, clock)
-        job = desk.define("team", made_up_workload().job(), "zeus", seed=1).id
+        job = desk.define("team", Definition(made_up_workload().job(), policy="zeus"), seed=1).id
         for number in range(24):
-            decision = desk.decide(job, f"k{number}")
+            decision = desk.decide(job, Request(f"k{number}"))
             clock.sleep(300.0)
             desk.heartbeat(decision.id, Outcome(End.ABANDONED, 3.0, 250.0, 20_000.0))
             clock.sleep(500.0 if number % 2 else 700.0)

@@ -15,6 +15,7 @@ from collections import Counter
 import pytest
 
 from joulery.recurring.desk import Desk
+from joulery.recurring.desk_requests import Definition
 from joulery.store.records import EventKind
 from joulery.store.store import Store
 from joulery.testing.policy_contract import assert_identical
@@ -27,6 +28,7 @@ POLICIES = ("zeus", "joulery")
 CHILD = """
 import os, sys, threading
 from joulery.recurring.desk import Desk
+from joulery.recurring.desk_requests import Request
 from joulery.recurring.desk_values import Outcome
 from joulery.recurring.policy import End, Kind
 from joulery.store.store import Store
@@ -42,7 +44,7 @@ def work(thread):
     while True:
         job = int(jobs[number % len(jobs)])
         key = f"{life}.{thread}.{number}"
-        decision = desk.decide(job, key)
+        decision = desk.decide(job, Request(key, probing=True))
         tell("decided", decision.id, key)
         end = End.PROBED if decision.kind == Kind.PROBE else End.REACHED
         outcome = Outcome(end, 0 if end == End.PROBED else 9, 20.0 + number % 7, 2000.0)
@@ -115,7 +117,10 @@ def test_no_kill_loses_or_doubles_what_was_acknowledged(location):
     luck = random.Random(17)  # noqa: S311 - moments to kill at, no secrets
     load = made_up_workload()
     with Store.open(location) as store:
-        jobs = [Desk(store).define(policy, load.job(), policy, seed=1).id for policy in POLICIES]
+        jobs = [
+            Desk(store).define(policy, Definition(load.job(), policy=policy), seed=1).id
+            for policy in POLICIES
+        ]
     acknowledged = []
     for life in range(max(1, KILLS // 2)):  # two processes die each time
         processes = [start(location, f"{life}{name}", jobs) for name in "ab"]

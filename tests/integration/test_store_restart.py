@@ -8,6 +8,7 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import StoreError
 from joulery.recurring.desk import Desk
+from joulery.recurring.desk_requests import Definition, Request
 from joulery.recurring.desk_values import Outcome
 from joulery.recurring.policy import End
 from joulery.store.store import Store
@@ -31,7 +32,7 @@ def client(desk, job, number, errors):
     for turn in range(12):
         key = f"{number}.{turn}"
         try:
-            decision = persist(lambda key=key: desk.decide(job, key))
+            decision = persist(lambda key=key: desk.decide(job, Request(key)))
             outcome = Outcome(End.REACHED, 5, 20.0, 2000.0)
             persist(lambda key=key, one=decision, told=outcome: desk.report(one.id, told, key))
         except Exception as error:  # noqa: BLE001 - told to the test
@@ -50,7 +51,7 @@ def test_crashes_of_the_database_lose_nothing():
     clock, errors = VirtualClock(), []
     with Cluster() as cluster, Store.open(cluster.new_database()) as store:
         desk = Desk(store, clock)
-        job = desk.define("team", made_up_workload().job(), "zeus", seed=1).id
+        job = desk.define("team", Definition(made_up_workload().job(), policy="zeus"), seed=1).id
         clients = [
             threading.Thread(target=client, args=(desk, job, number, errors)) for number in range(4)
         ]

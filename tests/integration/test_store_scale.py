@@ -5,6 +5,7 @@ import dataclasses
 from joulery.clock import VirtualClock
 from joulery.recurring.desk import Desk
 from joulery.recurring.desk_beliefs import _SNAPSHOT_EVENTS, Folded
+from joulery.recurring.desk_requests import Request
 from joulery.store.store import Store
 from joulery.testing.filled_store import TERMS, fill, measure
 from joulery.testing.policy_contract import assert_identical
@@ -21,7 +22,7 @@ def test_a_restart_folds_no_more_than_the_tail(location, monkeypatch):
             Folded, "fold", lambda self, event: (folded.append(event), whole(self, event))
         )
         for number in numbers:
-            desk.decide(number, "cold")
+            desk.decide(number, Request("cold"))
         assert len(folded) <= len(numbers) * _SNAPSHOT_EVENTS
         monkeypatch.undo()
         assert_identical(desk.rebuild(numbers[0]), desk.rebuild(numbers[3]))

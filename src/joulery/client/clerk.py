@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from joulery.recurring.desk_requests import Definition, Request
     from joulery.recurring.desk_values import Decision, Lease, Outcome, Receipt
-    from joulery.recurring.job import Job
     from joulery.recurring.wire_entries import DecisionEntry, JobEntry
 
 
@@ -37,36 +35,12 @@ class Clerk(Protocol):
     again, and any other :class:`joulery.errors.JouleryError` where that would not help.
     """
 
-    def define(
-        self,
-        job: Job,
-        device: str = "",
-        policy: str = "joulery",
-        parameters: Mapping[str, float] | None = None,
-    ) -> Defined:
+    def define(self, definition: Definition) -> Defined:
         """The job of that name and device, made or changed if need be."""
         ...
 
-    def decide(
-        self,
-        job: int,
-        key: str,
-        after: str | None = None,
-        *,
-        probing: bool = False,
-        only: int | None = None,
-        ran_seconds: float | None = None,
-    ) -> Decision:
-        """What to run next; the same key gives the same decision.
-
-        Args:
-            job: Its number.
-            key: Chosen by the caller.
-            after: An earlier decision of the same recurrence; None begins one.
-            probing: Whether the caller can make probes.
-            only: The batch size that the caller runs, whatever would be chosen.
-            ran_seconds: How long it has run that already, where nobody could be asked before.
-        """
+    def decide(self, job: int, request: Request) -> Decision:
+        """What to run next; the same key gives the same decision."""
         ...
 
     def heartbeat(self, decision: Decision, progress: Outcome | None = None) -> Lease:

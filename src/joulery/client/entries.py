@@ -21,8 +21,8 @@ from joulery.recurring.wire import (
 
 if TYPE_CHECKING:
     from joulery.client.clerk import Clerk
+    from joulery.recurring.desk_requests import Definition, Request
     from joulery.recurring.desk_values import Decision, Outcome
-    from joulery.recurring.wire import Definition, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +77,10 @@ class Unasked:
 
     def to_line(self) -> bytes:
         """As one line."""
-        wanted = self.definition
         return _line(
             {
                 "team": self.team,
-                "definition": definition_document(
-                    wanted.job, wanted.device, wanted.policy, wanted.parameters
-                ),
+                "definition": definition_document(self.definition),
                 "request": request_document(self.request),
                 "outcome": outcome_document(self.outcome),
                 "key": self.key,
@@ -96,14 +93,7 @@ class Unasked:
         Raises:
             ConflictError: The job is another by now, which this tells nothing about.
         """
-        request = self.request
-        decision = clerk.decide(
-            self._job(clerk),
-            request.key,
-            request.after,
-            only=request.only,
-            ran_seconds=request.ran_seconds,
-        )
+        decision = clerk.decide(self._job(clerk), self.request)
         clerk.report(decision, self.outcome, self.key)
 
     def _job(self, clerk: Clerk) -> int:
@@ -112,7 +102,7 @@ class Unasked:
         try:
             entry = clerk.job(wanted.job.name, wanted.device)
         except UnknownRecordError:
-            return clerk.define(wanted.job, wanted.device, wanted.policy, wanted.parameters).job
+            return clerk.define(wanted).job
         found = job_from(entry.name, entry.specification), entry.policy, entry.parameters
         if found != (wanted.job, wanted.policy, wanted.parameters):
             raise ConflictError(

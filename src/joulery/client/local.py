@@ -11,13 +11,12 @@ from joulery.recurring.wire_entries import DecisionEntry, JobEntry
 from joulery.store.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
     from typing import Self
 
     from joulery.clock import Clock
+    from joulery.recurring.desk_requests import Definition, Request
     from joulery.recurring.desk_values import Decision, Lease, Outcome, Receipt
-    from joulery.recurring.job import Job
 
 
 class LocalClerk:
@@ -41,32 +40,15 @@ class LocalClerk:
         """A clerk on a store by its path or address; the user's own unless given."""
         return cls(Store.open(location), team, clock)
 
-    def define(
-        self,
-        job: Job,
-        device: str = "",
-        policy: str = "joulery",
-        parameters: Mapping[str, float] | None = None,
-    ) -> Defined:
+    def define(self, definition: Definition) -> Defined:
         """The job of that name and device, made or changed if need be."""
-        record = self._desk.define(self._team, job, policy, parameters, device=device)
+        record = self._desk.define(self._team, definition)
         entry = JobEntry.of(record)
         return Defined(entry.id, entry.version, entry.inherits, entry.said)
 
-    def decide(
-        self,
-        job: int,
-        key: str,
-        after: str | None = None,
-        *,
-        probing: bool = False,
-        only: int | None = None,
-        ran_seconds: float | None = None,
-    ) -> Decision:
+    def decide(self, job: int, request: Request) -> Decision:
         """What to run next."""
-        return self._desk.decide(
-            job, key, after, probing=probing, only=only, ran_seconds=ran_seconds
-        )
+        return self._desk.decide(job, request)
 
     def heartbeat(self, decision: Decision, progress: Outcome | None = None) -> Lease:
         """Say that a decision is being worked on."""

@@ -19,10 +19,10 @@ from joulery.recurring.wire_entries import (
 from joulery.recurring.wire_text import from_bytes, to_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
+    from joulery.recurring.desk_requests import Definition, Request
     from joulery.recurring.desk_values import Decision, Lease, Outcome, Receipt
-    from joulery.recurring.job import Job
 
     Reader = Callable[[Any], Any]
 
@@ -46,30 +46,15 @@ class RemoteClerk:
         """A clerk at an address; ``options`` are of :class:`Transport`. Connects to nothing."""
         return cls(Transport(Address.of(url), **options), team, token)
 
-    def define(
-        self,
-        job: Job,
-        device: str = "",
-        policy: str = "joulery",
-        parameters: Mapping[str, float] | None = None,
-    ) -> Defined:
+    def define(self, definition: Definition) -> Defined:
         """The job of that name and device, made or changed if need be."""
-        document = wire.definition_document(job, device, policy, parameters)
+        document = wire.definition_document(definition)
         entry: JobEntry = self._read(job_entry_from, "POST", self._jobs, document)
         return Defined(entry.id, entry.version, entry.inherits, entry.said)
 
-    def decide(
-        self,
-        job: int,
-        key: str,
-        after: str | None = None,
-        *,
-        probing: bool = False,
-        only: int | None = None,
-        ran_seconds: float | None = None,
-    ) -> Decision:
+    def decide(self, job: int, request: Request) -> Decision:
         """What to run next."""
-        document = wire.request_document(wire.Request(key, after, probing, only, ran_seconds))
+        document = wire.request_document(request)
         decision: Decision = self._read(
             wire.decision_from, "POST", f"/v1/jobs/{job:d}/decisions", document
         )

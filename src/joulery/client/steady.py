@@ -21,19 +21,19 @@ from joulery.client.remembered import Remembered, Setting
 from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, JouleryError, NotPossibleHereError, StoreError
 from joulery.recurring.desk_plausibility import LONGEST_BEFORE_SECONDS
+from joulery.recurring.desk_requests import Request
 from joulery.recurring.desk_values import Decision
 from joulery.recurring.policy import End, Kind
-from joulery.recurring.wire import Definition, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from joulery.client.clerk import Clerk, Defined
     from joulery.client.entries import Entry
     from joulery.clock import Clock
+    from joulery.recurring.desk_requests import Definition
     from joulery.recurring.desk_values import Outcome
-    from joulery.recurring.job import Job
 
 T = TypeVar("T")
 
@@ -48,23 +48,12 @@ class Order:
     """Whom decisions are asked for.
 
     Attributes:
-        job: What may be chosen.
-        device: Kind of device that it runs on.
-        policy: That chooses.
-        parameters: Of the policy.
-        team: Whose job it is.
+        definition: The job.
+        team: Whose it is.
     """
 
-    job: Job
-    device: str = ""
-    policy: str = "joulery"
-    parameters: Mapping[str, float] | None = None
+    definition: Definition
     team: str = DEFAULT_TEAM
-
-    @property
-    def definition(self) -> Definition:
-        """The job, to be defined."""
-        return Definition(self.job, self.device, self.policy, dict(self.parameters or {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +61,11 @@ class _Missed:
     """A question that nobody answered.
 
     Attributes:
-        key: Under which it was asked.
-        after: An earlier decision of the same recurrence.
+        request: That was made.
         now_seconds: When, on the monotonic clock.
     """
 
-    key: str
-    after: str | None
+    request: Request
     now_seconds: float
 
 
@@ -123,35 +110,21 @@ class SteadyClerk:
         state = folder or state_folder()
         self._journal = Journal(state / "undelivered" / f"{file_stem(location)}.jsonl")
         # Of a store on this machine there is nothing to remember: it is there, or so is nobody.
-        names = (location, order.job.name, order.device)
+        wanted = order.definition
+        names = (location, wanted.job.name, wanted.device)
         memory = state / "last" / f"{file_stem(*names)}.json"
         self._remembered = Remembered(memory if is_server(location) else None)
 
-    def decide(
-        self,
-        key: str,
-        after: str | None = None,
-        *,
-        probing: bool = False,
-        only: int | None = None,
-    ) -> Decision:
-        """What to run next; of nobody who answers, what was good or else the default.
-
-        Args:
-            key: Chosen by the caller.
-            after: An earlier decision of the same recurrence; None begins one.
-            probing: Whether the caller can make probes.
-            only: The batch size that the caller runs, whatever would be chosen.
-        """
-        request = Request(key, after, probing, only)
+    def decide(self, request: Request) -> Decision:
+        """What to run next; of nobody who answers, what was good or else the default."""
         began = self._clock.now()
         try:
             decision = self._within(lambda clerk: self._decided(clerk, request))
         except JouleryError as error:
             # What the job's owner or the store refuses is not to be learned later either.
             known = isinstance(error, StoreError)
-            self._missed = _Missed(key, after, began) if known else None
-            return self._instead(error, only)
+            self._missed = _Missed(request, began) if known else None
+            return self._instead(error, request.only)
         self._missed = None
         self.trouble = None
         self._answered()
@@ -200,8 +173,8 @@ class SteadyClerk:
             return None
         # The question itself may have been taken, and only its answer lost; so another key.
         request = Request(
-            f"{missed.key}-instead",
-            missed.after,
+            f"{missed.request.key}-instead",
+            missed.request.after,
             only=decision.batch_size,
             ran_seconds=min(self._clock.now() - missed.now_seconds, LONGEST_BEFORE_SECONDS),
         )
@@ -221,20 +194,13 @@ class SteadyClerk:
 
     def _decided(self, clerk: Clerk, request: Request) -> Decision:
         if self.defined is None:
-            order = self._order
-            self.defined = clerk.define(order.job, order.device, order.policy, order.parameters)
-        return clerk.decide(
-            self.defined.job,
-            request.key,
-            request.after,
-            probing=request.probing,
-            only=request.only,
-        )
+            self.defined = clerk.define(self._order.definition)
+        return clerk.decide(self.defined.job, request)
 
     def _instead(self, error: JouleryError, only: int | None) -> Decision:
         """What to run without being told."""
         self._quiet(error)
-        job = self._order.job
+        job = self._order.definition.job
         # A job that is paused, or that is refused, is to run as its owner would.
         sizes = job.batch_sizes if only is None else (only,)
         last = self._remembered.recall(sizes) if isinstance(error, StoreError) else None

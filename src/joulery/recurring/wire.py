@@ -7,10 +7,10 @@ is not taken for a missing one.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError
+from joulery.recurring.desk_requests import Definition, Request
 from joulery.recurring.desk_specification import job_document
 from joulery.recurring.desk_values import Decision, Lease, Measured, Outcome, Receipt
 from joulery.recurring.policy import End, Kind
@@ -37,7 +37,6 @@ from joulery.recurring.wire_specification import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from joulery.recurring.job import Job
     from joulery.recurring.wire_members import Document
 
 _DEFINITION = ("name", "device", "specification", "policy", "parameters")
@@ -63,33 +62,14 @@ _ENDS = {end.name.lower(): end for end in End}
 _END_NAMES = {end: name for name, end in _ENDS.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """A job to be defined.
-
-    Attributes:
-        job: What may be chosen, under its name.
-        device: Kind of device that it runs on; empty for any.
-        policy: That chooses, by name.
-        parameters: Of the policy.
-    """
-
-    job: Job
-    device: str
-    policy: str
-    parameters: dict[str, float]
-
-
-def definition_document(
-    job: Job, device: str, policy: str, parameters: Mapping[str, float] | None = None
-) -> Document:
+def definition_document(wanted: Definition) -> Document:
     """A job to be defined, to be sent to its team."""
     return {
-        "name": job.name,
-        "device": device,
-        "specification": job_document(job),
-        "policy": policy,
-        "parameters": dict(parameters or {}),
+        "name": wanted.job.name,
+        "device": wanted.device,
+        "specification": job_document(wanted.job),
+        "policy": wanted.policy,
+        "parameters": dict(wanted.parameters),
     }
 
 
@@ -103,25 +83,6 @@ def definition_from(document: Any) -> Definition:
         policy=text(document, "policy", "joulery"),
         parameters=parameters_from(document.get("parameters", {})),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A decision that is asked for.
-
-    Attributes:
-        key: Chosen by the client; the same key gives the same decision.
-        after: An earlier decision of the same recurrence, or None.
-        probing: Whether it may be a probe.
-        only: The batch size that is run whatever is chosen, or None.
-        ran_seconds: How long it has been run already, or None.
-    """
-
-    key: str
-    after: str | None = None
-    probing: bool = False
-    only: int | None = None
-    ran_seconds: float | None = None
 
 
 def request_document(request: Request) -> Document:

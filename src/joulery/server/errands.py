@@ -11,21 +11,14 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from joulery.recurring.desk import Desk
+    from joulery.recurring.desk_requests import Definition, Request
     from joulery.recurring.desk_values import Decision, Lease, Outcome, Receipt
-    from joulery.recurring.wire import Definition, Request
     from joulery.store.records import JobRecord
 
 
 def decide(desk: Desk, job: int, request: Request) -> Future[Decision]:
     """What to run next."""
-    return desk.decide_soon(
-        job,
-        request.key,
-        request.after,
-        probing=request.probing,
-        only=request.only,
-        ran_seconds=request.ran_seconds,
-    )
+    return desk.decide_soon(job, request)
 
 
 def heartbeat(desk: Desk, decision: str, progress: Outcome | None) -> Future[Lease]:
@@ -44,7 +37,7 @@ SOON = frozenset({decide, heartbeat, report})
 
 def define(desk: Desk, team: str, wanted: Definition) -> JobRecord:
     """The job of that name and device, made or changed if need be."""
-    return desk.define(team, wanted.job, wanted.policy, wanted.parameters, device=wanted.device)
+    return desk.define(team, wanted)
 
 
 def find(desk: Desk, team: str, name: str, device: str | None) -> JobRecord:

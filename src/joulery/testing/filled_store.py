@@ -12,6 +12,7 @@ from sqlalchemy import literal, select
 from joulery.clock import VirtualClock
 from joulery.recurring.desk import Desk
 from joulery.recurring.desk_definition import Terms
+from joulery.recurring.desk_requests import Definition, Request
 from joulery.recurring.desk_values import Measured, Outcome
 from joulery.recurring.policy import End, Kind
 from joulery.store.tables import decisions, events, jobs, outcomes, snapshots
@@ -46,7 +47,10 @@ def run(desk: Desk, clock: VirtualClock, job: int, times: int, key: str) -> None
     """Decide and report so many times, in groups."""
     for first in range(0, times, _GROUP):
         names = [f"{key}.{number}" for number in range(first, min(first + _GROUP, times))]
-        made = [future.result() for future in [desk.decide_soon(job, name) for name in names]]
+        made = [
+            future.result()
+            for future in [desk.decide_soon(job, Request(name, probing=True)) for name in names]
+        ]
         clock.sleep(100.0)
         told = [
             desk.report_soon(one.id, plain_outcome(one), name)
@@ -66,7 +70,9 @@ def fill(store: Store, policy: str, count: int, recurrences: int) -> list[int]:
     desk = Desk(store, clock, TERMS)
     job = made_up_workload().job()
     names = [f"job {number:06}" for number in range(count)]
-    first = desk.define(_TEAM, dataclasses.replace(job, name=names[0]), policy, seed=1).id
+    first = desk.define(
+        _TEAM, Definition(dataclasses.replace(job, name=names[0]), policy=policy), seed=1
+    ).id
     run(desk, clock, first, recurrences, "old")
     return [first, *(store.write(_copier(first, name)) for name in names[1:])]
 
@@ -136,11 +142,16 @@ def measure(store: Store, numbers: list[int], policy: str, tries: int = 20) -> C
 
     mark = f"{time.time_ns()}"
     return Costs(
-        cold=_mean(lambda: [desk.decide(number, mark) for number in some], len(some)),
+        cold=_mean(
+            lambda: [desk.decide(number, Request(mark, probing=True)) for number in some], len(some)
+        ),
         warm=_mean(lambda: run(desk, clock, some[0], 5 * _GROUP, f"{mark}w"), 5 * _GROUP),
         listing=_mean(lambda: [list_jobs() for _ in range(tries)], tries),
         showing=_mean(lambda: [show() for _ in range(tries)], tries),
-        changing=_mean(lambda: [desk.define(_TEAM, one, policy) for one in changed], len(changed)),
+        changing=_mean(
+            lambda: [desk.define(_TEAM, Definition(one, policy=policy)) for one in changed],
+            len(changed),
+        ),
         silence=_mean(lambda: [desk.expire(0.0) for _ in range(tries)], tries),
     )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from joulery.client.places import STORE_VARIABLE, is_server, team_of
 from joulery.errors import InvalidValueError, NotPossibleHereError
 from joulery.measure.meter import Meter
+from joulery.recurring.desk_requests import Definition, Request
 from joulery.recurring.desk_values import ASKED_FOR
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class Enquiry:
             opened,
             location.rstrip("/") if is_server(location) else str(Path(location).resolve()),
             bound,
-            Order(job, device, settings.policy, team=team_of(settings.team)),
+            Order(Definition(job, device, settings.policy), team_of(settings.team)),
             clock=clock,
         )
 
@@ -170,7 +171,7 @@ class Enquiry:
             and bool(self._site.boards())
         )
         self._asked += 1
-        decision = clerk.decide(self.key, after, probing=can_probe, only=self.only)
+        decision = clerk.decide(Request(self.key, after, can_probe, self.only))
         self._say_inherited(clerk, decision)
         self._say_what_would_be_run(decision)
         return decision

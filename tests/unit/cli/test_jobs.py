@@ -9,6 +9,7 @@ import pytest
 from joulery.cli import main
 from joulery.client.local import LocalClerk
 from joulery.objectives import Cost, LeastEnergy
+from joulery.recurring.desk_requests import Definition, Request
 from joulery.recurring.desk_values import Outcome
 from joulery.recurring.job import Job
 from joulery.recurring.policy import End
@@ -24,15 +25,15 @@ def store(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     path = tmp_path / "store.sqlite"
     clerk = LocalClerk.open(path, "default")
-    job = clerk.define(JOB, "V100").job
+    job = clerk.define(Definition(JOB, "V100")).job
     for number in range(4):
-        decision = clerk.decide(job, f"a{number}")
+        decision = clerk.decide(job, Request(f"a{number}"))
         seconds = 50.0 if decision.batch_size == 256 else 30.0
         end = End.STOPPED if number == 2 else End.REACHED
         outcome = Outcome(end, 9.0, seconds, 150.0 * seconds, 200.0)
         clerk.report(decision, outcome, f"a{number}")
-    clerk.decide(job, "open")
-    clerk.define(replace(JOB, name="other"), "A40")
+    clerk.decide(job, Request("open"))
+    clerk.define(Definition(replace(JOB, name="other"), "A40"))
     clerk.close()
     return str(path)
 
@@ -119,7 +120,7 @@ def test_forgetting_asks_first(store, capsys, monkeypatch):
 def test_a_name_on_several_devices_must_be_said_exactly(store, capsys):
     """If this fails, forgetting takes the wrong job."""
     clerk = LocalClerk.open(store, "default")
-    clerk.define(JOB, "H100")
+    clerk.define(Definition(JOB, "H100"))
     clerk.close()
     assert main(["jobs", "forget", "nightly", "--yes", "--store", store]) == 2
     assert "'H100', 'V100'" in capsys.readouterr().err
@@ -131,7 +132,7 @@ def test_a_name_on_several_devices_must_be_said_exactly(store, capsys):
 def test_a_changed_job_shows_its_versions(store, capsys):
     """If this fails, nobody sees where a job came from."""
     clerk = LocalClerk.open(store, "default")
-    clerk.define(replace(JOB, max_epochs=60), "V100")
+    clerk.define(Definition(replace(JOB, max_epochs=60), "V100"))
     clerk.close()
     assert main(["jobs", "show", "nightly", "--store", store]) == 0
     text = capsys.readouterr().out

@@ -13,10 +13,10 @@ from joulery.client.entries import Unasked, Undelivered
 from joulery.client.journal import Journal
 from joulery.errors import ConflictError, FileError, MissingRightsError, StoreBusyError
 from joulery.objectives import Cost, LeastEnergy
+from joulery.recurring.desk_requests import Definition, Request
 from joulery.recurring.desk_values import Decision, Measured, Outcome
 from joulery.recurring.job import Job
 from joulery.recurring.policy import End, Kind
-from joulery.recurring.wire import Definition, Request
 
 DECISION = Decision("7.1", 0, Kind.TRAIN, 64, 150.0, (125.0,), float("inf"), "why", 1.7e9, "tok")
 OUTCOME = Outcome(End.REACHED, 9.0, 100.0, 2e4, 150.0, (Measured(150.0, 11.0, 2200.0, 0.01),))

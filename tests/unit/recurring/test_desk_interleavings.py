@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from joulery.clock import VirtualClock
 from joulery.recurring.desk import Desk, Terms
+from joulery.recurring.desk_requests import Definition, Request
 from joulery.recurring.desk_values import Measured, Outcome
 from joulery.recurring.policy import End, Kind
 from joulery.store.store import Store
@@ -48,14 +49,16 @@ class Drive:
         self.stores = [Store.open(location) for _ in range(3)]
         terms = Terms(lease_seconds=100.0)
         self.desks = [Desk(store, self.clock, terms) for store in self.stores]
-        self.job = self.desks[0].define("team", JOB, policy, seed=11).id
+        self.job = self.desks[0].define("team", Definition(JOB, policy=policy), seed=11).id
         self.made, self.reported = [], {}
 
     def step(self, what, desk, number):
         """One thing happens."""
         if what == "decide" or not self.made:
             after = self.made[number % len(self.made)].id if self.made and number % 3 == 0 else None
-            self.made.append(self.desks[desk].decide(self.job, f"{len(self.made)}", after))
+            self.made.append(
+                self.desks[desk].decide(self.job, Request(f"{len(self.made)}", after, probing=True))
+            )
         elif what == "wait":
             self.clock.sleep(number % 150)
         elif what == "expire":

@@ -17,6 +17,7 @@ from joulery.objectives import (
     LeastMoney,
 )
 from joulery.recurring import wire
+from joulery.recurring.desk_requests import Definition, Request
 from joulery.recurring.desk_values import Decision, Lease, Measured, Outcome, Receipt
 from joulery.recurring.job import Job
 from joulery.recurring.policy import End, Kind
@@ -55,11 +56,11 @@ def test_outcome_survives():
 def test_small_documents_survive():
     """Leases, receipts, heartbeats, reports and requests would change on their way."""
     lease, receipt = Lease(held=True, expires_wall_seconds=5.5), Receipt("7.12", 14, late=True)
-    request = wire.Request("key", "7.3", probing=True)
+    request = Request("key", "7.3", probing=True)
     assert wire.lease_from(wire.lease_document(lease)) == lease
     assert wire.receipt_from(wire.receipt_document(receipt)) == receipt
     assert wire.request_from(wire.request_document(request)) == request
-    anyway = wire.Request("key", only=64, ran_seconds=7.5)
+    anyway = Request("key", only=64, ran_seconds=7.5)
     assert wire.request_from(wire.request_document(anyway)) == anyway
     assert wire.heartbeat_from(wire.heartbeat_document(None)) is None
     assert wire.heartbeat_from(wire.heartbeat_document(OUTCOME)) == OUTCOME
@@ -69,7 +70,7 @@ def test_small_documents_survive():
 
 def test_what_is_not_asked_for_is_not_sent():
     """Servers that do not know a member yet would refuse every request."""
-    assert set(wire.request_document(wire.Request("key"))) == {"key", "after", "probing"}
+    assert set(wire.request_document(Request("key"))) == {"key", "after", "probing"}
 
 
 @pytest.mark.parametrize(
@@ -88,11 +89,11 @@ def test_what_is_not_asked_for_is_not_sent():
 def test_every_objective_survives(objective):
     """A job would be optimised for something else than its owner wants."""
     job = Job("nightly", (64, 128), 128, COST, objective, 40, (100.0, 200.5))
-    read = wire.definition_from(wire.definition_document(job, "A40", "zeus", {"beta": 2.5}))
-    assert read == wire.Definition(job, "A40", "zeus", {"beta": 2.5})
+    wanted = Definition(job, "A40", "zeus", {"beta": 2.5})
+    assert wire.definition_from(wire.definition_document(wanted)) == wanted
 
 
-JOB = wire.definition_document(Job("nightly", (64, 128), 128, COST), "", "joulery")
+JOB = wire.definition_document(Definition(Job("nightly", (64, 128), 128, COST)))
 
 
 def changed(**members):

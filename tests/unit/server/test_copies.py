@@ -7,6 +7,7 @@ import pytest
 
 from joulery.errors import FileError
 from joulery.recurring.desk import Desk
+from joulery.recurring.desk_requests import Definition
 from joulery.server.copies import backup, export, restore, whole_file
 from joulery.store.store import Store
 from joulery.testing.workloads import made_up_workload
@@ -17,7 +18,7 @@ def store(tmp_path):
     """The path of a store with a job."""
     path = tmp_path / "store.sqlite"
     with Store.open(path) as store:
-        Desk(store).define("vision", made_up_workload().job(), "zeus")
+        Desk(store).define("vision", Definition(made_up_workload().job(), policy="zeus"))
     return str(path)
 
 

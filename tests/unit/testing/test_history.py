@@ -8,6 +8,7 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, StoreBusyError
 from joulery.recurring.desk import Desk
+from joulery.recurring.desk_requests import Definition, Request
 from joulery.recurring.desk_values import Outcome
 from joulery.recurring.policy import End, Kind
 from joulery.recurring.wire import decision_document, outcome_document, receipt_document
@@ -22,11 +23,11 @@ def lived(store, recurrences=6):
     """A job with some history, one decision late and one given up, and the calls of its client."""
     clock = VirtualClock()
     desk = Desk(store, clock)
-    job = desk.define("team", made_up_workload().job(), "zeus", seed=1).id
+    job = desk.define("team", Definition(made_up_workload().job(), policy="zeus"), seed=1).id
     calls = []
     for number in range(recurrences):
         key, sent = f"k{number}", {"after": None, "probing": True}
-        decision = desk.decide(job, key)
+        decision = desk.decide(job, Request(key, probing=True))
         calls.append(Call("decide", job, key, sent, decision_document(decision)))
         clock.sleep(100.0)
         if number in (1, 2):

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from joulery.errors import StoreError
+from joulery.recurring.desk_requests import Request
 from joulery.recurring.desk_values import Measured, Outcome
 from joulery.recurring.policy import End, Kind
 from joulery.recurring.wire import (
@@ -35,9 +36,7 @@ _LONGEST_SECONDS = 50.0  # that a run claims to have taken; the desk grants a mi
 class Asked(Protocol):
     """Whom it asks; a part of :class:`joulery.client.clerk.Clerk`."""
 
-    def decide(
-        self, job: int, key: str, after: str | None = None, *, probing: bool = False
-    ) -> Decision:
+    def decide(self, job: int, request: Request) -> Decision:
         """What to run next."""
         ...
 
@@ -131,7 +130,7 @@ class Client:
 
     def _decide(self, job: int, key: str, sent: Document) -> Decision | None:
         def ask() -> Document:
-            decision = self._asked.decide(job, key, sent["after"], probing=sent["probing"])
+            decision = self._asked.decide(job, Request(key, sent["after"], sent["probing"]))
             return decision_document(decision)
 
         answer = self._recorder.carry_out(Call("decide", job, key, sent), ask)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from joulery.recurring.desk import Desk
+from joulery.recurring.desk_requests import Definition
 from joulery.store.store import Store
 from joulery.store.tokens import EVERY_TEAM, NewToken, Right, add_token
 from joulery.testing.history import check_store
@@ -226,7 +227,10 @@ class Storm:
         def work() -> None:
             with Store.open(location) as store:
                 desk, load = Desk(store), made_up_workload()
-                jobs = [desk.define(TEAM, load.job(), policy).id for policy in _POLICIES]
+                jobs = [
+                    desk.define(TEAM, Definition(load.job(), policy=policy)).id
+                    for policy in _POLICIES
+                ]
                 now = time.time()
                 wanted = NewToken(EVERY_TEAM, Right.WORK, "storm", now + 86_400.0)
                 token, _ = store.write(lambda ledger: add_token(ledger, wanted, now))

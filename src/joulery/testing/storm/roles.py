@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from joulery.recurring.desk_requests import Request
     from joulery.recurring.desk_values import Decision, Lease, Outcome, Receipt
 
 TEAM = "storm"
@@ -81,11 +82,9 @@ class DeskClerk:
     def __init__(self, store: Store) -> None:
         self._desk = Desk(store, terms=_TERMS)
 
-    def decide(
-        self, job: int, key: str, after: str | None = None, *, probing: bool = False
-    ) -> Decision:
+    def decide(self, job: int, request: Request) -> Decision:
         """What to run next."""
-        return self._desk.decide(job, key, after, probing=probing)
+        return self._desk.decide(job, request)
 
     def heartbeat(self, decision: Decision, progress: Outcome | None = None) -> Lease:
         """Say that a decision is being worked on."""

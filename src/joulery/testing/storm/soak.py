@@ -19,6 +19,7 @@ from joulery.client.places import file_stem
 from joulery.client.remote import RemoteClerk
 from joulery.client.steady import Order, SteadyClerk
 from joulery.errors import StoreBusyError
+from joulery.recurring.desk_requests import Definition, Request
 from joulery.recurring.wire import decision_document, outcome_document
 from joulery.testing.history_file import Call, Recorder
 from joulery.testing.storm import slots
@@ -59,7 +60,7 @@ class Training:
             lambda: RemoteClerk.open(url, TEAM, place.token, seconds=_CALL_SECONDS),
             url,
             _CALL_SECONDS,
-            Order(made_up_workload().job(), policy=_POLICY),
+            Order(Definition(made_up_workload().job(), policy=_POLICY)),
             folder=_state(place),
         )
         self._job = place.jobs[-1]
@@ -78,7 +79,7 @@ class Training:
         made: list[Decision] = []
 
         def ask() -> Document:
-            made.append(self._timed(lambda: self._clerk.decide(key)))
+            made.append(self._timed(lambda: self._clerk.decide(Request(key))))
             if not made[0].id:
                 raise StoreBusyError(made[0].reason, remedy="it runs all the same")
             return decision_document(made[0])
