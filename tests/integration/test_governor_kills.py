@@ -95,7 +95,7 @@ def test_stopped_holder_loses_its_lease(governed):
         os.kill(process.pid, signal.SIGSTOP)
         started = time.monotonic()
         assert governed.restored_after(0, 400.0) is not None
-        assert 0.3 < time.monotonic() - started < 2.0
+        assert 0.3 < time.monotonic() - started < 5.0
         os.kill(process.pid, signal.SIGCONT)
         deadline = time.monotonic() + 5
         while governed.node.power_limit(0) != 150.0 and time.monotonic() < deadline:

@@ -73,9 +73,11 @@ def test_one_window_over_a_real_second():
         time.sleep(0.2)
         started = time.monotonic()
         with meter.window() as window:
+            slept = time.monotonic()
             time.sleep(0.5)
+            slept = time.monotonic() - slept
         took = time.monotonic() - started
-    assert window.seconds == pytest.approx(took, abs=0.02)
+    assert slept <= window.seconds <= took
     assert window.joules == pytest.approx(WATTS * window.seconds, rel=0.01)
     assert window.flags == frozenset()
 
@@ -91,7 +93,7 @@ def test_a_driver_that_hangs_does_not_hang_the_work():
         for _ in range(10):
             with meter.window() as window:
                 pass
-        assert time.monotonic() - started < 0.5
+        assert time.monotonic() - started < 2.0  # it would be for ever
         assert window.joules >= 0.0
         device.hang.set()
 
