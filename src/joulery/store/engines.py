@@ -27,7 +27,7 @@ from joulery.errors import (
 from joulery.store.watch import UNHURRIED, Watch
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Connection, Engine, ExceptionContext
 
 # Deadlocks, serialization failures and lock timeouts: PostgreSQL asks to try again.
 _TRY_AGAIN = frozenset({"40001", "40P01", "55P03"})
@@ -43,6 +43,11 @@ _UNHURRIED_SECONDS = 60.0
 # Every statement has its index. The planner knows tables as they were a minute ago, perhaps empty,
 # and would rather read them through; plans that are kept would go on doing so.
 _BY_INDEX = "-c jit=off -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
+
+# Transactions that we begin, and literals that we write, mean what they say however it is set up.
+_AS_SENT = r"-c default_transaction_isolation=read\ committed -c standard_conforming_strings=on"
+# A statement that we have prepared is not there, or there already: another connection is needed.
+_NOT_PREPARED = frozenset({"26000", "42P05"})
 
 
 def open_engine(location: str | Path, busy_seconds: float = BUSY_SECONDS) -> Engine:
@@ -109,7 +114,7 @@ def _postgresql(text: str, busy_seconds: float) -> Engine:
                 "connect_timeout": max(2, round(busy_seconds)),
                 "options": f"-c lock_timeout={round(1000 * busy_seconds)} "
                 f"-c statement_timeout={round(1000 * STATEMENT_SECONDS)} "
-                f"-c synchronous_commit=on {_BY_INDEX}",
+                f"-c synchronous_commit=on {_AS_SENT} {_BY_INDEX}",
             },
         )
     except ModuleNotFoundError as error:
@@ -127,6 +132,16 @@ def _postgresql(text: str, busy_seconds: float) -> Engine:
     def begin(connection: Connection) -> None:
         if _is_unhurried(connection):
             take_time(connection)
+
+    @event.listens_for(engine, "connect")
+    def connect(driver: Any, _: object) -> None:
+        # Psycopg would deallocate what we prepare along with what it prepares by itself.
+        driver.prepare_threshold = None
+
+    @event.listens_for(engine, "handle_error")
+    def replace_connection(context: ExceptionContext) -> None:
+        if getattr(context.original_exception, "sqlstate", None) in _NOT_PREPARED:
+            context.is_disconnect = True
 
     return engine
 

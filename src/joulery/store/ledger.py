@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.exc import DBAPIError
 
 from joulery.errors import UnknownRecordError
-from joulery.store import statements
+from joulery.store import bulk, statements
 from joulery.store.documents import to_text
 from joulery.store.engines import explained, take_time
 from joulery.store.pages import LockedJob, Pages
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, CursorResult, Executable
 
+    from joulery.store.lines import Line
     from joulery.store.records import (
         DecisionRecord,
         Document,
@@ -55,12 +56,16 @@ class Ledger:
     """Reads and writes within one transaction.
 
     Args:
-        connection: With its transaction begun.
+        line: To the database.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._pages = Pages(connection)
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._pages = Pages(line)
+
+    @property
+    def _connection(self) -> Connection:
+        return self._line.connection
 
     @contextmanager
     def isolated(self) -> Iterator[None]:
@@ -94,9 +99,9 @@ class Ledger:
         """All of this transaction is kept."""
         self._pages.committed()
 
-    def flush(self) -> None:
-        """Write what is still to be written; to be called before the commit."""
-        self._pages.flush()
+    def finish(self) -> None:
+        """Write what is still to be written; only the commit may follow, if it did not go along."""
+        self._pages.finish()
 
     def prepare(self, subjects: Iterable[Subject]) -> None:
         """Lock and read what operations are known to need, for all of them at once."""
@@ -194,7 +199,7 @@ class Ledger:
         """Add the next event of a job; it gets the next number, whatever it has."""
         locked = self._pages.growing(self.lock(job))
         locked.events += 1
-        self._pages.write(statements.ADD_EVENT, event_row(job, locked.events, event))
+        self._pages.write(bulk.ADD_EVENT, event_row(job, locked.events, event))
 
     def events(self, job: int, after: int = 0) -> Iterator[Event]:
         """What happened to a job after event number ``after``, in order."""
@@ -230,13 +235,13 @@ class Ledger:
 
     def add_decision(self, decision: DecisionRecord) -> None:
         """Add a decision; :meth:`append` its event as well."""
-        self._pages.write(statements.ADD_DECISION, decision_row(decision))
+        self._pages.write(bulk.ADD_DECISION, decision_row(decision))
         self._pages.note_decision(decision)
 
     def close_decision(self, decision: DecisionRecord, state: DecisionState) -> None:
         """Note that a decision was reported on or has expired."""
         given = {"of": decision.job, "number": decision.sequence, "to": int(state)}
-        self._pages.write(statements.CLOSE, given)
+        self._pages.write(bulk.CLOSE, given)
         self._pages.note_decision(dataclasses.replace(decision, state=state))
 
     def prolong(
@@ -250,7 +255,7 @@ class Ledger:
             "to_deadline_wall_seconds": deadline,
             "to_progress": None if progress is None else to_text(progress),
         }
-        self._pages.write(statements.PROLONG, given)
+        self._pages.write(bulk.PROLONG, given)
         self._pages.note_decision(
             dataclasses.replace(
                 decision,
@@ -288,7 +293,7 @@ class Ledger:
 
     def add_outcome(self, outcome: OutcomeRecord) -> None:
         """Add a report; :meth:`append` its event as well."""
-        self._pages.write(statements.ADD_OUTCOME, outcome_row(outcome))
+        self._pages.write(bulk.ADD_OUTCOME, outcome_row(outcome))
         self._pages.note(self._pages.outcomes, (outcome.job, outcome.decision), outcome)
         self._pages.note(self._pages.outcomes_for, (outcome.job, outcome.key), outcome)
 

@@ -1,8 +1,9 @@
 """The state of a transaction between its operations: what is locked, known, and to be written.
 
-A statement costs far more than a row. So rows wait here until the transaction ends, or until a
-query has to see them, and go to the database in bulk; an operation that fails takes its own back
-before they ever get there. Only operations that have to write at once get a savepoint.
+A statement costs far more than a row, and a message more than a statement. So rows wait here until
+the transaction ends, or until a query has to see them, and go to the database in bulk; an operation
+that fails takes its own back before they ever get there. Only operations that have to write at once
+get a savepoint.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sqlalchemy.exc import DataError, IntegrityError
 
 from joulery.errors import ConflictError, StoreError
-from joulery.store import bulk, statements
+from joulery.store import bulk
 from joulery.store.engines import explained
 from joulery.store.rows import decision_of, job_of, outcome_of, snapshot_row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
-    from sqlalchemy import Connection, Insert, Update
-
+    from joulery.store.bulk import Rows
+    from joulery.store.lines import Line
     from joulery.store.records import DecisionRecord, JobRecord, OutcomeRecord, Snapshot, Subject
 
 Place = tuple[int, int]
@@ -53,11 +54,11 @@ class Pages:
     """See above.
 
     Args:
-        connection: With its transaction begun.
+        line: To the database.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, line: Line) -> None:
+        self._line = line
         self.locked: dict[int, LockedJob] = {}
         self.decisions: dict[Place, DecisionRecord | None] = {}
         self.decisions_for: dict[Key, DecisionRecord | None] = {}
@@ -65,7 +66,7 @@ class Pages:
         self.outcomes_for: dict[Key, OutcomeRecord | None] = {}
         self.snapshots: dict[int, Snapshot] = {}
         self._grown: set[int] = set()
-        self._rows: list[tuple[Insert | Update, dict[str, Any]]] = []
+        self._rows: list[tuple[bulk.Write, dict[str, Any]]] = []
         self._undo_all: list[Callable[[], None]] = []
         # Of the operation under way.
         self._first_row = 0
@@ -79,7 +80,7 @@ class Pages:
     def end(self) -> None:
         """It was done."""
         if self._guarded:
-            self._connection.exec_driver_sql("RELEASE SAVEPOINT operation")
+            self._line.connection.exec_driver_sql("RELEASE SAVEPOINT operation")
         self._undo_all += self._undo
         self._undo = []
 
@@ -88,7 +89,7 @@ class Pages:
         if isinstance(error, (StoreError, RefusedRowsError)):
             return
         if self._guarded:
-            self._connection.exec_driver_sql("ROLLBACK TO SAVEPOINT operation")
+            self._line.connection.exec_driver_sql("ROLLBACK TO SAVEPOINT operation")
         del self._rows[self._first_row :]
         for undo in reversed(self._undo):
             undo()
@@ -113,51 +114,50 @@ class Pages:
         if len(self._rows) > self._first_row:
             self.guard()
         elif self._rows:
-            self._write_rows()
+            self._write_rows(self._line.write)
 
     def guard(self) -> None:
         """Make sure that what the operation writes at once can be undone."""
         if not self._guarded:
             own = self._rows[self._first_row :]
             del self._rows[self._first_row :]
-            self._write_rows()
-            self._connection.exec_driver_sql("SAVEPOINT operation")
+            self._write_rows(self._line.write)
+            self._line.connection.exec_driver_sql("SAVEPOINT operation")
             self._guarded = True
             self._rows = own
-        self._write_rows()
+        self._write_rows(self._line.write)
 
-    def flush(self) -> None:
-        """Write everything."""
-        self._write_rows()
-        counts = [
-            {"of": job, "to_events": locked.events, "to_recurrences": locked.recurrences}
-            for job in sorted(self._grown)
-            for locked in (self.locked[job],)
-        ]
-        if counts:
-            bulk.write(self._connection, statements.COUNT, counts)
+    def finish(self) -> None:
+        """Write everything; only the commit may follow."""
+        self._count()
+        self._put_snapshots()
+        self._write_rows(self._line.finish)
+
+    def _count(self) -> None:
+        for job in sorted(self._grown):
+            locked = self.locked[job]
+            row = {"of": job, "to_events": locked.events, "to_recurrences": locked.recurrences}
+            self.write(bulk.COUNT, row)
         self._grown.clear()
-        if self.snapshots:
-            self._write_snapshots()
 
-    def _write_snapshots(self) -> None:
-        kept = [self.snapshots[job] for job in sorted(self.snapshots)]
-        self._connection.execute(statements.DROP_SNAPSHOT, [{"of": one.job} for one in kept])
-        self._connection.execute(statements.ADD_SNAPSHOT, [snapshot_row(one) for one in kept])
+    def _put_snapshots(self) -> None:
+        for job in sorted(self.snapshots):
+            self.write(bulk.DROP_SNAPSHOT, {"of": job})
+            self.write(bulk.ADD_SNAPSHOT, snapshot_row(self.snapshots[job]))
         self.snapshots.clear()
 
-    def _write_rows(self) -> None:
+    def _write_rows(self, carry_out: Callable[[Sequence[tuple[bulk.Write, Rows]]], None]) -> None:
         rows, self._rows, self._first_row = self._rows, [], 0
+        of_each: dict[bulk.Write, list[Any]] = {}
+        for statement, row in rows:
+            of_each.setdefault(statement, []).append(row)
         try:
-            for statement in bulk.ORDER:
-                of_it = [row for each, row in rows if each is statement]
-                if of_it:
-                    bulk.write(self._connection, statement, of_it)
+            carry_out([(each, of_each[each]) for each in bulk.WRITES if each in of_each])
         except (DataError, IntegrityError) as error:
             told = explained(error)
             raise RefusedRowsError(told.message, remedy=told.remedy) from error
 
-    def write(self, statement: Insert | Update, row: dict[str, Any]) -> None:
+    def write(self, statement: bulk.Write, row: dict[str, Any]) -> None:
         """Have a row written some time before the commit."""
         self._rows.append((statement, row))
 
@@ -224,32 +224,42 @@ class Pages:
 
     def prepare(self, subjects: Sequence[Subject]) -> None:
         """Lock and read what operations are known to need."""
-        self._lock({subject.job for subject in subjects if subject.job})
-        self._read(
-            {(one.job, one.decision) for one in subjects if one.decision is not None},
-            {(one.job, one.decision_key) for one in subjects if one.decision_key is not None},
-            {(one.job, one.outcome_key) for one in subjects if one.outcome_key is not None},
-        )
-
-    def _lock(self, jobs: set[int]) -> None:
-        if jobs:
-            for row in bulk.locked_jobs(self._connection, sorted(jobs)):
-                record = job_of(row)
-                self.locked[record.id] = LockedJob(record, record.events, record.recurrences)
-
-    def _read(self, places: set[Place], decision_keys: set[Key], outcome_keys: set[Key]) -> None:
+        places = {(one.job, one.decision) for one in subjects if one.decision is not None}
+        decision_keys = _keys((one.job, one.decision_key) for one in subjects)
+        outcome_keys = _keys((one.job, one.outcome_key) for one in subjects)
         self.decisions.update(dict.fromkeys(places))
         self.outcomes.update(dict.fromkeys(places))
         self.decisions_for.update(dict.fromkeys(decision_keys))
         self.outcomes_for.update(dict.fromkeys(outcome_keys))
-        for row in bulk.DECISIONS_AT.find(self._connection, sorted(places)):
+        found = self._line.read(
+            [
+                (bulk.LOCK, sorted({one.job for one in subjects if one.job})),
+                # After the lock, to be seen as whoever had it before has left them.
+                (bulk.DECISIONS_AT, sorted(places)),
+                (bulk.OUTCOMES_AT, sorted(places)),
+                (bulk.DECISIONS_FOR, sorted(decision_keys)),
+                (bulk.OUTCOMES_FOR, sorted(outcome_keys)),
+            ]
+        )
+        self._take(*found)
+
+    def _take(
+        self, jobs: Rows, decisions: Rows, outcomes: Rows, decisions_for: Rows, outcomes_for: Rows
+    ) -> None:
+        for record in map(job_of, jobs):
+            self.locked[record.id] = LockedJob(record, record.events, record.recurrences)
+        for row in decisions:
             self.decisions[row.job_id, row.sequence] = decision_of(row)
-        for row in bulk.OUTCOMES_AT.find(self._connection, sorted(places)):
+        for row in outcomes:
             self.outcomes[row.job_id, row.decision] = outcome_of(row)
-        for row in bulk.DECISIONS_FOR.find(self._connection, sorted(decision_keys)):
+        for row in decisions_for:
             self.decisions_for[row.job_id, row.key] = decision_of(row)
-        for row in bulk.OUTCOMES_FOR.find(self._connection, sorted(outcome_keys)):
+        for row in outcomes_for:
             self.outcomes_for[row.job_id, row.key] = outcome_of(row)
+
+
+def _keys(keys: Iterable[tuple[int, str | None]]) -> set[Key]:
+    return {(job, key) for job, key in keys if key is not None}
 
 
 def _remove(known: dict[Name, Record], name: Name) -> None:

@@ -16,6 +16,7 @@ except ModuleNotFoundError as error:
         "a store needs SQLAlchemy", remedy='pip install "joulery[store]"'
     ) from error
 
+from joulery.store import lines
 from joulery.store.engines import explained, open_engine
 from joulery.store.ledger import Ledger
 from joulery.store.migrate import upgrade
@@ -105,11 +106,8 @@ class Store:
     def reading(self) -> Iterator[Ledger]:
         """A transaction that only reads, and keeps no writer waiting."""
         try:
-            with (
-                self._engine.connect().execution_options(reads_only=True) as connection,
-                connection.begin(),
-            ):
-                yield Ledger(connection)
+            with lines.transaction(self._engine, reads_only=True) as line:
+                yield Ledger(line)
         except DBAPIError as error:
             raise explained(error) from error
 
@@ -119,10 +117,9 @@ class Store:
         try:
             with (
                 nullcontext() if self._turns is None else self._turns.taken(),
-                self._engine.connect() as connection,
-                connection.begin(),
+                lines.transaction(self._engine) as line,
             ):
-                ledger = Ledger(connection)
+                ledger = Ledger(line)
                 yield ledger
             ledger.committed()
         except BaseException as error:

@@ -208,7 +208,7 @@ class Writer:
                     raise
                 except Exception as error:  # noqa: BLE001 - a future carries whatever it is
                     answers.append((None, error))
-            ledger.flush()
+            ledger.finish()
         return answers
 
 

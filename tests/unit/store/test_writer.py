@@ -42,7 +42,7 @@ class Book:
         """Nothing to read ahead."""
         assert all(isinstance(subject, Subject) for subject in subjects)
 
-    def flush(self):
+    def finish(self):
         """Nothing waits."""
 
 
