@@ -17,11 +17,13 @@ from joulery.errors import (
     StoreBusyError,
     UnknownRecordError,
 )
+from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.objectives import Cost, LeastEnergy
 from joulery.recurring.desk_requests import Definition, Request
 from joulery.recurring.desk_values import Measured, Outcome
 from joulery.recurring.job import Job
 from joulery.recurring.policy import End, Kind
+from joulery.recurring.wire_measurements import EnergyEntry, ProfileEntry
 
 LIMITS = (125.0, 150.0, 175.0)
 JOB = Job("nightly run/ä", (64, 128, 256), 128, Cost(0.5, 300.0), None, 40, LIMITS)
@@ -243,6 +245,114 @@ def test_people_see_pages_of_jobs_and_decisions(clerk):
         seen += [entry.decision.id for entry in page]
     assert seen == made
     assert {entry.state for entry in page} == {"open"}
+
+
+FRONTIER = Frontier.from_points(
+    [
+        OperatingPoint(
+            2.0 + 0.1 / 3 * place,
+            400.0 - 50.0 * place,
+            Setting(power_limit_watts=250.0 - 25.0 * place, batch_size=128),
+            Provenance(Origin.SIMULATED, "a model", 0.01),
+        )
+        for place in range(3)
+    ],
+    work="an epoch",
+)
+
+
+def test_profiles_are_kept_bit_for_bit_and_replaced(clerk):
+    """If this fails, what was measured of a batch size is lost, changed, or kept twice."""
+    job = clerk.define(Definition(JOB)).job
+    assert clerk.profiles(job) == []
+    for size, frontier in ((128, FRONTIER.hull()), (64, FRONTIER), (128, FRONTIER)):
+        clerk.keep_profile(job, ProfileEntry(size, "V100", frontier))
+    kept = clerk.profiles(job)
+    assert [(one.batch_size, one.device) for one in kept] == [(64, "V100"), (128, "V100")]
+    assert {one.frontier for one in kept} == {FRONTIER}
+    assert {point.provenance.origin for point in kept[0].frontier} == {Origin.SIMULATED}
+    assert all(one.wall_seconds > 1.7e9 for one in kept)
+    clerk.keep_profile(job, ProfileEntry(128, "A40", FRONTIER))
+    assert len(clerk.profiles(job)) == 3
+
+
+def test_energy_is_kept_in_pages_with_where_it_comes_from(clerk):
+    """If this fails, nobody can tell what a job has used, or whether that was measured."""
+    job = clerk.define(Definition(JOB)).job
+    decision = clerk.decide(job, Request("a")).id
+    told = [
+        EnergyEntry(decision, f"gpu {number}", 1.5, 100.1 * number, "simulated", "a model")
+        for number in range(4)
+    ]
+    told.append(EnergyEntry(None, "gpu 0", 2.0, 7.0, "measured"))
+    for used in told:
+        clerk.note_energy(job, used)
+    seen, after = [], 0
+    while after is not None:
+        page, after = clerk.energy(job, after, 2)
+        assert len(page) <= 2
+        seen += page
+    assert all(one.wall_seconds > 1.7e9 for one in seen)
+    assert [replace(one, wall_seconds=None) for one in seen] == told
+
+
+def test_energy_of_a_decision_counts_once_for_each_device(clerk):
+    """If this fails, a request that is repeated doubles what a job has used."""
+    job = clerk.define(Definition(JOB)).job
+    decision = clerk.decide(job, Request("a")).id
+    used = EnergyEntry(decision, "gpu 0", 1.5, 100.0, "measured", "a counter")
+    for _ in range(3):
+        clerk.note_energy(job, used)
+    clerk.note_energy(job, replace(used, device="gpu 1"))
+    for other in (replace(used, joules=101.0), replace(used, origin="simulated")):
+        with pytest.raises(ConflictError):
+            clerk.note_energy(job, other)
+    unnamed = replace(used, decision=None)
+    for _ in range(2):  # nobody can tell whether these are the same
+        clerk.note_energy(job, unnamed)
+    assert [one.joules for one in clerk.energy(job)[0]] == [100.0] * 4
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"joules": math.nan},
+        {"joules": -1.0},
+        {"seconds": math.inf},
+        {"origin": "guessed"},
+        {"device": "a\nb"},
+        {"source": "x" * 300},
+    ],
+)
+def test_energy_that_makes_no_sense_is_refused(clerk, wrong):
+    """If this fails, one wrong figure spoils what a job has used."""
+    job = clerk.define(Definition(JOB)).job
+    with pytest.raises(InvalidValueError):
+        clerk.note_energy(job, replace(EnergyEntry(None, "gpu", 1.0, 1.0, "measured"), **wrong))
+    with pytest.raises(InvalidValueError):
+        clerk.keep_profile(job, ProfileEntry(0, "V100", FRONTIER))
+    assert clerk.energy(job) == ([], None)
+    assert clerk.profiles(job) == []
+
+
+def test_measurements_belong_to_a_job(clerk):
+    """If this fails, measurements of nobody pile up, or reach the wrong job."""
+    job = clerk.define(Definition(JOB)).job
+    other = clerk.define(Definition(replace(JOB, name="other"))).job
+    foreign = clerk.decide(other, Request("a")).id
+    clerk.forget(other)
+    used = EnergyEntry(None, "gpu", 1.0, 1.0)
+    for question in (
+        lambda: clerk.note_energy(job, replace(used, decision=foreign)),
+        lambda: clerk.note_energy(job, replace(used, decision="nonsense")),
+        lambda: clerk.note_energy(other, used),
+        lambda: clerk.energy(other),
+        lambda: clerk.profiles(other),
+        lambda: clerk.keep_profile(other, ProfileEntry(64, "V100", FRONTIER)),
+    ):
+        with pytest.raises(UnknownRecordError):
+            question()
+    assert clerk.energy(job) == ([], None)
 
 
 def test_paused_jobs_decide_nothing_until_they_are_resumed(clerk):

@@ -344,6 +344,25 @@ def test_profiles_are_replaced_and_energy_adds_up(store):
     assert Frontier.from_dict(profile.frontier).points[0].joules == 5.0
 
 
+def test_energy_of_a_decision_counts_once(store):
+    """A repeated request would double what a job has used."""
+    job = add_job(store)
+    used = EnergyRecord(job, 3, "gpu:0", 2.0, 5.0, {"origin": "measured"}, 1.0)
+
+    def add(one):
+        store.write(lambda ledger: measurements.add_energy(ledger, one), job)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(add, [used] * 16))
+    add(dataclasses.replace(used, wall_seconds=9.0))
+    add(dataclasses.replace(used, device="gpu:1"))
+    with pytest.raises(ConflictError):
+        add(dataclasses.replace(used, joules=6.0))
+    with store.reading() as ledger:
+        kept = measurements.energy_used(ledger, job)
+    assert [(one.device, one.wall_seconds) for one in kept] == [("gpu:0", 1.0), ("gpu:1", 1.0)]
+
+
 def test_pausing_is_kept(store):
     """A job that its owner stopped would go on after a restart."""
     job = add_job(store)
@@ -488,6 +507,25 @@ def test_upgrading_from_the_first_release_keeps_everything(location):
         assert (record.job.name, record.events, record.job.seed) == ("old", 1, 2**63 + 5)
         assert [one.body for one in ledger.events(7)] == [{"a": 0.5}]
         assert ledger.snapshot(7) is None
+
+
+def test_an_upgrade_keeps_energy_that_was_told_twice(location):
+    """An upgrade would stop at what an older version let in, or delete it."""
+    engine = open_engine(location)
+    upgrade(engine, "r0004")
+    row = {"job_id": 7, "decision": 1, "device": "gpu:0", "seconds": 1.0, "joules": 2.0}
+    with engine.connect() as connection, connection.begin():
+        connection.execute(tables.jobs.insert(), _JOB_ROW)
+        for _ in range(2):
+            connection.execute(
+                tables.energy.insert(), row | {"provenance": "{}", "wall_seconds": 1.0}
+            )
+    engine.dispose()
+    used = EnergyRecord(7, 1, "gpu:0", 1.0, 2.0, {}, 5.0)
+    with Store.open(location) as store:
+        store.write(lambda ledger: measurements.add_energy(ledger, used), 7)
+        with store.reading() as ledger:
+            assert len(measurements.energy_used(ledger, 7)) == 2
 
 
 _JOB_ROW = {

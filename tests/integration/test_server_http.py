@@ -95,8 +95,11 @@ def test_measurements_are_kept(server):
     (kept,) = server.ask("GET", f"/v1/jobs/{job}/profiles").document["profiles"]
     assert kept["frontier"]["points"][0]["joules"] == 2500.5
     for number in range(3):
-        used = {"device": "A40", "seconds": 1.0, "joules": number, "decision": decision["id"]}
-        assert server.ask("POST", f"/v1/jobs/{job}/energy", used).status == 204
+        used = {"device": f"{number}", "seconds": 1.0, "joules": number}
+        used["decision"] = decision["id"]
+        for _ in range(2):
+            assert server.ask("POST", f"/v1/jobs/{job}/energy", used).status == 204
+    assert server.ask("POST", f"/v1/jobs/{job}/energy", used | {"joules": 9.0}).status == 409
     page = server.ask("GET", f"/v1/jobs/{job}/energy?limit=2").document
     assert [one["joules"] for one in page["energy"]] == [0.0, 1.0]
     rest = server.ask("GET", f"/v1/jobs/{job}/energy?after={page['next']}").document

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulery.errors import InvalidValueError
-from joulery.recurring import wire, wire_entries
+from joulery.recurring import wire, wire_entries, wire_measurements
 from joulery.recurring.desk_values import Decision, Measured, Outcome
 from joulery.recurring.policy import End, Kind
 from joulery.recurring.wire_text import from_bytes, to_bytes
@@ -70,8 +70,8 @@ _READERS = st.sampled_from(
         wire.pause_from,
         wire_entries.job_entry_from,
         wire_entries.decision_entry_from,
-        wire_entries.profile_from,
-        wire_entries.energy_from,
+        wire_measurements.profile_from,
+        wire_measurements.energy_from,
     ]
 )
 _MEMBERS = (

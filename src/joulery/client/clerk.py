@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from joulery.recurring.desk_requests import Definition, Request
     from joulery.recurring.desk_values import Decision, Lease, Outcome, Receipt
     from joulery.recurring.wire_entries import DecisionEntry, JobEntry
+    from joulery.recurring.wire_measurements import EnergyEntry, ProfileEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,24 @@ class Clerk(Protocol):
         self, job: int, after: int = 0, limit: int = 100
     ) -> tuple[list[DecisionEntry], int | None]:
         """Decisions with how they ended, in order, and where the next page begins."""
+        ...
+
+    def profiles(self, job: int) -> list[ProfileEntry]:
+        """Time-energy frontiers of the batch sizes of a job."""
+        ...
+
+    def keep_profile(self, job: int, profile: ProfileEntry) -> None:
+        """Keep a frontier, in place of an earlier one of the same batch size and device."""
+        ...
+
+    def energy(
+        self, job: int, after: int = 0, limit: int = 100
+    ) -> tuple[list[EnergyEntry], int | None]:
+        """Energy used, in the order in which it became known, and where the next page begins."""
+        ...
+
+    def note_energy(self, job: int, used: EnergyEntry) -> None:
+        """Keep energy that was used; where a decision is named, once for each device."""
         ...
 
     def pause(self, job: int, *, paused: bool = True) -> None:

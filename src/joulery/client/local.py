@@ -8,6 +8,14 @@ from joulery.client.clerk import Defined
 from joulery.clock import REAL_CLOCK
 from joulery.recurring.desk import Desk
 from joulery.recurring.wire_entries import DecisionEntry, JobEntry
+from joulery.recurring.wire_measurements import (
+    EnergyEntry,
+    ProfileEntry,
+    checked_energy,
+    checked_profile,
+)
+from joulery.store.listing import energy_page
+from joulery.store.measurements import add_energy, profiles_of, put_profile
 from joulery.store.store import Store
 
 if TYPE_CHECKING:
@@ -31,6 +39,7 @@ class LocalClerk:
     def __init__(self, store: Store, team: str, clock: Clock = REAL_CLOCK) -> None:
         self._store = store
         self._team = team
+        self._clock = clock
         self._desk = Desk(store, clock)
 
     @classmethod
@@ -82,6 +91,32 @@ class LocalClerk:
                 for record in made[:limit]
             ]
         return entries, following
+
+    def profiles(self, job: int) -> list[ProfileEntry]:
+        """Time-energy frontiers of the batch sizes of a job."""
+        with self._store.reading() as ledger:
+            ledger.job(job)  # so that an unknown one is said to be
+            return [ProfileEntry.of(record) for record in profiles_of(ledger, job)]
+
+    def keep_profile(self, job: int, profile: ProfileEntry) -> None:
+        """Keep a frontier, in place of an earlier one of the same batch size and device."""
+        kept = checked_profile(profile).record(job, self._clock.wall())
+        self._store.write(lambda ledger: put_profile(ledger, kept), job)
+
+    def energy(
+        self, job: int, after: int = 0, limit: int = 100
+    ) -> tuple[list[EnergyEntry], int | None]:
+        """Energy used, in the order in which it became known."""
+        with self._store.reading() as ledger:
+            ledger.job(job)
+            found = energy_page(ledger, job, after, limit + 1)
+        following = found[limit - 1][0] if len(found) > limit else None
+        return [EnergyEntry.of(record) for _, record in found[:limit]], following
+
+    def note_energy(self, job: int, used: EnergyEntry) -> None:
+        """Keep energy that was used; where a decision is named, once for each device."""
+        kept = checked_energy(used).record(job, self._clock.wall())
+        self._store.write(lambda ledger: add_energy(ledger, kept), job)
 
     def pause(self, job: int, *, paused: bool = True) -> None:
         """Refuse decisions, or make them again."""

@@ -16,6 +16,16 @@ from joulery.recurring.wire_entries import (
     job_entry_from,
     page_from,
 )
+from joulery.recurring.wire_measurements import (
+    EnergyEntry,
+    ProfileEntry,
+    checked_energy,
+    checked_profile,
+    energy_document,
+    energy_from,
+    profile_document,
+    profile_from,
+)
 from joulery.recurring.wire_text import from_bytes, to_bytes
 
 if TYPE_CHECKING:
@@ -101,6 +111,27 @@ class RemoteClerk:
         query = urlencode({"after": after, "limit": limit})
         path = f"/v1/jobs/{job:d}/decisions?{query}"
         return self._page(path, "decisions", decision_entry_from)
+
+    def profiles(self, job: int) -> list[ProfileEntry]:
+        """Time-energy frontiers of the batch sizes of a job."""
+        return self._page(f"/v1/jobs/{job:d}/profiles", "profiles", profile_from)[0]
+
+    def keep_profile(self, job: int, profile: ProfileEntry) -> None:
+        """Keep a frontier, in place of an earlier one of the same batch size and device."""
+        body = to_bytes(profile_document(checked_profile(profile)))
+        self._transport.ask("PUT", f"/v1/jobs/{job:d}/profiles", self._token, body)
+
+    def energy(
+        self, job: int, after: int = 0, limit: int = 100
+    ) -> tuple[list[EnergyEntry], int | None]:
+        """Energy used, in the order in which it became known."""
+        query = urlencode({"after": after, "limit": limit})
+        return self._page(f"/v1/jobs/{job:d}/energy?{query}", "energy", energy_from)
+
+    def note_energy(self, job: int, used: EnergyEntry) -> None:
+        """Keep energy that was used; where a decision is named, once for each device."""
+        body = to_bytes(energy_document(checked_energy(used)))
+        self._transport.ask("POST", f"/v1/jobs/{job:d}/energy", self._token, body)
 
     def pause(self, job: int, *, paused: bool = True) -> None:
         """Refuse decisions, or make them again."""

@@ -1,15 +1,14 @@
-"""Jobs, decisions and measurements as lists show them, as JSON documents and back."""
+"""Jobs and decisions as lists show them, as JSON documents and back."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from joulery.errors import FileError, InvalidValueError
-from joulery.frontier import Frontier, Origin
+from joulery.errors import InvalidValueError
 from joulery.recurring.desk_answers import answer
 from joulery.recurring.desk_definition import inheritance_said
-from joulery.recurring.desk_values import Decision, Outcome, decision_id
+from joulery.recurring.desk_values import Decision, Outcome
 from joulery.recurring.wire import (
     decision_document,
     decision_from,
@@ -22,14 +21,11 @@ from joulery.recurring.wire_members import (
     member,
     number,
     number_or_none,
-    shown,
     text,
-    text_or_none,
     truth,
     whole,
     whole_or_none,
 )
-from joulery.recurring.wire_specification import LARGEST_BATCH_SIZE
 
 if TYPE_CHECKING:
     from joulery.recurring.wire_members import Document
@@ -212,97 +208,3 @@ def page_from(document: Any, name: str) -> tuple[list[Any], int | None]:
     """What :func:`page_document` was given; the entries are still to be read."""
     checked(document, "a page", (name, "next"))
     return items(document, name, MOST_PER_PAGE), whole_or_none(document, "next")
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileEntry:
-    """The frontier of one batch size on one kind of device.
-
-    Attributes:
-        batch_size: That was measured.
-        device: That it was measured on.
-        frontier: For an epoch.
-        wall_seconds: When it was kept; None before.
-    """
-
-    batch_size: int
-    device: str
-    frontier: Frontier
-    wall_seconds: float | None = None
-
-
-def profile_document(profile: ProfileEntry) -> Document:
-    """A profile to be kept, or one that was."""
-    return {
-        "batch_size": profile.batch_size,
-        "device": profile.device,
-        "frontier": profile.frontier.to_dict(),
-        "wall_seconds": profile.wall_seconds,
-    }
-
-
-def profile_from(document: Any) -> ProfileEntry:
-    """What :func:`profile_document` was given."""
-    checked(document, "a profile", ("batch_size", "device", "frontier", "wall_seconds"))
-    try:
-        frontier = Frontier.from_dict(member(document, "frontier"))
-    except FileError as error:
-        raise InvalidValueError(error.message, remedy=error.remedy) from None
-    return ProfileEntry(
-        whole(document, "batch_size", 1, LARGEST_BATCH_SIZE),
-        text(document, "device"),
-        frontier,
-        number_or_none(document, "wall_seconds"),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class EnergyEntry:
-    """Energy that a job used.
-
-    Attributes:
-        decision: That it was used under, if any.
-        device: That used it.
-        seconds: How long.
-        joules: How much.
-        origin: How the figure came about, as :class:`joulery.frontier.Origin` names it.
-        source: Of the figure, in words.
-        wall_seconds: When it was kept; None before.
-    """
-
-    decision: str | None
-    device: str
-    seconds: float
-    joules: float
-    origin: str = "assumed"
-    source: str = ""
-    wall_seconds: float | None = None
-
-
-def energy_document(used: EnergyEntry) -> Document:
-    """Energy to be noted, or that was."""
-    return asdict(used)
-
-
-def energy_from(document: Any) -> EnergyEntry:
-    """What :func:`energy_document` was given."""
-    checked(document, "an energy record", [field.name for field in fields(EnergyEntry)])
-    origin = text(document, "origin", "assumed")
-    if origin not in set(Origin):
-        raise InvalidValueError(
-            f"no figure comes about as {shown(origin)}", remedy=f"give one of {', '.join(Origin)}"
-        )
-    return EnergyEntry(
-        decision=text_or_none(document, "decision"),
-        device=text(document, "device"),
-        seconds=number(document, "seconds"),
-        joules=number(document, "joules"),
-        origin=origin,
-        source=text(document, "source", ""),
-        wall_seconds=number_or_none(document, "wall_seconds"),
-    )
-
-
-def decision_name(job: int, number: int | None) -> str | None:
-    """The id of the decision that an event issued, if there is one."""
-    return None if number is None else decision_id(job, number)

@@ -148,6 +148,7 @@ OPERATIONS = (
         "Keep energy that a job has used",
         takes="NewEnergy",
         status=204,
+        conflicts=True,
     ),
     Operation(
         "createToken",

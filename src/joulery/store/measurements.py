@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
+from joulery.errors import ConflictError
 from joulery.store import statements
 from joulery.store.rows import energy_of, energy_row, profile_of, profile_row
 
@@ -30,9 +32,29 @@ def profiles_of(ledger: Ledger, job: int) -> list[ProfileRecord]:
 
 
 def add_energy(ledger: Ledger, used: EnergyRecord) -> None:
-    """Keep energy that was used."""
-    ledger.lock(used.job)
-    ledger.change(statements.ADD_ENERGY, energy_row(used))
+    """Keep energy that was used; where a decision is named, once for each device.
+
+    Raises:
+        ConflictError: Another figure was kept of that decision and device.
+    """
+    ledger.lock(used.job)  # so that no one else looks and adds at the same time
+    kept = _kept(ledger, used)
+    if kept is None:
+        ledger.change(statements.ADD_ENERGY, energy_row(used))
+    elif dataclasses.replace(kept, wall_seconds=used.wall_seconds) != used:
+        raise ConflictError(
+            f"another figure is kept of what {used.device[:40]!r} used under this decision",
+            remedy="tell all that a device used at once, or without the decision",
+        )
+
+
+def _kept(ledger: Ledger, used: EnergyRecord) -> EnergyRecord | None:
+    """What is kept of the same decision and device."""
+    if used.decision is None:
+        return None
+    given = {"of": used.job, "number": used.decision, "of_device": used.device}
+    row = ledger.query(statements.ENERGY_UNDER, given).one_or_none()
+    return None if row is None else energy_of(row)
 
 
 def energy_used(ledger: Ledger, job: int) -> list[EnergyRecord]:

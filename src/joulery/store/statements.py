@@ -135,4 +135,14 @@ DROP_PROFILE = delete(profiles).where(*_PROFILE)
 ADD_PROFILE = insert(profiles)
 
 ENERGY = select(energy).where(energy.c.job_id == _OF, energy.c.id > _AFTER).order_by(energy.c.id)
+ENERGY_UNDER = (
+    select(energy)
+    .where(
+        energy.c.job_id == _OF,
+        energy.c.decision == _NUMBER,
+        energy.c.device == bindparam("of_device"),
+    )
+    .order_by(energy.c.id)
+    .limit(1)
+)
 ADD_ENERGY = insert(energy)

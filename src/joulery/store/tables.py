@@ -139,6 +139,7 @@ energy = Table(
     Column("provenance", Text, nullable=False),
     Column("wall_seconds", Double, nullable=False),
     Index("ix_energy_job_id_wall_seconds", "job_id", "wall_seconds"),
+    Index("ix_energy_job_id_decision", "job_id", "decision", "device"),
 )
 
 snapshots = Table(
