@@ -26,10 +26,10 @@ import os, signal, sys, time
 from joulery.clock import REAL_CLOCK
 from joulery.hardware import catalog
 from joulery.hardware.simulated import SimulatedGpu
-from joulery.training import recurrence
+from joulery.training import heartbeat
 from joulery.training.run import Run
 
-recurrence._SHORTEST_BEAT_SECONDS = recurrence._LONGEST_BEAT_SECONDS = 0.2
+heartbeat._SHORTEST_SECONDS = heartbeat._LONGEST_SECONDS = 0.2
 store, how, epochs, name = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 board = catalog.board("V100")
 work = catalog.workload("resnet50", board).scaled(0.02)
@@ -240,6 +240,22 @@ def test_a_run_needs_no_store_packages_to_talk_to_a_server():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
     )
     assert found.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("how", ["reach", "exit"])
+def test_runs_leave_their_energy_and_frontiers_behind(server, environ, how):
+    """If this fails, what runs measured ends with their processes."""
+    for location in (environ / "store.sqlite", server.url):
+        with training(location, how) as process:
+            process.wait(30.0)
+        (entry,) = decisions(location)
+        clerk = open_clerk(location, "default", seconds=20.0)
+        (used,), (profile,) = clerk.energy(1)[0], clerk.profiles(1)
+        clerk.close()
+        assert (used.decision, used.origin) == (entry.decision.id, "simulated")
+        assert used.joules == pytest.approx(entry.outcome.joules)
+        assert profile.batch_size == entry.decision.batch_size
+        assert {point.provenance.origin for point in profile.frontier} == {"simulated"}
 
 
 def test_local_and_remote_learn_the_same(server, environ):

@@ -69,7 +69,7 @@ def _trained(
     from joulery.measure.command import run_command
     from joulery.measure.meter import Meter
     from joulery.training.reports import FOLDER_VARIABLE
-    from joulery.training.run import OBJECTIVE_VARIABLE, OBSERVE_VARIABLE
+    from joulery.training.wanted import OBJECTIVE_VARIABLE, OBSERVE_VARIABLE
     from joulery.training.watching import PowerWatch
 
     environment = {

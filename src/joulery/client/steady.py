@@ -13,16 +13,18 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from joulery.client.deadline import within
+from joulery.client.deadline import Deadline, within
 from joulery.client.entries import Unasked, Undelivered
+from joulery.client.findings import Notebook
 from joulery.client.journal import Journal
 from joulery.client.places import DEFAULT_TEAM, file_stem, is_server, state_folder
 from joulery.client.remembered import Remembered, Setting
+from joulery.client.sideline import Sideline
 from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, JouleryError, NotPossibleHereError, StoreError
 from joulery.recurring.desk_plausibility import LONGEST_BEFORE_SECONDS
 from joulery.recurring.desk_requests import Request
-from joulery.recurring.desk_values import Decision
+from joulery.recurring.desk_values import Decision, parse_decision_id
 from joulery.recurring.policy import End, Kind
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from joulery.client.clerk import Clerk, Defined
     from joulery.client.entries import Entry
+    from joulery.client.findings import Findings
     from joulery.clock import Clock
     from joulery.recurring.desk_requests import Definition
     from joulery.recurring.desk_values import Outcome
@@ -107,6 +110,8 @@ class SteadyClerk:
         self._progress_refused = False
         self._missed: _Missed | None = None
         self._replaying: threading.Thread | None = None
+        self._notebook: Notebook | None = None
+        self._sideline = Sideline()
         state = folder or state_folder()
         self._journal = Journal(state / "undelivered" / f"{file_stem(location)}.jsonl")
         # Of a store on this machine there is nothing to remember: it is there, or so is nobody.
@@ -146,8 +151,22 @@ class SteadyClerk:
         else:
             self._answered()
 
-    def report(self, decision: Decision, outcome: Outcome, key: str) -> None:
-        """Tell how a decision ended, now or later."""
+    def report(
+        self,
+        decision: Decision,
+        outcome: Outcome,
+        key: str,
+        found: Callable[[], Findings] | None = None,
+    ) -> None:
+        """Tell how a decision ended, now or later.
+
+        Args:
+            decision: That was run.
+            outcome: How.
+            key: Of the report.
+            found: Gives what else is to be kept; asked if the report is taken now.
+        """
+        deadline = Deadline(self._seconds)
         if outcome.end == End.REACHED and decision.kind == Kind.TRAIN:
             self._remembered.note(Setting(decision.batch_size, outcome.limit_watts))
         entry = self._entry(decision, outcome, key)
@@ -162,6 +181,17 @@ class SteadyClerk:
             _log.warning("joulery: how this run went was not taken: %s", error)
         else:
             self._answered()
+            if found is not None and decision.id:
+                # In the background; if that fails, the report has told the totals.
+                self._sideline.do(lambda: self._tell(decision, found(), deadline), deadline)
+
+    def _tell(self, decision: Decision, found: Findings, deadline: Deadline) -> None:
+        clerk = self._clerk
+        if clerk is not None:
+            if self._notebook is None:
+                job, _ = parse_decision_id(decision.id)
+                self._notebook = Notebook(clerk, job, self._clock.wall)
+            self._notebook.tell(found, lambda: deadline.check("the store"))
 
     def _entry(self, decision: Decision, outcome: Outcome, key: str) -> Entry | None:
         """What there is to tell; None where nobody could learn from it."""
@@ -182,6 +212,7 @@ class SteadyClerk:
 
     def close(self) -> None:
         """Let go of the clerk, within the bound."""
+        self._sideline.wait()
         clerk, self._clerk = self._clerk, None
         replaying = self._replaying
         if replaying is not None:

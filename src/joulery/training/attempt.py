@@ -9,16 +9,19 @@ from joulery.power.messages import State
 from joulery.recurring.desk_values import Measured, Outcome
 from joulery.recurring.policy import End, Kind
 from joulery.training.spending import NOTHING, Spending, Spent, together
+from joulery.training.used import used_by, used_together
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from joulery.measure.measurement import Measurement
     from joulery.measure.meter import Meter
     from joulery.power.tuner import PowerTuner
     from joulery.recurring.desk_values import Decision
     from joulery.recurring.job import Job
     from joulery.training.limit_plan import ListedKnob
     from joulery.training.site import Ranks
+    from joulery.training.used import DeviceUse
 
 _SAME_WATTS = 0.5
 # Seconds of steps tell an epoch no better than this: it has its stalls, and they were left out.
@@ -63,6 +66,8 @@ class Attempt:
         epochs: Whole epochs trained.
         power: What tunes it.
         steps_per_epoch: As far as it is known.
+        in_epoch: Whether one is under way.
+        is_cut: Whether its last epoch was left before its end.
     """
 
     def __init__(
@@ -72,18 +77,20 @@ class Attempt:
         self.epochs = epochs
         self.power = Power()
         self.steps_per_epoch: int | None = None
+        self.in_epoch = False
+        self.is_cut = False
         self._job = job
         self._ranks = ranks
         self._spending = Spending(meter)
         self._held_since: float | None = None
-        self._steps = 0
-        self._in_epoch = False
-        self._marked: Spent | None = None
+        self._steps = self._whole_steps = 0
+        self._marked: Measurement | None = None
+        self._counted = self._spending.measurement()
         self._total = NOTHING  # over all ranks, at the end of the last epoch
 
     def begin_epoch(self) -> None:
         """An epoch begins."""
-        self._in_epoch = True
+        self.in_epoch = True
         self._spending.begin_epoch()
         self._held_since = self.power.holding_watts
 
@@ -98,20 +105,31 @@ class Attempt:
         self._spending.end_training(steps)
         self._steps += steps
 
+    def cut(self) -> None:
+        """The epoch is left before its end: it counts, but not as a whole one."""
+        self.is_cut = True
+        self.steps_per_epoch = self._whole_steps or self.steps_per_epoch
+
     def end_epoch(self) -> None:
         """An epoch has ended."""
+        if self.is_cut:
+            self.in_epoch = False
+            return
         held = self.power.holding_watts
-        self._spending.end_epoch(held if held == self._held_since else None, self._ranks)
-        self._in_epoch = False
+        # What follows the target in its epoch, such as a last test, is none of it.
+        until = None if self._marked is None else Spent.of(self._marked)
+        self._spending.end_epoch(held if held == self._held_since else None, self._ranks, until)
+        self.in_epoch = False
         if self._marked is None:
             self.epochs += 1
         if self._steps:
-            self.steps_per_epoch, self._steps = self._steps, 0
+            self.steps_per_epoch = self._whole_steps = self._steps
+            self._steps = 0
 
     def mark(self) -> None:
         """The target is reached: what comes after does not count."""
-        self._marked = self._spending.now()
-        if self._in_epoch:
+        self._marked = self._spending.measurement()
+        if self.in_epoch:
             self.epochs += 1  # the loop may be left without coming to its end
 
     def give_up(self) -> None:
@@ -120,12 +138,21 @@ class Attempt:
 
     def spent(self) -> Spent:
         """All so far, over all ranks; every rank has to ask."""
-        self._total = together(self._marked or self._spending.now(), self._ranks)
+        self._counted = self._marked or self._spending.measurement()
+        self._total = together(Spent.of(self._counted), self._ranks)
         return self._total
+
+    def used(self) -> tuple[DeviceUse, ...]:
+        """The same by device, as it was last asked for; every rank has to ask."""
+        return used_together(used_by(self._counted), self._ranks)
 
     def cost(self) -> float:
         """All so far, by the job's cost; NaN where it is unknown."""
         return self._job.cost.of(*self.spent())
+
+    def cost_here(self) -> float:
+        """As :meth:`cost`, of this process, from any thread."""
+        return self._job.cost.of(*self._spending.now())
 
     def last_epoch_cost(self) -> float:
         """What the last epoch cost; 0 before the first."""

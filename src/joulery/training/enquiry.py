@@ -45,6 +45,7 @@ class Enquiry:
 
     Attributes:
         job: What may be chosen; None before it is prepared.
+        definition: The same as it is defined, with the kind of device; likewise.
         meter: Of this job's devices; likewise.
         clerk: Who is asked and told; None on all ranks but one.
         only: What is run whatever would be chosen; what comes of it teaches all the same.
@@ -54,6 +55,7 @@ class Enquiry:
         self, settings: Recurring, site: Site, objective: Objective | str, *, observe: bool
     ) -> None:
         self.job: Job | None = None
+        self.definition: Definition | None = None
         self.meter: Meter | None = None
         self.clerk: SteadyClerk | None = None
         self.only = settings.usual if observe and settings.fixed is None else settings.fixed
@@ -109,11 +111,12 @@ class Enquiry:
             )
         job, device = settings.job(self._objective, site)
         self.meter = Meter(site.boards() or site.metered(), clock=site.clock)
+        definition = Definition(job, device, settings.policy)
         if site.ranks is None or site.ranks.rank == 0:
-            self.clerk = self._new_clerk(job, device)
-        self.job = job
+            self.clerk = self._new_clerk(definition)
+        self.job, self.definition = job, definition
 
-    def _new_clerk(self, job: Job, device: str) -> SteadyClerk:
+    def _new_clerk(self, definition: Definition) -> SteadyClerk:
         from joulery.client.opening import open_clerk
         from joulery.client.steady import Order, SteadyClerk
 
@@ -132,7 +135,7 @@ class Enquiry:
             opened,
             location.rstrip("/") if is_server(location) else str(Path(location).resolve()),
             bound,
-            Order(Definition(job, device, settings.policy), team_of(settings.team)),
+            Order(definition, team_of(settings.team)),
             clock=clock,
         )
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from joulery.training.site import Ranks
 
 
 class Goal:
@@ -46,6 +49,23 @@ class Goal:
         if self._target is not None and not self._better(self._target, value):
             self.reached = True
         return self.reached
+
+    def agree(self, ranks: Ranks | None) -> None:
+        """Rank 0's metrics count, on every rank; every rank has to ask."""
+        if ranks is not None:
+            self.reached, self.diverged, self.told = ranks.agree(
+                (self.reached, self.diverged, self.told)
+            )
+
+    @property
+    def has_target(self) -> bool:
+        """Whether there is a metric to reach."""
+        return self._target is not None
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing more to train for."""
+        return self.reached or self.diverged
 
     def fresh(self) -> Goal:
         """The same goal for another attempt."""

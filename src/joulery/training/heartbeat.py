@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 _log = logging.getLogger("joulery")
 
 
+_BEATS_PER_LEASE = 5.0
+_SHORTEST_SECONDS, _LONGEST_SECONDS = 1.0, 60.0
+
+
+def beat_seconds(lease_seconds: float) -> float:
+    """Between two beats, so that a lease does not end where a few of them are lost."""
+    return min(max(lease_seconds / _BEATS_PER_LEASE, _SHORTEST_SECONDS), _LONGEST_SECONDS)
+
+
 class Alive(Protocol):
     """Who gives the sign."""
 

@@ -10,6 +10,7 @@ from joulery.power.bench import LEAST_STEPS, Bench
 from joulery.power.machine import Range, TuningMachine
 from joulery.power.messages import State
 from joulery.power.settled import Settled
+from joulery.recurring.policy import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from joulery.power.profiles import Profile
     from joulery.power.rules import Rules
     from joulery.power.slices import Estimate
+    from joulery.recurring.desk_values import Decision
+    from joulery.recurring.job import Job
 
 SLICE_SECONDS = 5.0  # enough for stable figures (You et al., NSDI'23, section 5)
 _MOST_LIMITS = 10
@@ -46,6 +49,17 @@ class LimitPlan:
     hold_watts: float | None = None
     measure_watts: tuple[float, ...] = ()
     probe: bool = False
+
+
+def plan_of(decision: Decision, job: Job, *, observe: bool) -> LimitPlan | None:
+    """What a decision asks of the power limit; None leaves it to the run itself."""
+    if not job.limits_watts:
+        return None
+    if observe:
+        return LimitPlan(job.limits_watts)
+    probe = decision.kind == Kind.PROBE
+    hold = None if probe else decision.power_limit_watts
+    return LimitPlan(job.limits_watts, hold, decision.probe_limits_watts, probe)
 
 
 def listed_limits(boards: Sequence[Device]) -> tuple[float, ...]:

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import logging
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from joulery.errors import JouleryError
 from joulery.recurring.desk_values import Outcome
 from joulery.recurring.policy import End, Kind
 from joulery.training.attempt import Attempt
+from joulery.training.beside import Beside
+from joulery.training.ceiling import why_no_epoch
+from joulery.training.ending import ending_of
 from joulery.training.enquiry import Enquiry
-from joulery.training.heartbeat import Heartbeat
-from joulery.training.limit_plan import LimitPlan
+from joulery.training.findings import findings_of
+from joulery.training.limit_plan import plan_of
 from joulery.training.spending import NOTHING
-from joulery.units import human
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from joulery.measure.meter import Meter
     from joulery.objectives import Objective
     from joulery.recurring.desk_values import Decision
     from joulery.training.goal import Goal
+    from joulery.training.limit_plan import LimitPlan
     from joulery.training.settings import Recurring
     from joulery.training.site import Site
 
 _log = logging.getLogger("joulery")
-
-_BEATS_PER_LEASE = 5.0
-_SHORTEST_BEAT_SECONDS, _LONGEST_BEAT_SECONDS = 1.0, 60.0
 
 
 class Stage(Enum):
@@ -50,6 +53,7 @@ class Recurrence:
         site: Where it runs.
         objective: What to minimise.
         goal: When a run is good enough.
+        interrupt: Called, maybe from another thread, to have the loop ask :meth:`cut`.
         observe: Run the default, whatever would be chosen.
 
     Attributes:
@@ -66,6 +70,7 @@ class Recurrence:
         objective: Objective | str,
         goal: Goal,
         *,
+        interrupt: Callable[[], None],
         observe: bool = False,
     ) -> None:
         self.decision: Decision | None = None
@@ -78,7 +83,8 @@ class Recurrence:
         self._observe = observe
         self._enquiry = Enquiry(settings, site, objective, observe=observe)
         self._attempt: Attempt | None = None
-        self._heart: Heartbeat | None = None
+        self._beside = Beside(site.clock)
+        self._interrupt = interrupt
         self._stage = Stage.WANTED
         self._after: str | None = None
         self._besides = NOTHING
@@ -137,7 +143,10 @@ class Recurrence:
         assert meter is not None  # noqa: S101 - prepared with the job
         self._stage = Stage.RUNNING
         self._attempt = Attempt(self.decision, job, meter, self._site.ranks, epochs)
-        self._start_heart(self.decision)
+        if self._enquiry.clerk is not None and self.decision.id:
+            self._beside.tell(self, self.decision.expires_wall_seconds)
+        if self._may_stop and self._site.ranks is None:  # ranks leave their loops together
+            self._beside.watch(self._attempt, job, self._interrupt)
 
     def begin_epoch(self) -> None:
         """An epoch begins."""
@@ -154,9 +163,12 @@ class Recurrence:
         self.begin()
         if self._attempt is not None:
             self._attempt.begin_training(length)
+            if self._attempt.in_epoch:  # else nobody would notice that it was left
+                self._beside.begin_training()
 
     def end_training(self, steps: int) -> None:
         """They have ended; how many there were."""
+        self._beside.end_training()
         if self._attempt is not None:
             self._attempt.end_training(steps)
 
@@ -164,14 +176,6 @@ class Recurrence:
         """The target is reached: what comes after does not count."""
         if self._attempt is not None:
             self._attempt.mark()
-
-    def _start_heart(self, decision: Decision) -> None:
-        if self._enquiry.clerk is None or not decision.id:
-            return
-        lease = decision.expires_wall_seconds - self._site.clock.wall()
-        interval = min(max(lease / _BEATS_PER_LEASE, _SHORTEST_BEAT_SECONDS), _LONGEST_BEAT_SECONDS)
-        self._heart = Heartbeat(self, interval, self._site.clock)
-        self._heart.start()
 
     def beat(self) -> None:
         """Say that the decision is being worked on."""
@@ -183,61 +187,50 @@ class Recurrence:
     def limit_plan(self) -> LimitPlan | None:
         """What the decision asks of the power limit; None leaves it to the run itself."""
         decision, job = self.decision, self._enquiry.job
-        if decision is None or job is None or not job.limits_watts:
+        if decision is None or job is None:
             return None
-        if self._observe:
-            return LimitPlan(job.limits_watts)
-        probe = decision.kind == Kind.PROBE
-        return LimitPlan(
-            job.limits_watts,
-            None if probe else decision.power_limit_watts,
-            decision.probe_limits_watts,
-            probe,
-        )
+        return plan_of(decision, job, observe=self._observe)
 
     @property
     def meter(self) -> Meter | None:
         """Of this job's devices."""
         return self._enquiry.meter
 
-    def may_begin_epoch(self) -> bool:
-        """Whether another epoch is to be trained; every rank has to ask, between epochs."""
-        attempt = self._attempt
-        if attempt is None:
-            return not (self.goal.reached or self.goal.diverged)
-        why: str | None = None
-        if attempt.epochs:
-            passes = attempt.cost() + attempt.last_epoch_cost()
-            why = self._why_stop(attempt, passes)
-        self._agree_on_goal()
-        if self._site.ranks is not None:
-            why = self._site.ranks.agree(why)
-        if why is not None:
-            self.stopped = why
-        return not (self._over or why)
-
-    def _agree_on_goal(self) -> None:
-        """Rank 0's metrics count, on every rank."""
-        ranks, goal = self._site.ranks, self.goal
-        if ranks is not None:
-            goal.reached, goal.diverged, goal.told = ranks.agree(
-                (goal.reached, goal.diverged, goal.told)
-            )
+    # Stopping.
 
     @property
-    def _over(self) -> bool:
-        return self.goal.reached or self.goal.diverged
+    def _may_stop(self) -> bool:
+        return self._settings.early_stop and not self._last_attempt
 
-    def _why_stop(self, attempt: Attempt, passes_joules: float) -> str | None:
-        ceiling = attempt.decision.cost_ceiling_joules
-        allowed = self._settings.early_stop and not self._last_attempt
-        if self._over or not allowed or not passes_joules > ceiling:
-            return None
-        return (
-            f"stopped at its cost ceiling after {attempt.epochs} epochs: another one would make "
-            f"{human(passes_joules, 'J')} of at most {human(ceiling, 'J')} "
-            f"(batch size {attempt.decision.batch_size}: {attempt.decision.reason})"
-        )
+    def may_begin_epoch(self) -> bool:
+        """Whether another epoch is to be trained; every rank has to ask, between epochs."""
+        attempt, goal = self._attempt, self.goal
+        if attempt is None:
+            return not goal.over
+        ranks = self._site.ranks
+        dear = why_no_epoch(attempt)  # every rank has to ask
+        why = dear if self._may_stop and not goal.over else None
+        goal.agree(ranks)
+        if ranks is not None:
+            why = ranks.agree(why)
+        if why is not None:
+            self.stopped = why
+        return not (goal.over or why)
+
+    @property
+    def probing(self) -> bool:
+        """Whether what runs is but a probe."""
+        return self._attempt is not None and self._attempt.decision.kind == Kind.PROBE
+
+    def cut(self) -> bool:
+        """Whether the epoch is to be left, since it has become too dear; it is over then."""
+        attempt, why = self._attempt, self._beside.too_dear
+        if attempt is None:
+            return False
+        if why is not None and not attempt.is_cut:
+            attempt.cut()
+            self.stopped = why
+        return attempt.is_cut
 
     # Telling.
 
@@ -247,50 +240,28 @@ class Recurrence:
         if attempt is None:
             return
         self._attempt, self._stage = None, Stage.ENDED
-        if self._heart is not None:
-            self._heart.stop()
-            self._heart = None
+        self._beside.stop()
         if not abandoned:
-            self._agree_on_goal()
-        end = self._end(attempt, abandoned=abandoned)
-        if self.goal.diverged and end == End.EXHAUSTED:
+            self.goal.agree(self._site.ranks)
+        ending = ending_of(attempt, self.goal, self.stopped, abandoned=abandoned)
+        self.stopped = ending.stopped
+        self._last_attempt = self._last_attempt or ending.is_last
+        if self.goal.diverged and ending.end == End.EXHAUSTED:
             attempt.give_up()
         if abandoned and self._site.ranks is not None:
             return  # the others may be gone; the lease tells the rest
-        outcome = attempt.outcome(end, self._besides)
+        outcome = attempt.outcome(ending.end, self._besides)
         self._besides = attempt.besides or self._besides
         self._after = attempt.decision.id or self._after
         self._tell(attempt, outcome)
 
-    def _end(self, attempt: Attempt, *, abandoned: bool) -> End:
-        if attempt.decision.kind == Kind.PROBE:
-            return End.ABANDONED if abandoned else End.PROBED
-        if self.goal.reached:
-            return End.REACHED
-        if self.goal.diverged:
-            self.stopped = "diverged: the metric is no finite number"
-            return End.EXHAUSTED
-        if self.stopped is not None:
-            return End.STOPPED
-        return End.ABANDONED if abandoned else self._end_of_epochs(attempt)
-
-    def _end_of_epochs(self, attempt: Attempt) -> End:
-        if self._settings.target is None:
-            return End.REACHED  # all of its epochs were the goal
-        if not self.goal.told:
-            _log.warning(
-                "joulery: nothing is learned from this run, since no metric was reported "
-                "(call run.report(metric) after every epoch)"
-            )
-            return End.ABANDONED
-        self._last_attempt = True  # its owner allows no more epochs
-        self.stopped = f"the target was not reached within {attempt.epochs} epochs"
-        return End.EXHAUSTED
-
     def _tell(self, attempt: Attempt, outcome: Outcome) -> None:
-        clerk = self._enquiry.clerk
-        if clerk is not None:
-            clerk.report(attempt.decision, outcome, self._enquiry.key)
+        clerk, wanted = self._enquiry.clerk, self._enquiry.definition
+        used = attempt.used()  # every rank has to
+        if clerk is not None and wanted is not None:
+            decision = attempt.decision
+            found = partial(findings_of, decision, outcome, used, wanted)
+            clerk.report(decision, outcome, self._enquiry.key, found)
 
     def go_on_after_probe(self) -> bool:
         """End a probe and ask what follows; whether it is the same batch size, so that it goes on.

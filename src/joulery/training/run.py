@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import atexit
 import logging
-import operator
 import os
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from joulery.clock import REAL_CLOCK
@@ -21,8 +21,10 @@ from joulery.power.closing import ClosedAtTheEnd
 from joulery.training.goal import Goal
 from joulery.training.guard import Guard
 from joulery.training.power_part import PowerPart
+from joulery.training.recurring_part import RecurringPart
 from joulery.training.settings import MANY_EPOCHS, Recurring
 from joulery.training.site import Site
+from joulery.training.wanted import Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -41,10 +43,6 @@ T = TypeVar("T")
 
 _log = logging.getLogger("joulery")
 
-OBJECTIVE_VARIABLE = "JOULERY_OBJECTIVE"
-OBSERVE_VARIABLE = "JOULERY_OBSERVE"
-DEFAULT_OBJECTIVE = "cost:eta=0.5"
-_MOST_TRAININGS = 5
 _MOST_ATTEMPTS = 20
 
 
@@ -110,10 +108,9 @@ class Run(ClosedAtTheEnd):
     ) -> None:
         self.name = name
         self.total_steps = 0
-        self._objective = objective
         self._max_epochs = max_epochs
         self._site = Site(devices, group, clock)
-        self._observe = observe
+        self._wanted = Wanted(objective, observe, self._site.environ)
         self._goal = Goal(target, higher_is_better=higher_is_better)
         usual = batch_size if default is None else default
         wishes = Recurring(
@@ -129,17 +126,15 @@ class Run(ClosedAtTheEnd):
             early_stop,
             None if default is None else batch_size,
         )
-        self._has_target = target is not None
-        self._guard = Guard(
+        guard = Guard(
             None if batch_sizes is None else wishes,
             default if batch_size is None else batch_size,
             usual,
         )
+        self._recurring = RecurringPart(name, guard)
         self._power = PowerPart(name, self._site)
         self._begun = self._closed = False
         self._interrupted = False  # what the loop runs is over before its epoch is
-        self._attempting = False
-        self._probing = False
         self._process = os.getpid()
 
     # The loop.
@@ -155,19 +150,24 @@ class Run(ClosedAtTheEnd):
 
     def steps(self, batches: Iterable[T]) -> Iterator[T]:
         """``batches``, with a step reported after each."""
+        # None where what this epoch was for is over.
+        return iter(()) if self._interrupted else self._steps(batches)
+
+    def _steps(self, batches: Iterable[T]) -> Iterator[T]:
         self._power.resume()
-        before = self.total_steps
-        self._guard.call(lambda part: part.begin_training(_length(batches)))
+        before, left = self.total_steps, False
+        self._recurring.begin_training(batches)
         try:
             for batch in batches:
                 yield batch
                 self.step()
-                if self._interrupted and not self._goes_on_after_probe():
+                if self._interrupted and not self._goes_on():
+                    left = True
                     break
         finally:  # also where the loop is left by `break`
             self._power.pause()  # what follows until the next loop is no training
-            done = self.total_steps - before
-            self._guard.call(lambda part: part.end_training(done))
+            self._recurring.end_training(self.total_steps - before)
+            self._interrupted = left  # who called after the last step was too late
 
     def epochs(self, max_epochs: int | None = None) -> Iterator[int]:
         """Epochs from 0, until the target is reached, they cost too much, or they are over.
@@ -179,20 +179,21 @@ class Run(ClosedAtTheEnd):
                 as the target needs.
         """
         ended = False
-        self._open()
+        self._opened()
+        self._recurring.begin()
         try:
             for epoch in range(self._most_epochs(max_epochs)):
-                if not self._may_begin_epoch():
+                if not self._recurring.may_begin_epoch(self._goal):
                     break
-                self._guard.call(lambda part: part.begin_epoch())
+                self._recurring.begin_epoch()
                 yield epoch
-                self._guard.call(lambda part: part.end_epoch())
+                self._recurring.end_epoch()
                 if self._interrupted:
                     break
             ended = True
         finally:
-            self._end_attempt(abandoned=not ended)
-            if not self._attempting:
+            self._recurring.finish(abandoned=not ended)
+            if not self._recurring.attempting:
                 self.close()
 
     def attempts(self) -> Iterator[int]:
@@ -201,16 +202,18 @@ class Run(ClosedAtTheEnd):
         Build model, optimizer and loader anew in each, by ``batch_size``. The last is never
         stopped early.
         """
-        self._attempting = self._probing = True
+        self._recurring.attempt()
         try:
             for attempt in range(_MOST_ATTEMPTS):
                 yield attempt
-                part = self._guard.part
-                if part is None or not self._guard.call(lambda part: part.again()):
+                if not self._recurring.again():
                     break
-                self._renew(part)
+                self._power.renew(self.total_steps)
+                self._interrupted = self._begun = False
+                self._goal = self._goal.fresh()
+                self._recurring.renew(self._goal)
         finally:
-            self._attempting = False
+            self._recurring.attempting = False
             self.close()
 
     def report(self, metric: Any, *, higher_is_better: bool | None = None) -> None:
@@ -231,16 +234,16 @@ class Run(ClosedAtTheEnd):
             _log.warning("joulery: %r is no metric: %s", type(metric).__name__, error)
             return
         if reached:
-            self._guard.call(lambda part: part.mark())
+            self._recurring.mark()
 
     def close(self) -> None:
         """Give back what was found. May be called twice; the end of the process does it too."""
         if self._closed or os.getpid() != self._process:
             return  # a copy of the process does not speak for it
         self._closed = self._begun = True
-        self._end_attempt(abandoned=True)
+        self._recurring.finish(abandoned=True)
         self._power.close(self.total_steps)
-        self._guard.call(lambda part: part.close())
+        self._recurring.close()
 
     # What was decided and found.
 
@@ -248,7 +251,7 @@ class Run(ClosedAtTheEnd):
     def batch_size(self) -> int | None:
         """Samples per step over all devices; what to run is asked for on first use."""
         self._opened()
-        return self._guard.batch_size
+        return self._recurring.batch_size
 
     @property
     def batch_size_per_rank(self) -> int | None:
@@ -259,8 +262,8 @@ class Run(ClosedAtTheEnd):
     @property
     def decision(self) -> Decision | None:
         """What was decided, and why; None where nothing was."""
-        part = self._opened()
-        return None if part is None else part.decision
+        self._opened()
+        return self._recurring.decision
 
     @property
     def reached(self) -> bool:
@@ -270,8 +273,7 @@ class Run(ClosedAtTheEnd):
     @property
     def stopped(self) -> str | None:
         """Why the run ended without its target, in words; None if it did not."""
-        part = self._guard.part
-        return None if part is None else part.stopped
+        return self._recurring.stopped
 
     @property
     def result(self) -> TuningResult | None:
@@ -293,91 +295,57 @@ class Run(ClosedAtTheEnd):
         """
         from joulery.training.learning_rate import scaled_learning_rate
 
-        size, default = self.batch_size, self._guard.default
+        size, default = self.batch_size, self._recurring.default
         if not size or not default:
             return base
         return scaled_learning_rate(base, size, default, rule)
 
     # The recurring part.
 
-    def _opened(self) -> Recurrence | None:
-        """The recurring part, with something decided; None for runs that do not recur."""
-        if not self._closed:
-            if self._guard.open(self._new_recurrence):
-                atexit.register(_close_if_alive, weakref.ref(self))
-            self._guard.call(self._ask)
-        return self._guard.part
+    def _opened(self) -> None:
+        """Have something decided, unless it was, or the run does not recur."""
+        if not self._closed and self._recurring.open(self._new_recurrence):
+            atexit.register(_close_if_alive, weakref.ref(self))
 
     def _new_recurrence(self, settings: Recurring) -> Recurrence:
         from joulery.training.recurrence import Recurrence
 
-        return Recurrence(settings, self._site, self._wanted, self._goal, observe=self._observes)
-
-    def _ask(self, part: Recurrence) -> None:
-        last = not self._attempting or part.trainings >= _MOST_TRAININGS - 1
-        part.ask(probing=self._probing, last=last and self._attempting)
+        return Recurrence(
+            settings,
+            self._site,
+            self._wanted.objective,
+            self._goal,
+            interrupt=partial(_interrupt_if_alive, weakref.ref(self)),
+            observe=self._wanted.observe,
+        )
 
     def _most_epochs(self, wanted: int | None) -> int:
         if wanted is not None:
             return wanted
         if self._max_epochs is not None:
             return self._max_epochs
-        return MANY_EPOCHS if self._has_target else 1
-
-    def _open(self) -> None:
-        self._opened()
-        self._guard.call(lambda part: part.begin())
-
-    def _may_begin_epoch(self) -> bool:
-        if self._guard.part is None:
-            return not (self._goal.reached or self._goal.diverged)
-        return bool(self._guard.call(lambda part: part.may_begin_epoch(), otherwise=True))
+        return MANY_EPOCHS if self._goal.has_target else 1
 
     def _interrupt(self) -> None:
         self._interrupted = True
 
-    def _goes_on_after_probe(self) -> bool:
-        """Whether the batch size that was probed is trained on; else another attempt follows."""
-        self._power.renew(self.total_steps)
-        if not self._guard.call(lambda part: part.go_on_after_probe(), otherwise=True):
+    def _goes_on(self) -> bool:
+        """Whether the epoch goes on; else it has become too dear, or was a probe that is done."""
+        if self._recurring.cut():
             return False
+        if self._recurring.probing:
+            self._power.renew(self.total_steps)
+            if not self._recurring.goes_on_after_probe():
+                return False
+            self._begun = False  # the next step begins tuning as the new decision wants it
         self._interrupted = False
-        self._begun = False  # the next step begins tuning as the new decision wants it
         return True
-
-    def _end_attempt(self, *, abandoned: bool) -> None:
-        part = self._guard.part
-        if part is None or part.attempt is None:
-            return
-        self._guard.call(lambda part: part.finish(abandoned=abandoned))
-        if part.stopped is not None:
-            _log.warning("joulery: %s: %s", self.name, part.stopped)
-
-    def _renew(self, part: Recurrence) -> None:
-        """Make ready for another attempt."""
-        self._power.renew(self.total_steps)
-        self._interrupted = self._begun = False
-        self._goal = part.goal = self._goal.fresh()
-        part.renew()
 
     # The power part.
 
-    @property
-    def _observes(self) -> bool:
-        if self._observe is None:
-            return bool(self._site.environ.get(OBSERVE_VARIABLE))
-        return self._observe
-
-    @property
-    def _wanted(self) -> Objective | str:
-        return self._objective or self._site.environ.get(OBJECTIVE_VARIABLE) or DEFAULT_OBJECTIVE
-
     def _begin(self) -> None:
         self._begun = True
-        power = self._power.begin(self._tuning)
-        part = self._guard.part
-        if part is not None and part.attempt is not None and power is not None:
-            part.attempt.power = power
+        self._recurring.tuned(self._power.begin(self._tuning))
         if self._power.tuner is not None:
             atexit.register(_close_if_alive, weakref.ref(self))
             self._power.tuner.step()
@@ -387,25 +355,22 @@ class Run(ClosedAtTheEnd):
         """How the power is to be tuned."""
         from joulery.training.tuning import Wishes
 
-        part = self._guard.part
-        running = None if part is None or part.attempt is None else part
+        running = self._recurring.running
         return Wishes(
             name=self.name,
-            batch_size=self._guard.batch_size,
-            objective=self._wanted,
-            observe=self._observes,
+            batch_size=self._recurring.batch_size,
+            objective=self._wanted.objective,
+            observe=self._wanted.observe,
             plan=None if running is None else running.limit_plan(),
             meter=None if running is None else running.meter,
             probe_done=self._interrupt,
         )
 
 
-def _length(batches: Iterable[Any]) -> int | None:
-    """How many batches there are, if they say so."""
-    try:
-        return operator.length_hint(batches, 0) or None
-    except Exception:  # noqa: BLE001 - somebody else's code, asked for no more than a hint
-        return None
+def _interrupt_if_alive(run: weakref.ref[Run]) -> None:
+    alive = run()
+    if alive is not None:
+        alive._interrupt()  # noqa: SLF001 - same module
 
 
 def _close_if_alive(run: weakref.ref[Run]) -> None:

@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from joulery.measure.measurement import Measurement
     from joulery.measure.meter import Meter
     from joulery.measure.window import Window
     from joulery.training.site import Ranks
@@ -21,6 +22,11 @@ class Spent(NamedTuple):
 
     seconds: float
     joules: float
+
+    @classmethod
+    def of(cls, measured: Measurement) -> Spent:
+        """As a window measured it."""
+        return cls(measured.seconds, measured.joules)
 
     def since(self, before: Spent) -> Spent:
         """The difference."""
@@ -87,18 +93,22 @@ class Spending:
         self.epochs: list[Epoch] = []
         self._meter = meter
         self._window: Window | None = meter.begin("run")
-        self._last = NOTHING
+        self._last = self._window.measurement
         self._epoch = NOTHING
         self._began_training: Spent | None = None
         self._training = NOTHING
         self._steps = 0
 
+    def measurement(self) -> Measurement:
+        """All so far, with the share of each device."""
+        window = self._window
+        if window is not None:
+            self._last = window.measurement
+        return self._last
+
     def now(self) -> Spent:
         """All so far."""
-        if self._window is not None:
-            measured = self._window.measurement
-            self._last = Spent(measured.seconds, measured.joules)
-        return self._last
+        return Spent.of(self.measurement())
 
     def begin_epoch(self) -> None:
         """An epoch begins."""
@@ -119,24 +129,26 @@ class Spending:
             self._steps += steps
             self._began_training = None
 
-    def end_epoch(self, limit_watts: float | None, ranks: Ranks | None = None) -> None:
+    def end_epoch(
+        self, limit_watts: float | None, ranks: Ranks | None = None, until: Spent | None = None
+    ) -> None:
         """The epoch has ended.
 
         Args:
             limit_watts: That was held all through it; None if none was.
             ranks: The other processes, all of which say so too.
+            until: All that had been spent when it ended; now unless given.
         """
-        whole = together(self.now().since(self._epoch), ranks)
+        whole = together((until or self.now()).since(self._epoch), ranks)
         training = together(self._training, ranks)
         self.epochs.append(Epoch(whole, self._steps, training, limit_watts))
 
     def end(self) -> Spent:
         """All of it; nothing is counted from here on."""
         if self._window is not None:
-            measured = self._meter.end(self._window).measurement
+            self._last = self._meter.end(self._window).measurement
             self._window = None
-            self._last = Spent(measured.seconds, measured.joules)
-        return self._last
+        return Spent.of(self._last)
 
     def held(self, limit_watts: float | None) -> EpochFigures | None:
         """What a whole epoch takes under a limit, by those that held it all through."""

@@ -728,3 +728,10 @@ def test_ranks_end_alike_whatever_fails_on_one(tmp_path, monkeypatch, broken):
         thread.join(40.0)
     assert found == [(64, 3, True)] * 2
     assert not ranks.barrier.broken
+    if broken is None:
+        clerk = LocalClerk.open(tmp_path / "s.sqlite")
+        (entry,), used = clerk.decisions(1)[0], clerk.energy(1)[0]
+        clerk.close()
+        assert {one.device for one in used} == {"simulated:v100:0", "simulated:v100:1"}
+        assert sum(one.joules for one in used) == pytest.approx(entry.outcome.joules)
+        assert [one.seconds for one in used] == pytest.approx([3.0, 6.0])

@@ -1,0 +1,81 @@
+"""What an attempt found out that is worth keeping besides how it ended."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from joulery.client.findings import Findings
+from joulery.frontier import ASSUMED, OperatingPoint, Provenance, Setting
+from joulery.recurring.wire_measurements import EnergyEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from joulery.recurring.desk_requests import Definition
+    from joulery.recurring.desk_values import Decision, Measured, Outcome
+    from joulery.training.used import DeviceUse
+
+_LONGEST_TEXT = 200
+_LOOK_EVERY = 16  # recurrences
+
+
+def findings_of(
+    decision: Decision, outcome: Outcome, used: Sequence[DeviceUse], wanted: Definition
+) -> Findings:
+    """What is worth keeping of an attempt besides how it ended.
+
+    Args:
+        decision: That was run.
+        outcome: How it ended.
+        used: What each device used.
+        wanted: The job.
+    """
+    whence = Provenance.combined((one.provenance, one.joules) for one in used) if used else ASSUMED
+    setting = Setting(
+        batch_size=decision.batch_size,
+        device=used[0].name if used else wanted.device,
+        devices=len(used) if len(used) > 1 else None,
+    )
+    return Findings(
+        batch_size=decision.batch_size,
+        device=wanted.device,
+        points=()
+        if _is_settled(decision)
+        else tuple(_point(one, setting, whence) for one in outcome.measured),
+        energy=tuple(_energy(decision, one) for one in used),
+        work=f"an epoch of {wanted.job.name} at batch size {decision.batch_size}",
+    )
+
+
+def _is_settled(decision: Decision) -> bool:
+    """Whether nothing new is to be expected of power limits, so that nobody need be asked.
+
+    That is so where one is held and no other is worth measuring; but for every few recurrences, so
+    that what changes slowly is seen, too.
+    """
+    sure = decision.power_limit_watts is not None and not decision.probe_limits_watts
+    return sure and decision.recurrence % _LOOK_EVERY != 0
+
+
+def _point(one: Measured, setting: Setting, whence: Provenance) -> OperatingPoint:
+    # Joules are seconds times watts, which err independently.
+    error = math.sqrt(2.0) * one.relative_error
+    return OperatingPoint(
+        one.epoch_seconds,
+        one.epoch_joules,
+        replace(setting, power_limit_watts=one.limit_watts),
+        Provenance(whence.origin, whence.source, error),
+    )
+
+
+def _energy(decision: Decision, one: DeviceUse) -> EnergyEntry:
+    return EnergyEntry(
+        decision.id,
+        one.id[:_LONGEST_TEXT],
+        one.seconds,
+        one.joules,
+        one.provenance.origin.value,
+        one.provenance.source[:_LONGEST_TEXT],
+    )
