@@ -25,6 +25,7 @@ _EXAMPLES = """\
 examples:
   joulery jobs list
   joulery jobs show resnet-nightly
+  joulery jobs frontier resnet-nightly --batch-size 128 --out frontier.json
   joulery jobs pause resnet-nightly --store https://joulery.example.org --team vision
   joulery jobs forget resnet-nightly --device "NVIDIA A40"
 """
@@ -38,14 +39,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shown.add_argument("--all", action="store_true", help="with versions that were replaced")
     show = actions.add_parser("show", help="what was decided for a job, why, and what it saved")
     show.add_argument("--last", default="10", metavar="N", help="decisions to show (10)")
+    frontier = actions.add_parser("frontier", help="what an epoch costs under each power limit")
+    frontier.add_argument("--batch-size", metavar="N", help="if several were measured")
+    frontier.add_argument("--out", metavar="FILE", help="where to write it; stdout unless given")
     pause = actions.add_parser("pause", help="decide nothing more: runs take their default")
     resume = actions.add_parser("resume", help="decide again")
     forget = actions.add_parser("forget", help="delete a job with all that was learned")
     forget.add_argument("--yes", action="store_true", help="without asking")
-    for action in (show, pause, resume, forget):
+    for action in (show, frontier, pause, resume, forget):
         action.add_argument("name", metavar="NAME", help="of the job")
         action.add_argument("--device", metavar="NAME", help="kind of device it runs on")
-    for action in (shown, show, pause, resume, forget):
+    for action in (shown, show, frontier, pause, resume, forget):
         action.add_argument(
             "--store",
             metavar="LOCATION",
@@ -63,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     actions = {
         "list": _list,
         "show": _show,
+        "frontier": _frontier,
         "pause": _pause,
         "resume": _pause,
         "forget": _forget,
@@ -110,13 +115,43 @@ def _show(clerk: Clerk, arguments: argparse.Namespace) -> None:
     from joulery.cli.checked import whole_number
     from joulery.cli.jobs_summary import summary_of
     from joulery.cli.jobs_view import show_text, summary_document
+    from joulery.clock import REAL_CLOCK
 
     last = whole_number(arguments.last, "--last", 0, _MOST_DECISIONS)
     job = clerk.job(arguments.name, arguments.device)
     versions = [entry for entry in _all_jobs(clerk) if entry.name == job.name]
     summary = summary_of(job, versions, clerk)
     document = summary_document(summary, last)
-    _print(arguments, document, show_text(summary, last))
+    _print(arguments, document, show_text(summary, last, REAL_CLOCK.wall()))
+
+
+def _frontier(clerk: Clerk, arguments: argparse.Namespace) -> None:
+    from joulery.cli.checked import whole_number
+    from joulery.cli.jobs_measured import chosen_profile
+    from joulery.recurring.wire_specification import LARGEST_BATCH_SIZE
+
+    size = arguments.batch_size
+    wanted = None if size is None else whole_number(size, "--batch-size", 1, LARGEST_BATCH_SIZE)
+    job = clerk.job(arguments.name, arguments.device)
+    frontier = chosen_profile(clerk.profiles(job.id), wanted).frontier
+    if arguments.out is None:
+        sys.stdout.write(frontier.to_json() + "\n")
+        return
+    _write(Path(arguments.out), frontier.to_json() + "\n")
+    document = {"file": arguments.out, "work": frontier.work, "points": len(frontier)}
+    text = f"{arguments.out}: {frontier.work}, {len(frontier)} points (see `joulery report`)\n"
+    _print(arguments, document, text)
+
+
+def _write(path: Path, text: str) -> None:
+    from joulery.errors import FileError
+
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise FileError(
+            f"cannot write {path}: {error.strerror or error}", remedy="choose another --out"
+        ) from None
 
 
 def _pause(clerk: Clerk, arguments: argparse.Namespace) -> None:

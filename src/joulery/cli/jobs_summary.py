@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
+from joulery.cli.jobs_measured import measured_of
 from joulery.recurring.desk_specification import job_from
 from joulery.recurring.policy import End, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from joulery.cli.jobs_measured import Measured
     from joulery.client.clerk import Clerk
     from joulery.recurring.job import Job
     from joulery.recurring.wire_entries import DecisionEntry, JobEntry
@@ -94,6 +96,7 @@ class Summary:
         saved: What was saved lately; None where nothing can be compared.
         decisions: In order, with how they ended.
         cut: Whether the oldest part of the history was left out.
+        measured: Energy and frontiers.
     """
 
     entry: JobEntry
@@ -104,6 +107,7 @@ class Summary:
     saved: Saved | None
     decisions: tuple[DecisionEntry, ...]
     cut: bool
+    measured: Measured
 
     def cost(self, entry: DecisionEntry) -> float | None:
         """What a decision cost, as far as it is known."""
@@ -127,6 +131,7 @@ def summary_of(entry: JobEntry, versions: Sequence[JobEntry], clerk: Clerk) -> S
         saved=_saved(job, sizes, recurrences),
         decisions=decisions,
         cut=after > 0,
+        measured=measured_of(clerk, entry),
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from joulery.cli.jobs_measured import energy_text, measured_document, profiles_text
 from joulery.cli.table import table
 from joulery.recurring.policy import End, Kind
 from joulery.recurring.wire_entries import decision_entry_document, job_entry_document
@@ -41,11 +42,22 @@ def list_text(entries: Sequence[JobEntry]) -> str:
     return table(headers, rows, "llrlrl") + "\n"
 
 
-def show_text(summary: Summary, last: int) -> str:
-    """All about one job."""
+def show_text(summary: Summary, last: int, now_wall_seconds: float) -> str:
+    """All about one job.
+
+    Args:
+        summary: Of its history.
+        last: Decisions to show.
+        now_wall_seconds: The time, that ages are told by.
+    """
     parts = [_head(summary)]
     if summary.recurrences:
-        parts += [_sizes(summary), _chart(summary.recurrences)]
+        parts.append(_sizes(summary))
+    known = profiles_text(summary.measured, now_wall_seconds)
+    if known:
+        parts.append(known)
+    if summary.recurrences:
+        parts.append(_chart(summary.recurrences))
     if summary.saved is not None:
         parts.append(_saved(summary.saved))
     shown = summary.decisions[-last:] if last else ()
@@ -68,6 +80,9 @@ def _head(summary: Summary) -> str:
         f"recurrences: {entry.recurrences}"
         + (", of which the latest are shown" if summary.cut else ""),
     ]
+    used = energy_text(summary.measured, sum(one.joules for one in summary.recurrences))
+    if used:
+        lines.append(used)
     if entry.said:
         lines.append(f"inherited: {entry.said}")
     others = [one for one in summary.versions if one.id != entry.id]
@@ -168,6 +183,7 @@ def summary_document(summary: Summary, last: int) -> dict[str, Any]:
         "saved": None if summary.saved is None else asdict(summary.saved),
         "decisions": [decision_entry_document(entry) for entry in shown],
         "complete": not summary.cut,
+        **measured_document(summary.measured),
     }
 
 

@@ -3,16 +3,20 @@
 import io
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from joulery.cli import main
+from joulery.cli.jobs_measured import Measured, energy_text, measured_of, profiles_text
 from joulery.client.local import LocalClerk
+from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.objectives import Cost, LeastEnergy
 from joulery.recurring.desk_requests import Definition, Request
 from joulery.recurring.desk_values import Outcome
 from joulery.recurring.job import Job
 from joulery.recurring.policy import End
+from joulery.recurring.wire_measurements import EnergyEntry, ProfileEntry
 
 JOB = Job("nightly", (64, 128, 256), 256, Cost(0.5, 300.0), LeastEnergy(0.05), 40, (150.0, 200.0))
 
@@ -157,7 +161,7 @@ def test_wrong_use_is_said_to_be(store, capsys):
     assert main(["jobs", "show", "nothing", "--store", store]) == 2
 
 
-@pytest.mark.parametrize("action", ["list", "show", "pause", "resume", "forget"])
+@pytest.mark.parametrize("action", ["list", "show", "frontier", "pause", "resume", "forget"])
 @pytest.mark.parametrize("team", ["", " "])
 def test_a_team_without_a_name_is_not_the_default_one(store, capsys, action, team):
     """If this fails, a variable that is not set makes a script work on somebody else's jobs."""
@@ -167,3 +171,123 @@ def test_a_team_without_a_name_is_not_the_default_one(store, capsys, action, tea
     assert "leave --team out" in capsys.readouterr().err
     assert main(["jobs", "show", "nightly", "--store", store]) == 0
     assert "paused" not in capsys.readouterr().out
+
+
+def frontier_at(size, origin=Origin.SIMULATED):
+    """What is known of an epoch of a batch size."""
+    points = [
+        OperatingPoint(
+            10.0 + place, 2000.0 - 300.0 * place, limit, Provenance(origin, "test", 0.01)
+        )
+        for place, limit in enumerate(
+            Setting(power_limit_watts=watts, batch_size=size) for watts in (250.0, 200.0, 150.0)
+        )
+    ]
+    return Frontier.from_points(points, work=f"an epoch at {size}")
+
+
+@pytest.fixture
+def measured(store):
+    """The same store, with energy of two runs and frontiers of two batch sizes."""
+    clerk = LocalClerk.open(store, "default")
+    first, second = (entry.decision.id for entry in clerk.decisions(1)[0][:2])
+    for decision, joules, origin in ((first, 7.2e6, "measured"), (second, 3.6e6, "simulated")):
+        clerk.note_energy(1, EnergyEntry(decision, "gpu", 50.0, joules, origin, "a counter"))
+    for size in (64, 256):
+        clerk.keep_profile(1, ProfileEntry(size, "V100", frontier_at(size)))
+    clerk.close()
+    return store
+
+
+def test_energy_is_shown_with_where_its_figures_come_from(measured, capsys):
+    """If this fails, simulated energy passes for measured, or nobody sees what a job uses."""
+    assert main(["jobs", "show", "nightly", "--store", measured]) == 0
+    line = next(one for one in capsys.readouterr().out.splitlines() if "energy used" in one)
+    assert "7.20 MJ (2 kWh), measured" in line
+    assert "3.60 MJ (1 kWh), simulated" in line
+    assert "reports" not in line
+
+
+def test_energy_of_older_runs_is_known_from_their_reports(store, capsys):
+    """If this fails, runs of before seem to have used nothing."""
+    assert main(["jobs", "show", "nightly", "--store", store]) == 0
+    assert "by reports that do not say how it was measured" in capsys.readouterr().out
+
+
+def test_frontiers_are_shown_in_one_line_each(measured, capsys):
+    """If this fails, nobody sees what limits of a batch size cost."""
+    assert main(["jobs", "show", "nightly", "--store", measured]) == 0
+    text = capsys.readouterr().out
+    (line,) = [one for one in text.splitlines() if one.split()[:2] == ["64", "10.0"]]
+    assert "10.0 s, 2.00 kJ at 250 W" in line
+    assert "12.0 s, 1.40 kJ at 150 W" in line
+    assert line.split()[-3:] == ["3", "simulated", "now"]
+    assert max(map(len, text.splitlines())) < 170
+
+
+def test_the_document_has_energy_and_frontiers(measured, capsys):
+    """If this fails, programs cannot add up what teams use."""
+    assert main(["jobs", "show", "nightly", "--store", measured, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["energy"]["joules"] == pytest.approx(10.8e6)
+    assert document["energy"]["complete"]
+    assert {one["origin"]: one["joules"] for one in document["energy"]["by_origin"]} == {
+        "measured": 7.2e6,
+        "simulated": 3.6e6,
+    }
+    assert [one["batch_size"] for one in document["profiles"]] == [64, 256]
+    assert Frontier.from_dict(document["profiles"][0]["frontier"]) == frontier_at(64)
+
+
+def test_a_frontier_comes_out_for_other_tools(measured, tmp_path, capsys):
+    """If this fails, what was measured cannot be used elsewhere."""
+    show = ["jobs", "frontier", "nightly", "--store", measured]
+    assert main([*show, "--batch-size", "64"]) == 0
+    assert Frontier.from_json(capsys.readouterr().out) == frontier_at(64)
+    path = tmp_path / "frontier.json"
+    assert main([*show, "--batch-size", "256", "--out", str(path)]) == 0
+    assert "3 points" in capsys.readouterr().out
+    assert main([*show, "--batch-size", "256", "--out", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["points"] == 3
+    assert main(["report", str(path), "--objective", "least-energy:slowdown=10%"]) == 0
+    assert "→  200 W batch 256" in capsys.readouterr().out
+
+
+def test_which_frontier_is_meant_must_be_clear(measured, tmp_path, capsys):
+    """If this fails, a script works with the frontier of another batch size."""
+    show = ["jobs", "frontier", "nightly", "--store", measured]
+    assert main(show) == 2
+    assert "64, 256" in capsys.readouterr().err
+    assert main([*show, "--batch-size", "128"]) == 2
+    assert "batch size 128" in capsys.readouterr().err
+    assert main([*show, "--batch-size", "many"]) == 2
+    assert main(["jobs", "frontier", "other", "--store", measured]) == 2
+    assert "run it once" in capsys.readouterr().err
+    nowhere = str(tmp_path / "no" / "folder.json")
+    assert main([*show, "--batch-size", "64", "--out", nowhere]) == 2
+    assert "choose another --out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(-5.0, "now"), (59.0, "now"), (61.0, "1 min"), (7200.0, "2 h"), (2.5 * 86400, "2 d")],
+)
+def test_ages_are_short(seconds, shown):
+    """If this fails, an age fills the line, or is wrong by a unit."""
+    measured = Measured(profiles=(ProfileEntry(64, "V100", frontier_at(64), 1000.0),))
+    assert profiles_text(measured, 1000.0 + seconds).endswith(f"  {shown}")
+
+
+def test_an_endless_record_is_said_to_be_cut():
+    """If this fails, one look at an old job reads for minutes, or tells less than was used."""
+
+    class Endless:
+        def energy(self, _job, after, _limit):
+            return [EnergyEntry(None, "gpu", 1.0, 3.6e6, "measured")], after + 1
+
+        def profiles(self, _job):
+            return []
+
+    found = measured_of(Endless(), SimpleNamespace(id=1))
+    assert not found.complete
+    assert "at least 72.0 MJ (20 kWh), measured" in energy_text(found, 1e12)
