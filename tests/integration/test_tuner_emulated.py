@@ -11,6 +11,7 @@ import pytest
 
 from joulery.hardware import catalog
 from joulery.hardware.physics import settle
+from joulery.objectives import Cost
 from joulery.testing.emulator import EmulatedNode, build
 
 LOOP = """
@@ -96,15 +97,23 @@ with loop.tuner(Cost(0.5, size * 250.0), group=RankGroup(SocketRanks())) as tune
 """
 
 
+BOARD = catalog.board("V100")
+WORK = catalog.workload("resnet50", BOARD)
+
+
+def cost_under(limit_watts):
+    """What a step costs under a limit, as the loop counts it."""
+    steady = settle(BOARD, WORK, limit_watts)
+    return Cost(0.5, 250.0).of(steady.seconds, steady.seconds * steady.watts)
+
+
 @pytest.fixture
 def node():
     """An emulated V100 with a job of 40 ms steps, long beside the delays of a busy machine."""
     if build.compiler() is None and os.environ.get("CI") != "true":
         pytest.skip("no C compiler: the emulated NVML cannot be built")
-    board = catalog.board("V100")
-    work = catalog.workload("resnet50", board)
     with EmulatedNode(["V100"]) as made:
-        made.set_load(0, work.scaled(0.04 / settle(board, work, 250.0).seconds))
+        made.set_load(0, WORK.scaled(0.04 / settle(BOARD, WORK, 250.0).seconds))
         yield made
 
 
@@ -143,8 +152,8 @@ def test_real_time_loop_settles_near_the_best_and_gives_back(node, start):
     found = json.loads(output.splitlines()[-1])
     assert found["failure"] is None, errors
     assert found["state"] == "holding", errors
-    # The best is 158 W; real time on a busy machine is no laboratory.
-    assert 140 <= found["chosen"] <= 185
+    # Real time on a busy machine is no laboratory; without tuning it is 7 %.
+    assert cost_under(found["chosen"]) <= 1.04 * min(map(cost_under, range(100, 251)))
     assert node.power_limit(0) == 250
 
 

@@ -158,8 +158,9 @@ def test_a_lost_coordinator_means_the_first_plan(coordinator, clients, caplog):
     with caplog.at_level(logging.WARNING, "joulery"):
         coordinator.close()
         assert until(lambda: all(client.controller.returned for client in clients))
-    for client in clients:
-        client.report(times(9, 1.0))
+        assert until(lambda: caplog.text.count("coordinator lost") == 4)
+        for client in clients:
+            client.report(times(9, 1.0))
     assert caplog.text.count("coordinator lost") == 4
 
 
