@@ -17,7 +17,7 @@ from joulery.simulate import drift
 from joulery.simulate.traces import read_traces
 from joulery.store.store import Store
 from joulery.testing import filled_store
-from joulery.testing.crowd import LIES, Circumstances, lives
+from joulery.testing.crowd import LIES, Circumstances, lives, says_nothing
 from joulery.testing.postgresql import Cluster
 from joulery.testing.workloads import made_up_workload
 
@@ -32,6 +32,16 @@ DRIFTS: dict[str, Callable[[int], Callable[[Workload], Drift]]] = {
     "twice the epochs": lambda at: lambda load: drift.scaled(load, at, 2.0),
     "the optimum moves": lambda at: lambda load: drift.optimum_moves(load, at),
     "a discarded size is best": lambda at: lambda load: drift.discarded_becomes_best(load, at),
+}
+
+
+# Which half of the clients dies, by the order in which they come; None for any, by chance.
+HALVES: dict[str, Callable[[int], bool] | None] = {
+    "by chance": None,
+    "every second, with the first": lambda number: number % 2 == 0,
+    "every second, without the first": lambda number: number % 2 == 1,
+    "every second pair, with the first": lambda number: number // 2 % 2 == 0,
+    "every second pair, without the first": lambda number: number // 2 % 2 == 1,
 }
 
 
@@ -79,24 +89,33 @@ def honest(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def liars(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Regret with a tenth of the clients lying, against none; and if all were believed."""
-    base = Circumstances(arguments.recurrences)
+    """Regret with a tenth of the clients lying, against the same ones silent; and if believed.
+
+    To the others, who silently fails is as if he had never come; yet all others meet the same luck
+    as beside the liars, so that a few lives tell what lies cost.
+    """
+    base = Circumstances(arguments.recurrences, liars=0.1, lie=says_nothing)
     cases = {}
     for lie in arguments.lies.split(","):
-        cases[lie] = dataclasses.replace(base, liars=0.1, lie=LIES[lie])
-        cases[f"{lie}, all believed"] = dataclasses.replace(cases[lie], defended=False)
+        cases[lie] = dataclasses.replace(base, lie=LIES[lie])
+        if not arguments.judged_only:
+            cases[f"{lie}, all believed"] = dataclasses.replace(cases[lie], defended=False)
     return _against(arguments, base, cases)
 
 
 def deaths(arguments: argparse.Namespace) -> dict[str, Any]:
     """Regret of the same number of completed recurrences: half of the clients die, or never come.
 
-    Against all of them alive it would not be the same: of twice as many that run at once, the first
-    to complete are luckier ones.
+    Against all of them alive, which stands beside it, it is not the same: of twice as many that
+    begin at once, the first to complete are luckier ones, and more begin before anything is known.
     """
     base = Circumstances(arguments.recurrences, clients=arguments.clients // 2)
-    half = dataclasses.replace(base, clients=arguments.clients, killed=0.5)
-    return _against(arguments, base, {"half die": half})
+    cases = {"all live": dataclasses.replace(base, clients=arguments.clients)}
+    for which, doomed in HALVES.items():
+        cases[f"half die, {which}"] = dataclasses.replace(
+            cases["all live"], killed=0.5, doomed=doomed
+        )
+    return _against(arguments, base, cases)
 
 
 def _against(
@@ -110,10 +129,11 @@ def _against(
             print(f"{policy}, {name}: {plain.mean:.2f} ± {plain.error:.2f} recurrences of regret")
             for case, about in cases.items():
                 one = lives(load, policy, _seeds(arguments), about)
-                more[case].append(one.mean / plain.mean - 1.0)
-                found[f"{policy}, {name}, {case}"] = more[case][-1]
+                ratio, error = one.over(plain)
+                more[case].append(ratio - 1.0)
+                found[f"{policy}, {name}, {case}"] = {"more": ratio - 1.0, "error": error}
                 print(
-                    f"  {case}: {one.mean:.2f} ± {one.error:.2f}, {more[case][-1]:+.1%}; "
+                    f"  {case}: {one.mean:.2f}, {ratio - 1.0:+.1%} ± {error:.1%}; "
                     f"{one.regrets.max():.1f} in the worst life; {one.failed} without an end"
                 )
         for case, each in more.items():
@@ -158,6 +178,7 @@ def main() -> int:
     parser.add_argument("--recurrences", type=int, default=200)
     parser.add_argument("--clients", type=int, default=1000, help="at work at once, for deaths")
     parser.add_argument("--lies", default=",".join(LIES))
+    parser.add_argument("--judged-only", action="store_true", help="for liars: not if all believed")
     parser.add_argument("--sizes", default="1x10,1x1000,1x10000,10000x100", help="JOBSxRECURRENCES")
     parser.add_argument("--postgresql", action="store_true", help="instead of SQLite, for scale")
     parser.add_argument("--json", metavar="FILE", help="write the figures")

@@ -1,4 +1,4 @@
-"""What the desk makes of a policy's decision: for those who cannot probe, or run something else."""
+"""What the desk makes of a policy's decision: for those who cannot probe, or are not believed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 # Marks an action whose batch size the policy has not chosen; see joulery.recurring.desk_history.
 VOLUNTEERED = {"volunteered": True}
-REASON = "may be better than the best so far, and is measured on its way, since probes are not made"
+_UNPROBED = (
+    "may be better than the best so far, and is measured on its way, since probes are not made"
+)
+_SUREST = "most have reached the target with it, and how the last try went has to be confirmed"
 
 # A try may cost this many times what the best takes (You et al., NSDI'23, section 4.4).
 _BETA = 2.0
@@ -39,6 +42,12 @@ def granted(
         history: Of the job.
         probing: Whether its holder can probe.
     """
+    if before is not None and before["kind"] == Kind.TRAIN and history.doubts(before):
+        # Who is right will be found out, but not at the expense of this one recurrence: the policy
+        # does not know of its failure, and would have it fail the same way again.
+        surest = history.surest()
+        if (before["batch_size"], before["ceiling"]) != (surest, None):  # it has its turn once
+            return only_granted(chosen, before, history.job, surest)
     # A probe whose report is not believed would be chosen again and again.
     again = before is not None and (before["kind"], before["arm"]) == (Kind.PROBE, chosen.arm[0])
     actions = chosen if probing and not again else without_probe(chosen, history)
@@ -52,7 +61,7 @@ def only_granted(
     """As :func:`granted`, for one who will run the batch size ``only`` whatever is chosen.
 
     It is not stopped, so there is no ceiling. Where the policy has chosen the same, its power limit
-    holds, and else what just-in-time profiling finds.
+    holds; else it is left open, for :mod:`joulery.recurring.desk_limits` to fill in what is known.
 
     Raises:
         InvalidValueError: The job has no such batch size.
@@ -73,6 +82,13 @@ def only_granted(
         probe_limits=chosen.probe_limits if same else None,
     )
     return actions, attempt_after(before)
+
+
+def reason_granted(chosen: Actions, actions: Actions, reason: str) -> str:
+    """Why ``actions`` are handed out, where the policy has chosen for a ``reason``."""
+    if actions.arm[0] != chosen.arm[0]:
+        return _SUREST
+    return _UNPROBED if actions.kind[0] != chosen.kind[0] else reason
 
 
 def reason_beside(chosen: Actions, reason: str, job: Job, only: int) -> str:

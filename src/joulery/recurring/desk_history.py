@@ -20,6 +20,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,7 @@ _VOLUNTEERED = 3  # so many are believed for each run that was chosen and agrees
 _INSISTENCE = 3  # failures of one batch size within a recurrence
 # From these others follow; of failures the policy makes little enough.
 _FOUNDATIONS = (End.REACHED, End.PROBED)
+_FEW = 2  # of whom all may lie
 _COSTS = 9  # of a batch size, for a median that no few can move
 
 
@@ -116,29 +118,31 @@ class History:
         if restart:
             self.costs.clear()
         released: list[Report] = []
-        for report in self.latest:
-            before = Standing.HELD if report is new else report.standing
+        # What was stopped comes last: it is held against what the others have cost.
+        for report in sorted(self.latest, key=lambda one: one.end == End.STOPPED):
+            before = None if report is new else report.standing
             report.standing = self._standing(report, before, odd, restart=restart)
             if report.standing == Standing.BELIEVED:
-                if before == Standing.HELD and report is not new:
+                if before == Standing.HELD:
                     released.append(report)
-                if before == Standing.HELD or restart:
+                if before != Standing.BELIEVED or restart:
                     self._note_cost(report)
         return restart, [] if restart else released
 
     def _standing(
-        self, report: Report, before: Standing, odd: set[Report], *, restart: bool
+        self, report: Report, before: Standing | None, odd: set[Report], *, restart: bool
     ) -> Standing:
-        """What becomes of a report that all others are judged with."""
+        """What becomes of a report that all others are judged with; ``before`` is None if new."""
         if before == Standing.BELIEVED and report.end not in _FOUNDATIONS and not restart:
             return before
-        if before == Standing.DROPPED or (report.end == End.STOPPED and restart):
-            # Ceilings followed from what was believed, so what they stopped tells little.
-            return Standing.DROPPED
         if report in odd:
             return Standing.HELD
         if before == Standing.BELIEVED and not restart:
             return before  # else the policy could be told of a volunteer's twice
+        late = restart or before is not None
+        if late and report.end == End.STOPPED and report.cost < self.best_cost():
+            # Ceilings followed from what was believed then, so what a low one stopped tells little.
+            return Standing.HELD
         return Standing.BELIEVED if self._has_ground(report, odd) else Standing.HELD
 
     def _has_ground(self, report: Report, odd: Collection[Report] = ()) -> bool:
@@ -262,6 +266,22 @@ class History:
         Of medians, so that neither one lucky run nor one wrong report sets it.
         """
         return min(map(statistics.median, self.costs.values()), default=math.inf)
+
+    def surest(self) -> int:
+        """The batch size that most of the latest have reached the target with.
+
+        The default until three more have with another: one or two may lie.
+        """
+        believed = (one for one in self.latest if one.standing == Standing.BELIEVED)
+        shown = Counter(one.arm for one in believed if one.end == End.REACHED)
+        default = self.job.batch_sizes.index(self.job.default)
+        shown[default] += _FEW
+        return self.job.batch_sizes[max(shown, key=lambda arm: (shown[arm], arm == default))]
+
+    def doubts(self, action: Document) -> bool:
+        """Whether the report on an action, of the latest, is held."""
+        held = (one.body["action"] for one in self.latest if one.standing == Standing.HELD)
+        return any(one == action for one in held)
 
     def held(self) -> list[int]:
         """Decisions whose reports are not believed, of the latest."""

@@ -45,7 +45,6 @@ class Standing(IntEnum):
 
     BELIEVED = 0
     HELD = 1  # the policy does not know of it
-    DROPPED = 2  # it was stopped by a ceiling that followed from what is no longer believed
 
 
 @dataclass(slots=True, eq=False)
@@ -154,7 +153,7 @@ def _is_early(job: Job, body: Document, epoch_cost: float) -> bool:
     heedless = granted is not None and cost > _HEEDLESS * granted + epoch_cost
     if end == End.EXHAUSTED:
         return bool(heedless or body.get("epochs", 0.0) < job.max_epochs)
-    return granted is not None and bool(heedless or cost + epoch_cost < _EARLY * granted)
+    return granted is None or bool(heedless or cost + epoch_cost < _EARLY * granted)
 
 
 def opinion(report: Report, other: Report) -> int:

@@ -11,12 +11,13 @@ from joulery.errors import ConflictError, UnknownRecordError
 from joulery.recurring.desk_answers import answer, answered, told_again
 from joulery.recurring.desk_fold import ROW, action_document, outcome_document
 from joulery.recurring.desk_grants import (
-    REASON,
     VOLUNTEERED,
     granted,
     only_granted,
     reason_beside,
+    reason_granted,
 )
+from joulery.recurring.desk_limits import with_known_limit
 from joulery.recurring.desk_plausibility import check_outcome
 from joulery.recurring.desk_values import (
     Decision,
@@ -203,11 +204,14 @@ def _chosen(
     if request.only is None:
         probing = request.probing
         actions, attempt = granted(chosen, following, folded.history, probing=probing)
-        reason = REASON if actions.kind[0] != chosen.kind[0] else folded.reason(actions)
+        reason = reason_granted(chosen, actions, folded.reason(chosen))
     else:
         actions, attempt = only_granted(chosen, following, folded.job, request.only)
         reason = reason_beside(chosen, folded.reason(chosen), folded.job, request.only)
+    other = actions.arm[0] != chosen.arm[0]
+    if other or request.only is not None:
+        actions = with_known_limit(actions, folded.policy, folded.beliefs)
     action = action_document(actions, folded.job, attempt)
-    if actions.arm[0] != chosen.arm[0]:
+    if other and request.only is not None:
         action |= VOLUNTEERED
     return action, reason

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from joulery.recurring.draws import Draws, Floats
     from joulery.recurring.inheritance import Inheritance
     from joulery.recurring.lanes import Lanes
+    from joulery.recurring.limit_choice import LimitChoice
     from joulery.recurring.policy import Outcomes
 
 _TRAIN, _PROBING = int(Kind.TRAIN), int(Kind.PROBE)
@@ -146,15 +147,7 @@ class Joulery:
         """The same, whatever the objective; what the compiled form is checked against."""
         view = outlook(beliefs, rows, self.objective)
         choice = self._choose(beliefs, rows, view)
-        epoch = beliefs.profiles.believed(rows, choice.arm)
-        rate = beliefs.profiles.rate(rows_of(rows), epoch[1])
-        # Joules of cost per second at the dearest limit known; 0 where none is.
-        slice_cost = self.tuning.slice_seconds * np.fmax(np.fmax.reduce(rate, axis=1), 0.0)
-        log_cost, variance = self._limit_costs(view, choice, epoch, rate)
-        share = slice_cost / choice.best_cost
-        limits = choose_limit(log_cost, variance, share, self.tuning.prospects.horizon)
-        if view.bounded is not None:
-            limits = limits.with_also(view.bounded.doubtful(choice.arm, epoch[2]))
+        limits, slice_cost = self._limits(beliefs, rows, view, choice.arm, choice.best_cost)
         ceiling = np.minimum(choice.ceiling + limits.extra * slice_cost, choice.cap)
         trainings = Actions(
             kind=np.full(len(rows), _TRAIN),
@@ -168,6 +161,33 @@ class Joulery:
             return trainings
         probe = self._pays_to_probe(beliefs, rows, choice, slice_cost)
         return _probing(trainings, limits.measure, probe) if np.count_nonzero(probe) else trainings
+
+    def limit_of(
+        self, beliefs: JouleryBeliefs, rows: NDArray[np.int64], arm: NDArray[np.int64]
+    ) -> LimitChoice:
+        """What a training of a batch size does with power limits, whichever would be chosen."""
+        view = outlook(beliefs, rows, self.objective)
+        return self._limits(beliefs, rows, view, arm, view.expected_cost(view.best))[0]
+
+    def _limits(
+        self,
+        beliefs: JouleryBeliefs,
+        rows: NDArray[np.int64],
+        view: Outlook,
+        arm: NDArray[np.int64],
+        best_cost: Floats,
+    ) -> tuple[LimitChoice, Floats]:
+        """Of the batch sizes ``arm``; and (rows,), what measuring a limit costs in joules."""
+        epoch = beliefs.profiles.believed(rows, arm)
+        rate = beliefs.profiles.rate(rows_of(rows), epoch[1])
+        # Joules of cost per second at the dearest limit known; 0 where none is.
+        slice_cost = self.tuning.slice_seconds * np.fmax(np.fmax.reduce(rate, axis=1), 0.0)
+        log_cost, variance = self._limit_costs(view, arm, epoch, rate)
+        share = slice_cost / best_cost
+        limits = choose_limit(log_cost, variance, share, self.tuning.prospects.horizon)
+        if view.bounded is not None:
+            limits = limits.with_also(view.bounded.doubtful(arm, epoch[2]))
+        return limits, slice_cost
 
     def _choose(self, beliefs: JouleryBeliefs, rows: NDArray[np.int64], view: Outlook) -> Choice:
         """Which batch size to train next, and how far to go with it."""
@@ -218,22 +238,26 @@ class Joulery:
         return arm, np.where(blank, first, _UNREACHED)
 
     def _limit_costs(
-        self, view: Outlook, choice: Choice, epoch: tuple[Floats, Floats, Floats], rate: Floats
+        self,
+        view: Outlook,
+        arm: NDArray[np.int64],
+        epoch: tuple[Floats, Floats, Floats],
+        rate: Floats,
     ) -> tuple[Floats, Floats]:
-        """(rows, limits), of the batch size chosen: log cost or score; its variance.
+        """(rows, limits), of one batch size: log cost or score; its variance.
 
         Args:
             view: Of all batch sizes.
-            choice: Of them.
+            arm: The one of them, by row.
             epoch: Log seconds and watts of one of its epochs, and their variance.
             rate: Joules of cost per second.
         """
         log_seconds, _, variance = epoch
         if view.bounded is not None:
-            return view.bounded.limits(choice.arm, variance)
+            return view.bounded.limits(arm, variance)
         if view.scores is None or view.elasticity is None:
             return log_seconds + np.log(rate), variance
-        at = own_places(choice.arm)
+        at = own_places(arm)
         scores = view.scores[at]
         return (
             np.where(np.isfinite(scores), scores, np.nan),

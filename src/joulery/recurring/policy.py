@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from joulery.recurring.draws import Draws, Floats
     from joulery.recurring.lanes import Lanes
+    from joulery.recurring.limit_choice import LimitChoice
 
 
 class Kind(IntEnum):
@@ -108,6 +109,21 @@ class Outcomes:
 
 
 Beliefs = TypeVar("Beliefs")
+
+
+@runtime_checkable
+class KnowsLimits(Protocol):
+    """A policy that chooses power limits itself, and can say so for any batch size."""
+
+    def limit_of(
+        self, beliefs: Any, rows: NDArray[np.int64], arm: NDArray[np.int64]
+    ) -> LimitChoice:
+        """What a training of ``arm`` would do with power limits, had it been chosen.
+
+        Changes nothing, and draws nothing: what ``decide`` holds and measures for the same batch
+        size under the same beliefs.
+        """
+        ...
 
 
 class Policy(Protocol[Beliefs]):

@@ -59,6 +59,7 @@ class Circumstances:
         lie: How they do.
         only: Batch size that they ask for, whatever would be chosen; None for what is.
         killed: Share of the clients that die in one of their first trainings.
+        doomed: Which of them do, by the order in which they come; None for any, by chance.
         lease_seconds: After which a dead client's decision is given up.
         probing: Whether clients can probe.
         drift: How the workload changes.
@@ -71,6 +72,7 @@ class Circumstances:
     lie: Lie | None = None
     only: int | None = None
     killed: float = 0.0
+    doomed: Callable[[int], bool] | None = None
     lease_seconds: float = 600.0
     probing: bool = True
     drift: Callable[[Workload], Drift] = drifts.none
@@ -150,6 +152,7 @@ class Crowd:
             self._folded.history = Credulous(self._job)
         self._about = circumstances
         self._luck = np.random.default_rng((seed, 17))
+        self._fancy = np.random.default_rng((seed, 19))  # of liars, so that all lies meet one luck
         lanes = Lanes.of([self._job], [seed])
         self._world = Environment([load], ROW, lanes, Slices(), [change])
         eta = self._job.cost.eta
@@ -167,7 +170,8 @@ class Crowd:
         about = self._about
         chance = self._luck.random((about.clients, 2))
         for number in range(about.clients):
-            dies = chance[number, 1] < about.killed
+            by_chance = chance[number, 1] < about.killed
+            dies = by_chance if about.doomed is None else about.doomed(number)
             # With one client, a lot is drawn for every recurrence; see _next.
             lies = bool(chance[number, 0] < about.liars)
             actions = float(self._luck.integers(1, 6)) if dies else math.inf
@@ -205,7 +209,7 @@ class Crowd:
         else:
             actions, attempt = only_granted(chosen, before, self._job, only)
         client.action = action_document(actions, self._job, attempt)
-        if actions.arm[0] != chosen.arm[0]:
+        if only is not None and actions.arm[0] != chosen.arm[0]:
             client.action |= VOLUNTEERED
         body = {"action": client.action, "recurrence": client.recurrence}
         client.decision = self._append(EventKind.ISSUED, 0, body)
@@ -274,7 +278,7 @@ class Crowd:
         assert client.truth is not None
         truth = told = client.truth
         if client.lies and self._about.lie is not None:
-            told = self._about.lie(truth, self._luck)
+            told = self._about.lie(truth, self._fancy)
         kind = Kind(client.action["kind"])
         check_outcome(told, self._job, kind, max(truth.seconds, told.seconds))
         body = outcome_document(told, self._job, client.action, client.recurrence)
@@ -341,6 +345,11 @@ def claims_refusal(truth: Outcome, _: np.random.Generator) -> Outcome:
     if truth.end == End.PROBED:
         return truth
     return Outcome(End.STOPPED, 0.0, 0.0, 0.0, truth.limit_watts, ())
+
+
+def says_nothing(_: Outcome, __: np.random.Generator) -> Outcome:
+    """No lie: what the same life would have been with those clients away."""
+    return Outcome(End.ABANDONED, 0.0, 0.0, 0.0, None, ())
 
 
 def claims_anything(truth: Outcome, luck: np.random.Generator) -> Outcome:
@@ -418,6 +427,12 @@ class Lives:
     def error(self) -> float:
         """Standard error of :attr:`mean`."""
         return float(self.regrets.std(ddof=1) / math.sqrt(len(self.regrets)))
+
+    def over(self, other: Lives) -> tuple[float, float]:
+        """How many times the regret of others with the same seeds; and its standard error."""
+        ratio = self.mean / other.mean
+        apart = self.regrets - ratio * other.regrets
+        return ratio, float(apart.std(ddof=1) / math.sqrt(len(apart)) / abs(other.mean))
 
 
 def lives(load: Workload, policy: str, seeds: range, circumstances: Circumstances) -> Lives:

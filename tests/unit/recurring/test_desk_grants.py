@@ -8,7 +8,12 @@ import pytest
 
 from joulery.errors import InvalidValueError
 from joulery.objectives import Cost
-from joulery.recurring.desk_grants import granted, only_granted, reason_beside
+from joulery.recurring.desk_grants import (
+    granted,
+    only_granted,
+    reason_beside,
+    reason_granted,
+)
 from joulery.recurring.desk_history import History
 from joulery.recurring.job import Job
 from joulery.recurring.policy import Actions, Kind
@@ -29,9 +34,15 @@ def chosen(kind=Kind.PROBE, wanted=((True, False),), ceiling=math.inf):
     )
 
 
-def before(kind=Kind.TRAIN, arm=1, attempt=1):
+def before(kind=Kind.TRAIN, arm=1, attempt=1, ceiling=10.0):
     """An earlier action of the recurrence."""
-    return {"kind": int(kind), "arm": arm, "attempt": attempt}
+    return {
+        "kind": int(kind),
+        "arm": arm,
+        "batch_size": JOB.batch_sizes[arm],
+        "ceiling": ceiling,
+        "attempt": attempt,
+    }
 
 
 def test_a_probe_stays_one_for_those_who_can():
@@ -72,6 +83,54 @@ def test_ceilings_double_until_a_recurrence_ends(attempts, factor):
     )
     assert attempt == attempts + 1
     assert actions.ceiling[0] == 10.0 * factor
+
+
+def doubting(action):
+    """A job in which a training that was stopped is contradicted by one that was not."""
+    history = History(JOB)
+    reached = {"action": before(arm=1), "end": 0, "epochs": 2.0, "cost": 200.0}
+    stopped = {"action": action, "end": 1, "epochs": 9.0, "cost": action["ceiling"] or 900.0}
+    for number, body in enumerate((reached, stopped)):
+        history.judge(
+            number, body | {"recurrence": number, "limit": 0, "limits": 2, "measured": []}
+        )
+    assert number in history.held()
+    return history
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_who_is_not_believed_is_not_sent_to_the_same_again(kind):
+    """He would pay for the same failure again and again, each time dearer."""
+    last = before(ceiling=950.0)
+    actions, attempt = granted(chosen(kind, ceiling=10.0), last, doubting(last), probing=True)
+    assert (actions.kind[0], actions.arm[0], actions.ceiling[0]) == (Kind.TRAIN, 0, math.inf)
+    assert attempt == 2
+    assert "confirmed" in reason_granted(chosen(), actions, "why")
+
+
+def test_who_is_believed_goes_on_as_the_policy_would():
+    """After a change, all would be sent back to what used to be best."""
+    last = before(ceiling=950.0)
+    other = before(ceiling=960.0)
+    actions, _ = granted(chosen(Kind.TRAIN, ceiling=10.0), other, doubting(last), probing=True)
+    assert (actions.arm[0], actions.ceiling[0]) == (1, 10.0)
+
+
+def test_the_surest_has_its_turn_once():
+    """A default that fails for good would be run for ever."""
+    last = before(arm=1, ceiling=None)
+    history = doubting(last)
+    history.job = dataclasses.replace(JOB, default=16)
+    actions, _ = granted(chosen(Kind.TRAIN, ceiling=10.0), last, history, probing=True)
+    assert (actions.arm[0], actions.ceiling[0]) == (1, 10.0)
+
+
+def test_reasons_are_those_of_what_is_handed_out():
+    """Whoever asks would be told why something else was chosen."""
+    plain = chosen(Kind.TRAIN)
+    assert reason_granted(plain, plain, "why") == "why"
+    unprobed, _ = granted(chosen(), None, HISTORY, probing=False)
+    assert "probes are not made" in reason_granted(chosen(), unprobed, "why")
 
 
 @pytest.mark.parametrize("kind", list(Kind))

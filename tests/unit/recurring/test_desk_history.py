@@ -293,6 +293,37 @@ def test_what_false_ceilings_stopped_is_never_told(told):
     assert all(one.decision != 2 for verdict in verdicts for one in verdict.released)
 
 
+def test_what_went_on_for_longer_than_the_best_takes_is_still_told(told):
+    """It would be tried again, as dear as before, whenever a liar is found out."""
+    told.hear(arm=1, epochs=4.0)
+    dear = {"end": int(End.STOPPED), "epochs": 25.0, "cost": 25.0 * EPOCH_COST}
+    told.hear(arm=0, **dear, ceiling=26.0 * EPOCH_COST)
+    verdicts = [told.hear(arm=1, epochs=20.0) for _ in range(2)]
+    assert any(one.restart for one in verdicts)
+    assert told.history.held() == [1]
+
+
+def test_nobody_is_stopped_where_there_is_no_ceiling(told):
+    """One who says so of the default before anybody else has run it would make it look dear."""
+    refused = {"end": int(End.STOPPED), "epochs": 0.0, "cost": 0.0, "measured": []}
+    assert not told.hear(**refused).believed
+    assert told.hear().believed
+    assert told.hear(kind=Kind.PROBE, arm=1, end=int(End.PROBED), epochs=0.0).released == []
+    assert told.history.held() == [1]
+
+
+def test_the_surest_is_what_most_have_shown(told):
+    """A recurrence would be sent from one lie to the next, or back to a dear default for ever."""
+    assert told.history.surest() == 64
+    for _ in range(2):
+        told.hear(arm=1, epochs=21.0)
+    assert told.history.surest() == 64
+    told.hear(arm=1)
+    assert told.history.surest() == 32
+    told.hear(arm=2)
+    assert told.history.surest() == 64
+
+
 def test_failing_early_takes_a_second_report(told):
     """One false alarm would drop a batch size for good."""
     for _ in range(3):
