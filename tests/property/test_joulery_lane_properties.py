@@ -128,7 +128,9 @@ def test_a_job_alone_is_decided_as_among_others(seed, objective, lanes, arms, li
         actions = policy.decide(beliefs, rows, Draws.of(together.seeds[rows], rows))
         policy.begin(beliefs, rows, actions)
         for at, lane in enumerate(rows.tolist()):
-            own = policy.decide(each[lane], ALONE, Draws.of(together.seeds[:1], ALONE))
+            own = policy.decide(
+                each[lane], ALONE, Draws.of(together.seeds[lane : lane + 1], rows[at : at + 1])
+            )
             for part in dataclasses.fields(Actions):
                 mine, theirs = getattr(own, part.name)[0], getattr(actions, part.name)[at]
                 assert mine.tobytes() == theirs.tobytes(), part.name

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _TRAIN, _PROBING = int(Kind.TRAIN), int(Kind.PROBE)
 _FIRST, _BEST, _TRY, _PROBE, _UNREACHED, _SCOUT, _HEIR = _WHY = tuple(range(7))
+_LOTS = 0  # stream of random numbers
 
 PROSPECTS = Prospects(horizon=100.0, dearest_try=2.0, trial_runs=3.0)
 
@@ -130,23 +131,20 @@ class Joulery:
         """Fold in how actions ended."""
         beliefs.learn(outcomes)
 
-    def decide(
-        self,
-        beliefs: JouleryBeliefs,
-        rows: NDArray[np.int64],
-        draws: Draws,  # noqa: ARG002 - what is under way is foreseen, so no dice are needed
-    ) -> Actions:
+    def decide(self, beliefs: JouleryBeliefs, rows: NDArray[np.int64], draws: Draws) -> Actions:
         """The next action of each row: compiled where that covers it, else on arrays."""
         if self.objective is None:
-            actions = binding.decide(beliefs, rows, self.tuning, _WHY)
+            actions = binding.decide(beliefs, rows, draws, self.tuning, _WHY)
             if actions is not None:
                 return actions
-        return self.decide_on_arrays(beliefs, rows)
+        return self.decide_on_arrays(beliefs, rows, draws)
 
-    def decide_on_arrays(self, beliefs: JouleryBeliefs, rows: NDArray[np.int64]) -> Actions:
+    def decide_on_arrays(
+        self, beliefs: JouleryBeliefs, rows: NDArray[np.int64], draws: Draws
+    ) -> Actions:
         """The same, whatever the objective; what the compiled form is checked against."""
         view = outlook(beliefs, rows, self.objective)
-        choice = self._choose(beliefs, rows, view)
+        choice = self._choose(beliefs, rows, draws, view)
         limits, slice_cost = self._limits(beliefs, rows, view, choice.arm, choice.best_cost)
         ceiling = np.minimum(choice.ceiling + limits.extra * slice_cost, choice.cap)
         trainings = Actions(
@@ -189,7 +187,9 @@ class Joulery:
             limits = limits.with_also(view.bounded.doubtful(arm, epoch[2]))
         return limits, slice_cost
 
-    def _choose(self, beliefs: JouleryBeliefs, rows: NDArray[np.int64], view: Outlook) -> Choice:
+    def _choose(
+        self, beliefs: JouleryBeliefs, rows: NDArray[np.int64], draws: Draws, view: Outlook
+    ) -> Choice:
         """Which batch size to train next, and how far to go with it."""
         prospects, best = self.tuning.prospects, view.best
         lessons = None if view.bounded is None else view.bounded.lessons
@@ -203,7 +203,7 @@ class Joulery:
         why, cap, stop = np.full(len(rows), _BEST), self.tuning.patience * best_cost, None
         unproven = view.unproven
         if np.count_nonzero(unproven):
-            arm_before, why_before = self._before_success(beliefs, rows, worth.expected)
+            arm_before, why_before = self._before_success(beliefs, rows, draws, worth.expected)
             arm, why = np.where(unproven, arm_before, arm), np.where(unproven, why_before, why)
             # There is nothing to fall back on, so nothing is stopped.
             cap = np.where(unproven, np.inf, cap)
@@ -215,12 +215,13 @@ class Joulery:
         return Choice(arm, tries, best_cost, cap, view.ceiling(arm, stop, cap), why)
 
     def _before_success(
-        self, beliefs: JouleryBeliefs, rows: NDArray[np.int64], expected: Floats
+        self, beliefs: JouleryBeliefs, rows: NDArray[np.int64], draws: Draws, expected: Floats
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """What to run while no batch size has reached the target, and why: the default, if blank.
 
         Of many submissions at once a few scout other batch sizes: they would all end before what
-        one of them shows can help the rest.
+        one of them shows can help the rest. Lots decide which: were it always the fourth, whoever
+        lost every fourth worker would lose all scouts.
         """
         at = rows_of(rows)
         blank = ~beliefs.profiles.measured(at).any(axis=1)
@@ -232,7 +233,8 @@ class Joulery:
         dearest = self.tuning.prospects.dearest_try
         near = expected < dearest * expected[own_places(main)][:, None]
         free = np.where(near & (under_way == 0), expected, np.inf)
-        scout = np.isfinite(free.min(axis=1)) & (scouts + 1.0 <= self.tuning.scouts * total)
+        lots = 2.0 * draws.uniform(_LOTS, 1)[:, 0]
+        scout = np.isfinite(free.min(axis=1)) & (scouts + lots < self.tuning.scouts * total)
         arm = np.where(scout, free.argmin(axis=1), main)
         first = np.where(informed, _HEIR, np.where(arm == default, _FIRST, _SCOUT))
         return arm, np.where(blank, first, _UNREACHED)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from joulery.recurring.draws import Draws
 from joulery.recurring.joulery import Joulery
 from joulery.recurring.native import library
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from joulery.recurring.draws import Draws
     from joulery.recurring.joulery_beliefs import JouleryBeliefs
     from joulery.recurring.lanes import Lanes
     from joulery.recurring.policy import Actions, Outcomes
@@ -77,10 +77,10 @@ class Compared:
         """
         assert library.loaded() is not None, "not compiled here"
         compiled = self.policy.decide(beliefs, rows, draws)
-        expected = self.policy.decide_on_arrays(beliefs, rows)
+        expected = self.policy.decide_on_arrays(beliefs, rows, draws)
         for at in differing(compiled, expected).tolist():
-            row = rows[at : at + 1]
-            assert self._is_tie(beliefs, row, compiled, at), (
+            row, own = rows[at : at + 1], Draws(draws.words[at : at + 1])
+            assert self._is_tie(beliefs, row, own, one_of(compiled, at)), (
                 f"lane {row[0]}: compiled {_told(compiled, at)}, on arrays {_told(expected, at)}"
             )
             self.ties += 1
@@ -89,16 +89,15 @@ class Compared:
         return compiled
 
     def _is_tie(
-        self, beliefs: JouleryBeliefs, row: NDArray[np.int64], compiled: Actions, at: int
+        self, beliefs: JouleryBeliefs, row: NDArray[np.int64], draws: Draws, compiled: Actions
     ) -> bool:
         """Whether beliefs that are as good as the same decide on arrays as compiled code did."""
-        own = one_of(compiled, at)
         chance = np.random.default_rng(0)
         for _ in range(_SHAKES):
             shaken = copy.deepcopy(beliefs)
             for array in (shaken.epochs.mean, shaken.cost.mean, shaken.profiles.logs):
                 array[...] *= 1.0 + _TIE * chance.uniform(-1.0, 1.0, array.shape)
-            if not differing(own, self.policy.decide_on_arrays(shaken, row)).size:
+            if not differing(compiled, self.policy.decide_on_arrays(shaken, row, draws)).size:
                 return True
         return False
 

@@ -33,7 +33,7 @@ def job(sizes=(8, 16, 32, 64), limits=(100.0, 150.0, 200.0)):
 
 
 def draws(beliefs, rows=ROW):
-    """What the policy needs none of."""
+    """The randomness of a decision."""
     return Draws.of(beliefs.lanes.seeds[rows], rows)
 
 
@@ -103,7 +103,13 @@ def fresh(monkeypatch, tmp_path, good):
 def test_is_compiled_here():
     """If it fails every other test here compares arrays with themselves."""
     assert library.loaded() is not None
-    assert binding.decide(Joulery().start(Lanes.of([job()], [0])), ROW, TUNING, tuple(range(7)))
+    assert binding.decide(
+        Joulery().start(Lanes.of([job()], [0])),
+        ROW,
+        Draws(np.zeros(1, np.uint64)),
+        TUNING,
+        tuple(range(7)),
+    )
 
 
 @pytest.mark.parametrize("sizes", [(32,), (8, 16), (8, 24, 32, 100, 256), tuple(range(1, 65))])
@@ -210,7 +216,8 @@ def test_other_objectives_are_decided_on_arrays(objective, monkeypatch):
 
 def refused(beliefs, rows=ROW):
     """Whether it is left to arrays."""
-    return binding.decide(beliefs, rows, TUNING, tuple(range(7))) is None
+    lots = Draws(np.zeros(len(rows), np.uint64))
+    return binding.decide(beliefs, rows, lots, TUNING, tuple(range(7))) is None
 
 
 @pytest.mark.parametrize("row", [-1, 1, 2**62])
@@ -234,8 +241,9 @@ def test_every_second_row():
     beliefs = policy.start(Lanes.of([job((2**i, 2 ** (i + 1))) for i in range(4)], range(4)))
     tell(policy, beliefs, lane=2)
     rows = np.arange(4)[::2]
-    found = binding.decide(beliefs, rows, TUNING, tuple(range(7)))
-    assert not differing(found, policy.decide_on_arrays(beliefs, rows)).size
+    lots = Draws.of(beliefs.lanes.seeds[rows], np.arange(2))
+    found = binding.decide(beliefs, rows, lots, TUNING, tuple(range(7)))
+    assert not differing(found, policy.decide_on_arrays(beliefs, rows, lots)).size
 
 
 @pytest.mark.parametrize(
@@ -277,7 +285,7 @@ def test_threads_decide_at_once():
     sets = [policy.start(Lanes.of([job((2, 4, 8 * n))], [0])) for n in range(2, 8)]
     for number, beliefs in enumerate(sets):
         tell(policy, beliefs, epochs=5.0 + number)
-    expected = [policy.decide_on_arrays(beliefs, ROW) for beliefs in sets]
+    expected = [policy.decide_on_arrays(beliefs, ROW, draws(beliefs)) for beliefs in sets]
     wrong = []
 
     def ask(number):
@@ -298,7 +306,8 @@ def test_nothing_is_compiled_unasked(fresh):
     assert library.loaded() is None
     assert not fresh.exists()
     policy = Joulery()
-    assert policy.decide(policy.start(Lanes.of([job()], [0])), ROW, None).arm[0] == 2
+    beliefs = policy.start(Lanes.of([job()], [0]))
+    assert policy.decide(beliefs, ROW, draws(beliefs)).arm[0] == 2
 
 
 def test_what_another_process_compiled_is_used(fresh, monkeypatch):
@@ -396,7 +405,8 @@ def test_a_broken_file_in_the_cache(kind, fresh, good, foreign):
     )
     assert library.loaded() is None
     policy = Joulery()
-    assert policy.decide(policy.start(Lanes.of([job()], [0])), ROW, None).arm[0] == 2
+    beliefs = policy.start(Lanes.of([job()], [0]))
+    assert policy.decide(beliefs, ROW, draws(beliefs)).arm[0] == 2
     if kind != "foreign":  # a loader that has opened a path once does not look at it again
         assert library.prepare()
         assert fresh.read_bytes() == good

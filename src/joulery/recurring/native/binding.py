@@ -24,12 +24,13 @@ from joulery.recurring.profiles import BORROWED_SD, BORROWED_SHARE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from joulery.recurring.draws import Floats
+    from joulery.recurring.draws import Draws, Floats
     from joulery.recurring.joulery import Tuning
     from joulery.recurring.joulery_beliefs import JouleryBeliefs
 
 _MOST_NODES = 16  # room for them in the structure
 _FLOAT, _INTEGER, _BOOLEAN = np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.bool_)
+_WORD = np.dtype(np.uint64)
 
 
 class _Table(Structure):
@@ -127,13 +128,18 @@ _known: WeakKeyDictionary[JouleryBeliefs, _Known] = WeakKeyDictionary()
 
 
 def decide(
-    beliefs: JouleryBeliefs, rows: NDArray[np.int64], tuning: Tuning, why: tuple[int, ...]
+    beliefs: JouleryBeliefs,
+    rows: NDArray[np.int64],
+    draws: Draws,
+    tuning: Tuning,
+    why: tuple[int, ...],
 ) -> Actions | None:
     """The next action of each row, where the objective is the cost; None to decide in Python.
 
     Args:
         beliefs: Of all lanes.
         rows: Some of them.
+        draws: The randomness of each.
         tuning: How bold the policy is.
         why: Positions of its reasons, in the order of the fields of the structure.
     """
@@ -157,6 +163,7 @@ def decide(
     integers = floats.view(_INTEGER)
     kind = integers[:count]
     kind[:] = rows
+    integers[4 * count : flags].view(_WORD)[:] = draws.words
     where = ctypes.addressof(c_char.from_buffer(floats.data))
     if compiled(ruled.address, known.address, count, where) != 0:
         return None

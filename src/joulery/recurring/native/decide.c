@@ -7,11 +7,13 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <string.h>
 
 #define ARMS JOULERY_MOST_ARMS
 #define LIMITS JOULERY_MOST_LIMITS
 #define NODES JOULERY_MOST_NODES
 #define STEP 4 /* divides NODES */
+#define LOTS 0 /* stream of random numbers (joulery.py) */
 
 typedef const JouleryRules Rules;
 typedef const JouleryBeliefs Beliefs;
@@ -248,9 +250,24 @@ static bool measured(Beliefs *beliefs, int64_t row, int64_t arm)
     return false;
 }
 
+/* As in draws.py. */
+static uint64_t mix(uint64_t seed, uint64_t counter)
+{
+    uint64_t word = seed + (counter + 1) * 0x9E3779B97F4A7C15u;
+    word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9u;
+    word = (word ^ (word >> 27)) * 0x94D049BB133111EBu;
+    return word ^ (word >> 31);
+}
+
+/* In [0, 1). */
+static double uniform(uint64_t word, uint64_t stream)
+{
+    return (double)(mix(mix(word, stream), 0) >> 11) * 0x1p-53;
+}
+
 /* What to run while no batch size has reached the target. */
-static void choose_before_success(Rules *rules, Beliefs *beliefs, int64_t row, const View *view,
-                                  Choice *choice)
+static void choose_before_success(Rules *rules, Beliefs *beliefs, int64_t row, uint64_t word,
+                                  const View *view, Choice *choice)
 {
     bool blank = true, informed = beliefs->informed[row];
     int usual = 0, cheapest = 0, scout = -1;
@@ -270,7 +287,8 @@ static void choose_before_success(Rules *rules, Beliefs *beliefs, int64_t row, c
         if (view->expected[i] < most && view->under_way[i] == 0.0 &&
             (scout < 0 || view->expected[i] < view->expected[scout]))
             scout = i;
-    choice->at = scout >= 0 && scouts + 1.0 <= rules->scouts * total ? scout : main;
+    double lots = 2.0 * uniform(word, LOTS);
+    choice->at = scout >= 0 && scouts + lots < rules->scouts * total ? scout : main;
     if (!blank)
         choice->why = rules->why_unreached;
     else if (informed)
@@ -296,7 +314,7 @@ static double ceiling(Rules *rules, Beliefs *beliefs, int64_t row, const View *v
 }
 
 /* Which batch size to train next, and how far to go with it; -1 if figures are beyond reason. */
-static Choice choose(Rules *rules, Beliefs *beliefs, int64_t row, const View *view)
+static Choice choose(Rules *rules, Beliefs *beliefs, int64_t row, uint64_t word, const View *view)
 {
     int best = view->best;
     Choice choice = {.at = best, .why = rules->why_best};
@@ -304,7 +322,7 @@ static Choice choose(Rules *rules, Beliefs *beliefs, int64_t row, const View *vi
     choice.best_cost = exp(log_best + 0.5 * square(sqrt(view->variance[best])));
     double dearest = rules->dearest_try * choice.best_cost;
     if (view->unproven) {
-        choose_before_success(rules, beliefs, row, view, &choice);
+        choose_before_success(rules, beliefs, row, word, view, &choice);
         choice.cap = INFINITY; /* there is nothing to fall back on, so nothing is stopped */
     } else {
         double highest = -INFINITY;
@@ -462,10 +480,12 @@ int joulery_decide(Rules *rules, Beliefs *beliefs, int64_t count, void *actions)
         View view;
         Epoch epoch;
         int64_t row = kind[i];
+        uint64_t word;
+        memcpy(&word, ceilings + i, sizeof word);
         if (row < 0 || row >= beliefs->lanes || !look(rules, beliefs, row, &view) ||
             !expect(&view))
             return 1;
-        Choice choice = choose(rules, beliefs, row, &view);
+        Choice choice = choose(rules, beliefs, row, word, &view);
         if (choice.at < 0)
             return 1;
         arm[i] = view.arm[choice.at];

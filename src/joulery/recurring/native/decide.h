@@ -60,7 +60,8 @@ typedef struct {
  *
  * `actions` holds kind, arm, limit and why as int64_t (count,) each, then the ceiling as double
  * (count,), then the limits to measure as bytes (count, limits). In the place of the kind stands
- * before which lane is meant. Returns 0; anything else if one of the lanes has to be decided in
+ * before which lane is meant, in that of the ceiling the word that its random numbers are made of
+ * (draws.py), a uint64_t. Returns 0; anything else if one of the lanes has to be decided in
  * Python: then none of it means anything. */
 JOULERY_API int joulery_decide(const JouleryRules *rules, const JouleryBeliefs *beliefs,
                                int64_t count, void *actions);
