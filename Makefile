@@ -19,11 +19,15 @@ check: $(VENV)/.dev
 bench: $(VENV)/.dev .venv-peers/.done .venv-peer-server/.done
 	scripts/bench
 
-# Promises of durability at full counts; `make test` runs them at reduced ones.
+# Promises of durability, and to the honest, at full counts; `make test` runs them at reduced ones.
 prove: $(VENV)/.dev
 	$(BIN)/python scripts/prove_governor.py
 	$(BIN)/python scripts/prove_server.py
 	$(BIN)/python scripts/prove_recurring_service.py
+	$(BIN)/python scripts/prove_desk.py honest
+	$(BIN)/python scripts/prove_desk.py liars
+	$(BIN)/python scripts/prove_desk.py deaths
+	$(BIN)/python scripts/prove_desk.py scale
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
