@@ -26,7 +26,7 @@ prove: $(VENV)/.dev
 	$(BIN)/python scripts/prove_recurring_service.py
 	$(BIN)/python scripts/prove_desk.py honest
 	$(BIN)/python scripts/prove_desk.py liars
-	$(BIN)/python scripts/prove_desk.py deaths
+	$(BIN)/python scripts/prove_desk.py deaths --clients 16 --seeds 40
 	$(BIN)/python scripts/prove_desk.py scale
 
 $(VENV)/bin/python:
