@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from joulery.training.used import DeviceUse
 
 _LONGEST_TEXT = 200
-_LOOK_EVERY = 16  # recurrences
 
 
 def findings_of(
@@ -41,22 +40,10 @@ def findings_of(
     return Findings(
         batch_size=decision.batch_size,
         device=wanted.device,
-        points=()
-        if _is_settled(decision)
-        else tuple(_point(one, setting, whence) for one in outcome.measured),
+        points=tuple(_point(one, setting, whence) for one in outcome.measured),
         energy=tuple(_energy(decision, one) for one in used),
         work=f"an epoch of {wanted.job.name} at batch size {decision.batch_size}",
     )
-
-
-def _is_settled(decision: Decision) -> bool:
-    """Whether nothing new is to be expected of power limits, so that nobody need be asked.
-
-    That is so where one is held and no other is worth measuring; but for every few recurrences, so
-    that what changes slowly is seen, too.
-    """
-    sure = decision.power_limit_watts is not None and not decision.probe_limits_watts
-    return sure and decision.recurrence % _LOOK_EVERY != 0
 
 
 def _point(one: Measured, setting: Setting, whence: Provenance) -> OperatingPoint:

