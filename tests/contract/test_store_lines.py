@@ -28,6 +28,7 @@ from joulery.store.records import (
 )
 from joulery.store.store import Store
 from joulery.testing import filled_store
+from joulery.testing.one_group import one_group
 
 JOB = NewJob("team", "job", {"batch_sizes": [8, 16]}, "zeus", {}, seed=7)
 
@@ -96,17 +97,6 @@ def report(job, number, content=b"beliefs"):
         ledger.put_snapshot(Snapshot(job, event, "code", content))
 
     return operation
-
-
-@contextmanager
-def one_group(store):
-    """What is submitted meanwhile becomes one transaction."""
-    held, entered = threading.Event(), threading.Event()
-    first = store.submit(lambda _: (entered.set(), held.wait(60)))
-    assert entered.wait(60)
-    yield
-    held.set()
-    first.result(60)
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """What the store promises on every database."""
 
 import dataclasses
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -39,6 +38,7 @@ from joulery.store.records import (
 from joulery.store.rows import decision_row
 from joulery.store.store import Store
 from joulery.store.watch import UNHURRIED
+from joulery.testing.one_group import one_group
 from joulery.testing.postgresql import Cluster
 
 JOB = NewJob("team", "job", {"batch_sizes": [8, 16]}, "zeus", {"beta": 2.0}, seed=2**64 - 1)
@@ -55,17 +55,6 @@ def store(location):
 def add_job(store, job=JOB):
     """Add one."""
     return store.write(lambda ledger: ledger.add_job(job, 12.5)).id
-
-
-@contextmanager
-def one_group(store):
-    """What is submitted meanwhile becomes one transaction."""
-    held, entered = threading.Event(), threading.Event()
-    first = store.submit(lambda _: (entered.set(), held.wait(60)))
-    assert entered.wait(60)
-    yield
-    held.set()
-    first.result(60)
 
 
 def event(number, body=None):

@@ -5,6 +5,8 @@ import threading
 
 import pytest
 
+from joulery.clock import VirtualClock
+
 
 class StubServer:
     """Answers each connection by ``behave(connection, request)``, until it returns False.
@@ -74,6 +76,12 @@ def answer(status=200, body=b"{}", headers=()):
     """The bytes of an answer."""
     lines = [f"HTTP/1.1 {status} Whatever", f"Content-Length: {len(body)}", *headers]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+@pytest.fixture
+def clock():
+    """Time that the test turns."""
+    return VirtualClock()
 
 
 @pytest.fixture

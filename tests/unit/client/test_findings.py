@@ -7,10 +7,8 @@ import pytest
 
 from joulery.client.deadline import Deadline
 from joulery.client.findings import Findings, Notebook, news
-from joulery.client.local import LocalClerk
 from joulery.client.sideline import Sideline
 from joulery.client.steady import Order, SteadyClerk
-from joulery.clock import VirtualClock
 from joulery.errors import StoreBusyError, UnknownRecordError
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.objectives import Cost
@@ -19,6 +17,7 @@ from joulery.recurring.desk_values import Outcome
 from joulery.recurring.job import Job
 from joulery.recurring.policy import End
 from joulery.recurring.wire_measurements import EnergyEntry, ProfileEntry
+from joulery.testing.watched_clerk import WatchedClerk
 
 JOB = Job("nightly", (64, 128), 128, Cost(0.5, 300.0))
 REACHED = Outcome(End.REACHED, 20.0, 40.0, 9000.0)
@@ -108,34 +107,21 @@ def test_simulated_figures_never_replace_measured_ones():
     assert {one.provenance.origin for one in again} == {Origin.SIMULATED}
 
 
-class Counting:
-    """A clerk that counts what it is asked, and fails as told."""
+class Counting(WatchedClerk):
+    """A clerk that waits for a gate, and fails as told."""
 
     def __init__(self, path, clock):
-        self.inner = LocalClerk.open(path, "team", clock)
-        self.calls = []
+        super().__init__(path, clock)
         self.failing = {}
         self.gate = threading.Event()
         self.gate.set()
 
-    def __getattr__(self, name):
-        method = getattr(self.inner, name)
-
-        def call(*args, **options):
-            self.calls.append(name)
-            if name not in ("define", "decide", "report", "close"):
-                assert self.gate.wait(10.0)
-            if name in self.failing:
-                raise self.failing[name]
-            return method(*args, **options)
-
-        return call
-
-
-@pytest.fixture
-def clock():
-    """Time that the test turns."""
-    return VirtualClock()
+    def before(self, name):
+        """Wait and fail as told."""
+        if name not in ("define", "decide", "report", "close"):
+            assert self.gate.wait(10.0)
+        if name in self.failing:
+            raise self.failing[name]
 
 
 @pytest.fixture

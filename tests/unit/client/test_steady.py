@@ -6,47 +6,31 @@ from dataclasses import replace
 
 import pytest
 
-from joulery.client.local import LocalClerk
 from joulery.client.opening import open_clerk
 from joulery.client.steady import Order, SteadyClerk
-from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, MissingRightsError, StoreBusyError, StoreError
 from joulery.objectives import Cost
 from joulery.recurring.desk_requests import Definition, Request
 from joulery.recurring.desk_values import Outcome
 from joulery.recurring.job import Job
 from joulery.recurring.policy import End
+from joulery.testing.watched_clerk import WatchedClerk
 
 JOB = Job("nightly", (64, 128, 256), 128, Cost(0.5, 300.0))
 REACHED = Outcome(End.REACHED, 20.0, 40.0, 9000.0)
 
 
-class Switch:
+class Switch(WatchedClerk):
     """A clerk on a store that can be made to fail, hang or refuse."""
 
-    def __init__(self, path, clock):
-        self.inner = LocalClerk.open(path, "team", clock)
-        self.error = None
-        self.hang_seconds = 0.0
-        self.calls = []
+    error = None
+    hang_seconds = 0.0
 
-    def __getattr__(self, name):
-        method = getattr(self.inner, name)
-
-        def call(*args, **options):
-            self.calls.append(name)
-            time.sleep(self.hang_seconds)
-            if self.error is not None and name != "close":
-                raise self.error
-            return method(*args, **options)
-
-        return call
-
-
-@pytest.fixture
-def clock():
-    """Time that the test turns."""
-    return VirtualClock()
+    def before(self, name):
+        """Hang and fail as told."""
+        time.sleep(self.hang_seconds)
+        if self.error is not None and name != "close":
+            raise self.error
 
 
 @pytest.fixture
