@@ -14,10 +14,10 @@ from physics import discovered
 
 from joulery.frontier import OperatingPoint
 from joulery.objectives import Cost, EnergyDelayProduct, LeastEnergy
-from joulery.power.machine import Range, TuningMachine
 from joulery.power.messages import Reading, State
 from joulery.power.prior import limit_curves
 from joulery.power.rules import Rules
+from joulery.power.state_machine import Range, TuningMachine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

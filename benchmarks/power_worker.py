@@ -22,7 +22,7 @@ from joulery.clock import VirtualClock
 from joulery.frontier import OperatingPoint
 from joulery.hardware import catalog, nvidia
 from joulery.hardware.physics import settle
-from joulery.measure.meter import Meter
+from joulery.metering.meter import Meter
 from joulery.objectives import Cost, LeastEnergy
 from joulery.power.knob import LimitKnob, held_here
 from joulery.power.messages import State

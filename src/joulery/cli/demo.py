@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from joulery.cli.frontier_view import Canvas
-    from joulery.demo.story import Plan, Story
+    from joulery.demo.story import DemoPlan, Story
 
 HELP = "train a real small network on a simulated GPU and save energy on it"
 
@@ -116,15 +116,15 @@ def _recurring(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _plan(arguments: argparse.Namespace) -> Plan:
+def _plan(arguments: argparse.Namespace) -> DemoPlan:
     from joulery.cli.limits_argument import parse_limits
-    from joulery.demo.story import Plan
+    from joulery.demo.story import DemoPlan
     from joulery.demo.training import Recipe
     from joulery.hardware import catalog
     from joulery.objective_text import parse_objective
 
     board = catalog.board(arguments.board)
-    return Plan(
+    return DemoPlan(
         board,
         catalog.workload("resnet50", board),
         parse_objective(arguments.objective, board.max_limit_watts),

@@ -64,7 +64,7 @@ def _read(path: Path) -> str:
 
 
 def _is_log(text: str) -> bool:
-    from joulery.measure.log import SCHEMA
+    from joulery.metering.log import SCHEMA
 
     return f'"{SCHEMA}"' in text
 
@@ -90,7 +90,7 @@ def _frontier(path: Path, text: str) -> Frontier:
 
 def _show_log(path: Path, text: str, *, as_json: bool) -> int:
     from joulery.cli.table import table
-    from joulery.measure.log import EnergyLog
+    from joulery.metering.log import EnergyLog
     from joulery.units import human, human_duration
 
     # What was read already: a pipe cannot be read twice.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from joulery.cli.sweep_setup import Setup
-    from joulery.measure.sweep_table import SweepTable
+    from joulery.sweep.table import SweepTable
 
 SCHEMA = "joulery.sweep/1"
 

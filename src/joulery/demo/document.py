@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from joulery.demo.story import Epoch, Story, TrainingRun
+    from joulery.demo.story import DemoEpoch, Story, TrainingRun
     from joulery.objectives import Gains
 
 NOTE = "seconds, joules and watts are simulated; loss and accuracy are real"
@@ -50,7 +50,7 @@ def _run(run: TrainingRun) -> dict[str, Any]:
     }
 
 
-def _epoch(epoch: Epoch) -> dict[str, Any]:
+def _epoch(epoch: DemoEpoch) -> dict[str, Any]:
     return {
         "epoch": epoch.learned.epoch,
         "loss": epoch.learned.loss,

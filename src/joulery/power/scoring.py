@@ -34,7 +34,7 @@ RISK = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Score:
     """Where to be, and how much better it could be.
 
     Attributes:
@@ -56,7 +56,7 @@ class Stakes:
     allowed: Array
 
 
-class Judge:
+class ObjectiveScorer:
     """An objective over arrays.
 
     Args:
@@ -74,7 +74,7 @@ class Judge:
         bounded = isinstance(objective, LeastEnergy) and objective.max_slowdown is not None
         self.refers = bounded or isinstance(objective, EnergyDelaySum)
 
-    def judge(self, belief: Belief) -> Verdict:
+    def judge(self, belief: Belief) -> Score:
         """The best knob value under a belief; the reference is the last one."""
         import numpy as np
 
@@ -90,7 +90,7 @@ class Judge:
         # What breaks a bound seems cheap, but helps nobody.
         late = np.maximum(0.0, seconds / np.where(allowed, seconds, 0.0).max(axis=1)[:, None] - 1)
         excess = np.maximum(relative, late).mean(axis=0)
-        return Verdict(position, max(0.0, float(mean[position])), np.maximum(0.0, excess))
+        return Score(position, max(0.0, float(mean[position])), np.maximum(0.0, excess))
 
     def best_of_each(self, belief: Belief) -> Indices:
         """The best knob position in each sample on its own."""

@@ -1,6 +1,6 @@
 """The documents of the server as models, for its description only.
 
-Requests are read by :mod:`joulery.recurring.wire`, which these describe.
+Requests are read by :mod:`joulery.jobs.wire`, which these describe.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from joulery.recurring.desk_plausibility import LONGEST_BEFORE_SECONDS
-from joulery.recurring.wire_members import LARGEST, LARGEST_ID
-from joulery.recurring.wire_specification import (
+from joulery.jobs.validation import LONGEST_BEFORE_SECONDS
+from joulery.jobs.wire_members import LARGEST, LARGEST_ID
+from joulery.jobs.wire_specification import (
     LARGEST_BATCH_SIZE,
     MOST_BATCH_SIZES,
     MOST_EPOCHS,

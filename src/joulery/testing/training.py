@@ -16,7 +16,7 @@ from joulery.frontier import OperatingPoint
 from joulery.hardware import catalog
 from joulery.hardware.physics import settle
 from joulery.hardware.simulated import SimulatedGpu
-from joulery.measure.meter import Meter
+from joulery.metering.meter import Meter
 from joulery.power.knob import LimitKnob, held_here
 from joulery.power.tuner import PowerTuner
 

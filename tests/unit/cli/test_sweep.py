@@ -7,9 +7,9 @@ import pytest
 from joulery.cli import main
 from joulery.cli.sweep_view import charts
 from joulery.frontier import Frontier
-from joulery.measure import sweep_runs
-from joulery.measure.sweep_journal import FILE_NAME
-from joulery.measure.sweep_runs import SimulatedWork
+from joulery.metering import sweep_runs
+from joulery.sweep.journal import FILE_NAME
+from joulery.sweep.runs import SimulatedWork
 
 SMALL = ["sweep", "--simulate", "rtx6000x8", "--limits", "150:260:55", "--repeat", "2"]
 FILES = ("sweep.json", "sweep.csv", "sweep.html", "frontier.json", "sweep.png")
@@ -259,7 +259,7 @@ def test_an_unknown_program_is_told_before_anything_else(capsys):
 
 def test_without_a_gpu_it_says_how_to_simulate(tmp_path, capsys, monkeypatch):
     """A newcomer would give up."""
-    monkeypatch.setattr("joulery.measure.attribution.my_devices", lambda *_: [])
+    monkeypatch.setattr("joulery.metering.attribution.my_devices", lambda *_: [])
     assert main(["sweep", "--out", str(tmp_path / "out"), "--", "true"]) == 3
     assert "--simulate rtx6000x8" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -283,8 +283,8 @@ def test_charts_mark_the_best_and_leave_room(tmp_path):
     """A star would sit on the wrong limit, or outside of the frame."""
     from joulery.clock import VirtualClock
     from joulery.hardware.simulated_node import SimulatedNode, preset
-    from joulery.measure.sweep_journal import FinishedRun
-    from joulery.measure.sweep_table import SweepTable
+    from joulery.sweep.journal import FinishedRun
+    from joulery.sweep.table import SweepTable
 
     node = SimulatedNode(preset("rtx6000x8"), VirtualClock())
     runs = [

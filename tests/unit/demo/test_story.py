@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from joulery.demo.document import story_document
-from joulery.demo.story import Demonstration, Plan
+from joulery.demo.story import Demonstration, DemoPlan
 from joulery.demo.training import Recipe
 from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.frontier import Frontier, Origin
@@ -24,7 +24,7 @@ RECIPE = Recipe(epochs=2, pictures=960, test_pictures=200, hidden=16)
 
 
 def _plan(objective=None, limits=(250.0, 200.0, 150.0), board=BOARD):
-    return Plan(board, WORKLOAD, objective or Cost(0.5, 250.0), limits, RECIPE)
+    return DemoPlan(board, WORKLOAD, objective or Cost(0.5, 250.0), limits, RECIPE)
 
 
 @pytest.fixture(scope="module")

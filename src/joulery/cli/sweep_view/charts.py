@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from joulery.cli.frontier_view.axis import Axis, Unit, round_ticks, seconds_unit
-from joulery.measure.sweep_table import Metric
+from joulery.sweep.table import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from joulery.measure.sweep_table import SettingResult, SweepTable
+    from joulery.sweep.table import SettingResult, SweepTable
 
 _MARGIN = 0.09
 _PLAIN = Unit("", 1.0, 0.0)

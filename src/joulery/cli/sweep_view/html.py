@@ -12,8 +12,8 @@ from joulery.cli.sweep_view.svg import svg
 
 if TYPE_CHECKING:
     from joulery.cli.sweep_view.rows import Rows
-    from joulery.measure.sweep_published import PublishedSweep
-    from joulery.measure.sweep_table import SweepTable
+    from joulery.sweep.published import PublishedSweep
+    from joulery.sweep.table import SweepTable
 
 
 def html_page(

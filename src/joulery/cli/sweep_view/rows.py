@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from joulery.cli.frontier_view.axis import joules_unit, seconds_unit
-from joulery.measure.sweep_table import Metric
+from joulery.sweep.table import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from joulery.cli.frontier_view.axis import Unit
-    from joulery.measure.sweep_published import PublishedSweep
-    from joulery.measure.sweep_table import SettingResult, SweepTable
+    from joulery.sweep.published import PublishedSweep
+    from joulery.sweep.table import SettingResult, SweepTable
 
 
 @dataclass(frozen=True, slots=True)

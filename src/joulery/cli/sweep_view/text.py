@@ -11,9 +11,9 @@ from joulery.units import human_duration
 
 if TYPE_CHECKING:
     from joulery.cli.sweep_view.rows import Rows
-    from joulery.measure.sweep_plan import SweepPlan
-    from joulery.measure.sweep_published import PublishedSweep
-    from joulery.measure.sweep_table import SweepTable
+    from joulery.sweep.plan import SweepPlan
+    from joulery.sweep.published import PublishedSweep
+    from joulery.sweep.table import SweepTable
 
 _MOST_FAILURES = 5
 
