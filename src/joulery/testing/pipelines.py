@@ -1,4 +1,4 @@
-"""Pipelines to plan that nobody measured: small random ones, and large ones of random stages."""
+"""Random pipelines to plan: small graphs, and rows of profiles for pipelines of any size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joulery.frontier import Frontier, OperatingPoint, Setting
-from joulery.pipeline.problem import Instruction, Problem
+from joulery.pipeline.instructions import Instruction
+from joulery.pipeline.planning.problem import ClockChoices, PipelineProblem
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -15,15 +16,15 @@ if TYPE_CHECKING:
 
 def random_problem(
     seed: int, instructions: int = 8, ranks: int = 3, points: int = 4, *, whole: bool = False
-) -> Problem:
+) -> PipelineProblem:
     """Ranks that work through their instructions one by one, with random edges in between.
 
     Args:
-        seed: Equal seeds give equal problems.
-        instructions: How many.
-        ranks: Over how many ranks they are spread.
-        points: At most so many clocks for each piece of work.
-        whole: Times, energies and powers in whole numbers, which makes ties likely.
+        seed: Seed; equal seeds give equal problems.
+        instructions: Number of instructions.
+        ranks: Number of ranks that they are spread over.
+        points: Largest number of clocks for each piece of work.
+        whole: Whether times, energies and powers are whole numbers, which makes ties likely.
     """
     draw = np.random.default_rng(seed)
     rank_of = draw.integers(0, ranks, instructions)
@@ -41,7 +42,7 @@ def random_problem(
     kinds = max(1, instructions // 2)
     profiles = tuple(_random_choices(draw, points, whole=whole) for _ in range(kinds))
     watts = draw.integers(0, 3, ranks).astype(float) if whole else draw.uniform(0, 30, ranks)
-    return Problem(
+    return PipelineProblem(
         instructions=tuple(Instruction(r, r, "work", i) for i, r in enumerate(rank_of.tolist())),
         profiles=profiles,
         profile_of=draw.integers(0, kinds, instructions),
@@ -52,7 +53,7 @@ def random_problem(
     )
 
 
-def _random_choices(draw: Generator, points: int, *, whole: bool) -> Frontier:
+def _random_choices(draw: Generator, points: int, *, whole: bool) -> ClockChoices:
     count = int(draw.integers(1, points + 1))
     if whole:
         seconds = np.cumsum(draw.integers(1, 4, count)).astype(float)
@@ -60,10 +61,11 @@ def _random_choices(draw: Generator, points: int, *, whole: bool) -> Frontier:
     else:
         seconds = np.sort(draw.uniform(0.5, 2.0, count))
         joules = np.sort(draw.uniform(100.0, 300.0, count))[::-1]
-    return Frontier.from_points(
+    cloud = (
         OperatingPoint(float(t), float(e), Setting(clock_hertz=1e9 + 1e6 * (count - k)))
         for k, (t, e) in enumerate(zip(seconds, joules, strict=True))
     )
+    return ClockChoices.from_points(Frontier.from_points(cloud))
 
 
 def random_rows(stages: int, seed: int, clocks: int = 25) -> list[dict[str, Any]]:

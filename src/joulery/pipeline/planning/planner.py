@@ -1,0 +1,331 @@
+"""Plan the clock of every instruction, for every iteration time of a pipeline.
+
+>>> plan = plan_problem(problem)               # doctest: +SKIP
+>>> plan.at(12.5).clocks_hertz                 # doctest: +SKIP
+>>> plan.for_straggler(1.2).joules             # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joulery.errors import FileError, InfeasibleError, InvalidValueError, JouleryError
+from joulery.frontier import Frontier, OperatingPoint, Provenance, Setting
+from joulery.pipeline.files import parse_json, read_text, write_text
+from joulery.pipeline.planning.network import network
+from joulery.pipeline.planning.problem import PipelineProblem
+from joulery.pipeline.planning.relaxation import relax
+from joulery.pipeline.planning.replay import replay
+from joulery.pipeline.planning.rounding import THOROUGH, rounder, trials_for, tries_for
+from joulery.units import finite
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from joulery.pipeline.planning.network import CurvePoints, Network
+    from joulery.pipeline.planning.relaxation import Relaxation
+
+SCHEMA = "joulery-pipeline-plan-1"
+# Plans that stand for the whole frontier, evenly over its time.
+_FRONTIER_PLANS = 33
+_LAST_DIGITS = 1e-12
+# Bisections towards a power budget: the deadline is then known to 1e-9 of the frontier.
+_BISECTIONS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Timetable:
+    """One way to run an iteration.
+
+    Attributes:
+        seconds: Time at which the last instruction ends.
+        joules: Energy of all instructions, and of waiting until ``seconds``.
+        starts: (instructions,), seconds from the start of the iteration.
+        durations: (instructions,), seconds.
+        joules_each: (instructions,), energy without waiting.
+        clocks_hertz: (instructions,), NaN where the profile names no clock.
+        blocking_watts: Power of all ranks together while they wait.
+    """
+
+    seconds: float
+    joules: float
+    starts: NDArray[np.float64]
+    durations: NDArray[np.float64]
+    joules_each: NDArray[np.float64]
+    clocks_hertz: NDArray[np.float64]
+    blocking_watts: float
+
+    @property
+    def watts(self) -> float:
+        """Mean power of all devices."""
+        return self.joules / self.seconds
+
+    @property
+    def mean_clock_hertz(self) -> float:
+        """Mean clock over the time at work."""
+        return float(np.average(self.clocks_hertz, weights=self.durations))
+
+    def joules_until(self, seconds: float) -> float:
+        """Energy if the next iteration starts only then, such as at a straggler's pace."""
+        return self.joules + self.blocking_watts * max(0.0, seconds - self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class ClockPlan(Timetable):
+    """A clock for every instruction of an iteration.
+
+    Attributes:
+        deadline_seconds: Deadline that the plan was made for.
+        lower_bound_joules: Energy that no clocks go below if they meet the deadline, not even
+            clocks between those of the hardware; counted until ``seconds`` as ``joules`` is.
+        points: (instructions,), position in the instruction's profile.
+    """
+
+    deadline_seconds: float
+    lower_bound_joules: float
+    points: NDArray[np.int64]
+
+    @property
+    def gap(self) -> float:
+        """Share of energy above the lower bound."""
+        return self.joules / self.lower_bound_joules - 1.0
+
+
+class PipelinePlan:
+    """All clock plans of one pipeline, from its fastest to its slowest iteration.
+
+    Attributes:
+        problem: Pipeline that was planned.
+        network: Arrays of the problem.
+        relaxation: Continuous frontier, with clocks between those of the hardware.
+        planning_cpu_seconds: Processor time that planning took.
+        fastest_seconds: Iteration time with every instruction at its fastest.
+        slowest_seconds: Iteration time with every instruction as slow as it pays while others wait.
+        least_energy_seconds: Iteration time beyond which waiting costs more than lower clocks
+            save, so that only a straggler is a reason to be slower.
+    """
+
+    def __init__(self, problem: PipelineProblem, arrays: Network, relaxation: Relaxation) -> None:
+        self.problem = problem
+        self.network = arrays
+        self.relaxation = relaxation
+        self.planning_cpu_seconds = 0.0
+        self._points = arrays.points()
+        self._round = rounder(arrays, self._points)
+        self._joules, self._clocks = _joules_and_clocks(problem, arrays, self._points)
+        self.fastest_seconds = arrays.end_seconds(arrays.extreme(0))
+        self.slowest_seconds = arrays.end_seconds(arrays.extreme(-1))
+        bounds = relaxation.cost + arrays.blocking_watts * relaxation.seconds
+        # The core's whole units may have rounded it down.
+        best = float(relaxation.seconds[int(np.argmin(bounds))]) * (1.0 + _LAST_DIGITS)
+        self.least_energy_seconds = min(max(best, self.fastest_seconds), self.slowest_seconds)
+
+    def at(self, seconds: float, *, thorough: bool = False) -> ClockPlan:
+        """The plan of least energy if the next iteration starts at a deadline and not before.
+
+        Args:
+            seconds: Deadline.
+            thorough: Whether to try more ways of rounding than fit a millisecond.
+
+        Raises:
+            InfeasibleError: The fastest clocks take longer.
+        """
+        deadline = finite(seconds, "deadline", minimum=0.0)
+        if deadline < self.fastest_seconds:
+            raise InfeasibleError(
+                f"no clocks finish an iteration within {deadline:g} s",
+                remedy=f"the fastest take {self.fastest_seconds:.9g} s; allow at least that",
+            )
+        count = len(self.problem)
+        found = (
+            self._round(self.relaxation.durations(deadline * share), deadline, ways)
+            for share, ways in (THOROUGH if thorough else tries_for(count))
+        )
+        chosen, starts = min(found, key=lambda one: float(self._points.cost[one[0]].sum()))
+        trials = trials_for(count, thorough=thorough)
+        if trials:
+            chosen, starts = self._round.improve(chosen, deadline, trials)
+        return self._plan(deadline, chosen, starts)
+
+    def best_by(self, seconds: float) -> ClockPlan:
+        """The plan of least energy if the next iteration starts as soon as this one ends."""
+        return self.at(max(min(seconds, self.least_energy_seconds), 0.0))
+
+    def for_straggler(self, factor: float) -> ClockPlan:
+        """The plan at the pace of a pipeline ``factor`` times as slow as this one's fastest."""
+        if not finite(factor, "factor of a straggler", minimum=0.0) >= 1.0:
+            raise InvalidValueError(
+                f"a straggler {factor:g} times as slow is none", remedy="give a factor from 1 on"
+            )
+        return self.at(self.fastest_seconds * factor)
+
+    def within_watts(self, watts: float) -> ClockPlan:
+        """The fastest plan whose mean power, over all devices, is at most ``watts``.
+
+        Raises:
+            InfeasibleError: Even the slowest iteration draws more.
+        """
+        finite(watts, "power budget", minimum=0.0)
+        slowest = self.at(self.slowest_seconds)
+        if slowest.watts > watts:
+            raise InfeasibleError(
+                f"no clocks keep the pipeline within {watts:g} W",
+                remedy=f"the slowest iteration draws {slowest.watts:.6g} W; allow at least that",
+            )
+        fastest = self.at(self.fastest_seconds)
+        if fastest.watts <= watts:
+            return fastest
+        low, high, found = self.fastest_seconds, self.slowest_seconds, slowest
+        for _ in range(_BISECTIONS):
+            middle = 0.5 * (low + high)
+            tried = self.at(middle)
+            if tried.watts <= watts:
+                high, found = middle, tried
+            else:
+                low = middle
+        return found
+
+    def bound_joules(self, seconds: float) -> float:
+        """Energy that no clocks, even clocks in between, go below in ``seconds``."""
+        return self.relaxation.bound(seconds) + self.network.blocking_watts * seconds
+
+    def plans(self, count: int = _FRONTIER_PLANS) -> tuple[ClockPlan, ...]:
+        """Plans for deadlines evenly spread from the fastest to the least energy."""
+        if count < 1:
+            raise InvalidValueError(f"{count} plans make no sense", remedy="ask for at least 1")
+        deadlines = np.linspace(self.fastest_seconds, self.least_energy_seconds, count)
+        return tuple(self.at(deadline, thorough=True) for deadline in deadlines.tolist())
+
+    @functools.cached_property
+    def frontier_plans(self) -> tuple[ClockPlan, ...]:
+        """Plans from the fastest to the least energy, each of less energy than the one before."""
+        kept: list[ClockPlan] = []
+        for plan in self.plans():
+            # Whole clocks may leave two deadlines with one plan.
+            if not kept or plan.joules < kept[-1].joules:
+                kept.append(plan)
+        return tuple(kept)
+
+    @functools.cached_property
+    def frontier(self) -> Frontier:
+        """The plans as operating points of one iteration."""
+        setting = Setting(parallel=f"pp{self.problem.ranks}")
+        provenance = self._provenance()
+        points = (
+            OperatingPoint(plan.seconds, plan.joules, setting, provenance)
+            for plan in self.frontier_plans
+        )
+        return Frontier.from_points(points, "one iteration")
+
+    @functools.cached_property
+    def full_clocks(self) -> Timetable:
+        """The iteration with every clock at its highest, which is what happens without a plan."""
+        profiles = self.problem.profiles
+        each = [profiles[profile].full_clock for profile in self.problem.profile_of.tolist()]
+        durations = np.array([point.seconds for point in each])
+        joules = np.array([point.joules for point in each])
+        run = replay(self.problem, durations, joules)
+        return Timetable(
+            seconds=run.seconds,
+            joules=run.joules,
+            starts=run.starts,
+            durations=durations,
+            joules_each=joules,
+            clocks_hertz=np.array([_hertz(point) for point in each]),
+            blocking_watts=self.network.blocking_watts,
+        )
+
+    def save(self, path: Path | str) -> None:
+        """Write the plan to a JSON file for :func:`load_plan`."""
+        frontier = [
+            {
+                "seconds": plan.seconds,
+                "joules": plan.joules,
+                "lower_bound_joules": plan.lower_bound_joules,
+            }
+            for plan in self.frontier_plans
+        ]
+        document = {"schema": SCHEMA, "frontier": frontier, "problem": self.problem.to_dict()}
+        write_text(Path(path), json.dumps(document, allow_nan=False) + "\n", "plan")
+
+    def _plan(
+        self, deadline: float, chosen: NDArray[np.int32], starts: NDArray[np.float64]
+    ) -> ClockPlan:
+        durations = self._points.seconds[chosen]
+        seconds = float(np.max(starts + durations))
+        waiting = self.network.blocking_watts * seconds
+        return ClockPlan(
+            seconds=seconds,
+            joules=float(self._points.cost[chosen].sum()) + waiting,
+            starts=starts,
+            durations=durations,
+            joules_each=self._joules[chosen],
+            clocks_hertz=self._clocks[chosen],
+            blocking_watts=self.network.blocking_watts,
+            deadline_seconds=deadline,
+            lower_bound_joules=self.relaxation.bound(deadline) + waiting,
+            points=self._points.point[chosen],
+        )
+
+    def _provenance(self) -> Provenance:
+        counts = np.bincount(self.problem.profile_of, minlength=len(self.problem.profiles))
+        return Provenance.combined(
+            (profile.points[0].provenance, profile.points[0].joules * count)
+            for profile, count in zip(self.problem.profiles, counts.tolist(), strict=True)
+            if count
+        )
+
+
+def plan_problem(problem: PipelineProblem) -> PipelinePlan:
+    """Find all plans of a pipeline.
+
+    Raises:
+        InvalidValueError: Instructions wait for each other in a circle, or an array is malformed.
+        MissingExtraError: There is neither a compiled core nor HiGHS.
+    """
+    begin = time.process_time()
+    arrays = network(problem)
+    plan = PipelinePlan(problem, arrays, relax(arrays))
+    plan.planning_cpu_seconds = time.process_time() - begin
+    return plan
+
+
+def load_plan(path: Path | str) -> PipelinePlan:
+    """The plan that :meth:`PipelinePlan.save` wrote; it is planned again, which takes moments.
+
+    Raises:
+        FileError: The file cannot be read, or holds something else.
+    """
+    remedy = "save the plan again with PipelinePlan.save() of this version"
+    document = parse_json(read_text(Path(path), "plan"), "plan", remedy)
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise FileError(f"{path} holds no plan of a pipeline", remedy=remedy)
+    try:
+        return plan_problem(PipelineProblem.from_dict(document["problem"]))
+    except (KeyError, TypeError, ValueError, JouleryError) as error:
+        raise FileError(f"{path} holds a broken plan: {error}", remedy=remedy) from None
+
+
+def _joules_and_clocks(
+    problem: PipelineProblem, arrays: Network, points: CurvePoints
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Energy and clock of every point of every curve."""
+    _, example = np.unique(arrays.curve_of, return_index=True)
+    joules, clocks = np.empty(len(points.point)), np.empty(len(points.point))
+    for curve, instruction in enumerate(example.tolist()):
+        profile = problem.profiles[int(problem.profile_of[instruction])]
+        for k in range(int(points.first[curve]), int(points.first[curve + 1])):
+            point = profile.points[int(points.point[k])]
+            joules[k], clocks[k] = point.joules, _hertz(point)
+    return joules, clocks
+
+
+def _hertz(point: OperatingPoint) -> float:
+    return float("nan") if point.setting.clock_hertz is None else point.setting.clock_hertz
