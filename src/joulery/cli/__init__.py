@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import sys
@@ -46,12 +47,29 @@ def main(argv: list[str] | None = None) -> int:
     return code
 
 
+# What stands for characters that a terminal's encoding lacks.
+_PLAIN = str.maketrans(
+    {"─": "-", "–": "-", "−": "-", "→": ">", "×": "x", "±": "+-", "·": "*", "…": "~", "★": "*"}
+    | {"µ": "u", "│": "|", "█": "#", "°": " deg"}
+)
+
+
+def _plainly(error: UnicodeError) -> tuple[str, int]:
+    """An error handler of encoders: a plain letter where there is one, else a question mark."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    plain = error.object[error.start : error.end].translate(_PLAIN)
+    return "".join(char if char.isascii() else "?" for char in plain), error.end
+
+
 def _make_stdout_forgiving() -> None:
-    """Have a question mark stand for what the terminal's encoding lacks."""
+    """Have plain letters stand for what the terminal's encoding lacks."""
     if sys.stdout is None:  # the caller closed it
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
+    codecs.register_error("joulery-plain", _plainly)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="joulery-plain")
 
 
 def _run(arguments: list[str]) -> int:
