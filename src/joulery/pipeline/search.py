@@ -222,7 +222,7 @@ class ScheduleSearch:
         return self.comparisons[-1]
 
 
-def search_schedules(
+def search_schedules(  # noqa: PLR0913 - each is an option of the command line, too
     profiles: Profiles,
     microbatches: int,
     *,

@@ -1,4 +1,4 @@
-"""Draw the frontier of an iteration with the bound below it and the plans on it."""
+"""The frontier of an iteration as a chart, with the bound below it and the plans on it."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from joulery.cli.frontier_view.frame import Frame, diamond, star
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from joulery.cli.plan_view.study import Study
+    from joulery.cli.plan_view.rows import PlanView
 
 _HEIGHT = 400
 # Room that a label needs to the right of its mark, in pixels.
 _LABEL_ROOM = 190
 
 
-def curve(study: Study) -> str:
+def curve(view: PlanView) -> str:
     """The chart as inline SVG."""
-    marks = [(study.unplanned.seconds, study.unplanned.joules, "full clocks", "before")]
-    for outcome in study.outcomes:
-        label = f"{outcome.name}: {100 * outcome.saved:.1f} % saved"
-        marks.append((outcome.deadline_seconds, outcome.plan.joules, label, "after"))
-    time = seconds_axis([row.seconds for row in study.frontier] + [mark[0] for mark in marks])
+    full, plans = view.plan.full_clocks, view.plan.frontier_plans
+    marks = [(full.seconds, full.joules, "full clocks", "before")]
+    for saving in view.savings:
+        label = f"{saving.name}: {100 * saving.saved:.1f} % saved"
+        marks.append((saving.seconds, saving.joules, label, "after"))
+    time = seconds_axis([plan.seconds for plan in plans] + [mark[0] for mark in marks])
     energy = joules_axis(
-        [row.lower_bound_joules for row in study.frontier]
-        + [row.joules for row in study.frontier]
+        [plan.lower_bound_joules for plan in plans]
+        + [plan.joules for plan in plans]
         + [mark[1] for mark in marks]
     )
     frame = Frame(time, energy, _HEIGHT)
-    planned = ((row.seconds, row.joules) for row in study.frontier)
-    bound = ((row.seconds, row.lower_bound_joules) for row in study.frontier)
-    name = escape(_described(study))
+    planned = ((plan.seconds, plan.joules) for plan in plans)
+    bound = ((plan.seconds, plan.lower_bound_joules) for plan in plans)
+    name = escape(_described(view))
     return "\n".join(
         [
             (
@@ -43,30 +44,32 @@ def curve(study: Study) -> str:
             *frame.grid(f"iteration time in {time.unit.name}", f"energy in {energy.unit.name}"),
             f'<polyline class="bound" points="{_places(bound, frame)}"/>',
             f'<polyline class="line" points="{_places(planned, frame)}"/>',
-            _tail(study, frame),
+            _tail(view, frame),
             *(_mark(frame, mark) for mark in marks),
             "</svg>",
         ]
     )
 
 
-def _tail(study: Study, frame: Frame) -> str:
-    """From the plan of least energy on there is nothing to gain but waiting."""
-    last, latest = study.frontier[-1], max(study.outcomes, key=lambda o: o.deadline_seconds)
-    if latest.deadline_seconds <= last.seconds:
+def _tail(view: PlanView, frame: Frame) -> str:
+    """Beyond the plan of least energy devices only wait."""
+    last = view.plan.frontier_plans[-1]
+    latest = max(view.savings, key=lambda saving: saving.seconds)
+    if latest.seconds <= last.seconds:
         return ""
     return (
         f'<line class="tail" x1="{frame.x(last.seconds)}" y1="{frame.y(last.joules)}" '
-        f'x2="{frame.x(latest.deadline_seconds)}" y2="{frame.y(latest.plan.joules)}"/>'
+        f'x2="{frame.x(latest.seconds)}" y2="{frame.y(latest.joules)}"/>'
     )
 
 
-def _described(study: Study) -> str:
-    first, last = study.frontier[0], study.frontier[-1]
+def _described(view: PlanView) -> str:
+    first, last = view.plan.frontier_plans[0], view.plan.frontier_plans[-1]
+    full = view.plan.full_clocks
     return (
         f"Energy over iteration time: from {first.joules:.4g} J in {first.seconds:.4g} s to "
         f"{last.joules:.4g} J in {last.seconds:.4g} s; full clocks need "
-        f"{study.unplanned.joules:.4g} J in {study.unplanned.seconds:.4g} s"
+        f"{full.joules:.4g} J in {full.seconds:.4g} s"
     )
 
 

@@ -4,45 +4,50 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from joulery.cli.plan_view.rows import memory_limit
+
 if TYPE_CHECKING:
-    from joulery.cli.plan_view.choice import Choice
-    from joulery.cli.plan_view.study import Outcome, Study
-    from joulery.pipeline.auto import Comparison
+    from joulery.cli.plan_view.rows import PlanView
+    from joulery.pipeline.planning.problem import PipelineProblem
+    from joulery.pipeline.savings import Saving
+    from joulery.pipeline.search import ScheduleComparison, ScheduleSearch
 
 
-def study_document(study: Study) -> dict[str, Any]:
+def plan_document(view: PlanView) -> dict[str, Any]:
     """Everything that was planned; ``planned_seconds`` is the iteration time of the last plan."""
-    return {
-        "planned_seconds": study.chosen.plan.seconds,
-        "planning_cpu_seconds": study.planning_seconds,
-        "schedule": study.schedule.name,
-        "ranks": len(study.schedule.ranks),
-        "stages": study.schedule.stages,
-        "microbatches": study.schedule.microbatches,
-        "full_clocks": {"seconds": study.unplanned.seconds, "joules": study.unplanned.joules},
+    problem, full = view.plan.problem, view.plan.full_clocks
+    document = {
+        "planned_seconds": view.savings[-1].plan.seconds,
+        "planning_cpu_seconds": view.plan.planning_cpu_seconds,
+        "schedule": problem.schedule,
+        "ranks": problem.ranks,
+        "stages": problem.stages,
+        "microbatches": problem.microbatches,
+        "full_clocks": {"seconds": full.seconds, "joules": full.joules},
         "frontier": [
             {
-                "seconds": row.seconds,
-                "joules": row.joules,
-                "lower_bound_joules": row.lower_bound_joules,
+                "seconds": plan.seconds,
+                "joules": plan.joules,
+                "lower_bound_joules": plan.lower_bound_joules,
             }
-            for row in study.frontier
+            for plan in view.plan.frontier_plans
         ],
-        "plans": [_outcome(study, outcome) for outcome in study.outcomes],
-        "notes": list(study.notes),
+        "plans": [_saving(problem, saving) for saving in view.savings],
+        "notes": list(view.notes),
     }
+    return document if view.search is None else document | _search(view.search)
 
 
-def _outcome(study: Study, outcome: Outcome) -> dict[str, Any]:
-    plan = outcome.plan
+def _saving(problem: PipelineProblem, saving: Saving) -> dict[str, Any]:
+    plan = saving.plan
     return {
-        "name": outcome.name,
-        "deadline_seconds": outcome.deadline_seconds,
+        "name": saving.name,
+        "deadline_seconds": saving.seconds,
         "seconds": plan.seconds,
-        "joules": plan.joules,
-        "lower_bound_joules": outcome.lower_bound_joules,
-        "full_clocks_joules": outcome.unplanned.joules,
-        "saved": outcome.saved,
+        "joules": saving.joules,
+        "lower_bound_joules": saving.lower_bound_joules,
+        "full_clocks_joules": saving.full_clocks_joules,
+        "saved": saving.saved,
         "instructions": [
             {
                 "rank": item.rank,
@@ -55,7 +60,7 @@ def _outcome(study: Study, outcome: Outcome) -> dict[str, Any]:
                 "joules": joules,
             }
             for item, clock, start, seconds, joules in zip(
-                study.problem.instructions,
+                problem.instructions,
                 plan.clocks_hertz.tolist(),
                 plan.starts.tolist(),
                 plan.durations.tolist(),
@@ -66,36 +71,32 @@ def _outcome(study: Study, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def choice_document(choice: Choice) -> dict[str, Any]:
-    """What was compared, by number of microbatches, and the other partition if one was tried."""
-    usual = choice.most_activations == choice.wanted.reference_activations
-    limit = None if usual else choice.most_activations
-    found: dict[str, Any] = {
-        "comparisons": [_comparison(one, limit) for one in choice.comparisons],
-    }
-    if choice.moved is not None:
-        moved = choice.moved_best
+def _search(search: ScheduleSearch) -> dict[str, Any]:
+    """The comparisons by number of microbatches, and the other partition if one was tried."""
+    limit = memory_limit(search)
+    found: dict[str, Any] = {"comparisons": [_comparison(c, limit) for c in search.comparisons]}
+    if search.moved_layers:
+        moved = search.moved_best
         found["other_partition"] = {
-            "layers": list(choice.moved_layers),
+            "layers": list(search.moved_layers),
             "best": None if moved is None else moved.schedule.name,
             "joules": None if moved is None else moved.joules,
-            "chosen": choice.best is moved,
+            "chosen": search.best is moved,
         }
     return found
 
 
-def _comparison(comparison: Comparison, limit: float | None) -> dict[str, Any]:
-    """The schedules beside each other."""
+def _comparison(comparison: ScheduleComparison, limit: float | None) -> dict[str, Any]:
     return {
         "microbatches": comparison.microbatches,
         "deadline_seconds": comparison.deadline_seconds,
-        "full_clocks_joules": comparison.full_clock_joules,
+        "full_clocks_joules": comparison.full_clocks_joules,
         "best": comparison.best(limit).schedule.name,
         "best_with_any_memory": comparison.best(float("inf")).schedule.name,
         "schedules": [
             {
                 "name": candidate.schedule.name,
-                "full_clocks_seconds": candidate.full_clock_seconds,
+                "full_clocks_seconds": candidate.plan.full_clocks.seconds,
                 "seconds": None if candidate.best is None else candidate.best.seconds,
                 "joules": candidate.joules,
                 "activations": candidate.activations,

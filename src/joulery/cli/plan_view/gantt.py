@@ -1,4 +1,4 @@
-"""Draw who works when, with the clock as colour."""
+"""Gantt charts of an iteration: a row per rank, with the clock as colour."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from joulery.cli.frontier_view.axis import Unit, round_ticks, seconds_unit
-from joulery.pipeline.schedules_words import FORWARD, LETTERS
+from joulery.pipeline.instructions import FORWARD, LETTERS
 
 if TYPE_CHECKING:
-    from joulery.cli.plan_view.study import Timetable
-    from joulery.pipeline.problem import Instruction, Problem
+    from joulery.pipeline.instructions import Instruction
+    from joulery.pipeline.planning.planner import Timetable
+    from joulery.pipeline.planning.problem import PipelineProblem
 
 _WIDTH, _LEFT, _RIGHT, _TOP = 1160, 58, 12, 6
-_LANE, _BOX, _SMALL_BOX = 26, 22, 16
+_ROW, _BOX, _SMALL_BOX = 26, 22, 16
 _LETTERS = {kind: letter for letter, kind in LETTERS.items()}
 # As many shades as the style sheet has, slowest first.
 SHADES = 12
@@ -23,28 +24,28 @@ _LETTER_WIDTH, _WORD_WIDTH = 11, 26
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """What the charts of a page have in common, so that they compare at a glance.
+class GanttFrame:
+    """What the charts of a page have in common, so that they are easy to compare.
 
     Attributes:
-        problem: Who does what.
-        seconds: What the width stands for; later work is cut off.
-        lowest_hertz: The clock of the first shade.
-        highest_hertz: The clock of the last.
+        problem: Pipeline.
+        seconds: Time that the width stands for; later work is cut off.
+        lowest_hertz: Clock of the first shade.
+        highest_hertz: Clock of the last shade.
     """
 
-    problem: Problem
+    problem: PipelineProblem
     seconds: float
     lowest_hertz: float
     highest_hertz: float
 
     @property
     def bottom(self) -> int:
-        """Where the lanes end."""
-        return _TOP + len(self.problem.blocking_watts) * _LANE
+        """Lower edge of the rows."""
+        return _TOP + self.problem.ranks * _ROW
 
     def x(self, seconds: float) -> float:
-        """Where a time lies."""
+        """Horizontal position of a time."""
         return _LEFT + min(seconds, self.seconds) / self.seconds * (_WIDTH - _LEFT - _RIGHT)
 
     def shade(self, hertz: float) -> int:
@@ -54,32 +55,32 @@ class Frame:
         return round(share * (SHADES - 1))
 
 
-def gantt(frame: Frame, table: Timetable, name: str) -> str:
-    """One chart with a lane per rank; ``name`` is for those who cannot see it."""
+def gantt(frame: GanttFrame, table: Timetable, name: str) -> str:
+    """One chart with a row per rank; ``name`` is its accessible label."""
     size = f'viewBox="0 0 {_WIDTH} {frame.bottom + 40}"'
     parts = [
         f'<svg class="gantt" {size} role="img" aria-label="{escape(name)}">',
-        *_lanes(frame, table),
+        *_rows(frame, table),
     ]
-    rows = zip(
+    boxes = zip(
         frame.problem.instructions,
         table.starts.tolist(),
         table.durations.tolist(),
         table.clocks_hertz.tolist(),
         strict=True,
     )
-    parts += [_box(frame, *row) for row in rows if row[1] < frame.seconds]
+    parts += [_box(frame, *box) for box in boxes if box[1] < frame.seconds]
     return "\n".join([*parts, "</svg>"])
 
 
-def _lanes(frame: Frame, table: Timetable) -> list[str]:
+def _rows(frame: GanttFrame, table: Timetable) -> list[str]:
     parts = []
-    for rank in range(len(frame.problem.blocking_watts)):
-        y = _TOP + rank * _LANE
+    for rank in range(frame.problem.ranks):
+        y = _TOP + rank * _ROW
         parts.append(
             f'<text class="tick left" x="{_LEFT - 8}" y="{y + 17}">rank {rank}</text>'
             f'<rect class="lane" x="{_LEFT}" y="{y + 1}" width="{_WIDTH - _LEFT - _RIGHT}" '
-            f'height="{_LANE - 2}"/>'
+            f'height="{_ROW - 2}"/>'
         )
     unit = seconds_unit([frame.seconds])
     for tick in round_ticks(0.0, frame.seconds / unit.size, 9):
@@ -95,18 +96,18 @@ def _lanes(frame: Frame, table: Timetable) -> list[str]:
     return parts
 
 
-def _axis_name(frame: Frame, unit: Unit) -> str:
+def _axis_name(frame: GanttFrame, unit: Unit) -> str:
     return (
         f'<text class="name" x="{(_LEFT + _WIDTH - _RIGHT) / 2}" y="{frame.bottom + 35}">'
         f"time in {unit.name}</text>"
     )
 
 
-def _box(frame: Frame, item: Instruction, start: float, duration: float, hertz: float) -> str:
+def _box(frame: GanttFrame, item: Instruction, start: float, duration: float, hertz: float) -> str:
     x = frame.x(start)
     width = max(frame.x(start + duration) - x, 0.5)
     height = _SMALL_BOX if item.kind == FORWARD else _BOX
-    y = _TOP + item.rank * _LANE + (_LANE - height) / 2
+    y = _TOP + item.rank * _ROW + (_ROW - height) / 2
     tip = f"{item}: {1000 * duration:.1f} ms at {hertz / 1e6:.0f} MHz"
     return (
         f'<g class="c{frame.shade(hertz)}"><title>{escape(tip)}</title>'

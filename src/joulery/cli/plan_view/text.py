@@ -1,131 +1,124 @@
-"""Tell what a plan saves in the terminal: tables, and the frontier as a chart."""
+"""A planned pipeline in the terminal: tables, and the frontier as a chart."""
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
-from joulery.cli.frontier_view import (
-    Canvas,
-    FrontierView,
-    joules_unit,
-    seconds_unit,
-    terminal_plot,
+from joulery.cli.frontier_view import FrontierView, joules_unit, seconds_unit, terminal_plot
+from joulery.cli.plan_view.rows import (
+    SAVING_HEADERS,
+    SCHEDULE_HEADERS,
+    WINNER_HEADERS,
+    figure,
+    saved,
+    saving_rows,
+    schedule_rows,
+    search_caption,
+    winner_rows,
 )
 from joulery.cli.table import table
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 
 if TYPE_CHECKING:
-    from joulery.cli.frontier_view import Unit
-    from joulery.cli.plan_view.study import FrontierRow, Study
+    from joulery.cli.frontier_view import Canvas
+    from joulery.cli.plan_view.rows import PlanView
+    from joulery.pipeline.planning.planner import ClockPlan
+    from joulery.pipeline.search import ScheduleSearch
 
 # Marks on the chart; with more, their labels would cover each other.
 _MARKS = 8
 
 
-def study_text(study: Study, canvas: Canvas) -> str:
-    """What there is to save, the frontier, and what was done to the profile."""
-    return "\n".join(
-        [
-            title(study),
-            "",
-            _outcomes(study),
-            "",
-            terminal_plot(frontier_view(study), canvas),
-            "",
-            _frontier(study),
-            "",
-            *_remarks(study),
-        ]
-    )
-
-
-def figure(value: float, unit: Unit) -> str:
-    """An SI value in a unit, with four digits: savings of half a per cent are to be seen."""
-    scaled = value / unit.size
-    digits = max(0, 3 - math.floor(math.log10(max(abs(scaled), 1e-9))))
-    return f"{scaled:.{min(digits, 6)}f} {unit.name}"
-
-
-def title(study: Study) -> str:
-    """One line about the pipeline."""
-    around, order = study.surroundings, study.schedule
-    devices = around.devices_per_rank
-    return (
-        f"{study.source}: {order.name}, {len(order.ranks)} ranks"
-        + (f" of {devices} devices" if devices > 1 else "")
-        + (f", {order.stages} stages" if order.stages != len(order.ranks) else "")
-        + f", {order.microbatches} microbatches, {len(study.problem)} instructions"
-        + (f", {around.replicas} replicas" if around.replicas > 1 else "")
-    )
-
-
-def _outcomes(study: Study) -> str:
-    joules = joules_unit([outcome.unplanned.joules for outcome in study.outcomes])
-    seconds = seconds_unit([outcome.deadline_seconds for outcome in study.outcomes])
-    rows = [
-        [
-            outcome.name,
-            figure(outcome.deadline_seconds, seconds),
-            figure(outcome.unplanned.joules, joules),
-            figure(outcome.plan.joules, joules),
-            f"{100 * outcome.saved:.1f} %",
-            f"{100 * outcome.gap:.2f} %",
-            f"{outcome.plan.mean_clock_hertz / 1e6:.0f} MHz",
-        ]
-        for outcome in study.outcomes
+def plan_text(view: PlanView, canvas: Canvas) -> str:
+    """The search if there was one, savings, the frontier, and what was done to the profile."""
+    parts = [] if view.search is None else _search(view.search)
+    if view.search is not None and not view.plan.problem.config.communication_seconds:
+        parts.append("Communication counts nothing: give the time of a hop with --communication.")
+    parts += [
+        view.title,
+        table(SAVING_HEADERS, saving_rows(view), "lrrrrrr"),
+        terminal_plot(_frontier_view(view), canvas),
+        _frontier_table(view),
+        "\n".join(_remarks(view)),
     ]
-    headers = ["plan", "iteration", "full clocks", "planned", "saved", "above bound", "mean clock"]
-    return table(headers, rows, "lrrrrrr")
+    return "\n\n".join(parts)
 
 
-def _frontier(study: Study) -> str:
-    first = study.frontier[0]
-    joules = joules_unit([row.joules for row in study.frontier])
-    seconds = seconds_unit([row.seconds for row in study.frontier])
+def _search(search: ScheduleSearch) -> list[str]:
+    """Schedules side by side, winners by number of microbatches, partitions."""
+    parts = [
+        search_caption(search),
+        table(SCHEDULE_HEADERS, schedule_rows(search), "lrrrrrrl"),
+        table(WINNER_HEADERS, winner_rows(search), "rlrlrr"),
+    ]
+    return [*parts, _partitions(search)] if search.layers else parts
+
+
+def _partitions(search: ScheduleSearch) -> str:
+    layers = ",".join(map(str, search.layers))
+    if not search.moved_layers:
+        return f"Layers {layers}: no other partition has a faster slowest stage."
+    plain, moved = search.wanted.best(search.max_activations), search.moved_best
+    rows = [
+        [layers, plain.schedule.name, saved(search.wanted, plain)],
+        [
+            ",".join(map(str, search.moved_layers)),
+            "" if moved is None else moved.schedule.name,
+            "too much memory" if moved is None else saved(search.wanted, moved),
+        ],
+    ]
+    rows[search.best is not plain].append("★")
+    rows[search.best is plain].append("")
+    return table(["layers", "best", "saved", ""], rows, "llrl")
+
+
+def _frontier_table(view: PlanView) -> str:
+    plans, full = view.plan.frontier_plans, view.plan.full_clocks
+    joules = joules_unit([plan.joules for plan in plans])
+    seconds = seconds_unit([plan.seconds for plan in plans])
     rows = [
         [
-            figure(row.seconds, seconds),
-            f"{100 * (row.seconds / first.seconds - 1):+.1f} %",
-            figure(row.joules, joules),
-            f"{100 * (1 - row.joules / study.unplanned.joules):.1f} %",
-            f"{100 * row.gap:.2f} %",
+            figure(plan.seconds, seconds),
+            f"{100 * (plan.seconds / plans[0].seconds - 1):+.1f} %",
+            figure(plan.joules, joules),
+            f"{100 * (1 - plan.joules / full.joules):.1f} %",
+            f"{100 * max(0.0, plan.gap):.2f} %",
         ]
-        for row in _spread(study)
+        for plan in _spread(plans)
     ]
     return table(["iteration", "slower", "energy", "saved", "above bound"], rows, "rrrrr")
 
 
-def _spread(study: Study) -> list[FrontierRow]:
-    """A few rows, evenly over the frontier, both ends included."""
-    last = len(study.frontier) - 1
+def _spread(plans: tuple[ClockPlan, ...]) -> list[ClockPlan]:
+    """A few plans, evenly over the frontier, both ends included."""
+    last = len(plans) - 1
     picked = dict.fromkeys(round(last * part / (_MARKS - 1)) for part in range(_MARKS))
-    return [study.frontier[position] for position in picked]
+    return [plans[position] for position in picked]
 
 
-def frontier_view(study: Study) -> FrontierView:
-    """The frontier as other drawings of frontiers take it."""
-    provenance = Provenance(Origin.PREDICTED, f"planned from {study.source}")
-    fastest = study.frontier[0].seconds
+def _frontier_view(view: PlanView) -> FrontierView:
+    """The frontier in the form of other drawings of frontiers."""
+    provenance = Provenance(Origin.PREDICTED, f"planned from {view.plan.problem.source}")
+    full, chosen = view.plan.full_clocks, view.savings[-1]
+    fastest = view.plan.frontier_plans[0].seconds
 
     def point(seconds: float, joules: float, label: str) -> OperatingPoint:
         return OperatingPoint(seconds, joules, Setting(parallel=label), provenance)
 
     line = [
-        point(row.seconds, row.joules, f"{100 * (row.seconds / fastest - 1):+.0f} %")
-        for row in _spread(study)
+        point(plan.seconds, plan.joules, f"{100 * (plan.seconds / fastest - 1):+.0f} %")
+        for plan in _spread(view.plan.frontier_plans)
     ]
-    chosen = study.chosen
     return FrontierView(
         frontier=Frontier.from_points(line),
-        title=title(study),
-        default=point(study.unplanned.seconds, study.unplanned.joules, "full clocks"),
-        chosen=point(chosen.deadline_seconds, chosen.plan.joules, chosen.name),
+        title=view.title,
+        default=point(full.seconds, full.joules, "full clocks"),
+        chosen=point(chosen.seconds, chosen.joules, chosen.name),
     )
 
 
-def _remarks(study: Study) -> list[str]:
-    remarks = [f"Planned in {1000 * study.planning_seconds:.0f} ms of CPU time."]
-    if not study.surroundings.blocking_watts:
-        remarks.append("Waiting counts nothing: say what a device draws with --blocking-watts.")
-    return [*remarks, *(f"Profile: {note}." for note in study.notes)]
+def _remarks(view: PlanView) -> list[str]:
+    remarks = [f"Planned in {1000 * view.plan.planning_cpu_seconds:.0f} ms of CPU time."]
+    if not view.plan.problem.config.blocking_watts:
+        remarks.append("Waiting counts nothing: give the power of a device with --blocking-watts.")
+    return [*remarks, *(f"Profile: {note}." for note in view.notes)]

@@ -170,9 +170,7 @@ class PythonRounder:
         fastest = np.array([choices[0] for choices in self._choices], dtype=np.int32)
         return fastest, self._network.starts(self._network.extreme(0))
 
-    def improve(
-        self, chosen: NDArray[np.int32], deadline_seconds: float, trials: int
-    ) -> Chosen:
+    def improve(self, chosen: NDArray[np.int32], deadline_seconds: float, trials: int) -> Chosen:
         """The same plan: in Python trials would take too long."""
         del deadline_seconds, trials
         return chosen, self._network.starts(np.array(self._seconds)[chosen])

@@ -120,7 +120,9 @@ class SampledRelaxation:
             left = right - 1
             span = float(self.seconds[right] - self.seconds[left])
             share = (seconds - float(self.seconds[left])) / span
-        mix: NDArray[np.float64] = np.multiply(self.sampled_durations[left], 1.0 - share, dtype=np.float64)
+        mix: NDArray[np.float64] = np.multiply(
+            self.sampled_durations[left], 1.0 - share, dtype=np.float64
+        )
         mix += np.multiply(self.sampled_durations[right], share, dtype=np.float64)
         return mix
 

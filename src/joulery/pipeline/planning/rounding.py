@@ -38,9 +38,7 @@ class Round(Protocol):
         """A point for each instruction, and when the instruction starts."""
         ...
 
-    def improve(
-        self, chosen: NDArray[np.int32], deadline_seconds: float, trials: int
-    ) -> Chosen:
+    def improve(self, chosen: NDArray[np.int32], deadline_seconds: float, trials: int) -> Chosen:
         """Points that cost no more, after so many trials, and when instructions start."""
         ...
 

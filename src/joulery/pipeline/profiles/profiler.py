@@ -259,7 +259,9 @@ class ClockProfiler:
         knots = [knot for knot in self._knots if knot[0] >= self._settled_at]
         # Unsettled instructions still fill their time, so that it does not pass for waiting.
         known = [
-            TimedWork(number[work[:2]], work[2], work[3]) for work in self._works if work[:2] in number
+            TimedWork(number[work[:2]], work[2], work[3])
+            for work in self._works
+            if work[:2] in number
         ]
         return attribute_power(knots, known, len(number))
 

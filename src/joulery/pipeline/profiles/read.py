@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import FileError, InvalidValueError
-from joulery.frontier import OperatingPoint
 from joulery.pipeline.files import parse_json, read_text
 from joulery.pipeline.instructions import (
     BACKWARD,
@@ -19,11 +18,18 @@ from joulery.pipeline.instructions import (
     LETTERS,
     RECOMPUTE,
 )
-from joulery.pipeline.profiles.smoothing import ClockSample, InstructionProfile, smooth_profile, summary
+from joulery.pipeline.profiles.smoothing import (
+    ClockSample,
+    InstructionProfile,
+    smooth_profile,
+    summary,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    from joulery.frontier import OperatingPoint
 
     Points = tuple[OperatingPoint, ...]
     Work = tuple[int, str]

@@ -88,7 +88,9 @@ class CoordinatorClient:
                 with asyncio.Runner(loop_factory=lambda: loop) as runner:
                     runner.run(self._until_stopped())
 
-            self._thread = threading.Thread(target=run, name="joulery-coordinator-client", daemon=True)
+            self._thread = threading.Thread(
+                target=run, name="joulery-coordinator-client", daemon=True
+            )
             self._thread.start()
         return self
 

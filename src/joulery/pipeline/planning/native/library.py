@@ -227,7 +227,9 @@ class Samples:
             self.table: NDArray[np.float64] = np.ctypeslib.as_array(
                 walk.sample, (walk.samples, 4)
             ).copy()
-            self.durations: NDArray[np.float32] = np.ctypeslib.as_array(walk.durations, shape).copy()
+            self.durations: NDArray[np.float32] = np.ctypeslib.as_array(
+                walk.durations, shape
+            ).copy()
         finally:
             library.joulery_free(found)
 
