@@ -12,7 +12,7 @@ import pytest
 
 from joulery.errors import InvalidValueError
 from joulery.integrations.torch_pipelining import observed
-from joulery.pipeline.profiles import read_profiles
+from joulery.pipeline.profiles.read import read_profiles
 from joulery.testing.governor.node import GovernedNode
 
 TRAINING = """
@@ -90,14 +90,13 @@ def rows(stages):
 
 def planned(schedule):
     from joulery.integrations.torch_pipelining import schedule_of
-    from joulery.pipeline.build import Surroundings, build
-    from joulery.pipeline.dwell import Dwell
-    from joulery.pipeline.paces import Paces
-    from joulery.pipeline.profiles import profiles_of
+    from joulery.pipeline import HoldTime, PipelineConfig, PlanCache
+    from joulery.pipeline import plan_pipeline, profiles_from_rows
 
-    profiles = profiles_of(rows(ranks), smooth=False)
-    problem = build(schedule_of(schedule), profiles, Surroundings(blocking_watts=60.0))
-    return Paces(problem, Dwell(0.002))
+    profiles = profiles_from_rows(rows(ranks), smooth=False)
+    config = PipelineConfig(blocking_watts=60.0)
+    plan = plan_pipeline(profiles, schedule=schedule_of(schedule), config=config)
+    return PlanCache(plan, HoldTime(0.002))
 """
 
 STEERED = (
@@ -108,10 +107,7 @@ from joulery.clock import REAL_CLOCK
 from joulery.hardware.simulated import simulated_node
 from joulery.hardware.physics import Workload
 from joulery.integrations.torch_pipelining import observed
-from joulery.pipeline.clock_setter import ClockSetter
-from joulery.pipeline.controller import ClockController
-from joulery.pipeline.profiler import ClockProfiler
-from joulery.pipeline.profiler_rows import write_profile
+from joulery.pipeline import ClockController, ClockProfiler, ClockSetter, write_profile
 
 gpu = simulated_node("A100", ranks, REAL_CLOCK)[rank]
 LOADS = {
@@ -141,8 +137,8 @@ class Watching:
 free = Training()
 without = [free.step(number) for number in range(3)]
 steered = Training()
-paces = planned(steered.schedule)
-plan = paces.ranks(1.0)[rank]
+plans = planned(steered.schedule)
+plan = plans.ranks(1.0)[rank]
 controller = ClockController(plan, ClockSetter([gpu], set_seconds=0.002))
 watching = Watching(controller)
 with controller, observed(steered.schedule, watching):
@@ -177,8 +173,7 @@ GOVERNED = (
 from joulery.hardware import discover
 from joulery.hardware.device import DeviceKind
 from joulery.integrations.torch_pipelining import observed
-from joulery.pipeline.clock_setter import ClockSetter
-from joulery.pipeline.controller import ClockController
+from joulery.pipeline import ClockController, ClockSetter
 
 gpu = [device for device in discover() if device.info.kind is DeviceKind.GPU][rank]
 free = Training()

@@ -16,8 +16,7 @@ from joulery.cli import main
 
 RANK = """
 import json, sys, time
-from types import SimpleNamespace
-from joulery.pipeline.coordinator_client import CoordinatorClient, Place
+from joulery.pipeline import CoordinatorClient, IterationTimes
 
 port, token, pipeline, rank, factor = int(sys.argv[1]), *sys.argv[2:4], *map(float, sys.argv[4:])
 got = []
@@ -32,14 +31,13 @@ class Controller:
         pass
 
 
-place = Place(("127.0.0.1", port), token, int(pipeline), int(rank))
-with CoordinatorClient(place, Controller()) as client:
+address = ("127.0.0.1", port)
+client = CoordinatorClient(Controller(), address, token, pipeline=int(pipeline), rank=int(rank))
+with client:
     end = time.monotonic() + 60
     iteration = 0
     while not got and time.monotonic() < end:
-        client.report(
-            SimpleNamespace(iteration=iteration, seconds=factor, planned_seconds=1.0, ratios={})
-        )
+        client.report(IterationTimes(iteration, factor, 1.0, {}))
         iteration += 1
         time.sleep(0.02)
         if factor > 1 and iteration > 200:

@@ -13,6 +13,7 @@ from joulery.lazy import lazy
 
 if TYPE_CHECKING:
     from joulery.pipeline.instructions import Instruction
+    from joulery.pipeline.planning.highs import LinearProgram
     from joulery.pipeline.planning.holding import HeldPlan, HoldTime, hold_clocks
     from joulery.pipeline.planning.planner import (
         ClockPlan,
@@ -64,6 +65,7 @@ __all__ = [
     "Instruction",
     "IterationTimes",
     "LatenessRules",
+    "LinearProgram",
     "PipelineConfig",
     "PipelinePlan",
     "PipelineProblem",

@@ -27,7 +27,7 @@ _FADE = 0.6
 _ALLOWANCES = (1e-12, -1e-13)
 
 
-class Program:
+class LinearProgram:
     """The linear program of one network, solved for one iteration time after another."""
 
     def __init__(self, network: Network) -> None:
@@ -109,7 +109,7 @@ class Program:
 
 def sample(network: Network, samples: int = _SAMPLES) -> SampledRelaxation:
     """The continuous frontier at ``samples`` iteration times, denser where it is steep."""
-    program = Program(network)
+    program = LinearProgram(network)
     fastest = network.end_seconds(network.extreme(0))
     slowest = network.end_seconds(network.extreme(-1))
     if slowest <= fastest:

@@ -18,6 +18,7 @@ import numpy as np
 
 from joulery.errors import FileError, InfeasibleError, InvalidValueError, JouleryError
 from joulery.frontier import Frontier, OperatingPoint, Provenance, Setting
+from joulery.objectives import score
 from joulery.pipeline.files import parse_json, read_text, write_text
 from joulery.pipeline.planning.network import network
 from joulery.pipeline.planning.problem import PipelineProblem
@@ -29,6 +30,7 @@ from joulery.units import finite
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from joulery.objectives import Objective
     from joulery.pipeline.planning.network import CurvePoints, Network
     from joulery.pipeline.planning.relaxation import Relaxation
 
@@ -191,6 +193,24 @@ class PipelinePlan:
             else:
                 low = middle
         return found
+
+    def choose(self, objective: Objective) -> ClockPlan:
+        """The plan of the frontier that an objective prefers; full clocks are its reference.
+
+        Raises:
+            InfeasibleError: No plan keeps the objective's bounds.
+        """
+        plans = self.frontier_plans
+        seconds = np.array([plan.seconds for plan in plans])
+        joules = np.array([plan.joules for plan in plans])
+        scores = score(objective, seconds, joules, self.full_clocks)
+        if not np.isfinite(scores).any():
+            raise InfeasibleError(
+                f"no plan meets {objective}",
+                remedy=f"the fastest takes {seconds[0]:g} s and the lowest energy is "
+                f"{joules[-1]:g} J; widen the bound to one of them",
+            )
+        return plans[int(np.argmin(scores))]
 
     def bound_joules(self, seconds: float) -> float:
         """Energy that no clocks, even clocks in between, go below in ``seconds``."""

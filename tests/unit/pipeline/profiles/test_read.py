@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from joulery.errors import FileError, InvalidValueError
-from joulery.pipeline.build import Surroundings, build
-from joulery.pipeline.profiles import profiles_of, read_profiles
-from joulery.pipeline.schedules import schedule
+from joulery.pipeline.planning.problem import PipelineConfig, build_problem
+from joulery.pipeline.profiles.read import profiles_from_rows, read_profiles
+from joulery.pipeline.schedules.schedule import make_schedule
 
 _CSV = """\
 stage,instruction,frequency,time,energy,n_time_samples,remark
@@ -20,7 +20,7 @@ stage,instruction,frequency,time,energy,n_time_samples,remark
 1,forward,1410,0.15,60.0,64,
 1,backward,1410,0.30,120.0,64,
 """
-_DATA = Path(os.environ.get("JOULERY_DATA", Path(__file__).parents[4] / "shared/data"))
+_DATA = Path(os.environ.get("JOULERY_DATA", Path(__file__).parents[5] / "shared/data"))
 
 
 def _read(tmp_path, text, **options):
@@ -95,13 +95,13 @@ def test_missing_profile_names_stage_and_instruction(tmp_path):
     with pytest.raises(
         InvalidValueError, match=r"no profile for backward of stage 1.*profile\.csv"
     ):
-        build(schedule("1f1b", 2, 2), profiles)
+        build_problem(make_schedule("1f1b", 2, 2), profiles)
 
 
 def test_wrong_number_of_stages(tmp_path):
     """Stages would be taken from nowhere."""
     with pytest.raises(InvalidValueError, match="has 2 stages, but the schedule 3"):
-        build(schedule("1f1b", 3, 3), _read(tmp_path, _CSV))
+        build_problem(make_schedule("1f1b", 3, 3), _read(tmp_path, _CSV))
 
 
 def test_stages_are_split_among_chunks(tmp_path):
@@ -110,8 +110,10 @@ def test_stages_are_split_among_chunks(tmp_path):
     whole = profiles.points(1, "forward", 2)[0]
     piece = profiles.points(3, "forward", 4)[0]
     assert (piece.seconds, piece.joules) == (whole.seconds / 2, whole.joules / 2)
-    problem = build(schedule("interleaved", 2, 2), profiles, Surroundings(devices_per_rank=2))
-    assert sum(len(rank) for rank in schedule("interleaved", 2, 2).ranks) == len(problem)
+    problem = build_problem(
+        make_schedule("interleaved", 2, 2), profiles, PipelineConfig(devices_per_rank=2)
+    )
+    assert sum(len(rank) for rank in make_schedule("interleaved", 2, 2).ranks) == len(problem)
 
 
 def test_halves_are_made_of_wholes_and_wholes_of_halves():
@@ -121,21 +123,21 @@ def test_halves_are_made_of_wholes_and_wholes_of_halves():
         for kind, t in (("F", 1.0), ("I", 1.2), ("W", 0.8))
         for f in (1400, 700)
     ]
-    whole = profiles_of(rows).points(0, "backward", 1)
+    whole = profiles_from_rows(rows).points(0, "backward", 1)
     assert [(p.seconds, p.joules) for p in whole] == [(2.0, 100.0), (4.0, 100.0)]
     rows = [dict(row, instruction="B") for row in rows if row["instruction"] == "I"]
-    half = profiles_of(rows).points(0, "backward_weight", 1)
+    half = profiles_from_rows(rows).points(0, "backward_weight", 1)
     assert half[0].seconds == 0.6
     with pytest.raises(InvalidValueError, match="no profile for recompute"):
-        profiles_of(rows).points(0, "recompute", 1)
+        profiles_from_rows(rows).points(0, "recompute", 1)
 
 
 def test_recomputation_is_a_forward_unless_measured():
     """Early recomputation would need a profile of its own."""
     rows = [{"stage": 0, "instruction": "F", "frequency": 1400, "time": 1.0, "energy": 50.0}]
-    assert profiles_of(rows).points(0, "recompute", 1)[0].joules == 50.0
+    assert profiles_from_rows(rows).points(0, "recompute", 1)[0].joules == 50.0
     rows.append({"stage": 0, "instruction": "R", "frequency": 1400, "time": 0.9, "energy": 45.0})
-    assert profiles_of(rows).points(0, "recompute", 1)[0].joules == 45.0
+    assert profiles_from_rows(rows).points(0, "recompute", 1)[0].joules == 45.0
 
 
 def test_scaled_work(tmp_path):
@@ -156,8 +158,8 @@ def test_measured_profiles_are_read_and_hardly_changed():
     for path in found:
         cleaned, raw = read_profiles(path), read_profiles(path, smooth=False)
         assert cleaned.notes
-        for key, curve in raw.cleaned.items():
-            pairs = list(zip(curve.points, cleaned.cleaned[key].points, strict=True))
+        for key, curve in raw.instructions.items():
+            pairs = list(zip(curve.points, cleaned.instructions[key].points, strict=True))
             times = [abs(after.seconds / before.seconds - 1) for before, after in pairs]
             energies = [abs(after.joules / before.joules - 1) for before, after in pairs]
             assert sum(times) / len(times) < 0.01

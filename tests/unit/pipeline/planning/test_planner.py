@@ -5,35 +5,41 @@ import json
 import numpy as np
 import pytest
 
-from joulery.errors import InfeasibleError, InvalidValueError
-from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
-from joulery.pipeline.build import Surroundings, build
-from joulery.pipeline.planner import plan
-from joulery.pipeline.problem import Instruction, Problem
-from joulery.pipeline.profiles import profiles_of
-from joulery.pipeline.replay import replay
-from joulery.pipeline.schedules import schedule
+from joulery.errors import FileError, InfeasibleError, InvalidValueError
+from joulery.frontier import OperatingPoint, Origin, Provenance, Setting
+from joulery.objectives import Cost, LeastEnergy
+from joulery.pipeline.instructions import Instruction
+from joulery.pipeline.planning.planner import load_plan, plan_problem
+from joulery.pipeline.planning.problem import (
+    ClockChoices,
+    PipelineConfig,
+    PipelineProblem,
+    build_problem,
+)
+from joulery.pipeline.planning.replay import replay
+from joulery.pipeline.profiles.read import profiles_from_rows
+from joulery.pipeline.schedules.schedule import make_schedule
 from joulery.testing.pipelines import random_rows
 
 
 @pytest.fixture(scope="module")
 def pipeline():
     """Four stages, six microbatches."""
-    profiles = profiles_of(random_rows(4, 3), smooth=False)
-    return build(schedule("1f1b", 4, 6), profiles, Surroundings(blocking_watts=70.0))
+    profiles = profiles_from_rows(random_rows(4, 3), smooth=False)
+    return build_problem(make_schedule("1f1b", 4, 6), profiles, PipelineConfig(blocking_watts=70.0))
 
 
 @pytest.fixture(scope="module")
 def frontier(pipeline):
     """All its plans."""
-    return plan(pipeline)
+    return plan_problem(pipeline)
 
 
 def one_instruction(points, blocking=0.0):
     """The least there is to plan."""
-    return Problem(
+    return PipelineProblem(
         (Instruction(0, 0, "forward", 0),),
-        (Frontier(tuple(points)),),
+        (ClockChoices.from_points(points),),
         np.array([0]),
         np.array([], dtype=np.int64),
         np.array([], dtype=np.int64),
@@ -108,18 +114,18 @@ def test_a_straggler_is_slower(frontier, factor):
 def test_nobody_waits_for_nothing():
     """If it fails a free pipeline is slowed beyond its least energy."""
     points = [OperatingPoint(1.0, 100.0), OperatingPoint(2.0, 90.0), OperatingPoint(3.0, 85.0)]
-    planned = plan(one_instruction(points))
+    planned = plan_problem(one_instruction(points))
     assert planned.best_by(10.0).joules == 85.0
     assert planned.best_by(2.5).joules == 90.0
 
 
 def test_slowing_down_pays_only_while_others_wait_anyway():
     """If it fails 5 J are saved on one rank while another one wastes 50 J on waiting."""
-    problem = Problem(
+    problem = PipelineProblem(
         (Instruction(0, 0, "forward", 0), Instruction(1, 1, "forward", 0)),
         (
-            Frontier((OperatingPoint(1.0, 100.0), OperatingPoint(2.0, 95.0))),
-            Frontier((OperatingPoint(0.5, 60.0),)),
+            ClockChoices.from_points((OperatingPoint(1.0, 100.0), OperatingPoint(2.0, 95.0))),
+            ClockChoices.from_points((OperatingPoint(0.5, 60.0),)),
         ),
         np.array([0, 1]),
         np.array([], dtype=np.int64),
@@ -127,7 +133,7 @@ def test_slowing_down_pays_only_while_others_wait_anyway():
         np.array([]),
         np.array([0.0, 50.0]),
     )
-    planned = plan(problem)
+    planned = plan_problem(problem)
     assert planned.least_energy_seconds == pytest.approx(1.0)
     assert planned.best_by(2.0).joules == pytest.approx(185.0)
     assert planned.at(2.0).joules == pytest.approx(230.0)
@@ -146,6 +152,19 @@ def test_power_budget(frontier):
         frontier.within_watts(0.9 * slowest.watts)
 
 
+def test_an_objective_chooses_a_plan(frontier):
+    """If it fails the planner weighs time against energy in a way of its own."""
+    full = frontier.full_clocks
+    fastest = frontier.choose(Cost(eta=0.0, max_watts=1.0))
+    assert fastest.seconds == frontier.frontier.fastest.seconds
+    assert frontier.choose(Cost(eta=1.0)).joules == frontier.frontier.least_energy.joules
+    within = frontier.choose(LeastEnergy(max_slowdown=0.02))
+    assert full.seconds < within.seconds <= 1.02 * full.seconds
+    assert within.joules < fastest.joules
+    with pytest.raises(InfeasibleError, match="no plan meets"):
+        frontier.choose(LeastEnergy(deadline_seconds=0.9 * frontier.fastest_seconds))
+
+
 def test_lower_bound_and_gap(frontier):
     """If it fails the reported gap is not the distance to the bound."""
     for found in frontier.plans(9):
@@ -157,7 +176,7 @@ def test_lower_bound_and_gap(frontier):
 
 def test_exported_frontier(frontier):
     """If it fails other optimizers cannot use a planned pipeline."""
-    exported = frontier.frontier(17)
+    exported = frontier.frontier
     assert exported.fastest.seconds <= frontier.fastest_seconds
     assert len(exported) > 8
     assert exported.fastest.setting == Setting(parallel="pp4")
@@ -168,17 +187,47 @@ def test_provenance_is_that_of_the_weakest_profile():
     """If it fails a simulated profile makes a measured plan."""
     simulated = Provenance(Origin.SIMULATED, "model")
     points = [OperatingPoint(1.0, 100.0, provenance=simulated)]
-    exported = plan(one_instruction(points)).frontier(3)
+    exported = plan_problem(one_instruction(points)).frontier
     assert exported.fastest.provenance.origin is Origin.SIMULATED
 
 
-def test_plans_go_through_json(frontier):
-    """If it fails `--json` breaks on a plan."""
-    document = json.loads(json.dumps(frontier.at(frontier.fastest_seconds).to_dict()))
-    assert document["seconds"] == frontier.at(frontier.fastest_seconds).seconds
-    assert len(document["clocks_hertz"]) == 48
-    bare = plan(one_instruction([OperatingPoint(1.0, 5.0)])).at(1.0)
-    assert bare.to_dict()["clocks_hertz"] == [None]
+def test_a_saved_plan_is_loaded_again(frontier, tmp_path):
+    """If it fails a rank follows other clocks than the ones that were planned and saved."""
+    path = tmp_path / "plan.json"
+    frontier.save(path)
+    loaded = load_plan(str(path))
+    assert loaded.problem.to_dict() == frontier.problem.to_dict()
+    for factor in (1.0, 1.1):
+        ours, theirs = frontier.for_straggler(factor), loaded.for_straggler(factor)
+        assert theirs.clocks_hertz.tolist() == ours.clocks_hertz.tolist()
+        assert theirs.joules == ours.joules
+    assert loaded.full_clocks.joules == frontier.full_clocks.joules
+    document = json.loads(path.read_text(encoding="utf-8"))
+    assert document["frontier"][0]["joules"] == frontier.frontier.fastest.joules
+
+
+def test_work_without_a_clock_is_saved(tmp_path):
+    """If it fails a plan of instructions of fixed time cannot be saved."""
+    bare = plan_problem(one_instruction([OperatingPoint(1.0, 5.0)]))
+    bare.save(tmp_path / "plan.json")
+    assert np.isnan(load_plan(tmp_path / "plan.json").at(1.0).clocks_hertz).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "not valid JSON"),
+        ("[]", "holds no plan"),
+        ('{"schema": "joulery-pipeline-plan-1"}', "broken plan"),
+        ('{"schema": "joulery-pipeline-plan-1", "problem": {"config": 3}}', "broken plan"),
+    ],
+)
+def test_files_that_hold_no_plan_are_refused(tmp_path, text, words):
+    """If it fails a broken file shows a traceback."""
+    path = tmp_path / "plan.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(FileError, match=words):
+        load_plan(path)
 
 
 def test_at_least_one_plan(frontier):
@@ -190,7 +239,7 @@ def test_at_least_one_plan(frontier):
 
 def test_a_frontier_outlives_its_problem():
     """If it fails the core reads arrays that Python has given back."""
-    planned = plan(one_instruction([OperatingPoint(1.0, 5.0), OperatingPoint(2.0, 3.0)]))
+    planned = plan_problem(one_instruction([OperatingPoint(1.0, 5.0), OperatingPoint(2.0, 3.0)]))
     junk = [np.random.default_rng(0).random(1000) for _ in range(200)]
     assert planned.at(1.5).joules == 5.0
     assert planned.at(2.0).joules == 3.0

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.frontier import Frontier, OperatingPoint
-from joulery.pipeline.build import Surroundings, at_full_clock, build
-from joulery.pipeline.planner import plan
-from joulery.pipeline.profiles import profiles_of
-from joulery.pipeline.replay import replay
-from joulery.pipeline.schedules import SCHEDULES, schedule
-from joulery.pipeline.schedules_file import own_schedule
+from joulery.frontier import OperatingPoint
+from joulery.pipeline.planning.network import network
+from joulery.pipeline.planning.planner import plan_problem
+from joulery.pipeline.planning.problem import ClockChoices, PipelineConfig, build_problem
+from joulery.pipeline.planning.replay import replay
+from joulery.pipeline.profiles.read import profiles_from_rows
+from joulery.pipeline.schedules.custom import custom_schedule
+from joulery.pipeline.schedules.schedule import SCHEDULES, make_schedule
 
 
 def _profiles(forward=(1.0, 1.0), backward=(2.0, 2.0), clocks=(1000, 500)):
@@ -29,20 +30,20 @@ def _profiles(forward=(1.0, 1.0), backward=(2.0, 2.0), clocks=(1000, 500)):
         for stage, time in enumerate(seconds)
         for clock in clocks
     ]
-    return profiles_of(rows)
+    return profiles_from_rows(rows)
 
 
-def _full(problem, profiles, around=None):
-    seconds, joules, _ = at_full_clock(problem, profiles, around)
-    return seconds, joules
+def _full(problem):
+    full = plan_problem(problem).full_clocks
+    return full.durations, full.joules_each
 
 
 def test_two_ranks_by_hand():
     """Starts, waiting and energy of the smallest pipeline would be wrong."""
     profiles = _profiles()
-    around = Surroundings(blocking_watts=10.0, communication_seconds=0.5)
-    problem = build(schedule("1f1b", 2, 1), profiles, around)
-    run = replay(problem, *_full(problem, profiles, around))
+    config = PipelineConfig(blocking_watts=10.0, communication_seconds=0.5)
+    problem = build_problem(make_schedule("1f1b", 2, 1), profiles, config)
+    run = replay(problem, *_full(problem))
     # 0: F 0-1, 1: F 1.5-2.5, B 2.5-4.5, 0: B 5-7.
     assert run.starts.tolist() == [0.0, 5.0, 1.5, 2.5]
     assert run.seconds == 7.0
@@ -54,8 +55,8 @@ def test_bubble_of_equal_stages():
     """GPipe and 1F1B would not take (M + P - 1) (F + B)."""
     profiles = _profiles((1.0,) * 4, (2.0,) * 4)
     for name in ("gpipe", "1f1b"):
-        problem = build(schedule(name, 4, 8), profiles)
-        assert replay(problem, *_full(problem, profiles)).seconds == pytest.approx((8 + 3) * 3.0)
+        problem = build_problem(make_schedule(name, 4, 8), profiles)
+        assert replay(problem, *_full(problem)).seconds == pytest.approx((8 + 3) * 3.0)
 
 
 @pytest.mark.parametrize(("name", "bubble"), [("interleaved", 4.5), ("zb-h1", 3.0), ("zbv", 1.5)])
@@ -66,8 +67,8 @@ def test_bubbles_as_published(name, bubble):
     only the way to the last rank, (P - 1) F / 2, while F = I = W.
     """
     profiles = _profiles((1.0,) * 4, (2.0,) * 4)
-    problem = build(schedule(name, 4, 16), profiles)
-    run = replay(problem, *_full(problem, profiles))
+    problem = build_problem(make_schedule(name, 4, 16), profiles)
+    run = replay(problem, *_full(problem))
     busiest = run.seconds - run.waiting_seconds.min()
     assert run.seconds - busiest == pytest.approx(bubble, abs=1e-9)
 
@@ -75,9 +76,9 @@ def test_bubbles_as_published(name, bubble):
 def test_waiting_for_a_straggler_costs_blocking_power():
     """The wait for another pipeline would be free."""
     profiles = _profiles()
-    around = Surroundings(blocking_watts=10.0)
-    problem = build(schedule("1f1b", 2, 2), profiles, around)
-    figures = _full(problem, profiles, around)
+    config = PipelineConfig(blocking_watts=10.0)
+    problem = build_problem(make_schedule("1f1b", 2, 2), profiles, config)
+    figures = _full(problem)
     alone = replay(problem, *figures)
     late = replay(problem, *figures, alone.seconds + 3.0)
     assert late.joules == pytest.approx(alone.joules + 2 * 10.0 * 3.0, rel=1e-12)
@@ -88,12 +89,12 @@ def test_waiting_for_a_straggler_costs_blocking_power():
 def test_devices_and_replicas_scale_energy_but_not_time():
     """Tensor-parallel groups and replicas would count as one device."""
     profiles = _profiles()
-    one = Surroundings(blocking_watts=10.0)
-    many = Surroundings(blocking_watts=10.0, devices_per_rank=4, replicas=3)
+    one = PipelineConfig(blocking_watts=10.0)
+    many = PipelineConfig(blocking_watts=10.0, devices_per_rank=4, replicas=3)
     runs = []
-    for around in (one, many):
-        problem = build(schedule("1f1b", 2, 3), profiles, around)
-        runs.append(replay(problem, *_full(problem, profiles, around)))
+    for config in (one, many):
+        problem = build_problem(make_schedule("1f1b", 2, 3), profiles, config)
+        runs.append(replay(problem, *_full(problem)))
     assert runs[1].seconds == runs[0].seconds
     assert runs[1].joules == pytest.approx(12 * runs[0].joules, rel=1e-12)
 
@@ -101,13 +102,13 @@ def test_devices_and_replicas_scale_energy_but_not_time():
 def test_microbatches_of_unequal_work():
     """Per-microbatch factors would not reach time and energy."""
     profiles = _profiles()
-    around = Surroundings(microbatch_factors=(1.0, 2.0))
-    problem = build(schedule("1f1b", 1, 2), _profiles((1.0,), (2.0,)), around)
-    seconds, joules = _full(problem, _profiles((1.0,), (2.0,)), around)
+    config = PipelineConfig(microbatch_factors=(1.0, 2.0))
+    problem = build_problem(make_schedule("1f1b", 1, 2), _profiles((1.0,), (2.0,)), config)
+    seconds, joules = _full(problem)
     assert seconds.tolist() == [1.0, 2.0, 2.0, 4.0]
     assert joules.tolist() == [100.0, 200.0, 200.0, 400.0]
     with pytest.raises(InvalidValueError, match="2 factors for 3 microbatches"):
-        build(schedule("1f1b", 2, 3), profiles, around)
+        build_problem(make_schedule("1f1b", 2, 3), profiles, config)
 
 
 def test_optimizer_ends_each_rank():
@@ -116,12 +117,14 @@ def test_optimizer_ends_each_rank():
         {"stage": 0, "instruction": kind, "frequency": 1000, "time": time, "energy": 10.0}
         for kind, time in (("forward", 1.0), ("backward", 2.0), ("optimizer", 0.5))
     ]
-    problem = build(schedule("1f1b", 1, 2), profiles_of(rows), Surroundings(optimizer=True))
+    problem = build_problem(
+        make_schedule("1f1b", 1, 2), profiles_from_rows(rows), PipelineConfig(optimizer=True)
+    )
     assert [item.kind for item in problem.instructions][-1] == "optimizer"
     run = replay(problem, [1.0, 2.0, 1.0, 2.0, 0.5], [10.0] * 5)
     assert run.seconds == 6.5
     with pytest.raises(InvalidValueError, match="no profile for optimizer of stage 0"):
-        build(schedule("1f1b", 2, 2), _profiles(), Surroundings(optimizer=True))
+        build_problem(make_schedule("1f1b", 2, 2), _profiles(), PipelineConfig(optimizer=True))
 
 
 def test_slower_clocks_stay_while_they_beat_waiting():
@@ -136,16 +139,16 @@ def test_slower_clocks_stay_while_they_beat_waiting():
             (600, 2.0, 290.0),
         )
     ]
-    free = build(schedule("1f1b", 1, 1), profiles_of(rows))
-    assert [point.seconds for point in free.profiles[0]] == [1.0, 1.4]
-    around = Surroundings(blocking_watts=50.0, devices_per_rank=2)
-    costly = build(schedule("1f1b", 1, 1), profiles_of(rows), around)
-    assert [(p.seconds, p.joules) for p in costly.profiles[0]] == [
+    free = build_problem(make_schedule("1f1b", 1, 1), profiles_from_rows(rows))
+    assert [point.seconds for point in free.profiles[0].points] == [1.0, 1.4]
+    config = PipelineConfig(blocking_watts=50.0, devices_per_rank=2)
+    costly = build_problem(make_schedule("1f1b", 1, 1), profiles_from_rows(rows), config)
+    assert [(p.seconds, p.joules) for p in costly.profiles[0].points] == [
         (1.0, 600.0),
         (1.4, 400.0),
         (1.6, 410.0),
     ]
-    assert [p.seconds for p in costly.profiles[0].hull()] == [1.0, 1.4, 1.6]
+    assert network(costly).curves[0].hull()[0].tolist() == [1.0, 1.4, 1.6]
 
 
 @pytest.mark.parametrize(
@@ -158,22 +161,22 @@ def test_slower_clocks_stay_while_they_beat_waiting():
         {"microbatch_factors": (0.0,)},
     ],
 )
-def test_surroundings_that_make_no_sense(wrong):
+def test_configurations_that_make_no_sense(wrong):
     """Nonsense would give a plan."""
     with pytest.raises(InvalidValueError):
-        Surroundings(**wrong)
+        PipelineConfig(**wrong)
 
 
 def test_figures_for_every_instruction():
     """A short list would be replayed in part."""
-    problem = build(schedule("1f1b", 2, 1), _profiles())
+    problem = build_problem(make_schedule("1f1b", 2, 1), _profiles())
     with pytest.raises(InvalidValueError, match="1 durations and 4 energies for 4"):
         replay(problem, [1.0], [1.0] * 4)
 
 
 def test_cycles_and_overlaps_are_refused():
     """A broken problem would be replayed as if it could run."""
-    problem = build(own_schedule("one", [["0F0", "0B0"]]), _profiles((1.0,), (2.0,)))
+    problem = build_problem(custom_schedule("one", [["0F0", "0B0"]]), _profiles((1.0,), (2.0,)))
     cyclic = replace(
         problem, edge_from=np.array([0, 1]), edge_to=np.array([1, 0]), edge_seconds=np.zeros(2)
     )
@@ -187,12 +190,12 @@ def test_cycles_and_overlaps_are_refused():
 
 def test_choices_need_an_order():
     """Choices out of order would confuse the planner."""
-    from joulery.pipeline.build import Choices
-
     points = (OperatingPoint(2.0, 1.0), OperatingPoint(1.0, 2.0))
     with pytest.raises(InvalidValueError, match="out of order"):
-        Choices(points)
-    assert isinstance(Choices(points[::-1]), Frontier)
+        ClockChoices.from_points(points)
+    with pytest.raises(InvalidValueError, match="missing"):
+        ClockChoices((), points[0])
+    assert ClockChoices.from_points(points[::-1]).points == points[::-1]
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -207,15 +210,15 @@ def test_plans_keep_their_promises(name):
         for f in range(1400, 900, -100)
     ]  # fmt: skip
     factors = tuple(draw.uniform(0.7, 1.3, 6).tolist())
-    around = Surroundings(
+    config = PipelineConfig(
         communication_seconds=0.003,
         blocking_watts=75.0,
         devices_per_rank=2,
         microbatch_factors=factors,
         optimizer=True,
     )
-    problem = build(schedule(name, 3, 6), profiles_of(rows), around)
-    frontier = plan(problem)
+    problem = build_problem(make_schedule(name, 3, 6), profiles_from_rows(rows), config)
+    frontier = plan_problem(problem)
     for deadline in np.linspace(frontier.fastest_seconds, frontier.slowest_seconds, 7):
         found = frontier.at(float(deadline))
         run = replay(problem, found.durations, found.joules_each)

@@ -10,13 +10,17 @@ from joulery.errors import FileError, InvalidValueError
 from joulery.hardware.device import Capability
 from joulery.hardware.physics import Workload, settle
 from joulery.hardware.simulated import Faults, Sensor, SimulatedGpu, simulated_node
-from joulery.pipeline.profiler import ClockProfiler
-from joulery.pipeline.profiler_fit import Work, powers
-from joulery.pipeline.profiler_rows import ProfileRow, blocking_watts, write_profile
-from joulery.pipeline.profiles import read_profiles
-from joulery.pipeline.schedules import schedule
+from joulery.pipeline.profiles.attribution import TimedWork, attribute_power
+from joulery.pipeline.profiles.profiler import (
+    ClockProfiler,
+    ProfileRow,
+    blocking_watts,
+    write_profile,
+)
+from joulery.pipeline.profiles.read import read_profiles
+from joulery.pipeline.schedules.schedule import make_schedule
 
-ORDER = schedule("1f1b", 4, 8).ranks[1]
+ORDER = make_schedule("1f1b", 4, 8).ranks[1]
 
 
 def loads(scale=1.0):
@@ -151,7 +155,7 @@ def test_powers_are_told_apart_within_one_refresh():
     for _ in range(400):
         kind = int(rng.integers(0, 2))
         now += rng.uniform(0, 0.01)
-        works.append(Work(kind, now, now + 0.02))
+        works.append(TimedWork(kind, now, now + 0.02))
         now += 0.02
     grid = np.arange(0.0, now, 1e-3)
     watts = np.full(len(grid), 50.0)
@@ -160,7 +164,7 @@ def test_powers_are_told_apart_within_one_refresh():
         watts[inside] = (200.0, 300.0)[work.kind]
     total = np.concatenate([[0.0], np.cumsum(watts) * 1e-3])
     knots = [(float(grid[i]), float(total[i])) for i in range(0, len(grid), 100)]
-    found = powers(knots, works, 2)
+    found = attribute_power(knots, works, 2)
     assert found.watts == pytest.approx([200.0, 300.0], rel=0.03)
     assert found.waiting_watts == pytest.approx(50.0, abs=10.0)
     assert (found.relative_errors < 0.03).all()
@@ -169,9 +173,11 @@ def test_powers_are_told_apart_within_one_refresh():
 
 def test_too_few_refreshes_say_nothing():
     """If it fails figures are made up."""
-    assert powers([(0.0, 0.0)], [Work(0, 0.0, 1.0)], 1) is None
-    assert powers([(0.0, 0.0), (1.0, 5.0)], [], 0) is None
-    assert np.isnan(powers([(0.0, 0.0), (1.0, 5.0)], [Work(0, 0.0, 1.0)], 1).relative_errors).all()
+    assert attribute_power([(0.0, 0.0)], [TimedWork(0, 0.0, 1.0)], 1) is None
+    assert attribute_power([(0.0, 0.0), (1.0, 5.0)], [], 0) is None
+    assert np.isnan(
+        attribute_power([(0.0, 0.0), (1.0, 5.0)], [TimedWork(0, 0.0, 1.0)], 1).relative_errors
+    ).all()
 
 
 @pytest.mark.parametrize("name", ["profile.csv", "profile.json"])

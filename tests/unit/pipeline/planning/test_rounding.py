@@ -5,18 +5,24 @@ import itertools
 import numpy as np
 import pytest
 
-from joulery.frontier import Frontier, OperatingPoint
-from joulery.pipeline import planner as planner_module
-from joulery.pipeline import relaxation as relaxation_module
-from joulery.pipeline import rounding as rounding_module
-from joulery.pipeline.build import Surroundings, build
-from joulery.pipeline.network import network
-from joulery.pipeline.planner import plan
-from joulery.pipeline.problem import Instruction, Problem
-from joulery.pipeline.profiles import profiles_of
-from joulery.pipeline.relaxation import walk
-from joulery.pipeline.rounding import PlainRounder, points_of, rounder, tries_for
-from joulery.pipeline.schedules import schedule
+from joulery.frontier import OperatingPoint
+from joulery.pipeline.instructions import Instruction
+from joulery.pipeline.planning import planner as planner_module
+from joulery.pipeline.planning import relaxation as relaxation_module
+from joulery.pipeline.planning import rounding as rounding_module
+from joulery.pipeline.planning.highs import PythonRounder
+from joulery.pipeline.planning.network import network
+from joulery.pipeline.planning.planner import plan_problem
+from joulery.pipeline.planning.problem import (
+    ClockChoices,
+    PipelineConfig,
+    PipelineProblem,
+    build_problem,
+)
+from joulery.pipeline.planning.relaxation import walk
+from joulery.pipeline.planning.rounding import rounder, tries_for
+from joulery.pipeline.profiles.read import profiles_from_rows
+from joulery.pipeline.schedules.schedule import make_schedule
 from joulery.testing.pipelines import random_problem, random_rows
 
 
@@ -47,7 +53,7 @@ def least_by_trying_all(problem, deadline):
 def test_close_to_the_best_of_all_combinations(seed):
     """If it fails the bound is wrong, or rounding throws away what clocks can do."""
     problem = random_problem(seed, 6, 2, points=4)
-    frontier = plan(problem)
+    frontier = plan_problem(problem)
     watts = float(problem.blocking_watts.sum())
     for deadline in deadlines(frontier, 5):
         found = frontier.at(deadline)
@@ -61,10 +67,11 @@ def test_close_to_the_best_of_all_combinations(seed):
 def test_a_short_instruction_makes_way_for_a_long_one():
     """If it fails a crumb of slack is given away that a large saving needs."""
     long, short = ((1.0, 20.0), (2.0, 12.0)), ((0.01, 0.3), (0.02, 0.2))
-    problem = Problem(
+    problem = PipelineProblem(
         instructions=tuple(Instruction(0, 0, "work", i) for i in range(3)),
         profiles=tuple(
-            Frontier(tuple(OperatingPoint(t, e) for t, e in points)) for points in (long, short)
+            ClockChoices.from_points(OperatingPoint(t, e) for t, e in points)
+            for points in (long, short)
         ),
         profile_of=np.array([0, 1, 0]),
         edge_from=np.array([0, 1]),
@@ -72,7 +79,7 @@ def test_a_short_instruction_makes_way_for_a_long_one():
         edge_seconds=np.zeros(2),
         blocking_watts=np.zeros(1),
     )
-    found = plan(problem).at(4.015)
+    found = plan_problem(problem).at(4.015)
     assert found.durations.tolist() == [2.0, 0.01, 2.0]
     assert found.joules == pytest.approx(24.3)
 
@@ -82,7 +89,7 @@ def test_small_graphs_lie_close_to_the_best_on_average():
     excess = []
     for seed in range(30):
         problem = random_problem(300 + seed, 5, 2, points=4)
-        frontier = plan(problem)
+        frontier = plan_problem(problem)
         watts = float(problem.blocking_watts.sum())
         for deadline in deadlines(frontier, 6):
             found = frontier.at(deadline)
@@ -98,8 +105,8 @@ def test_small_graphs_lie_close_to_the_best_on_average():
 def test_python_and_c_choose_alike(seed):
     """If it fails machines without a compiler get other plans."""
     arrays = network(random_problem(seed, 4 + seed * 3, 1 + seed % 4, points=6))
-    points, relaxed = points_of(arrays), walk(arrays)
-    plain, compiled = PlainRounder(arrays, points), rounder(arrays, points)
+    points, relaxed = arrays.points(), walk(arrays)
+    plain, compiled = PythonRounder(arrays, points), rounder(arrays, points)
     for seconds in np.linspace(relaxed.seconds[0], relaxed.seconds[-1], 7).tolist():
         wish = relaxed.durations(seconds)
         ours, theirs = plain(wish, seconds, 1), compiled(wish, seconds, 1)
@@ -109,7 +116,7 @@ def test_python_and_c_choose_alike(seed):
 
 def test_thorough_plans_never_cost_more():
     """If it fails the cheapest of what was tried is not the one that is kept."""
-    frontier = plan(random_problem(2, 40, 4, points=8))
+    frontier = plan_problem(random_problem(2, 40, 4, points=8))
     for deadline in deadlines(frontier):
         quick, thorough = frontier.at(deadline), frontier.at(deadline, thorough=True)
         assert thorough.joules_until(deadline) <= quick.joules_until(deadline) * (1 + 1e-12)
@@ -118,7 +125,7 @@ def test_thorough_plans_never_cost_more():
 def test_more_ways_never_cost_more():
     """If it fails the core does not keep the cheapest of its ways."""
     arrays = network(random_problem(2, 40, 4, points=8))
-    points, relaxed = points_of(arrays), walk(arrays)
+    points, relaxed = arrays.points(), walk(arrays)
     compiled = rounder(arrays, points)
     for seconds in np.linspace(relaxed.seconds[0], relaxed.seconds[-1], 7).tolist():
         wish = relaxed.durations(seconds)
@@ -129,8 +136,10 @@ def test_more_ways_never_cost_more():
 @pytest.mark.parametrize("seed", [1, 2])
 def test_gap_of_a_pipeline_is_small(seed):
     """If it fails realised plans lose more than 0.3 % of energy to the steps of clocks."""
-    profiles = profiles_of(random_rows(4, seed), smooth=False)
-    frontier = plan(build(schedule("1f1b", 4, 8), profiles, Surroundings(blocking_watts=80.0)))
+    profiles = profiles_from_rows(random_rows(4, seed), smooth=False)
+    frontier = plan_problem(
+        build_problem(make_schedule("1f1b", 4, 8), profiles, PipelineConfig(blocking_watts=80.0))
+    )
     gaps = [frontier.at(deadline).gap for deadline in deadlines(frontier, 41)]
     assert np.mean(gaps) <= 0.003
     assert max(gaps) <= 0.01
@@ -139,7 +148,7 @@ def test_gap_of_a_pipeline_is_small(seed):
 def test_nothing_is_faster_than_it_needs_to_be():
     """If it fails slack is left that the next slower clock of some instruction would fit."""
     problem = random_problem(4, 20, 3, points=5)
-    frontier, arrays = plan(problem), network(problem)
+    frontier, arrays = plan_problem(problem), network(problem)
     for deadline in deadlines(frontier, 5):
         found = frontier.at(deadline)
         for i in range(len(problem)):
@@ -160,10 +169,10 @@ def test_fewer_attempts_where_queries_would_be_slow():
 def test_plans_without_the_compiled_core(monkeypatch):
     """If it fails nothing can be planned on a machine without a compiler."""
     problem = random_problem(6, 15, 3, points=5)
-    exact = plan(problem)
+    exact = plan_problem(problem)
     for module in (relaxation_module, rounding_module):
         monkeypatch.setattr(module, "available", lambda: False)
-    found = planner_module.plan(problem)
+    found = planner_module.plan_problem(problem)
     assert found.fastest_seconds == exact.fastest_seconds
     for deadline in deadlines(exact):
         ours, theirs = exact.at(deadline), found.at(deadline)

@@ -9,14 +9,14 @@ from joulery.errors import MissingRightsError, UnsupportedError
 from joulery.hardware.device import Capability
 from joulery.hardware.physics import Workload, settle
 from joulery.hardware.simulated import Faults, SimulatedGpu, simulated_node
-from joulery.pipeline.clock_setter import ClockSetter
-from joulery.pipeline.problem import Instruction
-from joulery.pipeline.rank_plan import Step
+from joulery.pipeline.instructions import Instruction
+from joulery.pipeline.runtime.clock_setter import ClockSetter
+from joulery.pipeline.runtime.rank_plan import RankStep
 
 
 def step(hertz, watts=None):
     """Some work at a clock."""
-    return Step(Instruction(0, 0, "forward", 0), hertz, 0.1, watts)
+    return RankStep(Instruction(0, 0, "forward", 0), hertz, 0.1, watts)
 
 
 class OnlyLimits(SimulatedGpu):

@@ -8,14 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulery.errors import InvalidValueError
-from joulery.frontier import Frontier, OperatingPoint, Setting
-from joulery.pipeline.build import Choices, Surroundings, build
-from joulery.pipeline.dwell import Dwell, held, rank_orders, run_seconds
-from joulery.pipeline.planner import plan
-from joulery.pipeline.problem import Instruction, Problem
-from joulery.pipeline.profiles import profiles_of
-from joulery.pipeline.replay import replay
-from joulery.pipeline.schedules import schedule
+from joulery.frontier import OperatingPoint, Setting
+from joulery.pipeline.instructions import Instruction
+from joulery.pipeline.planning.holding import HoldTime, hold_clocks, rank_orders, run_seconds
+from joulery.pipeline.planning.planner import plan_problem
+from joulery.pipeline.planning.problem import (
+    ClockChoices,
+    PipelineConfig,
+    PipelineProblem,
+    build_problem,
+)
+from joulery.pipeline.planning.replay import replay
+from joulery.pipeline.profiles.read import profiles_from_rows
+from joulery.pipeline.schedules.schedule import make_schedule
 from joulery.testing.pipelines import random_problem, random_rows
 
 problems = st.builds(
@@ -31,7 +36,7 @@ problems = st.builds(
 def chain(profiles, blocking=0.0):
     """One rank that runs one instruction after the other."""
     count = len(profiles)
-    return Problem(
+    return PipelineProblem(
         tuple(Instruction(0, 0, "forward", i) for i in range(count)),
         tuple(profiles),
         np.arange(count),
@@ -44,7 +49,9 @@ def chain(profiles, blocking=0.0):
 
 def work(*choices):
     """Choices of (seconds, joules, megahertz)."""
-    return Choices(tuple(OperatingPoint(t, e, Setting(clock_hertz=f * 1e6)) for t, e, f in choices))
+    return ClockChoices.from_points(
+        OperatingPoint(t, e, Setting(clock_hertz=f * 1e6)) for t, e, f in choices
+    )
 
 
 def held_for(problem, plan_):
@@ -59,10 +66,10 @@ def held_for(problem, plan_):
 @given(problems, st.floats(0.0, 1.2), st.floats(0.0, 6.0))
 def test_held_plans_are_never_late_and_hold_their_clocks(problem, share, minimum):
     """If it fails hardware is asked for the impossible, or the iteration gets longer."""
-    frontier = plan(problem)
+    frontier = plan_problem(problem)
     span = frontier.slowest_seconds - frontier.fastest_seconds
     ideal = frontier.at(frontier.fastest_seconds + share * span)
-    found = held(problem, ideal, Dwell(0.01, minimum))
+    found = hold_clocks(frontier, ideal, HoldTime(0.01, minimum))
     made = found.plan
     run = replay(problem, made.durations, made.joules_each)
     assert run.seconds <= ideal.deadline_seconds * (1 + 1e-12)
@@ -72,7 +79,7 @@ def test_held_plans_are_never_late_and_hold_their_clocks(problem, share, minimum
         if rank not in found.unheld_ranks and len(runs) > 1:
             assert min(runs) >= minimum * (1 - 1e-9)
     assert made.joules_until(ideal.deadline_seconds) == pytest.approx(
-        ideal.joules_until(ideal.deadline_seconds) + found.given_up_joules, abs=1e-6
+        ideal.joules_until(ideal.deadline_seconds) + found.extra_joules, abs=1e-6
     )
 
 
@@ -80,10 +87,13 @@ def test_held_plans_are_never_late_and_hold_their_clocks(problem, share, minimum
 @given(st.integers(0, 2**32), st.floats(1.0, 1.2))
 def test_every_rank_is_held_where_stages_share_clocks(seed, factor):
     """If it fails measured pipelines keep clocks that no board can follow."""
-    profiles = profiles_of(random_rows(3, seed, clocks=8), smooth=False)
-    problem = build(schedule("1f1b", 3, 4), profiles, Surroundings(blocking_watts=60.0))
-    ideal = plan(problem).for_straggler(factor)
-    found = held(problem, ideal, Dwell(0.03))
+    profiles = profiles_from_rows(random_rows(3, seed, clocks=8), smooth=False)
+    problem = build_problem(
+        make_schedule("1f1b", 3, 4), profiles, PipelineConfig(blocking_watts=60.0)
+    )
+    frontier = plan_problem(problem)
+    ideal = frontier.for_straggler(factor)
+    found = hold_clocks(frontier, ideal, HoldTime(0.03))
     assert not found.unheld_ranks
     assert found.plan.seconds <= ideal.deadline_seconds
     for runs in held_for(problem, found.plan):
@@ -93,10 +103,11 @@ def test_every_rank_is_held_where_stages_share_clocks(seed, factor):
 def test_enough_time_changes_nothing():
     """If it fails energy is given up for nothing."""
     problem = chain([work((1, 10, 1400), (2, 6, 700)), work((1, 10, 1400))])
-    ideal = plan(problem).at(3.0)
-    found = held(problem, ideal, Dwell(0.01))
+    frontier = plan_problem(problem)
+    ideal = frontier.at(3.0)
+    found = hold_clocks(frontier, ideal, HoldTime(0.01))
     assert found.plan.clocks_hertz.tolist() == ideal.clocks_hertz.tolist()
-    assert found.given_up_joules == pytest.approx(0.0)
+    assert found.extra_joules == pytest.approx(0.0)
     assert found.switches == (1,)
 
 
@@ -105,13 +116,13 @@ def test_a_short_instruction_takes_the_clock_of_its_neighbours():
     slow = work((1.0, 20, 1400), (2.0, 12, 700))
     short = work((0.01, 0.21, 1400), (0.02, 0.2, 700))
     problem = chain([slow, short, slow])
-    frontier = plan(problem)
+    frontier = plan_problem(problem)
     ideal = frontier.at(4.015)  # both long ones at 700 MHz, the short one must hurry
     assert ideal.clocks_hertz.tolist() == [7e8, 1.4e9, 7e8]
-    found = held(problem, ideal, Dwell(0.01, 0.5))
+    found = hold_clocks(frontier, ideal, HoldTime(0.01, 0.5))
     assert found.plan.seconds <= 4.015
     assert found.plan.clocks_hertz.tolist() in ([7e8, 1.4e9, 1.4e9], [1.4e9, 1.4e9, 7e8])
-    assert found.given_up_joules == pytest.approx(8.0)
+    assert found.extra_joules == pytest.approx(8.0)
 
 
 def test_time_freed_by_faster_clocks_is_given_back():
@@ -122,17 +133,19 @@ def test_time_freed_by_faster_clocks_is_given_back():
     # The short one had time for 700 MHz, but must hurry with the one before it: the long one
     # can have that time.
     problem = chain([fixed, short, long])
-    ideal = plan(problem).at(1.6)
+    frontier = plan_problem(problem)
+    ideal = frontier.at(1.6)
     assert ideal.clocks_hertz.tolist() == [1.4e9, 0.7e9, 1.4e9]
-    found = held(problem, ideal, Dwell(0.01, 0.35))
+    found = hold_clocks(frontier, ideal, HoldTime(0.01, 0.35))
     assert found.plan.clocks_hertz.tolist() == [1.4e9, 1.4e9, 1.2e9]
-    assert found.given_up_joules == pytest.approx(1.0)
+    assert found.extra_joules == pytest.approx(1.0)
 
 
 def test_a_single_clock_may_be_held_for_ever():
-    """If it fails an iteration shorter than the dwell cannot be planned."""
+    """If it fails an iteration shorter than the minimum hold time cannot be planned."""
     problem = chain([work((0.01, 2, 1400), (0.02, 1, 700))] * 3)
-    found = held(problem, plan(problem).at(0.05), Dwell(1.0))
+    frontier = plan_problem(problem)
+    found = hold_clocks(frontier, frontier.at(0.05), HoldTime(1.0))
     assert found.switches == (0,)
     assert found.plan.seconds <= 0.05
     assert not found.unheld_ranks
@@ -140,9 +153,10 @@ def test_a_single_clock_may_be_held_for_ever():
 
 def test_work_without_clocks_joins_any_run():
     """If it fails a plan for instructions of fixed time cannot be held."""
-    fixed = Frontier((OperatingPoint(0.001, 0.1, Setting()),))
+    fixed = ClockChoices.from_points((OperatingPoint(0.001, 0.1, Setting()),))
     problem = chain([work((1, 10, 1400), (2, 6, 700)), fixed, work((1, 10, 1400), (2, 6, 700))])
-    found = held(problem, plan(problem).at(4.001), Dwell(0.1))
+    frontier = plan_problem(problem)
+    found = hold_clocks(frontier, frontier.at(4.001), HoldTime(0.1))
     assert found.switches == (0,)
     assert math.isnan(found.plan.clocks_hertz[1])
 
@@ -152,7 +166,8 @@ def test_clocks_between_measured_ones_promise_no_more_than_they_hold():
     a = work((1.0, 10, 1400), (2.0, 6, 700))
     b = work((0.01, 1.0, 1000), (0.02, 0.5, 500))
     problem = chain([a, b])
-    found = held(problem, plan(problem).at(1.01), Dwell(0.1, 0.5))
+    frontier = plan_problem(problem)
+    found = hold_clocks(frontier, frontier.at(1.01), HoldTime(0.1, 0.5))
     assert found.plan.clocks_hertz.tolist() == [1.4e9, 1.4e9]
     assert found.plan.durations[1] == 0.01
     assert found.plan.joules_each[1] > 1.0
@@ -162,10 +177,10 @@ def test_clocks_between_measured_ones_promise_no_more_than_they_hold():
 def test_senseless_latencies_are_refused(wrong):
     """If it fails a plan is held for ever."""
     with pytest.raises(InvalidValueError):
-        Dwell(wrong)
+        HoldTime(wrong)
 
 
 def test_least_time_follows_the_latency():
-    """If it fails slow hardware gets the dwell of fast one."""
-    assert Dwell(0.02).minimum_seconds == pytest.approx(0.06)
-    assert Dwell(0.02, 0.5).minimum_seconds == 0.5
+    """If it fails slow hardware gets the hold time of fast hardware."""
+    assert HoldTime(0.02).minimum_seconds == pytest.approx(0.06)
+    assert HoldTime(0.02, 0.5).minimum_seconds == 0.5

@@ -1,21 +1,21 @@
-"""Schedules beside each other: memory, messages, time and energy, and which one wins."""
+"""Schedules side by side: memory, messages, time and energy, and which one wins."""
 
 import numpy as np
 import pytest
 
 from joulery.errors import InfeasibleError
-from joulery.pipeline.auto import activations_in_flight, compare, winners
-from joulery.pipeline.build import Surroundings
-from joulery.pipeline.profiles import profiles_of
-from joulery.pipeline.schedules import schedule
+from joulery.pipeline.planning.problem import PipelineConfig
+from joulery.pipeline.profiles.read import profiles_from_rows
+from joulery.pipeline.schedules.schedule import make_schedule
+from joulery.pipeline.search import activations_in_flight, compare_schedules, search_schedules
 
-_AROUND = Surroundings(blocking_watts=80.0)
+_CONFIG = PipelineConfig(blocking_watts=80.0)
 
 
 def _profiles(stages=4):
     """Equal stages that take a quarter of their time whatever the clock."""
     clocks = np.arange(1400, 800, -100)
-    return profiles_of(
+    return profiles_from_rows(
         [
             {
                 "stage": stage,
@@ -35,21 +35,21 @@ def _profiles(stages=4):
 @pytest.fixture(scope="module")
 def comparison():
     """Four ranks and eight microbatches, in the time of 1F1B at full clocks."""
-    return compare(_profiles(), 4, 8, _AROUND)
+    return compare_schedules(_profiles(), 8, config=_CONFIG)
 
 
 def test_activations_in_flight():
     """Memory would be charged wrongly: the figures are those of the papers."""
-    assert activations_in_flight(schedule("gpipe", 4, 8)) == (8, 8, 8, 8)
-    assert activations_in_flight(schedule("1f1b", 4, 8)) == (4, 3, 2, 1)
-    assert activations_in_flight(schedule("1f1b", 4, 2)) == (2, 2, 2, 1)
+    assert activations_in_flight(make_schedule("gpipe", 4, 8)) == (8, 8, 8, 8)
+    assert activations_in_flight(make_schedule("1f1b", 4, 8)) == (4, 3, 2, 1)
+    assert activations_in_flight(make_schedule("1f1b", 4, 2)) == (2, 2, 2, 1)
     # A rank of ZB-H1 holds at most as much as the first one of 1F1B.
-    assert max(activations_in_flight(schedule("zb-h1", 4, 8))) == 4
-    assert max(activations_in_flight(schedule("zbv", 4, 12))) == 4
+    assert max(activations_in_flight(make_schedule("zb-h1", 4, 8))) == 4
+    assert max(activations_in_flight(make_schedule("zbv", 4, 12))) == 4
     # 1 + (P - 1) / (P v) as much as 1F1B.
-    assert max(activations_in_flight(schedule("interleaved", 4, 8))) == 4 * (1 + 3 / 8)
+    assert max(activations_in_flight(make_schedule("interleaved", 4, 8))) == 4 * (1 + 3 / 8)
     # Recomputation keeps inputs only; what it brings back is gone after the backward.
-    assert activations_in_flight(schedule("early-recompute", 4, 8)) == (1, 1, 1, 1)
+    assert activations_in_flight(make_schedule("early-recompute", 4, 8)) == (1, 1, 1, 1)
 
 
 def test_messages_are_counted(comparison):
@@ -63,7 +63,7 @@ def test_messages_are_counted(comparison):
 def test_smaller_bubbles_need_less_energy_in_equal_time(comparison):
     """A faster schedule would not give its time back as energy."""
     joules = {found.schedule.name: found.joules for found in comparison.candidates}
-    assert joules["1f1b"] < comparison.full_clock_joules
+    assert joules["1f1b"] < comparison.full_clocks_joules
     for name in ("interleaved", "zb-h1", "zbv"):
         assert joules[name] < joules["1f1b"]
 
@@ -85,14 +85,15 @@ def test_memory_decides_who_may_win(comparison):
 
 def test_communication_is_charged():
     """Twice the messages would cost no more than one."""
-    free = compare(_profiles(), 4, 8, _AROUND)
-    slow = compare(_profiles(), 4, 8, Surroundings(blocking_watts=80.0, communication_seconds=0.05))
+    free = compare_schedules(_profiles(), 8, config=_CONFIG)
+    config = PipelineConfig(blocking_watts=80.0, communication_seconds=0.05)
+    slow = compare_schedules(_profiles(), 8, config=config)
 
     def longer(name):
         before, after = (
             next(c for c in found.candidates if c.schedule.name == name) for found in (free, slow)
         )
-        return after.full_clock_seconds - before.full_clock_seconds
+        return after.plan.full_clocks.seconds - before.plan.full_clocks.seconds
 
     # There and back once: nothing of it can hide behind work.
     assert longer("gpipe") == pytest.approx(2 * 3 * 0.05)
@@ -102,17 +103,18 @@ def test_communication_is_charged():
 
 def test_what_cannot_run_is_named():
     """A schedule would be missing without a reason."""
-    found = compare(_profiles(), 4, 6, _AROUND)
+    found = compare_schedules(_profiles(), 6, config=_CONFIG)
     assert "6 microbatches" in found.refused["dualpipe-v"]
     assert {c.schedule.name for c in found.candidates} >= {"gpipe", "1f1b", "zb-h1", "zbv"}
 
 
 def test_a_deadline_of_ones_own():
     """Comparisons at another pace would be those of 1F1B's."""
-    usual = compare(_profiles(), 4, 4, _AROUND)
-    late = compare(_profiles(), 4, 4, _AROUND, usual.pace_seconds * 1.3)
+    usual = compare_schedules(_profiles(), 4, config=_CONFIG)
+    pace = usual.pace_seconds
+    late = compare_schedules(_profiles(), 4, config=_CONFIG, deadline_seconds=pace * 1.3)
     assert late.deadline_seconds == pytest.approx(1.3 * usual.pace_seconds)
-    early = compare(_profiles(), 4, 4, _AROUND, usual.pace_seconds * 0.5)
+    early = compare_schedules(_profiles(), 4, config=_CONFIG, deadline_seconds=pace * 0.5)
     assert all(found.joules is None for found in early.candidates)
     with pytest.raises(InfeasibleError, match=r"no schedule ends within 1\.05 s"):
         early.best()
@@ -120,7 +122,8 @@ def test_a_deadline_of_ones_own():
 
 def test_winners_at_several_counts():
     """Nobody would learn which schedule wins at what number of microbatches."""
-    found = winners(_profiles(2), 2, (2, 4), _AROUND)
-    assert [one.microbatches for one in found] == [2, 4]
-    saved = [1 - (one.best().joules or 0) / one.full_clock_joules for one in found]
+    found = search_schedules(_profiles(2), 8, config=_CONFIG)
+    assert [one.microbatches for one in found.comparisons] == [2, 4, 8]
+    saved = [1 - (one.best().joules or 0) / one.full_clocks_joules for one in found.comparisons]
     assert all(0 < share < 1 for share in saved)
+    assert found.best is found.wanted.best()

@@ -3,15 +3,15 @@
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.pipeline.auto import activations_in_flight
-from joulery.pipeline.partition import balanced, repartitioned
-from joulery.pipeline.profiles import profiles_of
-from joulery.pipeline.schedules import schedule
+from joulery.pipeline.profiles.partition import balanced_layers, repartitioned
+from joulery.pipeline.profiles.read import profiles_from_rows
+from joulery.pipeline.schedules.schedule import make_schedule
+from joulery.pipeline.search import activations_in_flight
 
 
 def _profiles(layers, head=0.0):
     """Stages of equal layers, the last one with a head that takes as long as ``head`` layers."""
-    return profiles_of(
+    return profiles_from_rows(
         [
             {
                 "stage": stage,
@@ -35,13 +35,13 @@ def test_a_heavy_head_gives_layers_away():
     """The slowest stage would stay the slowest."""
     profiles = _profiles((6, 6, 6, 6), head=2.5)
     # The later of equal stages takes the layer, since it holds fewer activations.
-    assert balanced(profiles, (6, 6, 6, 6)) == (6, 7, 7, 4)
+    assert balanced_layers(profiles, (6, 6, 6, 6)) == (6, 7, 7, 4)
 
 
 def test_equal_stages_stay():
     """Layers would be moved for nothing."""
-    assert balanced(_profiles((6, 6, 6, 6)), (6, 6, 6, 6)) == (6, 6, 6, 6)
-    assert balanced(_profiles((7, 6, 6, 5)), (7, 6, 6, 5)) == (6, 6, 6, 6)
+    assert balanced_layers(_profiles((6, 6, 6, 6)), (6, 6, 6, 6)) == (6, 6, 6, 6)
+    assert balanced_layers(_profiles((7, 6, 6, 5)), (7, 6, 6, 5)) == (6, 6, 6, 6)
 
 
 def test_moved_layers_take_their_time_and_energy_along():
@@ -59,10 +59,10 @@ def test_moved_layers_take_their_activations_along():
     """A rank with more layers would hold no more."""
     moved = repartitioned(_profiles((6, 6, 6, 6)), (6, 6, 6, 6), (9, 6, 6, 3))
     assert moved.sizes == (1.5, 1.0, 1.0, 0.5)
-    assert activations_in_flight(schedule("1f1b", 4, 8), moved.sizes) == (6, 3, 2, 0.5)
+    assert activations_in_flight(make_schedule("1f1b", 4, 8), moved.sizes) == (6, 3, 2, 0.5)
     # Stages 0 and 7 of a V come from the first and the last profiled stage.
-    held = activations_in_flight(schedule("zbv", 4, 8), moved.sizes)
-    assert max(held) > max(activations_in_flight(schedule("zbv", 4, 8)))
+    held = activations_in_flight(make_schedule("zbv", 4, 8), moved.sizes)
+    assert max(held) > max(activations_in_flight(make_schedule("zbv", 4, 8)))
     assert moved.scaled(2.0).sizes == moved.sizes
 
 
@@ -88,4 +88,4 @@ def test_wrong_numbers_of_layers_are_noticed():
         for kind, time in zip(("forward", "backward"), times, strict=True)
     ]
     with pytest.raises(InvalidValueError, match="take no time"):
-        repartitioned(profiles_of(rows), (6, 6), (11, 1))
+        repartitioned(profiles_from_rows(rows), (6, 6), (11, 1))

@@ -11,10 +11,10 @@ from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, MissingRightsError
 from joulery.hardware.physics import Workload, settle
 from joulery.hardware.simulated import SimulatedGpu, simulated_node
-from joulery.pipeline.clock_setter import ClockSetter
-from joulery.pipeline.controller import ClockController
-from joulery.pipeline.problem import Instruction
-from joulery.pipeline.rank_plan import RankPlan, Step
+from joulery.pipeline.instructions import Instruction
+from joulery.pipeline.runtime.clock_setter import ClockSetter
+from joulery.pipeline.runtime.controller import ClockController
+from joulery.pipeline.runtime.rank_plan import RankPlan, RankStep
 
 HIGH, MIDDLE, LOW = 1.41e9, 1.2e9, 0.9e9
 
@@ -25,7 +25,7 @@ def rank_plan(*steps):
         0,
         sum(seconds for _, seconds in steps),
         tuple(
-            Step(Instruction(0, 0, "forward", number), hertz, seconds, 100.0)
+            RankStep(Instruction(0, 0, "forward", number), hertz, seconds, 100.0)
             for number, (hertz, seconds) in enumerate(steps)
         ),
     )

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from joulery.pipeline.cleaning import Sample, clean, summary
+from joulery.pipeline.profiles.smoothing import ClockSample, smooth_profile, summary
 
 _CLOCKS = np.arange(1410.0, 840.0, -15.0)
 
@@ -30,8 +30,8 @@ def _noisy(seed, noise, truth):
 
 
 def _cleaned(seconds, joules, **options):
-    samples = [Sample(*row) for row in zip(_CLOCKS, seconds, joules, strict=True)]
-    return clean(samples, "a test", **options)
+    samples = [ClockSample(*row) for row in zip(_CLOCKS, seconds, joules, strict=True)]
+    return smooth_profile(samples, "a test", **options)
 
 
 def _columns(cleaned):
@@ -106,17 +106,17 @@ def test_a_jump_in_the_middle_is_no_noise():
 def test_as_asked_and_too_few():
     """Measurements would be changed against the user's word, or from three clocks."""
     measured = _noisy(1, 0.02, _truth())
-    raw = _cleaned(*measured, smooth=False)
+    raw = _cleaned(*measured, enabled=False)
     assert raw.kept == "as asked"
     assert np.array_equal(_columns(raw)[1], measured[1])
-    few = clean([Sample(1400, 1.0, 300.0), Sample(1000, 1.3, 250.0)])
+    few = smooth_profile([ClockSample(1400, 1.0, 300.0), ClockSample(1000, 1.3, 250.0)])
     assert few.kept == "too few clocks"
     assert [point.seconds for point in few.points] == [1.0, 1.3]
 
 
 def test_repeats_of_a_clock_are_averaged_by_their_samples():
     """Several rows of one clock would become several choices."""
-    found = clean([Sample(1000, 1.0, 100.0, 3), Sample(1000, 2.0, 200.0, 1)])
+    found = smooth_profile([ClockSample(1000, 1.0, 100.0, 3), ClockSample(1000, 2.0, 200.0, 1)])
     assert len(found.points) == 1
     assert (found.points[0].seconds, found.points[0].joules) == (1.25, 125.0)
     assert found.points[0].setting.clock_hertz == 1e9
@@ -135,7 +135,7 @@ def test_poorly_sampled_clocks_count_less():
             seconds = truth[0] * (1 + spread * draw.standard_normal(len(rare)))
             counts = np.where(rare, 1.0, 100.0) if counted else np.full(len(rare), 30.0)
             rows = zip(_CLOCKS, seconds, truth[1], counts, strict=True)
-            cleaned = clean([Sample(*row) for row in rows])
+            cleaned = smooth_profile([ClockSample(*row) for row in rows])
             found.append(_error(_columns(cleaned)[0], truth[0]))
         errors[counted] = np.mean(found)
     assert errors[True] < 0.8 * errors[False]

@@ -8,27 +8,30 @@ import time
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.pipeline.build import Surroundings, build
-from joulery.pipeline.clock_setter import ClockSetter
-from joulery.pipeline.controller import ClockController
-from joulery.pipeline.coordinator import Coordinator
-from joulery.pipeline.coordinator_client import CoordinatorClient, Place, joined
-from joulery.pipeline.coordinator_lines import Lines, connected, encode
-from joulery.pipeline.iteration_times import IterationTimes
-from joulery.pipeline.pace_setting import PaceSetting
-from joulery.pipeline.paces import Paces
-from joulery.pipeline.profiles import profiles_of
-from joulery.pipeline.schedules import schedule
+from joulery.pipeline.planning.planner import plan_problem
+from joulery.pipeline.planning.problem import PipelineConfig, build_problem
+from joulery.pipeline.profiles.read import profiles_from_rows
+from joulery.pipeline.runtime.client import CoordinatorClient
+from joulery.pipeline.runtime.clock_setter import ClockSetter
+from joulery.pipeline.runtime.controller import ClockController, IterationTimes
+from joulery.pipeline.runtime.coordinator import Coordinator
+from joulery.pipeline.runtime.messages import encode, parse_report, report_message
+from joulery.pipeline.runtime.plan_cache import PlanCache
+from joulery.pipeline.runtime.straggler import StragglerPolicy
+from joulery.pipeline.schedules.schedule import make_schedule
 from joulery.testing.pipelines import random_rows
 
 TOKEN = "a-token-for-tests"  # noqa: S105 - not a secret
 
 
 @pytest.fixture(scope="module")
-def paces():
+def plans():
     """Two stages, three microbatches."""
-    profiles = profiles_of(random_rows(2, 5, clocks=6), smooth=False)
-    made = Paces(build(schedule("1f1b", 2, 3), profiles, Surroundings(blocking_watts=60.0)))
+    profiles = profiles_from_rows(random_rows(2, 5, clocks=6), smooth=False)
+    problem = build_problem(
+        make_schedule("1f1b", 2, 3), profiles, PipelineConfig(blocking_watts=60.0)
+    )
+    made = PlanCache(plan_problem(problem))
     made.prepare(1.3)
     return made
 
@@ -61,14 +64,14 @@ def until(true, seconds=10.0):
 
 def settled(coordinator, count):
     """Wait until so many ranks were welcome."""
-    assert until(lambda: sum(c.place is not None for c in tuple(coordinator._callers)) == count)
+    assert until(lambda: coordinator.state()[0] == count)
 
 
 @pytest.fixture(params=["tcp", "unix"])
-def coordinator(request, paces, tmp_path):
+def coordinator(request, plans, tmp_path):
     """Two pipelines of two ranks."""
-    address = ("127.0.0.1", 0) if request.param == "tcp" else tmp_path / "paces.sock"
-    with Coordinator(PaceSetting(paces, 2), TOKEN, address) as made:
+    address = ("127.0.0.1", 0) if request.param == "tcp" else tmp_path / "plans.sock"
+    with Coordinator(StragglerPolicy(plans, 2), TOKEN, address) as made:
         yield made
 
 
@@ -76,7 +79,9 @@ def coordinator(request, paces, tmp_path):
 def clients(coordinator):
     """All four ranks."""
     made = [
-        CoordinatorClient(Place(coordinator.address, TOKEN, pipeline, rank), Controller()).start()
+        CoordinatorClient(
+            Controller(), coordinator.address, TOKEN, pipeline=pipeline, rank=rank
+        ).start()
         for pipeline in (0, 1)
         for rank in (0, 1)
     ]
@@ -91,35 +96,35 @@ def times(number, seconds, ratios=None):
     return IterationTimes(number, seconds, 1.0, ratios or {})
 
 
-def test_all_ranks_switch_at_the_same_iteration_within_milliseconds(coordinator, clients, paces):
+def test_all_ranks_switch_at_the_same_iteration_within_milliseconds(coordinator, clients, plans):
     """If it fails ranks follow different plans, or learn of a straggler too late."""
     for number in range(3):
         for client in clients:
             client.report(times(number, 1.0))
-    assert until(lambda: coordinator._setting.newest_iteration == 2)
+    assert until(lambda: coordinator._policy.newest_iteration == 2)
     begun = time.monotonic()
     clients[2].notice(1.2)
     assert until(lambda: all(client.controller.plans for client in clients[:2]))
     for rank, client in enumerate(clients[:2]):
         plan, first, arrived = client.controller.plans[0]
-        assert plan == paces.ranks(1.2)[rank]
+        assert plan == plans.ranks(1.2)[rank]
         assert first == 4
         # Generous, since the machine that tests may be busy; it takes a millisecond or two.
         assert arrived - begun < 1.0
     assert not clients[2].controller.plans
     clients[3].notice(1.0)
     assert until(lambda: all(len(client.controller.plans) == 2 for client in clients[:2]))
-    assert clients[0].controller.plans[1][0] == paces.ranks(1.0)[0]
+    assert clients[0].controller.plans[1][0] == plans.ranks(1.0)[0]
     assert clients[0].late_plans == 0
 
 
-def test_late_iterations_are_found_from_reports(coordinator, clients, paces):
+def test_late_iterations_are_found_from_reports(coordinator, clients, plans):
     """If it fails stragglers must be told of by hand."""
     for number in range(6):
         for client, seconds in zip(clients, (1.0, 0.9, 1.1, 1.25), strict=True):
             client.report(times(number, seconds))
     assert until(lambda: all(client.controller.plans for client in clients[:2]))
-    assert clients[0].controller.plans[0][0] == paces.ranks(1.25)[0]
+    assert clients[0].controller.plans[0][0] == plans.ranks(1.25)[0]
 
 
 def test_the_host_may_say_what_it_knows(coordinator, clients):
@@ -137,20 +142,20 @@ def test_a_drifted_profile_is_planned_anew(coordinator, clients):
     for number in range(4):
         clients[0].report(times(number, 1.0, ratios))
     assert until(lambda: clients[0].controller.plans and clients[1].controller.plans)
-    slower = coordinator._setting.paces_of(0)
+    slower = coordinator._policy.plans_of(0)
     assert clients[1].controller.plans[0][0] == slower.ranks()[1]
     # The other pipeline waits for this one from now on.
     assert until(lambda: bool(clients[2].controller.plans))
 
 
-def test_a_rank_that_comes_late_learns_the_present_plan(coordinator, clients, paces):
+def test_a_rank_that_comes_late_learns_the_present_plan(coordinator, clients, plans):
     """If it fails a rank that restarts follows another plan than its pipeline."""
     coordinator.notice(1, 1.2)
     assert until(lambda: bool(clients[0].controller.plans))
-    late = CoordinatorClient(Place(coordinator.address, TOKEN, 0, 1), Controller())
+    late = CoordinatorClient(Controller(), coordinator.address, TOKEN, rank=1)
     with late:
         assert until(lambda: bool(late.controller.plans))
-    assert late.controller.plans[0][:2] == (paces.ranks(1.2)[1], 0)
+    assert late.controller.plans[0][:2] == (plans.ranks(1.2)[1], 0)
 
 
 def test_a_lost_coordinator_means_the_first_plan(coordinator, clients, caplog):
@@ -164,42 +169,46 @@ def test_a_lost_coordinator_means_the_first_plan(coordinator, clients, caplog):
     assert caplog.text.count("coordinator lost") == 4
 
 
-def test_nobody_listening_costs_nothing(paces, caplog):
+def test_nobody_listening_costs_nothing(plans, caplog):
     """If it fails training waits for a coordinator that is not there."""
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         address = nobody.getsockname()
     controller = Controller()
     begun = time.monotonic()
-    with CoordinatorClient(Place(address, TOKEN), controller) as client:
+    with CoordinatorClient(controller, address, TOKEN) as client:
         for number in range(1000):
             client.report(times(number, 1.0))
         assert time.monotonic() - begun < 1.0
         assert until(lambda: controller.returned > 0)
 
 
-def test_a_controller_joins_with_one_call(coordinator, paces):
+def test_a_controller_joins_with_one_call(coordinator, plans):
     """If it fails iterations are not reported."""
-    controller = ClockController(paces.ranks()[0], ClockSetter([]))
-    with joined(controller, Place(coordinator.address, TOKEN, 0, 0)):
+    controller = ClockController(plans.ranks()[0], ClockSetter([]))
+    with CoordinatorClient(controller, coordinator.address, TOKEN):
         settled(coordinator, 1)
         controller.on_iteration(times(5, 1.0))
-        assert until(lambda: coordinator._setting.newest_iteration == 5)
+        assert until(lambda: coordinator._policy.newest_iteration == 5)
     controller.close()
+
+
+def _connected(coordinator):
+    return socket.create_connection(coordinator.address, timeout=10.0)
 
 
 def _refused(coordinator, *messages):
     """Whether the coordinator hangs up on who says this."""
-    with connected(coordinator.address, 5.0) as channel:
-        for message in messages:
-            channel.sendall(message)
-        while True:
-            try:
-                if not channel.recv(65536):
-                    return True
-            except TimeoutError:
-                return False
-            except ConnectionResetError:
-                return True
+    with _connected(coordinator) as channel:
+        try:
+            for message in messages:
+                channel.sendall(message)
+            while channel.recv(65536):
+                pass
+        except TimeoutError:
+            return False
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+        return True
 
 
 def _hello(**changes):
@@ -233,48 +242,57 @@ def _hello(**changes):
         [_hello(), encode({"op": "notice", "factor": 0.5})],
     ],
 )
-def test_nonsense_is_cut_off_and_others_are_served(paces, messages):
+def test_nonsense_is_cut_off_and_others_are_served(plans, messages):
     """If it fails a stray message ends the coordinator, or decides about a job."""
-    with Coordinator(PaceSetting(paces, 2), TOKEN) as coordinator:
+    with Coordinator(StragglerPolicy(plans, 2), TOKEN) as coordinator:
         assert _refused(coordinator, *messages)
-        with connected(coordinator.address, 5.0) as channel:
+        with _connected(coordinator) as channel:
             channel.sendall(_hello())
             assert json.loads(channel.recv(4096).split(b"\n")[0])["op"] == "welcome"
 
 
-def test_who_does_not_greet_is_turned_away(paces, monkeypatch):
+def test_who_does_not_greet_is_turned_away(plans, monkeypatch):
     """If it fails silent connections fill the coordinator."""
-    monkeypatch.setattr("joulery.pipeline.coordinator._GREETING_SECONDS", 0.01)
-    monkeypatch.setattr("joulery.pipeline.coordinator._TICK_SECONDS", 0.02)
-    with Coordinator(PaceSetting(paces), TOKEN) as coordinator:
+    monkeypatch.setattr("joulery.pipeline.runtime.coordinator._GREETING_SECONDS", 0.01)
+    with Coordinator(StragglerPolicy(plans), TOKEN) as coordinator:
         assert _refused(coordinator)
 
 
-def test_callers_are_bounded(paces, monkeypatch):
+def test_callers_are_bounded(plans, monkeypatch):
     """If it fails a port scan takes all file descriptors."""
-    monkeypatch.setattr("joulery.pipeline.coordinator._SPARE_CALLERS", 0)
-    with Coordinator(PaceSetting(paces), TOKEN) as coordinator:
-        kept = [connected(coordinator.address, 5.0) for _ in range(2)]
-        assert until(lambda: len(coordinator._callers) == 2)
+    monkeypatch.setattr("joulery.pipeline.runtime.coordinator._SPARE_CONNECTIONS", 0)
+    with Coordinator(StragglerPolicy(plans), TOKEN) as coordinator:
+        kept = [_connected(coordinator) for _ in range(2)]
+        assert until(lambda: len(coordinator._connections) == 2)
         assert _refused(coordinator)
         for channel in kept:
             channel.close()
 
 
-def test_an_address_in_use_and_an_empty_token_are_refused(paces):
+def test_an_address_in_use_and_an_empty_token_are_refused(plans):
     """If it fails ranks report to somebody else, or anybody may decide."""
     with (
-        Coordinator(PaceSetting(paces), TOKEN) as coordinator,
+        Coordinator(StragglerPolicy(plans), TOKEN) as coordinator,
         pytest.raises(InvalidValueError, match="cannot listen"),
     ):
-        Coordinator(PaceSetting(paces), TOKEN, coordinator.address).start()
+        Coordinator(StragglerPolicy(plans), TOKEN, coordinator.address).start()
     with pytest.raises(InvalidValueError, match="needs a token"):
-        Coordinator(PaceSetting(paces), "")
+        Coordinator(StragglerPolicy(plans), "")
 
 
-def test_lines_come_in_any_pieces():
+def test_messages_come_in_any_pieces(plans):
     """If it fails a message that arrives in two parts is lost."""
-    lines = Lines(100)
-    data = encode({"a": 1}) + encode({"b": [2]})
-    found = [message for byte in data for message in lines.feed(bytes([byte]))]
-    assert found == [{"a": 1}, {"b": [2]}]
+    with (
+        Coordinator(StragglerPolicy(plans), TOKEN) as coordinator,
+        _connected(coordinator) as channel,
+    ):
+        report = {"op": "done", "iteration": 7, "seconds": 1.0, "planned": 1.0, "ratios": []}
+        for byte in _hello() + encode(report):
+            channel.sendall(bytes([byte]))
+        assert until(lambda: coordinator._policy.newest_iteration == 7)
+
+
+def test_reports_arrive_as_they_were_sent():
+    """If it fails stragglers and drift are judged by other figures than the measured ones."""
+    sent = times(3, 1.25, {(1, "forward"): (1.0, 1.5), (0, "backward"): (0.5,)})
+    assert parse_report(json.loads(encode(report_message(sent)))) == sent

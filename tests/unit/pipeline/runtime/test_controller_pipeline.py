@@ -8,14 +8,15 @@ from joulery.clock import VirtualClock
 from joulery.hardware import catalog
 from joulery.hardware.physics import Workload, steady_at
 from joulery.hardware.simulated import SimulatedGpu
-from joulery.pipeline.build import Surroundings, build
-from joulery.pipeline.clock_setter import ClockSetter
-from joulery.pipeline.controller import ClockController
-from joulery.pipeline.dwell import Dwell
-from joulery.pipeline.paces import Paces
-from joulery.pipeline.profiles import profiles_of
-from joulery.pipeline.rank_plan import RankPlan, Step
-from joulery.pipeline.schedules import schedule
+from joulery.pipeline.planning.holding import HoldTime
+from joulery.pipeline.planning.planner import plan_problem
+from joulery.pipeline.planning.problem import PipelineConfig, build_problem
+from joulery.pipeline.profiles.read import profiles_from_rows
+from joulery.pipeline.runtime.clock_setter import ClockSetter
+from joulery.pipeline.runtime.controller import ClockController
+from joulery.pipeline.runtime.plan_cache import PlanCache
+from joulery.pipeline.runtime.rank_plan import RankPlan, RankStep
+from joulery.pipeline.schedules.schedule import make_schedule
 
 STAGES, MICROBATCHES, LATENCY, MOMENT = 3, 5, 0.01, 0.001
 BOARD = catalog.board("A100")
@@ -47,7 +48,7 @@ class SlowToSet(SimulatedGpu):
 
 
 @pytest.fixture(scope="module")
-def paces():
+def cache():
     """Plans from the boards' true figures."""
     rows = []
     for stage in range(STAGES):
@@ -63,9 +64,10 @@ def paces():
                         "energy": state.seconds * state.watts,
                     }
                 )
-    around = Surroundings(blocking_watts=BOARD.idle_watts)
-    order = schedule("1f1b", STAGES, MICROBATCHES)
-    return Paces(build(order, profiles_of(rows, smooth=False), around), Dwell(LATENCY))
+    config = PipelineConfig(blocking_watts=BOARD.idle_watts)
+    order = make_schedule("1f1b", STAGES, MICROBATCHES)
+    problem = build_problem(order, profiles_from_rows(rows, smooth=False), config)
+    return PlanCache(plan_problem(problem), HoldTime(LATENCY))
 
 
 class Pipeline:
@@ -140,25 +142,25 @@ def at_full_clocks(plans):
         RankPlan(
             plan.rank,
             plan.seconds,
-            tuple(Step(step.instruction, CLOCKS[-1], step.seconds) for step in plan.steps),
+            tuple(RankStep(step.instruction, CLOCKS[-1], step.seconds) for step in plan.steps),
         )
         for plan in plans
     ]
 
 
 @pytest.fixture(scope="module")
-def full(paces):
+def full(cache):
     """Seconds and joules of an iteration at full clocks."""
-    pipeline = Pipeline(paces.problem, at_full_clocks(paces.ranks()))
+    pipeline = Pipeline(cache.problem, at_full_clocks(cache.ranks()))
     pipeline.iteration()
     return pipeline.iteration()
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.1])
-def test_boards_take_the_time_and_energy_that_was_promised(paces, full, factor):
+def test_boards_take_the_time_and_energy_that_was_promised(cache, full, factor):
     """If it fails savings exist on paper only: setting clocks costs time, or comes too late."""
-    promised = paces.held(factor).plan
-    pipeline = Pipeline(paces.problem, paces.ranks(factor))
+    promised = cache.held(factor).plan
+    pipeline = Pipeline(cache.problem, cache.ranks(factor))
     pipeline.iteration()
     seconds, joules = pipeline.iteration()
     assert all(controller.failure is None for controller in pipeline.controllers)
@@ -170,6 +172,6 @@ def test_boards_take_the_time_and_energy_that_was_promised(paces, full, factor):
     assert saved > 0.05
 
 
-def test_full_clocks_take_the_time_that_the_planner_thinks(paces, full):
+def test_full_clocks_take_the_time_that_the_planner_thinks(cache, full):
     """If it fails these boards are not what the plans are for."""
-    assert full[0] == pytest.approx(paces.fastest_seconds, rel=1e-3)
+    assert full[0] == pytest.approx(cache.fastest_seconds, rel=1e-3)
