@@ -293,7 +293,7 @@ def test_a_log_outlives_restarts_and_crashes(tmp_path):
 
 @pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", ">/dev/full", ">&-", "<&-"])
 def test_measure_passes_on_the_exit_code_whatever_its_streams(redirection):
-    """A full disk or a closed stream would cost a training run its result, or keep it from running."""
+    """A full disk or a closed stream would cost a training run its result."""
     script = f"exec {JOULERY} measure -- sh -c 'exit 7' {redirection}"
     done = subprocess.run(["/bin/sh", "-c", script], env=ENVIRONMENT, check=False)
     assert done.returncode == 7
