@@ -12,8 +12,8 @@ from joulery.pipeline import (
     PipelineConfig,
     plan_pipeline,
     profiles_from_rows,
-    replay,
 )
+from joulery.testing.pipelines import replay
 
 if TYPE_CHECKING:
     from joulery.frontier import OperatingPoint

@@ -5,9 +5,9 @@ import pytest
 
 from joulery.pipeline.planning.planner import plan_problem
 from joulery.pipeline.planning.problem import PipelineConfig, build_problem
-from joulery.pipeline.planning.replay import replay
 from joulery.pipeline.profiles.read import profiles_from_rows
 from joulery.pipeline.schedules.schedule import make_schedule
+from joulery.testing.pipelines import replay
 
 _CLOCKS = tuple(range(1410, 840, -15))
 _AROUND = PipelineConfig(blocking_watts=80.0)

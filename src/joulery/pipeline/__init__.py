@@ -28,7 +28,6 @@ if TYPE_CHECKING:
         PipelineProblem,
         build_problem,
     )
-    from joulery.pipeline.planning.replay import Replay, replay
     from joulery.pipeline.profiles.profiler import ClockProfiler, ProfileRow, write_profile
     from joulery.pipeline.profiles.read import Profiles, profiles_from_rows, read_profiles
     from joulery.pipeline.runtime.client import CoordinatorClient
@@ -75,7 +74,6 @@ __all__ = [
     "Profiles",
     "RankPlan",
     "RankStep",
-    "Replay",
     "Saving",
     "Schedule",
     "ScheduleCandidate",
@@ -96,7 +94,6 @@ __all__ = [
     "profiles_from_rows",
     "read_profiles",
     "read_schedule",
-    "replay",
     "search_schedules",
     "write_profile",
 ]

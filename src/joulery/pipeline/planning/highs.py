@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from joulery.pipeline.planning.network import Adjacency, CurvePoints, Network
-    from joulery.pipeline.planning.rounding import Chosen
+
+    Chosen = tuple[NDArray[np.int32], NDArray[np.float64]]
 
 _SAMPLES = 65
 _SWEEPS = 8

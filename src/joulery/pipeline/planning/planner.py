@@ -20,26 +20,35 @@ from joulery.errors import FileError, InfeasibleError, InvalidValueError, Jouler
 from joulery.frontier import Frontier, OperatingPoint, Provenance, Setting
 from joulery.objectives import score
 from joulery.pipeline.files import parse_json, read_text, write_text
+from joulery.pipeline.planning.native.library import Rounder, available
 from joulery.pipeline.planning.network import network
 from joulery.pipeline.planning.problem import PipelineProblem
 from joulery.pipeline.planning.relaxation import relax
-from joulery.pipeline.planning.replay import replay
-from joulery.pipeline.planning.rounding import THOROUGH, rounder, trials_for, tries_for
 from joulery.units import finite
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from joulery.objectives import Objective
+    from joulery.pipeline.planning.highs import PythonRounder
     from joulery.pipeline.planning.network import CurvePoints, Network
-    from joulery.pipeline.planning.relaxation import Relaxation
+    from joulery.pipeline.planning.relaxation import ExactRelaxation, SampledRelaxation
 
 SCHEMA = "joulery-pipeline-plan-1"
 # Plans that stand for the whole frontier, evenly over its time.
 _FRONTIER_PLANS = 33
 _LAST_DIGITS = 1e-12
-# Bisections towards a power budget: the deadline is then known to 1e-9 of the frontier.
-_BISECTIONS = 30
+
+# What a query tries: durations of iterations shortened by that share, each rounded in so many ways.
+# A slightly shorter iteration leaves slack, which is then spent where it saves most.
+_THOROUGH = ((1.0, 4), (0.998, 4), (0.995, 4), (0.99, 4))
+# By the largest number of instructions; more tries would take milliseconds.
+_TRIES = ((512, _THOROUGH[:3]), (2048, ((1.0, 2), (0.995, 1))))
+_TRIES_OF_LARGE = ((1.0, 2),)
+# Instructions that trials of single faster ones may visit, so that they take a few tenths of a
+# millisecond; of a thorough plan, a few milliseconds. Fewer trials than a handful find nothing.
+_VISITS, _THOROUGH_VISITS = 3_000, 400_000
+_MIN_TRIALS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +123,18 @@ class PipelinePlan:
             save, so that only a straggler is a reason to be slower.
     """
 
-    def __init__(self, problem: PipelineProblem, arrays: Network, relaxation: Relaxation) -> None:
+    def __init__(
+        self,
+        problem: PipelineProblem,
+        arrays: Network,
+        relaxation: ExactRelaxation | SampledRelaxation,
+    ) -> None:
         self.problem = problem
         self.network = arrays
         self.relaxation = relaxation
         self.planning_cpu_seconds = 0.0
         self._points = arrays.points()
-        self._round = rounder(arrays, self._points)
+        self._round = _rounder(arrays, self._points)
         self._joules, self._clocks = _joules_and_clocks(problem, arrays, self._points)
         self.fastest_seconds = arrays.end_seconds(arrays.extreme(0))
         self.slowest_seconds = arrays.end_seconds(arrays.extreme(-1))
@@ -148,11 +162,11 @@ class PipelinePlan:
         count = len(self.problem)
         found = (
             self._round(self.relaxation.durations(deadline * share), deadline, ways)
-            for share, ways in (THOROUGH if thorough else tries_for(count))
+            for share, ways in (_THOROUGH if thorough else _tries_for(count))
         )
         chosen, starts = min(found, key=lambda one: float(self._points.cost[one[0]].sum()))
-        trials = trials_for(count, thorough=thorough)
-        if trials:
+        trials = (_THOROUGH_VISITS if thorough else _VISITS) // count
+        if trials >= _MIN_TRIALS:
             chosen, starts = self._round.improve(chosen, deadline, trials)
         return self._plan(deadline, chosen, starts)
 
@@ -167,32 +181,6 @@ class PipelinePlan:
                 f"a straggler {factor:g} times as slow is none", remedy="give a factor from 1 on"
             )
         return self.at(self.fastest_seconds * factor)
-
-    def within_watts(self, watts: float) -> ClockPlan:
-        """The fastest plan whose mean power, over all devices, is at most ``watts``.
-
-        Raises:
-            InfeasibleError: Even the slowest iteration draws more.
-        """
-        finite(watts, "power budget", minimum=0.0)
-        slowest = self.at(self.slowest_seconds)
-        if slowest.watts > watts:
-            raise InfeasibleError(
-                f"no clocks keep the pipeline within {watts:g} W",
-                remedy=f"the slowest iteration draws {slowest.watts:.6g} W; allow at least that",
-            )
-        fastest = self.at(self.fastest_seconds)
-        if fastest.watts <= watts:
-            return fastest
-        low, high, found = self.fastest_seconds, self.slowest_seconds, slowest
-        for _ in range(_BISECTIONS):
-            middle = 0.5 * (low + high)
-            tried = self.at(middle)
-            if tried.watts <= watts:
-                high, found = middle, tried
-            else:
-                low = middle
-        return found
 
     def choose(self, objective: Objective) -> ClockPlan:
         """The plan of the frontier that an objective prefers; full clocks are its reference.
@@ -216,18 +204,13 @@ class PipelinePlan:
         """Energy that no clocks, even clocks in between, go below in ``seconds``."""
         return self.relaxation.bound(seconds) + self.network.blocking_watts * seconds
 
-    def plans(self, count: int = _FRONTIER_PLANS) -> tuple[ClockPlan, ...]:
-        """Plans for deadlines evenly spread from the fastest to the least energy."""
-        if count < 1:
-            raise InvalidValueError(f"{count} plans make no sense", remedy="ask for at least 1")
-        deadlines = np.linspace(self.fastest_seconds, self.least_energy_seconds, count)
-        return tuple(self.at(deadline, thorough=True) for deadline in deadlines.tolist())
-
     @functools.cached_property
     def frontier_plans(self) -> tuple[ClockPlan, ...]:
-        """Plans from the fastest to the least energy, each of less energy than the one before."""
+        """Plans evenly from the fastest to the least energy, each of less energy than the last."""
+        deadlines = np.linspace(self.fastest_seconds, self.least_energy_seconds, _FRONTIER_PLANS)
         kept: list[ClockPlan] = []
-        for plan in self.plans():
+        for deadline in deadlines.tolist():
+            plan = self.at(deadline, thorough=True)
             # Whole clocks may leave two deadlines with one plan.
             if not kept or plan.joules < kept[-1].joules:
                 kept.append(plan)
@@ -251,11 +234,13 @@ class PipelinePlan:
         each = [profiles[profile].full_clock for profile in self.problem.profile_of.tolist()]
         durations = np.array([point.seconds for point in each])
         joules = np.array([point.joules for point in each])
-        run = replay(self.problem, durations, joules)
+        starts = self.network.starts(durations)
+        seconds = float(np.max(starts + durations))
+        waiting = self.problem.waiting_joules(durations, seconds)
         return Timetable(
-            seconds=run.seconds,
-            joules=run.joules,
-            starts=run.starts,
+            seconds=seconds,
+            joules=float(np.sum(joules)) + waiting,
+            starts=starts,
             durations=durations,
             joules_each=joules,
             clocks_hertz=np.array([_hertz(point) for point in each]),
@@ -331,6 +316,32 @@ def load_plan(path: Path | str) -> PipelinePlan:
         return plan_problem(PipelineProblem.from_dict(document["problem"]))
     except (KeyError, TypeError, ValueError, JouleryError) as error:
         raise FileError(f"{path} holds a broken plan: {error}", remedy=remedy) from None
+
+
+def _tries_for(instructions: int) -> tuple[tuple[float, int], ...]:
+    """What a query may try in about a millisecond: (share of the deadline, ways of rounding)."""
+    for most, tries in _TRIES:
+        if instructions <= most:
+            return tries
+    return _TRIES_OF_LARGE
+
+
+def _rounder(arrays: Network, points: CurvePoints) -> Rounder | PythonRounder:
+    """The compiled core's rounding, or the one in Python where nothing could be compiled."""
+    if not available():
+        from joulery.pipeline.planning.highs import PythonRounder
+
+        return PythonRounder(arrays, points)
+    before, after = arrays.before, arrays.after
+    return Rounder(
+        (
+            arrays.order,
+            *(before.first, before.node, before.seconds),
+            *(after.first, after.node, after.seconds),
+            arrays.curve_of,
+            *(points.first, points.seconds, points.cost, points.on_hull),
+        )
+    )
 
 
 def _joules_and_clocks(

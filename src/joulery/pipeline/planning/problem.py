@@ -159,6 +159,12 @@ class PipelineProblem:
         """Number of microbatches per iteration."""
         return 1 + max(item.microbatch for item in self.instructions)
 
+    def waiting_joules(self, durations: NDArray[np.float64], seconds: float) -> float:
+        """The energy of waiting in an iteration of ``seconds`` with these durations."""
+        busy = np.zeros(self.ranks)
+        np.add.at(busy, [item.rank for item in self.instructions], durations)
+        return float(self.blocking_watts @ (seconds - busy))
+
     def to_dict(self) -> dict[str, Any]:
         """The problem as a JSON document."""
         return {

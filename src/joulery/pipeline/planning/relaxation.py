@@ -8,7 +8,7 @@ exactly (``native/walk.c`` describes how), HiGHS at sampled times where nothing 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,32 +36,16 @@ _COARSEST = 1.0 / 50.0
 _OFF = 3e-6
 
 
-class Relaxation(Protocol):
-    """The continuous frontier of a pipeline.
+@dataclass(frozen=True, slots=True)
+class ExactRelaxation:
+    """The continuous frontier with every vertex, walked by the compiled core.
 
     Attributes:
         seconds: (vertices,), increasing iteration times.
         cost: (vertices,), least joules above waiting; linear in between.
+        unit_seconds: Time unit of the core.
+        walk: Memory of the core, which recalls durations.
     """
-
-    @property
-    def seconds(self) -> NDArray[np.float64]: ...  # noqa: D102 - documented above
-
-    @property
-    def cost(self) -> NDArray[np.float64]: ...  # noqa: D102 - documented above
-
-    def bound(self, seconds: float) -> float:
-        """The cost that no clocks go below if they end within ``seconds``."""
-        ...
-
-    def durations(self, seconds: float) -> NDArray[np.float64]:
-        """The duration of every instruction, at least cost, in an iteration of ``seconds``."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ExactRelaxation:
-    """The continuous frontier with every vertex, walked by the compiled core."""
 
     seconds: NDArray[np.float64]
     cost: NDArray[np.float64]
@@ -127,7 +111,7 @@ class SampledRelaxation:
         return mix
 
 
-def relax(network: Network) -> Relaxation:
+def relax(network: Network) -> ExactRelaxation | SampledRelaxation:
     """The continuous frontier, by the compiled core or else by HiGHS."""
     if not available():
         from joulery.pipeline.planning.highs import sample

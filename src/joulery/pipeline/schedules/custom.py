@@ -45,34 +45,16 @@ def custom_schedule(name: str, ranks: Sequence[Sequence[str]]) -> Schedule:
 
 
 def read_schedule(path: Path) -> Schedule:
-    """A schedule from a file: JSON (lists, or an object by rank) or CSV (one row per rank)."""
+    """A schedule from a file: JSON (a list of lists) or CSV (one row per rank)."""
     text = read_text(path, "order")
-    rows = _from_json(text) if text.lstrip()[:1] in ("[", "{") else _from_csv(text)
-    return custom_schedule(path.stem, rows)
-
-
-def _from_json(text: str) -> list[list[str]]:
-    document = parse_json(text, "order", _REMEDY)
-    if isinstance(document, dict):
-        document = _by_rank(document.get("ranks", document))
-    if not isinstance(document, list) or not all(isinstance(row, list) for row in document):
-        raise FileError("the order is not a list per rank", remedy=_REMEDY)
-    return document
-
-
-def _from_csv(text: str) -> list[list[str]]:
     try:
-        return list(csv.reader(io.StringIO(text)))
+        json_rows = text.lstrip()[:1] in ("[", "{")
+        rows = parse_json(text, "order", _REMEDY) if json_rows else [*csv.reader(io.StringIO(text))]
     except csv.Error as error:
         raise FileError(f"the order is not valid CSV: {error}", remedy=_REMEDY) from None
-
-
-def _by_rank(document: Any) -> Any:
-    if not isinstance(document, dict):
-        return document
-    if sorted(document) != sorted(str(rank) for rank in range(len(document))):
-        raise FileError("the ranks of the order are not 0, 1, 2, …", remedy=_REMEDY)
-    return [document[str(rank)] for rank in range(len(document))]
+    if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
+        raise FileError("the order is not a list per rank", remedy=_REMEDY)
+    return custom_schedule(path.stem, rows)
 
 
 def _parsed(word: Any, rank: int) -> list[Instruction]:

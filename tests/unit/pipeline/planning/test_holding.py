@@ -18,10 +18,9 @@ from joulery.pipeline.planning.problem import (
     PipelineProblem,
     build_problem,
 )
-from joulery.pipeline.planning.replay import replay
 from joulery.pipeline.profiles.read import profiles_from_rows
 from joulery.pipeline.schedules.schedule import make_schedule
-from joulery.testing.pipelines import random_problem, random_rows
+from joulery.testing.pipelines import random_problem, random_rows, replay
 
 problems = st.builds(
     random_problem,

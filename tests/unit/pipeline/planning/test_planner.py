@@ -16,10 +16,9 @@ from joulery.pipeline.planning.problem import (
     PipelineProblem,
     build_problem,
 )
-from joulery.pipeline.planning.replay import replay
 from joulery.pipeline.profiles.read import profiles_from_rows
 from joulery.pipeline.schedules.schedule import make_schedule
-from joulery.testing.pipelines import random_rows
+from joulery.testing.pipelines import random_rows, replay
 
 
 @pytest.fixture(scope="module")
@@ -140,18 +139,6 @@ def test_slowing_down_pays_only_while_others_wait_anyway():
     assert planned.best_by(2.0).joules_until(2.0) == pytest.approx(235.0)
 
 
-def test_power_budget(frontier):
-    """If it fails the pipeline trips the breaker, or runs slower than the budget asks for."""
-    fastest, slowest = frontier.at(frontier.fastest_seconds), frontier.at(frontier.slowest_seconds)
-    budget = 0.5 * (fastest.watts + slowest.watts)
-    found = frontier.within_watts(budget)
-    assert found.watts <= budget
-    assert found.watts >= 0.98 * budget
-    assert frontier.within_watts(fastest.watts).seconds == fastest.seconds
-    with pytest.raises(InfeasibleError, match="no clocks keep"):
-        frontier.within_watts(0.9 * slowest.watts)
-
-
 def test_an_objective_chooses_a_plan(frontier):
     """If it fails the planner weighs time against energy in a way of its own."""
     full = frontier.full_clocks
@@ -167,7 +154,7 @@ def test_an_objective_chooses_a_plan(frontier):
 
 def test_lower_bound_and_gap(frontier):
     """If it fails the reported gap is not the distance to the bound."""
-    for found in frontier.plans(9):
+    for found in frontier.frontier_plans:
         assert found.lower_bound_joules <= found.joules * (1 + 1e-12)
         assert found.gap == pytest.approx(found.joules / found.lower_bound_joules - 1)
         bound = frontier.bound_joules(found.deadline_seconds)
@@ -228,13 +215,6 @@ def test_files_that_hold_no_plan_are_refused(tmp_path, text, words):
     path.write_text(text, encoding="utf-8")
     with pytest.raises(FileError, match=words):
         load_plan(path)
-
-
-def test_at_least_one_plan(frontier):
-    """If it fails an empty frontier is exported."""
-    assert len(frontier.plans(1)) == 1
-    with pytest.raises(InvalidValueError, match="0 plans"):
-        frontier.plans(0)
 
 
 def test_a_frontier_outlives_its_problem():

@@ -9,10 +9,9 @@ from joulery.frontier import OperatingPoint
 from joulery.pipeline.instructions import Instruction
 from joulery.pipeline.planning import planner as planner_module
 from joulery.pipeline.planning import relaxation as relaxation_module
-from joulery.pipeline.planning import rounding as rounding_module
 from joulery.pipeline.planning.highs import PythonRounder
 from joulery.pipeline.planning.network import network
-from joulery.pipeline.planning.planner import plan_problem
+from joulery.pipeline.planning.planner import _rounder, _tries_for, plan_problem
 from joulery.pipeline.planning.problem import (
     ClockChoices,
     PipelineConfig,
@@ -20,7 +19,6 @@ from joulery.pipeline.planning.problem import (
     build_problem,
 )
 from joulery.pipeline.planning.relaxation import walk
-from joulery.pipeline.planning.rounding import rounder, tries_for
 from joulery.pipeline.profiles.read import profiles_from_rows
 from joulery.pipeline.schedules.schedule import make_schedule
 from joulery.testing.pipelines import random_problem, random_rows
@@ -106,7 +104,7 @@ def test_python_and_c_choose_alike(seed):
     """If it fails machines without a compiler get other plans."""
     arrays = network(random_problem(seed, 4 + seed * 3, 1 + seed % 4, points=6))
     points, relaxed = arrays.points(), walk(arrays)
-    plain, compiled = PythonRounder(arrays, points), rounder(arrays, points)
+    plain, compiled = PythonRounder(arrays, points), _rounder(arrays, points)
     for seconds in np.linspace(relaxed.seconds[0], relaxed.seconds[-1], 7).tolist():
         wish = relaxed.durations(seconds)
         ours, theirs = plain(wish, seconds, 1), compiled(wish, seconds, 1)
@@ -126,7 +124,7 @@ def test_more_ways_never_cost_more():
     """If it fails the core does not keep the cheapest of its ways."""
     arrays = network(random_problem(2, 40, 4, points=8))
     points, relaxed = arrays.points(), walk(arrays)
-    compiled = rounder(arrays, points)
+    compiled = _rounder(arrays, points)
     for seconds in np.linspace(relaxed.seconds[0], relaxed.seconds[-1], 7).tolist():
         wish = relaxed.durations(seconds)
         costs = [points.cost[compiled(wish, seconds, ways)[0]].sum() for ways in (1, 2, 3, 4)]
@@ -162,7 +160,7 @@ def test_nothing_is_faster_than_it_needs_to_be():
 
 def test_fewer_attempts_where_queries_would_be_slow():
     """If it fails a query on a large pipeline takes several milliseconds."""
-    ways = [sum(ways for _, ways in tries_for(count)) for count in (10, 512, 513, 5000)]
+    ways = [sum(ways for _, ways in _tries_for(count)) for count in (10, 512, 513, 5000)]
     assert ways == [12, 12, 3, 2]
 
 
@@ -170,7 +168,7 @@ def test_plans_without_the_compiled_core(monkeypatch):
     """If it fails nothing can be planned on a machine without a compiler."""
     problem = random_problem(6, 15, 3, points=5)
     exact = plan_problem(problem)
-    for module in (relaxation_module, rounding_module):
+    for module in (relaxation_module, planner_module):
         monkeypatch.setattr(module, "available", lambda: False)
     found = planner_module.plan_problem(problem)
     assert found.fastest_seconds == exact.fastest_seconds

@@ -16,7 +16,7 @@ from ctypes import (
     c_size_t,
     c_void_p,
 )
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -181,10 +181,6 @@ class Walk:
         walk = getattr(self, "_walk", None)
         if walk:
             self._free(walk)
-
-    def __copy__(self) -> Self:
-        # Memory of the core has one owner; what was walked never changes.
-        return self
 
     def durations(self, time: int) -> NDArray[np.int64]:
         """The duration of every instruction in an iteration of ``time`` units."""

@@ -10,10 +10,10 @@ from joulery.frontier import OperatingPoint
 from joulery.pipeline.planning.network import network
 from joulery.pipeline.planning.planner import plan_problem
 from joulery.pipeline.planning.problem import ClockChoices, PipelineConfig, build_problem
-from joulery.pipeline.planning.replay import replay
 from joulery.pipeline.profiles.read import profiles_from_rows
 from joulery.pipeline.schedules.custom import custom_schedule
 from joulery.pipeline.schedules.schedule import SCHEDULES, make_schedule
+from joulery.testing.pipelines import replay
 
 
 def _profiles(forward=(1.0, 1.0), backward=(2.0, 2.0), clocks=(1000, 500)):
