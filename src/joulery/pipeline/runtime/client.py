@@ -7,7 +7,6 @@ import logging
 import math
 import threading
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError, JouleryError
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from typing import Self
 
     from joulery.pipeline.runtime.controller import ClockController, IterationTimes
-    from joulery.pipeline.runtime.messages import Address
 
 _log = logging.getLogger("joulery")
 
@@ -42,7 +40,7 @@ class CoordinatorClient:
 
     Args:
         controller: Controller of the rank.
-        address: Address of the coordinator.
+        address: Host and port of the coordinator.
         token: Token of the coordinator.
         pipeline: Number of the data-parallel copy that the rank belongs to.
         rank: Number of the rank within the pipeline.
@@ -54,7 +52,7 @@ class CoordinatorClient:
     def __init__(
         self,
         controller: ClockController,
-        address: Address,
+        address: tuple[str, int],
         token: str,
         *,
         pipeline: int = 0,
@@ -143,11 +141,7 @@ class CoordinatorClient:
     async def _converse(self) -> None:
         """Exchange messages until the connection ends, which raises."""
         async with asyncio.timeout(_CONNECT_SECONDS):
-            if isinstance(self._address, Path):
-                opening = asyncio.open_unix_connection(self._address, limit=MAX_PLAN_BYTES)
-            else:
-                opening = asyncio.open_connection(*self._address, limit=MAX_PLAN_BYTES)
-            reader, writer = await opening
+            reader, writer = await asyncio.open_connection(*self._address, limit=MAX_PLAN_BYTES)
         writer.write(encode(self._hello))
         sending = asyncio.ensure_future(self._send_reports(writer))
         try:

@@ -1,6 +1,6 @@
 """Serve the ranks of data-parallel pipelines: take their reports, hand out plans.
 
-Ranks connect over TCP or a Unix socket with a token and report each iteration. When a pipeline is
+Ranks connect over TCP with a token and report each iteration. When a pipeline is
 late or its profile drifts, all ranks get new plans with the number of the iteration from which
 they hold, so that all switch together. No rank ever waits for an answer.
 """
@@ -13,8 +13,6 @@ import logging
 import socket
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError, JouleryError
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
-    from joulery.pipeline.runtime.messages import Address
     from joulery.pipeline.runtime.plan_cache import PlanCache
     from joulery.pipeline.runtime.straggler import PlanAssignment, StragglerPolicy
 
@@ -46,35 +43,28 @@ _SPARE_CONNECTIONS = 64
 _CLOSE_SECONDS = 2.0
 
 
-@dataclass(slots=True, eq=False)
-class _Connection:
-    """A connection, of a (pipeline, rank) once it has greeted."""
-
-    writer: asyncio.StreamWriter
-    rank: tuple[int, int] | None = None
-
-
 class Coordinator:
     """A small service for all ranks of a job; start it on one of them.
 
     Args:
         policy: Policy that decides which plan each pipeline follows.
         token: Secret that ranks must send; share it as you share the address.
-        address: Host and port, or the path of a Unix socket; the system chooses a port for 0.
+        address: Host and port to listen at; the system chooses a port for 0.
 
     Attributes:
         address: Address at which it listens, once started.
     """
 
     def __init__(
-        self, policy: StragglerPolicy, token: str, address: Address = ("127.0.0.1", 0)
+        self, policy: StragglerPolicy, token: str, address: tuple[str, int] = ("127.0.0.1", 0)
     ) -> None:
         if not token:
             raise InvalidValueError("a coordinator needs a token", remedy="secrets.token_hex()")
         self.address = address
         self._policy = policy
         self._token = token
-        self._connections: set[_Connection] = set()
+        # The (pipeline, rank) of each connection once it has greeted.
+        self._connections: dict[asyncio.StreamWriter, tuple[int, int] | None] = {}
         self._planning: dict[int, asyncio.Task[None]] = {}
         self._stopped = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -87,13 +77,12 @@ class Coordinator:
             InvalidValueError: The address cannot be used.
         """
         try:
-            listener = _listener(self.address)
+            listener = socket.create_server(self.address, backlog=128)
         except OSError as error:
             raise InvalidValueError(
                 f"cannot listen at {self.address}: {error}", remedy="choose another address"
             ) from None
-        if not isinstance(self.address, Path):
-            self.address = listener.getsockname()[:2]
+        self.address = listener.getsockname()[:2]
         self._loop = loop = asyncio.new_event_loop()
 
         def serve() -> None:
@@ -109,8 +98,6 @@ class Coordinator:
         self._call(self._stopped.set)
         if self._thread is not None:
             self._thread.join(_CLOSE_SECONDS)
-        if isinstance(self.address, Path):
-            self.address.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -120,7 +107,7 @@ class Coordinator:
 
     def state(self) -> tuple[int, int, int, tuple[float, ...]]:
         """Connected ranks, all ranks, the newest iteration, slowdowns of the pipelines."""
-        connected = {connection.rank for connection in tuple(self._connections)} - {None}
+        connected = set(self._connections.values()) - {None}
         policy = self._policy
         return (
             len(connected),
@@ -144,34 +131,32 @@ class Coordinator:
                 self._loop.call_soon_threadsafe(function, *arguments)
 
     async def _serve(self, listener: socket.socket) -> None:
-        listen = (
-            asyncio.start_unix_server if isinstance(self.address, Path) else asyncio.start_server
-        )
-        server = await listen(self._handle, sock=listener, limit=MAX_REPORT_BYTES)
+        server = await asyncio.start_server(self._handle, sock=listener, limit=MAX_REPORT_BYTES)
         await self._stopped.wait()
         server.close()
-        for connection in self._connections:
-            connection.writer.close()
+        for writer in self._connections:
+            writer.close()
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = _Connection(writer)
         most = self._policy.pipelines * self._policy.ranks + _SPARE_CONNECTIONS
         try:
             if len(self._connections) >= most:
                 return
-            self._connections.add(connection)
+            self._connections[writer] = None
             async with asyncio.timeout(_GREETING_SECONDS):
-                self._welcome(connection, await read_message(reader))
+                pipeline, rank = self._greeted(await read_message(reader))
+            self._welcome(writer, pipeline, rank)
             while True:
-                self._take(connection, await read_message(reader))
+                self._take(pipeline, rank, await read_message(reader))
         except (OSError, JouleryError):
             # A client that hangs up or sends nonsense is cut off; it can connect again.
             return
         finally:
-            self._connections.discard(connection)
+            self._connections.pop(writer, None)
             writer.close()
 
-    def _welcome(self, connection: _Connection, message: dict[str, Any]) -> None:
+    def _greeted(self, message: dict[str, Any]) -> tuple[int, int]:
+        """The pipeline and rank of a greeting."""
         if message.get("op") != "hello" or message.get("version") != VERSION:
             raise InvalidValueError("no greeting", remedy=REMEDY)
         given = str(message.get("token")).encode()
@@ -181,15 +166,16 @@ class Coordinator:
         rank = whole_number(message.get("rank"), "rank")
         if pipeline >= self._policy.pipelines or rank >= self._policy.ranks:
             raise InvalidValueError(f"there is no rank {rank} of {pipeline}", remedy=REMEDY)
-        connection.rank = pipeline, rank
-        self._send(connection, {"op": "welcome", "version": VERSION})
+        return pipeline, rank
+
+    def _welcome(self, writer: asyncio.StreamWriter, pipeline: int, rank: int) -> None:
+        self._connections[writer] = pipeline, rank
+        self._send(writer, {"op": "welcome", "version": VERSION})
         current = self._policy.current(pipeline)
         if current is not None:
-            self._send_plan(connection, current)
+            self._send_plan(writer, rank, current)
 
-    def _take(self, connection: _Connection, message: dict[str, Any]) -> None:
-        assert connection.rank is not None  # noqa: S101 - it has greeted
-        pipeline, rank = connection.rank
+    def _take(self, pipeline: int, rank: int, message: dict[str, Any]) -> None:
         operation = message.get("op")
         if operation == "done":
             self._policy.report(pipeline, rank, parse_report(message))
@@ -214,23 +200,23 @@ class Coordinator:
             self._send_all(assignment)
 
     def _send_all(self, assignment: PlanAssignment) -> None:
-        for connection in tuple(self._connections):
-            if connection.rank is not None and connection.rank[0] == assignment.pipeline:
-                self._send_plan(connection, assignment)
+        for writer, place in self._connections.items():
+            if place is not None and place[0] == assignment.pipeline:
+                self._send_plan(writer, place[1], assignment)
 
-    def _send_plan(self, connection: _Connection, assignment: PlanAssignment) -> None:
-        assert connection.rank is not None  # noqa: S101 - only ranks get plans
-        plan = assignment.plans.ranks(assignment.factor)[connection.rank[1]]
+    def _send_plan(
+        self, writer: asyncio.StreamWriter, rank: int, assignment: PlanAssignment
+    ) -> None:
+        plan = assignment.plans.ranks(assignment.factor)[rank]
         self._send(
-            connection, {"op": "plan", "from": assignment.from_iteration, "plan": plan.to_dict()}
+            writer, {"op": "plan", "from": assignment.from_iteration, "plan": plan.to_dict()}
         )
 
-    def _send(self, connection: _Connection, message: dict[str, Any]) -> None:
-        transport = connection.writer.transport
-        if transport.get_write_buffer_size() > 2 * MAX_PLAN_BYTES:
-            transport.abort()  # it does not read
-        elif not transport.is_closing():
-            connection.writer.write(encode(message))
+    def _send(self, writer: asyncio.StreamWriter, message: dict[str, Any]) -> None:
+        if writer.transport.get_write_buffer_size() > 2 * MAX_PLAN_BYTES:
+            writer.transport.abort()  # it does not read
+        elif not writer.is_closing():
+            writer.write(encode(message))
 
     def _replan_drifted(self, pipeline: int) -> None:
         factors = self._policy.drifted(pipeline)
@@ -254,13 +240,3 @@ def _replanned(plans: PlanCache, factors: dict[tuple[int, str], float]) -> PlanC
     made = plans.for_problem(rescaled(plans.problem, factors))
     made.ranks()
     return made
-
-
-def _listener(address: Address) -> socket.socket:
-    """A socket bound to the address; a Unix socket is for its owner only."""
-    if not isinstance(address, Path):
-        return socket.create_server(address, backlog=128)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(address))
-    address.chmod(0o600)
-    return listener

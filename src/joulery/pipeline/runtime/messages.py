@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from joulery.errors import InvalidValueError
@@ -21,8 +20,6 @@ MAX_PLAN_BYTES = 1024 * 1024
 REMEDY = "speak version 1 of the coordinator's protocol"
 # Ratios per kind of work in a report.
 _MAX_RATIOS = 8
-
-Address = tuple[str, int] | Path
 
 
 def encode(message: dict[str, Any]) -> bytes:

@@ -67,11 +67,10 @@ def settled(coordinator, count):
     assert until(lambda: coordinator.state()[0] == count)
 
 
-@pytest.fixture(params=["tcp", "unix"])
-def coordinator(request, plans, tmp_path):
+@pytest.fixture
+def coordinator(plans):
     """Two pipelines of two ranks."""
-    address = ("127.0.0.1", 0) if request.param == "tcp" else tmp_path / "plans.sock"
-    with Coordinator(StragglerPolicy(plans, 2), TOKEN, address) as made:
+    with Coordinator(StragglerPolicy(plans, 2), TOKEN) as made:
         yield made
 
 
