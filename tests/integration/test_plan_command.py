@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from joulery.cli import main
+from joulery.pipeline import load_plan
 
 _DATA = Path(os.environ.get("JOULERY_DATA", Path(__file__).parents[3] / "shared/data"))
 _PROFILES = _DATA / "pipeline/profiles"
@@ -128,6 +129,15 @@ def test_energy_of_the_document_adds_up(profile):
     busy = sum(item["seconds"] for item in plan["instructions"])
     waiting = 80 * 4 * (3 * found["full_clocks"]["seconds"] - busy)
     assert plan["joules"] == pytest.approx(work + waiting, rel=1e-9)
+
+
+def test_a_saved_plan_is_the_one_that_was_shown(profile, tmp_path):
+    """Processes that load the saved plan would run other clocks than the ones shown."""
+    path = tmp_path / "plan.json"
+    found = _document("--profile", profile, "--microbatches", 4, "--straggler", 1.1, "--save", path)
+    plan = load_plan(path).at(1.1 * found["full_clocks"]["seconds"])
+    shown = [item["clock_hertz"] for item in found["plans"][1]["instructions"]]
+    assert plan.clocks_hertz.tolist() == shown
 
 
 @pytest.mark.parametrize("name", ["gpipe", "interleaved", "zb-h1", "zbv", "dualpipe-v"])

@@ -3,11 +3,16 @@
 import numpy as np
 import pytest
 
-from joulery.errors import InfeasibleError
+from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.pipeline.planning.problem import PipelineConfig
 from joulery.pipeline.profiles.read import profiles_from_rows
 from joulery.pipeline.schedules.schedule import make_schedule
-from joulery.pipeline.search import activations_in_flight, compare_schedules, search_schedules
+from joulery.pipeline.search import (
+    activations_in_flight,
+    compare_schedules,
+    plan_pipeline,
+    search_schedules,
+)
 
 _CONFIG = PipelineConfig(blocking_watts=80.0)
 
@@ -127,3 +132,49 @@ def test_winners_at_several_counts():
     saved = [1 - (one.best().joules or 0) / one.full_clocks_joules for one in found.comparisons]
     assert all(0 < share < 1 for share in saved)
     assert found.best is found.wanted.best()
+
+
+def test_schedules_that_take_equally_long_are_not_too_slow():
+    """If it fails GPipe is refused for the last digit of a sum."""
+    found = compare_schedules(_profiles(), 32, config=_CONFIG)
+    gpipe, one_f_one_b = found.candidates[:2]
+    assert gpipe.plan.full_clocks.seconds == pytest.approx(one_f_one_b.plan.full_clocks.seconds)
+    assert gpipe.best is not None
+
+
+def test_one_line_plans_a_pipeline(tmp_path):
+    """If it fails users must wire schedules, profiles and the planner themselves."""
+    plan = plan_pipeline(_profiles(), schedule="zb-h1", microbatches=8, config=_CONFIG)
+    assert (plan.problem.schedule, plan.problem.ranks, plan.problem.microbatches) == ("zb-h1", 4, 8)
+    order = make_schedule("1f1b", 4, 6)
+    assert plan_pipeline(_profiles(), schedule=order).problem.instructions == order.instructions()
+    path = tmp_path / "profile.csv"
+    path.write_text(
+        "stage,instruction,frequency,time,energy\n0,F,1400,1,300\n0,B,1400,2,600\n",
+        encoding="utf-8",
+    )
+    assert plan_pipeline(str(path), microbatches=2).fastest_seconds == 6.0
+
+
+def test_auto_takes_the_schedule_of_least_energy():
+    """If it fails "auto" plans another schedule than the search finds."""
+    plan = plan_pipeline(_profiles(), schedule="auto", microbatches=8, config=_CONFIG)
+    best = search_schedules(_profiles(), 8, config=_CONFIG).best
+    assert plan.problem.schedule == best.schedule.name
+
+
+def test_numbers_must_fit_the_schedule():
+    """If it fails another pipeline is planned than was asked for."""
+    with pytest.raises(InvalidValueError, match="needs the number of microbatches"):
+        plan_pipeline(_profiles(), schedule="1f1b")
+    with pytest.raises(InvalidValueError, match="asked for 8 microbatches, but 1f1b has 6"):
+        plan_pipeline(_profiles(), schedule=make_schedule("1f1b", 4, 6), microbatches=8)
+    with pytest.raises(InvalidValueError, match="asked for 2 ranks"):
+        plan_pipeline(_profiles(), schedule=make_schedule("1f1b", 4, 6), ranks=2)
+
+
+def test_every_public_name_is_there():
+    """If it fails a name of the API cannot be imported."""
+    import joulery.pipeline as room
+
+    assert all(getattr(room, name) is not None for name in room.__all__)

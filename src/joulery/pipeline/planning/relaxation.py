@@ -59,16 +59,9 @@ class ExactRelaxation:
     def durations(self, seconds: float) -> NDArray[np.float64]:
         """The duration of every instruction, at least cost, in an iteration of ``seconds``."""
         # Whole units round both ways; within the walked range every time has its durations.
-        units = min(max(int(seconds / self.unit_seconds), self._fastest), self._slowest)
+        slowest, fastest = int(self.walk.times[0]), int(self.walk.times[-1])
+        units = min(max(int(seconds / self.unit_seconds), fastest), slowest)
         return self.walk.durations(units) * np.float64(self.unit_seconds)
-
-    @property
-    def _fastest(self) -> int:
-        return int(self.walk.times[-1])
-
-    @property
-    def _slowest(self) -> int:
-        return int(self.walk.times[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,18 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from ctypes import (
-    POINTER,
-    Structure,
-    byref,
-    c_double,
-    c_float,
-    c_int,
-    c_int32,
-    c_int64,
-    c_size_t,
-    c_void_p,
-)
+from ctypes import POINTER, byref, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,112 +13,78 @@ from joulery.errors import JouleryError, MissingExtraError
 from joulery.pipeline.planning.native.build import library_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
 UNBOUNDED = 1 << 61
 
 
-class _Graph(Structure):
+def _fields(names: str, kind: Any) -> Iterator[tuple[str, Any]]:
+    return ((name, kind) for name in names.split())
+
+
+class _Graph(ctypes.Structure):
     _fields_ = (
-        ("instructions", c_int32),
-        ("edges", c_int32),
-        *(
-            (name, c_void_p)
-            for name in (
-                "curve_of",
-                "first_vertex",
-                "vertex_time",
-                "vertex_room",
-                "edge_from",
-                "edge_to",
-                "edge_time",
-                "order",
-            )
-        ),
+        *_fields("instructions edges", c_int32),
+        *_fields("curve_of first_vertex vertex_time vertex_room", c_void_p),
+        *_fields("edge_from edge_to edge_time order", c_void_p),
     )
 
 
-class _Walk(Structure):
+class _Walk(ctypes.Structure):
     _fields_ = (
         ("instructions", c_int32),
-        ("vertices", c_size_t),
-        ("moments", c_size_t),
-        ("pieces", c_size_t),
-        ("vertex_room", c_size_t),
-        ("moment_room", c_size_t),
-        ("piece_room", c_size_t),
+        *_fields("vertices moments pieces vertex_room moment_room piece_room", c_size_t),
         ("vertex", POINTER(c_int64)),
         ("recall", c_void_p * 5),  # only the core reads it
         ("keyframes", c_size_t * 2),
         ("augmentations", c_int64),
-        ("samples", c_size_t),
-        ("sample_room", c_size_t),
+        *_fields("samples sample_room", c_size_t),
         ("sample", POINTER(c_double)),
         ("durations", POINTER(c_float)),
     )
 
 
-class _Truth(Structure):
+class _Truth(ctypes.Structure):
     _fields_ = (
-        ("first", c_void_p),
-        ("seconds", c_void_p),
-        ("watts", c_void_p),
-        ("unit_seconds", c_double),
-        ("unit_watts", c_double),
-        ("joules", c_double),
+        *_fields("first seconds watts", c_void_p),
+        *_fields("unit_seconds unit_watts joules", c_double),
     )
 
 
-class _Clocks(Structure):
+class _Clocks(ctypes.Structure):
     _fields_ = (
         ("instructions", c_int32),
-        *(
-            (name, c_void_p)
-            for name in (
-                "order",
-                "first_before",
-                "before",
-                "before_seconds",
-                "first_after",
-                "after",
-                "after_seconds",
-                "curve_of",
-                "first_point",
-                "seconds",
-                "cost",
-                "on_hull",
-            )
-        ),
+        *_fields("order first_before before before_seconds", c_void_p),
+        *_fields("first_after after after_seconds", c_void_p),
+        *_fields("curve_of first_point seconds cost on_hull", c_void_p),
     )
+
+
+_WALK = POINTER(_Walk)
+_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "joulery_walk": (_WALK, [POINTER(_Graph)]),
+    "joulery_sample": (_WALK, [POINTER(_Graph), POINTER(_Truth)]),
+    "joulery_free": (None, [_WALK]),
+    "joulery_durations": (c_int, [_WALK, c_int64, c_void_p]),
+    "joulery_round": (c_int, [POINTER(_Clocks), c_void_p, c_double, c_int32, c_void_p, c_void_p]),
+    "joulery_improve": (c_int, [POINTER(_Clocks), c_double, c_int32, c_void_p, c_void_p]),
+}
 
 
 @functools.cache
 def _library() -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(library_path()))
-    except OSError as refused:
+    except OSError as error:
         raise MissingExtraError(
-            f"the pipeline planner's core cannot be loaded: {refused}",
+            f"the pipeline planner's core cannot be loaded: {error}",
             remedy="install Joulery again on this machine, or make the cache folder writable",
         ) from None
-    library.joulery_walk.restype = POINTER(_Walk)
-    library.joulery_walk.argtypes = [POINTER(_Graph)]
-    library.joulery_sample.restype = POINTER(_Walk)
-    library.joulery_sample.argtypes = [POINTER(_Graph), POINTER(_Truth)]
-    library.joulery_free.restype = None
-    library.joulery_free.argtypes = [POINTER(_Walk)]
-    library.joulery_durations.restype = c_int
-    library.joulery_durations.argtypes = [POINTER(_Walk), c_int64, c_void_p]
-    library.joulery_round.restype = c_int
-    library.joulery_round.argtypes = [
-        POINTER(_Clocks), c_void_p, c_double, c_int32, c_void_p, c_void_p,
-    ]  # fmt: skip
-    library.joulery_improve.restype = c_int
-    library.joulery_improve.argtypes = [
-        POINTER(_Clocks), c_double, c_int32, c_void_p, c_void_p,
-    ]  # fmt: skip
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
     return library
 
 
@@ -150,11 +105,16 @@ def _address(array: NDArray[Any]) -> int:
     return int(array.ctypes.data)
 
 
-def _out_of_memory() -> JouleryError:
-    return JouleryError(
-        "not enough memory to plan this pipeline",
-        remedy="plan fewer microbatches; the clocks repeat",
-    )
+def _check_memory(done: object) -> None:
+    if not done:
+        raise JouleryError(
+            "not enough memory to plan this pipeline",
+            remedy="plan fewer microbatches; the clocks repeat",
+        )
+
+
+def _graph(arrays: Sequence[NDArray[Any]]) -> _Graph:
+    return _Graph(len(arrays[0]), len(arrays[4]), *map(_address, arrays))
 
 
 class Walk:
@@ -162,15 +122,18 @@ class Walk:
 
     Args:
         arrays: Arrays in the order of ``JouleryGraph`` in native.h, from ``curve_of`` on.
+
+    Attributes:
+        times: (vertices,), iteration times, slowest first.
+        flows: (vertices,), cost that a unit of time less adds below each of them.
+        pieces: Number of changes of durations along the frontier.
     """
 
     def __init__(self, arrays: Sequence[NDArray[Any]]) -> None:
         self._instructions = len(arrays[0])
         self._free = _library().joulery_free
-        graph = _Graph(self._instructions, len(arrays[4]), *map(_address, arrays))
-        self._walk = _library().joulery_walk(byref(graph))
-        if not self._walk:
-            raise _out_of_memory()
+        self._walk = _library().joulery_walk(byref(_graph(arrays)))
+        _check_memory(self._walk)
         found = self._walk.contents
         pairs = np.ctypeslib.as_array(found.vertex, (found.vertices, 2))
         self.times: NDArray[np.int64] = pairs[:, 0].copy()
@@ -185,8 +148,7 @@ class Walk:
     def durations(self, time: int) -> NDArray[np.int64]:
         """The duration of every instruction in an iteration of ``time`` units."""
         found = np.empty(self._instructions, dtype=np.int64)
-        if not _library().joulery_durations(self._walk, time, _address(found)):
-            raise _out_of_memory()
+        _check_memory(_library().joulery_durations(self._walk, time, _address(found)))
         return found
 
 
@@ -212,22 +174,15 @@ class Samples:
         units: tuple[float, float, float],
     ) -> None:
         library = _library()
-        graph = _Graph(len(arrays[0]), len(arrays[4]), *map(_address, arrays))
         truth = _Truth(*map(_address, curves), *units)
-        found = library.joulery_sample(byref(graph), byref(truth))
-        if not found:
-            raise _out_of_memory()
-        try:
-            walk = found.contents
-            shape = (walk.samples, len(arrays[0]))
-            self.table: NDArray[np.float64] = np.ctypeslib.as_array(
-                walk.sample, (walk.samples, 4)
-            ).copy()
-            self.durations: NDArray[np.float32] = np.ctypeslib.as_array(
-                walk.durations, shape
-            ).copy()
-        finally:
-            library.joulery_free(found)
+        found = library.joulery_sample(byref(_graph(arrays)), byref(truth))
+        _check_memory(found)
+        walk = found.contents
+        shape = (walk.samples, len(arrays[0]))
+        table = np.ctypeslib.as_array(walk.sample, (walk.samples, 4))
+        self.table: NDArray[np.float64] = table.copy()
+        self.durations: NDArray[np.float32] = np.ctypeslib.as_array(walk.durations, shape).copy()
+        library.joulery_free(found)
 
 
 class Rounder:
@@ -238,7 +193,7 @@ class Rounder:
     """
 
     def __init__(self, arrays: Sequence[NDArray[Any]]) -> None:
-        self._arrays = tuple(arrays)
+        self._arrays = tuple(arrays)  # the core reads them
         self._round = _library().joulery_round
         self._improve = _library().joulery_improve
         self._clocks = _Clocks(len(arrays[0]), *map(_address, arrays))
@@ -249,16 +204,9 @@ class Rounder:
         """A point for each instruction, and when the instruction starts."""
         choice = np.empty(len(durations), dtype=np.int32)
         start = np.empty(len(durations), dtype=np.float64)
-        done = self._round(
-            byref(self._clocks),
-            _address(durations),
-            deadline_seconds,
-            attempts,
-            _address(choice),
-            _address(start),
-        )
-        if not done:
-            raise _out_of_memory()
+        out = _address(choice), _address(start)
+        wanted = _address(durations)
+        _check_memory(self._round(byref(self._clocks), wanted, deadline_seconds, attempts, *out))
         return choice, start
 
     def improve(
@@ -267,9 +215,6 @@ class Rounder:
         """Points that cost no more, after so many trials, and when instructions start."""
         choice = chosen.copy()
         start = np.empty(len(choice), dtype=np.float64)
-        done = self._improve(
-            byref(self._clocks), deadline_seconds, trials, _address(choice), _address(start)
-        )
-        if not done:
-            raise _out_of_memory()
+        out = _address(choice), _address(start)
+        _check_memory(self._improve(byref(self._clocks), deadline_seconds, trials, *out))
         return choice, start
