@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from joulery.errors import InvalidValueError
-from joulery.pipeline.instructions import (
+from joulery.pipeline import (
     BACKWARD,
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
     FORWARD,
     LETTERS,
     Instruction,
+    Schedule,
+    dependencies,
 )
-from joulery.pipeline.schedules.check import dependencies
-from joulery.pipeline.schedules.schedule import Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

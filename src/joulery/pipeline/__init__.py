@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
-    from joulery.pipeline.instructions import Instruction
+    from joulery.pipeline.instructions import (
+        BACKWARD,
+        BACKWARD_INPUT,
+        BACKWARD_WEIGHT,
+        FORWARD,
+        LETTERS,
+        Instruction,
+    )
     from joulery.pipeline.planning.highs import LinearProgram
     from joulery.pipeline.planning.holding import HeldPlan, HoldTime, hold_clocks
     from joulery.pipeline.planning.planner import (
@@ -51,6 +58,11 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "BACKWARD",
+    "BACKWARD_INPUT",
+    "BACKWARD_WEIGHT",
+    "FORWARD",
+    "LETTERS",
     "SCHEDULES",
     "ClockChoices",
     "ClockController",

@@ -11,8 +11,7 @@ import numpy as np
 
 from joulery.errors import InvalidValueError
 from joulery.frontier import Frontier, OperatingPoint, Setting
-from joulery.pipeline.instructions import Instruction
-from joulery.pipeline.planning.problem import ClockChoices, PipelineProblem
+from joulery.pipeline import ClockChoices, Instruction, PipelineProblem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,9 +8,7 @@ from joulery.cli.plan_view.rows import memory_limit
 
 if TYPE_CHECKING:
     from joulery.cli.plan_view.rows import PlanView
-    from joulery.pipeline.planning.problem import PipelineProblem
-    from joulery.pipeline.savings import Saving
-    from joulery.pipeline.search import ScheduleComparison, ScheduleSearch
+    from joulery.pipeline import PipelineProblem, Saving, ScheduleComparison, ScheduleSearch
 
 
 def plan_document(view: PlanView) -> dict[str, Any]:

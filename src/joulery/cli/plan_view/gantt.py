@@ -7,12 +7,10 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from joulery.cli.frontier_view.axis import Unit, round_ticks, seconds_unit
-from joulery.pipeline.instructions import FORWARD, LETTERS
+from joulery.pipeline import FORWARD, LETTERS
 
 if TYPE_CHECKING:
-    from joulery.pipeline.instructions import Instruction
-    from joulery.pipeline.planning.planner import Timetable
-    from joulery.pipeline.planning.problem import PipelineProblem
+    from joulery.pipeline import Instruction, PipelineProblem, Timetable
 
 _WIDTH, _LEFT, _RIGHT, _TOP = 1160, 58, 12, 6
 _ROW, _BOX, _SMALL_BOX = 26, 22, 16

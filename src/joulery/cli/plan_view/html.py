@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from joulery.cli.plan_view.rows import PlanView
-    from joulery.pipeline.search import ScheduleSearch
+    from joulery.pipeline import ScheduleSearch
 
 # More boxes than this make a page that browsers are slow to draw and too full to read. Where little
 # would be cut off, nothing is.

@@ -10,9 +10,13 @@ from joulery.cli.frontier_view import joules_unit, seconds_unit
 
 if TYPE_CHECKING:
     from joulery.cli.frontier_view import Unit
-    from joulery.pipeline.planning.planner import PipelinePlan
-    from joulery.pipeline.savings import Saving
-    from joulery.pipeline.search import ScheduleCandidate, ScheduleComparison, ScheduleSearch
+    from joulery.pipeline import (
+        PipelinePlan,
+        Saving,
+        ScheduleCandidate,
+        ScheduleComparison,
+        ScheduleSearch,
+    )
 
 SAVING_HEADERS = (
     "plan",

@@ -22,8 +22,7 @@ from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setti
 if TYPE_CHECKING:
     from joulery.cli.frontier_view import Canvas
     from joulery.cli.plan_view.rows import PlanView
-    from joulery.pipeline.planning.planner import ClockPlan
-    from joulery.pipeline.search import ScheduleSearch
+    from joulery.pipeline import ClockPlan, ScheduleSearch
 
 # Marks on the chart; with more, their labels would cover each other.
 _MARKS = 8

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from joulery.pipeline.planning.network import Adjacency, CurvePoints, Network
+    from joulery.pipeline.planning.network import Adjacency, Network
 
     Chosen = tuple[NDArray[np.int32], NDArray[np.float64]]
 
@@ -143,13 +143,14 @@ def _highspy() -> ModuleType:
 class PythonRounder:
     """The first attempt of the compiled core's rounding, in Python."""
 
-    def __init__(self, network: Network, points: CurvePoints) -> None:
+    def __init__(self, network: Network) -> None:
+        points = network.points
         self._network = network
         self._order = network.order.tolist()
         self._before = _lists(network.before)
         self._after = _lists(network.after)
         curve_of = network.curve_of.tolist()
-        first = points.first.tolist()
+        first = network.first_point.tolist()
         self._choices = [range(first[curve], first[curve + 1]) for curve in curve_of]
         self._seconds: list[float] = points.seconds.tolist()
         self._cost: list[float] = points.cost.tolist()

@@ -5,12 +5,13 @@ The cost of a point is its energy above that of waiting as long: ``joules - bloc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from joulery.errors import InvalidValueError
+from joulery.pipeline.planning.problem import clock_hertz
 from joulery.pipeline.schedules.check import topological_order
 
 if TYPE_CHECKING:
@@ -30,12 +31,16 @@ class CostCurve:
         cost: (points,), joules above waiting.
         on_hull: (points,), whether the point is a vertex of the lower convex hull.
         point: (points,), position among the profile's points.
+        joules: (points,), energy of each choice.
+        hertz: (points,), clock of each choice; NaN where the profile names none.
     """
 
     seconds: NDArray[np.float64]
     cost: NDArray[np.float64]
     on_hull: NDArray[np.uint8]
     point: NDArray[np.int64]
+    joules: NDArray[np.float64]
+    hertz: NDArray[np.float64]
 
     def hull(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Seconds and cost of the vertices."""
@@ -53,25 +58,6 @@ class Adjacency:
 
 
 @dataclass(frozen=True, slots=True)
-class CurvePoints:
-    """All cost curves of a network end to end.
-
-    Attributes:
-        first: (curves + 1,), where each curve begins.
-        seconds: (points,), time of each choice.
-        cost: (points,), joules above waiting.
-        on_hull: (points,), whether the point is a vertex of its curve's hull.
-        point: (points,), position among the profile's points.
-    """
-
-    first: NDArray[np.int32]
-    seconds: NDArray[np.float64]
-    cost: NDArray[np.float64]
-    on_hull: NDArray[np.uint8]
-    point: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
 class Network:
     """The arrays that relaxation and rounding work on.
 
@@ -81,6 +67,8 @@ class Network:
         after: Instructions that wait for it.
         curves: Cost curves, one per distinct pair of profile and blocking power.
         curve_of: (instructions,), position in ``curves``.
+        points: All curves end to end.
+        first_point: (curves + 1,), where each curve begins in ``points``.
         blocking_watts: Blocking power of all ranks together.
     """
 
@@ -89,6 +77,8 @@ class Network:
     after: Adjacency
     curves: tuple[CostCurve, ...]
     curve_of: NDArray[np.int32]
+    points: CostCurve
+    first_point: NDArray[np.int32]
     blocking_watts: float
 
     def __len__(self) -> int:
@@ -126,16 +116,6 @@ class Network:
         """Seconds of every instruction at its fastest (0) or slowest (-1) point."""
         return np.array([curve.seconds[position] for curve in self.curves])[self.curve_of]
 
-    def points(self) -> CurvePoints:
-        """The points of all curves end to end."""
-        return CurvePoints(
-            np.cumsum([0, *(len(curve.seconds) for curve in self.curves)]).astype(np.int32),
-            np.concatenate([curve.seconds for curve in self.curves]),
-            np.concatenate([curve.cost for curve in self.curves]),
-            np.concatenate([curve.on_hull for curve in self.curves]),
-            np.concatenate([curve.point for curve in self.curves]),
-        )
-
 
 def network(problem: PipelineProblem) -> Network:
     """The arrays of a problem.
@@ -163,6 +143,13 @@ def network(problem: PipelineProblem) -> Network:
         after=after,
         curves=curves,
         curve_of=curve_of.astype(np.int32),
+        points=CostCurve(
+            *(
+                np.concatenate([getattr(curve, f.name) for curve in curves])
+                for f in fields(CostCurve)
+            )
+        ),
+        first_point=np.cumsum([0, *(len(curve.seconds) for curve in curves)]).astype(np.int32),
         blocking_watts=float(problem.blocking_watts.sum()),
     )
 
@@ -254,11 +241,14 @@ def _curve(choices: ClockChoices, blocking_watts: float) -> CostCurve:
             kept.append((point.seconds, cost, position))
     on_hull = np.zeros(len(kept), dtype=np.uint8)
     on_hull[_hull(kept)] = 1
+    points = [choices.points[position] for _, _, position in kept]
     return CostCurve(
         seconds=np.array([seconds for seconds, _, _ in kept]),
         cost=np.array([cost for _, cost, _ in kept]),
         on_hull=on_hull,
         point=np.array([position for _, _, position in kept]),
+        joules=np.array([point.joules for point in points]),
+        hertz=np.array([clock_hertz(point) for point in points]),
     )
 
 

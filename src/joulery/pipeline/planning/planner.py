@@ -22,7 +22,7 @@ from joulery.objectives import score
 from joulery.pipeline.files import parse_json, read_text, write_text
 from joulery.pipeline.planning.native.library import Rounder, available
 from joulery.pipeline.planning.network import network
-from joulery.pipeline.planning.problem import PipelineProblem
+from joulery.pipeline.planning.problem import PipelineProblem, clock_hertz
 from joulery.pipeline.planning.relaxation import relax
 from joulery.units import finite
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from joulery.objectives import Objective
     from joulery.pipeline.planning.highs import PythonRounder
-    from joulery.pipeline.planning.network import CurvePoints, Network
+    from joulery.pipeline.planning.network import Network
     from joulery.pipeline.planning.relaxation import ExactRelaxation, SampledRelaxation
 
 SCHEMA = "joulery-pipeline-plan-1"
@@ -133,9 +133,7 @@ class PipelinePlan:
         self.network = arrays
         self.relaxation = relaxation
         self.planning_cpu_seconds = 0.0
-        self._points = arrays.points()
-        self._round = _rounder(arrays, self._points)
-        self._joules, self._clocks = _joules_and_clocks(problem, arrays, self._points)
+        self._round = _rounder(arrays)
         self.fastest_seconds = arrays.end_seconds(arrays.extreme(0))
         self.slowest_seconds = arrays.end_seconds(arrays.extreme(-1))
         bounds = relaxation.cost + arrays.blocking_watts * relaxation.seconds
@@ -164,7 +162,7 @@ class PipelinePlan:
             self._round(self.relaxation.durations(deadline * share), deadline, ways)
             for share, ways in (_THOROUGH if thorough else _tries_for(count))
         )
-        chosen, starts = min(found, key=lambda one: float(self._points.cost[one[0]].sum()))
+        chosen, starts = min(found, key=lambda one: float(self.network.points.cost[one[0]].sum()))
         trials = (_THOROUGH_VISITS if thorough else _VISITS) // count
         if trials >= _MIN_TRIALS:
             chosen, starts = self._round.improve(chosen, deadline, trials)
@@ -243,7 +241,7 @@ class PipelinePlan:
             starts=starts,
             durations=durations,
             joules_each=joules,
-            clocks_hertz=np.array([_hertz(point) for point in each]),
+            clocks_hertz=np.array([clock_hertz(point) for point in each]),
             blocking_watts=self.network.blocking_watts,
         )
 
@@ -263,20 +261,21 @@ class PipelinePlan:
     def _plan(
         self, deadline: float, chosen: NDArray[np.int32], starts: NDArray[np.float64]
     ) -> ClockPlan:
-        durations = self._points.seconds[chosen]
+        points = self.network.points
+        durations = points.seconds[chosen]
         seconds = float(np.max(starts + durations))
         waiting = self.network.blocking_watts * seconds
         return ClockPlan(
             seconds=seconds,
-            joules=float(self._points.cost[chosen].sum()) + waiting,
+            joules=float(points.cost[chosen].sum()) + waiting,
             starts=starts,
             durations=durations,
-            joules_each=self._joules[chosen],
-            clocks_hertz=self._clocks[chosen],
+            joules_each=points.joules[chosen],
+            clocks_hertz=points.hertz[chosen],
             blocking_watts=self.network.blocking_watts,
             deadline_seconds=deadline,
             lower_bound_joules=self.relaxation.bound(deadline) + waiting,
-            points=self._points.point[chosen],
+            points=points.point[chosen],
         )
 
     def _provenance(self) -> Provenance:
@@ -326,37 +325,19 @@ def _tries_for(instructions: int) -> tuple[tuple[float, int], ...]:
     return _TRIES_OF_LARGE
 
 
-def _rounder(arrays: Network, points: CurvePoints) -> Rounder | PythonRounder:
+def _rounder(arrays: Network) -> Rounder | PythonRounder:
     """The compiled core's rounding, or the one in Python where nothing could be compiled."""
     if not available():
         from joulery.pipeline.planning.highs import PythonRounder
 
-        return PythonRounder(arrays, points)
-    before, after = arrays.before, arrays.after
+        return PythonRounder(arrays)
+    before, after, points = arrays.before, arrays.after, arrays.points
     return Rounder(
         (
             arrays.order,
             *(before.first, before.node, before.seconds),
             *(after.first, after.node, after.seconds),
             arrays.curve_of,
-            *(points.first, points.seconds, points.cost, points.on_hull),
+            *(arrays.first_point, points.seconds, points.cost, points.on_hull),
         )
     )
-
-
-def _joules_and_clocks(
-    problem: PipelineProblem, arrays: Network, points: CurvePoints
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Energy and clock of every point of every curve."""
-    _, example = np.unique(arrays.curve_of, return_index=True)
-    joules, clocks = np.empty(len(points.point)), np.empty(len(points.point))
-    for curve, instruction in enumerate(example.tolist()):
-        profile = problem.profiles[int(problem.profile_of[instruction])]
-        for k in range(int(points.first[curve]), int(points.first[curve + 1])):
-            point = profile.points[int(points.point[k])]
-            joules[k], clocks[k] = point.joules, _hertz(point)
-    return joules, clocks
-
-
-def _hertz(point: OperatingPoint) -> float:
-    return float("nan") if point.setting.clock_hertz is None else point.setting.clock_hertz

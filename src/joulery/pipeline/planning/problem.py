@@ -105,7 +105,7 @@ class ClockChoices:
     def from_points(cls, points: Iterable[OperatingPoint]) -> ClockChoices:
         """Choices that include the highest clock."""
         kept = tuple(points)
-        return cls(kept, max(kept, key=_clock))
+        return cls(kept, _highest_clock(kept))
 
     def scaled(self, factor: float) -> ClockChoices:
         """The choices of ``factor`` times the work."""
@@ -297,10 +297,15 @@ def _worthwhile(
     scale = factor * config.devices
     full_clock, *choices = (
         replace(p, seconds=p.seconds * factor, joules=p.joules * scale)
-        for p in (max(points, key=_clock), *kept)
+        for p in (_highest_clock(points), *kept)
     )
     return ClockChoices(tuple(choices), full_clock)
 
 
-def _clock(point: OperatingPoint) -> float:
-    return point.setting.clock_hertz or 0.0
+def clock_hertz(point: OperatingPoint) -> float:
+    """The clock of a point; NaN where it names none."""
+    return math.nan if point.setting.clock_hertz is None else point.setting.clock_hertz
+
+
+def _highest_clock(points: Iterable[OperatingPoint]) -> OperatingPoint:
+    return max(points, key=lambda point: point.setting.clock_hertz or 0.0)

@@ -144,7 +144,7 @@ class LatenessTracker:
             )
 
 
-class DriftDetector:
+class ProfileDriftDetector:
     """Compares measured with planned times, by stage and kind of instruction."""
 
     def __init__(self) -> None:
@@ -189,7 +189,7 @@ class _Pipeline:
     plans: PlanCache
     factor: float = 1.0
     replanned: bool = False
-    drift: DriftDetector = field(default_factory=DriftDetector)
+    drift: ProfileDriftDetector = field(default_factory=ProfileDriftDetector)
     # By iteration: seconds by rank.
     open: dict[int, dict[int, float]] = field(default_factory=dict)
 

@@ -103,8 +103,8 @@ def test_small_graphs_lie_close_to_the_best_on_average():
 def test_python_and_c_choose_alike(seed):
     """If it fails machines without a compiler get other plans."""
     arrays = network(random_problem(seed, 4 + seed * 3, 1 + seed % 4, points=6))
-    points, relaxed = arrays.points(), walk(arrays)
-    plain, compiled = PythonRounder(arrays, points), _rounder(arrays, points)
+    relaxed = walk(arrays)
+    plain, compiled = PythonRounder(arrays), _rounder(arrays)
     for seconds in np.linspace(relaxed.seconds[0], relaxed.seconds[-1], 7).tolist():
         wish = relaxed.durations(seconds)
         ours, theirs = plain(wish, seconds, 1), compiled(wish, seconds, 1)
@@ -123,8 +123,8 @@ def test_thorough_plans_never_cost_more():
 def test_more_ways_never_cost_more():
     """If it fails the core does not keep the cheapest of its ways."""
     arrays = network(random_problem(2, 40, 4, points=8))
-    points, relaxed = arrays.points(), walk(arrays)
-    compiled = _rounder(arrays, points)
+    points, relaxed = arrays.points, walk(arrays)
+    compiled = _rounder(arrays)
     for seconds in np.linspace(relaxed.seconds[0], relaxed.seconds[-1], 7).tolist():
         wish = relaxed.durations(seconds)
         costs = [points.cost[compiled(wish, seconds, ways)[0]].sum() for ways in (1, 2, 3, 4)]

@@ -8,7 +8,7 @@ import pytest
 from joulery.pipeline.planning.planner import plan_problem
 from joulery.pipeline.planning.problem import build_problem
 from joulery.pipeline.profiles.read import profiles_from_rows
-from joulery.pipeline.runtime.straggler import DriftDetector, rescaled
+from joulery.pipeline.runtime.straggler import ProfileDriftDetector, rescaled
 from joulery.pipeline.schedules.schedule import make_schedule
 from joulery.testing.pipelines import random_rows
 
@@ -16,7 +16,7 @@ from joulery.testing.pipelines import random_rows
 def test_drift_beyond_noise_is_found_and_noise_is_not():
     """If it fails plans rest on times that are not true, or are made anew all the time."""
     draw = np.random.default_rng(2)
-    detector = DriftDetector()
+    detector = ProfileDriftDetector()
     for _ in range(30):
         detector.observe(0, "forward", [draw.normal(1.0, 0.02)])
         detector.observe(1, "forward", [draw.normal(1.10, 0.02)])
@@ -27,7 +27,7 @@ def test_drift_beyond_noise_is_found_and_noise_is_not():
 
 def test_a_few_samples_and_nonsense_say_nothing():
     """If it fails one slow instruction changes the plan."""
-    detector = DriftDetector()
+    detector = ProfileDriftDetector()
     detector.observe(0, "forward", [1.5] * 11)
     detector.observe(0, "forward", [math.nan, math.inf, -1.0, 0.0])
     assert detector.factors() == {}
