@@ -149,10 +149,10 @@ profiler = ClockProfiler(gpu, (1.41e9, 1.11e9), iterations_per_clock=2)
 with profiler, observed(steered.schedule, Watching(profiler)):
     for number in range(12):
         steered.step(number)
-everybody = [None] * ranks
-dist.all_gather_object(everybody, profiler.rows)
+gathered = [None] * ranks
+dist.all_gather_object(gathered, profiler.rows)
 if rank == 0:
-    write_profile(Path(folder) / "profile.json", [row for rows in everybody for row in rows])
+    write_profile(Path(folder) / "profile.json", [row for rows in gathered for row in rows])
 print(json.dumps({
     "without": without,
     "with": with_clocks,
@@ -377,8 +377,8 @@ class Schedule:
         return found
 
 
-class Told:
-    """Notes what it is told."""
+class Recorder:
+    """Records the callbacks."""
 
     def __init__(self):
         self.log = []
@@ -399,10 +399,10 @@ class Told:
 
 def test_kinds_of_work_are_told_apart():
     """If it fails halves of a backward pass for whole ones."""
-    schedule, told = Schedule(Stage()), Told()
-    with observed(schedule, told):
+    schedule, recorder = Schedule(Stage()), Recorder()
+    with observed(schedule, recorder):
         assert schedule.step() == ("forward", 0, ("input",))
-    assert told.log == [
+    assert recorder.log == [
         "iteration",
         (3, "forward", 0),
         (3, "backward", 0),
@@ -410,22 +410,22 @@ def test_kinds_of_work_are_told_apart():
         (3, "backward_weight", 1),
     ]
     schedule.step()
-    assert len(told.log) == 5
+    assert len(recorder.log) == 5
 
 
 def test_evaluation_is_not_told_of():
     """If it fails evaluation runs at the clocks of training, or out of step with the plan."""
-    schedule, told = Schedule(Stage()), Told()
+    schedule, recorder = Schedule(Stage()), Recorder()
     schedule._has_backward = False
-    with observed(schedule, told):
+    with observed(schedule, recorder):
         schedule.step()
-    assert told.log == []
+    assert recorder.log == []
 
 
 def test_errors_of_training_pass_through():
     """If it fails an error in training is swallowed, or the schedule stays wrapped."""
     schedule = Schedule(Stage())
-    with pytest.raises(KeyError), observed(schedule, Told()):
+    with pytest.raises(KeyError), observed(schedule, Recorder()):
         schedule.step(KeyError("theirs"))
     assert "step" not in vars(schedule)
     assert "forward_one_chunk" not in vars(schedule._stage)
@@ -447,10 +447,10 @@ def test_queued_work_is_marked_with_an_event(monkeypatch):
 
     fake = SimpleNamespace(cuda=SimpleNamespace(Event=Event))
     monkeypatch.setitem(sys.modules, "torch", fake)
-    schedule, told = Schedule(Stage("cuda")), Told()
-    with observed(schedule, told):
+    schedule, recorder = Schedule(Stage("cuda")), Recorder()
+    with observed(schedule, recorder):
         schedule.step()
-    assert told.reached() == "there"
+    assert recorder.reached() == "there"
     assert len(recorded) == 9
 
 
@@ -458,6 +458,6 @@ def test_objects_without_stages_are_refused():
     """If it fails any object passes for a schedule."""
     with (
         pytest.raises(InvalidValueError, match="int has no stages to observe"),
-        observed(3, Told()),
+        observed(3, Recorder()),
     ):
         pass

@@ -1,4 +1,4 @@
-"""``joulery plan pipeline`` as people call it: figures, charts, JSON, and words for mistakes."""
+"""``joulery plan pipeline`` as users call it: figures, charts, JSON, and error messages."""
 
 import contextlib
 import io
@@ -66,7 +66,7 @@ def test_as_a_command_of_the_shell(profile):
 
 
 def test_savings_at_equal_time_and_with_a_straggler(profile):
-    """The command would not say what there is to save."""
+    """The command would not show what there is to save."""
     done = _joulery(
         "--profile", profile, "--stages", 3, "--microbatches", 6, "--schedule", "1f1b",
         "--straggler", 1.1, "--blocking-watts", 80,
@@ -160,7 +160,7 @@ def test_an_order_of_ones_own(profile, tmp_path):
 
 
 def test_the_schedule_chosen_together_with_the_clocks(profile):
-    """Auto would not say which schedule wins at what number of microbatches."""
+    """Auto would not show which schedule wins at what number of microbatches."""
     arguments = ("--profile", profile, "--microbatches", 6, "--schedule", "auto",
                  "--blocking-watts", 80, "--communication", 0.002)  # fmt: skip
     found = _document(*arguments)

@@ -111,10 +111,10 @@ def _watch(coordinator: Coordinator, stopped: threading.Event) -> None:
         connected, most, iteration, factors = coordinator.state()
         at = f", iteration {iteration}" if iteration >= 0 else ""
         slow = [f"{n} at {factor:.3f}" for n, factor in enumerate(factors) if factor > 1.0]
-        paces = f", waiting for others: pipeline {', '.join(slow)}" if slow else ""
-        text = f"{connected} of {most} ranks{at}{paces}"
+        slowed = f", waiting for others: pipeline {', '.join(slow)}" if slow else ""
+        text = f"{connected} of {most} ranks{at}{slowed}"
         # A change of pace or of the connected ranks gets a line of its own.
-        key = f"{connected}{paces}"
+        key = f"{connected}{slowed}"
         if key != last:
             _say(text)
             last = key

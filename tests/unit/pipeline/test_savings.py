@@ -18,7 +18,7 @@ def plan():
 
 
 def test_equal_time_is_no_longer_than_full_clocks(plan):
-    """If it fails savings are bought with time, and not said so."""
+    """If it fails savings cost time that is not shown."""
     (saving,) = plan_savings(plan)
     assert saving.seconds == plan.full_clocks.seconds
     assert saving.plan.seconds <= plan.full_clocks.seconds
@@ -36,7 +36,7 @@ def test_a_straggler_makes_full_clocks_wait_too(plan):
 
 
 def test_a_deadline_of_ones_own_is_not_waited_for(plan):
-    """If it fails a pipeline that is free waits for a deadline that nobody else has."""
+    """If it fails a pipeline without a straggler waits until its deadline."""
     (saving,) = plan_savings(plan, [PlanTarget("mine", 100.0, waits=False)])
     assert saving.seconds == saving.plan.seconds < 100.0
     assert saving.joules == saving.plan.joules
@@ -60,4 +60,4 @@ def test_figures_are_those_of_an_independent_simulation(plan):
 def test_impossible_targets_are_refused(plan):
     """If it fails a saving is promised that no clocks reach."""
     with pytest.raises(InfeasibleError, match="no clocks finish"):
-        plan_savings(plan, [PlanTarget("hurry", 0.5 * plan.fastest_seconds, waits=False)])
+        plan_savings(plan, [PlanTarget("too early", 0.5 * plan.fastest_seconds, waits=False)])

@@ -126,7 +126,7 @@ def test_a_deadline_of_ones_own():
 
 
 def test_winners_at_several_counts():
-    """Nobody would learn which schedule wins at what number of microbatches."""
+    """The best schedule by number of microbatches would be missing."""
     found = search_schedules(_profiles(2), 8, config=_CONFIG)
     assert [one.microbatches for one in found.comparisons] == [2, 4, 8]
     saved = [1 - (one.best().joules or 0) / one.full_clocks_joules for one in found.comparisons]

@@ -247,7 +247,7 @@ class ClockProfiler:
             )
         total = 0.0
         for name, position in number.items():
-            times = [end - begin for *who, begin, end in works if tuple(who) == name]
+            times = [end - begin for *work, begin, end in works if tuple(work) == name]
             hertz = self._clocks[self._at]
             self.rows.append(_row(name, hertz, times, position, found, self._device))
             total += self.rows[-1].joules

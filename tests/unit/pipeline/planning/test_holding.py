@@ -116,7 +116,7 @@ def test_a_short_instruction_takes_the_clock_of_its_neighbours():
     short = work((0.01, 0.21, 1400), (0.02, 0.2, 700))
     problem = chain([slow, short, slow])
     frontier = plan_problem(problem)
-    ideal = frontier.at(4.015)  # both long ones at 700 MHz, the short one must hurry
+    ideal = frontier.at(4.015)  # both long ones at 700 MHz, the short one must be fast
     assert ideal.clocks_hertz.tolist() == [7e8, 1.4e9, 7e8]
     found = hold_clocks(frontier, ideal, HoldTime(0.01, 0.5))
     assert found.plan.seconds <= 4.015
@@ -129,7 +129,7 @@ def test_time_freed_by_faster_clocks_is_given_back():
     fixed = work((0.2, 3.0, 1400))
     short = work((0.2, 3.0, 1400), (0.4, 1.0, 700))
     long = work((1.0, 30.0, 1400), (1.15, 29.0, 1200))
-    # The short one had time for 700 MHz, but must hurry with the one before it: the long one
+    # The short one had time for 700 MHz, but must be fast with the one before it: the long one
     # can have that time.
     problem = chain([fixed, short, long])
     frontier = plan_problem(problem)
@@ -174,7 +174,7 @@ def test_clocks_between_measured_ones_promise_no_more_than_they_hold():
 
 @pytest.mark.parametrize("wrong", [-1.0, math.inf])
 def test_senseless_latencies_are_refused(wrong):
-    """If it fails a plan is held for ever."""
+    """If it fails a plan is held forever."""
     with pytest.raises(InvalidValueError):
         HoldTime(wrong)
 

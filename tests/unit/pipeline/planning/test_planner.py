@@ -59,7 +59,7 @@ def test_a_plan_keeps_what_it_promises(pipeline, frontier):
 
 
 def test_points_and_clocks_are_those_of_the_profile(pipeline, frontier):
-    """If it fails a rank is told a clock other than the one that was planned with."""
+    """If it fails a rank gets another clock than the one that was planned with."""
     found = frontier.at(frontier.least_energy_seconds)
     for i in range(len(pipeline)):
         point = pipeline.profiles[pipeline.profile_of[i]].points[found.points[i]]
@@ -87,7 +87,7 @@ def test_senseless_deadlines_are_refused(frontier, deadline):
         frontier.at(deadline)
 
 
-def test_a_straggler_lets_everybody_slow_down(frontier):
+def test_a_straggler_lets_others_slow_down(frontier):
     """If it fails extrinsic bloat stays: waiting at high clocks for a slower pipeline."""
     alone, waiting = frontier.for_straggler(1.0), frontier.for_straggler(1.2)
     pace = waiting.deadline_seconds
@@ -110,7 +110,7 @@ def test_a_straggler_is_slower(frontier, factor):
         frontier.for_straggler(factor)
 
 
-def test_nobody_waits_for_nothing():
+def test_a_free_pipeline_does_not_wait():
     """If it fails a free pipeline is slowed beyond its least energy."""
     points = [OperatingPoint(1.0, 100.0), OperatingPoint(2.0, 90.0), OperatingPoint(3.0, 85.0)]
     planned = plan_problem(one_instruction(points))

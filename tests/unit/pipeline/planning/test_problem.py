@@ -162,7 +162,7 @@ def test_slower_clocks_stay_while_they_beat_waiting():
     ],
 )
 def test_configurations_that_make_no_sense(wrong):
-    """Nonsense would give a plan."""
+    """Invalid settings would give a plan."""
     with pytest.raises(InvalidValueError):
         PipelineConfig(**wrong)
 

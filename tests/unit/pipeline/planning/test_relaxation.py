@@ -187,7 +187,7 @@ def test_slower_points_that_save_less_than_waiting_costs_are_left_out():
 
 
 def test_a_circle_is_named():
-    """If it fails nobody learns which instructions block each other."""
+    """If it fails the instructions that block each other are not named."""
     edges = [(0, 1, 0.0), (1, 2, 0.0), (2, 1, 0.0), (2, 3, 0.0)]
     with pytest.raises(InvalidValueError) as caught:
         network(problem_of([[(1.0, 1.0)]], [0, 0, 0, 0], edges))
@@ -247,7 +247,7 @@ def test_compiled_once_per_version_of_the_sources(tmp_path, monkeypatch):
 
 
 def test_without_a_compiler_the_core_says_why(tmp_path, monkeypatch):
-    """If it fails doctor cannot say why plans take long."""
+    """If it fails the reason for slow planning is not shown."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingExtraError, match="C compiler"):
         native_build.library_path(tmp_path)

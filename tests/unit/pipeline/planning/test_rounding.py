@@ -1,4 +1,4 @@
-"""Clocks near wished durations: in time always, and near the least energy."""
+"""Clocks near wanted durations: in time always, and near the least energy."""
 
 import itertools
 
@@ -63,7 +63,7 @@ def test_close_to_the_best_of_all_combinations(seed):
 
 
 def test_a_short_instruction_makes_way_for_a_long_one():
-    """If it fails a crumb of slack is given away that a large saving needs."""
+    """If it fails a little slack is given away that a large saving needs."""
     long, short = ((1.0, 20.0), (2.0, 12.0)), ((0.01, 0.3), (0.02, 0.2))
     problem = PipelineProblem(
         instructions=tuple(Instruction(0, 0, "work", i) for i in range(3)),
@@ -106,8 +106,8 @@ def test_python_and_c_choose_alike(seed):
     relaxed = walk(arrays)
     plain, compiled = PythonRounder(arrays), _rounder(arrays)
     for seconds in np.linspace(relaxed.seconds[0], relaxed.seconds[-1], 7).tolist():
-        wish = relaxed.durations(seconds)
-        ours, theirs = plain(wish, seconds, 1), compiled(wish, seconds, 1)
+        wanted = relaxed.durations(seconds)
+        ours, theirs = plain(wanted, seconds, 1), compiled(wanted, seconds, 1)
         assert ours[0].tolist() == theirs[0].tolist()
         assert ours[1].tolist() == theirs[1].tolist()
 
@@ -126,8 +126,8 @@ def test_more_ways_never_cost_more():
     points, relaxed = arrays.points, walk(arrays)
     compiled = _rounder(arrays)
     for seconds in np.linspace(relaxed.seconds[0], relaxed.seconds[-1], 7).tolist():
-        wish = relaxed.durations(seconds)
-        costs = [points.cost[compiled(wish, seconds, ways)[0]].sum() for ways in (1, 2, 3, 4)]
+        wanted = relaxed.durations(seconds)
+        costs = [points.cost[compiled(wanted, seconds, ways)[0]].sum() for ways in (1, 2, 3, 4)]
         assert costs == sorted(costs, reverse=True)
 
 

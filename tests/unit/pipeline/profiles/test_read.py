@@ -75,7 +75,7 @@ def test_json_rows(tmp_path, wrapped):
     ],
 )
 def test_broken_profiles(tmp_path, text, message):
-    """A broken profile would show a traceback, or plan nonsense."""
+    """A broken profile would show a traceback, or give a wrong plan."""
     with pytest.raises(FileError, match=message):
         _read(tmp_path, text)
 
@@ -90,7 +90,7 @@ def test_files_that_cannot_be_read(tmp_path):
 
 
 def test_missing_profile_names_stage_and_instruction(tmp_path):
-    """Nobody would know what to measure."""
+    """The missing measurement would not be named."""
     profiles = _read(tmp_path, _CSV.replace("1,backward,1410,0.30,120.0,64,\n", ""))
     with pytest.raises(
         InvalidValueError, match=r"no profile for backward of stage 1.*profile\.csv"

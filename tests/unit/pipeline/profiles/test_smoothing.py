@@ -142,7 +142,7 @@ def test_poorly_sampled_clocks_count_less():
 
 
 def test_points_carry_their_source_and_error():
-    """A reader could not tell where a figure comes from."""
+    """The source of a figure would be lost."""
     point = _cleaned(*_noisy(2, 0.01, _truth())).points[0]
     assert point.provenance.origin == "measured"
     assert point.provenance.source == "a test"

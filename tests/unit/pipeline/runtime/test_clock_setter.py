@@ -149,7 +149,7 @@ def test_a_governor_that_keeps_callers_waiting_is_asked_earlier(clock):
     @contextmanager
     def hold(device):
         class Held:
-            def set(self, **wish):
+            def set(self, **_):
                 clock.sleep(0.05)
 
             def reset(self):

@@ -113,7 +113,7 @@ class LaggingGpu(SimulatedGpu):
 
 @contextmanager
 def held(device):
-    """A device in nobody else's hands."""
+    """A lease of a device without a governor."""
 
     class Held:
         def set(self, *, watts=None, clock_hertz=None):
@@ -274,7 +274,7 @@ def test_an_error_while_waiting_for_the_device_is_caught(clock):
 
 
 class Stuck(Setter):
-    """A driver that hangs until told."""
+    """A driver that hangs until released."""
 
     def __init__(self, clock):
         super().__init__(clock)

@@ -37,7 +37,7 @@ def plans():
 
 
 class Controller:
-    """Notes what it is told to follow."""
+    """Records the plans that it is given."""
 
     def __init__(self):
         self.plans, self.iteration, self.returned = [], 0, 0
@@ -118,7 +118,7 @@ def test_all_ranks_switch_at_the_same_iteration_within_milliseconds(coordinator,
 
 
 def test_late_iterations_are_found_from_reports(coordinator, clients, plans):
-    """If it fails stragglers must be told of by hand."""
+    """If it fails stragglers must be reported by hand."""
     for number in range(6):
         for client, seconds in zip(clients, (1.0, 0.9, 1.1, 1.25), strict=True):
             client.report(times(number, seconds))
@@ -126,11 +126,11 @@ def test_late_iterations_are_found_from_reports(coordinator, clients, plans):
     assert clients[0].controller.plans[0][0] == plans.ranks(1.25)[0]
 
 
-def test_the_host_may_say_what_it_knows(coordinator, clients):
+def test_the_host_may_set_a_slowdown(coordinator, clients):
     """If it fails the server that hosts the coordinator cannot pass on a straggler."""
     coordinator.notice(0, 1.1)
     assert until(lambda: all(client.controller.plans for client in clients[2:]))
-    coordinator.notice(7, 1.1)  # nobody: said, and survived
+    coordinator.notice(7, 1.1)  # there is none: logged, and survived
     coordinator.wait_for(1e9)
     assert until(lambda: all(len(client.controller.plans) == 2 for client in clients[2:]))
 
@@ -158,7 +158,7 @@ def test_a_rank_that_comes_late_learns_the_present_plan(coordinator, clients, pl
 
 
 def test_a_lost_coordinator_means_the_first_plan(coordinator, clients, caplog):
-    """If it fails ranks stay at a straggler's pace for ever, or stop."""
+    """If it fails ranks stay at a straggler's pace forever, or stop."""
     with caplog.at_level(logging.WARNING, "joulery"):
         coordinator.close()
         assert until(lambda: all(client.controller.returned for client in clients))
@@ -168,10 +168,10 @@ def test_a_lost_coordinator_means_the_first_plan(coordinator, clients, caplog):
     assert caplog.text.count("coordinator lost") == 4
 
 
-def test_nobody_listening_costs_nothing(plans, caplog):
+def test_a_missing_coordinator_costs_nothing(plans, caplog):
     """If it fails training waits for a coordinator that is not there."""
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        address = nobody.getsockname()
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        address = unused.getsockname()
     controller = Controller()
     begun = time.monotonic()
     with CoordinatorClient(controller, address, TOKEN) as client:
@@ -196,7 +196,7 @@ def _connected(coordinator):
 
 
 def _refused(coordinator, *messages):
-    """Whether the coordinator hangs up on who says this."""
+    """Whether the coordinator closes a connection that sends this."""
     with _connected(coordinator) as channel:
         try:
             for message in messages:
@@ -241,7 +241,7 @@ def _hello(**changes):
         [_hello(), encode({"op": "notice", "factor": 0.5})],
     ],
 )
-def test_nonsense_is_cut_off_and_others_are_served(plans, messages):
+def test_malformed_messages_are_cut_off_and_others_are_served(plans, messages):
     """If it fails a stray message ends the coordinator, or decides about a job."""
     with Coordinator(StragglerPolicy(plans, 2), TOKEN) as coordinator:
         assert _refused(coordinator, *messages)
@@ -250,14 +250,14 @@ def test_nonsense_is_cut_off_and_others_are_served(plans, messages):
             assert json.loads(channel.recv(4096).split(b"\n")[0])["op"] == "welcome"
 
 
-def test_who_does_not_greet_is_turned_away(plans, monkeypatch):
+def test_connections_without_a_greeting_are_closed(plans, monkeypatch):
     """If it fails silent connections fill the coordinator."""
     monkeypatch.setattr("joulery.pipeline.runtime.coordinator._GREETING_SECONDS", 0.01)
     with Coordinator(StragglerPolicy(plans), TOKEN) as coordinator:
         assert _refused(coordinator)
 
 
-def test_callers_are_bounded(plans, monkeypatch):
+def test_connections_are_bounded(plans, monkeypatch):
     """If it fails a port scan takes all file descriptors."""
     monkeypatch.setattr("joulery.pipeline.runtime.coordinator._SPARE_CONNECTIONS", 0)
     with Coordinator(StragglerPolicy(plans), TOKEN) as coordinator:
@@ -269,7 +269,7 @@ def test_callers_are_bounded(plans, monkeypatch):
 
 
 def test_an_address_in_use_and_an_empty_token_are_refused(plans):
-    """If it fails ranks report to somebody else, or anybody may decide."""
+    """If it fails ranks report to another service, or any process may decide."""
     with (
         Coordinator(StragglerPolicy(plans), TOKEN) as coordinator,
         pytest.raises(InvalidValueError, match="cannot listen"),

@@ -1,4 +1,4 @@
-"""Who is late, and at which pace the others need not hurry."""
+"""Which pipelines are late, and by how much the others may slow down."""
 
 import math
 
@@ -17,7 +17,7 @@ def seen(tracker, *seconds, planned=1.0, times=5):
 
 
 def test_a_slow_pipeline_sets_the_pace_and_recovers():
-    """If it fails the others hurry for nothing, or stay slow when nobody is late."""
+    """If it fails the others are needlessly fast, or stay slow when none is late."""
     tracker = LatenessTracker(3)
     seen(tracker, 1.0, 1.0, 1.0)
     assert max(tracker.factors) == 1.0
@@ -27,7 +27,7 @@ def test_a_slow_pipeline_sets_the_pace_and_recovers():
     assert max(tracker.factors) == 1.0
 
 
-def test_what_is_slow_for_everybody_makes_nobody_late():
+def test_what_is_slow_for_all_makes_none_late():
     """If it fails a model that is short makes all pipelines slower and slower."""
     tracker = LatenessTracker(2)
     seen(tracker, 1.07, 1.07)
@@ -61,7 +61,7 @@ def test_a_late_pipeline_does_not_flicker():
 
 
 def test_small_changes_leave_the_pace_alone():
-    """If it fails all ranks get new plans for a breath."""
+    """If it fails all ranks get new plans for a tiny change."""
     tracker = LatenessTracker(2)
     seen(tracker, 1.0, 1.2)
     seen(tracker, 1.0, 1.205)
@@ -71,7 +71,7 @@ def test_small_changes_leave_the_pace_alone():
 
 
 def test_a_notice_counts_at_once_until_measurements_differ():
-    """If it fails a known straggler is believed only iterations later, or for ever."""
+    """If it fails a known straggler is believed only iterations later, or forever."""
     tracker = LatenessTracker(2)
     tracker.notice(1, 1.25)
     assert tracker.factors == pytest.approx([1.0, 1.25])
@@ -103,7 +103,7 @@ def test_a_lone_pipeline_is_late_only_by_notice():
         lambda: LatenessRules(late=0.01, punctual=0.02),
     ],
 )
-def test_nonsense_is_refused(wrong):
+def test_invalid_figures_are_refused(wrong):
     """If it fails a bad figure decides the pace of a job."""
     with pytest.raises(InvalidValueError):
         wrong()

@@ -1,4 +1,4 @@
-"""Plans for every pace, and each rank's share of them."""
+"""Plans for every slowdown, and each rank's share of them."""
 
 import json
 import math
@@ -49,7 +49,7 @@ def test_preparing_makes_look_ups(plans):
 
 
 def test_paces_below_one_are_refused(plans):
-    """If it fails somebody asks for the impossible and gets a plan."""
+    """If it fails an impossible request gets a plan."""
     with pytest.raises(InvalidValueError, match="too fast"):
         plans.ranks(0.9)
 
@@ -68,7 +68,7 @@ def test_limits_are_the_power_of_one_device(plans):
     each = made.joules_each / made.durations / 2
     found = [step.watts for share in plans.ranks(1.1) for step in share.steps]
     assert max(found) == pytest.approx(each.max())
-    # The hungriest instruction of a run decides, so that none is slowed down.
+    # The instruction of most power in a run decides, so that none is slowed down.
     assert all(watts >= own - 1e-9 for watts, own in zip(found, each.tolist(), strict=True))
 
 
@@ -82,7 +82,7 @@ def test_plans_travel_as_json(plans):
     "wrong", [{}, {"rank": 0, "seconds": 1.0, "steps": [[1]]}, {"rank": "x"}, {"rank": None}]
 )
 def test_what_is_no_plan_is_refused(wrong):
-    """If it fails nonsense on the wire sets clocks."""
+    """If it fails a malformed message sets clocks."""
     with pytest.raises(InvalidValueError, match="no plan of a rank"):
         RankPlan.from_dict(wrong)
 

@@ -59,7 +59,7 @@ def test_a_notice_decides_at_once(plans):
 
 
 def test_a_lone_pipeline_can_wait_for_something_outside(plans):
-    """If it fails a single pipeline cannot be told of a straggler elsewhere."""
+    """If it fails a single pipeline cannot wait for a straggler elsewhere."""
     policy = StragglerPolicy(plans)
     policy.wait_for(1.3 * plans.fastest_seconds)
     assert [a.factor for a in policy.decide()] == [pytest.approx(1.3)]

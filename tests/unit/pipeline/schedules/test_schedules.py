@@ -85,7 +85,7 @@ def test_zb_h1_weights_lag_by_the_rank():
 
 
 def test_unknown_schedule_names_the_known():
-    """A typo would not be told from a missing file."""
+    """A typo would look like a missing file."""
     with pytest.raises(InvalidValueError, match=r"unknown schedule '1f1c' \(known are gpipe, 1f1b"):
         make_schedule("1f1c", 4, 8)
 

@@ -26,7 +26,7 @@ def file_name() -> str:
 
 
 def library_path(cache: Path | None = None) -> Path:
-    """The compiled library: beside the sources, or in the cache, compiled if need be.
+    """The compiled library: next to the sources, or in the cache, compiled if need be.
 
     Raises:
         MissingExtraError: There is none and no C compiler to make it.

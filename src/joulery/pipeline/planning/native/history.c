@@ -51,24 +51,24 @@ static int write_moment(JouleryWalk *walk, int64_t time) {
     return 1;
 }
 
-int joulery_write_piece(JouleryWalk *walk, int64_t time, int64_t duration, int32_t whose,
+int joulery_write_piece(JouleryWalk *walk, int64_t time, int64_t duration, int32_t owner,
                         int rate) {
     if (!write_moment(walk, time)) return 0;
     if (walk->pieces == walk->piece_room) {
         size_t room = doubled(walk->piece_room);
         if (!enlarge((void **)&walk->intercept, room, sizeof(int64_t)) ||
-            !enlarge((void **)&walk->whose, room, sizeof(int32_t)))
+            !enlarge((void **)&walk->owner, room, sizeof(int32_t)))
             return 0;
         walk->piece_room = room;
     }
     walk->intercept[walk->pieces] = duration - rate * time;
-    walk->whose[walk->pieces++] = 4 * whose + rate + 1;
+    walk->owner[walk->pieces++] = 4 * owner + rate + 1;
     return 1;
 }
 
 static void replay(const JouleryWalk *walk, JouleryLine *line, size_t from, size_t to) {
     for (size_t k = from; k < to; k++)
-        line[walk->whose[k] >> 2] = (JouleryLine){walk->intercept[k], (walk->whose[k] & 3) - 1};
+        line[walk->owner[k] >> 2] = (JouleryLine){walk->intercept[k], (walk->owner[k] & 3) - 1};
 }
 
 int joulery_write_keyframes(JouleryWalk *walk) {
@@ -117,7 +117,7 @@ JOULERY_API void joulery_free(JouleryWalk *walk) {
     free(walk->vertex);
     free(walk->moment);
     free(walk->intercept);
-    free(walk->whose);
+    free(walk->owner);
     free(walk->slowest);
     free(walk->keyframe);
     free(walk->sample);

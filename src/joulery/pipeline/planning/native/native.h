@@ -62,7 +62,7 @@ typedef struct {
     JouleryVertex *vertex;
     JouleryMoment *moment;
     int64_t *intercept;   /* of each piece */
-    int32_t *whose;       /* of each piece: 4 * instruction + rate + 1 */
+    int32_t *owner;       /* of each piece: 4 * instruction + rate + 1 */
     int64_t *slowest;     /* (instructions,) */
     JouleryLine *keyframe; /* (keyframes, instructions), the lines that hold after each stretch */
     size_t keyframes, stretch;
@@ -77,7 +77,7 @@ JOULERY_API JouleryWalk *joulery_sample(const JouleryGraph *graph, const Joulery
 JOULERY_API void joulery_free(JouleryWalk *walk);
 JOULERY_API int joulery_durations(const JouleryWalk *walk, int64_t time, int64_t *duration);
 
-int joulery_write_piece(JouleryWalk *walk, int64_t time, int64_t duration, int32_t whose, int rate);
+int joulery_write_piece(JouleryWalk *walk, int64_t time, int64_t duration, int32_t owner, int rate);
 int joulery_write_vertex(JouleryWalk *walk, int64_t time, int64_t flow);
 int joulery_write_keyframes(JouleryWalk *walk);
 float *joulery_next_sample(JouleryWalk *walk);
