@@ -336,7 +336,7 @@ def test_training_survives_the_end_of_the_governor(with_torch, tmp_path):
 
 
 @pytest.mark.slow
-def test_every_schedule_of_torch_is_told_as_it_is_planned(with_torch, tmp_path):
+def test_every_schedule_of_torch_runs_as_it_is_planned(with_torch, tmp_path):
     """If it fails a plan's instructions are not those that torch runs, and clocks stay off."""
     for report, _ in _reports(_launched(ORDERS, 2, tmp_path)):
         assert len(report) == 6
@@ -397,7 +397,7 @@ class Recorder:
         assert self.log[-1] == (stage, kind, microbatch)
 
 
-def test_kinds_of_work_are_told_apart():
+def test_kinds_of_work_are_distinguished():
     """If it fails halves of a backward pass for whole ones."""
     schedule, recorder = Schedule(Stage()), Recorder()
     with observed(schedule, recorder):
@@ -413,7 +413,7 @@ def test_kinds_of_work_are_told_apart():
     assert len(recorder.log) == 5
 
 
-def test_evaluation_is_not_told_of():
+def test_evaluation_is_not_observed():
     """If it fails evaluation runs at the clocks of training, or out of step with the plan."""
     schedule, recorder = Schedule(Stage()), Recorder()
     schedule._has_backward = False

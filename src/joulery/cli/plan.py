@@ -84,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Plan, and show what it saves."""
     from joulery.cli.plan_view import PlanView, plan_page
-    from joulery.pipeline import plan_savings, read_profiles
+    from joulery.pipeline import PlanTarget, plan_savings, read_profiles
 
     targets = _targets(arguments)
     endpoint = _endpoint(arguments)
@@ -96,7 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.schedule == "auto":
         search = _search(arguments, profiles, config)
         plan = search.best.plan
-        targets.insert(1, _target("within 1f1b's time", search.wanted.pace_seconds, waits=False))
+        pace = search.wanted.pace_seconds
+        targets.insert(1, PlanTarget("within 1f1b's time", pace, waits=False))
     else:
         plan = _plan(arguments, profiles, config)
     view = PlanView(plan, plan_savings(plan, targets), tuple(profiles.notes), search)
@@ -129,7 +130,9 @@ def _endpoint(arguments: argparse.Namespace) -> tuple[tuple[str, int], str] | No
 
 
 def _targets(arguments: argparse.Namespace) -> list[PlanTarget]:
-    targets = [_target("equal time")]
+    from joulery.pipeline import PlanTarget
+
+    targets = [PlanTarget("equal time")]
     if arguments.straggler is not None:
         factor = finite(arguments.straggler, "--straggler")
         if factor < 1:
@@ -137,19 +140,11 @@ def _targets(arguments: argparse.Namespace) -> list[PlanTarget]:
                 f"a straggler that takes {factor:g} times as long is none",
                 remedy="give 1 or more, such as --straggler 1.1",
             )
-        targets.append(_target(f"straggler × {factor:g}", factor=factor))
+        targets.append(PlanTarget(f"straggler × {factor:g}", factor=factor))
     if arguments.deadline is not None:
         seconds = finite(arguments.deadline, "--deadline", minimum=0.0)
-        targets.append(_target(f"deadline {seconds:g} s", seconds, waits=False))
+        targets.append(PlanTarget(f"deadline {seconds:g} s", seconds, waits=False))
     return targets
-
-
-def _target(
-    name: str, seconds: float | None = None, *, factor: float = 1.0, waits: bool = True
-) -> PlanTarget:
-    from joulery.pipeline import PlanTarget
-
-    return PlanTarget(name, seconds, factor, waits)
 
 
 def _config(arguments: argparse.Namespace) -> PipelineConfig:

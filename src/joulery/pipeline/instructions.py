@@ -39,6 +39,11 @@ class Instruction:
     kind: str
     microbatch: int
 
+    @property
+    def key(self) -> tuple[int, str, int]:
+        """Stage, kind and microbatch, which identify an instruction of a pipeline."""
+        return self.stage, self.kind, self.microbatch
+
     def __str__(self) -> str:
         batch = f" of microbatch {self.microbatch}" if self.microbatch >= 0 else ""
         return f"{self.kind}{batch} on stage {self.stage}"

@@ -73,7 +73,7 @@ def test_smaller_bubbles_need_less_energy_in_equal_time(comparison):
         assert joules[name] < joules["1f1b"]
 
 
-def test_memory_decides_who_may_win(comparison):
+def test_schedules_that_do_not_fit_the_memory_are_not_chosen(comparison):
     """A schedule that does not fit would be chosen."""
     limit = comparison.reference_activations
     assert limit == 4

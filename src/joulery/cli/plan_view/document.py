@@ -22,14 +22,7 @@ def plan_document(view: PlanView) -> dict[str, Any]:
         "stages": problem.stages,
         "microbatches": problem.microbatches,
         "full_clocks": {"seconds": full.seconds, "joules": full.joules},
-        "frontier": [
-            {
-                "seconds": plan.seconds,
-                "joules": plan.joules,
-                "lower_bound_joules": plan.lower_bound_joules,
-            }
-            for plan in view.plan.frontier_plans
-        ],
+        "frontier": [plan.totals() for plan in view.plan.frontier_plans],
         "plans": [_saving(problem, saving) for saving in view.savings],
         "notes": list(view.notes),
     }

@@ -108,6 +108,14 @@ class ClockPlan(Timetable):
         """Share of energy above the lower bound."""
         return self.joules / self.lower_bound_joules - 1.0
 
+    def totals(self) -> dict[str, float]:
+        """Time, energy and lower bound of the iteration, for JSON documents."""
+        return {
+            "seconds": self.seconds,
+            "joules": self.joules,
+            "lower_bound_joules": self.lower_bound_joules,
+        }
+
 
 class PipelinePlan:
     """All clock plans of one pipeline, from its fastest to its slowest iteration.
@@ -247,14 +255,7 @@ class PipelinePlan:
 
     def save(self, path: Path | str) -> None:
         """Write the plan to a JSON file for :func:`load_plan`."""
-        frontier = [
-            {
-                "seconds": plan.seconds,
-                "joules": plan.joules,
-                "lower_bound_joules": plan.lower_bound_joules,
-            }
-            for plan in self.frontier_plans
-        ]
+        frontier = [plan.totals() for plan in self.frontier_plans]
         document = {"schema": SCHEMA, "frontier": frontier, "problem": self.problem.to_dict()}
         write_text(Path(path), json.dumps(document, allow_nan=False) + "\n", "plan")
 

@@ -113,6 +113,15 @@ class ClockChoices:
         return ClockChoices(points, self.full_clock.scaled(factor))
 
 
+_ARRAYS: dict[str, Any] = {
+    "profile_of": np.int64,
+    "edge_from": np.int64,
+    "edge_to": np.int64,
+    "edge_seconds": np.float64,
+    "blocking_watts": np.float64,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class PipelineProblem:
     """An iteration to plan. Instructions are numbered; arrays refer to these numbers.
@@ -179,11 +188,7 @@ class PipelineProblem:
                 }
                 for profile in self.profiles
             ],
-            "profile_of": self.profile_of.tolist(),
-            "edge_from": self.edge_from.tolist(),
-            "edge_to": self.edge_to.tolist(),
-            "edge_seconds": self.edge_seconds.tolist(),
-            "blocking_watts": self.blocking_watts.tolist(),
+            **{name: getattr(self, name).tolist() for name in _ARRAYS},
         }
 
     @classmethod
@@ -204,11 +209,7 @@ class PipelineProblem:
                 )
                 for profile in document["profiles"]
             ),
-            profile_of=np.array(document["profile_of"], dtype=np.int64),
-            edge_from=np.array(document["edge_from"], dtype=np.int64),
-            edge_to=np.array(document["edge_to"], dtype=np.int64),
-            edge_seconds=np.array(document["edge_seconds"], dtype=np.float64),
-            blocking_watts=np.array(document["blocking_watts"], dtype=np.float64),
+            **{name: np.array(document[name], dtype) for name, dtype in _ARRAYS.items()},
             schedule=document["schedule"],
             source=document["source"],
             config=PipelineConfig(**config),

@@ -245,11 +245,27 @@ class ClockProfiler:
                 "the energy counter did not refresh within the iterations at one clock",
                 remedy="give more iterations_per_clock",
             )
+        device = self._device
+        source = (
+            f"{device.provenance.origin} by {device.info.name}; "
+            f"time shares between {found.spans} counter refreshes"
+        )
         total = 0.0
         for name, position in number.items():
             times = [end - begin for *work, begin, end in works if tuple(work) == name]
-            hertz = self._clocks[self._at]
-            self.rows.append(_row(name, hertz, times, position, found, self._device))
+            seconds = statistics.median(times)
+            self.rows.append(
+                ProfileRow(
+                    *name,
+                    self._clocks[self._at],
+                    seconds,
+                    joules=float(found.watts[position]) * seconds,
+                    samples=len(times),
+                    relative_error=float(found.relative_errors[position]),
+                    waiting_watts=found.waiting_watts,
+                    source=f"{source} {1e3 * found.span_seconds:.0f} ms apart",
+                )
+            )
             total += self.rows[-1].joules
         self._rises = self._rises + 1 if total > self._least * (1 + _RISE) else 0
         self._least = min(self._least, total)
@@ -305,31 +321,6 @@ def _csv(rows: Sequence[ProfileRow]) -> str:
     writer.writeheader()
     writer.writerows(row.to_dict() for row in rows)
     return out.getvalue()
-
-
-def _row(
-    name: tuple[int, str],
-    hertz: float,
-    times: list[float],
-    position: int,
-    found: KindPowers,
-    device: Device,
-) -> ProfileRow:
-    seconds = statistics.median(times)
-    source = (
-        f"{device.provenance.origin} by {device.info.name}; time shares between {found.spans} "
-        f"counter refreshes {1e3 * found.span_seconds:.0f} ms apart"
-    )
-    return ProfileRow(
-        *name,
-        hertz,
-        seconds,
-        float(found.watts[position]) * seconds,
-        len(times),
-        float(found.relative_errors[position]),
-        found.waiting_watts,
-        source,
-    )
 
 
 def _chosen(supported: Sequence[float], wanted: Sequence[float]) -> list[float]:

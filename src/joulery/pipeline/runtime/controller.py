@@ -326,10 +326,7 @@ class _ActivePlan:
     def __init__(self, plan: RankPlan) -> None:
         self.plan = plan
         self.steps = steps = plan.steps
-        self.index = {
-            (s.instruction.stage, s.instruction.kind, s.instruction.microbatch): position
-            for position, s in enumerate(steps)
-        }
+        self.index = {step.instruction.key: position for position, step in enumerate(steps)}
         clocks = [_clock(step) for step in steps]
         pairs = list(itertools.pairwise(clocks))
         # Steps whose begin or end needs an action; the others need not wake the thread.

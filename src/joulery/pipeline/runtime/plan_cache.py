@@ -41,23 +41,15 @@ class PlanCache:
         self._hold = hold or HoldTime()
         self.fastest_seconds = plan.fastest_seconds
         self.slowest_factor = plan.slowest_seconds / plan.fastest_seconds
-        self._held: dict[int, HeldPlan] = {}
-        self._ranks: dict[int, tuple[RankPlan, ...]] = {}
+        self._made: dict[int, tuple[HeldPlan, tuple[RankPlan, ...]]] = {}
 
     def held(self, factor: float = 1.0) -> HeldPlan:
         """The plan of an iteration ``factor`` times as slow as the fastest."""
-        number = self._number(factor)
-        if number not in self._held:
-            plan = self._plan.at(self.fastest_seconds * (1 + _GRID) ** number)
-            self._held[number] = hold_clocks(self._plan, plan, self._hold)
-        return self._held[number]
+        return self._at(factor)[0]
 
     def ranks(self, factor: float = 1.0) -> tuple[RankPlan, ...]:
-        """The share of every rank in that plan: a look-up once it was asked for or prepared."""
-        number = self._number(factor)
-        if number not in self._ranks:
-            self._ranks[number] = rank_plans(self.problem, self.held(factor).plan)
-        return self._ranks[number]
+        """The share of every rank in that plan."""
+        return self._at(factor)[1]
 
     def prepare(self, up_to_factor: float = 1.5) -> None:
         """Make all plans up to a slowdown ahead of time."""
@@ -67,6 +59,15 @@ class PlanCache:
     def for_problem(self, problem: PipelineProblem) -> PlanCache:
         """The cache of another pipeline on the same hardware."""
         return PlanCache(plan_problem(problem), self._hold)
+
+    def _at(self, factor: float) -> tuple[HeldPlan, tuple[RankPlan, ...]]:
+        """A look-up once it was asked for or prepared."""
+        number = self._number(factor)
+        if number not in self._made:
+            plan = self._plan.at(self.fastest_seconds * (1 + _GRID) ** number)
+            held = hold_clocks(self._plan, plan, self._hold)
+            self._made[number] = held, rank_plans(self.problem, held.plan)
+        return self._made[number]
 
     def _number(self, factor: float) -> int:
         if finite(factor, "slowdown", minimum=0.0) < 1:

@@ -54,15 +54,7 @@ class RankPlan:
             "rank": self.rank,
             "seconds": self.seconds,
             "steps": [
-                [
-                    step.instruction.stage,
-                    step.instruction.kind,
-                    step.instruction.microbatch,
-                    step.hertz,
-                    step.seconds,
-                    step.watts,
-                ]
-                for step in self.steps
+                [*step.instruction.key, step.hertz, step.seconds, step.watts] for step in self.steps
             ],
         }
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from joulery.pipeline.instructions import Instruction
     from joulery.pipeline.schedules.schedule import Schedule
 
-    Positions = dict[tuple[str, int, int], int]
+    Positions = dict[tuple[int, str, int], int]
 
 _REMEDY = "each microbatch needs one forward and one backward (whole, or both halves) per stage"
 _MAX_NAMED = 4
@@ -98,12 +98,11 @@ def topological_order(
 def _positions(instructions: tuple[Instruction, ...]) -> Positions:
     positions: Positions = {}
     for position, item in enumerate(instructions):
-        key = (item.kind, item.stage, item.microbatch)
-        if key in positions:
+        if item.key in positions:
             raise InvalidValueError(
                 f"the order holds {item} twice", remedy="list each instruction once"
             )
-        positions[key] = position
+        positions[item.key] = position
     return positions
 
 
@@ -131,10 +130,10 @@ def _check_complete(schedule: Schedule, positions: Positions) -> None:
 
 def _missing_kind(positions: Positions, stage: int, microbatch: int) -> str:
     whole, half, other_half = (
-        (kind, stage, microbatch) in positions
+        (stage, kind, microbatch) in positions
         for kind in (BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT)
     )
-    if (FORWARD, stage, microbatch) not in positions:
+    if (stage, FORWARD, microbatch) not in positions:
         return FORWARD
     if whole and (half or other_half):
         raise InvalidValueError(
@@ -151,15 +150,15 @@ def _missing_kind(positions: Positions, stage: int, microbatch: int) -> str:
 
 def _data_edges(stages: int, positions: Positions) -> Iterator[tuple[int, int]]:
     """Pairs of positions: the instruction that computes, the one that needs the result."""
-    for (kind, stage, microbatch), position in positions.items():
+    for (stage, kind, microbatch), position in positions.items():
         for other_kind, other_stage in _needs(kind, stage, stages):
-            found = positions.get((other_kind, other_stage, microbatch))
+            found = positions.get((other_stage, other_kind, microbatch))
             if found is not None:
                 yield found, position
     # The optimizer of a stage needs every gradient of it; the last one on its rank suffices.
-    for (kind, stage, _), position in positions.items():
+    for (stage, kind, _), position in positions.items():
         if kind in (BACKWARD, BACKWARD_WEIGHT):
-            found = positions.get((OPTIMIZER, stage, -1))
+            found = positions.get((stage, OPTIMIZER, -1))
             if found is not None:
                 yield position, found
 

@@ -148,7 +148,7 @@ def test_senseless_counts_are_refused():
         ClockProfiler(simulated_node("A100", 1, VirtualClock())[0], iterations_per_clock=0)
 
 
-def test_powers_are_told_apart_within_one_refresh():
+def test_powers_within_one_refresh_are_separated():
     """If it fails instructions shorter than a refresh all draw the mean."""
     rng = np.random.default_rng(3)
     works, now = [], 0.0
@@ -171,7 +171,7 @@ def test_powers_are_told_apart_within_one_refresh():
     assert found.spans == len(knots) - 1
 
 
-def test_too_few_refreshes_say_nothing():
+def test_too_few_refreshes_give_no_power():
     """If it fails figures are made up."""
     assert attribute_power([(0.0, 0.0)], [TimedWork(0, 0.0, 1.0)], 1) is None
     assert attribute_power([(0.0, 0.0), (1.0, 5.0)], [], 0) is None
