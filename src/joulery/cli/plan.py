@@ -24,7 +24,7 @@ instruction (forward, backward, …), frequency (MHz), time (seconds) and energy
 microbatch on one device.
 
 SCHEDULE is gpipe, 1f1b, early-recompute, interleaved, zb-h1, zbv, dualpipe-v, auto (compare them
-and take the best), or a file with an order of your own: a list per rank, such as
+and take the best), or a file with a custom order: a list per rank, such as
 [["0F0", "0B0"], ["1F0", "1B0"]].
 
 examples:

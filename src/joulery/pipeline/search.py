@@ -41,7 +41,7 @@ _WORTH_MOVING = 1e-3
 def plan_pipeline(
     profiles: Profiles | Path | str,
     *,
-    schedule: str | Schedule = _REFERENCE,
+    schedule: str | Path | Schedule = _REFERENCE,
     microbatches: int | None = None,
     ranks: int | None = None,
     chunks: int = 2,
@@ -70,8 +70,9 @@ def plan_pipeline(
     if schedule == "auto":
         count = _required(microbatches)
         return search_schedules(profiles, count, ranks=ranks, config=config).best.plan
-    if isinstance(schedule, str):
-        schedule = _schedule(schedule, microbatches, ranks or profiles.stages, chunks)
+    if not isinstance(schedule, Schedule):
+        stages = profiles.stages if ranks is None else ranks
+        schedule = _schedule(str(schedule), microbatches, stages, chunks)
     for given, there, what in (
         (microbatches, schedule.microbatches, "microbatches"),
         (ranks, len(schedule.ranks), "ranks"),
