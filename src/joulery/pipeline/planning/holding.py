@@ -113,48 +113,6 @@ class _Choice:
         return self.joules - blocking_watts * self.seconds
 
 
-@dataclass(frozen=True, slots=True)
-class _ChoiceTable:
-    """The choices of one instruction by clock, those that take too long left out.
-
-    Attributes:
-        measured: Choices by increasing clock; empty where the profile names no clocks.
-        fixed: The choice at any clock, where the instruction needs none.
-        longest_seconds: Time that no choice may exceed.
-    """
-
-    measured: tuple[_Choice, ...]
-    fixed: _Choice
-    longest_seconds: float
-
-    def clocks(self) -> list[float]:
-        """The clocks at which the instruction was measured and fast enough."""
-        return [c.hertz for c in self.measured if c.seconds <= self.longest_seconds]
-
-    def at(self, hertz: float) -> _Choice | None:
-        """The choice at any clock; None if too slow.
-
-        Between two measured clocks the time is that of the lower one and the energy the larger of
-        both, so that nothing is promised that may not hold.
-        """
-        if not self.measured:
-            return self.fixed
-        above = bisect_right(self.measured, hertz, key=_hertz)
-        if not above:
-            return None
-        lower = self.measured[above - 1]
-        if lower.seconds > self.longest_seconds:
-            return None
-        if lower.hertz == hertz:
-            return lower
-        if above < len(self.measured):
-            joules = max(lower.joules, self.measured[above].joules)
-        else:
-            # Higher clocks were left out because they gain nothing: power grows at least so.
-            joules = lower.joules * (hertz / lower.hertz) ** 2
-        return _Choice(lower.point, hertz, lower.seconds, joules)
-
-
 class _Holding:
     """The choices of a plan's instructions while they are joined into runs."""
 
@@ -207,9 +165,12 @@ class _Holding:
         long enough at exactly one instruction, so this is linear in instructions times clocks.
         """
         blocking = self._blocking_watts(order[0])
-        tables = [self._table(i) for i in order]
-        clocks = sorted({clock for table in tables for clock in table.clocks()}, reverse=True)
-        columns = [[table.at(clock) for table in tables] for clock in clocks]
+        longest = [(i, self._chosen[i].seconds * (1 + _LAST_DIGITS)) for i in order]
+        clocks = set[float]().union(*(self._clocks(i, seconds) for i, seconds in longest))
+        columns = [
+            [self._at(i, clock, seconds) for i, seconds in longest]
+            for clock in sorted(clocks, reverse=True)
+        ]
         best: list[tuple[float, int, int]] = [(0.0, 0, 0)]  # cost, start and clock of the last run
         complete = [_complete_runs(column, self._minimum, blocking) for column in columns]
         running: dict[int, tuple[float, int]] = {}
@@ -278,15 +239,14 @@ class _Holding:
         if any(math.isnan(choice.hertz) for choice in now):
             return None
         blocking = self._blocking_watts(run[0])
-        tables = [self._table(i, math.inf) for i in run]
-        common = set.intersection(*(set(table.clocks()) for table in tables))
+        common = set.intersection(*(self._clocks(i, math.inf) for i in run))
         before = least = math.fsum(choice.above(blocking) for choice in now)
         best: list[_Choice] | None = None
         budget = sum(choice.seconds for choice in now) + slack * (1 - _LAST_DIGITS)
         for clock in sorted(common):
             if clock >= now[0].hertz:
                 break
-            there = [choice for table in tables if (choice := table.at(clock)) is not None]
+            there = [c for i in run if (c := self._at(i, clock, math.inf)) is not None]
             # No instruction may get faster: a shorter run could fall below the minimum.
             slows = len(there) == len(now) and all(
                 b.seconds >= a.seconds for a, b in zip(now, there, strict=True)
@@ -296,11 +256,8 @@ class _Holding:
                 best, least = there, cost
         return None if best is None else (before - least, best)
 
-    def _table(self, i: int, longest_seconds: float | None = None) -> _ChoiceTable:
-        """The choices of an instruction that take no longer than now, or than given."""
-        now = self._chosen[i]
-        if math.isnan(now.hertz):
-            return _ChoiceTable((), now, math.inf)
+    def _choices(self, i: int) -> tuple[_Choice, ...]:
+        """The measured choices of an instruction, by increasing clock."""
         profile = int(self._problem.profile_of[i])
         if profile not in self._measured:
             choices = (
@@ -309,8 +266,35 @@ class _Holding:
                 if point.setting.clock_hertz is not None
             )
             self._measured[profile] = tuple(sorted(choices, key=_hertz))
-        longest = now.seconds * (1 + _LAST_DIGITS) if longest_seconds is None else longest_seconds
-        return _ChoiceTable(self._measured[profile], now, longest)
+        return self._measured[profile]
+
+    def _clocks(self, i: int, longest_seconds: float) -> set[float]:
+        """The clocks at which an instruction was measured and fast enough."""
+        if math.isnan(self._chosen[i].hertz):
+            return set()
+        return {c.hertz for c in self._choices(i) if c.seconds <= longest_seconds}
+
+    def _at(self, i: int, hertz: float, longest_seconds: float) -> _Choice | None:
+        """The choice of an instruction at any clock; None if too slow.
+
+        Between two measured clocks the time is that of the lower one and the energy the larger of
+        both, so that nothing is promised that may not hold.
+        """
+        if math.isnan(self._chosen[i].hertz):
+            return self._chosen[i]
+        measured = self._choices(i)
+        above = bisect_right(measured, hertz, key=_hertz)
+        if not above or measured[above - 1].seconds > longest_seconds:
+            return None
+        lower = measured[above - 1]
+        if lower.hertz == hertz:
+            return lower
+        if above < len(measured):
+            joules = max(lower.joules, measured[above].joules)
+        else:
+            # Higher clocks were left out because they gain nothing: power grows at least so.
+            joules = lower.joules * (hertz / lower.hertz) ** 2
+        return _Choice(lower.point, hertz, lower.seconds, joules)
 
     def _blocking_watts(self, i: int) -> float:
         return float(self._problem.blocking_watts[self._problem.instructions[i].rank])
