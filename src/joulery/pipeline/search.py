@@ -204,7 +204,6 @@ class ScheduleSearch:
         comparisons: Comparisons at growing numbers of microbatches, the wanted one last.
         max_activations: Microbatches of activations that fit a rank.
         best: ScheduleCandidate of least energy.
-        profiles: Stages of the best candidate.
         layers: Layers of each stage as profiled; empty if not given.
         moved_layers: Other partition that was tried; empty if none was.
         moved_best: Best candidate of the other partition; None if there is none.
@@ -213,7 +212,6 @@ class ScheduleSearch:
     comparisons: tuple[ScheduleComparison, ...]
     max_activations: float
     best: ScheduleCandidate
-    profiles: Profiles
     layers: tuple[int, ...] = ()
     moved_layers: tuple[int, ...] = ()
     moved_best: ScheduleCandidate | None = None
@@ -255,9 +253,7 @@ def search_schedules(  # noqa: PLR0913 - each is an option of the command line, 
         profiles, microbatches, ranks=ranks, config=config, deadline_seconds=deadline_seconds
     )
     limit = wanted.reference_activations if max_activations is None else max_activations
-    plain = ScheduleSearch(
-        (*smaller, wanted), limit, wanted.best(limit), profiles, layers=tuple(layers)
-    )
+    plain = ScheduleSearch((*smaller, wanted), limit, wanted.best(limit), tuple(layers))
     other = balanced_layers(profiles, layers) if layers else ()
     if other == plain.layers:
         return plain
@@ -276,7 +272,7 @@ def search_schedules(  # noqa: PLR0913 - each is an option of the command line, 
     found = replace(plain, moved_layers=other, moved_best=winner)
     if (winner.joules or 0.0) >= (plain.best.joules or 0.0) * (1 - _WORTH_MOVING):
         return found
-    return replace(found, best=winner, profiles=moved_profiles)
+    return replace(found, best=winner)
 
 
 def compare_schedules(

@@ -74,11 +74,6 @@ class Timetable:
     blocking_watts: float
 
     @property
-    def watts(self) -> float:
-        """Mean power of all devices."""
-        return self.joules / self.seconds
-
-    @property
     def mean_clock_hertz(self) -> float:
         """Mean clock over the time at work."""
         return float(np.average(self.clocks_hertz, weights=self.durations))
