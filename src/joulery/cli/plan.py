@@ -14,9 +14,8 @@ from joulery.units import finite
 if TYPE_CHECKING:
     import argparse
 
-    from joulery.cli.frontier_view import Canvas
-    from joulery.cli.plan_view import PlanView
     from joulery.pipeline import PipelineConfig, PipelinePlan, PlanTarget, Profiles, ScheduleSearch
+    from joulery.reports import PipelineView
 
 _EPILOG = """\
 The profile is a CSV or JSON file with one row per stage, instruction and clock: the columns stage,
@@ -83,8 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Plan, and show what it saves."""
-    from joulery.cli.plan_view import PlanView, plan_page
     from joulery.pipeline import PlanTarget, plan_savings, read_profiles
+    from joulery.reports import PipelineView, pipeline_report
 
     targets = _targets(arguments)
     endpoint = _endpoint(arguments)
@@ -100,9 +99,9 @@ def run(arguments: argparse.Namespace) -> int:
         targets.insert(1, PlanTarget("within 1f1b's time", pace, waits=False))
     else:
         plan = _plan(arguments, profiles, config)
-    view = PlanView(plan, plan_savings(plan, targets), tuple(profiles.notes), search)
+    view = PipelineView(plan, plan_savings(plan, targets), tuple(profiles.notes), search)
     if arguments.html is not None:
-        _write(arguments.html, plan_page(view))
+        _write(arguments.html, pipeline_report(view).html())
     if arguments.save is not None:
         plan.save(arguments.save)
     _show(arguments, view)
@@ -203,28 +202,17 @@ def _search(
     )
 
 
-def _show(arguments: argparse.Namespace, view: PlanView) -> None:
-    from joulery.cli.plan_view import plan_document, plan_text
+def _show(arguments: argparse.Namespace, view: PipelineView) -> None:
+    from joulery.cli.plan_document import plan_document
+    from joulery.reports import Terminal, pipeline_report
 
     if arguments.json:
         sys.stdout.write(json.dumps(plan_document(view), allow_nan=False) + "\n")
         return
-    texts = [plan_text(view, _canvas())]
+    texts = [pipeline_report(view).text(Terminal.of())]
     if arguments.html is not None:
         texts.append(f"Charts: {arguments.html}")
     sys.stdout.write("\n\n".join(texts) + "\n")
-
-
-def _canvas() -> Canvas:
-    import os
-    import shutil
-
-    from joulery.cli.frontier_view import Canvas
-
-    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    unicode = "utf" in (sys.stdout.encoding or "").lower()
-    columns = shutil.get_terminal_size((80, 24)).columns
-    return Canvas(min(100, columns) - 3, 14, colour, unicode)
 
 
 def _write(path: Path, text: str) -> None:

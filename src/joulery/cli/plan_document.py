@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from joulery.cli.plan_view.rows import memory_limit
+from joulery.reports import memory_limit
 
 if TYPE_CHECKING:
-    from joulery.cli.plan_view.rows import PlanView
     from joulery.pipeline import PipelineProblem, Saving, ScheduleComparison, ScheduleSearch
+    from joulery.reports import PipelineView
 
 
-def plan_document(view: PlanView) -> dict[str, Any]:
+def plan_document(view: PipelineView) -> dict[str, Any]:
     """Everything that was planned; ``planned_seconds`` is the iteration time of the last plan."""
     problem, full = view.plan.problem, view.plan.full_clocks
     document = {
