@@ -20,7 +20,7 @@ from typing import Any
 from peers import peer_python, say, work, write_results
 
 from joulery.cli.table import table
-from joulery.hardware import catalog
+from joulery.hardware.simulated import catalog
 from joulery.testing.emulator import BoardSpec, EmulatedNode
 
 WORKER = Path(__file__).with_name("meter_worker.py")

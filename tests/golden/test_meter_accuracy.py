@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.hardware import catalog
-from joulery.hardware.simulated import Sensor, SimulatedGpu
+from joulery.hardware.simulated import Sensor, SimulatedGpu, catalog
 from joulery.metering.meter import Meter
 
 BOARD = replace(catalog.board("V100"), counter_period_seconds=0.1, power_lag_seconds=0.005)

@@ -23,9 +23,8 @@ from joulery.errors import (
     UnknownDeviceError,
     UsageError,
 )
-from joulery.hardware import catalog
-from joulery.hardware.physics import Steady, Workload, clock_states, settle_in
-from joulery.hardware.simulated import SimulatedGpu
+from joulery.hardware.simulated import SimulatedGpu, catalog
+from joulery.hardware.simulated.physics import Steady, Workload, clock_states, settle_in
 from joulery.testing.emulator import BoardSpec, EmulatedNode, Phase, build
 
 # The catalog's figures may be refined; these tests need fixed ones.

@@ -106,7 +106,7 @@ STEERED = (
 from pathlib import Path
 from joulery.clock import REAL_CLOCK
 from joulery.hardware.simulated import simulated_node
-from joulery.hardware.physics import Workload
+from joulery.hardware.simulated.physics import Workload
 from joulery.integrations.torch_pipelining import observed
 from joulery.pipeline.clock_setter import ClockSetter
 from joulery.pipeline.controller import ClockController

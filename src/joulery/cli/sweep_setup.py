@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from joulery.hardware.device import Device
-    from joulery.hardware.simulated_node import SimulatedNode
+    from joulery.hardware.simulated.node import SimulatedNode
     from joulery.sweep.journal import FinishedRun
     from joulery.sweep.published import PublishedSweep
     from joulery.sweep.runs import SweepWork
@@ -99,7 +99,7 @@ def prepared(arguments: argparse.Namespace) -> Setup:
 
 
 def _simulated(arguments: argparse.Namespace, repeats: int) -> Setup:
-    from joulery.hardware.simulated_node import SimulatedNode, preset
+    from joulery.hardware.simulated.node import SimulatedNode, preset
     from joulery.sweep.published import PUBLISHED
 
     seed = whole_number(arguments.seed, "--seed", 0, _MOST_SEED)

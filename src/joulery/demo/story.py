@@ -26,7 +26,7 @@ from joulery.sweep.power_limits import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from joulery.hardware.physics import Board, Workload
+    from joulery.hardware.simulated.physics import Board, Workload
     from joulery.objectives import Objective
 
 # How long the simulated board rests before each run, so that none inherits another's warmth.

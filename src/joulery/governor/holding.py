@@ -11,8 +11,7 @@ from joulery.errors import DeviceError, JouleryError, NotPossibleHereError, Unkn
 from joulery.frontier import Origin
 from joulery.governor.board import KNOBS
 from joulery.governor.places import default_socket
-from joulery.hardware.device import Capability, PowerLimit
-from joulery.hardware.obstacle import Obstacle
+from joulery.hardware.device import Capability, Obstacle, PowerLimit
 from joulery.units import finite
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from joulery.clock import Clock
     from joulery.hardware.device import Device
-    from joulery.hardware.simulated_node import SimulatedNode
+    from joulery.hardware.simulated.node import SimulatedNode
     from joulery.metering.measurement import Measurement
     from joulery.sweep.journal import SweepJournal
     from joulery.sweep.plan import SweepPlan, Trial

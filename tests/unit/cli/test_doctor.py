@@ -10,8 +10,14 @@ from joulery.cli import doctor, main
 from joulery.errors import DeviceError
 from joulery.frontier import Origin, Provenance
 from joulery.hardware import visibility
-from joulery.hardware.device import Capability, DeviceInfo, DeviceKind, PowerLimitRange
-from joulery.hardware.obstacle import Obstacle, Survey
+from joulery.hardware.device import (
+    Capability,
+    DeviceInfo,
+    DeviceKind,
+    Obstacle,
+    PowerLimitRange,
+    Survey,
+)
 
 
 class Board:

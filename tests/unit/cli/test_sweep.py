@@ -282,7 +282,7 @@ def test_without_matplotlib_everything_else_is_written(tmp_path, capsys, undrawn
 def test_charts_mark_the_best_and_leave_room(tmp_path):
     """A star would sit on the wrong limit, or outside of the frame."""
     from joulery.clock import VirtualClock
-    from joulery.hardware.simulated_node import SimulatedNode, preset
+    from joulery.hardware.simulated.node import SimulatedNode, preset
     from joulery.sweep.journal import FinishedRun
     from joulery.sweep.table import SweepTable
 

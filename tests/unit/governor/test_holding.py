@@ -7,8 +7,7 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import InvalidValueError, MissingRightsError, NotPossibleHereError
 from joulery.governor import lease, lease_obstacle, may_lease
-from joulery.hardware import catalog
-from joulery.hardware.simulated import Faults, SimulatedGpu
+from joulery.hardware.simulated import Faults, SimulatedGpu, catalog
 from joulery.testing.governor.bench import PlainBoard
 
 

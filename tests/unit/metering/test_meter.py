@@ -12,9 +12,8 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, InvalidValueError, UnknownDeviceError
 from joulery.frontier import Origin, Provenance
-from joulery.hardware import catalog
 from joulery.hardware.device import Capability, DeviceInfo, DeviceKind, EnergyReading
-from joulery.hardware.simulated import Faults, Sensor, SimulatedGpu, simulated_node
+from joulery.hardware.simulated import Faults, Sensor, SimulatedGpu, catalog, simulated_node
 from joulery.metering.flags import Flag
 from joulery.metering.meter import Meter
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.hardware import catalog
-from joulery.hardware.simulated import SimulatedGpu
+from joulery.hardware.simulated import SimulatedGpu, catalog
 from joulery.metering.flags import Flag
 from joulery.metering.meter import Meter
 

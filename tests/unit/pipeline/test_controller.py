@@ -9,8 +9,8 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, MissingRightsError
-from joulery.hardware.physics import Workload, settle
 from joulery.hardware.simulated import SimulatedGpu, simulated_node
+from joulery.hardware.simulated.physics import Workload, settle
 from joulery.pipeline.clock_setter import ClockSetter
 from joulery.pipeline.controller import ClockController
 from joulery.pipeline.problem import Instruction

@@ -8,8 +8,8 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import FileError, InvalidValueError
 from joulery.hardware.device import Capability
-from joulery.hardware.physics import Workload, settle
 from joulery.hardware.simulated import Faults, Sensor, SimulatedGpu, simulated_node
+from joulery.hardware.simulated.physics import Workload, settle
 from joulery.pipeline.profiler import ClockProfiler
 from joulery.pipeline.profiler_fit import Work, powers
 from joulery.pipeline.profiler_rows import ProfileRow, blocking_watts, write_profile

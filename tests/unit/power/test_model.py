@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from joulery.frontier import OperatingPoint
-from joulery.hardware import catalog
-from joulery.hardware.physics import settle
+from joulery.hardware.simulated import catalog
+from joulery.hardware.simulated.physics import settle
 from joulery.objectives import (
     ConstantSignal,
     Cost,

@@ -4,9 +4,8 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import InvalidValueError, UnsupportedError
-from joulery.hardware import catalog
-from joulery.hardware.simulated import SimulatedGpu
-from joulery.hardware.simulated_node import SimulatedNode, preset
+from joulery.hardware.simulated import SimulatedGpu, catalog
+from joulery.hardware.simulated.node import SimulatedNode, preset
 from joulery.sweep.plan import (
     CommonLimits,
     SweepPlan,

@@ -6,10 +6,9 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, InvalidValueError, MissingRightsError, UnsupportedError
 from joulery.frontier import Origin
-from joulery.hardware import catalog
 from joulery.hardware.device import Capability, PowerLimitRange
-from joulery.hardware.physics import Workload, settle
-from joulery.hardware.simulated import Faults, SimulatedGpu
+from joulery.hardware.simulated import Faults, SimulatedGpu, catalog
+from joulery.hardware.simulated.physics import Workload, settle
 from joulery.metering.meter import Meter
 from joulery.sweep.power_limits import frontier_of_power_limits, spread_limits, sweep_power_limits
 

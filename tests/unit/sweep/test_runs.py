@@ -8,10 +8,9 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, MissingRightsError
-from joulery.hardware import catalog
 from joulery.hardware.device import DeviceInfo, DeviceKind
-from joulery.hardware.simulated import Faults, SimulatedGpu
-from joulery.hardware.simulated_node import SimulatedNode, noiseless, preset
+from joulery.hardware.simulated import Faults, SimulatedGpu, catalog
+from joulery.hardware.simulated.node import SimulatedNode, preset
 from joulery.sweep.journal import FinishedRun, SweepJournal
 from joulery.sweep.plan import SweepPlan, Trial
 from joulery.sweep.runs import (
@@ -23,6 +22,11 @@ from joulery.sweep.runs import (
     run_sweep,
     seconds_left,
 )
+
+
+def without_noise(chosen):
+    """The preset with runs that all take the same time."""
+    return replace(chosen, job=replace(chosen.job, noise=0.0))
 
 
 class Scripted:
@@ -48,7 +52,7 @@ class Place:
 
     def __init__(self, folder):
         self.clock = VirtualClock()
-        self.node = SimulatedNode(noiseless(preset("rtx6000x8")), self.clock)
+        self.node = SimulatedNode(without_noise(preset("rtx6000x8")), self.clock)
         self.folder = folder
         boards = tuple(gpu.info.id for gpu in self.node.gpus)
         self.plan = SweepPlan(("job",), boards, (260.0, 150.0), (2, 8), 1, 260.0)

@@ -6,8 +6,7 @@ import random
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.hardware import catalog
-from joulery.hardware.simulated import SimulatedGpu
+from joulery.hardware.simulated import SimulatedGpu, catalog
 from joulery.training import reports
 from joulery.training.run import Run
 

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from joulery.clock import REAL_CLOCK, VirtualClock
-from joulery.hardware import catalog
-from joulery.hardware.simulated import SimulatedGpu
+from joulery.hardware.simulated import SimulatedGpu, catalog
 from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.objectives import Cost
 from joulery.training.background import BackgroundTasks

@@ -6,8 +6,7 @@ import threading
 import pytest
 
 from joulery.clock import REAL_CLOCK, VirtualClock
-from joulery.hardware import catalog
-from joulery.hardware.simulated import SimulatedGpu
+from joulery.hardware.simulated import SimulatedGpu, catalog
 from joulery.metering.meter import Meter
 from joulery.power.messages import Reading, State, TuningEvent
 from joulery.power.rules import Rules

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.hardware import catalog
-from joulery.hardware.simulated import Faults, SimulatedGpu
+from joulery.hardware.simulated import Faults, SimulatedGpu, catalog
 from joulery.objectives import LeastEnergy
 from joulery.training import reports
 from joulery.training.run import Run
