@@ -28,7 +28,8 @@ from power_tables import WORK_SECONDS, Job, regret_of, tables
 
 from joulery.cli.table import table
 from joulery.clock import VirtualClock
-from joulery.hardware.simulated import SimulatedGpu, catalog
+from joulery.hardware import catalog
+from joulery.hardware.simulated import SimulatedGpu
 from joulery.metering.meter import Meter
 from joulery.objectives import Cost
 from joulery.power.knob import LimitKnob, held_here

@@ -20,8 +20,7 @@ from power_draws import drawn
 
 from joulery.clock import VirtualClock
 from joulery.frontier import OperatingPoint
-from joulery.hardware import nvidia
-from joulery.hardware.simulated import catalog
+from joulery.hardware import catalog, nvidia
 from joulery.hardware.simulated.physics import settle
 from joulery.metering.meter import Meter
 from joulery.objectives import Cost, LeastEnergy

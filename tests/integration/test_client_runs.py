@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 TRAINING = """
 import os, signal, sys, time
 from joulery.clock import REAL_CLOCK
-from joulery.hardware.simulated import catalog
+from joulery.hardware import catalog
 from joulery.hardware.simulated import SimulatedGpu
 from joulery.training import heartbeat
 from joulery.training.run import Run

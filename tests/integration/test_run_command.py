@@ -11,7 +11,7 @@ from joulery.testing.emulator import EmulatedNode
 SCRIPT = """
 import sys, time
 import joulery
-from joulery.hardware.simulated import catalog
+from joulery.hardware import catalog
 from joulery.testing.emulator import EmulatedNode
 
 node = EmulatedNode.attached()

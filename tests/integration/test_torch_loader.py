@@ -13,7 +13,8 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import TensorDataset  # noqa: E402 - needs torch
 
 from joulery.clock import VirtualClock  # noqa: E402
-from joulery.hardware.simulated import SimulatedGpu, catalog  # noqa: E402
+from joulery.hardware import catalog  # noqa: E402
+from joulery.hardware.simulated import SimulatedGpu  # noqa: E402
 from joulery.integrations.torch import EnergyDataLoader  # noqa: E402
 from joulery.training.run import Run  # noqa: E402
 
@@ -120,7 +121,7 @@ import json, sys
 import torch, torch.distributed as dist
 from torch.utils.data import DistributedSampler, TensorDataset
 from joulery.clock import VirtualClock
-from joulery.hardware.simulated import catalog
+from joulery.hardware import catalog
 from joulery.hardware.simulated import SimulatedGpu
 from joulery.integrations.torch import EnergyDataLoader
 from joulery.integrations.torch_ranks import torch_ranks

@@ -98,7 +98,7 @@ def _recurring(arguments: argparse.Namespace) -> int:
     from joulery.cli.demo_recurring import recurring_document, recurring_text
     from joulery.cli.progress import progress_line
     from joulery.demo.recurring import RECIPE, RecurringPlan, retrain
-    from joulery.hardware.simulated import catalog
+    from joulery.hardware import catalog
 
     board = catalog.board(arguments.board)
     seed = whole_number(arguments.seed, "--seed", 0, 2**32)
@@ -120,7 +120,7 @@ def _plan(arguments: argparse.Namespace) -> DemoPlan:
     from joulery.cli.limits_argument import parse_limits
     from joulery.demo.story import DemoPlan
     from joulery.demo.training import Recipe
-    from joulery.hardware.simulated import catalog
+    from joulery.hardware import catalog
     from joulery.objective_text import parse_objective
 
     board = catalog.board(arguments.board)

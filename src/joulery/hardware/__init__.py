@@ -3,7 +3,23 @@
 Vendor libraries are imported only when :func:`discover` or :func:`survey` looks for their boards.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from joulery.hardware.device import Obstacle, Survey
 from joulery.hardware.discovery import discover, survey
 
-__all__ = ["Obstacle", "Survey", "discover", "survey"]
+if TYPE_CHECKING:
+    from joulery.hardware.simulated import catalog
+
+__all__ = ["Obstacle", "Survey", "catalog", "discover", "survey"]
+
+
+def __getattr__(name: str) -> object:
+    if name != "catalog":
+        raise AttributeError(f"module 'joulery.hardware' has no attribute {name!r}")
+    # Not needed by most users of devices, so it is read on first use.
+    from joulery.hardware.simulated import catalog
+
+    return catalog

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from joulery.clock import VirtualClock
 from joulery.frontier import OperatingPoint
-from joulery.hardware.simulated import SimulatedGpu, catalog
+from joulery.hardware import catalog
+from joulery.hardware.simulated import SimulatedGpu
 from joulery.hardware.simulated.physics import settle
 from joulery.metering.meter import Meter
 from joulery.power.knob import LimitKnob, held_here

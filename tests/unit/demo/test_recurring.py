@@ -7,7 +7,7 @@ import pytest
 
 from joulery.cli.demo_recurring import recurring_document, recurring_text
 from joulery.demo.recurring import RECIPE, RecurringPlan, retrain
-from joulery.hardware.simulated import catalog
+from joulery.hardware import catalog
 
 pytestmark = pytest.mark.slow
 

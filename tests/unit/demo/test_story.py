@@ -8,7 +8,7 @@ from joulery.demo.story import Demonstration, DemoPlan
 from joulery.demo.training import Recipe
 from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.frontier import Frontier, Origin
-from joulery.hardware.simulated import catalog
+from joulery.hardware import catalog
 from joulery.hardware.simulated.physics import Workload, settle
 from joulery.objectives import Cost, FastestWithin, LeastEnergy
 

@@ -5,7 +5,8 @@ from collections import defaultdict
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.hardware.simulated import SimulatedGpu, catalog
+from joulery.hardware import catalog
+from joulery.hardware.simulated import SimulatedGpu
 from joulery.hardware.simulated.physics import Workload, steady_at
 from joulery.pipeline.build import Surroundings, build
 from joulery.pipeline.clock_setter import ClockSetter

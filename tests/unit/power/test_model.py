@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from joulery.frontier import OperatingPoint
-from joulery.hardware.simulated import catalog
+from joulery.hardware import catalog
 from joulery.hardware.simulated.physics import settle
 from joulery.objectives import (
     ConstantSignal,

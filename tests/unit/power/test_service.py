@@ -7,7 +7,8 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import InvalidValueError
-from joulery.hardware.simulated import Faults, SimulatedGpu, catalog
+from joulery.hardware import catalog
+from joulery.hardware.simulated import Faults, SimulatedGpu
 from joulery.metering.meter import Meter
 from joulery.power.gauge import MeterGauge
 from joulery.power.inference import InferenceTuner, Slo

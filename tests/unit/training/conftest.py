@@ -6,7 +6,8 @@ import random
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.hardware.simulated import SimulatedGpu, catalog
+from joulery.hardware import catalog
+from joulery.hardware.simulated import SimulatedGpu
 from joulery.training import reports
 from joulery.training.run import Run
 

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from joulery.clock import REAL_CLOCK, VirtualClock
-from joulery.hardware.simulated import SimulatedGpu, catalog
+from joulery.hardware import catalog
+from joulery.hardware.simulated import SimulatedGpu
 from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.objectives import Cost
 from joulery.training.background import BackgroundTasks

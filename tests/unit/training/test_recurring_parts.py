@@ -6,7 +6,8 @@ import threading
 import pytest
 
 from joulery.clock import REAL_CLOCK, VirtualClock
-from joulery.hardware.simulated import SimulatedGpu, catalog
+from joulery.hardware import catalog
+from joulery.hardware.simulated import SimulatedGpu
 from joulery.metering.meter import Meter
 from joulery.power.messages import Reading, State, TuningEvent
 from joulery.power.rules import Rules

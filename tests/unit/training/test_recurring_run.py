@@ -12,7 +12,8 @@ import pytest
 from joulery.client.local import LocalBackend
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, DeviceError, StoreBusyError
-from joulery.hardware.simulated import SimulatedGpu, catalog
+from joulery.hardware import catalog
+from joulery.hardware.simulated import SimulatedGpu
 from joulery.jobs.models import Outcome
 from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.jobs.service import JobService

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.hardware.simulated import Faults, SimulatedGpu, catalog
+from joulery.hardware import catalog
+from joulery.hardware.simulated import Faults, SimulatedGpu
 from joulery.objectives import LeastEnergy
 from joulery.training import reports
 from joulery.training.run import Run
