@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, cast
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError, JouleryError
 from joulery.hardware.device import Capability, ClockLock, require
-from joulery.metering.sampler import Sampler
-from joulery.metering.track import EnergyTrack
+from joulery.metering.energy.sampler import Sampler
+from joulery.metering.energy.timeline import EnergyTimeline
 from joulery.pipeline.clock_setter import ClockSetter, governed
 from joulery.pipeline.problem import Instruction
 from joulery.pipeline.profiler_fit import Work, powers
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from joulery.clock import Clock
     from joulery.hardware.device import Device
-    from joulery.metering.track import Knot
+    from joulery.metering.energy.timeline import Knot
     from joulery.pipeline.clock_setter import Hold
     from joulery.pipeline.profiler_fit import Powers
 
@@ -176,7 +176,7 @@ class ClockProfiler:
         supported = sorted(cast("ClockLock", self._device).supported_clocks(), reverse=True)
         self._clocks = _chosen(supported, self._wanted)
         self._iterations = self._per_clock - 1
-        track = EnergyTrack(self._device, self._clock.now())
+        track = EnergyTimeline(self._device, self._clock.now())
         self._sampler = Sampler([track], self._clock, _SAMPLE_HERTZ, self._see)
         self._sampler.start()
 

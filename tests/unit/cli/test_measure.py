@@ -9,8 +9,7 @@ import pytest
 from joulery.cli import main, measure
 from joulery.frontier import Origin, Provenance
 from joulery.hardware.device import DeviceInfo, DeviceKind
-from joulery.metering.flags import Flag
-from joulery.metering.measurement import DeviceMeasurement, Measurement
+from joulery.metering.measurement import DeviceMeasurement, Flag, Measurement
 
 GPU = DeviceMeasurement(
     DeviceInfo("GPU-1", "V100", DeviceKind.GPU, "nvidia"),

@@ -14,7 +14,7 @@ from joulery.errors import DeviceError, InvalidValueError, UnknownDeviceError
 from joulery.frontier import Origin, Provenance
 from joulery.hardware.device import Capability, DeviceInfo, DeviceKind, EnergyReading
 from joulery.hardware.simulated import Faults, Sensor, SimulatedGpu, catalog, simulated_node
-from joulery.metering.flags import Flag
+from joulery.metering.measurement import Flag
 from joulery.metering.meter import Meter
 
 BOARD = replace(catalog.board("V100"), counter_period_seconds=0.1, power_lag_seconds=0.005)

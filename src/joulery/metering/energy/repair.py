@@ -1,4 +1,4 @@
-"""Repair a raw energy counter: wraps, resets, freezes and jumps become energy and flags.
+"""Repair of a raw energy counter: wraps, resets, freezes and jumps become energy and flags.
 
 The result never decreases. Where the counter cannot be believed, the energy is filled in from the
 power sensor or the last known power, and its variance says so.
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from joulery.metering.flags import Flag
+from joulery.metering.measurement import Flag
 
 if TYPE_CHECKING:
     from joulery.hardware.device import EnergyReading
 
-# More than this many times the board's maximum is no power but a broken counter.
+# More than this many times the board's maximum means a broken counter.
 _IMPLAUSIBLE = 3.0
-# Without a known maximum: no single device that we know draws more.
+# Bound without a known maximum: no single known device draws more.
 _MOST_WATTS = 1e5
 # One sigma of energy filled in from power readings, relative.
 _FILLED_ERROR = 0.1
@@ -24,7 +24,7 @@ _CAUGHT_UP = 0.5
 
 
 class Advance(NamedTuple):
-    """Energy since the last advance, with its variance in J², and what was wrong, if anything."""
+    """Energy since the last advance, with its variance in J², and the fault found, if any."""
 
     joules: float
     variance: float = 0.0
@@ -35,8 +35,8 @@ class CounterRepair:
     """Turns successive readings of one counter into advances.
 
     Args:
-        modulus_joules: Where the counter wraps to zero; None when it never does.
-        max_watts: The most the device can draw; None when unknown.
+        modulus_joules: Value at which the counter wraps to zero; None when it never does.
+        max_watts: Highest power of the device; None when unknown.
     """
 
     def __init__(self, modulus_joules: float | None, max_watts: float | None) -> None:
@@ -52,7 +52,7 @@ class CounterRepair:
         return self._last is not None and reading.joules != self._last.joules
 
     def still_seconds(self, reading: EnergyReading) -> float:
-        """How long the counter has stood still."""
+        """Time since the counter last changed."""
         return 0.0 if self._last is None else reading.read_at_seconds - self._changed_at
 
     def start(self, reading: EnergyReading) -> None:
@@ -64,8 +64,8 @@ class CounterRepair:
         """Energy since the last change of the counter.
 
         Args:
-            reading: One that :meth:`changed`.
-            typical_watts: Best guess of the power since, for what the counter cannot tell.
+            reading: Reading that :meth:`changed`.
+            typical_watts: Best guess of the power since, for energy that the counter missed.
             slack: Seconds by which the counter may lag behind its readings.
         """
         assert self._last is not None  # noqa: S101 - start() came first
@@ -100,8 +100,8 @@ class CounterRepair:
 
 
 def _unless_filled(delta: float, filled: float) -> float:
-    """What a counter shows after a freeze, without what was filled in for it meanwhile.
+    """Energy counted since a freeze, without the energy that was filled in for it meanwhile.
 
-    A counter that did not count meanwhile shows only what came after.
+    A counter that stood still during the freeze shows only what came after.
     """
     return max(0.0, delta - filled) if delta >= _CAUGHT_UP * filled else delta

@@ -1,9 +1,9 @@
-"""Learn when a counter refreshes, so that its steps can be placed in time.
+"""Times at which a counter refreshes, learned from its readings.
 
 Boards update their energy counter every 20-100 ms. Some drivers stamp the update, some stamp the
-call, some nothing. A stamp is believed only once it stood still together with the value. Without
-stamps an update is known to lie between the last look that saw the old value and the first that
-saw the new one, and looks are timed so that this bracket shrinks.
+call, some nothing. A stamp is trusted only once it stood still together with the value. Without
+stamps an update is known to lie between the last reading of the old value and the first reading
+of the new one, and readings are timed so that this bracket shrinks.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-# A counter faster than this needs no phase: each look is as good as its refresh.
+# A counter faster than this needs no phase: each reading is as good as its refresh.
 _CONTINUOUS_SECONDS = 0.005
-# … and has nothing new to tell before this much later.
-_CONTINUOUS_NEWS_SECONDS = 0.01
-# While the period is unknown, looks come at this fraction of the time waited so far.
+# … and is not read again before this much later.
+_CONTINUOUS_PERIOD_SECONDS = 0.01
+# While the period is unknown, readings come at this fraction of the time waited so far.
 _CALIBRATION_FRACTION = 0.01
 _CALIBRATION_STEP_SECONDS = 0.001
 _STAMPED_STEP_SECONDS = 0.005
 _REFRESHES_TO_CALIBRATE = 4
-# No change for this long means frozen: stop looking so often.
+# No change for this long means frozen: read less often.
 _PATIENCE_SECONDS = 3.0
 # Read a stamped counter this long after its refresh is due: the driver needs a moment.
 _READ_DELAY_SECONDS = 0.001
-# Shrink a bracket until the refresh is known to this width.
+# Width down to which a bracket is narrowed.
 _BRACKET_SECONDS = 0.001
-# How far refreshes may wander off their grid: a constant, and a fraction of the time since a look.
+# Jitter of refreshes around their grid: a constant, and a fraction of the time since a reading.
 _JITTER_SECONDS = 0.0002
 _JITTER_FRACTION = 2e-4
 # An unchanged stamp older than this was not merely the previous call's.
@@ -37,14 +37,14 @@ _LONGEST_BASELINE = 1000
 
 
 class Refresh(NamedTuple):
-    """When a counter changed, in seconds on the looker's clock, give or take ``half_width``."""
+    """Time at which a counter changed, on the reader's clock, give or take ``half_width``."""
 
     at_seconds: float
     half_width_seconds: float = 0.0
 
 
 class RefreshTimer:
-    """Follows one counter's refreshes from the looks taken at it.
+    """Schedule of one counter's refreshes, learned from its readings.
 
     Attributes:
         period_seconds: Time between refreshes; None while unknown, 0 for continuous counters.
@@ -54,48 +54,48 @@ class RefreshTimer:
     def __init__(self) -> None:
         self.period_seconds: float | None = None
         self.stamps_trusted: bool | None = None
-        self._last_look: float | None = None
+        self._last_reading: float | None = None
         self._last_stamp: float | None = None
         self._last_change = 0.0
         self._seen: list[float] = []
         self._grid: _Grid | None = None
 
-    def look(self, read_at: float, stamp: float | None, *, changed: bool) -> Refresh | None:
-        """Take note of one reading; the refresh it revealed, or None when nothing changed."""
-        previous = self._last_look
+    def observe(self, read_at: float, stamp: float | None, *, changed: bool) -> Refresh | None:
+        """Learn from one reading; the refresh that it revealed, or None when nothing changed."""
+        previous = self._last_reading
         if previous is not None and not changed:
             self._judge_stamp(read_at, stamp)
-        self._last_look, self._last_stamp = read_at, stamp
+        self._last_reading, self._last_stamp = read_at, stamp
         if previous is None:
             self._last_change = read_at
             return None
         if not changed:
             if self._grid is not None and not self.stamps_trusted:
-                self._grid.saw_nothing(read_at)
+                self._grid.add_unchanged(read_at)
                 self._give_up_if_lost(self._grid)
             return None
         self._last_change = read_at
         return self._place(previous, read_at, stamp if self.stamps_trusted else None)
 
-    def next_news(self) -> float:
-        """The earliest moment at which a look would show something new."""
-        if self._last_look is None or self.period_seconds is None:
-            return math.inf  # looks come thick and fast anyway until the period is known
+    def next_refresh(self) -> float:
+        """Earliest moment at which a reading would show a new value."""
+        if self._last_reading is None or self.period_seconds is None:
+            return math.inf  # readings come frequently anyway until the period is known
         if self._grid is None:
-            return self._last_look + _CONTINUOUS_NEWS_SECONDS
+            return self._last_reading + _CONTINUOUS_PERIOD_SECONDS
         return self._grid.high + self._grid.period
 
     def next_due(self, not_before: float) -> float:
-        """When a look will show something new, no earlier than ``not_before`` where possible."""
-        if self._last_look is None:
+        """Time of the next reading that shows a new value, if possible not before the given."""
+        if self._last_reading is None:
             return not_before
         if self.period_seconds is None:
-            return self._last_look + self._calibration_step(not_before)
+            return self._last_reading + self._calibration_step(not_before)
         if self._grid is None:
             return not_before
         if self.stamps_trusted:
-            return self._grid.after(not_before, self._last_look) + _READ_DELAY_SECONDS
-        return self._grid.next_look(not_before, self._last_look)
+            return self._grid.after(not_before, self._last_reading) + _READ_DELAY_SECONDS
+        return self._grid.next_reading(not_before, self._last_reading)
 
     def _place(self, previous: float, read_at: float, stamp: float | None) -> Refresh:
         low, high = (previous, read_at) if stamp is None else (stamp, stamp)
@@ -104,9 +104,9 @@ class RefreshTimer:
         elif self._grid is None:
             return Refresh(read_at)  # continuous: refreshed within the last few milliseconds
         elif stamp is None:
-            low, high = self._grid.saw_change(previous, read_at)
+            low, high = self._grid.add_change(previous, read_at)
         else:
-            low, high = self._grid.saw_stamp(stamp)
+            low, high = self._grid.add_stamp(stamp)
         if self._grid is not None:
             self.period_seconds = self._grid.period
             self._give_up_if_lost(self._grid)
@@ -129,10 +129,10 @@ class RefreshTimer:
             self.period_seconds = self._grid = None
 
     def _calibration_step(self, not_before: float) -> float:
-        assert self._last_look is not None  # noqa: S101 - only called after a first look
-        waited = self._last_look - self._last_change
+        assert self._last_reading is not None  # noqa: S101 - only called after a first reading
+        waited = self._last_reading - self._last_change
         if waited > _PATIENCE_SECONDS:
-            return max(not_before - self._last_look, _STAMPED_STEP_SECONDS)
+            return max(not_before - self._last_reading, _STAMPED_STEP_SECONDS)
         least = _STAMPED_STEP_SECONDS if self.stamps_trusted else _CALIBRATION_STEP_SECONDS
         return max(least, _CALIBRATION_FRACTION * waited)
 
@@ -161,18 +161,18 @@ class _Grid:
         self._steps_since_anchor = 0
         self._probing: int | None = None
 
-    def after(self, not_before: float, last_look: float) -> float:
+    def after(self, not_before: float, last_reading: float) -> float:
         """The first refresh expected after both moments."""
-        return self.high + self._periods_to(max(not_before, last_look)) * self.period
+        return self.high + self._periods_to(max(not_before, last_reading)) * self.period
 
-    def next_look(self, not_before: float, last_look: float) -> float:
-        """When to look next: right after a refresh, or at the middle of a bracket grown too wide.
+    def next_reading(self, not_before: float, last_reading: float) -> float:
+        """Time of the next reading: right after a refresh, or the middle of a wide bracket.
 
-        A look inside a bracket says something only if another one came between the refresh
-        before and the bracket; so that is where probing starts.
+        A reading inside a bracket is informative only if another one came between the refresh
+        before and the bracket, so probing starts there.
         """
-        if self._probing is None or last_look > self._bracket(self._probing)[1]:
-            steps = self._periods_to(max(not_before, last_look))
+        if self._probing is None or last_reading > self._bracket(self._probing)[1]:
+            steps = self._periods_to(max(not_before, last_reading))
             low, high = self._bracket(steps)
             if high - low <= _BRACKET_SECONDS:
                 self._probing = None
@@ -180,24 +180,24 @@ class _Grid:
             self._probing = steps
         low, high = self._bracket(self._probing)
         earlier = high - self.period
-        if last_look <= earlier:
+        if last_reading <= earlier:
             return (earlier + low) / 2
         middle = (low + high) / 2
-        return middle if last_look < middle else high + _JITTER_SECONDS
+        return middle if last_reading < middle else high + _JITTER_SECONDS
 
-    def saw_nothing(self, read_at: float) -> None:
-        """A look that still saw the old value."""
+    def add_unchanged(self, read_at: float) -> None:
+        """Learn from a reading that still had the old value."""
         if read_at > self._bracket(1)[1]:
             self.misses += 1
             self.low, self.high = self.low - self.period / 20, self.high + self.period / 20
 
-    def saw_change(self, previous: float, read_at: float) -> tuple[float, float]:
-        """A look that saw a new value, the one at ``previous`` having seen the old one."""
+    def add_change(self, previous: float, read_at: float) -> tuple[float, float]:
+        """Learn from a reading with a new value, the one at ``previous`` having had the old."""
         steps = max(1, math.floor((read_at - self.low) / self.period))
         low, high = self._bracket(steps)
         if read_at < high and previous < high - self.period and steps > 1:
             # The last refresh may have come or not: only the one before is sure, and the grid
-            # learns nothing from this look.
+            # learns nothing from this reading.
             self.low, self.high = self._bracket(steps - 1)
             return self.low, read_at
         low, high = max(low, previous), min(high, read_at)
@@ -207,8 +207,8 @@ class _Grid:
         self.misses = 0
         return self._placed(low, high, steps)
 
-    def saw_stamp(self, stamp: float) -> tuple[float, float]:
-        """A refresh that the driver stamped."""
+    def add_stamp(self, stamp: float) -> tuple[float, float]:
+        """Learn from a refresh that the driver stamped."""
         steps = max(1, round((stamp - self.high) / self.period))
         if abs(stamp - self.high - steps * self.period) > 0.25 * self.period:
             # Off the grid: the board is irregular, or the wall clock was set.
@@ -228,7 +228,7 @@ class _Grid:
             return low, high
         self._steps_since_anchor += steps
         if self._steps_since_anchor >= 4:
-            # A long baseline tells the period far better than neighbouring refreshes do.
+            # A long baseline gives the period far better than neighbouring refreshes do.
             self.period = (middle - self._anchor) / self._steps_since_anchor
         return low, high
 

@@ -1,10 +1,10 @@
 """Energy at the edges of a window, which fall between the refreshes of a counter.
 
-Inside a span the power is taken to switch at most once. Going forward from the span's start with
+Inside a span the power is assumed to switch at most once. Going forward from the span's start with
 the power before it, and backward from its end with the power after it, gives two straight lines;
 the truth follows one up to where they cross and then the other. A rising power makes that the
 larger of the two, a falling one the smaller. Where the end is not known yet, only the forward
-line is there, and the error bar says so.
+line is available, and the error bar is wider.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from joulery.metering.track import mean_watts
+from joulery.metering.energy.timeline import mean_watts
 
 if TYPE_CHECKING:
-    from joulery.metering.track import Knot, Span
+    from joulery.metering.energy.timeline import Knot, Span
 
-# Power is never known better than this, relative: sensors and loads both waver.
+# Smallest relative error of power: sensors and loads both fluctuate.
 _LEAST_POWER_ERROR = 0.01
-# A stretch this long, as a fraction of a span, tells the power about as well as the sensor does.
+# Length, as a fraction of a span, over which mean power is about as good as the sensor.
 _SENSOR_WEIGHT = 0.3
 # Share of the disagreement of the two lines that counts as one sigma.
 _DISAGREEMENT = 0.15
 # Lines closer than this many sigmas may be one and the same.
 _SAME_SIGMAS = 2.0
-# One sigma of a power of which nothing is known, relative.
+# One sigma of an unknown power, relative.
 _UNKNOWN_POWER_ERROR = 0.5
 # One sigma of the power sensor, relative.
 _SENSOR_ERROR = 0.1
@@ -49,7 +49,7 @@ _LEAST_PASSED = 0.3
 
 @dataclass(frozen=True, slots=True)
 class EnergyEstimate:
-    """Joules since the track began, with their variance in J²."""
+    """Joules since the timeline began, with their variance in J²."""
 
     joules: float
     variance: float
@@ -69,11 +69,11 @@ def energy_between(
     """Energy from ``began``, inside ``first``, to ``ended``, inside ``last``.
 
     Args:
-        first: The span in which the window began.
-        began: When it began, in seconds.
-        last: The span in which it ended; may be the same.
-        ended: When it ended, in seconds.
-        max_watts: The most the device can draw, to bound what cannot be known.
+        first: Span in which the window began.
+        began: Start of the window, in seconds.
+        last: Span in which it ended; may be the same.
+        ended: End of the window, in seconds.
+        max_watts: Highest power of the device, which bounds what is unknown.
     """
     if last is first and first.end is None:
         return energy_unseen(first, ended - began, max_watts)
@@ -95,13 +95,13 @@ def energy_between(
 
 
 def energy_unseen(span: Span, seconds: float, max_watts: float | None) -> EnergyEstimate:
-    """A window without any refresh since it began: nobody can know yet what it used."""
+    """Energy of a window without any refresh since it began, from the power before it."""
     spread = _farthest(span.watts, max_watts) / 2
     return EnergyEstimate(span.watts * seconds, (spread * seconds) ** 2)
 
 
 def _farthest(watts: float, max_watts: float | None) -> float:
-    """How far power can have moved away from ``watts`` while nobody saw it."""
+    """Largest possible change of power from ``watts`` between two refreshes."""
     most = max_watts if max_watts is not None else 3 * watts
     return max(watts, most - watts)
 
@@ -109,11 +109,11 @@ def _farthest(watts: float, max_watts: float | None) -> float:
 def _with_tail(
     end: EnergyEstimate, span: Span, ended: float, max_watts: float | None
 ) -> EnergyEstimate:
-    """Add the chance that the load changed after the last refresh, which nobody saw yet.
+    """Add the variance of a change of load after the last refresh.
 
-    The longer power has been steady, the less likely is a change in just this span. What is added
-    makes two sigma the deviation that is exceeded once in twenty times, if a change may fall at
-    any moment of the tail.
+    The longer power has been steady, the less likely is a change in this span. The addition makes
+    two sigma the deviation that is exceeded once in twenty times, if a change may fall at any
+    moment of the tail.
     """
     if span.before is None:
         return end
@@ -139,15 +139,16 @@ def _at_begin(span: Span, at: float, window_end: float) -> EnergyEstimate:
     if inside is None:
         return _bounded(forward, span)
     energy = _switched(span, at, forward, before, inside)
-    # How late power follows the load is not known, so neither is where exactly it switched.
+    # The delay of power behind load is not known, so neither is the exact time of the switch.
     late = _RESPONSE_DOUBT * _RESPONSE_SECONDS * (inside.watts - before.watts)
     return EnergyEstimate(energy.joules, energy.variance + late**2)
 
 
 def _power_early(span: Span, window_end: float) -> PowerEstimate | None:
-    """Power that a window began with in ``span``; None when nothing tells.
+    """Power that a window began with in ``span``; None when it is unknown.
 
-    The span after it tells if it lies wholly inside the window, else the sensor at its end.
+    It is that of the span after, if that lies wholly inside the window, else the sensor's at the
+    span's end.
     """
     if span.end is None or span.end.at_seconds > window_end:
         return None
@@ -168,7 +169,7 @@ def _at_end(span: Span, at: float, inside: PowerEstimate) -> EnergyEstimate:
 
 
 def _at_end_of_same(span: Span, at: float, start: EnergyEstimate, seconds: float) -> EnergyEstimate:
-    """The end of a window that lies inside one closed span: only the backward line can tell."""
+    """Energy at the end of a window inside one closed span, by the backward line alone."""
     assert span.end is not None  # noqa: S101 - the caller checked
     if at >= span.end.at_seconds:
         return _beyond(span, at)
@@ -180,7 +181,7 @@ def _at_end_of_same(span: Span, at: float, start: EnergyEstimate, seconds: float
 
 
 def _beyond(span: Span, at: float) -> EnergyEstimate:
-    """A moment that turned out to lie just after the span: its knot was read late."""
+    """Energy at a moment just after the span, whose knot was read late."""
     assert span.end is not None  # noqa: S101 - the caller checked
     distance = at - span.end.at_seconds
     power = _with_noise(span_watts(span), span)
@@ -222,8 +223,8 @@ def _switched(
     gap = abs(forward.joules - backward.joules)
     doubt = chosen.variance + other.variance
     if chosen.variance > other.variance and gap**2 <= _SAME_SIGMAS**2 * doubt:
-        # The line that should hold is the less certain one, and which it is may be chance: weigh
-        # them instead.
+        # The line that should hold is the less certain one, and the choice may be chance: average
+        # both by their variances instead.
         weight = other.variance / doubt
         chosen = EnergyEstimate(
             weight * chosen.joules + (1 - weight) * other.joules, weight * chosen.variance
@@ -253,7 +254,7 @@ def _reconciled(mean: float, sensed: float | None, span: Span) -> PowerEstimate:
     """Power at a knot, from the mean over the span beside it and the sensor at the knot.
 
     They agree while the load is steady. Where they do not, the load changed within that span (the
-    sensor is right) or the sensor lags (the mean is right): anything between them may be true.
+    sensor is right) or the sensor lags (the mean is right): any value between them is possible.
     """
     if sensed is None or abs(sensed - mean) <= _SENSOR_AGREES * mean:
         return _with_noise(mean, span)
@@ -306,15 +307,15 @@ def _power_inside(
 
 
 def _ramp_target(mean: float, sensed: float, outside: float) -> float:
-    """Where power is heading that so far averaged ``mean`` and now stands at ``sensed``.
+    """Final value of a power that so far averaged ``mean`` and is now ``sensed``.
 
     On an exponential approach the mean lags behind the present value: by half right after the
-    change, by nothing long after it. That ratio tells how far along the approach is.
+    change, by nothing long after it. The ratio gives the progress of the approach.
     """
     climbed = sensed - outside
     along = (mean - outside) / climbed if climbed else 1.0
     if not 0 <= along < 1:
-        return mean  # no approach: the load wavers
+        return mean  # no approach: the load fluctuates
     lag = min(1.0, 2 * (1 - along))
     # Response times passed, from the lag; within 8 % of the exact inverse.
     passed = max(_LEAST_PASSED, 6 * (1 - lag) if lag > 0.5 else 2 / lag)

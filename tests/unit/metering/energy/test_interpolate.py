@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from joulery.metering.edges import energy_between, energy_unseen
-from joulery.metering.track import Knot, Span
+from joulery.metering.energy.interpolate import energy_between, energy_unseen
+from joulery.metering.energy.timeline import Knot, Span
 
 MAX_WATTS = 300.0
 PERIOD = 0.1

@@ -1,8 +1,8 @@
-"""Follow one device's energy through time as knots and spans.
+"""One device's energy over time, as knots and spans.
 
 A knot is a moment at which the energy used so far is known; between two knots lies a span.
-Windows keep the spans in which they begin and end, so a track needs no history: memory stays
-flat however long it runs and however many windows there are.
+Windows keep the spans in which they begin and end, so a timeline needs no history: its memory
+does not grow with its length or with the number of windows.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from joulery.errors import DeviceLostError, JouleryError
 from joulery.hardware.device import Capability, EnergyMeter, PowerMeter, TelemetrySource
-from joulery.metering.counter import Advance, CounterRepair
-from joulery.metering.flags import Flag
-from joulery.metering.refresh import Refresh, RefreshTimer
+from joulery.metering.energy.refresh import Refresh, RefreshTimer
+from joulery.metering.energy.repair import Advance, CounterRepair
+from joulery.metering.measurement import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,14 +29,14 @@ _FREEZE_PERIODS = 8
 # The first reading may be this much older than it looks: no board refreshes less often.
 _FIRST_HALF_WIDTH_SECONDS = 0.05
 _TYPICAL_PERIOD_SECONDS = 0.1
-# How well a period is known from the first few refreshes, relative.
+# Relative error of a period that is known from the first few refreshes.
 _PERIOD_ERROR = 0.01
 # Relative change of mean power from span to span: what to expect of an unknown load, how fast to
 # learn better, and from where on it is a new load rather than noise.
 _UNKNOWN_NOISE = 0.1
 _NOISE_GAIN = 0.2
 _NEW_LOAD = 0.3
-# Utilisation is asked for this rarely: the call costs more than reading the counter.
+# Utilisation is read this rarely: the call costs more than reading the counter.
 _IDLE_CHECK_SECONDS = 2.0
 # Over less than this, coarse counters make mean power meaningless.
 SHORTEST_MEAN_SECONDS = 0.015
@@ -49,13 +49,13 @@ class Knot(NamedTuple):
     """A moment at which the energy used so far is known.
 
     Attributes:
-        at_seconds: When the counter refreshed.
-        joules: Energy since the track began, repaired, never decreasing.
-        half_width_seconds: How far off ``at_seconds`` may be.
-        variance: Of ``joules``, from all repairs so far, in J².
-        watts: What the power sensor showed then, if it did.
-        idle_joules: The part of ``joules`` used while the device reported no utilisation.
-        flags: Number of events of each kind so far.
+        at_seconds: Time of the counter's refresh.
+        joules: Energy since the timeline began, repaired, never decreasing.
+        half_width_seconds: Largest error of ``at_seconds``.
+        variance: Variance of ``joules`` from all repairs so far, in J².
+        watts: Power that the sensor showed then, if any.
+        idle_joules: Part of ``joules`` used while the device reported no utilisation.
+        flags: Number of faults of each kind so far.
     """
 
     at_seconds: float
@@ -72,12 +72,12 @@ class Span:
     """The time between two knots, and the power around it.
 
     Attributes:
-        start: The knot that opened it.
-        before: The knot that opened the span before; None for the first span.
-        end: The knot that closed it; None while it is open.
-        after: The knot that closed the span after; None until then.
-        watts: Power as it began: the mean over the span before, or what the sensor showed; NaN
-            when there was neither.
+        start: Knot that opened it.
+        before: Knot that opened the span before; None for the first span.
+        end: Knot that closed it; None while it is open.
+        after: Knot that closed the span after; None until then.
+        watts: Power as it began: the mean over the span before, or the sensor's value; NaN when
+            there was neither.
         noise: Typical relative change of mean power from one span to the next.
     """
 
@@ -89,8 +89,8 @@ class Span:
     noise: float = _UNKNOWN_NOISE
 
 
-class EnergyTrack:
-    """One device's energy over time. One thread calls :meth:`read`; any may take :attr:`span`."""
+class EnergyTimeline:
+    """One device's energy over time; one thread calls :meth:`read`, any may take :attr:`span`."""
 
     def __init__(self, device: Device, now: float) -> None:
         self.device = device
@@ -108,7 +108,7 @@ class EnergyTrack:
         # Replaced, never changed, so that knots and windows can share it.
         self.flags: dict[Flag, int] = {}
         self._sensor_watts: float | None = None
-        # Checked once: asking a protocol costs more than reading a counter.
+        # Checked once: checking a protocol costs more than reading a counter.
         self._meter = device if isinstance(device, EnergyMeter) else None
         claimed = Capability.TELEMETRY in device.capabilities
         self._telemetry = device if claimed and isinstance(device, TelemetrySource) else None
@@ -116,15 +116,15 @@ class EnergyTrack:
         self._idle_checked_at = now - _IDLE_CHECK_SECONDS
 
     @property
-    def tells_idle(self) -> bool:
+    def reports_idle(self) -> bool:
         """Whether the device reports its utilisation."""
         return self._telemetry is not None
 
     def read(self, not_before: float) -> Knot | None:
-        """Look at the counter; the knot that this revealed, if any. Never raises.
+        """Read the counter; the knot that this revealed, if any. Never raises.
 
         Args:
-            not_before: Earliest moment at which the next look should fall due.
+            not_before: Earliest time of the next reading.
         """
         self.due_seconds = not_before
         if self.lost or self._meter is None:
@@ -137,10 +137,10 @@ class EnergyTrack:
                 return self._begin(reading, self._counter)
         except DeviceLostError:
             self.lost = True
-            self._note(Flag.LOST)
+            self._add_flag(Flag.LOST)
             return None
         except JouleryError:
-            self._note(Flag.READ_ERROR)
+            self._add_flag(Flag.READ_ERROR)
             return None
         knot = self._follow(reading, self._counter)
         self.due_seconds = self.timer.next_due(not_before)
@@ -148,12 +148,12 @@ class EnergyTrack:
 
     def _begin(self, reading: EnergyReading, counter: CounterRepair) -> Knot:
         counter.start(reading)
-        self.timer.look(reading.read_at_seconds, reading.refreshed_at_seconds, changed=False)
+        self.timer.observe(reading.read_at_seconds, reading.refreshed_at_seconds, changed=False)
         self.due_seconds = self.timer.next_due(self.due_seconds)
         self.latest_watts = self._sensor_watts = reading.watts
         at, stamp = reading.read_at_seconds, reading.refreshed_at_seconds
         if stamp is not None:
-            # Not trusted yet, but nothing better is known; a frozen counter's may be ages old.
+            # Not trusted yet, but nothing better is known; a frozen counter's may be very old.
             at = min(at, max(stamp, at - 2 * _FIRST_HALF_WIDTH_SECONDS))
         knot = Knot(at, 0.0, _FIRST_HALF_WIDTH_SECONDS, watts=reading.watts, flags=self.flags)
         self.span = Span(knot, watts=math.nan if reading.watts is None else reading.watts)
@@ -162,7 +162,7 @@ class EnergyTrack:
 
     def _follow(self, reading: EnergyReading, counter: CounterRepair) -> Knot | None:
         changed = counter.changed(reading)
-        refresh = self.timer.look(
+        refresh = self.timer.observe(
             reading.read_at_seconds, reading.refreshed_at_seconds, changed=changed
         )
         if self._early and self.timer.period_seconds is not None:
@@ -186,7 +186,7 @@ class EnergyTrack:
         span = self.span
         assert span is not None  # noqa: S101 - _begin came first
         if advance.flag is not None:
-            self._note(advance.flag)
+            self._add_flag(advance.flag)
         start = span.start
         at = max(refresh.at_seconds, start.at_seconds)
         idle = start.idle_joules + (advance.joules if self._is_idle(at) else 0.0)
@@ -207,7 +207,7 @@ class EnergyTrack:
         return knot
 
     def _place_first(self, early: list[Span], period: float) -> None:
-        """Now that the period is known, say when the first value read had been refreshed."""
+        """Correct the time of the first value's refresh, now that the period is known."""
         first = early[0]
         if first.end is None or self.timer.stamps_trusted:
             return
@@ -241,7 +241,7 @@ class EnergyTrack:
         else:
             self._noise += _NOISE_GAIN * (change - self._noise)
 
-    def _note(self, flag: Flag) -> None:
+    def _add_flag(self, flag: Flag) -> None:
         self.flags = {**self.flags, flag: self.flags.get(flag, 0) + 1}
 
     def _typical_watts(self) -> float:
@@ -249,7 +249,7 @@ class EnergyTrack:
         return self._sensor_watts or self.latest_watts or 0.0
 
     def _power_if_frozen(self, reading: EnergyReading, counter: CounterRepair) -> float | None:
-        """Watts of a device whose counter should have moved by now; None when all is well."""
+        """Power of a device whose counter should have moved by now; None when it is not frozen."""
         patience = max(_FREEZE_SECONDS, _FREEZE_PERIODS * (self.timer.period_seconds or 0.0))
         if counter.still_seconds(reading) < patience:
             return None

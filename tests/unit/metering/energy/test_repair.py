@@ -5,8 +5,8 @@ import math
 import pytest
 
 from joulery.hardware.device import EnergyReading
-from joulery.metering.counter import CounterRepair
-from joulery.metering.flags import Flag
+from joulery.metering.energy.repair import CounterRepair
+from joulery.metering.measurement import Flag
 
 TYPICAL_WATTS = 200.0
 SLACK_SECONDS = 0.2

@@ -6,7 +6,7 @@ from bisect import bisect_right
 import numpy as np
 import pytest
 
-from joulery.metering.refresh import RefreshTimer
+from joulery.metering.energy.refresh import RefreshTimer
 
 
 class Counter:
@@ -36,7 +36,7 @@ def followed(counter, seconds=10.0, interval=0.1):
     while now < seconds:
         value, stamp = counter.at(now)
         looks.append(now)
-        refresh = timer.look(now, stamp, changed=last is not None and value != last)
+        refresh = timer.observe(now, stamp, changed=last is not None and value != last)
         last = value
         if refresh is not None:
             found.append((counter.moments[value], refresh))
@@ -70,8 +70,8 @@ def test_without_stamps_there_is_nothing_to_trust():
 def test_a_stamp_that_wavers_by_microseconds_is_still_trusted():
     """Converting between two clocks would discredit good stamps."""
     timer = RefreshTimer()
-    timer.look(1.000, 0.95, changed=False)
-    timer.look(1.010, 0.95 + 5e-5, changed=False)
+    timer.observe(1.000, 0.95, changed=False)
+    timer.observe(1.010, 0.95 + 5e-5, changed=False)
     assert timer.stamps_trusted is True
 
 
@@ -129,7 +129,7 @@ def test_a_counter_of_one_millisecond_is_continuous():
     assert timer.period_seconds == 0.0
     assert all(refresh.at_seconds in looks for _, refresh in found[5:])
     assert len([look for look in looks if look > 1.0]) <= 21
-    assert looks[-1] < timer.next_news() <= looks[-1] + 0.01
+    assert looks[-1] < timer.next_refresh() <= looks[-1] + 0.01
 
 
 def test_an_irregular_counter_is_followed_within_its_brackets():
@@ -170,6 +170,6 @@ def test_news_is_due_one_period_after_the_last_refresh():
     counter = Counter.regular(0.1, 0.03, stamps="refresh")
     timer, found, looks = followed(counter, seconds=5.0)
     last = found[-1][0]
-    assert timer.next_news() == pytest.approx(last + 0.1, abs=1e-6)
-    assert RefreshTimer().next_news() == math.inf
+    assert timer.next_refresh() == pytest.approx(last + 0.1, abs=1e-6)
+    assert RefreshTimer().next_refresh() == math.inf
     assert looks[-1] < timer.next_due(0.0)

@@ -14,8 +14,8 @@ from joulery.hardware.device import (
     EnergyReading,
     Telemetry,
 )
-from joulery.metering.flags import Flag
-from joulery.metering.track import EnergyTrack, mean_watts
+from joulery.metering.energy.timeline import EnergyTimeline, mean_watts
+from joulery.metering.measurement import Flag
 
 PERIOD = 0.1
 
@@ -83,7 +83,7 @@ def bench():
 @pytest.fixture
 def track(bench):
     """Its track."""
-    return EnergyTrack(bench, bench.now)
+    return EnergyTimeline(bench, bench.now)
 
 
 def test_the_first_reading_is_zero(bench, track):
@@ -219,7 +219,7 @@ def test_something_without_a_counter_is_never_read():
         provenance = Provenance(Origin.MEASURED)
         capabilities = frozenset()
 
-    track = EnergyTrack(Silent(), 0.0)
+    track = EnergyTimeline(Silent(), 0.0)
     assert track.read(0.1) is None
     assert track.span is None
 
@@ -239,7 +239,7 @@ def test_a_freeze_is_filled_from_the_power_sensor():
     """Frozen seconds would cost nothing until the counter moves again."""
     bench = Bench(Capability.POWER)
     bench.sensed = 100.0
-    track = EnergyTrack(bench, 0.0)
+    track = EnergyTimeline(bench, 0.0)
     caught = frozen_for(bench, track, 5.0)
     assert caught.flags[Flag.FROZEN] == 1
     assert caught.joules == pytest.approx(800.0, rel=0.03)
@@ -260,7 +260,7 @@ def test_an_idle_counter_at_zero_watts_is_not_frozen():
     """A device that draws nothing would be flagged as broken."""
     bench = Bench(Capability.POWER, watts=0.0)
     bench.sensed = 0.0
-    track = EnergyTrack(bench, 0.0)
+    track = EnergyTimeline(bench, 0.0)
     follow(bench, track, 5.0)
     assert Flag.FROZEN not in track.flags
 
@@ -268,7 +268,7 @@ def test_an_idle_counter_at_zero_watts_is_not_frozen():
 def test_a_sensor_that_fails_during_a_freeze_is_no_disaster():
     """The sampler would die on the second fault."""
     bench = Bench(Capability.POWER)
-    track = EnergyTrack(bench, 0.0)
+    track = EnergyTimeline(bench, 0.0)
     frozen_for(bench, track, 3.0)
     last = track.span.start
     assert last.joules == pytest.approx(100.0 * last.at_seconds, rel=0.01)
@@ -278,12 +278,12 @@ def test_idle_energy_is_kept_apart():
     """Energy wasted while idle could not be told from energy at work."""
     bench = Bench(Capability.TELEMETRY)
     bench.utilisation = 0.0
-    track = EnergyTrack(bench, 0.0)
+    track = EnergyTimeline(bench, 0.0)
     follow(bench, track, 4.0)
     bench.utilisation = 0.9
     follow(bench, track, 10.0)
     last = track.span.start
-    assert track.tells_idle
+    assert track.reports_idle
     assert last.idle_joules == pytest.approx(400.0, abs=110.0)
     assert last.joules == pytest.approx(1000.0, rel=0.02)
 
@@ -291,7 +291,7 @@ def test_idle_energy_is_kept_apart():
 def test_telemetry_is_asked_about_once_a_second():
     """Asking costs more than reading the counter."""
     bench = Bench(Capability.TELEMETRY)
-    follow(bench, EnergyTrack(bench, 0.0), 10.0)
+    follow(bench, EnergyTimeline(bench, 0.0), 10.0)
     assert 5 <= bench.telemetry_calls <= 11
 
 
@@ -299,7 +299,7 @@ def test_failing_telemetry_is_not_idle():
     """A broken utilisation counter would mark all work as waste."""
     bench = Bench(Capability.TELEMETRY)
     bench.utilisation = None
-    track = EnergyTrack(bench, 0.0)
+    track = EnergyTimeline(bench, 0.0)
     follow(bench, track, 2.0)
     assert track.span.start.idle_joules == 0.0
 
