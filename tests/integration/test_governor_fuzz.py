@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from joulery.governor.client import Connection
-from joulery.governor.frames import encode
+from joulery.governor.protocol import encode
 from joulery.governor.server import ConnectionLimits
 from joulery.testing.emulator import build
 from joulery.testing.governor.flood import under_flood

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.governor.board import GovernedDevice
+from joulery.governor.device import GovernedDevice
 from joulery.governor.leases import LeaseTable
 from joulery.governor.peer import Peer
 from joulery.governor.policy import AccessPolicy, parse_policy

@@ -53,7 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _serve(arguments: argparse.Namespace) -> None:
     from joulery.governor.daemon import GovernorConfig, serve
-    from joulery.governor.places import default_socket, state_folder
+    from joulery.governor.journal import state_folder
+    from joulery.governor.protocol import default_socket
 
     settings = GovernorConfig(
         socket=arguments.socket or default_socket(),
@@ -77,7 +78,7 @@ def _status(arguments: argparse.Namespace) -> None:
 
     from joulery.errors import MissingHardwareError
     from joulery.governor.client import Connection
-    from joulery.governor.places import default_socket
+    from joulery.governor.protocol import default_socket
 
     path = arguments.socket or default_socket()
     try:

@@ -6,7 +6,7 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import InvalidValueError, MissingRightsError, NotPossibleHereError
-from joulery.governor import lease, lease_obstacle, may_lease
+from joulery.governor import held, lease, lease_obstacle
 from joulery.hardware.simulated import Faults, SimulatedGpu, catalog
 from joulery.testing.governor.bench import PlainBoard
 
@@ -73,7 +73,6 @@ def test_bad_limit_leaves_nothing_behind(gpu, watts):
 def test_no_rights():
     """People without rights must hear so, and advisers must be able to ask first."""
     gpu = SimulatedGpu(catalog.board("V100"), VirtualClock(), faults=Faults(no_permission=True))
-    assert not may_lease(gpu)
     assert "no permission" in lease_obstacle(gpu).why
     with pytest.raises(MissingRightsError), lease(gpu, watts=150):
         pass
@@ -81,7 +80,7 @@ def test_no_rights():
 
 def test_may(gpu):
     """An adviser would not act where it could."""
-    assert may_lease(gpu)
+    assert lease_obstacle(gpu) is None
     assert gpu.power_limits().current_watts == 210.0
 
 
@@ -101,3 +100,18 @@ def test_forked_child_does_not_give_back(gpu):
             held.set(watts=120)
         assert gpu.power_limits().current_watts == 150.0
         held._process = os.getpid()
+
+
+def test_several_devices_are_held_all_or_none():
+    """A job would start with some of its boards limited and others not."""
+    clock = VirtualClock()
+    first, second = (SimulatedGpu(catalog.board("V100"), clock, index=n) for n in (0, 1))
+    with held([first, second], watts=150.0) as both:
+        assert [gpu.power_limits().current_watts for gpu in (first, second)] == [150.0, 150.0]
+        both[1].set(watts=160.0)
+    assert [gpu.power_limits().current_watts for gpu in (first, second)] == [250.0, 250.0]
+    with lease(second), pytest.raises(NotPossibleHereError), held([first, second], watts=150.0):
+        pass
+    assert first.power_limits().current_watts == 250.0
+    with lease(first):
+        pass

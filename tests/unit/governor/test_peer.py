@@ -2,8 +2,7 @@
 
 import pytest
 
-from joulery.governor.ownership import OPEN, SLURM, owns
-from joulery.governor.peer import Peer
+from joulery.governor.peer import OPEN, SLURM, Peer, owns
 from joulery.hardware.device import Capability, Telemetry
 from joulery.testing.governor.bench import PlainBoard
 

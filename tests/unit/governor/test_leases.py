@@ -2,8 +2,8 @@
 
 import pytest
 
-from joulery.governor.frames import encode
-from joulery.governor.session import LeaseSession
+from joulery.governor.protocol import encode
+from joulery.governor.server import LeaseSession
 from joulery.testing.governor.bench import Bench, at_once
 
 
@@ -36,10 +36,10 @@ def test_silent_holder_expires(bench):
     bench.clock.sleep(9.0)
     bench.renew(0)
     bench.clock.sleep(9.0)
-    bench.ledger.tick()
+    bench.table.tick()
     assert bench.boards[0].watts == 200.0
     bench.clock.sleep(1.5)
-    bench.ledger.tick()
+    bench.table.tick()
     assert bench.boards[0].watts == 400.0
 
 
@@ -57,11 +57,11 @@ def test_broken_driver_is_retried_until_it_works(bench):
     bench.callers[0].session.end("it hung up")
     for _ in range(3):
         bench.clock.sleep(1.5)
-        bench.ledger.tick()
+        bench.table.tick()
     assert bench.boards[0].watts == 200.0
     bench.boards[0].broken = False
     bench.clock.sleep(1.5)
-    bench.ledger.tick()
+    bench.table.tick()
     assert bench.boards[0].watts == 400.0
 
 
@@ -118,7 +118,7 @@ def test_nonsense_is_refused_and_the_talk_goes_on(bench, message):
 
 def test_first_word_must_be_a_greeting(bench):
     """A later version of the protocol could not be told from this one."""
-    session = LeaseSession(bench.ledger, bench.callers[0].session.peer)
+    session = LeaseSession(bench.table, bench.callers[0].session.peer)
     session.incoming.feed(encode({"op": "status"}) * 2)
     assert b"did not greet" in at_once(session.answer())
     assert session.closing
