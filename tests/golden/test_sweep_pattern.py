@@ -16,7 +16,7 @@ from joulery.hardware.simulated.node import SimulatedNode, preset
 from joulery.sweep.journal import SweepJournal
 from joulery.sweep.plan import SweepPlan
 from joulery.sweep.published import PUBLISHED
-from joulery.sweep.runs import SimulatedWork, SweepEnvironment, run_sweep
+from joulery.sweep.run import SimulatedWork, SweepEnvironment, run_sweep
 from joulery.sweep.table import Metric, SweepTable
 
 NAME = "rtx6000x8"

@@ -7,7 +7,7 @@ import pytest
 from joulery.cli import main
 from joulery.frontier import Frontier
 from joulery.sweep.journal import FILE_NAME
-from joulery.sweep.runs import SimulatedWork
+from joulery.sweep.run import SimulatedWork
 
 SMALL = ["sweep", "--simulate", "rtx6000x8", "--limits", "150:260:55", "--repeat", "2"]
 FILES = ("sweep.json", "sweep.csv", "sweep.html", "frontier.json", "sweep.png")

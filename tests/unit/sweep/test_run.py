@@ -8,17 +8,17 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, MissingRightsError
+from joulery.governor import held
 from joulery.hardware.device import DeviceInfo, DeviceKind
 from joulery.hardware.simulated import Faults, SimulatedGpu, catalog
 from joulery.hardware.simulated.node import SimulatedNode, preset
 from joulery.sweep.journal import FinishedRun, SweepJournal
 from joulery.sweep.plan import SweepPlan, Trial
-from joulery.sweep.runs import (
+from joulery.sweep.run import (
     CommandWork,
     SimulatedWork,
     SweepEnvironment,
     environment_for,
-    held_limits,
     run_sweep,
     seconds_left,
 )
@@ -172,7 +172,7 @@ def test_without_rights_nothing_runs_and_nothing_is_left_changed(place):
     with pytest.raises(MissingRightsError):
         place.sweep(work)
     assert work.seen == []
-    with pytest.raises(MissingRightsError), held_limits(place.bench.boards, 150.0):
+    with pytest.raises(MissingRightsError), held(place.bench.boards, watts=150.0):
         pytest.fail("the block must not be entered")
     assert place.limits() == {260.0}
 
