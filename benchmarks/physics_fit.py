@@ -24,8 +24,7 @@ _COARSE_CLOCKS = 40
 _REFINEMENTS = 9
 _MAX_ACTIVITY = 1.0
 
-# The constants that power-limit sweeps can tell; dynamic_watts and activity only show as their
-# product.
+# Constants that power-limit sweeps determine; of dynamic_watts and activity only the product is.
 _BOARD_CONSTANTS = (
     "awake_watts",
     "clock_watts",
@@ -121,7 +120,7 @@ def fit_board(
     """Board constants that serve many workloads best, found by pattern search from ``start``.
 
     Args:
-        start: Where to start; what sweeps cannot tell is kept.
+        start: Board to start from; constants that sweeps do not determine are kept.
         sweeps: One sequence of measurements per workload.
         rounds: The step halves after each; the first is 20 %.
         source: Where the measurements come from.

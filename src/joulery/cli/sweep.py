@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "idle and count too. Run the same command line again to continue after an interruption.\n\n"
         "example: joulery sweep --limits 100:260:10 --repeat 10 --gpus 1,2,4,8 -- python train.py"
     )
-    parser.add_argument("command", nargs="...", help="what to run, after `--`")
+    parser.add_argument("command", nargs="...", help="command to run, after `--`")
     parser.add_argument(
         "--limits",
         metavar="LOW:HIGH:STEP",

@@ -335,7 +335,7 @@ class GovernorLease(Lease):
             self._ask("set", request)
 
     def _renew(self) -> float:
-        # An error is reported by the next change; until then the governor may come back.
+        # An error is reported by the next change; until then the governor may have restarted.
         with self._lock, suppress(JouleryError):
             if not self._ended:
                 self._ask("renew", {})

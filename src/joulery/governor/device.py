@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 KNOBS = {Capability.POWER_LIMIT, Capability.CLOCK_LOCK}
 # Drivers count milliwatts.
 _SAME_WATTS = 5e-4
-# Some boards keep whole watts, which only reading back can tell.
+# Some boards keep whole watts, as reading back shows.
 _ROUNDING_WATTS = 1.0
 
 

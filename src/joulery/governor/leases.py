@@ -55,7 +55,7 @@ class LeaseTable:
         governed: Devices that can be leased, by id.
         policy: Policy that permits leases.
         clock: Clock by which leases expire.
-        owns: Function that tells whether a caller uses a device.
+        owns: Function that decides whether a client uses a device.
         audit: Function called with every event.
         worker: Factory of a device's worker.
     """

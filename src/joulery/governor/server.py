@@ -246,7 +246,7 @@ class Server:
 
     async def _serve(self, channel: socket.socket, pidfd: int, session: LeaseSession) -> None:
         """Answer one frame after the other until the client is gone for any reason."""
-        loop, why = asyncio.get_running_loop(), "it hung up"
+        loop, why = asyncio.get_running_loop(), "it disconnected"
         this = cast("asyncio.Task[None]", asyncio.current_task())
         loop.add_reader(pidfd, this.cancel, "its process ended")
         try:
@@ -263,7 +263,7 @@ class Server:
                     break
                 session.incoming.feed(data)
         except (OSError, TimeoutError) as error:
-            why = f"it stalled or hung up: {error}"
+            why = f"it stalled or disconnected: {error}"
         except asyncio.CancelledError as error:
             why = str(error) or "the governor stops"
             raise

@@ -69,7 +69,7 @@ def _end_watchdogs() -> None:
 
 
 async def watch(pid: int, listener: socket.socket) -> None:
-    """Serve a process until it has ended or says goodbye, and everything is restored."""
+    """Serve a process until it has ended or sends the signal, and everything is restored."""
     from joulery.governor.daemon import AuditLog, Governor, GovernorConfig
     from joulery.governor.policy import ANY, AccessPolicy, Rule
     from joulery.governor.server import ConnectionLimits

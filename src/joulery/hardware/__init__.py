@@ -1,6 +1,6 @@
 """Devices that measure energy and accept power limits or clocks, and how to find them.
 
-Vendor libraries are imported only when :func:`discover` or :func:`survey` looks for their boards.
+Vendor libraries are imported only when :func:`discover` or :func:`survey` is called.
 """
 
 from __future__ import annotations

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
-from joulery.errors import UnsupportedError
+from joulery.errors import InvalidValueError, UnsupportedError
+from joulery.units import HERTZ_PER_MEGAHERTZ, finite
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from joulery.errors import JouleryError
     from joulery.frontier import Provenance
 
@@ -89,6 +92,14 @@ class PowerLimitRange:
     max_watts: float
     default_watts: float
     current_watts: float
+
+    def check(self, watts: float, name: str) -> None:
+        """Raise :class:`InvalidValueError` unless device ``name`` accepts a limit of ``watts``."""
+        if not self.min_watts <= finite(watts, "power limit in watts") <= self.max_watts:
+            raise InvalidValueError(
+                f"power limit {watts:g} W is outside what {name} accepts",
+                remedy=f"give {self.min_watts:g} to {self.max_watts:g} W",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +227,16 @@ _PROTOCOLS: dict[Capability, type] = {
 def protocol_of(capability: Capability) -> type:
     """Protocol that a device with ``capability`` implements."""
     return _PROTOCOLS[capability]
+
+
+def check_clock(hertz: float, clocks: Sequence[float], name: str) -> None:
+    """Raise :class:`InvalidValueError` unless ``hertz`` is within device ``name``'s ``clocks``."""
+    low, high = clocks[0] / HERTZ_PER_MEGAHERTZ, clocks[-1] / HERTZ_PER_MEGAHERTZ
+    if not clocks[0] <= finite(hertz, "clock in hertz") <= clocks[-1]:
+        raise InvalidValueError(
+            f"clock {hertz / HERTZ_PER_MEGAHERTZ:g} MHz is outside what {name} accepts",
+            remedy=f"give {low:g} to {high:g} MHz",
+        )
 
 
 def require(device: Device, capability: Capability) -> None:

@@ -36,7 +36,7 @@ def discover(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.envir
     """The devices of this machine.
 
     A missing driver is no error: what cannot be used is left out, or lacks the capability.
-    :func:`survey` says why.
+    :func:`survey` also lists the reasons.
 
     Args:
         clock: Clock of every reading's time.
@@ -62,10 +62,10 @@ def survey(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.environ
     return _without_duplicates(_with_energy(found, clock))
 
 
-def _attempted(what: str, look: Callable[[], Survey]) -> Survey:
-    """Result of ``look``, or the obstacle that its error describes."""
+def _attempted(what: str, find: Callable[[], Survey]) -> Survey:
+    """Result of ``find``, or the obstacle that its error describes."""
     try:
-        return look()
+        return find()
     except JouleryError as error:
         return Survey(obstacles=(Obstacle.from_error(what, error),))
 

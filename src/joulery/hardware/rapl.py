@@ -6,8 +6,8 @@ Zones become devices as follows:
 - ``dram`` below a package is that package's MEMORY. The package does not include it.
 - ``core`` and ``uncore`` are parts of the package and left out, so nothing counts twice.
 - ``psys`` is what the board maker wired to it, at least the packages and often the whole
-  laptop. It is a NODE: like a wattmeter at the wall it contains other devices, so it is read
-  beside them and never added to them. Its error is unknown.
+  laptop. It is a NODE: like a wattmeter at the wall it contains other devices, so it is never
+  added to them. Its error is unknown.
 
 The tree shows AMD's counters under ``intel-rapl`` too, and some Intel parts twice, through MSRs
 (``intel-rapl``) and through memory (``intel-rapl-mmio``); the same zone is one device.

@@ -111,7 +111,7 @@ def _forwarding(on_signal: Callable[[int], None] | None = None) -> Iterator[_For
     """
     forwarding = _Forwarding(on_signal)
     if threading.current_thread() is not threading.main_thread():
-        yield forwarding  # Python hands signals to the main thread only
+        yield forwarding  # Python delivers signals to the main thread only
         return
     found = {number: signal.signal(number, forwarding.receive) for number in _FORWARDED}
     # A handler that does nothing rather than SIG_IGN, which the command would inherit.

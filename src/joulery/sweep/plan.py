@@ -125,7 +125,7 @@ def limit_range(device: Device) -> PowerLimitRange:
 
 
 def common_limits(boards: Sequence[Device]) -> PowerLimitRange:
-    """Limits that all ``boards`` accept; the one in force is the lowest of theirs."""
+    """Limits that all ``boards`` accept; the one in force is the lowest in force."""
     ranges = [limit_range(board) for board in boards]
     in_force = min(found.current_watts for found in ranges)
     return PowerLimitRange(

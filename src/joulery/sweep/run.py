@@ -211,11 +211,7 @@ def accepted_limits(device: Device, limits_watts: Iterable[float]) -> tuple[floa
         raise InvalidValueError("no power limit to try", remedy="give at least one limit in watts")
     allowed = limit_range(device)
     for watts in limits:
-        if not allowed.min_watts <= watts <= allowed.max_watts:
-            raise InvalidValueError(
-                f"power limit {watts:g} W is outside what {device.info.name} accepts",
-                remedy=f"give {allowed.min_watts:g} to {allowed.max_watts:g} W",
-            )
+        allowed.check(watts, device.info.name)
     return limits
 
 

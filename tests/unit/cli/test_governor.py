@@ -92,5 +92,5 @@ def test_status_is_told_as_a_table():
     ]
     rows = governor._rendered(devices).splitlines()
     assert "process 7 of root (150 W, 1200 MHz)" in rows[2]
-    assert "to be given back" in rows[3]
+    assert "to be restored" in rows[3]
     assert governor._rendered([]) == "No device can be governed here.\n"

@@ -99,7 +99,7 @@ def test_the_unknown_is_not_zero(measured, capsys):
     err = capsys.readouterr().err
     assert "unknown" in err
     assert "CO2" not in err
-    assert f"noticed: {next(iter(Flag)).value}" in err
+    assert f"faults: {next(iter(Flag)).value}" in err
     assert main(["measure", "--json", *options]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["joules"] is None

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import threading
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,7 +23,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from joulery.clock import REAL_CLOCK
 from joulery.errors import (
     DeviceError,
-    InvalidValueError,
     JouleryError,
     UnsupportedError,
 )
@@ -37,6 +37,7 @@ from joulery.hardware.device import (
     PowerLimitRange,
     Survey,
     Telemetry,
+    check_clock,
 )
 from joulery.units import (
     HERTZ_PER_MEGAHERTZ,
@@ -128,11 +129,7 @@ class AmdGpu:
         """Set the limit in the unit in which the binding states it, and read it back."""
         limits = self.power_limits()
         # Some boards state a minimum of zero; to the driver zero means "restore the default".
-        if not (limits.min_watts <= watts <= limits.max_watts and watts > 0):
-            raise InvalidValueError(
-                f"{watts:g} W is outside the range of {self.info.name}",
-                remedy=f"give {limits.min_watts:g} to {limits.max_watts:g} W",
-            )
+        replace(limits, min_watts=max(1.0, limits.min_watts)).check(watts, self.info.name)
         stated = number(self.query("amdsmi_get_power_cap_info"), "max_power_cap") or 0.0
         self.query("amdsmi_set_power_cap", 0, round(watts * _cap_scale(stated)))
         taken = self.power_limits().current_watts
@@ -153,12 +150,7 @@ class AmdGpu:
 
     def lock_clock(self, hertz: float) -> None:
         """Pin the graphics clock to the listed one nearest to ``hertz``."""
-        clocks = self.supported_clocks()
-        if not clocks[0] <= hertz <= clocks[-1]:
-            raise InvalidValueError(
-                f"{hertz / HERTZ_PER_MEGAHERTZ:g} MHz is outside the range of {self.info.name}",
-                remedy=f"give {clocks[0] / 1e6:g} to {clocks[-1] / 1e6:g} MHz",
-            )
+        check_clock(hertz, self.supported_clocks(), self.info.name)
         megahertz = round(hertz / HERTZ_PER_MEGAHERTZ)
         self.query("amdsmi_set_gpu_clk_range", megahertz, megahertz, self._graphics_clock())
 

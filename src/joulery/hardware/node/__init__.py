@@ -9,7 +9,7 @@
   ``JOULERY_REDFISH_PASSWORD``, certificate authority in ``JOULERY_REDFISH_CA``
   (:mod:`joulery.hardware.node.redfish`)
 
-A node's energy contains that of its CPUs and GPUs, and must not be added to theirs.
+A node's energy contains that of its CPUs and GPUs, and must not be added to it.
 """
 
 from __future__ import annotations

@@ -234,7 +234,7 @@ class VisaSession:
         self._resource = resource
         self._name = name
         self._failures = failures
-        # A query is a write and a read; two threads must not interleave theirs.
+        # A query is a write and a read; the pairs of two threads must not interleave.
         self._lock = threading.Lock()
 
     def query(self, command: str) -> str:

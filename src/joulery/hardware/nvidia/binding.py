@@ -1,7 +1,7 @@
 """NVML through nvidia-ml-py: calls with Joulery's errors, and a fast reader of two fields.
 
 ``nvmlDeviceGetFieldValues`` gives energy and instant power with the time of their refresh. The
-binding's own wrapper builds an array and looks at it through slow attributes each time;
+binding's own wrapper builds an array and reads it through slow attributes each time;
 :class:`FieldReader` makes the array once and unpacks it in one go.
 """
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from joulery.clock import REAL_CLOCK
 from joulery.errors import (
-    InvalidValueError,
     JouleryError,
     MissingRightsError,
     UnsupportedError,
@@ -25,6 +24,7 @@ from joulery.hardware.device import (
     PowerLimitRange,
     Survey,
     Telemetry,
+    check_clock,
 )
 from joulery.hardware.nvidia.binding import (
     SUCCESS,
@@ -36,7 +36,6 @@ from joulery.hardware.nvidia.binding import (
 )
 from joulery.units import (
     HERTZ_PER_MEGAHERTZ,
-    finite,
     hertz_from_megahertz,
     joules_from_millijoules,
     watts_from_milliwatts,
@@ -87,7 +86,7 @@ class NvidiaGpu:
         nvml: Initialised binding.
         handle: NVML handle of the board.
         info: Identity; the id is the board's UUID.
-        provenance: Source of its figures; simulated where the driver says that it is emulated.
+        provenance: Source of its figures; simulated where the driver is an emulated one.
         features: Features found to work; setting a limit or clock may still need more rights.
         clock: Clock of the readings' times.
     """
@@ -169,12 +168,7 @@ class NvidiaGpu:
             MissingRightsError: This user may not set it, or the board kept its limit.
             InvalidValueError: The limit is outside the board's range.
         """
-        limits = self.power_limits()
-        if not limits.min_watts <= finite(watts, "power limit in watts") <= limits.max_watts:
-            raise InvalidValueError(
-                f"power limit {watts:g} W is outside what {self.info.name} accepts",
-                remedy=f"give {limits.min_watts:g} to {limits.max_watts:g} W",
-            )
+        self.power_limits().check(watts, self.info.name)
         self._call("nvmlDeviceSetPowerManagementLimit", round(watts * 1e3))
         kept = watts_from_milliwatts(self._call("nvmlDeviceGetPowerManagementLimit"))
         if abs(kept - watts) > _LIMIT_SLACK_WATTS:
@@ -195,11 +189,7 @@ class NvidiaGpu:
             InvalidValueError: The clock is outside the board's range.
         """
         clocks = self._features.clocks_hertz
-        if not clocks or not clocks[0] <= finite(hertz, "clock in hertz") <= clocks[-1]:
-            raise InvalidValueError(
-                f"clock {hertz / HERTZ_PER_MEGAHERTZ:g} MHz is not one of {self.info.name}",
-                remedy="give one of its supported clocks",
-            )
+        check_clock(hertz, clocks, self.info.name)
         chosen = clocks[bisect_right(clocks, hertz) - 1]
         megahertz = round(chosen / HERTZ_PER_MEGAHERTZ)
         self._call("nvmlDeviceSetGpuLockedClocks", megahertz, megahertz)

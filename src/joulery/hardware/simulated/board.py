@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from joulery.errors import DeviceError, DeviceLostError, InvalidValueError, MissingRightsError
+from joulery.errors import DeviceError, DeviceLostError, MissingRightsError
 from joulery.frontier import Origin, Provenance
 from joulery.hardware.device import (
     Capability,
@@ -23,6 +23,7 @@ from joulery.hardware.device import (
     EnergyReading,
     PowerLimitRange,
     Telemetry,
+    check_clock,
 )
 from joulery.hardware.simulated import catalog, physics
 
@@ -212,12 +213,7 @@ class SimulatedGpu:
             InvalidValueError: The limit is outside the board's range.
         """
         self._permitted("power limit")
-        board = self.board
-        if not board.min_limit_watts <= watts <= board.max_limit_watts:
-            raise InvalidValueError(
-                f"power limit {watts} W is outside what {board.name} accepts",
-                remedy=f"give {board.min_limit_watts:g} to {board.max_limit_watts:g} W",
-            )
+        self.power_limits().check(watts, self.board.name)
         with self._lock:
             self._limit_watts = float(watts)
             self._retarget()
@@ -235,13 +231,7 @@ class SimulatedGpu:
             InvalidValueError: The clock is outside the board's range.
         """
         self._permitted("clock")
-        board = self.board
-        if not board.min_clock_hertz <= hertz <= board.max_clock_hertz:
-            raise InvalidValueError(
-                f"clock {hertz / 1e6:g} MHz is outside what {board.name} accepts",
-                remedy=f"give {board.min_clock_hertz / 1e6:g} to "
-                f"{board.max_clock_hertz / 1e6:g} MHz",
-            )
+        check_clock(hertz, _clocks(self.board), self.board.name)
         with self._lock:
             self._locked_hertz = float(hertz)
             self._retarget()

@@ -41,7 +41,7 @@ _RESPONSE_DOUBT = 0.2
 _CHANGE_CHANCE = 0.5
 _CHANGE_CHANCE_PER_NOISE = 5.0
 _ONE_IN_TWENTY = 0.05
-# Steadiness says nothing about a tail that has outlasted this many spans.
+# A tail longer than this many spans may hold any load, however steady it was before.
 _OVERDUE_SPANS = 3
 # Do not extrapolate a ramp further than this early in it, in response times.
 _LEAST_PASSED = 0.3
@@ -251,7 +251,7 @@ def _with_noise(watts: float, span: Span, *, extra: float = 0.0) -> PowerEstimat
 
 
 def _reconciled(mean: float, sensed: float | None, span: Span) -> PowerEstimate:
-    """Power at a knot, from the mean over the span beside it and the sensor at the knot.
+    """Power at a knot, from the mean over the adjacent span and the sensor at the knot.
 
     They agree while the load is steady. Where they do not, the load changed within that span (the
     sensor is right) or the sensor lags (the mean is right): any value between them is possible.

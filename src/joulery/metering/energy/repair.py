@@ -1,7 +1,7 @@
 """Repair of a raw energy counter: wraps, resets, freezes and jumps become energy and flags.
 
 The result never decreases. Where the counter cannot be believed, the energy is filled in from the
-power sensor or the last known power, and its variance says so.
+power sensor or the last known power, with a larger variance.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # No change for this long, and for this many periods, while the board draws power, is a freeze.
 _FREEZE_SECONDS = 1.0
 _FREEZE_PERIODS = 8
-# The first reading may be this much older than it looks: no board refreshes less often.
+# The first reading may be this old: no board refreshes less often.
 _FIRST_HALF_WIDTH_SECONDS = 0.05
 _TYPICAL_PERIOD_SECONDS = 0.1
 # Relative error of a period that is known from the first few refreshes.
