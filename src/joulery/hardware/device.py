@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 from joulery.errors import InvalidValueError, UnsupportedError
-from joulery.units import HERTZ_PER_MEGAHERTZ, finite
+from joulery.units import HERTZ_PER_MEGAHERTZ
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,7 +95,7 @@ class PowerLimitRange:
 
     def check(self, watts: float, name: str) -> None:
         """Raise :class:`InvalidValueError` unless device ``name`` accepts a limit of ``watts``."""
-        if not self.min_watts <= finite(watts, "power limit in watts") <= self.max_watts:
+        if not self.min_watts <= watts <= self.max_watts:
             raise InvalidValueError(
                 f"power limit {watts:g} W is outside what {name} accepts",
                 remedy=f"give {self.min_watts:g} to {self.max_watts:g} W",
@@ -232,7 +232,7 @@ def protocol_of(capability: Capability) -> type:
 def check_clock(hertz: float, clocks: Sequence[float], name: str) -> None:
     """Raise :class:`InvalidValueError` unless ``hertz`` is within device ``name``'s ``clocks``."""
     low, high = clocks[0] / HERTZ_PER_MEGAHERTZ, clocks[-1] / HERTZ_PER_MEGAHERTZ
-    if not clocks[0] <= finite(hertz, "clock in hertz") <= clocks[-1]:
+    if not clocks[0] <= hertz <= clocks[-1]:
         raise InvalidValueError(
             f"clock {hertz / HERTZ_PER_MEGAHERTZ:g} MHz is outside what {name} accepts",
             remedy=f"give {low:g} to {high:g} MHz",
