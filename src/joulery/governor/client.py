@@ -306,11 +306,14 @@ class GovernorLease(Lease):
         self._granted: dict[str, Any] = {}
         self._lock = threading.Lock()
         self._ended = False
-        self._renewal = PeriodicTask(self._renew, seconds=ttl_seconds / 3, name="joulery-lease")
+        self._renewal: PeriodicTask | None = None
 
     def acquire(self, request: dict[str, float | None]) -> None:
         """Take the lease and start to renew it."""
         self._take(request)
+        # The governor may have granted another time to live than was requested.
+        seconds = self._granted["ttl_seconds"] / 3
+        self._renewal = PeriodicTask(self._renew, seconds=seconds, name="joulery-lease")
         self._renewal.start()
 
     def release(self) -> None:
@@ -319,7 +322,8 @@ class GovernorLease(Lease):
         if self._ended or not self._is_mine():
             return
         self._ended = True
-        self._renewal.stop(0.0)
+        if self._renewal is not None:
+            self._renewal.stop(0.0)
         with self._lock:
             # If this fails, the governor restores when the connection closes or the lease expires.
             with suppress(OSError, JouleryError):
@@ -334,12 +338,11 @@ class GovernorLease(Lease):
         with self._lock:
             self._ask("set", request)
 
-    def _renew(self) -> float:
+    def _renew(self) -> None:
         # An error is reported by the next change; until then the governor may have restarted.
         with self._lock, suppress(JouleryError):
             if not self._ended:
                 self._ask("renew", {})
-        return float(self._granted["ttl_seconds"]) / 3
 
     def _ask(self, operation: str, changes: dict[str, float | None]) -> None:
         """Send a request under the lease; take the lease anew if it was lost."""

@@ -1,12 +1,14 @@
 """``lease`` on simulated boards, which need neither daemon nor watchdog."""
 
 import os
+import threading
 
 import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import InvalidValueError, MissingRightsError, NotPossibleHereError
 from joulery.governor import held, lease, lease_obstacle
+from joulery.governor.client import GovernorLease
 from joulery.hardware.simulated import Faults, SimulatedGpu, catalog
 from joulery.testing.governor.bench import PlainBoard
 
@@ -115,3 +117,25 @@ def test_several_devices_are_held_all_or_none():
     assert first.power_limits().current_watts == 250.0
     with lease(first):
         pass
+
+
+def test_a_lease_is_renewed_within_the_time_that_was_granted():
+    """A lease for a day would expire after the hour that the governor grants."""
+    renewed = threading.Event()
+
+    class Granting:
+        """A connection whose governor grants less than was requested."""
+
+        def ask(self, operation, **details):
+            """Grant everything."""
+            if operation == "renew":
+                renewed.set()
+            return {"lease": 1, "ttl_seconds": 0.03}
+
+        def close(self):
+            """Nothing to close."""
+
+    made = GovernorLease(Granting, "gpu:0", 1e9)
+    made.acquire({})
+    assert renewed.wait(10.0)
+    made.release()
