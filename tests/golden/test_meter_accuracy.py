@@ -174,7 +174,7 @@ def test_the_error_bar_holds_for_each_kind_of_window(case):
 
 @pytest.mark.parametrize("seconds", [0.03, 0.06])
 def test_the_error_bar_holds_below_one_refresh(seconds):
-    """Windows too short to be seen would state what nobody knows."""
+    """Windows too short to be seen would state what is unknown."""
 
     def trials():
         for seed in range(100):

@@ -24,7 +24,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     """The benchmark's own report on every sweep."""
-    sys.path.insert(0, str(ROOT / "benchmarks"))  # it imports the module beside it
+    sys.path.insert(0, str(ROOT / "benchmarks"))  # it imports a module of its folder
     found = importlib.util.spec_from_file_location(
         "benchmark_physics", ROOT / "benchmarks" / "physics.py"
     )

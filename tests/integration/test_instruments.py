@@ -92,7 +92,7 @@ def test_environment_to_wattmeter(server, visa):
     assert meter.info.id == "scpi:WT310E:C2QG12345V"
 
 
-def test_nobody_listening_is_an_obstacle(visa):
+def test_no_listener_is_an_obstacle(visa):
     """A meter that is switched off must not raise out of discovery."""
     with WattMeterServer(EmulatedWattMeter()) as closed:
         resource = closed.resource
@@ -199,7 +199,7 @@ def test_redfish_without_power(controller):
 
 
 def test_redfish_account(controller):
-    """The right account reads, the wrong one is told what to set."""
+    """The right account reads, the wrong one gets a remedy."""
     controller.account = "Basic " + base64.b64encode(b"me:secret").decode()
     controller.documents[f"{CHASSIS}/Power"] = {"PowerControl": [{"PowerConsumedWatts": 344}]}
     assert RedfishMeter(controller.url, Access("me", "secret")).read_power() == 344.0
@@ -238,7 +238,7 @@ def test_redfish_refuses_a_plain_server_over_tls(controller):
 
 
 def test_redfish_with_a_missing_authority_file(controller):
-    """A wrong JOULERY_REDFISH_CA is told, not raised as an OSError."""
+    """A wrong JOULERY_REDFISH_CA is reported, not raised as an OSError."""
     access = Access(ca_file="/nonexistent/ca.pem")
     with pytest.raises(DeviceError, match="JOULERY_REDFISH_CA"):
         RedfishMeter(controller.url.replace("http:", "https:"), access).read_power()

@@ -240,13 +240,13 @@ def test_telemetry(start):
     node.set_load(0, WORKLOAD)
     node.set_processes(0, {4321: 3 << 30})
     node.advance(5.0)
-    told = gpu.telemetry()
-    assert told.process_ids == (4321,)
-    assert told.memory_used_bytes == 3 << 30
-    assert 0.5 < told.utilisation <= 1.0
-    assert 30 < told.temperature_celsius <= 80
+    found = gpu.telemetry()
+    assert found.process_ids == (4321,)
+    assert found.memory_used_bytes == 3 << 30
+    assert 0.5 < found.utilisation <= 1.0
+    assert 30 < found.temperature_celsius <= 80
     node.fault(0, 3, "nvmlDeviceGetTemperature*")
-    assert gpu.telemetry() == replace(told, temperature_celsius=None)
+    assert gpu.telemetry() == replace(found, temperature_celsius=None)
 
 
 def test_mig_instances_stand_for_their_share(start):

@@ -458,7 +458,7 @@ def test_processes_share_the_boards(start):
     assert node.power_limit(0) == 123.0
 
 
-def test_a_process_that_dies_inside_a_call_blocks_nobody(start):
+def test_a_process_that_dies_inside_a_call_blocks_no_other(start):
     """One killed trainer would hang every other process on the node."""
     node = start()
     path = f"{node.env['LD_LIBRARY_PATH'].split(os.pathsep)[0]}/{build.SONAME}"

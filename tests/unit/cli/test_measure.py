@@ -108,7 +108,7 @@ def test_the_unknown_is_not_zero(measured, capsys):
 
 
 def test_no_devices_points_to_the_doctor(measured, capsys):
-    """Someone who can measure nothing needs to know why."""
+    """A user who can measure nothing needs the reason."""
     measured()
     assert main(["measure", "--", "true"]) == 0
     assert "joulery doctor" in capsys.readouterr().err

@@ -61,7 +61,7 @@ def board(hardware, foreign):
 
 
 def test_each_write_is_noted_before_it_is_made(board, hardware):
-    """A crash between a write and its note would leave a limit that nobody knows of."""
+    """A crash between a write and its note would leave a limit without a record."""
     board.hold()
     board.apply(LeaseRequest(watts=200.0))
     board.restore()
@@ -150,7 +150,7 @@ def test_adopted_clock_is_freed(board, hardware):
         (199.2, 350.0),  # after the write, on a board that keeps whole watts
         (300.0, 350.0),  # before the write
         (350.0, 350.0),  # after giving back
-        (250.0, 250.0),  # somebody else has set it since
+        (250.0, 250.0),  # another program has set it since
     ],
 )
 def test_adopted_limit(board, hardware, foreign, now, after):
@@ -195,7 +195,7 @@ def test_calls_run_in_order_and_tell_their_errors():
 
 
 def test_hanging_call_is_given_up_and_later_ones_forgotten(gate):
-    """A caller who was told no would find his change made later."""
+    """A client whose request was refused would find its change made later."""
     worker, seen, ended = DeviceWorker(REAL_CLOCK, 0.05), [], []
 
     async def ask_thrice():

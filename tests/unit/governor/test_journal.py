@@ -29,7 +29,7 @@ def _left(folder, device="GPU/0"):
 
 
 def test_last_intent_counts_until_done(journal, tmp_path):
-    """A restart would restore the wrong value, or one long given back."""
+    """A restart would restore the wrong value, or one long restored."""
     assert _left(tmp_path) is None
     journal.record(Intent(400.0, (200.0, 150.0)))
     journal.record(INTENT)
@@ -41,14 +41,14 @@ def test_last_intent_counts_until_done(journal, tmp_path):
 
 @pytest.mark.parametrize("rubbish", [b"", b'{"boot": "', b"\xff\xfe", b"[]", b"{}", b"17"])
 def test_rubbish_says_nothing(journal, tmp_path, rubbish):
-    """A file that somebody damaged would stop the start."""
+    """A damaged file would stop the start."""
     journal.record(INTENT)
     journal._path.write_bytes(rubbish)
     assert _left(tmp_path) is None
 
 
 def test_write_cut_short_keeps_the_last_intent(journal, tmp_path):
-    """A crash within a write would lose what is to be given back."""
+    """A crash within a write would lose what is to be restored."""
     journal.record(INTENT)
     journal._path.with_name(f".{journal._path.name}.1.1.part").write_bytes(b'{"boot": "')
     assert _left(tmp_path) == INTENT
@@ -73,7 +73,7 @@ def test_journal_stays_small_and_private(journal, tmp_path):
 
 
 def test_folder_must_be_private(tmp_path):
-    """Whoever can write a journal can have any value set as root."""
+    """A user who can write a journal could have any value set as root."""
     folder = tmp_path / "state"
     assert private_folder(folder).stat().st_mode & 0o777 == 0o700
     folder.chmod(0o755)
@@ -117,7 +117,7 @@ def test_the_lock_keeps_other_processes_out(journal, tmp_path):
 
 
 def test_a_full_disk_does_not_prevent_a_restore(journal, monkeypatch):
-    """A full disk would leave every limit as it is, or change one that nobody knows of."""
+    """A full disk would leave every limit as it is, or change one without a record."""
     hardware = PlainBoard()
     board = GovernedDevice(hardware, journal)
     board.hold()

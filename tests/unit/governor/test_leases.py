@@ -13,7 +13,7 @@ def bench():
     return Bench()
 
 
-def test_second_holder_is_told_who_is_first(bench):
+def test_second_holder_learns_who_is_first(bench):
     """People could not find out who keeps them waiting."""
     bench.acquire(0, 0, 200.0)
     reply = bench.callers[1].ask("acquire", device="plain:0", ttl_seconds=5)
@@ -51,10 +51,10 @@ def test_time_to_live_is_bounded(bench, asked, given):
 
 
 def test_broken_driver_is_retried_until_it_works(bench):
-    """A limit that could not be given back at once would never be."""
+    """A limit that could not be restored at once would never be."""
     bench.acquire(0, 0, 200.0)
     bench.boards[0].broken = True
-    bench.callers[0].session.end("it hung up")
+    bench.callers[0].session.end("it disconnected")
     for _ in range(3):
         bench.clock.sleep(1.5)
         bench.table.tick()
@@ -72,7 +72,7 @@ def test_failed_first_change_leaves_no_lease(bench):
     bench.acquire(1, 0, 200.0)
 
 
-def test_failed_change_keeps_the_old_wish(bench):
+def test_failed_change_keeps_the_old_request(bench):
     """A typing error would lose the limit that was agreed."""
     bench.acquire(0, 0, 200.0)
     (lease,) = bench.promises
@@ -117,7 +117,7 @@ def test_nonsense_is_refused_and_the_talk_goes_on(bench, message):
 
 
 def test_first_word_must_be_a_greeting(bench):
-    """A later version of the protocol could not be told from this one."""
+    """A later version of the protocol could not be distinguished from this one."""
     session = LeaseSession(bench.table, bench.callers[0].session.peer)
     session.incoming.feed(encode({"op": "status"}) * 2)
     assert b"did not greet" in at_once(session.answer())

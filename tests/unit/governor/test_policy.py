@@ -62,7 +62,7 @@ def test_everything_that_can_be_said():
         ("clock_mhz = 1200", "clock_mhz = 0", 13, "not a positive number"),
     ],
 )
-def test_mistakes_are_told_with_their_line(old, new, line, what):
+def test_mistakes_are_reported_with_their_line(old, new, line, what):
     """An administrator would search a long file for what is wrong."""
     with pytest.raises(FileError) as raised:
         parse_policy(GOOD.replace(old, new, 1), "policy.toml")

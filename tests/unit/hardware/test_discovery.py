@@ -178,7 +178,7 @@ def _asks_for_a_driver(clock):
     ],
 )
 def test_a_broken_plugin_is_an_obstacle(machine, plugin, why):
-    """Someone else's bug must neither raise nor hide other devices."""
+    """A third party's bug must neither raise nor hide other devices."""
     machine.plugins = [
         Point("bad", plugin),
         Point("good", lambda clock: [Counter("tpu:0", DeviceKind.GPU)]),

@@ -105,7 +105,7 @@ def test_no_proc_means_no_estimate(clock, tmp_path):
 
 @pytest.mark.parametrize("given", ["many", "", "0", "-5", "inf", "nan"])
 def test_a_nonsense_design_power_is_refused(stat, cpuinfo, clock, given):
-    """A wrong variable must be told, not ignored."""
+    """A wrong variable must be reported, not ignored."""
     with pytest.raises(InvalidValueError, match="JOULERY_CPU_TDP_WATTS"):
         estimate.survey({"JOULERY_CPU_TDP_WATTS": given}, clock, stat=stat, cpuinfo=cpuinfo)
 

@@ -80,7 +80,7 @@ def test_dense_samples_leave_no_gap(meter, clock):
 
 
 def test_a_gap_is_recorded_with_its_joules(meter, clock):
-    """A bridge must be seen by whoever reports the energy."""
+    """An interpolated gap must show in reports of the energy."""
     meter.read_energy()
     clock.sleep(5.5)
     assert meter.read_energy().joules == 550.0
@@ -118,7 +118,7 @@ def test_a_gap_does_not_make_an_unknown_error_known(clock):
     assert meter.provenance.relative_error is None
 
 
-def test_gaps_are_told_by_window(meter, clock):
+def test_gaps_are_found_by_window(meter, clock):
     """A gap between two windows concerns neither of them."""
     meter.read_energy()
     clock.sleep(1.0)

@@ -162,7 +162,7 @@ def test_an_unknown_range_is_not_unwrapped(tree, clock):
 
 @pytest.fixture
 def closed(tree, monkeypatch):
-    """A tree whose counters only root may read, whoever runs the test."""
+    """A tree whose counters only root may read, also when root runs the test."""
     really_open = os.open
 
     def refuse(path, *arguments, **options):

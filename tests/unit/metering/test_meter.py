@@ -102,7 +102,7 @@ def test_the_devices_own_error_enters_the_bar():
     assert window.relative_error == pytest.approx(0.05, rel=0.1)
 
 
-def test_idle_energy_is_told_apart():
+def test_idle_energy_is_counted_apart():
     """Waste while waiting would be invisible."""
     clock = VirtualClock()
     gpu = SimulatedGpu(BOARD, clock, seed=3)

@@ -88,7 +88,7 @@ def test_only_whole_boards_are_limited():
 
 
 def test_a_board_without_a_limit_is_named():
-    """It would run uncapped beside the others, and the figures would mean nothing."""
+    """It would run uncapped next to the others, and the figures would mean nothing."""
 
     class Fixed(SimulatedGpu):
         capabilities = frozenset()

@@ -100,7 +100,7 @@ def test_repeated_limit_runs_once(bench):
     assert len(points) == len(bench.ran_under) == 1
 
 
-def test_each_point_is_told_as_soon_as_it_is_known(bench):
+def test_each_point_is_reported_as_soon_as_it_is_known(bench):
     """Long sweeps show progress through this."""
     seen = []
     points = sweep_power_limits(

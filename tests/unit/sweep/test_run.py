@@ -30,7 +30,7 @@ def without_noise(chosen):
 
 
 class Scripted:
-    """Work that notes the limits it ran under, and ends as told."""
+    """Work that notes the limits it ran under, and ends as the script says."""
 
     def __init__(self, node, outcomes=None):
         self.node = node
@@ -86,7 +86,7 @@ def test_every_board_has_the_limit_during_a_run(place):
     assert place.limits() == {260.0}
 
 
-def test_energy_is_the_node_meters_and_idle_boards_are_told_apart(place):
+def test_energy_is_the_node_meters_and_idle_boards_are_counted_apart(place):
     """Summing boards and plug would count joules twice; leaving out idle boards loses some."""
     before = place.node.meter.read_energy().joules
     runs, _ = place.sweep(SimulatedWork(place.node))
@@ -157,9 +157,9 @@ def test_a_finished_sweep_runs_nothing(place):
 
 def test_each_run_is_announced(place):
     """Progress would stand still."""
-    told = []
-    place.sweep(SimulatedWork(place.node), on_trial=told.append)
-    assert told == list(place.plan.trials())
+    reported = []
+    place.sweep(SimulatedWork(place.node), on_trial=reported.append)
+    assert reported == list(place.plan.trials())
 
 
 def test_without_rights_nothing_runs_and_nothing_is_left_changed(place):

@@ -108,22 +108,22 @@ def test_clocks_are_locked_in_megahertz(binding, gpu):
 
 def test_telemetry_speaks_si(gpu):
     """Percent, megahertz and millidegrees are the binding's business only."""
-    told = gpu.telemetry()
-    assert told.utilisation == pytest.approx(0.87)
-    assert told.temperature_celsius == 61.0
-    assert told.clock_hertz == 2100e6
-    assert told.memory_used_bytes == 3 << 30
-    assert told.process_ids == (4242,)
+    found = gpu.telemetry()
+    assert found.utilisation == pytest.approx(0.87)
+    assert found.temperature_celsius == 61.0
+    assert found.clock_hertz == 2100e6
+    assert found.memory_used_bytes == 3 << 30
+    assert found.process_ids == (4242,)
 
 
 def test_telemetry_survives_missing_parts(binding):
     """One sensor that fails must not hide the others."""
     binding.codes = {"amdsmi_get_gpu_activity": NOT_SUPPORTED, "amdsmi_get_temp_metric": 8}
     (gpu,) = amd.survey(VirtualClock(), binding).devices
-    told = gpu.telemetry()
-    assert told.utilisation is None
-    assert told.temperature_celsius is None
-    assert told.clock_hertz == 2100e6
+    found = gpu.telemetry()
+    assert found.utilisation is None
+    assert found.temperature_celsius is None
+    assert found.clock_hertz == 2100e6
 
 
 def test_identity_comes_from_the_board(gpu):

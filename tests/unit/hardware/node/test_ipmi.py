@@ -119,7 +119,7 @@ def test_a_file_that_cannot_run_is_a_matter_of_rights(tmp_path):
     ],
 )
 def test_complaints_become_errors(complaint, expected):
-    """Rights are told from failures, since their remedies differ."""
+    """Missing rights are distinguished from failures, since their remedies differ."""
     with pytest.raises(expected, match=complaint.split()[0]):
         ipmi.run_command(python(f"import sys; sys.exit({complaint!r})"))
 

@@ -49,7 +49,7 @@ def test_reads_watts(emulated):
 
 
 def test_a_resting_integrator_offers_no_energy(emulated):
-    """A count that nobody started stands still: zero joules for any run."""
+    """A count that was not started stands still: zero joules for any run."""
     assert opened(emulated).capabilities == {Capability.POWER}
 
 
@@ -90,7 +90,7 @@ def test_reversed_terminals_are_an_error(emulated):
 
 @pytest.mark.parametrize("reply", ["", "1.0", "1,2,3", "1.0,volts"])
 def test_a_foreign_reply_is_an_error(reply):
-    """Someone who changed the output items must not move other values into the power."""
+    """A program that changed the output items must not move other values into the power."""
     with pytest.raises(DeviceError, match="expected 2 numbers"):
         scpi.parse_values(reply, 2)
 
@@ -134,7 +134,7 @@ def test_other_instruments_are_refused(emulated, identity):
 
 @pytest.mark.parametrize("reply", ["", "S", "WALTZ"])
 def test_an_unknown_state_is_an_error(emulated, reply):
-    """A state that cannot be told is not running."""
+    """An unknown state is not running."""
     emulated.state = reply
     with pytest.raises(DeviceError, match="unknown integrator state"):
         opened(emulated)

@@ -197,7 +197,7 @@ def test_limit_out_of_range_is_refused(watts):
 
 
 def test_clock_lock_holds_until_unlocked():
-    """Locked clocks would not be held, or never be given back."""
+    """Locked clocks would not be held, or never be released."""
     gpu = SimulatedGpu(BOARD, VirtualClock())
     gpu.set_load(WORK)
     clocks = gpu.supported_clocks()

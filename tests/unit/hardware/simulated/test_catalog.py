@@ -51,7 +51,7 @@ def test_unknown_name_suggests_near_ones():
 
 @pytest.mark.parametrize("name", catalog.names())
 def test_every_board_is_sound_and_runs(name):
-    """A typo in the data would only show when someone uses that board."""
+    """A typo in the data would only show in use of that board."""
     board, stated = catalog.board(name), catalog.specs(name)
     assert stated.source
     assert board.source
@@ -103,7 +103,7 @@ def test_workload_scales_with_the_board():
 
 @pytest.mark.parametrize("name", catalog.workload_names())
 def test_every_reference_workload_runs_everywhere(name):
-    """A typo in the data would only show when someone uses that workload."""
+    """A typo in the data would only show in use of that workload."""
     for board_name in ("V100", "A100", "B200", "MI300X"):
         board = catalog.board(board_name)
         state = physics.settle(board, catalog.workload(name, board), board.default_limit_watts)

@@ -119,7 +119,7 @@ def test_limit_below_the_lowest_state_ends_at_the_lowest_clock():
     ("locked", "expected"), [(2000e6, 1000e6), (600e6, 600e6), (650e6, 600e6), (1.0, 100e6)]
 )
 def test_lock_takes_the_highest_clock_at_or_below_it(locked, expected):
-    """A locked board would run at a clock that nobody asked for."""
+    """A locked board would run at a clock that was not requested."""
     assert physics.settle(BOARD, COMPUTE, 300.0, locked).clock_hertz == expected
 
 

@@ -249,7 +249,7 @@ def test_a_freeze_is_filled_from_the_power_sensor():
 
 
 def test_a_freeze_without_sensor_is_bridged_when_the_counter_returns(bench, track):
-    """Nobody can fill it in, but the counter itself may have gone on."""
+    """It cannot be filled in, but the counter itself may have gone on."""
     frozen_for(bench, track, 5.0)
     last = track.span.start
     assert Flag.FROZEN not in track.flags
@@ -275,7 +275,7 @@ def test_a_sensor_that_fails_during_a_freeze_is_no_disaster():
 
 
 def test_idle_energy_is_kept_apart():
-    """Energy wasted while idle could not be told from energy at work."""
+    """Energy wasted while idle could not be distinguished from energy at work."""
     bench = Bench(Capability.TELEMETRY)
     bench.utilisation = 0.0
     track = EnergyTimeline(bench, 0.0)
