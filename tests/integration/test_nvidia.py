@@ -78,7 +78,7 @@ def test_readings_follow_the_counter(start):
         assert reading.read_at_seconds == clock.now()
         assert reading.refreshed_at_seconds == pytest.approx(shown.refreshed_at_seconds, abs=2e-6)
         assert gpu.read_power() == pytest.approx(shown.watts, abs=1e-3)
-    assert gpu.counter_range_joules() is None
+    assert gpu.read_energy().range_joules is None
 
 
 def test_readings_on_the_real_clock(start):
@@ -263,7 +263,7 @@ def test_mig_instances_stand_for_their_share(start):
         assert part.capabilities == {Capability.ENERGY, Capability.POWER, Capability.TELEMETRY}
         assert part.read_energy().joules == board.read_energy().joules
         assert part.read_power() == board.read_power()
-        assert part.counter_range_joules() is None
+        assert part.read_energy().range_joules is None
         assert part.provenance.relative_error is None
         assert part.provenance.origin is Origin.SIMULATED
         assert part.telemetry().utilisation is None

@@ -76,12 +76,14 @@ class EnergyReading:
         refreshed_at_seconds: Time of the hardware's last update of the counter, on the same
             clock, where the driver reports it. Boards update every 20-100 ms.
         watts: Power at the refresh, where it came with the same call.
+        range_joules: Value at which the counter wraps to zero; None when it never does.
     """
 
     joules: float
     read_at_seconds: float
     refreshed_at_seconds: float | None = None
     watts: float | None = None
+    range_joules: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +154,6 @@ class EnergyMeter(Protocol):
             DeviceError: The driver failed; try again later.
             DeviceLostError: The device is gone.
         """
-        ...
-
-    def counter_range_joules(self) -> float | None:
-        """Value at which the counter wraps to zero; None when it never does."""
         ...
 
 

@@ -101,10 +101,6 @@ class CpuEstimate:
         dynamic = (self._watts.tdp - self._watts.idle) * share_seconds
         return EnergyReading(self._watts.idle * now + dynamic, now)
 
-    def counter_range_joules(self) -> float | None:
-        """Never wraps."""
-        return None
-
 
 def survey(
     environ: Mapping[str, str],

@@ -148,10 +148,6 @@ class IntegratedPower:
             self._last = (watts, now)
             return EnergyReading(self._joules, now, refreshed_at_seconds=now, watts=watts)
 
-    def counter_range_joules(self) -> float | None:
-        """Never wraps."""
-        return None
-
     def read_power(self) -> float:
         """Watts from the sensor."""
         watts = self._device.read_power()

@@ -109,11 +109,9 @@ class RaplDevice:
             now = self._clock.now()
             self._wrapped_joules += self._wrap_since_last(raw, now)
             self._last = (raw, now)
-            return EnergyReading(self._wrapped_joules + raw, now)
-
-    def counter_range_joules(self) -> float | None:
-        """Value at which the hardware wraps: read at least once per this many joules."""
-        return self._zone.range_joules
+            return EnergyReading(
+                self._wrapped_joules + raw, now, range_joules=self._zone.range_joules
+            )
 
     def _wrap_since_last(self, raw: float, now: float) -> float:
         """Joules to add for a wrap; after a reset, all of them are subtracted again."""

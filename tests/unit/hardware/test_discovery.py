@@ -35,10 +35,6 @@ class Counter:
         """A constant count."""
         return EnergyReading(1.0, 0.0)
 
-    def counter_range_joules(self):
-        """Never wraps."""
-        return
-
 
 class Sensor(Counter):
     """A power sensor without a counter, such as an old GPU."""

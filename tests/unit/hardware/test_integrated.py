@@ -181,7 +181,7 @@ def test_offers_what_the_device_offers_and_energy(meter, sensor):
     """Wrapping must not cost a capability."""
     assert meter.capabilities == {Capability.POWER, Capability.ENERGY}
     assert meter.info is sensor.info
-    assert meter.counter_range_joules() is None
+    assert meter.read_energy().range_joules is None
 
 
 @pytest.mark.parametrize("device", [Sensor(), Boastful()], ids=["honest", "boastful"])

@@ -121,7 +121,7 @@ def test_wrapping_goes_on_counting(tree, clock):
     tree.count("intel-rapl:0", 3_000_000)
     after = device.read_energy().joules
     assert after - before == pytest.approx(5.0)
-    assert device.counter_range_joules() == pytest.approx(RANGE_MICROJOULES * 1e-6)
+    assert device.read_energy().range_joules == pytest.approx(RANGE_MICROJOULES * 1e-6)
 
 
 def test_several_wraps_add_up(tree, clock):
@@ -157,7 +157,7 @@ def test_an_unknown_range_is_not_unwrapped(tree, clock):
     clock.sleep(1.0)
     tree.count("intel-rapl:0", 1_000_000)
     assert device.read_energy().joules == pytest.approx(1.0)
-    assert device.counter_range_joules() is None
+    assert device.read_energy().range_joules is None
 
 
 @pytest.fixture

@@ -38,11 +38,7 @@ class FakeCounter:
         joules = self.watts * self.clock.now() + self.shift
         if self.wraps_at is not None:
             joules %= self.wraps_at
-        return EnergyReading(joules, self.clock.now())
-
-    def counter_range_joules(self):
-        """Where it wraps."""
-        return self.wraps_at
+        return EnergyReading(joules, self.clock.now(), range_joules=self.wraps_at)
 
 
 def info(id_, kind=DeviceKind.GPU, **options):

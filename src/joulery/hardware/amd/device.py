@@ -104,10 +104,6 @@ class AmdGpu:
         refreshed = None if not stamp else self._stamps.refreshed_at(count, stamp * 1e-9, now)
         return EnergyReading(joules_from_microjoules(count * resolution), now, refreshed)
 
-    def counter_range_joules(self) -> float | None:
-        """Never wraps: 64 bits of 15 µJ outlive the board."""
-        return None
-
     def read_power(self) -> float:
         """Power of the socket: the current value, or the board's average before MI300."""
         watts = number(self.query("amdsmi_get_power_info"), *_POWER_KEYS)

@@ -127,10 +127,6 @@ class WattMeter:
             watt_hours * JOULES_PER_WATT_HOUR, self._clock.now(), watts=self._watts(watts)
         )
 
-    def counter_range_joules(self) -> float | None:
-        """Never wraps: at its maximum the integrator stops, which a read reports."""
-        return None
-
     def close(self) -> None:
         """End the session; the meter keeps running."""
         self._session.close()

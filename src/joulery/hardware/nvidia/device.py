@@ -130,10 +130,6 @@ class NvidiaGpu:
             watts_from_milliwatts(fields.milliwatts) if power_known else None,
         )
 
-    def counter_range_joules(self) -> float | None:
-        """The counter has 64 bits of millijoules: it never wraps."""
-        return None
-
     def read_power(self) -> float:
         """Instant power, or that of the plain call (on recent boards the mean over a second)."""
         reader = self._features.reader
@@ -241,7 +237,6 @@ class MigInstance:
         self.provenance = replace(board.provenance, source=source, relative_error=None)
         self.capabilities = board.capabilities - {Capability.POWER_LIMIT, Capability.CLOCK_LOCK}
         self.read_energy = board.read_energy
-        self.counter_range_joules = board.counter_range_joules
         self.read_power = board.read_power
         self._nvml = nvml
         self._handle = handle

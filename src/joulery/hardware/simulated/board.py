@@ -185,10 +185,6 @@ class SimulatedGpu:
                 watts=self._sensed_watts(seen),
             )
 
-    def counter_range_joules(self) -> float | None:
-        """The counter never wraps."""
-        return None
-
     def read_power(self) -> float:
         """Watts at the sensor's last refresh, with its noise."""
         with self._lock:

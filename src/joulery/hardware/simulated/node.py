@@ -238,10 +238,6 @@ class SimulatedNodeMeter:
         boards = sum(gpu.true_joules() for gpu in self._node.gpus)
         return EnergyReading(self._host_joules + boards, now, now, self.read_power())
 
-    def counter_range_joules(self) -> float | None:
-        """It never wraps."""
-        return None
-
     def read_power(self) -> float:
         """Watts at the plug now."""
         return self._node.host_watts() + sum(gpu.steady().watts for gpu in self._node.gpus)

@@ -132,8 +132,7 @@ class EnergyTimeline:
         try:
             reading = self._meter.read_energy()
             if self._counter is None:
-                modulus = self._meter.counter_range_joules()
-                self._counter = CounterRepair(modulus, self.device.info.max_watts)
+                self._counter = CounterRepair(reading.range_joules, self.device.info.max_watts)
                 return self._begin(reading, self._counter)
         except DeviceLostError:
             self.lost = True

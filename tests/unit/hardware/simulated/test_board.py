@@ -43,7 +43,7 @@ def test_says_who_it_is():
     assert gpu.info.id == "simulated:v100:3"
     assert gpu.info.vendor == "simulated"
     assert gpu.provenance.origin is Origin.SIMULATED
-    assert gpu.counter_range_joules() is None
+    assert gpu.read_energy().range_joules is None
 
 
 def test_idle_energy_is_idle_power_times_time():

@@ -80,7 +80,7 @@ def test_an_idle_node_still_draws(node):
     assert node.meter.read_power() == pytest.approx(idle, rel=0.01)
     node.clock.sleep(10.0)
     assert node.meter.read_energy().joules == pytest.approx(10 * idle, rel=0.01)
-    assert node.meter.counter_range_joules() is None
+    assert node.meter.read_energy().range_joules is None
     assert node.meter.provenance.origin is Origin.SIMULATED
 
 

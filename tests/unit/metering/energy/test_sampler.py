@@ -39,9 +39,6 @@ class Counter:
         tick = math.floor(now / self.period + 1e-9) * self.period
         return EnergyReading(100.0 * tick, now, tick)
 
-    def counter_range_joules(self):
-        """It never wraps."""
-
 
 class Bench:
     """Counters under a sampler that notes its knots."""

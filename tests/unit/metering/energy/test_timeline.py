@@ -46,9 +46,6 @@ class Bench:
         stamp = tick if self.stamped else None
         return EnergyReading(self.offset + self.watts * tick, self.now, stamp, self.sensed)
 
-    def counter_range_joules(self):
-        """It never wraps."""
-
     def read_power(self):
         """What the sensor shows."""
         if self.sensed is None:
