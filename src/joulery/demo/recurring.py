@@ -19,7 +19,7 @@ from joulery.training.run import Run
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from joulery.hardware.physics import Board, Workload
+    from joulery.hardware.simulated.physics import Board, Workload
 
 # The part of a step of the default batch size that does not hang on the batch size.
 _FIXED_SHARE = 0.1
