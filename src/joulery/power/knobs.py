@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from joulery.errors import InvalidValueError, UnsupportedError
 from joulery.frontier import OperatingPoint, Setting
 from joulery.hardware.device import Capability, ClockLock, PowerLimit, require
+from joulery.objectives import score
 from joulery.power.state_machine import KnobRange, PlannedMachine, TuningMachine
 from joulery.power.step_profiler import TunerState
 
@@ -469,7 +470,8 @@ class BetterOfTwo:
         # Both started from the same setting; the first had it measured earlier and longer.
         reference = _point(first.measured[max(first.measured)])
         scores = [
-            self._objective.score(_point(choice.chosen), reference) for choice in (first, second)
+            score(self._objective, point.seconds, point.joules, reference)
+            for point in (_point(choice.chosen) for choice in (first, second))
         ]
         errors = [
             math.hypot(choice.chosen.seconds_error, choice.chosen.watts_error)

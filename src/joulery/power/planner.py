@@ -11,15 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from joulery.frontier import OperatingPoint
-from joulery.objectives import (
-    Bounds,
-    Cost,
-    EnergyDelayProduct,
-    EnergyDelaySum,
-    FastestWithin,
-    LeastEnergy,
-)
+from joulery.objectives import Totals, depends_on_reference
 from joulery.power.model import product
 
 if TYPE_CHECKING:
@@ -85,8 +77,7 @@ class ObjectiveScorer:
         self._objective = objective
         self._steps = steps
         self._latest: tuple[PosteriorCurves, tuple[Array, Array, Flags]] | None = None
-        bounded = isinstance(objective, LeastEnergy) and objective.max_slowdown is not None
-        self.uses_reference = bounded or isinstance(objective, EnergyDelaySum)
+        self.uses_reference = depends_on_reference(objective)
 
     def score(self, posterior: PosteriorCurves) -> Score:
         """The best knob value under a posterior; the reference is the last one."""
@@ -136,59 +127,16 @@ class ObjectiveScorer:
 
         seconds = np.exp(posterior.log_seconds) * self._steps
         joules = np.exp(posterior.log_seconds + posterior.log_watts) * self._steps
-        scores, allowed = self._scores(seconds, joules)
+        reference = Totals(seconds[:, -1:], joules[:, -1:])
+        scores = self._objective.value(seconds, joules, reference)
+        kept = self._objective.bounds.kept(seconds, joules, reference)
+        allowed = np.broadcast_to(kept, seconds.shape)
         # Where nothing is allowed, the fastest comes closest.
         hopeless = ~allowed.any(axis=1, keepdims=True)
         if hopeless.any():
             scores = np.where(hopeless, seconds, scores)
             allowed = allowed | hopeless
         return seconds, scores, allowed
-
-    def _scores(self, seconds: Array, joules: Array) -> tuple[Array, Flags]:
-        """Scores without bounds, and which points the bounds allow."""
-        import numpy as np
-
-        objective = self._objective
-        everywhere = np.ones(seconds.shape, dtype=np.bool_)
-        if isinstance(objective, Cost):
-            return objective.eta * joules + (1 - objective.eta) * objective.max_watts * seconds, (
-                everywhere
-            )
-        if isinstance(objective, EnergyDelayProduct):
-            return joules * seconds, everywhere
-        if isinstance(objective, EnergyDelaySum):
-            slower, leaner = seconds / seconds[:, -1:], joules / joules[:, -1:]
-            return ((objective.k - 1) * leaner + slower) / objective.k, everywhere
-        if isinstance(objective, LeastEnergy):
-            bounds = Bounds(objective.deadline_seconds, objective.max_slowdown)
-            return joules, self._within(bounds, seconds)
-        if isinstance(objective, FastestWithin):
-            return seconds, joules <= objective.joules
-        return self._one_by_one(seconds, joules)
-
-    @staticmethod
-    def _within(bounds: Bounds, seconds: Array) -> Flags:
-        import numpy as np
-
-        longest = np.full(len(seconds), np.inf)
-        if bounds.deadline_seconds is not None:
-            longest = np.minimum(longest, bounds.deadline_seconds)
-        if bounds.max_slowdown is not None:
-            longest = np.minimum(longest, (1 + bounds.max_slowdown) * seconds[:, -1])
-        return seconds <= longest[:, None] * (1 + 1e-12)
-
-    def _one_by_one(self, seconds: Array, joules: Array) -> tuple[Array, Flags]:
-        import numpy as np
-
-        scores = np.empty_like(seconds)
-        for row in range(len(seconds)):
-            points = [
-                OperatingPoint(float(s), float(j))
-                for s, j in zip(seconds[row], joules[row], strict=True)
-            ]
-            scores[row] = [self._objective.score(point, points[-1]) for point in points]
-        allowed = np.isfinite(scores)
-        return np.where(allowed, scores, joules), allowed
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 >>> loop = TrainingLoop(["V100"], step_seconds=0.1)
 >>> tuner = loop.tuner(LeastEnergy(max_slowdown=0.05))      # doctest: +SKIP
->>> loop.run(tuner.step, until=lambda: tuner.state is State.HOLDING)      # doctest: +SKIP
+>>> loop.run(tuner.step, until=lambda: tuner.state is TunerState.HOLDING)      # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from joulery.hardware import catalog
 from joulery.hardware.physics import settle
 from joulery.hardware.simulated import SimulatedGpu
 from joulery.metering.meter import Meter
-from joulery.power.knob import LimitKnob, held_here
+from joulery.objectives import score
+from joulery.power.knobs import LimitKnob, held_here
 from joulery.power.tuner import PowerTuner
 
 if TYPE_CHECKING:
@@ -108,5 +109,9 @@ class TrainingLoop:
         limits = range(
             math.ceil(self.board.min_limit_watts), math.floor(self.board.default_limit_watts) + 1
         )
-        best = min(objective.score(self.point(limit), reference) for limit in limits)
-        return objective.score(self.point(limit_watts), reference) / best - 1
+
+        def scored(watts: float) -> float:
+            point = self.point(watts)
+            return float(score(objective, point.seconds, point.joules, reference))
+
+        return scored(limit_watts) / min(scored(watts) for watts in limits) - 1

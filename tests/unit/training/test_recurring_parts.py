@@ -9,8 +9,7 @@ from joulery.clock import REAL_CLOCK, VirtualClock
 from joulery.hardware import catalog
 from joulery.hardware.simulated import SimulatedGpu
 from joulery.metering.meter import Meter
-from joulery.power.messages import Reading, State, TuningEvent
-from joulery.power.rules import Rules
+from joulery.power.step_profiler import Reading, TunerConfig, TunerState, TuningEvent
 from joulery.training.energy_account import NOTHING, EnergyAccount, Usage, figures_of, together
 from joulery.training.environment import RunEnvironment
 from joulery.training.goal import Goal
@@ -114,10 +113,10 @@ def drive(machine, seconds=200.0, pace=0.1, watts=100.0):
 def test_a_plan_measures_what_it_should_and_then_holds():
     """If this fails, decisions about power limits are not carried out."""
     done = []
-    machine = PlannedMachine(Rules(), 3, [2, 0], 1, lambda: done.append(1))
+    machine = PlannedMachine(TunerConfig(), 3, [2, 0], 1, lambda: done.append(1))
     held, command = drive(machine)
     assert command.position == 1
-    assert command.state is State.HOLDING
+    assert command.state is TunerState.HOLDING
     assert done == [1]
     assert held[1] > 150
     for position in (0, 2):
@@ -125,13 +124,13 @@ def test_a_plan_measures_what_it_should_and_then_holds():
     found = machine.estimates()
     assert found[2].watts == pytest.approx(120.0, rel=0.01)
     assert found[0].seconds == pytest.approx(0.1, rel=0.01)
-    assert machine.settled.position == 1
-    assert set(machine.settled.measured) == {0, 1, 2, 3}
+    assert machine.choice.position == 1
+    assert set(machine.choice.measured) == {0, 1, 2, 3}
 
 
 def test_a_plan_survives_pauses():
     """If this fails, short epochs keep a probe from ever ending."""
-    machine = PlannedMachine(Rules(), 1, [0], 0, None)
+    machine = PlannedMachine(TunerConfig(), 1, [0], 0, None)
     reading = Reading(0.0, 0.0, 0.01, 0)
     command = machine.start(reading)
     for _ in range(60):
@@ -147,7 +146,7 @@ def test_a_plan_survives_pauses():
         now = reading.now_seconds + 5.0
         reading = Reading(now, reading.joules + 100.0, 0.01, reading.steps, TuningEvent.RESUMED)
         command = machine.send(reading)
-    assert machine.settled is not None
+    assert machine.choice is not None
     assert machine.estimates()[0].watts == pytest.approx(100.0, rel=0.02)
 
 
@@ -193,10 +192,10 @@ def test_ranks_add_joules_and_wait_for_the_slowest():
     class Ranks:
         rank = 0
 
-        def agree(self, value):
+        def broadcast(self, value):
             return value
 
-        def gather(self, value):
+        def all_gather(self, value):
             return [value, (12.0, 50.0)]
 
     assert together(Usage(10.0, 100.0), Ranks()) == Usage(12.0, 150.0)
