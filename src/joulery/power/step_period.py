@@ -180,7 +180,7 @@ class PowerObserver:
         if self._thread is not None:
             self._thread.join(timeout=1.0)
 
-    def findings(self) -> list[ObservedSteps]:
+    def steps(self) -> list[ObservedSteps]:
         """Steps of each device by the samples so far."""
         return [
             ObservedSteps(name, find_step_period(list(samples), _INTERVAL_SECONDS))

@@ -90,9 +90,9 @@ def failing():
 @pytest.mark.parametrize("watts", [lambda: 200.0, failing, lambda: math.nan])
 def test_power_without_a_rhythm_gives_advice_and_no_error(watts):
     """If this fails, a flat or broken sensor ends `joulery run` with an error."""
-    with PowerObserver([Sensor(watts)]) as watch:
+    with PowerObserver([Sensor(watts)]) as observer:
         time.sleep(0.2)
-    (finding,) = watch.findings()
+    (finding,) = observer.steps()
     assert finding.period is None
     assert "no period" in finding.advice
     assert finding.to_dict()["confidence"] == 0.0
@@ -100,8 +100,8 @@ def test_power_without_a_rhythm_gives_advice_and_no_error(watts):
 
 def test_only_accelerators_are_watched():
     """If this fails, the processor's power is taken for the rhythm of training."""
-    with PowerObserver([Sensor(lambda: 1.0, DeviceKind.CPU)]) as watch:
-        assert watch.findings() == []
+    with PowerObserver([Sensor(lambda: 1.0, DeviceKind.CPU)]) as observer:
+        assert observer.steps() == []
 
 
 def test_advice_says_how_certain_it_is():
