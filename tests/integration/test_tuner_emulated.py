@@ -84,7 +84,7 @@ class SocketRanks:
 loop = TrainingLoop(seed=rank)
 loop.slower = 1.03 if rank == 1 else 1.0
 limits = []
-with loop.tuner(Cost(0.5, size * 250.0), group=SocketRanks()) as tuner:
+with loop.tuner(Cost(0.5, size * 250.0), process_group=SocketRanks()) as tuner:
     loop.run(lambda: (tuner.step(), limits.append(loop.limit_watts)), steps=400)
     chosen = tuner.result.chosen
     print(json.dumps({

@@ -220,7 +220,7 @@ class PowerTuner:
         clock: Real or virtual clock.
         config: Settings of the tuner.
         profile: File that may have the profile of an earlier run, and that this one is saved to.
-        group: Processes of the same job, which decide together.
+        process_group: Processes of the same job, which decide together.
 
     Attributes:
         failure: Error that stopped tuning; None while all is well.
@@ -236,7 +236,7 @@ class PowerTuner:
         clock: Clock = REAL_CLOCK,
         config: TunerConfig | None = None,
         profile: ProfileFile | None = None,
-        group: ProcessGroup | None = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         self.failure: Exception | None = None
         self._devices = tuple(devices)
@@ -247,7 +247,7 @@ class PowerTuner:
         self._clock = clock
         self._config = config or TunerConfig()
         self._profile = profile
-        self._group = group
+        self._group = process_group
         self._counter: JouleCounter | None = None
         self._machine: Machine | None = None
         self._reference = -1

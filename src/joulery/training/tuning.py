@@ -91,7 +91,7 @@ class RunPower:
             config=TunerConfig(dry_run=bool(config.dry_run)),
             # A decision that says what to hold or to measure knows more than a local profile.
             profile=None if decided else self._profile(batch_size, boards, objective),
-            group=environment.group,
+            process_group=environment.group,
         )
         self._skipped = None
 

@@ -71,7 +71,7 @@ def test_ranks_switch_together_and_choose_for_all():
         loop = TrainingLoop(seed=rank)
         if rank == 2:
             loop.slower = 1.02  # the straggler
-        with loop.tuner(objective, group=ranks.of(rank)) as tuner:
+        with loop.tuner(objective, process_group=ranks.of(rank)) as tuner:
 
             def step():
                 tuner.step()
@@ -99,7 +99,7 @@ def test_one_failing_rank_stops_all_and_none_hangs(moment):
 
     def train(rank):
         loop = TrainingLoop(seed=rank)
-        tuner = loop.tuner(Cost(0.5, RANKS * 250.0), group=ranks.of(rank))
+        tuner = loop.tuner(Cost(0.5, RANKS * 250.0), process_group=ranks.of(rank))
         if rank == 1 and moment == "start":
             loop.gpus[0].faults = Faults(lost_at_seconds=0.0)
         loop.run(tuner.step, steps=5)
