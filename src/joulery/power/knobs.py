@@ -226,6 +226,9 @@ class LimitKnob(_SameOnAll):
         devices: Devices with a power limit.
         hold: Function that takes hold of a device.
         plan: Limits to keep to; None for any whole watt.
+
+    Attributes:
+        changes: Number of times that the limit was set.
     """
 
     def __init__(
@@ -236,6 +239,7 @@ class LimitKnob(_SameOnAll):
         self._found: tuple[tuple[float, float], ...] = ()
         self._machine: TuningMachine | PlannedMachine | None = None
         self._position = -1
+        self.changes = 0
 
     def range(self) -> KnobRange:
         """Whole watts, or those of the plan, from the lowest limit up to the one found."""
@@ -294,6 +298,7 @@ class LimitKnob(_SameOnAll):
         """Set the limit on every device; the last position is what was found."""
         super().set_position(position)
         self._position = position
+        self.changes += 1
 
     def estimates(self) -> dict[float, Estimate]:
         """Estimates so far, by limit in watts."""

@@ -87,7 +87,7 @@ class EnergyAccount:
     Args:
         meter: Meter of the job's devices in this process.
         group: All processes of the job; all of them call the same methods in the same order.
-        held_watts: Gives the power limit in force, or None while it is being changed.
+        limit: Gives the power limit in force, and the number of times it was set so far.
         epochs: Whole epochs trained before, under a probe.
 
     Attributes:
@@ -102,7 +102,7 @@ class EnergyAccount:
         self,
         meter: Meter,
         group: ProcessGroup | None = None,
-        held_watts: Callable[[], float | None] = lambda: None,
+        limit: Callable[[], tuple[float | None, int]] = lambda: (None, 0),
         epochs: int = 0,
     ) -> None:
         self.epochs = epochs
@@ -112,13 +112,13 @@ class EnergyAccount:
         self.latest_total = NOTHING
         self._meter = meter
         self._group = group
-        self._held_watts = held_watts
+        self._limit = limit
         self._window: Window | None = meter.begin("run")
         self._latest = self._window.measurement
         self._counted = self._latest  # as of the last total()
         self._at_target: Measurement | None = None
         self._finished: list[EpochUsage] = []
-        self._epoch_began, self._epoch_limit = NOTHING, held_watts()
+        self._epoch_began, self._epoch_limit = NOTHING, limit()
         self._training_began: Usage | None = None
         self._training = NOTHING
         self._steps = self._whole_steps = 0
@@ -129,7 +129,7 @@ class EnergyAccount:
         """Count from here as an epoch."""
         self.in_epoch = True
         self._epoch_began, self._training, self._steps = self.here(), NOTHING, 0
-        self._epoch_limit = self._held_watts()
+        self._epoch_limit = self._limit()
 
     def begin_training(self, length: int | None) -> None:
         """Count from here as training; ``length`` is its number of steps, if that is known."""
@@ -157,8 +157,7 @@ class EnergyAccount:
         whole = _over_ranks(now.since(self._epoch_began), self._group)
         training = _over_ranks(self._training, self._group)
         outside = whole.since(training) if self._steps else NOTHING
-        held = self._held_watts()
-        limit = held if held == self._epoch_limit else None
+        limit = self._epoch_limit[0] if self._limit() == self._epoch_limit else None
         self._finished.append(EpochUsage(whole, outside, limit))
         if self._at_target is None:
             self.epochs += 1

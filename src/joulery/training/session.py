@@ -46,8 +46,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("joulery")
 
-REMOTE_SECONDS = 2.0
-LOCAL_SECONDS = 10.0  # the first use of a store makes its tables
+# Longest time that a training waits for an answer. The first use of a store makes its tables, and
+# a server on a busy machine may take seconds to start deciding; a dead one refuses at once.
+_ANSWER_SECONDS = 10.0
 _REQUEST_SHARE = 0.9
 _MOST_PROBES = 12
 _SAME_WATTS = 0.5
@@ -181,11 +182,10 @@ class DecisionSession:
         service = cast("DecisionService", self._config.service)
         clock = self._environment.clock
         location = str(service.location or os.environ.get(STORE_VARIABLE) or "")
-        bound = REMOTE_SECONDS if is_server(location) else LOCAL_SECONDS
 
         def opened() -> DecisionBackend:
             # A little less than the bound, so that what went wrong can still be said.
-            seconds = _REQUEST_SHARE * bound
+            seconds = _REQUEST_SHARE * _ANSWER_SECONDS
             return open_backend(
                 location or None, service.team, service.token, seconds=seconds, clock=clock
             )
@@ -193,7 +193,7 @@ class DecisionSession:
         return ResilientClient(
             opened,
             location.rstrip("/") if is_server(location) else str(Path(location).resolve()),
-            bound,
+            _ANSWER_SECONDS,
             Order(definition, team_of(service.team)),
             clock=clock,
         )
@@ -259,7 +259,7 @@ class DecisionSession:
         assert decision is not None  # noqa: S101 - decided
         self._stage = _Stage.RUNNING
         group, clock = self._environment.group, self._environment.clock
-        self.account = EnergyAccount(meter, group, self._power.held_watts, epochs)
+        self.account = EnergyAccount(meter, group, self._power.limit, epochs)
         if self._client is not None and decision.id:
             lease = decision.expires_wall_seconds - clock.wall()
             self._heartbeat = PeriodicTask(self.heartbeat, heartbeat_seconds(lease), clock)
@@ -366,10 +366,8 @@ class DecisionSession:
             # Nothing is claimed of what was not measured.
             probe = decision.kind == ActionKind.PROBE
             return Outcome(RunEnd.PROBED if probe else RunEnd.ABANDONED, 0.0, 0.0, 0.0)
-        limit = None
-        if self._job is not None and self._job.limits_watts:
-            held = self._power.held_watts()
-            limit = self._power.found_watts if held is None else held
+        limits = () if self._job is None else self._job.limits_watts
+        limit = self._power.chosen_watts() if limits else None
         epochs = self._reported_epochs(decision, account)
         return Outcome(end, epochs, *spent, limit, tuple(self._measured(account)))
 

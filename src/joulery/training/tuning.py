@@ -126,12 +126,18 @@ class RunPower:
             return str(self.tuner.failure)
         return self._skipped
 
-    def held_watts(self) -> float | None:
-        """The power limit in force; None while it is being changed, or where it is unknown."""
+    def limit(self) -> tuple[float | None, int]:
+        """The power limit in force, and the number of times it was set so far."""
         tuner, knob = self.tuner, self._knob
-        if tuner is None or knob is None or tuner.state is TunerState.STOPPED:
-            return self.found_watts
-        return knob.watts if tuner.state is TunerState.HOLDING else None
+        if tuner is None or knob is None:
+            return self.found_watts, 0
+        stopped = tuner.state is TunerState.STOPPED
+        return self.found_watts if stopped else knob.watts, knob.changes + stopped
+
+    def chosen_watts(self) -> float | None:
+        """The power limit that was chosen and is in force; the one found before that."""
+        holding = self.tuner is not None and self.tuner.state is TunerState.HOLDING
+        return self.limit()[0] if holding else self.found_watts
 
     def estimates(self) -> dict[float, Estimate]:
         """Estimates of a step by power limit, as far as the decision lists limits."""

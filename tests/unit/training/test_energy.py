@@ -28,7 +28,7 @@ def test_an_account_keeps_training_and_the_rest_apart():
     gpu = SimulatedGpu(catalog.board("V100"), clock)
     work = catalog.workload("resnet50", gpu.board).scaled(0.2)
     with Meter([gpu], clock=clock) as meter:
-        account = EnergyAccount(meter, held_watts=lambda: 250.0)
+        account = EnergyAccount(meter, limit=lambda: (250.0, 0))
         for _ in range(3):
             account.begin_epoch()
             account.begin_training(None)
@@ -92,3 +92,20 @@ def test_boards_of_other_machines_keep_their_names_apart():
     together = devices_over_ranks(mine, TwoMachines())
     assert [one.id for one in together] == ["gpu:0 of rank 0", "gpu:0 of rank 1"]
     assert devices_over_ranks(mine, None) == mine
+
+
+def test_an_epoch_in_which_the_limit_was_changed_belongs_to_no_limit():
+    """If this fails, an epoch with probes counts as one of the limit at its ends."""
+    clock = VirtualClock()
+    gpu = SimulatedGpu(catalog.board("V100"), clock)
+    gpu.set_load(catalog.workload("resnet50", gpu.board))
+    limits = iter([(250.0, 0), (250.0, 0), (250.0, 2), (250.0, 2), (250.0, 2)])
+    with Meter([gpu], clock=clock) as meter:
+        account = EnergyAccount(meter, limit=lambda: next(limits))
+        for seconds in (10.0, 20.0):
+            account.begin_epoch()
+            clock.sleep(seconds)
+            account.end_epoch()
+        assert account.epoch_costs()[250.0].seconds == pytest.approx(20.0)
+        assert account.epoch_costs()[None].seconds == pytest.approx(10.0)
+        account.close()
