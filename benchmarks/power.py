@@ -32,9 +32,10 @@ from joulery.hardware import catalog
 from joulery.hardware.simulated import SimulatedGpu
 from joulery.metering.meter import Meter
 from joulery.objectives import Cost
-from joulery.power.knobs import LimitKnob, held_here
+from joulery.power.knobs import LimitKnob
 from joulery.power.step_profiler import TunerState
 from joulery.power.tuner import PowerTuner
+from joulery.testing.training import held_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -24,10 +24,11 @@ from joulery.hardware import catalog, nvidia
 from joulery.hardware.physics import settle
 from joulery.metering.meter import Meter
 from joulery.objectives import Cost, LeastEnergy, score
-from joulery.power.knobs import LimitKnob, held_here
+from joulery.power.knobs import LimitKnob
 from joulery.power.step_profiler import TunerState
 from joulery.power.tuner import PowerTuner
 from joulery.testing.emulator import BoardSpec, EmulatedNode
+from joulery.testing.training import held_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable

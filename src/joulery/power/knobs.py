@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -16,7 +16,7 @@ from joulery.power.state_machine import KnobRange, PlannedMachine, TuningMachine
 from joulery.power.step_profiler import TunerState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from joulery.hardware.device import Device
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from joulery.power.state_machine import Machine, TuningChoice
     from joulery.power.step_profiler import Command, Estimate, Reading, TunerConfig
 
-    Hold = Callable[[Device], AbstractContextManager["Held"]]
+    Hold = Callable[[Device], AbstractContextManager["_Held"]]
 
 # One watt where the range allows; more values than this would only cost time.
 _MOST_VALUES = 301
@@ -86,7 +86,7 @@ class LimitPlan:
         return bool(self.hold_watts is not None or self.measure_watts or self.probed)
 
 
-class Held(Protocol):
+class _Held(Protocol):
     """A device that this process holds for the length of a block."""
 
     def set(self, *, watts: float | None = None, clock_hertz: float | None = None) -> None:
@@ -98,45 +98,11 @@ class Held(Protocol):
         ...
 
 
-def governed(device: Device) -> AbstractContextManager[Held]:
+def governed(device: Device) -> AbstractContextManager[_Held]:
     """Hold a device through the governor; see :func:`joulery.governor.lease`."""
     from joulery.governor import lease
 
     return lease(device)
-
-
-@contextmanager
-def held_here(device: Device) -> Iterator[Held]:
-    """Hold a device from this process alone, for simulated boards and owners of the machine."""
-    held = _HeldHere(device)
-    try:
-        yield held
-    finally:
-        held.reset()
-
-
-class _HeldHere:
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        self._found_watts: float | None = None
-        self._locked = False
-
-    def set(self, *, watts: float | None = None, clock_hertz: float | None = None) -> None:
-        if watts is not None:
-            limit = cast("PowerLimit", self._device)
-            if self._found_watts is None:
-                self._found_watts = limit.power_limits().current_watts
-            limit.set_power_limit(watts)
-        if clock_hertz is not None:
-            self._locked = True
-            cast("ClockLock", self._device).lock_clock(clock_hertz)
-
-    def reset(self) -> None:
-        if self._found_watts is not None:
-            cast("PowerLimit", self._device).set_power_limit(self._found_watts)
-        if self._locked:
-            cast("ClockLock", self._device).unlock_clock()
-            self._locked = False
 
 
 class _HeldDevices:
@@ -146,9 +112,9 @@ class _HeldDevices:
         self.devices = tuple(devices)
         self._hold = hold
         self._stack = ExitStack()
-        self._held: list[Held] = []
+        self._held: list[_Held] = []
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[_Held]:
         if not self._held:
             with ExitStack() as taking:
                 held = [taking.enter_context(self._hold(device)) for device in self.devices]
@@ -187,7 +153,7 @@ class _SameOnAll(ABC):
         """The setting at a position."""
 
     @abstractmethod
-    def _set(self, device: int, held: Held, value: float) -> None:
+    def _set(self, device: int, held: _Held, value: float) -> None:
         """Set the value of one device."""
 
     def machine(
@@ -313,7 +279,7 @@ class LimitKnob(_SameOnAll):
     def _nearest(self, watts: float) -> int:
         return min(range(len(self._values)), key=lambda at: abs(self._values[at] - watts))
 
-    def _set(self, device: int, held: Held, value: float) -> None:
+    def _set(self, device: int, held: _Held, value: float) -> None:
         low, high = self._found[device]
         held.set(watts=min(high, max(low, value)))
 
@@ -349,7 +315,7 @@ class ClockKnob(_SameOnAll):
             devices=len(self._held.devices),
         )
 
-    def _set(self, device: int, held: Held, value: float) -> None:  # noqa: ARG002 - all alike
+    def _set(self, device: int, held: _Held, value: float) -> None:  # noqa: ARG002 - all alike
         held.set(clock_hertz=value)
 
 

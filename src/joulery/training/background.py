@@ -25,7 +25,7 @@ def heartbeat_seconds(lease_seconds: float) -> float:
     return min(max(lease_seconds / _HEARTBEATS_PER_LEASE, _SHORTEST_SECONDS), _LONGEST_SECONDS)
 
 
-class PeriodicTask:
+class HeartbeatTask:
     """Calls a method now and then until it is stopped, or until the method's object is gone.
 
     Args:

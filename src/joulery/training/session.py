@@ -24,7 +24,7 @@ from joulery.jobs.models import ASKED_FOR, Measured, Outcome
 from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.jobs.requests import Request
 from joulery.jobs.wire_measurements import EnergyEntry
-from joulery.training.background import PeriodicTask, heartbeat_seconds
+from joulery.training.background import HeartbeatTask, heartbeat_seconds
 from joulery.training.config import define_job
 from joulery.training.early_stopping import CostLimit, ending_of
 from joulery.training.energy import NOTHING, EnergyAccount
@@ -104,7 +104,7 @@ class DecisionSession:
         self._outside_training = NOTHING
         self._probes_tell = True
         self._last_attempt = False
-        self._heartbeat: PeriodicTask | None = None
+        self._heartbeat: HeartbeatTask | None = None
 
     @property
     def batch_size(self) -> int:
@@ -262,7 +262,7 @@ class DecisionSession:
         self.account = EnergyAccount(meter, group, self._power.limit, epochs)
         if self._client is not None and decision.id:
             lease = decision.expires_wall_seconds - clock.wall()
-            self._heartbeat = PeriodicTask(self.heartbeat, heartbeat_seconds(lease), clock)
+            self._heartbeat = HeartbeatTask(self.heartbeat, heartbeat_seconds(lease), clock)
             self._heartbeat.start()
         can_be_cut = self._may_stop and group is None  # ranks leave their loops together
         if can_be_cut and math.isfinite(decision.cost_ceiling_joules):

@@ -11,7 +11,8 @@ from joulery.hardware import catalog
 from joulery.hardware.simulated import Faults, SimulatedGpu
 from joulery.metering.meter import Meter
 from joulery.power.inference import InferenceTuner, Slo
-from joulery.power.knobs import LimitKnob, held_here
+from joulery.power.knobs import LimitKnob
+from joulery.testing.training import held_here
 
 
 class QueueingService:

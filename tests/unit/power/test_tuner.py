@@ -9,11 +9,11 @@ from joulery.errors import DeviceError
 from joulery.frontier import Origin
 from joulery.hardware.simulated import Faults
 from joulery.objectives import Cost, LeastEnergy
-from joulery.power.knobs import BothKnobs, ClockKnob, LimitKnob, held_here
+from joulery.power.knobs import BothKnobs, ClockKnob, LimitKnob
 from joulery.power.profiles import ProfileFile, ProfileKey
 from joulery.power.step_profiler import TunerConfig, TunerState
 from joulery.power.tuner import PowerTuner
-from joulery.testing.training import TrainingLoop
+from joulery.testing.training import TrainingLoop, held_here
 
 BALANCED = Cost(0.5, 250.0)
 KEY = ProfileKey("resnet", 256, "V100", "driver 1", "balanced")

@@ -3,7 +3,7 @@
 import threading
 
 from joulery.clock import REAL_CLOCK, VirtualClock
-from joulery.training.background import PeriodicTask, heartbeat_seconds
+from joulery.training.background import HeartbeatTask, heartbeat_seconds
 
 
 class Heart:
@@ -26,7 +26,7 @@ def test_a_heart_beats_until_it_is_stopped_or_gone():
     """If this fails, leases of living runs expire, or those of forgotten ones never do."""
     clock = VirtualClock()
     who = Heart()
-    task = PeriodicTask(who.beat, 10.0, clock)
+    task = HeartbeatTask(who.beat, 10.0, clock)
     task.start()
     clock.sleep(35.0)
     assert who.count == 3
@@ -34,7 +34,7 @@ def test_a_heart_beats_until_it_is_stopped_or_gone():
     clock.sleep(35.0)
     assert who.count == 3
     gone = Heart()
-    PeriodicTask(gone.beat, 10.0, clock).start()
+    HeartbeatTask(gone.beat, 10.0, clock).start()
     del gone
     clock.sleep(35.0)
 
@@ -42,7 +42,7 @@ def test_a_heart_beats_until_it_is_stopped_or_gone():
 def test_a_beat_that_fails_is_followed_by_another():
     """If this fails, one hiccup ends all signs of life."""
     who = Heart(ValueError("hiccup"))
-    task = PeriodicTask(who.beat, 0.005, REAL_CLOCK)
+    task = HeartbeatTask(who.beat, 0.005, REAL_CLOCK)
     task.start()
     for _ in range(3):
         assert who.beats.acquire(timeout=5.0)
