@@ -5,10 +5,9 @@ import threading
 import pytest
 
 from joulery.errors import DeviceError
-from joulery.hardware.simulated import Faults, simulated_node
+from joulery.hardware.simulated import Faults
 from joulery.objectives import Cost
-from joulery.power.messages import State
-from joulery.power.ranks import RankGroup, idle_devices
+from joulery.power.step_profiler import TunerState
 from joulery.testing.training import TrainingLoop
 
 RANKS = 4
@@ -31,15 +30,15 @@ class _Rank:
         self._ranks = ranks
         self.rank = rank
 
-    def gather(self, value):
+    def all_gather(self, value):
         self._ranks.slots[self.rank] = value
         self._ranks.barrier.wait()
         found = tuple(self._ranks.slots)
         self._ranks.barrier.wait()
         return found
 
-    def agree(self, value):
-        return self.gather(value)[0]
+    def broadcast(self, value):
+        return self.all_gather(value)[0]
 
 
 def together(act):
@@ -72,7 +71,7 @@ def test_ranks_switch_together_and_choose_for_all():
         loop = TrainingLoop(seed=rank)
         if rank == 2:
             loop.slower = 1.02  # the straggler
-        with loop.tuner(objective, group=RankGroup(ranks.of(rank))) as tuner:
+        with loop.tuner(objective, process_group=ranks.of(rank)) as tuner:
 
             def step():
                 tuner.step()
@@ -100,7 +99,7 @@ def test_one_failing_rank_stops_all_and_none_hangs(moment):
 
     def train(rank):
         loop = TrainingLoop(seed=rank)
-        tuner = loop.tuner(Cost(0.5, RANKS * 250.0), group=RankGroup(ranks.of(rank)))
+        tuner = loop.tuner(Cost(0.5, RANKS * 250.0), process_group=ranks.of(rank))
         if rank == 1 and moment == "start":
             loop.gpus[0].faults = Faults(lost_at_seconds=0.0)
         loop.run(tuner.step, steps=5)
@@ -111,20 +110,10 @@ def test_one_failing_rank_stops_all_and_none_hangs(moment):
             def unreadable():
                 raise DeviceError("gone", remedy="none")
 
-            tuner._gauge.read = unreadable
+            tuner._counter.read = unreadable
         loop.run(tuner.step, steps=200)
         states[rank] = tuner.state
         tuner.close()
 
     together(train)
-    assert set(states.values()) == {State.STOPPED}
-
-
-def test_idle_boards_of_the_node_are_seen():
-    """A forgotten board draws tens of watts all day."""
-    loop = TrainingLoop()
-    node = simulated_node("V100", 4, loop.clock)
-    node[0].set_load(loop.workload)
-    node[2].set_load(loop.workload)
-    idle = idle_devices(node, [node[0]])
-    assert [device.info.index for device in idle] == [1, 3]
+    assert set(states.values()) == {TunerState.STOPPED}

@@ -13,8 +13,8 @@ from joulery.jobs.models import Decision, Measured, Outcome
 from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.jobs.requests import Definition
 from joulery.objectives import Cost
-from joulery.training.findings import findings_of
-from joulery.training.used import DeviceUse, used_together
+from joulery.training.energy import DeviceEnergy
+from joulery.training.session import measurements_of
 
 SIMULATED = Provenance(Origin.SIMULATED, "a model", 0.01)
 MEASURED = Provenance(Origin.MEASURED, "a counter", 0.02)
@@ -22,11 +22,11 @@ MEASURED = Provenance(Origin.MEASURED, "a counter", 0.02)
 
 def kept(place):
     """Profiles and energy of the job."""
-    clerk = LocalBackend.open(place.store, clock=place.clock)
+    backend = LocalBackend.open(place.store, clock=place.clock)
     try:
-        return clerk.profiles(1), clerk.energy(1)[0]
+        return backend.profiles(1), backend.energy(1)[0]
     finally:
-        clerk.close()
+        backend.close()
 
 
 def test_a_run_leaves_its_energy_and_frontier_behind(place):
@@ -69,7 +69,7 @@ def test_energy_of_all_attempts_adds_up(place):
 def test_what_is_used_after_the_target_does_not_count(place):
     """If this fails, energy and report tell different totals."""
     run = place.run()
-    for _ in run.epochs(5):
+    for _ in run.epochs():
         for _ in run.steps(range(20)):
             place.clock.sleep(0.5)
         run.report(0.99)
@@ -107,11 +107,11 @@ def test_a_settled_job_asks_for_little(place, monkeypatch):
     seen = []
     for _ in range(5):
         calls.clear()
-        place.train(place.run(batch_sizes=[256], default=256), 10)
+        place.train(place.run(batch_sizes=[256], default_batch_size=256), 10)
         seen.append(dict(calls))
     assert seen[0] == {"profiles": 1, "keep_profile": 1, "note_energy": 1}
     assert seen[-1] == {"profiles": 1, "note_energy": 1}
-    place.train(place.run(batch_sizes=[256], default=256), 1, epochs=0)
+    place.run(batch_sizes=[256], default_batch_size=256).close()
     assert len(kept(place)[1]) == 5  # a run that used nothing tells of nothing
 
 
@@ -120,8 +120,8 @@ def test_what_nobody_measures_is_not_claimed(place):
     from dataclasses import replace
 
     place.gpu.faults = replace(place.gpu.faults, lost_at_seconds=1.0)
-    run = place.run()
-    for _ in run.epochs(3):
+    run = place.run(max_epochs=3)
+    for _ in run.epochs():
         for _ in run.steps(range(4)):
             place.clock.sleep(0.1)
         run.report(0.99)
@@ -130,39 +130,21 @@ def test_what_nobody_measures_is_not_claimed(place):
     assert all(one.joules > 0 for one in used)
 
 
-class TwoMachines:
-    """Rank 0 of two, whose boards are counted alike."""
-
-    rank = 0
-
-    def gather(self, value):
-        """Both."""
-        return [value, value]
-
-
-def test_boards_of_other_machines_keep_their_names_apart():
-    """If this fails, the second machine's energy is refused as told before."""
-    mine = (DeviceUse("gpu:0", "V100", 1.0, 2.0, MEASURED),)
-    together = used_together(mine, TwoMachines())
-    assert [one.id for one in together] == ["gpu:0 of rank 0", "gpu:0 of rank 1"]
-    assert used_together(mine, None) == mine
-
-
 def test_findings_are_as_good_as_their_weakest_device():
     """If this fails, simulated figures pass for measured ones."""
     decision = Decision("1.1", 0, ActionKind.TRAIN, 64, None, (), math.inf, "", 0.0)
     outcome = Outcome(RunEnd.REACHED, 1.0, 9.0, 9.0, None, (Measured(None, 9.0, 8.0, 0.01),))
     used = [
-        DeviceUse("a", "V100", 9.0, 4.0, MEASURED),
-        DeviceUse("b" * 300, "V100", 9.0, 5.0, SIMULATED),
+        DeviceEnergy("a", "V100", 9.0, 4.0, MEASURED),
+        DeviceEnergy("b" * 300, "V100", 9.0, 5.0, SIMULATED),
     ]
     wanted = Definition(Job("job", (64,), 64, Cost(0.5, 300.0)), "V100 × 2")
-    found = findings_of(decision, outcome, used, wanted)
+    found = measurements_of(decision, outcome, used, wanted)
     (point,) = found.points
     assert point.provenance.origin is Origin.SIMULATED
     assert point.setting.power_limit_watts is None
     assert [one.origin for one in found.energy] == ["measured", "simulated"]
     assert max(len(one.device) for one in found.energy) == 200
-    unknown = findings_of(decision, outcome, [], wanted)
+    unknown = measurements_of(decision, outcome, [], wanted)
     assert unknown.points[0].provenance.origin is Origin.ASSUMED
     assert unknown.energy == ()

@@ -10,9 +10,9 @@ from joulery.errors import InvalidValueError
 from joulery.hardware import catalog
 from joulery.hardware.simulated import Faults, SimulatedGpu
 from joulery.metering.meter import Meter
-from joulery.power.gauge import MeterGauge
 from joulery.power.inference import InferenceTuner, Slo
-from joulery.power.knob import LimitKnob, held_here
+from joulery.power.knobs import LimitKnob
+from joulery.testing.training import held_here
 
 
 class QueueingService:
@@ -52,7 +52,7 @@ def tuned(service, slo, meter):
         [service.gpu],
         slo,
         knob=LimitKnob([service.gpu], held_here),
-        gauge=MeterGauge(meter),
+        meter=meter,
         clock=service.clock,
     )
 
