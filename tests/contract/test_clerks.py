@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from joulery.client.opening import open_backend
+from joulery.client.backend import open_backend
 from joulery.errors import (
     ConflictError,
     InvalidValueError,
@@ -21,8 +21,8 @@ from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setti
 from joulery.jobs.job import Job
 from joulery.jobs.models import Measured, Outcome
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.requests import Definition, Request
-from joulery.jobs.wire_measurements import EnergyEntry, ProfileEntry
+from joulery.jobs.models import Definition, Request
+from joulery.jobs.models import EnergyEntry, ProfileEntry
 from joulery.objectives import Cost, LeastEnergy
 
 LIMITS = (125.0, 150.0, 175.0)

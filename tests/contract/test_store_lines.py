@@ -12,7 +12,7 @@ from sqlalchemy import event, text
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, InvalidValueError, StoreBusyError
 from joulery.jobs.job import Job
-from joulery.jobs.requests import Definition
+from joulery.jobs.models import Definition
 from joulery.jobs.service import JobService
 from joulery.objectives import Cost
 from joulery.storage.engines import open_engine

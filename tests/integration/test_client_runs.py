@@ -11,7 +11,7 @@ import time
 import pytest
 
 from joulery.client.local import LocalBackend
-from joulery.client.opening import open_backend
+from joulery.client.backend import open_backend
 from joulery.clock import REAL_CLOCK
 from joulery.jobs.policies.base import RunEnd
 from joulery.jobs.service import JobService

@@ -9,7 +9,7 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.jobs.models import Outcome
 from joulery.jobs.policies.base import RunEnd
-from joulery.jobs.requests import Definition, Request
+from joulery.jobs.models import Definition, Request
 from joulery.jobs.service import JobService
 from joulery.storage.records import DecisionState, EventKind
 from joulery.storage.store import Store

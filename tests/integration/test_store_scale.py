@@ -4,7 +4,7 @@ import dataclasses
 
 from joulery.clock import VirtualClock
 from joulery.jobs.posterior import _SNAPSHOT_EVENTS, JobState
-from joulery.jobs.requests import Request
+from joulery.jobs.models import Request
 from joulery.jobs.service import JobService
 from joulery.storage.store import Store
 from joulery.testing.filled_store import DEFAULT_CONFIG, fill, measure

@@ -9,7 +9,7 @@ from joulery.errors import InvalidValueError
 from joulery.jobs import wire, wire_entries, wire_measurements
 from joulery.jobs.models import Decision, Measured, Outcome
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.wire_text import from_bytes, to_bytes
+from joulery.jobs.schema import from_bytes, to_bytes
 
 _NUMBERS = st.just(0.0) | st.floats(1e-9, 1e12)
 _LIMITS = st.none() | _NUMBERS

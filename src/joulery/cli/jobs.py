@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from joulery.client.backend import DecisionBackend
-    from joulery.jobs.wire_entries import JobEntry
+    from joulery.jobs.models import JobEntry
 
 # People wait longer than trainings do.
 _SECONDS = 30.0
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked."""
-    from joulery.client.opening import open_backend
+    from joulery.client.backend import open_backend
 
     actions = {
         "list": _list,
@@ -101,13 +101,12 @@ def _check_there(location: str | None) -> None:
 
 def _list(clerk: DecisionBackend, arguments: argparse.Namespace) -> None:
     from joulery.cli.jobs_view import list_text
-    from joulery.jobs.wire_entries import job_entry_document
 
     entries = list(_all_jobs(clerk))
     if not arguments.all:
         newest = {(entry.name, entry.device): entry for entry in entries}
         entries = sorted(newest.values(), key=lambda entry: (entry.name, entry.device))
-    document = {"jobs": [job_entry_document(entry) for entry in entries]}
+    document = {"jobs": [entry.to_document() for entry in entries]}
     _print(arguments, document, list_text(entries))
 
 
@@ -128,10 +127,8 @@ def _show(clerk: DecisionBackend, arguments: argparse.Namespace) -> None:
 def _frontier(clerk: DecisionBackend, arguments: argparse.Namespace) -> None:
     from joulery.cli.checked import whole_number
     from joulery.cli.jobs_measured import chosen_profile
-    from joulery.jobs.wire_specification import LARGEST_BATCH_SIZE
-
-    size = arguments.batch_size
-    wanted = None if size is None else whole_number(size, "--batch-size", 1, LARGEST_BATCH_SIZE)
+        size = arguments.batch_size
+    wanted = None if size is None else whole_number(size, "--batch-size", 1, 2**40)
     job = clerk.job(arguments.name, arguments.device)
     frontier = chosen_profile(clerk.profiles(job.id), wanted).frontier
     if arguments.out is None:

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from joulery.cli.table import table
 from joulery.errors import UnknownRecordError, UsageError
-from joulery.jobs.wire_measurements import profile_document
 from joulery.units import human, human_duration, kilowatt_hours
 
 if TYPE_CHECKING:
     from joulery.client.backend import DecisionBackend
     from joulery.frontier import Frontier, OperatingPoint
-    from joulery.jobs.wire_entries import JobEntry
-    from joulery.jobs.wire_measurements import ProfileEntry
+    from joulery.jobs.models import JobEntry
+    from joulery.jobs.models import ProfileEntry
 
 _PAGE = 1000
 _MOST_PAGES = 20  # enough for years of most jobs; all of it is not read for one look
@@ -147,7 +146,7 @@ def measured_document(measured: Measured) -> dict[str, Any]:
             "by_origin": [asdict(one) for one in measured.energy],
             "complete": measured.complete,
         },
-        "profiles": [profile_document(one) for one in measured.profiles],
+        "profiles": [one.to_document() for one in measured.profiles],
     }
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from joulery.cli.jobs_measured import measured_of
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.specification import job_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from joulery.cli.jobs_measured import Measured
     from joulery.client.backend import DecisionBackend
     from joulery.jobs.job import Job
-    from joulery.jobs.wire_entries import DecisionEntry, JobEntry
+    from joulery.jobs.models import DecisionEntry, JobEntry
 
 # Enough to see how a job goes; a history of years is not read for one look.
 _MOST_EVENTS = 5000
@@ -117,7 +116,7 @@ class Summary:
 
 def summary_of(entry: JobEntry, versions: Sequence[JobEntry], clerk: DecisionBackend) -> Summary:
     """Read the latest part of a job's history, and sum it up."""
-    job = job_from(entry.name, entry.specification)
+    job = entry.definition.job
     after = max(0, entry.events - _MOST_EVENTS)
     decisions = tuple(_decisions(clerk, entry.id, after))
     sizes = _by_batch_size(job, decisions)

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 from joulery.cli.jobs_measured import energy_text, measured_document, profiles_text
 from joulery.cli.table import table
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.wire_entries import decision_entry_document, job_entry_document
 from joulery.units import human, human_duration, per_cent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from joulery.cli.jobs_summary import BatchSize, Recurrence, Saved, Summary
-    from joulery.jobs.wire_entries import DecisionEntry, JobEntry
+    from joulery.jobs.models import DecisionEntry, JobEntry
 
 _BARS = "▁▂▃▄▅▆▇█"
 _CHART_WIDTH = 60
@@ -32,7 +31,7 @@ def list_text(entries: Sequence[JobEntry]) -> str:
             entry.name,
             entry.device or _NONE,
             str(entry.version),
-            entry.policy,
+            entry.definition.policy,
             str(entry.recurrences),
             "paused" if entry.paused else "",
         ]
@@ -75,7 +74,7 @@ def _head(summary: Summary) -> str:
     lines = [
         f"{entry.name}{device}, version {entry.version}{', paused' if entry.paused else ''}",
         f"batch sizes: {sizes}",
-        f"policy: {entry.policy}; cost: eta {job.cost.eta:g}, {human(job.cost.max_watts, 'W')}"
+        f"policy: {entry.definition.policy}; cost: eta {job.cost.eta:g}, {human(job.cost.max_watts, 'W')}"
         + (f"; objective: {job.objective}" if job.objective is not None else ""),
         f"recurrences: {entry.recurrences}"
         + (", of which the latest are shown" if summary.cut else ""),
@@ -83,8 +82,8 @@ def _head(summary: Summary) -> str:
     used = energy_text(summary.measured, sum(one.joules for one in summary.recurrences))
     if used:
         lines.append(used)
-    if entry.said:
-        lines.append(f"inherited: {entry.said}")
+    if entry.warm_start:
+        lines.append(f"warm start: {entry.warm_start}")
     others = [one for one in summary.versions if one.id != entry.id]
     lines += [
         f"also: version {one.version}{f' on {one.device}' if one.device else ''}, "
@@ -176,12 +175,12 @@ def summary_document(summary: Summary, last: int) -> dict[str, Any]:
     """The same, ready for JSON."""
     shown = summary.decisions[-last:] if last else ()
     return {
-        "job": job_entry_document(summary.entry),
-        "versions": [job_entry_document(entry) for entry in summary.versions],
+        "job": summary.entry.to_document(),
+        "versions": [entry.to_document() for entry in summary.versions],
         "batch_sizes": [_size_document(row) for row in summary.batch_sizes],
         "recurrences": [asdict(one) for one in summary.recurrences],
         "saved": None if summary.saved is None else asdict(summary.saved),
-        "decisions": [decision_entry_document(entry) for entry in shown],
+        "decisions": [entry.to_document() for entry in shown],
         "complete": not summary.cut,
         **measured_document(summary.measured),
     }

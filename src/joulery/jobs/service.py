@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from joulery.clock import Clock
     from joulery.jobs.models import Decision, DecisionLease, Outcome, Receipt
-    from joulery.jobs.requests import Definition, Request
+    from joulery.jobs.models import Definition, Request
     from joulery.storage.records import JobRecord, Snapshot
     from joulery.storage.store import Store
     from joulery.storage.transaction import Transaction

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from joulery.errors import FileError, InvalidValueError
-from joulery.jobs.wire_text import from_bytes, to_bytes
+from joulery.jobs.schema import from_bytes, to_bytes
 
 
 def token_file() -> Path:

@@ -13,7 +13,7 @@ from joulery.clock import VirtualClock
 from joulery.jobs.job_registry import ServiceConfig
 from joulery.jobs.models import Measured, Outcome
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.requests import Definition, Request
+from joulery.jobs.models import Definition, Request
 from joulery.jobs.service import JobService
 from joulery.storage.tables import decisions, events, jobs, outcomes, snapshots
 from joulery.testing.workloads import made_up_workload

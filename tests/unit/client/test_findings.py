@@ -14,8 +14,8 @@ from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setti
 from joulery.jobs.job import Job
 from joulery.jobs.models import Outcome
 from joulery.jobs.policies.base import RunEnd
-from joulery.jobs.requests import Definition, Request
-from joulery.jobs.wire_measurements import EnergyEntry, ProfileEntry
+from joulery.jobs.models import Definition, Request
+from joulery.jobs.models import EnergyEntry, ProfileEntry
 from joulery.objectives import Cost
 from joulery.testing.watched_clerk import RecordingBackend
 

@@ -15,7 +15,7 @@ from joulery.errors import ConflictError, FileError, MissingRightsError, StoreBu
 from joulery.jobs.job import Job
 from joulery.jobs.models import Decision, Measured, Outcome
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.requests import Definition, Request
+from joulery.jobs.models import Definition, Request
 from joulery.objectives import Cost, LeastEnergy
 
 DECISION = Decision(

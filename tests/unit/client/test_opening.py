@@ -5,7 +5,7 @@ import pytest
 from joulery.client.http import HttpBackend
 from joulery.client.last_good import LastGood, LastGoodSetting
 from joulery.client.local import LocalBackend
-from joulery.client.opening import open_backend
+from joulery.client.backend import open_backend
 from joulery.errors import InvalidValueError, MissingExtraError
 from joulery.jobs.token_file import write_token
 

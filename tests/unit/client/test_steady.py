@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from joulery.client.opening import open_backend
+from joulery.client.backend import open_backend
 from joulery.client.resilient import Order, ResilientClient
 from joulery.errors import ConflictError, MissingRightsError, StoreBusyError, StoreError
 from joulery.jobs.job import Job
 from joulery.jobs.models import Outcome
 from joulery.jobs.policies.base import RunEnd
-from joulery.jobs.requests import Definition, Request
+from joulery.jobs.models import Definition, Request
 from joulery.objectives import Cost
 from joulery.testing.watched_clerk import RecordingBackend
 

@@ -12,7 +12,7 @@ from joulery.jobs.job_registry import inheritance_said
 from joulery.jobs.models import Measured, Outcome
 from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.jobs.policies.registry import policy_names
-from joulery.jobs.requests import Definition, Request
+from joulery.jobs.models import Definition, Request
 from joulery.jobs.service import JobService, ServiceConfig
 from joulery.objectives import LeastEnergy
 from joulery.storage.records import DecisionState, EventKind

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from joulery.clock import VirtualClock
 from joulery.jobs.models import Measured, Outcome
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.requests import Definition, Request
+from joulery.jobs.models import Definition, Request
 from joulery.jobs.service import JobService, ServiceConfig
 from joulery.storage.store import Store
 from joulery.testing.policy_contract import assert_identical

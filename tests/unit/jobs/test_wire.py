@@ -9,7 +9,7 @@ from joulery.jobs import wire
 from joulery.jobs.job import Job
 from joulery.jobs.models import Decision, DecisionLease, Measured, Outcome, Receipt
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.requests import Definition, Request
+from joulery.jobs.models import Definition, Request
 from joulery.objectives import (
     Cost,
     EnergyDelayProduct,

@@ -6,9 +6,9 @@ import stat
 import pytest
 
 from joulery.errors import FileError
-from joulery.jobs.requests import Definition
+from joulery.jobs.models import Definition
 from joulery.jobs.service import JobService
-from joulery.server.copies import backup, export, restore, whole_file
+from joulery.storage.backup import backup, export, restore, whole_file
 from joulery.storage.store import Store
 from joulery.testing.workloads import made_up_workload
 

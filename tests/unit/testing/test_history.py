@@ -9,7 +9,7 @@ from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, StoreBusyError
 from joulery.jobs.models import Outcome
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.requests import Definition, Request
+from joulery.jobs.models import Definition, Request
 from joulery.jobs.service import JobService
 from joulery.jobs.wire import decision_document, outcome_document, receipt_document
 from joulery.storage.records import EventKind, Snapshot

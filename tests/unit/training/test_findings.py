@@ -11,7 +11,7 @@ from joulery.hardware.simulated import SimulatedGpu
 from joulery.jobs.job import Job
 from joulery.jobs.models import Decision, Measured, Outcome
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.requests import Definition
+from joulery.jobs.models import Definition
 from joulery.objectives import Cost
 from joulery.training.findings import findings_of
 from joulery.training.used import DeviceUse, used_together

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from joulery.jobs.models import Decision, DecisionLease, Outcome, Receipt
-    from joulery.jobs.requests import Request
+    from joulery.jobs.models import Request
 
 TEAM = "storm"
 _PAUSE_SECONDS = 0.02

@@ -22,7 +22,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from joulery.jobs.requests import Definition
+from joulery.jobs.models import Definition
 from joulery.jobs.service import JobService
 from joulery.storage.store import Store
 from joulery.storage.tokens import EVERY_TEAM, NewToken, Permission, add_token

@@ -19,7 +19,7 @@ from joulery.client.http import HttpBackend
 from joulery.client.places import file_stem
 from joulery.client.resilient import Order, ResilientClient
 from joulery.errors import StoreBusyError
-from joulery.jobs.requests import Definition, Request
+from joulery.jobs.models import Definition, Request
 from joulery.jobs.wire import decision_document, outcome_document
 from joulery.testing.history_file import Call, Recorder
 from joulery.testing.storm import slots

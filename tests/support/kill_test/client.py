@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from joulery.errors import StoreError
 from joulery.jobs.models import Measured, Outcome
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.requests import Request
+from joulery.jobs.models import Request
 from joulery.jobs.wire import (
     decision_document,
     decision_from,
