@@ -28,7 +28,7 @@ from joulery.storage.records import (
 )
 from joulery.storage.store import Store
 from joulery.testing import filled_store
-from joulery.testing.one_group import one_group
+from support.one_group import one_group
 
 JOB = NewJob("team", "job", {"batch_sizes": [8, 16]}, "zeus", {}, seed=7)
 

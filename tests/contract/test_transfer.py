@@ -38,7 +38,7 @@ def fill(location):
         forgotten = desk.define(
             "vision", Definition(made_up_workload().job(), "gone", policy="zeus")
         ).id
-        desk.forget(forgotten)
+        desk.delete(forgotten)
         profile = Frontier.from_points([OperatingPoint(0.1 + 0.2, 7.0)]).to_dict()
         store.write(
             lambda ledger: put_profile(ledger, ProfileRecord(number, 64, "V100", profile, 1.5))

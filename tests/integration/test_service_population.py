@@ -13,8 +13,8 @@ from joulery.jobs.models import Definition, Request
 from joulery.jobs.service import JobService
 from joulery.storage.records import DecisionState, EventKind
 from joulery.storage.store import Store
-from joulery.testing.history import Findings, check_beliefs
-from joulery.testing.population import Population, Setting, compare
+from support.history import Findings, check_beliefs
+from support.population import Population, Setting, compare
 from joulery.testing.workloads import made_up_workload
 
 FEW = Setting(clients=200, at_once=8)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from joulery.testing.server import Answered, ServerProcess
+    from support.server_process import Answered, ServerProcess
 
 Found = TypeVar("Found")
 _PATIENCE_SECONDS = 60.0

@@ -1,4 +1,4 @@
-"""A clerk that remembers what it was asked, and fails as a test wants it to."""
+"""A backend that records its calls, and fails as a test wants it to."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class RecordingBackend:
-    """A clerk on a store of its own.
+    """A backend on a store of its own.
 
     Args:
-        path: Of the store.
-        clock: Real or virtual.
+        path: Path of the store.
+        clock: Real or virtual clock.
 
     Attributes:
-        inner: Who does the work.
-        calls: What was asked, by name.
+        inner: Backend that does the work.
+        calls: Names of the methods that were called.
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
@@ -30,7 +30,7 @@ class RecordingBackend:
         self.calls: list[str] = []
 
     def before(self, name: str) -> None:
-        """Called before each method; what it raises is raised instead."""
+        """Hook that is called before each method; its error is raised instead."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method = getattr(self.inner, name)

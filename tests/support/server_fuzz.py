@@ -1,4 +1,4 @@
-"""Requests that nobody should send, and what a server may answer to them."""
+"""A fuzzer of the server: malformed requests, and the answers that are allowed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from joulery.testing.server import OUTCOME, SPECIFICATION
+from support.server_process import JOB, OUTCOME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,6 +104,10 @@ _RAW = (
 )
 
 
+# The answer of uvicorn, before a request reaches the application.
+_NOT_HTTP = b"Invalid HTTP request received."
+
+
 class Raw(str):
     """A piece of JSON to be written as it is."""
 
@@ -129,8 +133,8 @@ def bodies(job: int, decision: str, key: str) -> dict[str, tuple[str, Any]]:
     frontier = {"points": [{"seconds": 1.0, "joules": 2.0, "setting": {"power_limit_watts": 9.0}}]}
     used = {"decision": None, "device": "a", "seconds": 1.0, "joules": 1.0, "origin": "measured"}
     objective = "money:price=0.3,rent=1.0"
-    specification = SPECIFICATION | {"objective": objective, "limits_watts": [100.0, 200.0]}
-    definition = {"name": "fuzzed", "device": "A40", "specification": specification}
+    changes = {"name": "fuzzed", "objective": objective, "limits_watts": [100.0, 200.0]}
+    definition = {"job": JOB | changes, "device": "A40"}
     return {
         "/v1/teams/vision/jobs": (
             "POST",
@@ -194,7 +198,7 @@ class Grammar:
             document = json.loads(body)
             self._decisions.append((document["id"], document["token"]))
             del self._decisions[:-_REMEMBERED]
-        elif body.startswith(b'{"id":') and b'"specification"' in body:
+        elif body.startswith(b'{"id":') and b'"definition"' in body:
             self._jobs.append(json.loads(body)["id"])
             del self._jobs[:-_REMEMBERED]
 
@@ -315,6 +319,8 @@ def _allowed(status: int, answer: bytes) -> bool:
     if status >= 500:
         return False
     body = answer.partition(b"\r\n\r\n")[2]
+    if status == 400 and _NOT_HTTP in body:
+        return True
     if status >= 400 and body and b"application/problem+json" not in answer:
         return False
     return status < 400 or not any(mark.lower() in body.lower() for mark in _INTERNALS)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from joulery.testing.process_tree import family
+from support.process_tree import family
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from joulery.testing.server import ServerProcess
+    from support.server_process import ServerProcess
 
 _SAMPLES = 60
 _WARM_SHARE = 0.3  # of the samples, while caches fill

@@ -1,4 +1,4 @@
-"""A real server process, for tests and proofs, and a plain way to ask it."""
+"""A real server process for tests and stress scripts, and a plain way to send requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 _PATIENCE_SECONDS = 60.0
 
-SPECIFICATION: dict[str, Any] = {
+JOB: dict[str, Any] = {
+    "name": "nightly",
     "batch_sizes": [64, 128, 256],
     "default": 128,
     "cost": "cost:eta=0.5,max_watts=300.0",
@@ -169,7 +170,7 @@ class ServerProcess:
 
     def define(self, team: str = "vision", name: str = "nightly", policy: str = "zeus") -> int:
         """The number of a job that was defined."""
-        document = {"name": name, "specification": SPECIFICATION, "policy": policy}
+        document = {"job": JOB | {"name": name}, "policy": policy}
         answered = self.ask("POST", f"/v1/teams/{team}/jobs", document)
         assert answered.status == 200, answered.body
         number: int = answered.document["id"]

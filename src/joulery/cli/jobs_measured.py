@@ -58,20 +58,20 @@ class Measured:
         return sum(one.joules for one in self.energy)
 
 
-def measured_of(clerk: DecisionBackend, job: JobEntry) -> Measured:
+def measured_of(backend: DecisionBackend, job: JobEntry) -> Measured:
     """Read what was measured of a job, and add it up."""
     found: dict[str, EnergyUsed] = {}
     after: int | None = 0
     for _ in range(_MOST_PAGES):
         if after is None:
             break
-        entries, after = clerk.energy(job.id, after, _PAGE)
+        entries, after = backend.energy(job.id, after, _PAGE)
         for entry in entries:
             used = found.setdefault(entry.origin, EnergyUsed(entry.origin))
             used.joules += entry.joules
             used.device_seconds += entry.seconds
             used.records += 1
-    return Measured(tuple(found.values()), after is None, tuple(clerk.profiles(job.id)))
+    return Measured(tuple(found.values()), after is None, tuple(backend.profiles(job.id)))
 
 
 def energy_text(measured: Measured, reported_joules: float) -> str:

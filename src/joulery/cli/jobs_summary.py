@@ -114,11 +114,11 @@ class Summary:
         return None if told is None else self.job.cost.of(told.seconds, told.joules)
 
 
-def summary_of(entry: JobEntry, versions: Sequence[JobEntry], clerk: DecisionBackend) -> Summary:
+def summary_of(entry: JobEntry, versions: Sequence[JobEntry], backend: DecisionBackend) -> Summary:
     """Read the latest part of a job's history, and sum it up."""
     job = entry.definition.job
     after = max(0, entry.events - _MOST_EVENTS)
-    decisions = tuple(_decisions(clerk, entry.id, after))
+    decisions = tuple(_decisions(backend, entry.id, after))
     sizes = _by_batch_size(job, decisions)
     recurrences = _recurrences(job, decisions)
     return Summary(
@@ -130,14 +130,14 @@ def summary_of(entry: JobEntry, versions: Sequence[JobEntry], clerk: DecisionBac
         saved=_saved(job, sizes, recurrences),
         decisions=decisions,
         cut=after > 0,
-        measured=measured_of(clerk, entry),
+        measured=measured_of(backend, entry),
     )
 
 
-def _decisions(clerk: DecisionBackend, job: int, first: int) -> Iterable[DecisionEntry]:
+def _decisions(backend: DecisionBackend, job: int, first: int) -> Iterable[DecisionEntry]:
     after: int | None = first
     while after is not None:
-        entries, after = clerk.decisions(job, after, _PAGE)
+        entries, after = backend.decisions(job, after, _PAGE)
         yield from entries
 
 

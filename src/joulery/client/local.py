@@ -114,7 +114,7 @@ class LocalBackend:
 
     def delete(self, job: int) -> None:
         """Delete a job with all its history."""
-        self._service.forget(job)
+        self._service.delete(job)
 
     def close(self) -> None:
         """Close the store."""

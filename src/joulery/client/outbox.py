@@ -27,8 +27,8 @@ from joulery.errors import (
     UnknownRecordError,
     UsageError,
 )
-from joulery.jobs.models import Decision, Definition, Outcome, Request
-from joulery.jobs.schema import Count, JsonModel, Name, Text, from_bytes, to_bytes
+from joulery.jobs.models import Decision, Definition, Moment, Outcome, Request
+from joulery.jobs.schema import Count, JsonModel, Name, from_bytes, to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,16 +113,18 @@ class PendingMeasurements(JsonModel):
     Attributes:
         team: Team of the job.
         job: Number of the job.
+        wall_seconds: Unix time at which the run ended.
         measurements: What was measured.
     """
 
     team: Name
     job: Count
+    wall_seconds: Moment
     measurements: RunMeasurements
 
     def deliver(self, backend: DecisionBackend) -> None:
         """Store what was measured."""
-        upload_measurements(backend, self.job, self.measurements, REAL_CLOCK.wall())
+        upload_measurements(backend, self.job, self.measurements, self.wall_seconds)
 
 
 Entry = PendingReport | OfflineRun | PendingMeasurements

@@ -229,7 +229,8 @@ class ResilientClient:
             return
         try:
             job, _ = parse_decision_id(decision.id)
-            self._keep(PendingMeasurements(self._order.team, job, found()))
+            now = self._clock.wall()
+            self._keep(PendingMeasurements(self._order.team, job, now, found()))
         except Exception as error:  # noqa: BLE001 - the fail-open guard: the report has the totals
             _log.debug("joulery: the measurements of this run are lost: %r", error)
 

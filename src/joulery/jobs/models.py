@@ -212,11 +212,13 @@ class Receipt(JsonModel):
         decision: Id of the decision that was reported on.
         event: Number of the report in the job's history.
         late: Whether the lease of the decision had ended before.
+        quarantined: Whether the policy does not learn from it until other reports confirm it.
     """
 
     decision: DecisionId
     event: Count
     late: bool
+    quarantined: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from joulery.errors import UnknownRecordError
 from joulery.frontier import Frontier
 from joulery.jobs.idempotency import answer
-from joulery.jobs.job_registry import inheritance_said
+from joulery.jobs.job_registry import warm_start_text
 from joulery.jobs.models import (
     DecisionEntry,
     DecisionPage,
@@ -44,7 +44,7 @@ def job_entry(record: JobRecord) -> JobEntry:
         team=job.team,
         version=record.version,
         inherits=job.inherits,
-        warm_start=inheritance_said(record),
+        warm_start=warm_start_text(record),
         paused=record.paused,
         definition=Definition(
             job_from(job.name, job.specification), job.device, job.policy, parameters

@@ -194,7 +194,7 @@ class JobService:
         """Refuse decisions, or make them again; reports are always taken."""
         self._store.write(lambda ledger: ledger.pause(job, paused=paused), job)
 
-    def forget(self, job: int) -> None:
+    def delete(self, job: int) -> None:
         """Delete a job with all its history."""
         self._store.write(lambda ledger: ledger.forget(job), job)
         self._store.write(lambda _: self._cache.drop(job), job)

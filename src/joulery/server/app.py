@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from joulery import __version__
 from joulery.errors import InvalidValueError, JouleryError, StoreError
@@ -116,7 +117,10 @@ class _Observer:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message["headers"], (b"cache-control", b"no-store")]
-            await send(message)
+            try:
+                await send(message)
+            except Exception as error:
+                raise ClientDisconnect from error  # of the connection, not of the application
 
         self._in_flight += 1
         context.metrics.in_flight.set(self._in_flight)
@@ -127,6 +131,8 @@ class _Observer:
                 )
             else:
                 await self._app(scope, receive, send_noting)
+        except ClientDisconnect:
+            pass
         except Exception:
             _log.exception("failed")
             if not status:

@@ -42,7 +42,7 @@ from joulery.jobs.schema import (
     JsonModel,
     Name,
     NotJsonError,
-    Quantity,
+    Rule,
     Text,
     from_bytes,
     to_bytes,
@@ -365,7 +365,7 @@ def pause_job(
 )
 def delete_job(request: Request, job: JobToManage) -> None:
     """Delete a job with all its history."""
-    context_of(request).jobs.forget(job)
+    context_of(request).jobs.delete(job)
 
 
 @measurements.get(
@@ -426,13 +426,13 @@ class TokenRequest(JsonModel):
         team: Team that the token is for; `*` for every team.
         rights: What the token allows; each includes those before it.
         label: Label for people.
-        days: Days until the token expires.
+        days: Days until the token expires; up to 36500.
     """
 
     team: Name
     rights: Literal["read", "work", "manage", "admin"] = "work"
     label: Text = ""
-    days: Quantity = 90.0
+    days: Annotated[float, Rule(minimum=0, maximum=36_500)] = 90.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""A service under kill -9: servers, clients and databases that die while a history is kept."""
+"""A kill test of the service: servers, clients and databases die while a history is kept."""

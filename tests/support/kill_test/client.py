@@ -1,6 +1,6 @@
-"""A client that decides and reports for ever, remembers what it did, and goes on after its death.
+"""A client that decides and reports without end, logs its calls, and goes on after being killed.
 
-Every life reads what the lives before it wrote down: requests without an answer are made again
+Every process reads the log of the processes before it: requests without an answer are made again
 under their keys, decisions without a report are reported on, and some requests are simply repeated.
 """
 
@@ -10,55 +10,47 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from joulery.errors import StoreError
-from joulery.jobs.models import Measured, Outcome
+from joulery.jobs.models import Decision, Measured, Outcome, Request
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.models import Request
-from joulery.jobs.wire import (
-    decision_document,
-    decision_from,
-    outcome_document,
-    outcome_from,
-    receipt_document,
-)
-from joulery.testing.history_file import Call
+from support.history_file import Call
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Sequence
 
-    from joulery.jobs.models import Decision, DecisionLease, Receipt
+    from joulery.jobs.models import DecisionLease, Receipt
     from joulery.storage.records import Document
-    from joulery.testing.history_file import Recorder
+    from support.history_file import Recorder
 
-_LONGEST_SECONDS = 50.0  # that a run claims to have taken; the desk grants a minute unseen
+_LONGEST_SECONDS = 50.0  # that a run claims to have taken; the service tolerates a minute
 
 
 class Asked(Protocol):
-    """Whom it asks; a part of :class:`joulery.client.backend.Clerk`."""
+    """The part of :class:`joulery.client.backend.DecisionBackend` that is used."""
 
     def decide(self, job: int, request: Request) -> Decision:
         """What to run next."""
         ...
 
     def heartbeat(self, decision: Decision, progress: Outcome | None = None) -> DecisionLease:
-        """Say that a decision is being worked on."""
+        """Prolong the lease of a decision."""
         ...
 
     def report(self, decision: Decision, outcome: Outcome, key: str) -> Receipt:
-        """Tell how a decision ended."""
+        """Report how a decision ended."""
         ...
 
 
 class Client:
-    """One life of a client.
+    """One process of a client.
 
     Args:
-        name: Of this life; part of its keys.
-        asked: Whom it asks.
-        recorder: What it writes down.
-        jobs: That it works for.
-        luck: What it does.
-        pause_seconds: After no answer.
+        name: Name of the process; part of its keys.
+        asked: Backend that it calls.
+        recorder: Log of its calls.
+        jobs: Numbers of the jobs that it works for.
+        rng: Random generator of what it does.
+        pause_seconds: Pause after a call without an answer.
     """
 
     def __init__(
@@ -67,7 +59,7 @@ class Client:
         asked: Asked,
         recorder: Recorder,
         jobs: Sequence[int],
-        luck: random.Random,
+        rng: random.Random,
         pause_seconds: float = 0.01,
     ) -> None:
         self._pause_seconds = pause_seconds
@@ -75,12 +67,12 @@ class Client:
         self._asked = asked
         self._recorder = recorder
         self._jobs = jobs
-        self._luck = luck
+        self._rng = rng
         self._count = 0
         self._unreported: list[Decision] = []
 
     def resume(self, earlier: Sequence[Call]) -> None:
-        """Go on where the lives before were killed."""
+        """Go on where the processes before were killed."""
         answered = {(call.operation, call.key): call.answer for call in earlier if not call.open}
         begun = {call.sent["decision"] for call in earlier if call.operation == "report"}
         seen: set[tuple[str, str]] = set()
@@ -89,11 +81,11 @@ class Client:
             if name in seen:
                 continue
             seen.add(name)
-            if name not in answered or self._luck.random() < 0.05:
+            if name not in answered or self._rng.random() < 0.05:
                 decision = self._again(call, earlier)
             else:
                 made = answered[name] if call.operation == "decide" else None
-                decision = decision_from(made) if made else None
+                decision = Decision.from_document(made) if made else None
             if decision is not None and decision.id not in begun:
                 self._unreported.append(decision)
 
@@ -104,26 +96,26 @@ class Client:
         for one in earlier:
             made = one.answer if one.operation == "decide" else None
             if made and made["id"] == call.sent["decision"]:
-                self._report(decision_from(made), call.sent["outcome"], call.key)
+                self._report(Decision.from_document(made), call.sent["outcome"], call.key)
                 break
         return None
 
     def step(self) -> None:
         """One decision, and mostly a report."""
-        if self._unreported and self._luck.random() < 0.3:
-            self._end(self._unreported.pop(self._luck.randrange(len(self._unreported))))
+        if self._unreported and self._rng.random() < 0.3:
+            self._end(self._unreported.pop(self._rng.randrange(len(self._unreported))))
             return
         self._count += 1
-        job, key = self._luck.choice(self._jobs), f"{self._name}.{self._count}"
+        job, key = self._rng.choice(self._jobs), f"{self._name}.{self._count}"
         before = [one for one in self._unreported if one.id.startswith(f"{job}.")]
-        after = before[-1].id if before and self._luck.random() < 0.3 else None
-        sent: Document = {"after": after, "probing": self._luck.random() < 0.7}
+        after = before[-1].id if before and self._rng.random() < 0.3 else None
+        sent: Document = {"after": after, "probing": self._rng.random() < 0.7}
         decision = self._decide(job, key, sent)
         if decision is None:
             return
-        if self._luck.random() < 0.2:
+        if self._rng.random() < 0.2:
             self._beat(decision)
-        if self._luck.random() < 0.15:
+        if self._rng.random() < 0.15:
             self._unreported.append(decision)
         else:
             self._end(decision)
@@ -131,16 +123,16 @@ class Client:
     def _decide(self, job: int, key: str, sent: Document) -> Decision | None:
         def ask() -> Document:
             decision = self._asked.decide(job, Request(key, sent["after"], sent["probing"]))
-            return decision_document(decision)
+            return decision.to_document()
 
         answer = self._recorder.carry_out(Call("decide", job, key, sent), ask)
         if answer is None:
             time.sleep(self._pause_seconds)
             return None
-        return decision_from(answer)
+        return Decision.from_document(answer)
 
     def _beat(self, decision: Decision) -> None:
-        seconds = self._luck.uniform(0.1, 1.0)
+        seconds = self._rng.uniform(0.1, 1.0)
         try:
             progress = Outcome(RunEnd.ABANDONED, 0.0, seconds, 100.0 * seconds)
             self._asked.heartbeat(decision, progress)
@@ -148,10 +140,10 @@ class Client:
             time.sleep(self._pause_seconds)
 
     def _end(self, decision: Decision) -> None:
-        outcome = outcome_document(made_up_outcome(decision, self._luck))
+        outcome = made_up_outcome(decision, self._rng).to_document()
         key = f"{self._name}.{decision.id}"
         self._report(decision, outcome, key)
-        if self._luck.random() < 0.1:
+        if self._rng.random() < 0.1:
             self._report(decision, outcome, key)
 
     def _report(self, decision: Decision, outcome: Document, key: str) -> None:
@@ -159,23 +151,23 @@ class Client:
         sent: Document = {"decision": decision.id, "outcome": outcome}
 
         def ask() -> Document:
-            told = outcome_from(outcome)
-            return receipt_document(self._asked.report(decision, told, key))
+            report = self._asked.report(decision, Outcome.from_document(outcome), key)
+            return report.to_document()
 
         if self._recorder.carry_out(Call("report", job, key, sent), ask) is None:
             time.sleep(self._pause_seconds)
 
 
-def made_up_outcome(decision: Decision, luck: random.Random) -> Outcome:
+def made_up_outcome(decision: Decision, rng: random.Random) -> Outcome:
     """How a run of a decision might have ended; no two have the same figures."""
-    seconds = luck.uniform(1.0, _LONGEST_SECONDS)
-    joules = seconds * luck.uniform(50.0, 90.0)
+    seconds = rng.uniform(1.0, _LONGEST_SECONDS)
+    joules = seconds * rng.uniform(50.0, 90.0)
     limits = decision.probe_limits_watts or (decision.power_limit_watts,)
-    watts = luck.choice(limits)
+    watts = rng.choice(limits)
     if decision.kind == ActionKind.PROBE:
         measured = (Measured(watts, seconds, joules, 0.01),)
         return Outcome(RunEnd.PROBED, 0.0, seconds, joules, None, measured)
-    epochs = float(luck.randint(5, 20))
-    end = luck.choices((RunEnd.REACHED, RunEnd.STOPPED, RunEnd.EXHAUSTED), (8, 1, 1))[0]
+    epochs = float(rng.randint(5, 20))
+    end = rng.choices((RunEnd.REACHED, RunEnd.STOPPED, RunEnd.EXHAUSTED), (8, 1, 1))[0]
     measured = (Measured(watts, seconds / epochs, joules / epochs, 0.01),)
     return Outcome(end, epochs, seconds, joules, watts, measured)

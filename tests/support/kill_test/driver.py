@@ -1,6 +1,7 @@
-"""A storm: processes are killed at random moments, and a history tells what became of their work.
+"""A kill test: processes are killed at random moments, and their logs show what became of it.
 
-Run as a program of its own, since it forks: ``python -m joulery.testing.storm.driver --help``.
+Runs as a program of its own, since it forks: ``python -m support.kill_test.driver --help``, with
+``tests`` on the path.
 """
 
 from __future__ import annotations
@@ -26,40 +27,39 @@ from joulery.jobs.models import Definition
 from joulery.jobs.service import JobService
 from joulery.storage.store import Store
 from joulery.storage.tokens import EVERY_TEAM, NewToken, Permission, add_token
-from joulery.testing.history import check_store
-from joulery.testing.history_file import read_calls
-from joulery.testing.postgresql import Cluster
-from joulery.testing.storm import processes, slots
-from joulery.testing.storm.roles import TEAM, import_all
+from support.history import check_store
+from support.history_file import read_calls
+from support.postgresql import Cluster
+from support.kill_test import processes, slots
+from support.kill_test.roles import TEAM, import_all
 from joulery.testing.workloads import made_up_workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from joulery.testing.storm.slots import Place, Slot
+    from support.kill_test.slots import Place, Slot
 
 _POLICIES = ("joulery", "zeus")
 _LOWEST_PORT, _HIGHEST_PORT = 20_000, 30_000  # below those that the system gives to clients
 _SHOWN = 5
 _PATIENCE_SECONDS = 60.0
-_FEW, _FEW_ANSWERS = 2, 10  # clients, and answers that they get once the storm is over
+_FEW, _FEW_ANSWERS = 2, 10  # clients, and answers that they get once the kills are over
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What a storm is like.
+class KillPlan:
+    """The plan of a kill test.
 
     Attributes:
         database: ``sqlite`` or ``postgresql``.
-        kills: How many, at least.
-        round_kills: After so many the store is checked, and new jobs are begun.
-        pause_seconds: Between kills, on average.
-        servers: At once, each a process of its own.
-        clients: At once.
-        writers: Processes at once that work on the store without a server.
-        supervised: Whether a real ``joulery serve --workers 2`` takes the place of the servers.
-        crash_every: After so many kills the database crashes as well (PostgreSQL only).
-        seed: Of all that is random.
+        kills: Number of kills, at least.
+        round_kills: Kills after which the store is checked, and new jobs are begun.
+        pause_seconds: Mean time between kills.
+        servers: Number of servers at the same time.
+        clients: Number of clients at the same time.
+        writers: Number of processes that work on the store without a server.
+        crash_every: Kills after which the database crashes as well (PostgreSQL only).
+        seed: Seed of all that is random.
     """
 
     database: str = "sqlite"
@@ -69,23 +69,22 @@ class Plan:
     servers: int = 2
     clients: int = 10
     writers: int = 2
-    supervised: bool = False
     crash_every: int = 100
     seed: int = 1
 
 
-_PLAN = Plan()
+_PLAN = KillPlan()
 
 
 @dataclass(slots=True)
-class Toll:
-    """What a storm did.
+class KillResult:
+    """The result of a kill test.
 
     Attributes:
-        killed: By kind.
-        counts: What was looked at afterwards.
+        killed: Number of kills by kind of process.
+        counts: Numbers of what was checked afterwards.
         violations: Promises that were broken, in words.
-        seconds: That it took.
+        seconds: Duration of the test.
     """
 
     killed: Counter[str] = field(default_factory=Counter)
@@ -95,11 +94,11 @@ class Toll:
 
     @property
     def kills(self) -> int:
-        """Of processes by SIGKILL; crashes of the database are besides."""
+        """Number of processes that were killed; crashes of the database not included."""
         return sum(many for kind, many in self.killed.items() if kind != "database")
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON."""
+        """The result as JSON."""
         return {
             "kills": self.kills,
             "killed": dict(self.killed),
@@ -109,27 +108,27 @@ class Toll:
         }
 
 
-class Storm:
-    """One storm over one database, within its ``with`` block.
+class KillTest:
+    """One kill test of one database, within its ``with`` block.
 
     Args:
-        plan: What it is like.
-        tell: Called after every round.
+        plan: Plan of the test.
+        progress: Function that is called after every round.
     """
 
-    def __init__(self, plan: Plan, tell: Callable[[Toll], None] = lambda _: None) -> None:
+    def __init__(self, plan: KillPlan, progress: Callable[[KillResult], None] = lambda _: None) -> None:
         self._plan = plan
-        self._tell = tell
-        self._luck = random.Random(plan.seed)  # noqa: S311 - moments to kill at, no secrets
+        self._progress = progress
+        self._rng = random.Random(plan.seed)  # noqa: S311 - no secrets
         self._closing = ExitStack()
         self._cluster: Cluster | None = None
         self._folder = Path()
         self._location = ""
-        self._toll = Toll()
+        self._result = KillResult()
 
     def __enter__(self) -> Self:
         import_all()
-        folder = tempfile.mkdtemp(prefix="joulery-storm-")
+        folder = tempfile.mkdtemp(prefix="joulery-kill-test-")
         self._closing.callback(self._clean, folder)
         self._folder = Path(folder)
         if self._plan.database == "postgresql":
@@ -143,103 +142,97 @@ class Storm:
         self._closing.close()
 
     def _clean(self, folder: str) -> None:
-        """Remove everything, unless somebody will want to look at it."""
-        if not self._toll.violations:
+        """Remove everything, unless there is something to look into."""
+        if not self._result.violations:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def run(self, until_seconds: float = float("inf")) -> Toll:
-        """Kill until there were enough, or the time is over."""
+    def run(self, until_seconds: float = float("inf")) -> KillResult:
+        """Kill until the number or the time is reached."""
         began, number = time.monotonic(), 0
-        while self._toll.kills < self._plan.kills and not self._toll.violations:
+        while self._result.kills < self._plan.kills and not self._result.violations:
             number += 1
             self._round(number)
-            self._toll.seconds = time.monotonic() - began
-            self._tell(self._toll)
-            if self._toll.seconds > until_seconds:
+            self._result.seconds = time.monotonic() - began
+            self._progress(self._result)
+            if self._result.seconds > until_seconds:
                 break
-        return self._toll
+        return self._result
 
     def _round(self, number: int) -> None:
         place = self._begin(f"r{number}")
         occupied = self._slots(place, number)
         weights = [weight for _, weight in occupied]
-        target = min(self._plan.kills, self._toll.kills + self._plan.round_kills)
+        target = min(self._plan.kills, self._result.kills + self._plan.round_kills)
         for slot, _ in occupied:
             slot.fill()
         for port in place.ports:
             await_server(port)
         try:
-            while self._toll.kills < target:
-                time.sleep(self._luck.expovariate(1.0 / self._plan.pause_seconds))
-                victim = self._luck.choices([slot for slot, _ in occupied], weights)[0]
+            while self._result.kills < target:
+                time.sleep(self._rng.expovariate(1.0 / self._plan.pause_seconds))
+                victim = self._rng.choices([slot for slot, _ in occupied], weights)[0]
                 self._look(occupied)
-                self._toll.killed[victim.strike(self._luck)] += 1
+                self._result.killed[victim.kill_and_restart()] += 1
                 self._maybe_crash()
             self._await_answers(place)
             self._look(occupied)
         finally:
             for slot, _ in occupied:
                 slot.clear()
-                if isinstance(slot, slots.Supervised):
-                    self._toll.counts["restarts refused"] += slot.refused
         self._check(place)
 
     def _await_answers(self, place: Place) -> None:
-        """Once nobody is killed any more, everybody is served again."""
+        """Wait until all clients are served again."""
         histories = [self._folder / f"{place.name}-client-{one}.jsonl" for one in range(_FEW)]
         deadline = time.monotonic() + _PATIENCE_SECONDS
         before = _answers(histories)
         while _answers(histories) < before + _FEW_ANSWERS:
             if time.monotonic() > deadline:
-                self._toll.violations.append("stuck: clients get no answers after the storm")
+                self._result.violations.append("stuck: clients get no answers after the kills")
                 return
             time.sleep(0.05)
 
     def _slots(self, place: Place, number: int) -> list[tuple[Slot, float]]:
-        """Places, and how often each is struck."""
+        """Slots for processes, and the relative frequency at which each is killed."""
         plan, seed = self._plan, self._plan.seed * 1000 + number
         made: list[tuple[Slot, float]] = []
-        if plan.supervised:
-            made.append((slots.Supervised(place, place.ports[0]), 0.3))
-        else:
-            made += [(slots.server(place, port), 0.5) for port in place.ports]
+        made += [(slots.server(place, port), 0.5) for port in place.ports]
         made += [(slots.client(place, one, seed), 1.0) for one in range(plan.clients)]
         made += [(slots.writer(place, one, seed), 0.6) for one in range(plan.writers)]
         return made
 
     def _look(self, occupied: Sequence[tuple[Slot, float]]) -> None:
-        """Nobody may end who was not killed."""
+        """Check that no process has ended without being killed."""
         for slot, _ in occupied:
             if slot.died():
                 log = (self._folder / "log").read_text(encoding="utf-8", errors="replace")
-                self._toll.violations.append(f"a process ended by itself: {log[-2000:]}")
+                self._result.violations.append(f"a process ended by itself: {log[-2000:]}")
 
     def _maybe_crash(self) -> None:
-        if self._cluster is not None and self._toll.kills % self._plan.crash_every == 0:
+        if self._cluster is not None and self._result.kills % self._plan.crash_every == 0:
             self._cluster.stop(signal.SIGQUIT)
             self._cluster.start()
-            self._toll.killed["database"] += 1
+            self._result.killed["database"] += 1
 
     def _begin(self, name: str) -> Place:
-        """New jobs, made by a process that ends before others begin."""
+        """Define new jobs, in a process that ends before others begin."""
         location, file = self._location, self._folder / "begun"
 
         def work() -> None:
             with Store.open(location) as store:
-                desk, load = JobService(store), made_up_workload()
+                service, load = JobService(store), made_up_workload()
                 jobs = [
-                    desk.define(TEAM, Definition(load.job(), policy=policy)).id
+                    service.define(TEAM, Definition(load.job(), policy=policy)).id
                     for policy in _POLICIES
                 ]
                 now = time.time()
-                wanted = NewToken(EVERY_TEAM, Permission.WORK, "storm", now + 86_400.0)
+                wanted = NewToken(EVERY_TEAM, Permission.WORK, "kill test", now + 86_400.0)
                 token, _ = store.write(lambda ledger: add_token(ledger, wanted, now))
             file.write_text(json.dumps([jobs, token]), encoding="ascii")
 
         self._do(work)
         jobs, token = json.loads(file.read_text(encoding="ascii"))
-        many = 1 if self._plan.supervised else self._plan.servers
-        ports = self._luck.sample(range(_LOWEST_PORT, _HIGHEST_PORT), many)
+        ports = self._rng.sample(range(_LOWEST_PORT, _HIGHEST_PORT), self._plan.servers)
         return slots.Place(self._location, self._folder, ports, token, jobs, name)
 
     def _check(self, place: Place) -> None:
@@ -257,14 +250,14 @@ class Storm:
 
         self._do(work)
         counts, violations = json.loads(file.read_text(encoding="ascii"))
-        self._toll.counts += Counter(counts)
-        self._toll.violations += [f"{one} (see {self._folder})" for one in violations]
+        self._result.counts += Counter(counts)
+        self._result.violations += [f"{one} (see {self._folder})" for one in violations]
         if not violations:
             for history in histories:
                 history.unlink()
 
     def _do(self, work: Callable[[], None]) -> None:
-        """In a process of its own, so that this one stays as simple as forking needs."""
+        """Do work in a process of its own, so that this one has no threads when it forks."""
         process = processes.fork(work, self._folder / "log")
         _, status = os.waitpid(process, 0)
         log = self._folder / "log"
@@ -289,7 +282,7 @@ def await_server(port: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make a storm and print its toll as JSON; 0 if no promise was broken."""
+    """Run a kill test and print its result as JSON; 0 if no promise was broken."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--kills", type=int, default=_PLAN.kills)
@@ -299,23 +292,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--servers", type=int, default=_PLAN.servers)
     parser.add_argument("--clients", type=int, default=_PLAN.clients)
     parser.add_argument("--writers", type=int, default=_PLAN.writers)
-    parser.add_argument("--supervised", action="store_true", help="joulery serve --workers 2")
     parser.add_argument("--seed", type=int, default=_PLAN.seed)
     parser.add_argument("--seconds", type=float, default=float("inf"))
     given = vars(parser.parse_args(arguments))
     until = given.pop("seconds")
-    with Storm(Plan(**given), _progress) as storm:
-        toll = storm.run(until)
-    sys.stdout.write(json.dumps(toll.to_document()) + "\n")
-    for violation in toll.violations[:_SHOWN]:
+    with KillTest(KillPlan(**given), _progress) as test:
+        result = test.run(until)
+    sys.stdout.write(json.dumps(result.to_document()) + "\n")
+    for violation in result.violations[:_SHOWN]:
         sys.stderr.write(violation + "\n")
-    return int(bool(toll.violations))
+    return int(bool(result.violations))
 
 
-def _progress(toll: Toll) -> None:
+def _progress(result: KillResult) -> None:
     sys.stderr.write(
-        f"{toll.kills} kills {dict(toll.killed)}, {len(toll.violations)} broken, "
-        f"{toll.seconds:.0f} s, {toll.counts['events']} events\n"
+        f"{result.kills} kills {dict(result.killed)}, {len(result.violations)} broken, "
+        f"{result.seconds:.0f} s, {result.counts['events']} events\n"
     )
 
 

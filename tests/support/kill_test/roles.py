@@ -1,4 +1,4 @@
-"""What the processes of a storm do until they are killed."""
+"""What the processes of a kill test do until they are killed."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from joulery.client.http import HttpBackend
+from joulery.client.http import Address, HttpBackend
 from joulery.errors import StoreError
 from joulery.jobs.job_registry import ServiceConfig
 from joulery.jobs.service import JobService
 from joulery.jobs.snapshot import code_fingerprint
-from joulery.server.running import run
-from joulery.server.settings import Settings
+from joulery.server.config import ServerConfig
+from joulery.server.main import serve as run
 from joulery.storage.store import Store
-from joulery.testing.history_file import Recorder, read_calls
-from joulery.testing.storm.client import Client
+from support.history_file import Recorder, read_calls
+from support.kill_test.client import Client
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from joulery.jobs.models import Decision, DecisionLease, Outcome, Receipt
-    from joulery.jobs.models import Request
+    from joulery.jobs.models import Decision, DecisionLease, Outcome, Receipt, Request
 
-TEAM = "storm"
+TEAM = "kill test"
 _PAUSE_SECONDS = 0.02
 _ANSWER_SECONDS = 5.0
 # Decisions of writers that die come back soon, so that there are late reports.
@@ -39,17 +38,17 @@ _NEEDED = (
     "alembic.command",
     "joulery.jobs.policies.bayesian.policy",
     "joulery.jobs.policies.zeus",
-    "joulery.server.first_start",
-    "joulery.server.serving",
+    "joulery.server.main",
     "psycopg",
     "uvicorn.lifespan.off",
     "uvicorn.loops.uvloop",
+    "uvicorn.protocols.http.h11_impl",
     "uvloop",
 )
 
 
 def import_all() -> None:
-    """What servers and clients would import in their first moments."""
+    """Import what servers and clients would import in their first moments."""
     for name in _NEEDED:
         importlib.import_module(name)
     code_fingerprint()
@@ -57,13 +56,13 @@ def import_all() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """For a client or writer.
+    """The task of a client or writer.
 
     Attributes:
-        name: Of this life.
-        history: File of this client, over all its lives.
-        jobs: To work for.
-        seed: Of what it does.
+        name: Name of the process.
+        history: Log of this client, over all its processes.
+        jobs: Numbers of the jobs to work for.
+        seed: Seed of what it does.
     """
 
     name: str
@@ -73,40 +72,40 @@ class Task:
 
 
 class ServiceBackend:
-    """A desk as clients ask it.
+    """A job service with the interface of a backend.
 
     Args:
-        store: Of the desk.
+        store: Opened store.
     """
 
     def __init__(self, store: Store) -> None:
-        self._desk = JobService(store, terms=_TERMS)
+        self._service = JobService(store, terms=_TERMS)
 
     def decide(self, job: int, request: Request) -> Decision:
         """What to run next."""
-        return self._desk.decide(job, request)
+        return self._service.decide(job, request)
 
     def heartbeat(self, decision: Decision, progress: Outcome | None = None) -> DecisionLease:
-        """Say that a decision is being worked on."""
-        return self._desk.heartbeat(decision.id, progress)
+        """Prolong the lease of a decision."""
+        return self._service.heartbeat(decision.id, progress)
 
     def report(self, decision: Decision, outcome: Outcome, key: str) -> Receipt:
-        """Tell how a decision ended."""
-        return self._desk.report(decision.id, outcome, key)
+        """Report how a decision ended."""
+        return self._service.report(decision.id, outcome, key)
 
 
 def serve(location: str, port: int, ready: int) -> None:
     """What ``joulery serve`` does, once its packages are imported.
 
     Args:
-        location: Of the store.
-        port: To listen on.
-        ready: File to write to once requests are answered.
+        location: Location of the store.
+        port: Port to listen on.
+        ready: File descriptor to close once requests are answered.
     """
-    settings = Settings(store=location, port=port, expire_seconds=0.5)
+    config = ServerConfig(store=location, port=port, expire_seconds=0.5)
     while True:
         try:
-            run(settings, lambda _: os.close(ready))
+            run(config, lambda _: os.close(ready))
         except StoreError as error:  # its database is restarting; a supervisor would try again
             sys.stderr.write(f"server: {error}\n")
             time.sleep(_PAUSE_SECONDS)
@@ -114,8 +113,7 @@ def serve(location: str, port: int, ready: int) -> None:
 
 def ask_server(url: str, token: str, task: Task) -> None:
     """A client over HTTP."""
-    clerk = HttpBackend.open(url, TEAM, token, seconds=_ANSWER_SECONDS)
-    _work(clerk, task)
+    _work(HttpBackend(Address.of(url), TEAM, token, _ANSWER_SECONDS), task)
 
 
 def write_directly(location: str, task: Task) -> None:
@@ -132,8 +130,8 @@ def write_directly(location: str, task: Task) -> None:
 
 def _work(asked: HttpBackend | ServiceBackend, task: Task) -> None:
     earlier = read_calls([task.history])
-    luck = random.Random(task.seed)  # noqa: S311 - what to do, no secret
-    client = Client(task.name, asked, Recorder(task.history), task.jobs, luck)
+    rng = random.Random(task.seed)  # noqa: S311 - no secret
+    client = Client(task.name, asked, Recorder(task.history), task.jobs, rng)
     client.resume(earlier)
     while True:
         client.step()

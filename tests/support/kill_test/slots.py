@@ -1,37 +1,29 @@
-"""Places for processes: filled again as soon as what was in them is killed."""
+"""Slots for processes, each filled again as soon as its process is killed."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-import subprocess
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from joulery.testing.process_tree import children, family
-from joulery.testing.storm import processes, roles
+from support.kill_test import processes, roles
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Callable, Sequence
     from pathlib import Path
-
-_WRONG_USE = 2  # exit code; a port that is taken is one
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a storm takes place.
+    """Store, servers and files of one round.
 
     Attributes:
-        location: Of the store.
-        folder: For histories and logs.
-        ports: Of the servers.
-        token: For clients.
-        jobs: That are worked for.
-        name: Of the round.
+        location: Location of the store.
+        folder: Folder of logs.
+        ports: Ports of the servers.
+        token: Token for clients.
+        jobs: Numbers of the jobs that are worked for.
+        name: Name of the round.
     """
 
     location: str
@@ -43,27 +35,27 @@ class Place:
 
     @property
     def log(self) -> Path:
-        """Where all processes complain."""
+        """File of the errors of all processes."""
         return self.folder / "log"
 
 
 class Slot(Protocol):
-    """A place for a process."""
+    """A slot for a process."""
 
     def fill(self) -> None:
-        """Start one."""
+        """Start a process."""
         ...
 
-    def strike(self, luck: random.Random) -> str:
-        """Kill what is there, or a part of it; what was killed. Fill it again."""
+    def kill_and_restart(self) -> str:
+        """Kill the process and start another; the kind of process."""
         ...
 
     def clear(self) -> None:
-        """Kill what is there, for good."""
+        """Kill the process, for good."""
         ...
 
     def died(self) -> bool:
-        """Whether it has ended by itself; if so it is filled again."""
+        """Whether the process has ended by itself; if so, another is started."""
         ...
 
 
@@ -71,9 +63,9 @@ class Forked:
     """A slot for a forked process.
 
     Args:
-        kind: What is in it, in a word.
-        work: What to do, given the number of the life.
-        log: Where it complains.
+        kind: Kind of process, in a word.
+        work: Function that the process runs, given the number of the process.
+        log: File of its errors.
     """
 
     def __init__(self, kind: str, work: Callable[[int], None], log: Path) -> None:
@@ -84,99 +76,31 @@ class Forked:
         self._process = 0
 
     def fill(self) -> None:
-        """Start one."""
+        """Start a process."""
         self._life += 1
         life = self._life
         self._process = processes.fork(lambda: self._work(life), self._log)
 
-    def strike(self, luck: random.Random) -> str:
-        """Kill it and start another; or only the desk of a server, which does that itself."""
-        desks = children(self._process)
-        if desks and luck.random() < 0.3:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(desks[0], signal.SIGKILL)
-            return "desk"
+    def kill_and_restart(self) -> str:
+        """Kill the process and start another; the kind of process."""
         self.clear()
         self.fill()
         return self._kind
 
     def clear(self) -> None:
-        """Kill it."""
+        """Kill the process."""
         processes.kill(self._process)
 
     def died(self) -> bool:
-        """Whether it has ended by itself."""
+        """Whether the process has ended by itself."""
         if processes.ended(self._process) is None:
             return False
         self.fill()
         return True
 
 
-class Supervised:
-    """A slot for ``joulery serve --workers 2``, with processes of its own.
-
-    Args:
-        place: Where it serves.
-        port: To listen on.
-
-    Attributes:
-        refused: How often it could not start at once, since a worker that it had left behind was
-            still at its port; whoever keeps servers running tries again.
-    """
-
-    def __init__(self, place: Place, port: int) -> None:
-        self.refused = 0
-        self._command = [sys.executable, "-m", "joulery", "serve", "--store", place.location]
-        self._command += ["--workers", "2", "--port", str(port), "--json"]
-        self._environment = os.environ | {"XDG_DATA_HOME": str(place.folder)}
-        self._log = place.log
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def fill(self) -> None:
-        """Start it."""
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command, stdout=subprocess.DEVNULL, stderr=log, env=self._environment
-            )
-
-    def strike(self, luck: random.Random) -> str:
-        """Kill a worker or its desk, or now and then the one that watches over them."""
-        assert self._process is not None
-        started = family(self._process.pid)[1:]
-        if started and luck.random() < 0.85:
-            chosen = luck.choice(started)
-            kind = "worker" if chosen in children(self._process.pid) else "desk"
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(chosen, signal.SIGKILL)
-            return kind
-        self._process.kill()
-        self._process.wait()
-        self.fill()
-        return "supervisor"
-
-    def clear(self) -> None:
-        """Kill it with its workers."""
-        assert self._process is not None
-        started = family(self._process.pid)[1:]
-        self._process.kill()
-        self._process.wait()
-        for process in started:
-            with contextlib.suppress(ProcessLookupError):  # it knew, and has ended
-                os.kill(process, signal.SIGKILL)
-
-    def died(self) -> bool:
-        """Whether it has ended by itself, and not for want of its port."""
-        assert self._process is not None
-        code = self._process.poll()
-        if code is None:
-            return False
-        self.fill()
-        self.refused += code == _WRONG_USE
-        return code != _WRONG_USE
-
-
 def server(place: Place, port: int) -> Forked:
-    """A slot for a server with one worker."""
+    """A slot for a server."""
 
     def work(_: int) -> None:
         os.environ["XDG_DATA_HOME"] = str(place.folder)

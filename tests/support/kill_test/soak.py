@@ -1,8 +1,9 @@
 """Trainings go on while their server dies and comes back, over and over.
 
-Run as a program of its own, since it forks: ``python -m joulery.testing.storm.soak --help``.
+Runs as a program of its own, since it forks: ``python -m support.kill_test.soak --help``, with
+``tests`` on the path.
 
-Every call of a training's clerk must return in time and raise nothing, and every report that was
+Every call of a training's client must return in time and raise nothing, and every report that was
 handed over must be in the store in the end, once, even if the training is killed right after.
 """
 
@@ -15,17 +16,15 @@ import sys
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from joulery.client.http import HttpBackend
-from joulery.client.places import file_stem
-from joulery.client.resilient import Order, ResilientClient
+from joulery.client.http import Address, HttpBackend
+from joulery.client.resilient import Order, ResilientClient, file_stem
 from joulery.errors import StoreBusyError
 from joulery.jobs.models import Definition, Request
-from joulery.jobs.wire import decision_document, outcome_document
-from joulery.testing.history_file import Call, Recorder
-from joulery.testing.storm import slots
-from joulery.testing.storm.client import made_up_outcome
-from joulery.testing.storm.driver import Plan, Storm, Toll, await_server
-from joulery.testing.storm.roles import TEAM
+from support.history_file import Call, Recorder
+from support.kill_test import slots
+from support.kill_test.client import made_up_outcome
+from support.kill_test.driver import KillPlan, KillResult, KillTest, await_server
+from support.kill_test.roles import TEAM
 from joulery.testing.workloads import made_up_workload
 
 if TYPE_CHECKING:
@@ -34,13 +33,13 @@ if TYPE_CHECKING:
 
     from joulery.jobs.models import Decision
     from joulery.storage.records import Document
-    from joulery.testing.storm.slots import Place
+    from support.kill_test.slots import Place
 
 T = TypeVar("T")
 
-_POLICY = "zeus"  # the newer of the two that a storm defines
-_CALL_SECONDS = 0.5  # that the clerk is granted for a call
-_MARGIN_SECONDS = 1.0  # for a journal that others write to, on a busy machine
+_POLICY = "zeus"  # the newer of the two that a kill test defines
+_CALL_SECONDS = 0.5  # longest time of a call
+_MARGIN_SECONDS = 1.0  # for an outbox that others write to, on a busy machine
 _PATIENCE_SECONDS = 60.0
 _TRAININGS = 4
 
@@ -56,8 +55,8 @@ class Training:
 
     def __init__(self, place: Place, name: str, history: Path) -> None:
         url = f"http://127.0.0.1:{place.ports[0]}"
-        self._clerk = ResilientClient(
-            lambda: HttpBackend.open(url, TEAM, place.token, seconds=_CALL_SECONDS),
+        self._client = ResilientClient(
+            lambda: HttpBackend(Address.of(url), TEAM, place.token, _CALL_SECONDS),
             url,
             _CALL_SECONDS,
             Order(Definition(made_up_workload().job(), policy=_POLICY)),
@@ -68,7 +67,7 @@ class Training:
         self._slow = place.folder / "slow"
         self._kept = place.folder / "kept"
         self._recorder = Recorder(history)
-        self._luck = random.Random(name)  # noqa: S311 - made-up figures
+        self._rng = random.Random(name)  # noqa: S311 - made-up figures
         self._count = 0
 
     def step(self) -> bool:
@@ -79,22 +78,22 @@ class Training:
         made: list[Decision] = []
 
         def ask() -> Document:
-            made.append(self._timed(lambda: self._clerk.decide(Request(key))))
+            made.append(self._timed(lambda: self._client.decide(Request(key))))
             if not made[0].id:
                 raise StoreBusyError(made[0].reason, remedy="it runs all the same")
-            return decision_document(made[0])
+            return made[0].to_document()
 
         answered = self._recorder.carry_out(Call("decide", self._job, key, sent), ask)
         decision = made[0]
-        outcome = made_up_outcome(decision, self._luck)
-        self._timed(lambda: self._clerk.heartbeat(decision, outcome))
+        outcome = made_up_outcome(decision, self._rng)
+        self._timed(lambda: self._client.heartbeat(decision, outcome))
         if answered is not None:
-            told: Document = {"decision": decision.id, "outcome": outcome_document(outcome)}
+            told: Document = {"decision": decision.id, "outcome": outcome.to_document()}
             call = Call("report", self._job, key, told)
 
             def promise() -> Document:
-                self._timed(lambda: self._clerk.report(decision, outcome, key))
-                if self._clerk.trouble is not None:
+                self._timed(lambda: self._client.report(decision, outcome, key))
+                if self._client.trouble is not None:
                     _note(self._kept, key)
                 return {}
 
@@ -119,13 +118,13 @@ def _state(place: Place) -> Path:
     return place.folder / "state"
 
 
-def _journal(place: Place) -> Path:
+def _outbox(place: Place) -> Path:
     url = f"http://127.0.0.1:{place.ports[0]}"
     return _state(place) / "undelivered" / f"{file_stem(url)}.jsonl"
 
 
-class Soak(Storm):
-    """A storm over trainings.
+class Soak(KillTest):
+    """A kill test of trainings and their server.
 
     Args:
         seconds: That it lasts.
@@ -134,10 +133,10 @@ class Soak(Storm):
     """
 
     def __init__(self, seconds: float, database: str = "sqlite", seed: int = 1) -> None:
-        super().__init__(Plan(database=database, servers=1, seed=seed))
+        super().__init__(KillPlan(database=database, servers=1, seed=seed))
         self._seconds = seconds
 
-    def run(self, until_seconds: float = float("inf")) -> Toll:
+    def run(self, until_seconds: float = float("inf")) -> KillResult:
         """Kill until the time is over, then let everything be delivered, and check."""
         began = time.monotonic()
         place = self._begin("soak")
@@ -150,44 +149,44 @@ class Soak(Storm):
         for slot in trainings:
             slot.fill()
         try:
-            self._strike(occupied, began + min(self._seconds, until_seconds))
+            self._kill(occupied, began + min(self._seconds, until_seconds))
             for slot in trainings:
                 slot.clear()
             self._deliver(place, server)
         finally:
             server.clear()
         self._check(place)
-        self._toll.counts["reports by way of the journal"] = len(_lines(place.folder / "kept"))
+        self._result.counts["reports by way of the outbox"] = len(_lines(place.folder / "kept"))
         slow = _lines(place.folder / "slow")
-        self._toll.violations += [f"slow: a call took {seconds} s" for seconds in slow]
-        self._toll.seconds = time.monotonic() - began
-        return self._toll
+        self._result.violations += [f"slow: a call took {seconds} s" for seconds in slow]
+        self._result.seconds = time.monotonic() - began
+        return self._result
 
-    def _strike(self, occupied: list[tuple[slots.Slot, float]], until: float) -> None:
+    def _kill(self, occupied: list[tuple[slots.Slot, float]], until: float) -> None:
         weights = [weight for _, weight in occupied]
-        while time.monotonic() < until and not self._toll.violations:
-            time.sleep(self._luck.uniform(0.2, 1.5))  # long enough to come back, mostly
+        while time.monotonic() < until and not self._result.violations:
+            time.sleep(self._rng.uniform(0.2, 1.5))  # long enough to come back, mostly
             self._look(occupied)
-            victim = self._luck.choices([slot for slot, _ in occupied], weights)[0]
-            self._toll.killed[victim.strike(self._luck)] += 1
+            victim = self._rng.choices([slot for slot, _ in occupied], weights)[0]
+            self._result.killed[victim.kill_and_restart()] += 1
 
     def _deliver(self, place: Place, server: slots.Forked) -> None:
         """As the next training does."""
-        server.strike(self._luck)
+        server.kill_and_restart()
         await_server(place.ports[0])
 
         def work() -> None:
             training = Training(place, "last", place.folder / f"{place.name}-client-last.jsonl")
             deadline = time.monotonic() + _PATIENCE_SECONDS
-            journal = _journal(place)
+            outbox = _outbox(place)
             while time.monotonic() < deadline:
-                if training.step() and not (journal.exists() and journal.stat().st_size):
+                if training.step() and not (outbox.exists() and outbox.stat().st_size):
                     return
                 time.sleep(0.1)
             raise AssertionError("what waited was not delivered")
 
-        waiting = _journal(place).read_bytes().count(b"\n") if _journal(place).exists() else 0
-        self._toll.counts["undelivered at the end"] = waiting
+        waiting = _outbox(place).read_bytes().count(b"\n") if _outbox(place).exists() else 0
+        self._result.counts["undelivered at the end"] = waiting
         self._do(work)
 
 
@@ -213,9 +212,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--seed", type=int, default=1)
     with Soak(**vars(parser.parse_args(arguments))) as soak:
-        toll = soak.run()
-    sys.stdout.write(json.dumps(toll.to_document()) + "\n")
-    return int(bool(toll.violations))
+        result = soak.run()
+    sys.stdout.write(json.dumps(result.to_document()) + "\n")
+    return int(bool(result.violations))
 
 
 if __name__ == "__main__":

@@ -28,17 +28,17 @@ def store(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     path = tmp_path / "store.sqlite"
-    clerk = LocalBackend.open(path, "default")
-    job = clerk.define(Definition(JOB, "V100")).job
+    backend = LocalBackend.open(path, "default")
+    job = backend.define(Definition(JOB, "V100")).id
     for number in range(4):
-        decision = clerk.decide(job, Request(f"a{number}"))
+        decision = backend.decide(job, Request(f"a{number}"))
         seconds = 50.0 if decision.batch_size == 256 else 30.0
         end = RunEnd.STOPPED if number == 2 else RunEnd.REACHED
         outcome = Outcome(end, 9.0, seconds, 150.0 * seconds, 200.0)
-        clerk.report(decision, outcome, f"a{number}")
-    clerk.decide(job, Request("open"))
-    clerk.define(Definition(replace(JOB, name="other"), "A40"))
-    clerk.close()
+        backend.report(decision, outcome, f"a{number}")
+    backend.decide(job, Request("open"))
+    backend.define(Definition(replace(JOB, name="other"), "A40"))
+    backend.close()
     return str(path)
 
 
@@ -103,7 +103,7 @@ def test_jobs_are_paused_and_resumed(store, capsys):
     assert "paused" not in capsys.readouterr().out.split("\n", 3)[-1]
 
 
-def test_forgetting_asks_first(store, capsys, monkeypatch):
+def test_deleting_asks_first(store, capsys, monkeypatch):
     """If this fails, a slip deletes months of learning."""
 
     class Terminal(io.StringIO):
@@ -111,38 +111,38 @@ def test_forgetting_asks_first(store, capsys, monkeypatch):
             return True
 
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
-    assert main(["jobs", "forget", "nightly", "--store", store]) == 2
+    assert main(["jobs", "delete", "nightly", "--store", store]) == 2
     assert "--yes" in capsys.readouterr().err
     monkeypatch.setattr("sys.stdin", Terminal("n\n"))
-    assert main(["jobs", "forget", "nightly", "--store", store]) == 2
+    assert main(["jobs", "delete", "nightly", "--store", store]) == 2
     assert main(["jobs", "show", "nightly", "--store", store]) == 0
     monkeypatch.setattr("sys.stdin", Terminal("y\n"))
-    assert main(["jobs", "forget", "nightly", "--store", store]) == 0
+    assert main(["jobs", "delete", "nightly", "--store", store]) == 0
     assert main(["jobs", "show", "nightly", "--store", store]) == 2
 
 
 def test_a_name_on_several_devices_must_be_said_exactly(store, capsys):
-    """If this fails, forgetting takes the wrong job."""
-    clerk = LocalBackend.open(store, "default")
-    clerk.define(Definition(JOB, "H100"))
-    clerk.close()
-    assert main(["jobs", "forget", "nightly", "--yes", "--store", store]) == 2
+    """If this fails, deleting takes the wrong job."""
+    backend = LocalBackend.open(store, "default")
+    backend.define(Definition(JOB, "H100"))
+    backend.close()
+    assert main(["jobs", "delete", "nightly", "--yes", "--store", store]) == 2
     assert "'H100', 'V100'" in capsys.readouterr().err
-    assert main(["jobs", "forget", "nightly", "--device", "V100", "--yes", "--store", store]) == 0
+    assert main(["jobs", "delete", "nightly", "--device", "V100", "--yes", "--store", store]) == 0
     assert main(["jobs", "show", "nightly", "--store", store]) == 0
     assert "on H100" in capsys.readouterr().out
 
 
 def test_a_changed_job_shows_its_versions(store, capsys):
     """If this fails, nobody sees where a job came from."""
-    clerk = LocalBackend.open(store, "default")
-    clerk.define(Definition(replace(JOB, max_epochs=60), "V100"))
-    clerk.close()
+    backend = LocalBackend.open(store, "default")
+    backend.define(Definition(replace(JOB, max_epochs=60), "V100"))
+    backend.close()
     assert main(["jobs", "show", "nightly", "--store", store]) == 0
     text = capsys.readouterr().out
     assert "version 2" in text
     assert "also: version 1" in text
-    assert "inherited:" in text
+    assert "warm start:" in text
     assert main(["jobs", "list", "--all", "--store", store, "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["jobs"]) == 3
 
@@ -161,12 +161,12 @@ def test_wrong_use_is_said_to_be(store, capsys):
     assert main(["jobs", "show", "nothing", "--store", store]) == 2
 
 
-@pytest.mark.parametrize("action", ["list", "show", "frontier", "pause", "resume", "forget"])
+@pytest.mark.parametrize("action", ["list", "show", "frontier", "pause", "resume", "delete"])
 @pytest.mark.parametrize("team", ["", " "])
 def test_a_team_without_a_name_is_not_the_default_one(store, capsys, action, team):
     """If this fails, a variable that is not set makes a script work on somebody else's jobs."""
     name = [] if action == "list" else ["nightly"]
-    yes = ["--yes"] if action == "forget" else []
+    yes = ["--yes"] if action == "delete" else []
     assert main(["jobs", action, *name, *yes, "--store", store, "--team", team]) == 2
     assert "leave --team out" in capsys.readouterr().err
     assert main(["jobs", "show", "nightly", "--store", store]) == 0
@@ -189,13 +189,13 @@ def frontier_at(size, origin=Origin.SIMULATED):
 @pytest.fixture
 def measured(store):
     """The same store, with energy of two runs and frontiers of two batch sizes."""
-    clerk = LocalBackend.open(store, "default")
-    first, second = (entry.decision.id for entry in clerk.decisions(1)[0][:2])
+    backend = LocalBackend.open(store, "default")
+    first, second = (entry.decision.id for entry in backend.decisions(1)[0][:2])
     for decision, joules, origin in ((first, 7.2e6, "measured"), (second, 3.6e6, "simulated")):
-        clerk.note_energy(1, EnergyEntry(decision, "gpu", 50.0, joules, origin, "a counter"))
+        backend.note_energy(1, EnergyEntry(decision, "gpu", 50.0, joules, origin, "a counter"))
     for size in (64, 256):
-        clerk.keep_profile(1, ProfileEntry(size, "V100", frontier_at(size)))
-    clerk.close()
+        backend.keep_profile(1, ProfileEntry(size, "V100", frontier_at(size)))
+    backend.close()
     return store
 
 

@@ -9,10 +9,9 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, InvalidValueError, UnknownRecordError
 from joulery.jobs.job_registry import inheritance_said
-from joulery.jobs.models import Measured, Outcome
+from joulery.jobs.models import Definition, Measured, Outcome, Request
 from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.jobs.policies.registry import policy_names
-from joulery.jobs.models import Definition, Request
 from joulery.jobs.service import JobService, ServiceConfig
 from joulery.objectives import LeastEnergy
 from joulery.storage.records import DecisionState, EventKind
@@ -607,7 +606,7 @@ def test_a_paused_job_takes_reports_only(desk, clock, job):
 def test_a_forgotten_job_is_gone(desk, job):
     """Deleted data would still answer."""
     decision = desk.decide(job, Request("a"))
-    desk.forget(job)
+    desk.delete(job)
     with pytest.raises(UnknownRecordError):
         desk.decide(job, Request("b"))
     with pytest.raises(UnknownRecordError):

@@ -14,7 +14,7 @@ from joulery.server.limits import Limits
 from joulery.server.service import Service
 from joulery.storage.store import Store
 from joulery.storage.tokens import NewToken, Permission, add_token
-from joulery.testing.server import OUTCOME, SPECIFICATION
+from support.server_process import JOB, OUTCOME
 
 
 class Recorder:
@@ -102,7 +102,7 @@ class Caller:
 
     async def job(self):
         """A job that was defined."""
-        document = {"name": "nightly", "specification": SPECIFICATION, "policy": "zeus"}
+        document = {"job": JOB, "policy": "zeus"}
         status, _, found = await self.ask("POST", "/v1/teams/vision/jobs", document)
         assert status == 200
         return found["id"]
@@ -283,7 +283,7 @@ def test_jobs_of_which_team_are_remembered_within_bounds(run):
     async def work(caller):
         job = await caller.job()
         for number in range(30):
-            document = {"name": f"n{number}", "specification": SPECIFICATION, "policy": "zeus"}
+            document = {"job": JOB | {"name": f"n{number}"}, "policy": "zeus"}
             _, _, found = await caller.ask("POST", "/v1/teams/vision/jobs", document)
             await caller.ask("GET", f"/v1/jobs/{found['id']}/decisions")
         assert (await caller.ask("GET", f"/v1/jobs/{job}/decisions"))[0] == 200

@@ -8,7 +8,7 @@ from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.server import models
 from joulery.server.catalogue import OPERATIONS
 from joulery.server.description import described, document
-from joulery.testing.server_fuzz import bodies
+from support.server_fuzz import bodies
 
 DOCUMENT = document()
 

@@ -13,7 +13,7 @@ from joulery.server import desk_line, desk_start
 from joulery.server.desk_line import DeskLine
 from joulery.server.desk_start import Started
 from joulery.server.frames import READY, Frames, frame_of
-from joulery.testing.storm.processes import fork
+from support.kill_test.processes import fork
 
 
 class Silent:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from joulery.testing.population import Comparison, Population, Setting
+from support.population import Comparison, Population, Setting
 from joulery.testing.workloads import made_up_workload
 
 FEW = Setting(clients=40, at_once=4)

@@ -1,4 +1,4 @@
-"""Whatever happens to a journal, what was acknowledged is delivered, and nothing else is."""
+"""Whatever happens to a outbox, what was acknowledged is delivered, and nothing else is."""
 
 import tempfile
 from dataclasses import replace
@@ -7,8 +7,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulery.client.outbox import Outbox
-from joulery.client.outbox_entries import Undelivered, entry_from
+from joulery.client.outbox import Outbox, PendingReport, _line, entry_from
 from joulery.errors import StoreBusyError
 from joulery.jobs.models import Decision, Measured, Outcome
 from joulery.jobs.policies.base import ActionKind, RunEnd
@@ -46,22 +45,22 @@ def test_acknowledged_reports_are_delivered_in_order_each_at_least_once(steps):
     """If this fails, some mix of crashes and outages loses a report or invents one."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "j.jsonl"
-        journal, kept, sent = Outbox(path), [], []
+        outbox, kept, sent = Outbox(path), [], []
         for number, (what, how) in enumerate(steps):
             if what == "append":
-                entry = Undelivered(replace(DECISION, id=f"7.{number + 1}"), how, f"key{number}")
-                journal.append(entry)
+                entry = PendingReport(replace(DECISION, id=f"7.{number + 1}"), how, f"key{number}")
+                outbox.append(entry)
                 kept.append(entry)
             elif what == "tear":
-                line = Undelivered(DECISION, Outcome(RunEnd.STOPPED, 1, 1, 1), "torn").to_line()
+                line = _line(PendingReport(DECISION, Outcome(RunEnd.STOPPED, 1, 1, 1), "torn"))
                 _add(path, line[: -how - 1])
             elif what == "rubbish":
                 _add(path, how)
             else:
-                journal.deliver(_sender(sent, how))
-        journal.deliver(_sender(sent, 10**6))
+                outbox.deliver(_sender(sent, how))
+        outbox.deliver(_sender(sent, 10**6))
         assert sent == kept
-        assert not journal.entries()
+        assert not outbox.entries()
 
 
 def _add(path, content):

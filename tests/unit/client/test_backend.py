@@ -1,20 +1,20 @@
-"""From what people write to a clerk, and what is remembered between runs."""
+"""From the location that people write to a backend, and the last good setting."""
 
 import pytest
 
-from joulery.client.http import HttpBackend
-from joulery.client.last_good import LastGood, LastGoodSetting
-from joulery.client.local import LocalBackend
 from joulery.client.backend import open_backend
+from joulery.client.http import HttpBackend
+from joulery.client.local import LocalBackend
+from joulery.client.resilient import LastGood, LastGoodSetting
 from joulery.errors import InvalidValueError, MissingExtraError
 from joulery.jobs.token_file import write_token
 
 
 def test_nothing_means_the_store_of_the_user(tmp_path):
     """If this fails, runs without a server have nowhere to learn."""
-    clerk = open_backend()
-    assert isinstance(clerk, LocalBackend)
-    clerk.close()
+    backend = open_backend()
+    assert isinstance(backend, LocalBackend)
+    backend.close()
     assert (tmp_path / "data" / "joulery" / "store.sqlite").exists()
 
 
@@ -23,20 +23,20 @@ def test_the_environment_names_a_server(monkeypatch):
     monkeypatch.setenv("JOULERY_STORE", "http://127.0.0.1:1")
     monkeypatch.setenv("JOULERY_TOKEN", "from the environment")
     monkeypatch.setenv("JOULERY_TEAM", "vision")
-    clerk = open_backend()
-    assert isinstance(clerk, HttpBackend)
-    assert clerk._token == "from the environment"  # noqa: S105 - of this test
-    assert clerk._team == "vision"
-    clerk.close()
+    backend = open_backend()
+    assert isinstance(backend, HttpBackend)
+    assert backend._token == "from the environment"  # noqa: S105 - of this test
+    assert backend._team == "vision"
+    backend.close()
 
 
 def test_arguments_win_over_the_environment(monkeypatch, tmp_path):
     """If this fails, a script cannot choose its store."""
     monkeypatch.setenv("JOULERY_STORE", "http://127.0.0.1:1")
-    clerk = open_backend(tmp_path / "own.sqlite", "mine")
-    assert isinstance(clerk, LocalBackend)
-    assert clerk._team == "mine"
-    clerk.close()
+    backend = open_backend(tmp_path / "own.sqlite", "mine")
+    assert isinstance(backend, LocalBackend)
+    assert backend._team == "mine"
+    backend.close()
 
 
 def test_the_token_that_a_server_left_is_found():
@@ -64,12 +64,12 @@ def test_missing_packages_are_named(monkeypatch):
 def test_what_was_good_is_remembered(tmp_path):
     """If this fails, an outage throws jobs back to their defaults."""
     remembered = LastGoodSetting(tmp_path / "deep" / "last.json")
-    assert remembered.recall([64]) is None
-    remembered.note(LastGood(64, 150.0))
-    assert remembered.recall([64, 128]) == LastGood(64, 150.0)
-    assert remembered.recall([128]) is None
-    remembered.note(LastGood(128, None))
-    assert remembered.recall([128]) == LastGood(128, None)
+    assert remembered.read([64]) is None
+    remembered.write(LastGood(64, 150.0))
+    assert remembered.read([64, 128]) == LastGood(64, 150.0)
+    assert remembered.read([128]) is None
+    remembered.write(LastGood(128, None))
+    assert remembered.read([128]) == LastGood(128, None)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"batch_size": "x"}', "\x00"])
@@ -77,10 +77,10 @@ def test_a_damaged_memory_is_no_memory(tmp_path, content):
     """If this fails, a torn file ends a training."""
     path = tmp_path / "last.json"
     path.write_text(content)
-    assert LastGoodSetting(path).recall([64]) is None
+    assert LastGoodSetting(path).read([64]) is None
 
 
 def test_a_memory_that_cannot_be_written_hurts_nobody(tmp_path):
     """If this fails, a full disk ends a training."""
     (tmp_path / "file").write_text("")
-    LastGoodSetting(tmp_path / "file" / "last.json").note(LastGood(64, None))
+    LastGoodSetting(tmp_path / "file" / "last.json").write(LastGood(64, None))

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from joulery.client.transport import Address, Transport
+from joulery.client.http import Address, HttpBackend
 from joulery.errors import (
     ConflictError,
     InvalidValueError,
@@ -23,17 +23,25 @@ SLACK_SECONDS = 1.5
 
 
 @pytest.fixture
-def transport():
-    """Makes transports that are given little time, and closes them."""
+def backend():
+    """Makes backends that are given little time, and closes them."""
     made = []
 
     def make(url, seconds=SECONDS):
-        made.append(Transport(Address.of(url), seconds))
+        made.append(HttpBackend(Address.of(url), "team", None, seconds))
         return made[-1]
 
     yield make
     for each in made:
         each.close()
+
+
+class Large:
+    """A body that no buffer of the system holds."""
+
+    def to_document(self):
+        """Five million characters."""
+        return "x" * 5_000_000
 
 
 def timed(call):
@@ -78,33 +86,33 @@ def garbage(connection, _request):
 
 
 @pytest.mark.parametrize("behave", [drip, drip_body, hang, reset, garbage])
-def test_a_broken_server_costs_no_more_than_the_bound(stub, behave, transport):
+def test_a_broken_server_costs_no_more_than_the_bound(stub, behave, backend):
     """If this fails, a sick server delays trainings."""
     stub.behave = behave
-    error, took = timed(lambda: transport(stub.url).ask("GET", "/x"))
+    error, took = timed(lambda: backend(stub.url).ask("GET", "/x"))
     assert isinstance(error, StoreError)
     assert took < SECONDS + SLACK_SECONDS
 
 
-def test_a_server_that_is_not_there_is_given_up(stub, transport):
+def test_a_server_that_is_not_there_is_given_up(stub, backend):
     """If this fails, a dead server delays trainings."""
     stub.close()
-    error, took = timed(lambda: transport(stub.url).ask("GET", "/x"))
+    error, took = timed(lambda: backend(stub.url).ask("GET", "/x"))
     assert isinstance(error, StoreBusyError)
     assert "no answer" in error.message
     assert took < SECONDS + SLACK_SECONDS
 
 
-def test_a_server_that_accepts_and_never_reads_is_given_up(transport):
+def test_a_server_that_accepts_and_never_reads_is_given_up(backend):
     """If this fails, a full queue of connections delays trainings."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        _, took = timed(lambda: transport(url).ask("PUT", "/x", body=b"x" * 5_000_000))
+        _, took = timed(lambda: backend(url).ask("PUT", "/x", body=Large()))
     assert took < SECONDS + SLACK_SECONDS
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 429])
-def test_passing_failures_are_tried_again(stub, status, transport):
+def test_passing_failures_are_tried_again(stub, status, backend):
     """If this fails, one hiccup of a server costs a decision."""
 
     def behave(connection, _request):
@@ -113,11 +121,11 @@ def test_passing_failures_are_tried_again(stub, status, transport):
         return True
 
     stub.behave = behave
-    assert transport(stub.url, 2.0).ask("GET", "/x") == b'{"a": 1}'
+    assert backend(stub.url, 2.0).ask("GET", "/x") == b'{"a": 1}'
     assert len(stub.requests) == 3
 
 
-def test_a_wish_to_wait_is_respected_within_the_bound(stub, transport):
+def test_a_wish_to_wait_is_respected_within_the_bound(stub, backend):
     """If this fails, clients hammer a server that asks for a pause."""
     moments = []
 
@@ -130,24 +138,24 @@ def test_a_wish_to_wait_is_respected_within_the_bound(stub, transport):
         return True
 
     stub.behave = behave
-    transport(stub.url, 2.0).ask("GET", "/x")
+    backend(stub.url, 2.0).ask("GET", "/x")
     assert moments[1] - moments[0] >= 1.0
 
 
-def test_a_wish_to_wait_beyond_the_bound_ends_the_request_at_once(stub, transport):
+def test_a_wish_to_wait_beyond_the_bound_ends_the_request_at_once(stub, backend):
     """If this fails, a busy server delays trainings for nothing."""
     stub.behave = lambda connection, _: (
         connection.sendall(stub.answer(503, b"{}", ["Retry-After: 3600"])) or True
     )
-    error, took = timed(lambda: transport(stub.url, 2.0).ask("GET", "/x"))
+    error, took = timed(lambda: backend(stub.url, 2.0).ask("GET", "/x"))
     assert isinstance(error, StoreBusyError)
     assert took < 1.5
 
 
-def test_a_connection_is_kept_and_a_stale_one_replaced(stub, transport):
+def test_a_connection_is_kept_and_a_stale_one_replaced(stub, backend):
     """If this fails, every call pays for a new connection, or the first after a pause fails."""
     stub.behave = lambda connection, _: connection.sendall(stub.answer()) or True
-    kept = transport(stub.url, 2.0)
+    kept = backend(stub.url, 2.0)
     for _ in range(5):
         kept.ask("GET", "/x")
     assert stub.connections == 1
@@ -157,7 +165,7 @@ def test_a_connection_is_kept_and_a_stale_one_replaced(stub, transport):
     assert stub.connections == 2
 
 
-def test_threads_do_not_mix_their_answers(stub, transport):
+def test_threads_do_not_mix_their_answers(stub, backend):
     """If this fails, a heartbeat gets the answer of a decision."""
 
     def behave(connection, request):
@@ -165,7 +173,7 @@ def test_threads_do_not_mix_their_answers(stub, transport):
         return True
 
     stub.behave = behave
-    shared = transport(stub.url, 5.0)
+    shared = backend(stub.url, 5.0)
     wrong = []
 
     def ask(name):
@@ -182,7 +190,7 @@ def test_threads_do_not_mix_their_answers(stub, transport):
     assert not wrong
 
 
-def test_an_answer_that_ends_with_its_connection_is_read_whole(stub, transport):
+def test_an_answer_that_ends_with_its_connection_is_read_whole(stub, backend):
     """If this fails, servers that close after each answer cannot be used."""
     body = json.dumps({"a": "b" * 200_000}).encode()
 
@@ -191,25 +199,25 @@ def test_an_answer_that_ends_with_its_connection_is_read_whole(stub, transport):
         return False
 
     stub.behave = behave
-    assert transport(stub.url, 2.0).ask("GET", "/x") == body
+    assert backend(stub.url, 2.0).ask("GET", "/x") == body
 
 
-def test_redirects_are_not_followed(stub, transport):
+def test_redirects_are_not_followed(stub, backend):
     """If this fails, a token may be sent to somebody else."""
     stub.behave = lambda connection, _: (
         connection.sendall(stub.answer(302, b"", ["Location: http://127.0.0.1:1/"])) or True
     )
-    error, _ = timed(lambda: transport(stub.url).ask("GET", "/x", token="x" * 9))
+    error, _ = timed(lambda: backend(stub.url).ask("GET", "/x", token="x" * 9))
     assert "elsewhere" in error.message
     assert len(stub.requests) == 1
 
 
-def test_proxies_of_the_environment_are_not_used(stub, monkeypatch, transport):
+def test_proxies_of_the_environment_are_not_used(stub, monkeypatch, backend):
     """If this fails, tokens travel through whatever the environment names."""
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     stub.behave = lambda connection, _: connection.sendall(stub.answer()) or True
-    assert transport(stub.url).ask("GET", "/x") == b"{}"
+    assert backend(stub.url).ask("GET", "/x") == b"{}"
 
 
 @pytest.mark.parametrize(
@@ -224,12 +232,12 @@ def test_proxies_of_the_environment_are_not_used(stub, monkeypatch, transport):
         (418, "nonsense", JouleryError),
     ],
 )
-def test_problems_come_back_as_the_errors_they_are(stub, status, kind, wanted, transport):
+def test_problems_come_back_as_the_errors_they_are(stub, status, kind, wanted, backend):
     """If this fails, local and remote stores fail in different ways."""
     problem = {"type": f"/problems/{kind}", "detail": "it is so\n", "remedy": "do\x1b this"}
     body = json.dumps(problem).encode()
     stub.behave = lambda connection, _: connection.sendall(stub.answer(status, body)) or True
-    error, _ = timed(lambda: transport(stub.url).ask("GET", "/x"))
+    error, _ = timed(lambda: backend(stub.url).ask("GET", "/x"))
     assert isinstance(error, wanted)
     assert error.message == "it is so"
     assert error.remedy == "do  this"
@@ -245,16 +253,18 @@ def test_addresses_that_are_none_are_refused(url):
         Address.of(url)
 
 
-def test_an_endless_answer_is_cut(stub, monkeypatch, transport):
+def test_an_endless_answer_is_cut(stub, monkeypatch, backend):
     """If this fails, a broken server fills the memory of a training."""
-    monkeypatch.setattr("joulery.client.transport._LARGEST_ANSWER", 1000)
+    monkeypatch.setattr("joulery.client.http._LARGEST_ANSWER", 1000)
     stub.behave = lambda connection, _: connection.sendall(stub.answer(200, b"x" * 2000)) or True
-    error, _ = timed(lambda: transport(stub.url, 2.0).ask("GET", "/x"))
+    error, _ = timed(lambda: backend(stub.url, 2.0).ask("GET", "/x"))
     assert "more than" in error.message
 
 
 def test_a_missing_authority_file_is_said_to_be():
     """If this fails, a wrong path looks like a network failure."""
-    secured = Transport(Address.of("https://127.0.0.1:1"), SECONDS, "/nonexistent.pem")
+    secured = HttpBackend(
+        Address.of("https://127.0.0.1:1"), "team", None, SECONDS, "/nonexistent.pem"
+    )
     with pytest.raises(JouleryError):
         secured.ask("GET", "/x")

@@ -1,4 +1,4 @@
-"""What every clerk promises, whether it works in this process or behind a server."""
+"""What every backend promises, whether it works in this process or behind a server."""
 
 import json
 import math
@@ -19,10 +19,15 @@ from joulery.errors import (
 )
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.jobs.job import Job
-from joulery.jobs.models import Measured, Outcome
+from joulery.jobs.models import (
+    Definition,
+    EnergyEntry,
+    Measured,
+    Outcome,
+    ProfileEntry,
+    Request,
+)
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.models import Definition, Request
-from joulery.jobs.models import EnergyEntry, ProfileEntry
 from joulery.objectives import Cost, LeastEnergy
 
 LIMITS = (125.0, 150.0, 175.0)
@@ -63,54 +68,51 @@ def where(request, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def clerk(where):
-    """A clerk, with time enough for a busy machine."""
+def backend(where):
+    """A backend, with time enough for a busy machine."""
     opened = open_backend(where[0], where[1], seconds=20.0)
     yield opened
     opened.close()
 
 
-def test_a_job_is_made_once_and_changed_when_it_changes(clerk):
+def test_a_job_is_made_once_and_changed_when_it_changes(backend):
     """If this fails, every process makes a job of its own, or changes are lost."""
-    first = clerk.define(Definition(JOB, "V100"))
-    assert (first.version, first.inherits, first.said) == (1, None, "")
-    assert clerk.define(Definition(JOB, "V100")) == first
-    decision = clerk.decide(first.job, Request("a"))
-    clerk.report(decision, REACHED, "a")
-    changed = clerk.define(Definition(replace(JOB, max_epochs=50), "V100"))
+    first = backend.define(Definition(JOB, "V100"))
+    assert (first.version, first.inherits, first.warm_start) == (1, None, "")
+    assert backend.define(Definition(JOB, "V100")) == first
+    decision = backend.decide(first.id, Request("a"))
+    backend.report(decision, REACHED, "a")
+    changed = backend.define(Definition(replace(JOB, max_epochs=50), "V100"))
     assert changed.version == 2
-    assert changed.inherits == first.job
-    assert changed.said
-    other = clerk.define(Definition(JOB, "A40"))
+    assert changed.inherits == first.id
+    assert changed.warm_start
+    other = backend.define(Definition(JOB, "A40"))
     assert other.version == 1
-    assert other.job != first.job
+    assert other.id != first.id
 
 
-def test_objectives_and_policies_travel(clerk):
+def test_objectives_and_policies_travel(backend):
     """If this fails, a job is decided for by other rules than its owner's."""
     job = replace(JOB, objective=LeastEnergy(max_slowdown=0.05))
-    clerk.define(Definition(job, "V100", policy="zeus", parameters={"beta": 3.0}))
-    entry = clerk.job(job.name, "V100")
-    assert entry.policy == "zeus"
-    assert entry.parameters == {"beta": 3.0}
-    assert entry.specification["objective"]["kind"] == "LeastEnergy"
-    assert entry.specification["limits_watts"] == list(LIMITS)
+    backend.define(Definition(job, "V100", policy="zeus", parameters={"beta": 3.0}))
+    entry = backend.job(job.name, "V100")
+    assert entry.definition == Definition(job, "V100", "zeus", {"beta": 3.0})
 
 
-def test_the_same_key_gives_the_same_decision(clerk):
+def test_the_same_key_gives_the_same_decision(backend):
     """If this fails, a repeated request hands out two decisions."""
-    job = clerk.define(Definition(JOB)).job
-    first = clerk.decide(job, Request("a"))
-    again = clerk.decide(job, Request("a"))
+    job = backend.define(Definition(JOB)).id
+    first = backend.decide(job, Request("a"))
+    again = backend.decide(job, Request("a"))
     assert replace(again, expires_wall_seconds=0.0) == replace(first, expires_wall_seconds=0.0)
-    assert clerk.decide(job, Request("b")).id != first.id
+    assert backend.decide(job, Request("b")).id != first.id
     with pytest.raises(ConflictError):
-        clerk.decide(job, Request("a", after=first.id))
+        backend.decide(job, Request("a", after=first.id))
 
 
-def test_a_decision_says_all_there_is_to_run(clerk):
+def test_a_decision_says_all_there_is_to_run(backend):
     """If this fails, a training does not know what to do."""
-    decision = clerk.decide(clerk.define(Definition(JOB)).job, Request("a"))
+    decision = backend.decide(backend.define(Definition(JOB)).id, Request("a"))
     assert decision.kind == ActionKind.TRAIN
     assert decision.batch_size == 128
     assert decision.cost_ceiling_joules == math.inf
@@ -119,41 +121,41 @@ def test_a_decision_says_all_there_is_to_run(clerk):
     assert decision.expires_wall_seconds > 1.7e9
 
 
-def test_a_recurrence_goes_on_after_a_decision(clerk):
+def test_a_recurrence_goes_on_after_a_decision(backend):
     """If this fails, retries count as nights of their own."""
-    job = clerk.define(Definition(JOB)).job
-    first = clerk.decide(job, Request("a"))
-    clerk.report(first, Outcome(RunEnd.STOPPED, 2.0, 1.0, 200.0), "a")
-    second = clerk.decide(job, Request("b", first.id))
+    job = backend.define(Definition(JOB)).id
+    first = backend.decide(job, Request("a"))
+    backend.report(first, Outcome(RunEnd.STOPPED, 2.0, 1.0, 200.0), "a")
+    second = backend.decide(job, Request("b", first.id))
     assert second.recurrence == first.recurrence == 0
-    assert clerk.decide(job, Request("c")).recurrence == 1
+    assert backend.decide(job, Request("c")).recurrence == 1
     with pytest.raises(UnknownRecordError):
-        clerk.decide(job, Request("d", f"{job}.999"))
+        backend.decide(job, Request("d", f"{job}.999"))
 
 
-def test_reports_count_once_under_their_key(clerk):
+def test_reports_count_once_under_their_key(backend):
     """If this fails, a repeated report teaches twice."""
-    job = clerk.define(Definition(JOB)).job
-    decision = clerk.decide(job, Request("a"))
-    receipt = clerk.report(decision, REACHED, "a")
-    assert clerk.report(decision, REACHED, "a") == receipt
+    job = backend.define(Definition(JOB)).id
+    decision = backend.decide(job, Request("a"))
+    receipt = backend.report(decision, REACHED, "a")
+    assert backend.report(decision, REACHED, "a") == receipt
     assert not receipt.late
     with pytest.raises(ConflictError):
-        clerk.report(decision, replace(REACHED, epochs=21.0), "b")
-    entries, following = clerk.decisions(job)
+        backend.report(decision, replace(REACHED, epochs=21.0), "b")
+    entries, following = backend.decisions(job)
     assert [entry.outcome for entry in entries] == [REACHED]
     assert following is None
 
 
-def test_heartbeats_prolong_and_end_with_the_report(clerk):
+def test_heartbeats_prolong_and_end_with_the_report(backend):
     """If this fails, long runs lose their lease, or ended ones keep it."""
-    decision = clerk.decide(clerk.define(Definition(JOB)).job, Request("a"))
-    lease = clerk.heartbeat(decision, ABANDONED)
+    decision = backend.decide(backend.define(Definition(JOB)).id, Request("a"))
+    lease = backend.heartbeat(decision, ABANDONED)
     assert lease.held
     assert lease.expires_wall_seconds >= decision.expires_wall_seconds
-    assert clerk.heartbeat(decision).held
-    clerk.report(decision, REACHED, "a")
-    assert not clerk.heartbeat(decision).held
+    assert backend.heartbeat(decision).held
+    backend.report(decision, REACHED, "a")
+    assert not backend.heartbeat(decision).held
 
 
 @pytest.mark.parametrize(
@@ -166,38 +168,38 @@ def test_heartbeats_prolong_and_end_with_the_report(clerk):
         replace(REACHED, measured=(Measured(150.0, 1.0, 1e7, 0.1),)),
     ],
 )
-def test_what_cannot_be_is_refused(clerk, outcome):
+def test_what_cannot_be_is_refused(backend, outcome):
     """If this fails, one liar ruins a job."""
-    decision = clerk.decide(clerk.define(Definition(JOB)).job, Request("a"))
+    decision = backend.decide(backend.define(Definition(JOB)).id, Request("a"))
     with pytest.raises(InvalidValueError):
-        clerk.report(decision, outcome, "a")
+        backend.report(decision, outcome, "a")
 
 
-def test_probes_come_only_to_those_who_can_make_them(clerk):
+def test_probes_come_only_to_those_who_can_make_them(backend):
     """If this fails, a plain loop is asked to begin afresh."""
-    job = clerk.define(Definition(JOB)).job
-    first = clerk.decide(job, Request("a"))
-    clerk.report(first, REACHED, "a")
-    assert clerk.decide(job, Request("b", probing=False)).kind == ActionKind.TRAIN
-    assert clerk.decide(job, Request("c", probing=True)).kind in (
+    job = backend.define(Definition(JOB)).id
+    first = backend.decide(job, Request("a"))
+    backend.report(first, REACHED, "a")
+    assert backend.decide(job, Request("b", probing=False)).kind == ActionKind.TRAIN
+    assert backend.decide(job, Request("c", probing=True)).kind in (
         ActionKind.TRAIN,
         ActionKind.PROBE,
     )
 
 
-def test_who_runs_a_batch_size_anyway_is_granted_it_and_teaches(clerk):
+def test_who_runs_a_batch_size_anyway_is_granted_it_and_teaches(backend):
     """If this fails, those who watch or were offline teach nothing."""
-    job = clerk.define(Definition(JOB)).job
-    decision = clerk.decide(job, Request("a", only=256))
+    job = backend.define(Definition(JOB)).id
+    decision = backend.decide(job, Request("a", only=256))
     assert (decision.kind, decision.batch_size) == (ActionKind.TRAIN, 256)
     assert decision.cost_ceiling_joules == math.inf
     assert "128 would be run" in decision.reason
-    assert clerk.decide(job, Request("a", only=256)).id == decision.id
+    assert backend.decide(job, Request("a", only=256)).id == decision.id
     for other in (None, 64):
         with pytest.raises(ConflictError):
-            clerk.decide(job, Request("a", only=other))
-    clerk.report(decision, REACHED, "a")
-    assert clerk.decisions(job)[0][0].outcome == REACHED
+            backend.decide(job, Request("a", only=other))
+    backend.report(decision, REACHED, "a")
+    assert backend.decisions(job)[0][0].outcome == REACHED
 
 
 @pytest.mark.parametrize(
@@ -210,41 +212,41 @@ def test_who_runs_a_batch_size_anyway_is_granted_it_and_teaches(clerk):
         {"only": 64, "ran_seconds": -1.0},
     ],
 )
-def test_only_what_the_job_allows_is_granted(clerk, asked):
+def test_only_what_the_job_allows_is_granted(backend, asked):
     """If this fails, a slip runs what nobody allowed, or opens a door for wrong reports."""
-    job = clerk.define(Definition(JOB)).job
+    job = backend.define(Definition(JOB)).id
     with pytest.raises(InvalidValueError):
-        clerk.decide(job, Request("a", **asked))
-    assert clerk.decisions(job) == ([], None)
+        backend.decide(job, Request("a", **asked))
+    assert backend.decisions(job) == ([], None)
 
 
-def test_what_was_run_before_it_was_asked_for_may_be_told(clerk):
+def test_what_was_run_before_it_was_asked_for_may_be_told(backend):
     """If this fails, what was trained while nobody answered is refused as too long."""
-    job = clerk.define(Definition(JOB)).job
+    job = backend.define(Definition(JOB)).id
     long = replace(REACHED, seconds=5000.0, joules=9e5)
     with pytest.raises(InvalidValueError, match="cannot have passed"):
-        clerk.report(clerk.decide(job, Request("a", only=64)), long, "a")
-    decision = clerk.decide(job, Request("b", only=64, ran_seconds=5000.0))
+        backend.report(backend.decide(job, Request("a", only=64)), long, "a")
+    decision = backend.decide(job, Request("b", only=64, ran_seconds=5000.0))
     with pytest.raises(InvalidValueError, match="cannot have passed"):
-        clerk.report(decision, replace(long, seconds=5400.0), "b")
-    assert clerk.report(decision, long, "b").decision == decision.id
+        backend.report(decision, replace(long, seconds=5400.0), "b")
+    assert backend.report(decision, long, "b").decision == decision.id
     with pytest.raises(ConflictError):
-        clerk.decide(job, Request("b", only=64, ran_seconds=6000.0))
+        backend.decide(job, Request("b", only=64, ran_seconds=6000.0))
 
 
-def test_people_see_pages_of_jobs_and_decisions(clerk):
+def test_people_see_pages_of_jobs_and_decisions(backend):
     """If this fails, long lists are cut or repeat themselves."""
-    jobs = [clerk.define(Definition(replace(JOB, name=f"job {number}"))).job for number in range(5)]
+    jobs = [backend.define(Definition(replace(JOB, name=f"job {number}"))).id for number in range(5)]
     seen, after = [], 0
     while after is not None:
-        page, after = clerk.jobs(after, 2)
+        page, after = backend.jobs(after, 2)
         assert len(page) <= 2
         seen += [entry.id for entry in page]
     assert seen == jobs
-    made = [clerk.decide(jobs[0], Request(f"key {number}")).id for number in range(5)]
+    made = [backend.decide(jobs[0], Request(f"key {number}")).id for number in range(5)]
     seen, after = [], 0
     while after is not None:
-        page, after = clerk.decisions(jobs[0], after, 2)
+        page, after = backend.decisions(jobs[0], after, 2)
         seen += [entry.decision.id for entry in page]
     assert seen == made
     assert {entry.state for entry in page} == {"open"}
@@ -264,56 +266,56 @@ FRONTIER = Frontier.from_points(
 )
 
 
-def test_profiles_are_kept_bit_for_bit_and_replaced(clerk):
+def test_profiles_are_kept_bit_for_bit_and_replaced(backend):
     """If this fails, what was measured of a batch size is lost, changed, or kept twice."""
-    job = clerk.define(Definition(JOB)).job
-    assert clerk.profiles(job) == []
+    job = backend.define(Definition(JOB)).id
+    assert backend.profiles(job) == []
     for size, frontier in ((128, FRONTIER.hull()), (64, FRONTIER), (128, FRONTIER)):
-        clerk.keep_profile(job, ProfileEntry(size, "V100", frontier))
-    kept = clerk.profiles(job)
+        backend.keep_profile(job, ProfileEntry(size, "V100", frontier))
+    kept = backend.profiles(job)
     assert [(one.batch_size, one.device) for one in kept] == [(64, "V100"), (128, "V100")]
     assert {one.frontier for one in kept} == {FRONTIER}
     assert {point.provenance.origin for point in kept[0].frontier} == {Origin.SIMULATED}
     assert all(one.wall_seconds > 1.7e9 for one in kept)
-    clerk.keep_profile(job, ProfileEntry(128, "A40", FRONTIER))
-    assert len(clerk.profiles(job)) == 3
+    backend.keep_profile(job, ProfileEntry(128, "A40", FRONTIER))
+    assert len(backend.profiles(job)) == 3
 
 
-def test_energy_is_kept_in_pages_with_where_it_comes_from(clerk):
+def test_energy_is_kept_in_pages_with_where_it_comes_from(backend):
     """If this fails, nobody can tell what a job has used, or whether that was measured."""
-    job = clerk.define(Definition(JOB)).job
-    decision = clerk.decide(job, Request("a")).id
+    job = backend.define(Definition(JOB)).id
+    decision = backend.decide(job, Request("a")).id
     told = [
         EnergyEntry(decision, f"gpu {number}", 1.5, 100.1 * number, "simulated", "a model")
         for number in range(4)
     ]
     told.append(EnergyEntry(None, "gpu 0", 2.0, 7.0, "measured"))
     for used in told:
-        clerk.note_energy(job, used)
+        backend.note_energy(job, used)
     seen, after = [], 0
     while after is not None:
-        page, after = clerk.energy(job, after, 2)
+        page, after = backend.energy(job, after, 2)
         assert len(page) <= 2
         seen += page
     assert all(one.wall_seconds > 1.7e9 for one in seen)
     assert [replace(one, wall_seconds=None) for one in seen] == told
 
 
-def test_energy_of_a_decision_counts_once_for_each_device(clerk):
+def test_energy_of_a_decision_counts_once_for_each_device(backend):
     """If this fails, a request that is repeated doubles what a job has used."""
-    job = clerk.define(Definition(JOB)).job
-    decision = clerk.decide(job, Request("a")).id
+    job = backend.define(Definition(JOB)).id
+    decision = backend.decide(job, Request("a")).id
     used = EnergyEntry(decision, "gpu 0", 1.5, 100.0, "measured", "a counter")
     for _ in range(3):
-        clerk.note_energy(job, used)
-    clerk.note_energy(job, replace(used, device="gpu 1"))
+        backend.note_energy(job, used)
+    backend.note_energy(job, replace(used, device="gpu 1"))
     for other in (replace(used, joules=101.0), replace(used, origin="simulated")):
         with pytest.raises(ConflictError):
-            clerk.note_energy(job, other)
+            backend.note_energy(job, other)
     unnamed = replace(used, decision=None)
     for _ in range(2):  # nobody can tell whether these are the same
-        clerk.note_energy(job, unnamed)
-    assert [one.joules for one in clerk.energy(job)[0]] == [100.0] * 4
+        backend.note_energy(job, unnamed)
+    assert [one.joules for one in backend.energy(job)[0]] == [100.0] * 4
 
 
 @pytest.mark.parametrize(
@@ -327,65 +329,65 @@ def test_energy_of_a_decision_counts_once_for_each_device(clerk):
         {"source": "x" * 300},
     ],
 )
-def test_energy_that_makes_no_sense_is_refused(clerk, wrong):
+def test_energy_that_makes_no_sense_is_refused(backend, wrong):
     """If this fails, one wrong figure spoils what a job has used."""
-    job = clerk.define(Definition(JOB)).job
+    job = backend.define(Definition(JOB)).id
     with pytest.raises(InvalidValueError):
-        clerk.note_energy(job, replace(EnergyEntry(None, "gpu", 1.0, 1.0, "measured"), **wrong))
+        backend.note_energy(job, replace(EnergyEntry(None, "gpu", 1.0, 1.0, "measured"), **wrong))
     with pytest.raises(InvalidValueError):
-        clerk.keep_profile(job, ProfileEntry(0, "V100", FRONTIER))
-    assert clerk.energy(job) == ([], None)
-    assert clerk.profiles(job) == []
+        backend.keep_profile(job, ProfileEntry(0, "V100", FRONTIER))
+    assert backend.energy(job) == ([], None)
+    assert backend.profiles(job) == []
 
 
-def test_measurements_belong_to_a_job(clerk):
+def test_measurements_belong_to_a_job(backend):
     """If this fails, measurements of nobody pile up, or reach the wrong job."""
-    job = clerk.define(Definition(JOB)).job
-    other = clerk.define(Definition(replace(JOB, name="other"))).job
-    foreign = clerk.decide(other, Request("a")).id
-    clerk.forget(other)
+    job = backend.define(Definition(JOB)).id
+    other = backend.define(Definition(replace(JOB, name="other"))).id
+    foreign = backend.decide(other, Request("a")).id
+    backend.delete(other)
     used = EnergyEntry(None, "gpu", 1.0, 1.0)
     for question in (
-        lambda: clerk.note_energy(job, replace(used, decision=foreign)),
-        lambda: clerk.note_energy(job, replace(used, decision="nonsense")),
-        lambda: clerk.note_energy(other, used),
-        lambda: clerk.energy(other),
-        lambda: clerk.profiles(other),
-        lambda: clerk.keep_profile(other, ProfileEntry(64, "V100", FRONTIER)),
+        lambda: backend.note_energy(job, replace(used, decision=foreign)),
+        lambda: backend.note_energy(job, replace(used, decision="nonsense")),
+        lambda: backend.note_energy(other, used),
+        lambda: backend.energy(other),
+        lambda: backend.profiles(other),
+        lambda: backend.keep_profile(other, ProfileEntry(64, "V100", FRONTIER)),
     ):
         with pytest.raises(UnknownRecordError):
             question()
-    assert clerk.energy(job) == ([], None)
+    assert backend.energy(job) == ([], None)
 
 
-def test_paused_jobs_decide_nothing_until_they_are_resumed(clerk):
+def test_paused_jobs_decide_nothing_until_they_are_resumed(backend):
     """If this fails, pausing does not pause."""
-    job = clerk.define(Definition(JOB)).job
-    clerk.pause(job)
-    assert clerk.job(JOB.name).paused
+    job = backend.define(Definition(JOB)).id
+    backend.pause(job)
+    assert backend.job(JOB.name).paused
     with pytest.raises(ConflictError, match="paused"):
-        clerk.decide(job, Request("a"))
-    clerk.pause(job, paused=False)
-    assert clerk.decide(job, Request("a")).id
+        backend.decide(job, Request("a"))
+    backend.pause(job, paused=False)
+    assert backend.decide(job, Request("a")).id
 
 
-def test_forgotten_jobs_are_gone(clerk):
+def test_deleted_jobs_are_gone(backend):
     """If this fails, deleted jobs come back."""
-    job = clerk.define(Definition(JOB)).job
-    decision = clerk.decide(job, Request("a"))
-    clerk.forget(job)
+    job = backend.define(Definition(JOB)).id
+    decision = backend.decide(job, Request("a"))
+    backend.delete(job)
     for question in (
-        lambda: clerk.job(JOB.name),
-        lambda: clerk.decide(job, Request("b")),
-        lambda: clerk.report(decision, REACHED, "a"),
+        lambda: backend.job(JOB.name),
+        lambda: backend.decide(job, Request("b")),
+        lambda: backend.report(decision, REACHED, "a"),
     ):
         with pytest.raises(UnknownRecordError):
             question()
 
 
-def test_teams_do_not_see_each_other(clerk, where):
+def test_teams_do_not_see_each_other(backend, where):
     """If this fails, teams read each other's jobs."""
-    clerk.define(Definition(JOB))
+    backend.define(Definition(JOB))
     other = open_backend(where[0], where[1][:50] + " others", seconds=20.0)
     try:
         assert other.jobs() == ([], None)
@@ -395,10 +397,10 @@ def test_teams_do_not_see_each_other(clerk, where):
         other.close()
 
 
-def test_closing_twice_is_fine(clerk):
+def test_closing_twice_is_fine(backend):
     """If this fails, the end of a process raises."""
-    clerk.close()
-    clerk.close()
+    backend.close()
+    backend.close()
 
 
 def test_a_wrong_token_opens_nothing(server, monkeypatch, tmp_path):
@@ -416,7 +418,7 @@ def test_a_decision_is_reported_on_with_its_own_token_only(server, monkeypatch):
     """If this fails, workers need the rights of their team, or others can report for them."""
     monkeypatch.setenv("XDG_DATA_HOME", str(server[1]))
     holder = open_backend(server[0], "own token", seconds=20.0)
-    decision = holder.decide(holder.define(Definition(JOB)).job, Request("a"))
+    decision = holder.decide(holder.define(Definition(JOB)).id, Request("a"))
     assert decision.token
     stranger = open_backend(server[0], "nobody", "joulery_wrong", seconds=20.0)
     with pytest.raises(JouleryError):
