@@ -13,11 +13,11 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from joulery.testing.workloads import made_up_workload
 from support.population import HALVES, Setting, compare
 from support.postgresql import find_programs
-from support.server_process import ServerProcess
 from support.server_memory import memory_growth
-from joulery.testing.workloads import made_up_workload
+from support.server_process import ServerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

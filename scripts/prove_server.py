@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulery.jobs.policies.registry import policy_names
-from support.postgresql import Cluster
-from support.server_process import ServerProcess
 from support.persistent_clients import Clients, assert_nothing_lost_or_doubled
+from support.postgresql import Cluster
 from support.server_fuzz import Findings, Grammar, Target, fuzz
 from support.server_memory import resident_bytes
+from support.server_process import ServerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -236,7 +236,9 @@ def test_what_was_run_before_it_was_asked_for_may_be_told(backend):
 
 def test_people_see_pages_of_jobs_and_decisions(backend):
     """If this fails, long lists are cut or repeat themselves."""
-    jobs = [backend.define(Definition(replace(JOB, name=f"job {number}"))).id for number in range(5)]
+    jobs = [
+        backend.define(Definition(replace(JOB, name=f"job {number}"))).id for number in range(5)
+    ]
     seen, after = [], 0
     while after is not None:
         page, after = backend.jobs(after, 2)

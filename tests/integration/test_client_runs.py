@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from joulery.client.local import LocalBackend
 from joulery.client.backend import open_backend
+from joulery.client.local import LocalBackend
 from joulery.clock import REAL_CLOCK
 from joulery.jobs.policies.base import RunEnd
 from joulery.jobs.service import JobService

@@ -7,8 +7,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-
 from joulery.client.transport import Address, Transport
+
 from joulery.errors import StoreError
 
 

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
+from support.persistent_clients import Clients, assert_nothing_lost_or_doubled, until
 from support.postgresql import Cluster
 from support.server_process import ServerProcess
-from support.persistent_clients import Clients, assert_nothing_lost_or_doubled, until
 
 pytestmark = pytest.mark.slow
 

@@ -14,8 +14,8 @@ from schemathesis.specs.openapi.checks import (
 
 from joulery.jobs.policies.registry import policy_names
 from joulery.server.app import create_app
-from support.server_process import ServerProcess
 from support.server_fuzz import Grammar, Target, fuzz
+from support.server_process import ServerProcess
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-
 TESTS = Path(__file__).parents[1]
 
 

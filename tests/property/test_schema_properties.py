@@ -90,7 +90,18 @@ _MODELS = st.sampled_from(
 )
 _MEMBERS = (
     *("key", "outcome", "end", "epochs", "seconds", "joules", "limit_watts", "measured"),
-    *("name", "device", "job", "definition", "batch_sizes", "cost", "policy", "parameters", "progress", "paused"),
+    *(
+        "name",
+        "device",
+        "job",
+        "definition",
+        "batch_sizes",
+        "cost",
+        "policy",
+        "parameters",
+        "progress",
+        "paused",
+    ),
     *("batch_size", "frontier", "wall_seconds", "after", "probing", "held", "event"),
 )
 _HALF_RIGHT = st.fixed_dictionaries({}, optional=dict.fromkeys(_MEMBERS, _ANYTHING))

@@ -11,9 +11,8 @@ from sqlalchemy import literal, select
 
 from joulery.clock import VirtualClock
 from joulery.jobs.job_registry import ServiceConfig
-from joulery.jobs.models import Measured, Outcome
+from joulery.jobs.models import Definition, Measured, Outcome, Request
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.models import Definition, Request
 from joulery.jobs.service import JobService
 from joulery.storage.tables import decisions, events, jobs, outcomes, snapshots
 from joulery.testing.workloads import made_up_workload
@@ -81,7 +80,7 @@ def fill(store: Store, policy: str, count: int, recurrences: int) -> list[int]:
 
 def _copier(first: int, name: str) -> Callable[..., int]:
     def copy(ledger: object) -> int:
-        connection: Connection = ledger._connection  # type: ignore[attr-defined]  # noqa: SLF001 - no other way is as fast
+        connection: Connection = ledger._connection  # type: ignore[attr-defined]
         own = [column for column in jobs.columns if column.name not in ("id", "name")]
         copied = select(literal(name), *own).where(jobs.c.id == first)
         insert = jobs.insert().from_select(["name", *(column.name for column in own)], copied)

@@ -12,8 +12,7 @@ from joulery.units import human, human_duration, kilowatt_hours
 if TYPE_CHECKING:
     from joulery.client.backend import DecisionBackend
     from joulery.frontier import Frontier, OperatingPoint
-    from joulery.jobs.models import JobEntry
-    from joulery.jobs.models import ProfileEntry
+    from joulery.jobs.models import JobEntry, ProfileEntry
 
 _PAGE = 1000
 _MOST_PAGES = 20  # enough for years of most jobs; all of it is not read for one look

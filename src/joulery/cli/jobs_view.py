@@ -74,7 +74,8 @@ def _head(summary: Summary) -> str:
     lines = [
         f"{entry.name}{device}, version {entry.version}{', paused' if entry.paused else ''}",
         f"batch sizes: {sizes}",
-        f"policy: {entry.definition.policy}; cost: eta {job.cost.eta:g}, {human(job.cost.max_watts, 'W')}"
+        f"policy: {entry.definition.policy}; "
+        f"cost: eta {job.cost.eta:g}, {human(job.cost.max_watts, 'W')}"
         + (f"; objective: {job.objective}" if job.objective is not None else ""),
         f"recurrences: {entry.recurrences}"
         + (", of which the latest are shown" if summary.cut else ""),

@@ -54,7 +54,7 @@ def _add_listening(parser: argparse.ArgumentParser) -> None:
         "--drain-seconds",
         default="0",
         metavar="S",
-        help="go on for so long when told to stop, for load balancers to notice (0)",
+        help="go on for so long when asked to stop, for load balancers to notice (0)",
     )
 
 
@@ -98,7 +98,8 @@ def _check_packages() -> None:
 
     from joulery.errors import MissingExtraError
 
-    missing = [name for name in ("sqlalchemy", "uvicorn", "fastapi", "prometheus_client") if find_spec(name) is None]
+    needed = ("sqlalchemy", "uvicorn", "fastapi", "prometheus_client")
+    missing = [name for name in needed if find_spec(name) is None]
     if missing:
         raise MissingExtraError(
             f"serving needs {', '.join(missing)}", remedy='pip install "joulery[server]"'
@@ -110,17 +111,17 @@ def _copy(arguments: argparse.Namespace) -> int:
 
     if arguments.backup:
         kind = backup(arguments.store, arguments.backup)
-        told: dict[str, Any] = {"backup": str(arguments.backup), "kind": kind}
+        printed: dict[str, Any] = {"backup": str(arguments.backup), "kind": kind}
         words = f"copied the store to {arguments.backup}"
     elif arguments.export:
         rows = export(arguments.store, arguments.export)
-        told = {"export": str(arguments.export), "rows": rows}
+        printed = {"export": str(arguments.export), "rows": rows}
         words = f"exported {rows} rows to {arguments.export}"
     else:
         counts = restore(arguments.store, arguments.import_file, replace=arguments.replace)
-        told = {"import": str(arguments.import_file), "rows": counts}
+        printed = {"import": str(arguments.import_file), "rows": counts}
         words = f"imported {counts['jobs']} jobs with {counts['events']} events"
-    sys.stdout.write((json.dumps(told) if arguments.json else words) + "\n")
+    sys.stdout.write((json.dumps(printed) if arguments.json else words) + "\n")
     return 0
 
 

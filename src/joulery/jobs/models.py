@@ -6,7 +6,6 @@ client sends, the server answers and describes, the store keeps and the outbox w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -18,7 +17,6 @@ from joulery.jobs.schema import (
     LARGEST,
     Codec,
     Count,
-    Document,
     JsonModel,
     Name,
     Quantity,

@@ -79,7 +79,7 @@ def decision_page(transaction: Transaction, job: int, after: int, limit: int) ->
 
 
 def _decision_entry(record: DecisionRecord, report: OutcomeRecord | None) -> DecisionEntry:
-    entry = DecisionEntry(
+    return DecisionEntry(
         decision=answer(record),
         number=record.sequence,
         key=record.key,
@@ -90,7 +90,6 @@ def _decision_entry(record: DecisionRecord, report: OutcomeRecord | None) -> Dec
         late=report is not None and report.late,
         reported_wall_seconds=None if report is None else report.wall_seconds,
     )
-    return entry
 
 
 def profile_list(transaction: Transaction, job: int) -> ProfileList:

@@ -38,8 +38,8 @@ class Rule:
     """What a value must fulfil, in keywords of JSON Schema.
 
     Args:
-        keywords: Any of ``minimum``, ``maximum``, ``exclusiveMinimum``, ``minLength``,
-            ``maxLength``, ``pattern``, ``maxItems``; others are for the description only.
+        keywords: Any of ``minimum``, ``maximum``, ``minLength``, ``maxLength``,
+            ``pattern``, ``maxItems``; others are for the description only.
     """
 
     def __init__(self, **keywords: Any) -> None:
@@ -64,11 +64,11 @@ class Codec:
     read: Reader
     schema: Document
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Document:  # noqa: ARG002
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Document:
         """Leave reading to :attr:`read`."""
         return {"type": "any"}
 
-    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> Document:  # noqa: ARG002
+    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> Document:
         """Describe the form by :attr:`schema`."""
         return dict(self.schema)
 
@@ -102,7 +102,7 @@ class JsonModel:
 
     def to_document(self) -> Document:
         """The value as JSON; numbers of any make become plain ones."""
-        return {name: write(getattr(self, name)) for name, write in _writers(type(self)).items()}
+        return _write_members(type(self), self)
 
     @classmethod
     def from_document(cls, document: Any) -> Self:
@@ -140,6 +140,10 @@ def _writers(cls: type) -> dict[str, Writer]:
     return {field.name: _writer(hints[field.name]) for field in dataclasses.fields(cls)}
 
 
+def _write_members(cls: Any, value: Any) -> Document:
+    return {name: write(getattr(value, name)) for name, write in _writers(cls).items()}
+
+
 def _writer(hint: Any) -> Writer:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
@@ -154,7 +158,7 @@ def _writer(hint: Any) -> Writer:
     if origin is dict:
         return dict
     if dataclasses.is_dataclass(hint):
-        return lambda value: {name: write(getattr(value, name)) for name, write in _writers(hint).items()}
+        return lambda value: _write_members(hint, value)
     return hint if hint in (int, float) else lambda value: value
 
 
@@ -191,26 +195,31 @@ def _read_members(cls: Any, document: Any, name: str) -> Any:
 
 
 def _reader(hint: Any, rules: Document) -> Reader:
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        for mark in arguments[1:]:
-            if isinstance(mark, Codec):
-                return mark.read
-            if isinstance(mark, Rule):
-                rules = rules | mark.keywords
-        return _reader(arguments[0], rules)
-    if origin in (Union, types.UnionType):
-        return _optional_reader(arguments, rules)
-    if origin is tuple:
-        return _tuple_reader(_reader(arguments[0], {}), rules.get("maxItems", LARGEST_ID))
-    if origin is dict:
-        return _dictionary_reader(_reader(arguments[1], {}))
-    if origin is Literal:
-        return _word_reader(arguments)
     if dataclasses.is_dataclass(hint):
         return lambda value, name: _read_members(hint, value, name)
-    readers = {str: _text_reader, bool: _truth_reader, int: _whole_reader, float: _number_reader}
-    return readers[hint](rules)
+    arguments = get_args(hint)
+    makers: dict[Any, Callable[[], Reader]] = {
+        Annotated: lambda: _annotated_reader(arguments, rules),
+        Union: lambda: _optional_reader(arguments, rules),
+        types.UnionType: lambda: _optional_reader(arguments, rules),
+        tuple: lambda: _tuple_reader(_reader(arguments[0], {}), rules.get("maxItems", LARGEST_ID)),
+        dict: lambda: _dictionary_reader(_reader(arguments[1], {})),
+        Literal: lambda: _word_reader(arguments),
+        str: lambda: _text_reader(rules),
+        bool: lambda: _read_truth,
+        int: lambda: _whole_reader(rules),
+        float: lambda: _number_reader(rules),
+    }
+    return makers[get_origin(hint) or hint]()
+
+
+def _annotated_reader(arguments: tuple[Any, ...], rules: Document) -> Reader:
+    for mark in arguments[1:]:
+        if isinstance(mark, Codec):
+            return mark.read
+        if isinstance(mark, Rule):
+            rules = rules | mark.keywords
+    return _reader(arguments[0], rules)
 
 
 def _without_none(arguments: tuple[Any, ...]) -> list[Any]:
@@ -220,9 +229,14 @@ def _without_none(arguments: tuple[Any, ...]) -> list[Any]:
 def _optional_reader(arguments: tuple[Any, ...], rules: Document) -> Reader:
     kinds = _without_none(arguments)
     read = _reader(kinds[-1], rules)
-    if kinds == [int, float]:  # whole numbers stay whole
-        return lambda value, name: value if type(value) is int and read(value, name) == value else read(value, name)
+    if kinds == [int, float]:
+        return lambda value, name: _as_given(value, read(value, name))
     return lambda value, name: None if value is None else read(value, name)
+
+
+def _as_given(value: Any, number: float) -> int | float:
+    """A number that was checked; a whole one stays whole."""
+    return value if isinstance(value, int) else number
 
 
 def _tuple_reader(read: Reader, most: int) -> Reader:
@@ -282,17 +296,15 @@ def _text_reader(rules: Document) -> Reader:
     return read_text
 
 
-def _truth_reader(_rules: Document) -> Reader:
-    def read_truth(value: Any, name: str) -> bool:
-        if not isinstance(value, bool):
-            raise _wrong(name, "true or false", value)
-        return value
-
-    return read_truth
+def _read_truth(value: Any, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(name, "true or false", value)
+    return value
 
 
 def _whole_reader(rules: Document) -> Reader:
-    least, most = rules.get("minimum", -LARGEST_ID), rules.get("maximum", LARGEST_ID)
+    least: int = rules.get("minimum", -LARGEST_ID)
+    most: int = rules.get("maximum", LARGEST_ID)
 
     def read_whole(value: Any, name: str) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
@@ -307,15 +319,14 @@ def _whole_reader(rules: Document) -> Reader:
 
 
 def _number_reader(rules: Document) -> Reader:
-    least = rules.get("exclusiveMinimum", rules.get("minimum", -LARGEST))
-    most = rules.get("maximum", LARGEST)
-    zero = "exclusiveMinimum" not in rules
+    least: float = rules.get("minimum", -LARGEST)
+    most: float = rules.get("maximum", LARGEST)
 
     def read_number(value: Any, name: str) -> float:
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise _wrong(name, "a number", value)
         # Written so that NaN, which compares as false, is refused.
-        if least <= value <= most and (abs(value) >= SMALLEST or (value == 0 and zero)):
+        if least <= value <= most and (value == 0 or abs(value) >= SMALLEST):
             return float(value)
         raise InvalidValueError(
             f"{name} is out of range: {shown(value)}",

@@ -58,4 +58,3 @@ def inheritance_from(document: Document) -> Inheritance:
         shift_sd=document["shift_sd"],
         shape_sd=document["shape_sd"],
     )
-

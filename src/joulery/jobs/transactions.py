@@ -40,8 +40,8 @@ from joulery.storage.records import (
 
 if TYPE_CHECKING:
     from joulery.clock import Clock
-    from joulery.jobs.posterior import JobState, PosteriorCache
     from joulery.jobs.models import Request
+    from joulery.jobs.posterior import JobState, PosteriorCache
     from joulery.storage.records import Document, JobRecord
     from joulery.storage.transaction import Transaction
 

@@ -125,15 +125,14 @@ class _Observer:
         self._in_flight += 1
         context.metrics.in_flight.set(self._in_flight)
         try:
-            if self._in_flight > context.limits.waiting_requests and scope["path"].startswith("/v1"):
-                await later("too many requests at the same time").response()(
-                    scope, receive, send_noting
-                )
-            else:
-                await self._app(scope, receive, send_noting)
+            full = self._in_flight > context.limits.waiting_requests
+            app: ASGIApp = self._app
+            if full and scope["path"].startswith("/v1"):
+                app = later("too many requests at the same time").response()
+            await app(scope, receive, send_noting)
         except ClientDisconnect:
             pass
-        except Exception:
+        except Exception:  # noqa: BLE001 - the edge: callers must not see our insides
             _log.exception("failed")
             if not status:
                 await internal().response()(scope, receive, send_noting)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Depends, Path, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.requests import HTTPConnection
 
 from joulery.jobs.schema import LARGEST_ID
 from joulery.server.problems import later, no_permission, no_token, not_found
@@ -24,12 +25,23 @@ if TYPE_CHECKING:
 CACHED_SECONDS = 5.0
 _CONTEXT = b"joulery decision 1:"
 
-TEAM_TOKEN = HTTPBearer(
+
+class OneBearer(HTTPBearer):
+    """A bearer token from the only Authorization header; a proxy might take another of several."""
+
+    async def __call__(self, request: HTTPConnection) -> HTTPAuthorizationCredentials | None:
+        """The token of a request; None without one, or with several."""
+        if len(request.headers.getlist("authorization")) != 1:
+            return None
+        return await super().__call__(request)
+
+
+TEAM_TOKEN = OneBearer(
     scheme_name="teamToken",
     description="token of a team, made with `joulery serve token create`",
     auto_error=False,
 )
-DECISION_TOKEN = HTTPBearer(
+DECISION_TOKEN = OneBearer(
     scheme_name="decisionToken", description="token that came with the decision", auto_error=False
 )
 

@@ -7,15 +7,17 @@ import logging
 import logging.handlers
 import queue
 import sys
+import threading
 import traceback
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _CAPACITY = 2000
 _LONGEST = 4000
+_STOP_SECONDS = 2.0
 
 
 class JsonFormatter(logging.Formatter):
@@ -48,6 +50,15 @@ class _DroppingHandler(logging.handlers.QueueHandler):
         """The queue is full: losing a line is better than delaying a request."""
 
 
+class _Listener(logging.handlers.QueueListener):
+    """Writes records in a thread of its own."""
+
+    def enqueue_sentinel(self) -> None:
+        """Wait for room in the queue, which may be full."""
+        waiting: Any = self.queue  # has more than logging needs
+        waiting.put(None)
+
+
 @contextmanager
 def json_log(stream: TextIO | None = None) -> Iterator[None]:
     """Within it, all log records and warnings are JSON lines.
@@ -55,10 +66,10 @@ def json_log(stream: TextIO | None = None) -> Iterator[None]:
     Args:
         stream: Text stream for the lines; stderr unless given.
     """
-    records: queue.Queue[logging.LogRecord] = queue.Queue(_CAPACITY)
+    records: queue.Queue[logging.LogRecord | None] = queue.Queue(_CAPACITY)
     writer = logging.StreamHandler(stream or sys.stderr)
     writer.setFormatter(JsonFormatter())
-    listener = logging.handlers.QueueListener(records, writer)
+    listener = _Listener(records, writer)
     handler, root = _DroppingHandler(records), logging.getLogger()
     server = logging.getLogger("joulery.server")
     level = server.level
@@ -72,4 +83,7 @@ def json_log(stream: TextIO | None = None) -> Iterator[None]:
         logging.captureWarnings(False)  # noqa: FBT003
         server.setLevel(level)
         root.removeHandler(handler)
-        listener.stop()
+        # Where nobody reads stderr, the process ends all the same.
+        stopping = threading.Thread(target=listener.stop, daemon=True)
+        stopping.start()
+        stopping.join(_STOP_SECONDS)

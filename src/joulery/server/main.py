@@ -167,7 +167,7 @@ def _drain(config: ServerConfig, context: ServerContext, server: _Server) -> Non
 
 
 async def _refresh(context: ServerContext) -> None:
-    """After an upgrade, rebuild snapshots in the background, before a request has to wait for it."""
+    """After an upgrade, rebuild snapshots before a request has to wait for that."""
     try:
         count = await asyncio.to_thread(context.jobs.refresh)
     except JouleryError as error:  # the server is being stopped, or decisions will do it

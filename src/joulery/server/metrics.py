@@ -30,7 +30,7 @@ class Metrics:
     """
 
     def __init__(self) -> None:
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # of prometheus-client
         self._registry = own = CollectorRegistry()
         version = Gauge("joulery_build_info", "The version that runs.", ["version"], registry=own)
         version.labels(__version__).set(1)
@@ -50,9 +50,7 @@ class Metrics:
         self.in_flight = Gauge(
             "joulery_requests_in_flight", "Requests that are being handled.", registry=own
         )
-        self.expired = Counter(
-            "joulery_expired", "Decisions whose lease has ended.", registry=own
-        )
+        self.expired = Counter("joulery_expired", "Decisions whose lease has ended.", registry=own)
         self._totals = {
             name: Gauge(f"joulery_{name}", words, registry=own)
             for name, words in (

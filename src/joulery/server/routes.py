@@ -175,7 +175,7 @@ _BODY = (400, 408, 413, 415)
 
 def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Descriptions of the problem documents that a route may answer with."""
-    described = {}
+    described: dict[int | str, dict[str, Any]] = {}
     for status in sorted(statuses):
         one: dict[str, Any] = {"description": _PROBLEMS[status], "model": ProblemDetails}
         if status in (429, 503):
@@ -280,7 +280,8 @@ async def heartbeat(
 ) -> Response:
     """Prolong the lease of a decision; the progress counts if no report follows."""
     jobs_ = context_of(request).jobs
-    return _answer(await asyncio.wrap_future(jobs_.heartbeat_soon(decision, told.progress)))
+    lease = await asyncio.wrap_future(jobs_.heartbeat_soon(decision, told.progress))
+    return _answer(lease)
 
 
 @decisions.get(
@@ -533,9 +534,7 @@ def show_tokens(request: Request, caller: Admin, page: Page) -> Response:
 def revoke(
     request: Request,
     caller: Admin,
-    token: Annotated[
-        int, Path(ge=0, le=LARGEST_ID, description="number of a token", examples=[3])
-    ],
+    token: Annotated[int, Path(ge=0, le=LARGEST_ID, description="number of a token", examples=[3])],
 ) -> None:
     """Revoke a token."""
     context = context_of(request)

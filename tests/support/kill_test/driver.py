@@ -27,12 +27,12 @@ from joulery.jobs.models import Definition
 from joulery.jobs.service import JobService
 from joulery.storage.store import Store
 from joulery.storage.tokens import EVERY_TEAM, NewToken, Permission, add_token
+from joulery.testing.workloads import made_up_workload
 from support.history import check_store
 from support.history_file import read_calls
-from support.postgresql import Cluster
 from support.kill_test import processes, slots
 from support.kill_test.roles import TEAM, import_all
-from joulery.testing.workloads import made_up_workload
+from support.postgresql import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -116,7 +116,9 @@ class KillTest:
         progress: Function that is called after every round.
     """
 
-    def __init__(self, plan: KillPlan, progress: Callable[[KillResult], None] = lambda _: None) -> None:
+    def __init__(
+        self, plan: KillPlan, progress: Callable[[KillResult], None] = lambda _: None
+    ) -> None:
         self._plan = plan
         self._progress = progress
         self._rng = random.Random(plan.seed)  # noqa: S311 - no secrets

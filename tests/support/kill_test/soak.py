@@ -20,12 +20,12 @@ from joulery.client.http import Address, HttpBackend
 from joulery.client.resilient import Order, ResilientClient, file_stem
 from joulery.errors import StoreBusyError
 from joulery.jobs.models import Definition, Request
+from joulery.testing.workloads import made_up_workload
 from support.history_file import Call, Recorder
 from support.kill_test import slots
 from support.kill_test.client import made_up_outcome
 from support.kill_test.driver import KillPlan, KillResult, KillTest, await_server
 from support.kill_test.roles import TEAM
-from joulery.testing.workloads import made_up_workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

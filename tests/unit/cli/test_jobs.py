@@ -12,10 +12,8 @@ from joulery.cli.jobs_measured import Measured, energy_text, measured_of, profil
 from joulery.client.local import LocalBackend
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.jobs.job import Job
-from joulery.jobs.models import Outcome
+from joulery.jobs.models import Definition, EnergyEntry, Outcome, ProfileEntry, Request
 from joulery.jobs.policies.base import RunEnd
-from joulery.jobs.models import Definition, Request
-from joulery.jobs.models import EnergyEntry, ProfileEntry
 from joulery.objectives import Cost, LeastEnergy
 
 JOB = Job("nightly", (64, 128, 256), 256, Cost(0.5, 300.0), LeastEnergy(0.05), 40, (150.0, 200.0))

@@ -4,7 +4,6 @@ import threading
 import time
 
 import pytest
-from support.recording_backend import RecordingBackend
 
 from joulery.client.findings import RunMeasurements, news, upload_measurements
 from joulery.client.outbox import Outbox
@@ -15,6 +14,7 @@ from joulery.jobs.job import Job
 from joulery.jobs.models import Definition, EnergyEntry, Outcome, ProfileEntry, Request
 from joulery.jobs.policies.base import RunEnd
 from joulery.objectives import Cost
+from support.recording_backend import RecordingBackend
 
 JOB = Job("nightly", (64, 128), 128, Cost(0.5, 300.0))
 REACHED = Outcome(RunEnd.REACHED, 20.0, 40.0, 9000.0)
