@@ -233,7 +233,7 @@ def test_a_killed_training_delivers_through_the_next(server):
 def test_a_run_needs_no_store_packages_to_talk_to_a_server():
     """If this fails, training images must carry a database library."""
     code = (
-        "import sys; import joulery.client.http, joulery.client.resilient, joulery.client.opening, "
+        "import sys; import joulery.client.http, joulery.client.resilient, joulery.client.backend, "
         "joulery.training.recurrence; print('sqlalchemy' in sys.modules)"
     )
     found = subprocess.run(

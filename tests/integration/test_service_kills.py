@@ -48,7 +48,7 @@ def test_kills_and_crashes_on_postgresql_lose_nothing():
 @pytest.mark.timeout(300)
 def test_trainings_go_on_while_their_server_dies():
     """A training that waits for a dead server, or loses its report, costs more than it saves."""
-    result = kill_test("soak", "--seconds", 5, "--seed", 2)
+    result = kill_test("soak", "--seconds", 5, "--reports", 60, "--seed", 2)
     assert result["violations"] == []
     assert result["killed"]["server"] >= 1
     assert result["counts"]["reports acknowledged"] > 20

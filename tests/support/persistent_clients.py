@@ -1,4 +1,4 @@
-"""Clients of a server that never give up, and what must be true after whatever happened to it."""
+"""Clients that repeat every failed request, and checks of what the server then has."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PAUSE_SECONDS = 0.02
 
 
 def until(condition: Callable[[], Found]) -> Found:
-    """Wait until ``condition`` gives something, and what that is."""
+    """Wait until ``condition`` gives something true, and return it."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while not (found := condition()):
         assert time.monotonic() < deadline
@@ -30,14 +30,14 @@ class Clients:
     """Threads that decide and report within the ``with`` block, repeating what fails.
 
     Args:
-        server: To ask.
-        job: To decide for.
-        name: What their keys begin with.
-        count: Of threads.
+        server: Server that they call.
+        job: Number of the job that they work for.
+        name: Prefix of their keys.
+        count: Number of threads.
 
     Attributes:
         acknowledged: Keys of reports that were acknowledged.
-        statuses: Of all answers.
+        statuses: Status codes of all answers.
     """
 
     def __init__(self, server: ServerProcess, job: int, name: str = "", count: int = 4) -> None:
@@ -107,7 +107,7 @@ def reported_keys(server: ServerProcess, job: int) -> list[str]:
 def assert_nothing_lost_or_doubled(
     server: ServerProcess, job: int, acknowledged: Sequence[str]
 ) -> None:
-    """Whatever was acknowledged is there, once."""
+    """Check that every acknowledged report is stored, once."""
     keys = reported_keys(server, job)
     assert len(keys) == len(set(keys))
     assert set(acknowledged) <= set(keys)

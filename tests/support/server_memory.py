@@ -1,4 +1,4 @@
-"""Whether a server's memory stays flat, however many requests it answers."""
+"""Growth of a server's memory with the number of requests that it answers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-
-from support.process_tree import family
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,14 +23,14 @@ _OUTCOME = {"end": "reached", "epochs": 20, "joules": 300.0}
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How much memory a server uses over its requests.
+    """Memory of a server over its requests.
 
     Attributes:
-        requests: That were answered.
-        refused: Of them, otherwise than with success.
-        first_bytes: Once it was warm.
-        last_bytes: At the end.
-        per_request_bytes: Slope of the straight line through all samples since it was warm.
+        requests: Number of requests that were answered.
+        refused: Number of them that were answered with an error.
+        first_bytes: Memory after the warm-up.
+        last_bytes: Memory at the end.
+        per_request_bytes: Slope of the straight line through all samples after the warm-up.
     """
 
     requests: int
@@ -43,11 +41,11 @@ class Growth:
 
 
 class Volley:
-    """Connections that ask all at once, so that the server commits in groups.
+    """Connections that send their requests at the same time, so that the server commits in groups.
 
     Args:
-        port: Of the server on this machine.
-        connections: At once.
+        port: Port of the server on this machine.
+        connections: Number of connections.
     """
 
     def __init__(self, port: int, connections: int) -> None:
@@ -71,7 +69,7 @@ class Volley:
 
 
 def request(method: str, path: str, token: str, document: Any) -> bytes:
-    """As it goes over the wire."""
+    """A request as bytes."""
     body = json.dumps(document).encode()
     head = (
         f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
@@ -107,10 +105,10 @@ def memory_growth(
     """Decisions and reports until there were so many requests.
 
     Args:
-        server: With one worker.
-        requests: How many.
-        connections: At once; each works for a job that it shares with a few others.
-        tell: Called at every sample with the requests so far, and the memory in bytes.
+        server: Server to measure.
+        requests: Number of requests.
+        connections: Number of connections; each works for a job that it shares with a few others.
+        tell: Function that is called at every sample, with the requests so far and the bytes.
     """
     jobs = [
         server.define(name=f"memory {policy} {number}", policy=policy)
@@ -157,6 +155,5 @@ def _report(key: str, decision: Any, number: int) -> bytes:
 
 
 def resident_bytes(process: int) -> int:
-    """Memory that a process and those that it started have in use."""
-    found = (Path(f"/proc/{one}/statm").read_text(encoding="ascii") for one in family(process))
-    return 4096 * sum(int(pages.split()[1]) for pages in found)
+    """Resident memory of a process."""
+    return 4096 * int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1])

@@ -33,12 +33,12 @@ OUTCOME: dict[str, Any] = {"end": "reached", "epochs": 20, "seconds": 2.0, "joul
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What a server answered.
+    """The answer of a server.
 
     Attributes:
-        status: Of HTTP.
-        headers: In lower case.
-        body: As it came.
+        status: HTTP status.
+        headers: Headers, with names in lower case.
+        body: Body as bytes.
     """
 
     status: int
@@ -55,9 +55,9 @@ class ServerProcess:
     """``joulery serve`` on a free port, gone when the ``with`` block ends.
 
     Args:
-        store: Of the server.
-        options: More of the command line.
-        command: That is put before it, such as ``prlimit``.
+        store: Location of the store.
+        options: Further options of the command line.
+        command: Command that is put before it, such as ``prlimit``.
     """
 
     def __init__(
@@ -84,12 +84,12 @@ class ServerProcess:
 
     @property
     def log(self) -> str:
-        """What it wrote to stderr."""
+        """The log of the server."""
         return (Path(self._folder.name) / "log").read_text(encoding="utf-8")
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Number of the process."""
         assert self._process is not None
         return self._process.pid
 

@@ -62,7 +62,7 @@ class JobService:
 
         A job that was changed becomes a new version, which inherits what still holds of the epochs
         that the one before needed, with doubt. The first of a name on a device inherits those of
-        another device, without; :func:`joulery.jobs.job_registry.inheritance_said` tells.
+        another device, without; :func:`joulery.jobs.job_registry.warm_start_text` tells.
 
         Args:
             team: Namespace.

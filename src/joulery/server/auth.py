@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Depends, Path, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection  # noqa: TC002 - FastAPI reads the annotation
 
 from joulery.jobs.schema import LARGEST_ID
 from joulery.server.problems import later, no_permission, no_token, not_found

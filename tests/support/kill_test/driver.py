@@ -176,19 +176,19 @@ class KillTest:
                 self._look(occupied)
                 self._result.killed[victim.kill_and_restart()] += 1
                 self._maybe_crash()
-            self._await_answers(place)
+            self._awaitanswers(place)
             self._look(occupied)
         finally:
             for slot, _ in occupied:
                 slot.clear()
         self._check(place)
 
-    def _await_answers(self, place: Place) -> None:
+    def _awaitanswers(self, place: Place) -> None:
         """Wait until all clients are served again."""
         histories = [self._folder / f"{place.name}-client-{one}.jsonl" for one in range(_FEW)]
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        before = _answers(histories)
-        while _answers(histories) < before + _FEW_ANSWERS:
+        before = answers(histories)
+        while answers(histories) < before + _FEW_ANSWERS:
             if time.monotonic() > deadline:
                 self._result.violations.append("stuck: clients get no answers after the kills")
                 return
@@ -266,7 +266,8 @@ class KillTest:
         assert status == 0, log.read_text(encoding="utf-8", errors="replace")[-2000:]
 
 
-def _answers(histories: Sequence[Path]) -> int:
+def answers(histories: Sequence[Path]) -> int:
+    """Number of calls that were answered, by the logs of clients."""
     return sum(one.read_bytes().count(b'"answer"') for one in histories if one.exists())
 
 

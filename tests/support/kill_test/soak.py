@@ -24,7 +24,7 @@ from joulery.testing.workloads import made_up_workload
 from support.history_file import Call, Recorder
 from support.kill_test import slots
 from support.kill_test.client import made_up_outcome
-from support.kill_test.driver import KillPlan, KillResult, KillTest, await_server
+from support.kill_test.driver import KillPlan, KillResult, KillTest, answers, await_server
 from support.kill_test.roles import TEAM
 
 if TYPE_CHECKING:
@@ -127,14 +127,18 @@ class Soak(KillTest):
     """A kill test of trainings and their server.
 
     Args:
-        seconds: That it lasts.
+        seconds: Duration, at least.
+        reports: Number of answers to wait for, at least, as long as it takes.
         database: ``sqlite`` or ``postgresql``.
-        seed: Of the moments.
+        seed: Seed of the moments.
     """
 
-    def __init__(self, seconds: float, database: str = "sqlite", seed: int = 1) -> None:
+    def __init__(
+        self, seconds: float, reports: int = 0, database: str = "sqlite", seed: int = 1
+    ) -> None:
         super().__init__(KillPlan(database=database, servers=1, seed=seed))
         self._seconds = seconds
+        self._reports = reports
 
     def run(self, until_seconds: float = float("inf")) -> KillResult:
         """Kill until the time is over, then let everything be delivered, and check."""
@@ -149,7 +153,7 @@ class Soak(KillTest):
         for slot in trainings:
             slot.fill()
         try:
-            self._kill(occupied, began + min(self._seconds, until_seconds))
+            self._kill(place, occupied, began + min(self._seconds, until_seconds))
             for slot in trainings:
                 slot.clear()
             self._deliver(place, server)
@@ -162,9 +166,12 @@ class Soak(KillTest):
         self._result.seconds = time.monotonic() - began
         return self._result
 
-    def _kill(self, occupied: list[tuple[slots.Slot, float]], until: float) -> None:
+    def _kill(self, place: Place, occupied: list[tuple[slots.Slot, float]], until: float) -> None:
         weights = [weight for _, weight in occupied]
-        while time.monotonic() < until and not self._result.violations:
+        histories = [_history(place, number) for number in range(_TRAININGS)]
+        while not self._result.violations:
+            if time.monotonic() >= until and answers(histories) >= self._reports:
+                return
             time.sleep(self._rng.uniform(0.2, 1.5))  # long enough to come back, mostly
             self._look(occupied)
             victim = self._rng.choices([slot for slot, _ in occupied], weights)[0]
@@ -194,11 +201,13 @@ def _lines(file: Path) -> list[str]:
     return file.read_text(encoding="ascii").split() if file.exists() else []
 
 
-def _slot(place: Place, number: int) -> slots.Forked:
-    history = place.folder / f"{place.name}-client-{number}.jsonl"
+def _history(place: Place, number: int) -> Path:
+    return place.folder / f"{place.name}-client-{number}.jsonl"
 
+
+def _slot(place: Place, number: int) -> slots.Forked:
     def work(life: int) -> None:
-        training = Training(place, f"t{number}.{life}", history)
+        training = Training(place, f"t{number}.{life}", _history(place, number))
         while True:
             training.step()
 
@@ -209,6 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Soak, and print the toll as JSON; 0 if no promise was broken."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--reports", type=int, default=0, help="answers to wait for")
     parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--seed", type=int, default=1)
     with Soak(**vars(parser.parse_args(arguments))) as soak:

@@ -48,7 +48,7 @@ def test_jobs_are_listed(store, capsys):
     assert "other" in text
     assert main(["jobs", "list", "--store", store, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert [job["name"] for job in document["jobs"]] == ["nightly", "other"]
+    assert [job["definition"]["job"]["name"] for job in document["jobs"]] == ["nightly", "other"]
 
 
 def test_an_empty_store_says_how_to_begin(tmp_path, monkeypatch, capsys):

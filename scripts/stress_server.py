@@ -1,4 +1,4 @@
-"""Prove the server's promises at full counts."""
+"""Stress the server: malformed requests and kills at full counts."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulery.jobs.policies.registry import policy_names
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from support.persistent_clients import Clients, assert_nothing_lost_or_doubled
 from support.postgresql import Cluster
 from support.server_fuzz import Findings, Grammar, Target, fuzz
@@ -26,13 +28,13 @@ if TYPE_CHECKING:
 BATCH = 2000
 THREADS = 2
 LARGE_BODY_BYTES = 100_000_000
-GROWTH_BYTES = 100e6  # that a server may grow by, whatever it is sent
+GROWTH_BYTES = 100e6  # largest growth of a server, whatever it is sent
 
 
 def main() -> int:
     """Run every experiment; 0 when all promises hold."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--requests", type=int, default=1_000_000, help="nasty ones")
+    parser.add_argument("--requests", type=int, default=1_000_000, help="malformed requests")
     parser.add_argument("--kills", type=int, default=200, help="kill -9 of the server")
     parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--seed", type=int, default=int(time.time()))
@@ -48,8 +50,8 @@ def main() -> int:
             with _location(arguments.database) as location:
                 report[name] = experiment(location, count, arguments.seed)
             holds = report[name]["holds"]
-            told = ", ".join(f"{key} {value}" for key, value in report[name].items())
-            print(f"{'holds' if holds else 'BROKEN':<7} {name}: {told}", flush=True)
+            words = ", ".join(f"{key} {value}" for key, value in report[name].items())
+            print(f"{'holds' if holds else 'BROKEN':<7} {name}: {words}", flush=True)
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(report, indent=1), encoding="utf-8")
     return int(any(not one["holds"] for one in report.values() if isinstance(one, dict)))
@@ -109,12 +111,12 @@ def _target(server: ServerProcess) -> Target:
 
 
 def _kills(location: str, count: int, seed: int) -> dict[str, Any]:
-    luck = random.Random(seed)  # noqa: S311 - not for secrets
+    rng = random.Random(seed)  # noqa: S311 - not for secrets
     with ServerProcess(location) as server:
         job = server.define()
         with Clients(server, job) as clients:
             for _ in range(count):
-                time.sleep(luck.uniform(0.0, 0.3))
+                time.sleep(rng.uniform(0.0, 0.3))
                 server.kill()
                 server.start()
             least = len(clients.acknowledged) + 20
