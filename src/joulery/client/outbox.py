@@ -11,10 +11,10 @@ import fcntl
 import logging
 import os
 import tempfile
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from joulery.client.findings import RunMeasurements, upload_measurements
 from joulery.clock import REAL_CLOCK
@@ -176,15 +176,15 @@ class Outbox:
         line = _line(entry)
         try:
             with self._opened() as file:
-                size = os.fstat(file).st_size
+                size = file.seek(0, os.SEEK_END)
                 if size + len(line) > self._largest_bytes:
-                    lines = _lines(_content(file))
-                    self._replace(file, _trimmed([*lines, line], self._largest_bytes))
+                    self._replace(file, _trimmed([*_lines(file), line], self._largest_bytes))
                     return
                 # A line that a killed process left incomplete must not swallow this one.
-                torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
-                _write(file, b"\n" + line if torn else line, size)
-                os.fsync(file)
+                file.seek(max(0, size - 1))
+                torn = file.read(1) not in {b"", b"\n"}
+                file.write(b"\n" + line if torn else line)
+                _sync(file)
                 if size == 0:
                     _sync_folder(self._path.parent)
         except OSError as error:
@@ -197,7 +197,7 @@ class Outbox:
         """Entries that wait, oldest first; damaged lines are passed over."""
         try:
             with self._opened() as file:
-                lines = _lines(_content(file))
+                lines = _lines(file)
         except OSError:
             return []
         return [entry for entry in map(entry_from, lines) if entry is not None]
@@ -216,44 +216,39 @@ class Outbox:
         try:
             with _locked(self._path.with_suffix(".delivering"), patience_seconds=0.0):
                 with self._opened() as file:
-                    lines = _lines(_content(file))
+                    lines = _lines(file)
                 done = _sent(lines, send)
                 if done:
-                    self._remove(lines, done)
+                    self._remove({lines[number] for number in done})
                 return len(done)
         except OSError:
             return 0  # another process delivers, or the file cannot be used
 
-    def _remove(self, lines: list[bytes], done: set[int]) -> None:
-        """Remove lines that were among the first of the file; others may have been added since."""
-        gone = {lines[number] for number in done}
+    def _remove(self, gone: set[bytes]) -> None:
+        """Remove lines; others may have been added since they were read."""
         with self._opened() as file:
-            now = _lines(_content(file))
-            left = [line for line in now if line not in gone and entry_from(line)]
+            left = [line for line in _lines(file) if line not in gone and entry_from(line)]
             self._replace(file, left)
 
-    def _replace(self, file: int, lines: list[bytes]) -> None:
+    def _replace(self, file: BinaryIO, lines: list[bytes]) -> None:
         """Replace the content of the file by ``lines`` atomically; under its lock."""
-        content = b"".join(lines)
-        if not content:
-            os.ftruncate(file, 0)
-            os.fsync(file)
+        if not lines:
+            file.truncate(0)
+            _sync(file)
             return
         handle, name = tempfile.mkstemp(dir=self._path.parent, suffix=".part")
         try:
-            _write(handle, content, 0)
-            os.fsync(handle)
+            with os.fdopen(handle, "wb") as draft:
+                draft.writelines(lines)
+                _sync(draft)
             Path(name).replace(self._path)
         except OSError:
-            with suppress(OSError):
-                Path(name).unlink()
+            Path(name).unlink(missing_ok=True)
             raise
-        finally:
-            os.close(handle)
         _sync_folder(self._path.parent)
 
     @contextmanager
-    def _opened(self) -> Iterator[int]:
+    def _opened(self) -> Iterator[BinaryIO]:
         """The file, locked while the block lasts."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         while True:
@@ -310,44 +305,30 @@ def _trimmed(lines: list[bytes], largest_bytes: int) -> list[bytes]:
     return kept[::-1]
 
 
-def _lines(content: bytes) -> list[bytes]:
+def _lines(file: BinaryIO) -> list[bytes]:
     """Complete lines; an incomplete one was never acknowledged."""
-    return [line for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
+    file.seek(0)
+    return [line for line in file if line.endswith(b"\n")]
 
 
-def _content(file: int) -> bytes:
-    size = os.fstat(file).st_size
-    parts, at = [], 0
-    while at < size:
-        part = os.pread(file, size - at, at)
-        if not part:
-            break
-        parts.append(part)
-        at += len(part)
-    return b"".join(parts)
-
-
-def _is_at(file: int, path: Path) -> bool:
+def _is_at(file: BinaryIO, path: Path) -> bool:
     try:
-        here, there = os.fstat(file), path.stat()
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
         return False
-    return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
 
 
-def _write(file: int, content: bytes, at: int) -> None:
-    view = memoryview(content)
-    while view:
-        written = os.pwrite(file, view, at)
-        view, at = view[written:], at + written
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
 
 
 @contextmanager
-def _locked(path: Path, patience_seconds: float) -> Iterator[int]:
+def _locked(path: Path, patience_seconds: float) -> Iterator[BinaryIO]:
     """A file under an exclusive lock; BlockingIOError where another process holds it too long."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     end = REAL_CLOCK.now() + patience_seconds
-    try:
+    with os.fdopen(handle, "r+b") as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -357,8 +338,6 @@ def _locked(path: Path, patience_seconds: float) -> Iterator[int]:
                     raise
                 REAL_CLOCK.sleep(_LOCK_STEP_SECONDS)
         yield file
-    finally:
-        os.close(file)
 
 
 def _sync_folder(folder: Path) -> None:
