@@ -126,7 +126,7 @@ def _show(backend: DecisionBackend, arguments: argparse.Namespace) -> None:
 
 def _frontier(backend: DecisionBackend, arguments: argparse.Namespace) -> None:
     from joulery.cli.checked import whole_number
-    from joulery.cli.jobs_measured import chosen_profile
+    from joulery.cli.jobs_summary import chosen_profile
 
     size = arguments.batch_size
     wanted = None if size is None else whole_number(size, "--batch-size", 1, 2**40)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from joulery.errors import InvalidValueError
-from joulery.jobs.schema import LARGEST, Codec, JsonModel, Name, Quantity, Rule, shown
+from joulery.jobs.schema import LARGEST, Codec, Constraint, JsonModel, Name, Quantity, shown
 from joulery.objectives import Cost, Objective, objective_text, parse_objective
 from joulery.units import finite
 
-BatchSize = Annotated[int, Rule(minimum=1, maximum=2**40, examples=[128])]
+BatchSize = Annotated[int, Constraint(minimum=1, maximum=2**40, examples=[128])]
 PowerLimit = Quantity
 
 
@@ -64,12 +64,12 @@ class Job(JsonModel):
     """
 
     name: Name
-    batch_sizes: Annotated[tuple[BatchSize, ...], Rule(minItems=1, maxItems=64)]
+    batch_sizes: Annotated[tuple[BatchSize, ...], Constraint(minItems=1, maxItems=64)]
     default: BatchSize
     cost: Annotated[Cost, _COST]
     objective: Annotated[Objective, _OBJECTIVE] | None = None
-    max_epochs: Annotated[int, Rule(minimum=1, maximum=10**6)] = 100
-    limits_watts: Annotated[tuple[PowerLimit, ...], Rule(maxItems=32)] = ()
+    max_epochs: Annotated[int, Constraint(minimum=1, maximum=10**6)] = 100
+    limits_watts: Annotated[tuple[PowerLimit, ...], Constraint(maxItems=32)] = ()
 
     def __post_init__(self) -> None:
         _check_batch_sizes(self.name, self.batch_sizes, self.default)

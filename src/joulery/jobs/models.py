@@ -16,11 +16,11 @@ from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.jobs.schema import (
     LARGEST,
     Codec,
+    Constraint,
     Count,
     JsonModel,
     Name,
     Quantity,
-    Rule,
     Text,
     Unlimited,
     by_name,
@@ -39,9 +39,10 @@ _RESERVED = frozenset({"inherited", "objective"})
 ASKED_FOR = "this batch size was asked for"
 
 DecisionId = Annotated[
-    str, Rule(maxLength=40, pattern=r"^[0-9]{1,18}\.[0-9]{1,18}$", examples=["7.12"])
+    str, Constraint(maxLength=40, pattern=r"^[0-9]{1,18}\.[0-9]{1,18}$", examples=["7.12"])
 ]
-Moment = Annotated[float, Rule(minimum=0, maximum=LARGEST, examples=[1.8e9])]
+_RanSeconds = Annotated[float, Constraint(minimum=0, maximum=LONGEST_BEFORE_SECONDS)]
+Moment = Annotated[float, Constraint(minimum=0, maximum=LARGEST, examples=[1.8e9])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class Request(JsonModel):
     after: DecisionId | None = None
     probing: bool = False
     only: BatchSize | None = None
-    ran_seconds: Annotated[float, Rule(minimum=0, maximum=LONGEST_BEFORE_SECONDS)] | None = None
+    ran_seconds: _RanSeconds | None = None
 
     def check(self) -> None:
         """Refuse a request that cannot be served.
@@ -132,9 +133,9 @@ class Decision(JsonModel):
     kind: Annotated[ActionKind, by_name(ActionKind)]
     batch_size: BatchSize
     power_limit_watts: PowerLimit | None
-    probe_limits_watts: Annotated[tuple[PowerLimit, ...], Rule(maxItems=MOST_LIMITS)]
+    probe_limits_watts: Annotated[tuple[PowerLimit, ...], Constraint(maxItems=MOST_LIMITS)]
     cost_ceiling_joules: Unlimited
-    reason: Annotated[str, Rule(maxLength=500)]
+    reason: Annotated[str, Constraint(maxLength=500)]
     expires_wall_seconds: Moment
     token: Text = ""
 
@@ -175,7 +176,7 @@ class Outcome(JsonModel):
     seconds: Quantity
     joules: Quantity
     limit_watts: PowerLimit | None = None
-    measured: Annotated[tuple[Measured, ...], Rule(maxItems=MOST_LIMITS)] = ()
+    measured: Annotated[tuple[Measured, ...], Constraint(maxItems=MOST_LIMITS)] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +366,7 @@ class EnergyEntry(JsonModel):
     wall_seconds: Moment | None = None
 
 
-_PAGE = Rule(maxItems=MOST_PER_PAGE)
+_PAGE = Constraint(maxItems=MOST_PER_PAGE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 A :class:`JsonModel` is a dataclass with exactly one JSON form, used by the client, the server, the
 store and the outbox alike, and described in the server's OpenAPI document. Its fields are text,
-numbers, truth values, tuples, dictionaries and other dataclasses; :class:`Rule` narrows a type in
-the words of JSON Schema, :class:`Codec` gives a JSON form to a type of another room. Reading
-refuses unknown members by name, so that a misspelt one is not taken for a missing one.
+numbers, truth values, tuples, dictionaries and other dataclasses; :class:`Constraint` narrows a
+type in the words of JSON Schema, :class:`Codec` gives a JSON form to a type of another room.
+Reading refuses unknown members by name, so that a misspelt one is not taken for a missing one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LARGEST_ID = 10**18 - 1
 _SHOWN = 40  # characters of a wrong value that a message repeats
 
 
-class Rule:
+class Constraint:
     """What a value must fulfil, in keywords of JSON Schema.
 
     Args:
@@ -89,10 +89,10 @@ def by_name(kind: Any) -> Codec:
     return Codec(lambda value: value.name.lower(), read, {"type": "string", "enum": list(names)})
 
 
-Quantity = Annotated[float, Rule(minimum=0, maximum=LARGEST)]
-Count = Annotated[int, Rule(minimum=0, maximum=LARGEST_ID)]
-Text = Annotated[str, Rule(maxLength=200)]
-Name = Annotated[str, Rule(minLength=1, maxLength=200)]
+Quantity = Annotated[float, Constraint(minimum=0, maximum=LARGEST)]
+Count = Annotated[int, Constraint(minimum=0, maximum=LARGEST_ID)]
+Text = Annotated[str, Constraint(maxLength=200)]
+Name = Annotated[str, Constraint(minLength=1, maxLength=200)]
 
 
 class JsonModel:
@@ -217,7 +217,7 @@ def _annotated_reader(arguments: tuple[Any, ...], rules: Document) -> Reader:
     for mark in arguments[1:]:
         if isinstance(mark, Codec):
             return mark.read
-        if isinstance(mark, Rule):
+        if isinstance(mark, Constraint):
             rules = rules | mark.keywords
     return _reader(arguments[0], rules)
 

@@ -41,7 +41,7 @@ def policy_from(stored: NewJob, job: Job) -> Policy[Any]:
 
 
 def inheritance_document(inheritance: Inheritance) -> Document:
-    """An inheritance as JSON."""
+    """The JSON form of an inheritance."""
     return {
         field.name: list(value) if isinstance(value, tuple) else value
         for field in dataclasses.fields(inheritance)

@@ -38,11 +38,11 @@ from joulery.jobs.models import (
 from joulery.jobs.models import Request as DecisionRequest
 from joulery.jobs.schema import (
     LARGEST_ID,
+    Constraint,
     Count,
     JsonModel,
     Name,
     NotJsonError,
-    Rule,
     Text,
     from_bytes,
     to_bytes,
@@ -433,7 +433,7 @@ class TokenRequest(JsonModel):
     team: Name
     rights: Literal["read", "work", "manage", "admin"] = "work"
     label: Text = ""
-    days: Annotated[float, Rule(minimum=0, maximum=36_500)] = 90.0
+    days: Annotated[float, Constraint(minimum=0, maximum=36_500)] = 90.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Copies of a store in files, made while it is in use: whole or not there."""
+"""Backup, export and import of a store, while it is in use; a file is complete or not there."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _SQLITE_MARK = b"SQLite format 3\0"
 
 
 def backup(location: str | None, target: Path) -> str:
-    """Copy a store as it is at one moment, while others use it; the kind of copy.
+    """Copy a consistent snapshot of a store; the kind of copy, ``sqlite`` or ``export``.
 
-    SQLite is copied page by page, with its own means: the copy is a store. PostgreSQL is exported.
+    SQLite is copied by its own backup function: the copy is a store. PostgreSQL is exported.
     """
     place = default_path() if location is None else location
     if "://" in str(place):
@@ -51,11 +51,11 @@ def backup(location: str | None, target: Path) -> str:
 
 
 def export(location: str | None, target: Path) -> int:
-    """Write a store as lines of JSON; how many rows."""
+    """Write a store as lines of JSON; the number of rows."""
     place = default_path() if location is None else location
     if "://" not in str(place) and not Path(place).exists():
         raise FileError(f"no store at {place}", remedy="give its path with --store")
-    rows = -2  # neither the first line nor the last is one
+    rows = -2  # the first and the last line are none
     with whole_file(target) as draft, draft.open("wb") as file:
         for line in exported(place):
             file.write(line)
@@ -64,7 +64,7 @@ def export(location: str | None, target: Path) -> int:
 
 
 def restore(location: str | None, source: Path, *, replace: bool) -> Document:
-    """Fill a store from an export; how many rows of each kind."""
+    """Fill a store from an export; the number of rows of each table."""
     place = default_path() if location is None else location
     try:
         with source.open("rb") as file:
@@ -83,7 +83,7 @@ def restore(location: str | None, source: Path, *, replace: bool) -> Document:
 
 @contextlib.contextmanager
 def whole_file(target: Path) -> Iterator[Path]:
-    """A file to write to that takes its place at once when it is complete, and on the disk.
+    """A draft that replaces ``target`` atomically once it is complete and on the disk.
 
     Only its owner can read it: it may hold secrets.
     """

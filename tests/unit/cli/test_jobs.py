@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from joulery.cli import main
-from joulery.cli.jobs_measured import Measured, energy_text, measured_of, profiles_text
+from joulery.cli.jobs_summary import JobMeasurements, measured_of
+from joulery.cli.jobs_view import energy_text, profiles_text
 from joulery.client.local import LocalBackend
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.jobs.job import Job
@@ -248,7 +249,7 @@ def test_a_frontier_comes_out_for_other_tools(measured, tmp_path, capsys):
     assert main([*show, "--batch-size", "256", "--out", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["points"] == 3
     assert main(["report", str(path), "--objective", "least-energy:slowdown=10%"]) == 0
-    assert "→  200 W batch 256" in capsys.readouterr().out
+    assert "chosen 200 W" in capsys.readouterr().out
 
 
 def test_which_frontier_is_meant_must_be_clear(measured, tmp_path, capsys):
@@ -272,7 +273,7 @@ def test_which_frontier_is_meant_must_be_clear(measured, tmp_path, capsys):
 )
 def test_ages_are_short(seconds, shown):
     """If this fails, an age fills the line, or is wrong by a unit."""
-    measured = Measured(profiles=(ProfileEntry(64, "V100", frontier_at(64), 1000.0),))
+    measured = JobMeasurements(profiles=(ProfileEntry(64, "V100", frontier_at(64), 1000.0),))
     assert profiles_text(measured, 1000.0 + seconds).endswith(f"  {shown}")
 
 
