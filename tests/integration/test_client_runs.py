@@ -184,7 +184,7 @@ def test_a_server_that_dies_in_the_middle_changes_nothing_and_hears_of_it_later(
     assert process.returncode == 0, errors
     assert "ended" in output
     assert output.strip().endswith("True")
-    assert "told later" in errors
+    assert "reported later" in errors
 
     with training(server.url) as process:  # nobody there at all
         output, errors = process.communicate(timeout=60)

@@ -322,7 +322,6 @@ class HttpBackend:
             else HTTPConnection(where.host, where.port, timeout=left)
         )
         connection.connect()
-        connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
     def _context(self) -> ssl.SSLContext:
