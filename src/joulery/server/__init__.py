@@ -1,1 +1,1 @@
-"""The HTTP API and dashboard over the store."""
+"""The HTTP API over the store."""

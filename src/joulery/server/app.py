@@ -110,36 +110,53 @@ class _Observer:
             await self._app(scope, receive, send)
             return
         context = context_of(Request(scope))
-        began, status = time.perf_counter(), 0
-
-        async def send_noting(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [*message["headers"], (b"cache-control", b"no-store")]
-            try:
-                await send(message)
-            except Exception as error:
-                raise ClientDisconnect from error  # of the connection, not of the application
-
+        began, answer = time.perf_counter(), _Answer(send)
         self._in_flight += 1
         context.metrics.in_flight.set(self._in_flight)
+        full = self._in_flight > context.limits.waiting_requests
+        refused = full and scope["path"].startswith("/v1/")  # not health and metrics
         try:
-            full = self._in_flight > context.limits.waiting_requests
-            app: ASGIApp = self._app
-            if full and scope["path"].startswith("/v1"):
-                app = later("too many requests at the same time").response()
-            await app(scope, receive, send_noting)
+            app = later("too many requests at the same time").response() if refused else self._app
+            await app(scope, receive, answer.send)
         except ClientDisconnect:
             pass
         except Exception:  # noqa: BLE001 - the edge: callers must not see our insides
             _log.exception("failed")
-            if not status:
-                await internal().response()(scope, receive, send_noting)
+            if not answer.status:
+                await internal().response()(scope, receive, answer.send)
         finally:
             self._in_flight -= 1
             context.metrics.in_flight.set(self._in_flight)
-            _note(context, scope, status, time.perf_counter() - began)
+            _note(context, scope, answer.status, time.perf_counter() - began)
+
+
+class _Answer:
+    """The answer to a request, as it is sent.
+
+    Args:
+        send: ASGI function that sends to the client.
+
+    Attributes:
+        status: HTTP status; 0 before the answer has begun.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer; answers are not for caches.
+
+        Raises:
+            ClientDisconnect: The connection failed, which is no error of the application.
+        """
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message["headers"], (b"cache-control", b"no-store")]
+        try:
+            await self._send(message)
+        except Exception as error:
+            raise ClientDisconnect from error
 
 
 def _note(context: ServerContext, scope: Scope, status: int, seconds: float) -> None:

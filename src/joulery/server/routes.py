@@ -108,13 +108,12 @@ class _BoundedRequest(Request):
     async def _read(self, most: int) -> bytes:
         if int(self.headers.get("content-length", "0")) > most:
             raise body_too_large(most)
-        content = b""
+        content = bytearray()
         async for chunk in self.stream():
             content += chunk
             if len(content) > most:
                 raise body_too_large(most)
-        # FastAPI takes an empty body for none at all.
-        return content or b" "
+        return bytes(content) or b" "  # FastAPI takes an empty body for none at all
 
     async def json(self) -> Any:
         """The body as a document."""
