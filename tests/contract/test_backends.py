@@ -56,7 +56,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture(params=["local", "remote"])
 def where(request, tmp_path, monkeypatch):
-    """Where the jobs are: (location, a team that nobody else has)."""
+    """Where the jobs are: (location, a team of its own)."""
     for name in ("JOULERY_STORE", "JOULERY_TOKEN", "JOULERY_TEAM"):
         monkeypatch.delenv(name, raising=False)
     team = request.node.name[:60]
@@ -213,15 +213,15 @@ def test_who_runs_a_batch_size_anyway_is_granted_it_and_teaches(backend):
     ],
 )
 def test_only_what_the_job_allows_is_granted(backend, asked):
-    """If this fails, a slip runs what nobody allowed, or opens a door for wrong reports."""
+    """If this fails, a typo runs what the owner forbids, or opens a door for wrong reports."""
     job = backend.define(Definition(JOB)).id
     with pytest.raises(InvalidValueError):
         backend.decide(job, Request("a", **asked))
     assert backend.decisions(job) == ([], None)
 
 
-def test_what_was_run_before_it_was_asked_for_may_be_told(backend):
-    """If this fails, what was trained while nobody answered is refused as too long."""
+def test_what_was_run_before_it_was_asked_for_may_be_reported(backend):
+    """If this fails, what was trained without an answer is refused as too long."""
     job = backend.define(Definition(JOB)).id
     long = replace(REACHED, seconds=5000.0, joules=9e5)
     with pytest.raises(InvalidValueError, match="cannot have passed"):
@@ -284,15 +284,15 @@ def test_profiles_are_kept_bit_for_bit_and_replaced(backend):
 
 
 def test_energy_is_kept_in_pages_with_where_it_comes_from(backend):
-    """If this fails, nobody can tell what a job has used, or whether that was measured."""
+    """If this fails, it is unknown what a job has used, or whether that was measured."""
     job = backend.define(Definition(JOB)).id
     decision = backend.decide(job, Request("a")).id
-    told = [
+    reported = [
         EnergyEntry(decision, f"gpu {number}", 1.5, 100.1 * number, "simulated", "a model")
         for number in range(4)
     ]
-    told.append(EnergyEntry(None, "gpu 0", 2.0, 7.0, "measured"))
-    for used in told:
+    reported.append(EnergyEntry(None, "gpu 0", 2.0, 7.0, "measured"))
+    for used in reported:
         backend.note_energy(job, used)
     seen, after = [], 0
     while after is not None:
@@ -300,7 +300,7 @@ def test_energy_is_kept_in_pages_with_where_it_comes_from(backend):
         assert len(page) <= 2
         seen += page
     assert all(one.wall_seconds > 1.7e9 for one in seen)
-    assert [replace(one, wall_seconds=None) for one in seen] == told
+    assert [replace(one, wall_seconds=None) for one in seen] == reported
 
 
 def test_energy_of_a_decision_counts_once_for_each_device(backend):
@@ -315,7 +315,7 @@ def test_energy_of_a_decision_counts_once_for_each_device(backend):
         with pytest.raises(ConflictError):
             backend.note_energy(job, other)
     unnamed = replace(used, decision=None)
-    for _ in range(2):  # nobody can tell whether these are the same
+    for _ in range(2):  # these may be the same or not
         backend.note_energy(job, unnamed)
     assert [one.joules for one in backend.energy(job)[0]] == [100.0] * 4
 
@@ -343,7 +343,7 @@ def test_energy_that_makes_no_sense_is_refused(backend, wrong):
 
 
 def test_measurements_belong_to_a_job(backend):
-    """If this fails, measurements of nobody pile up, or reach the wrong job."""
+    """If this fails, measurements of deleted jobs pile up, or reach the wrong job."""
     job = backend.define(Definition(JOB)).id
     other = backend.define(Definition(replace(JOB, name="other"))).id
     foreign = backend.decide(other, Request("a")).id
@@ -406,7 +406,7 @@ def test_closing_twice_is_fine(backend):
 
 
 def test_a_wrong_token_opens_nothing(server, monkeypatch, tmp_path):
-    """If this fails, anybody may read and write."""
+    """If this fails, any client may read and write."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     for token in (None, "joulery_wrong"):
         stranger = open_backend(server[0], "team", token, seconds=20.0)
@@ -422,7 +422,7 @@ def test_a_decision_is_reported_on_with_its_own_token_only(server, monkeypatch):
     holder = open_backend(server[0], "own token", seconds=20.0)
     decision = holder.decide(holder.define(Definition(JOB)).id, Request("a"))
     assert decision.token
-    stranger = open_backend(server[0], "nobody", "joulery_wrong", seconds=20.0)
+    stranger = open_backend(server[0], "others", "joulery_wrong", seconds=20.0)
     with pytest.raises(JouleryError):
         stranger.report(replace(decision, token="forged" * 8), REACHED, "a")
     with pytest.raises(JouleryError):

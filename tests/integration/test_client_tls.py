@@ -63,7 +63,7 @@ def test_an_authority_of_ones_own_is_trusted_if_it_is_named(secured):
 
 
 def test_a_stranger_is_not_trusted(secured):
-    """If this fails, tokens are given to whoever answers."""
+    """If this fails, tokens are given to any server that answers."""
     backend = HttpBackend(Address.of(secured[0]), "team", None, 2.0)
     with pytest.raises(StoreError, match="not trusted"):
         backend.ask("GET", "/x")

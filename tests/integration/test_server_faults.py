@@ -145,7 +145,7 @@ def test_a_full_disk_is_told_of(tmp_path):
 
 
 def test_slow_and_endless_senders_are_cut_off(tmp_path):
-    """A few connections could keep everybody out, or fill the memory."""
+    """A few connections could lock all clients out, or fill the memory."""
     with ServerProcess(tmp_path / "store.sqlite") as server:
         endless = socket.create_connection(("127.0.0.1", server.port), timeout=_PATIENCE_SECONDS)
         endless.sendall(b"GET /health/live HTTP/1.1\r\n")
@@ -162,7 +162,7 @@ def test_slow_and_endless_senders_are_cut_off(tmp_path):
 
 
 def test_guesses_are_slowed_down(tmp_path):
-    """Whoever guesses tokens would keep the store busy."""
+    """A client that guesses tokens would keep the store busy."""
     with ServerProcess(tmp_path / "store.sqlite") as server:
         server.define()
         connection = server.connect()

@@ -1,4 +1,4 @@
-"""Nothing that anybody sends ends in an internal error, or tells of our insides."""
+"""No request ends in an internal error or reveals internals."""
 
 import json
 

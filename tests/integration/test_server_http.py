@@ -29,7 +29,7 @@ def server(location):
 
 
 def test_a_recurrence_from_definition_to_report(server):
-    """Nobody could use the server."""
+    """The server would be of no use."""
     defined = server.ask(
         "POST",
         "/v1/teams/vision/jobs",
@@ -45,10 +45,10 @@ def test_a_recurrence_from_definition_to_report(server):
     beat = server.ask("POST", f"/v1/decisions/{decision.id}/heartbeat", {}, decision.token)
     assert beat.document["held"] is True
     document = {"id": decision.id, "token": decision.token}
-    told = server.report(document, "first")
-    receipt = Receipt.from_document(told.document)
+    reported = server.report(document, "first")
+    receipt = Receipt.from_document(reported.document)
     assert (receipt.decision, receipt.late) == (decision.id, False)
-    assert server.report(document, "first").document == told.document
+    assert server.report(document, "first").document == reported.document
     again = {"key": "first", "outcome": OUTCOME | {"joules": 301.0}}
     path = f"/v1/decisions/{decision.id}/outcome"
     assert server.ask("PUT", path, again, decision.token).status == 409
@@ -107,7 +107,7 @@ def test_measurements_are_kept(server):
 
 
 def test_tokens_by_http(server):
-    """Administrators could not let anybody in, or get rid of anybody."""
+    """Administrators could not give access, or take it back."""
     number, token = server.token("vision", "read")
     assert server.ask("GET", "/v1/teams/vision/jobs", token=token).status == 200
     listed = server.ask("GET", "/v1/tokens").document["tokens"]
@@ -284,7 +284,7 @@ def resident_bytes(pid):
 
 
 def test_other_media_and_methods(shared_server):
-    """Callers would not be told what to send."""
+    """Callers would not learn what to send."""
     server, job = shared_server
     connection = server.connect()
     headers = {"Authorization": f"Bearer {server.admin_token}", "Content-Type": "text/plain"}
@@ -318,7 +318,7 @@ def test_many_clients_share_one_job(location):
 
 
 def test_the_first_start_tells_a_token_once(tmp_path):
-    """Nobody could get in, or everybody who reads the disk could."""
+    """The owner would have no access, or every user of the machine would."""
     with ServerProcess(tmp_path / "store.sqlite") as server:
         first, local = server.admin_token, server.user_token
         assert first

@@ -83,5 +83,5 @@ def _sender(sent, most):
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=300))
 def test_no_line_is_mistaken_or_raises(line):
-    """If this fails, a damaged file ends somebody's training."""
+    """If this fails, a damaged file ends a training."""
     assert entry_from(line) is None

@@ -109,7 +109,7 @@ _HALF_RIGHT = st.fixed_dictionaries({}, optional=dict.fromkeys(_MEMBERS, _ANYTHI
 
 @given(_MODELS, _ANYTHING | _HALF_RIGHT)
 def test_anything_else_is_refused_with_an_error_of_ours(model, document):
-    """A document that nobody thought of would end in an internal error."""
+    """An unforeseen document would end in an internal error."""
     try:
         model.from_document(document)
     except InvalidValueError as refused:

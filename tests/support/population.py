@@ -1,7 +1,7 @@
-"""A thousand clients of one job, each for one run, any half of whom die on the way.
+"""A thousand clients of one job, each for one run, half of which die on the way.
 
-Clients come one after the other, some at work at once. Whoever dies does so silently, somewhere in
-its run: the desk learns of it when the lease is over, with what the last heartbeat told.
+Clients come one after the other, several at a time. A client dies silently, somewhere in its run:
+the service notices when the lease ends, and has the progress of the last heartbeat.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ HALVES: dict[str, Callable[[int, int, np.random.Generator], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a population is like.
+    """The size of a population.
 
     Attributes:
-        clients: In all.
-        at_once: At work at the same time.
-        lease_seconds: After which a dead client's decision is given up.
+        clients: Number of clients in total.
+        at_once: Number of clients at the same time.
+        lease_seconds: Lease of a decision.
     """
 
     clients: int = 1000
@@ -49,14 +49,14 @@ SETTING = Setting()
 
 
 class Population(Crowd):
-    """One life of such a job.
+    """One history of such a job.
 
     Args:
-        load: What is trained.
-        policy: By name.
-        seed: Of everything.
-        half: That dies; one of :data:`HALVES`.
-        setting: How many there are.
+        load: Workload that is trained.
+        policy: Name of the policy.
+        seed: Seed of all that is random.
+        half: Name of the half that dies; one of :data:`HALVES`.
+        setting: Size of the population.
     """
 
     def __init__(

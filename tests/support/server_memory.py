@@ -137,9 +137,9 @@ def memory_growth(
                 for key, (status, answer) in zip(keys, decided, strict=True)
                 if status == 200
             ]
-            told = volley.ask([_report(key, decision, round_) for key, decision in made])
-            done += len(decided) + len(told)
-            refused += len(decided) - len(made) + sum(status != 200 for status, _ in told)
+            reported = volley.ask([_report(key, decision, round_) for key, decision in made])
+            done += len(decided) + len(reported)
+            refused += len(decided) - len(made) + sum(status != 200 for status, _ in reported)
             if done >= requests * (len(samples) + 1) / _SAMPLES:
                 samples.append((done, resident_bytes(server.pid)))
                 tell(*samples[-1])

@@ -105,13 +105,13 @@ class ServerProcess:
                 env=os.environ | {"XDG_DATA_HOME": self._folder.name},
             )
         assert self._process.stdout is not None
-        told = json.loads(self._process.stdout.readline() or b"{}")
-        assert "address" in told, f"the server did not start: {told} {self.log[-2000:]}"
-        self.address = told["address"]
+        printed = json.loads(self._process.stdout.readline() or b"{}")
+        assert "address" in printed, f"the server did not start: {printed} {self.log[-2000:]}"
+        self.address = printed["address"]
         self.port = urlsplit(self.address).port or 0
-        self.admin_token = told["admin_token"] or self.admin_token
-        if told["token_file"]:
-            tokens = json.loads(Path(told["token_file"]).read_bytes())
+        self.admin_token = printed["admin_token"] or self.admin_token
+        if printed["token_file"]:
+            tokens = json.loads(Path(printed["token_file"]).read_bytes())
             self.user_token = tokens[self.address]
 
     def stop(self) -> int:

@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_team(team: str | None) -> None:
-    """A variable that is not set must not stand for everybody's team."""
+    """Refuse an empty name, as a shell variable that is not set gives."""
     from joulery.errors import InvalidValueError
 
     if team is not None and not team.strip():
@@ -92,7 +92,7 @@ def _check_team(team: str | None) -> None:
 
 
 def _check_there(location: str | None) -> None:
-    """A slip in a path must not make a store."""
+    """Refuse a path without a store, so that a typo makes none."""
     from joulery.errors import FileError
 
     if location and "://" not in location and not Path(location).is_file():

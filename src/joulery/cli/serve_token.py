@@ -69,7 +69,7 @@ def _create(arguments: argparse.Namespace, store: Store) -> None:
         arguments.label,
         now + days * _DAY_SECONDS,
     )
-    made, record = store.write(lambda ledger: add_token(ledger, wanted, now))
+    made, record = store.write(lambda transaction: add_token(transaction, wanted, now))
     if arguments.json:
         _print_json(token_entry(record, made).to_document())
     else:
@@ -85,8 +85,8 @@ def _list(arguments: argparse.Namespace, store: Store) -> None:
     from joulery.server.routes import token_entry
     from joulery.storage.tokens import list_tokens
 
-    with store.reading() as ledger:
-        found = list_tokens(ledger)
+    with store.reading() as transaction:
+        found = list_tokens(transaction)
     if arguments.json:
         _print_json({"tokens": [token_entry(record).to_document() for record in found]})
         return
@@ -120,7 +120,7 @@ def _revoke(arguments: argparse.Namespace, store: Store) -> None:
     from joulery.storage.tokens import revoke_token
 
     number = whole_number(arguments.id, "token", 1, 10**18)
-    record = store.write(lambda ledger: revoke_token(ledger, number, REAL_CLOCK.wall()))
+    record = store.write(lambda transaction: revoke_token(transaction, number, REAL_CLOCK.wall()))
     if arguments.json:
         _print_json(token_entry(record).to_document())
     else:

@@ -83,7 +83,7 @@ def json_log(stream: TextIO | None = None) -> Iterator[None]:
         logging.captureWarnings(False)  # noqa: FBT003
         server.setLevel(level)
         root.removeHandler(handler)
-        # Where nobody reads stderr, the process ends all the same.
+        # The process ends even if stderr is blocked.
         stopping = threading.Thread(target=listener.stop, daemon=True)
         stopping.start()
         stopping.join(_STOP_SECONDS)

@@ -255,7 +255,7 @@ async def decide(
     responses=_problems(404, 409, *_BODY),
 )
 async def report(
-    request: Request, decision: HeldDecision, told: Annotated[OutcomeReport, Strict]
+    request: Request, decision: HeldDecision, body: Annotated[OutcomeReport, Strict]
 ) -> Response:
     """Report how a decision ended.
 
@@ -264,7 +264,7 @@ async def report(
     old, no more energy than all boards can draw.
     """
     jobs_ = context_of(request).jobs
-    receipt = await asyncio.wrap_future(jobs_.report_soon(decision, told.outcome, told.key))
+    receipt = await asyncio.wrap_future(jobs_.report_soon(decision, body.outcome, body.key))
     return _answer(receipt)
 
 
@@ -275,11 +275,11 @@ async def report(
     responses=_problems(404, *_BODY),
 )
 async def heartbeat(
-    request: Request, decision: HeldDecision, told: Annotated[ProgressReport, Strict]
+    request: Request, decision: HeldDecision, body: Annotated[ProgressReport, Strict]
 ) -> Response:
     """Prolong the lease of a decision; the progress counts if no report follows."""
     jobs_ = context_of(request).jobs
-    lease = await asyncio.wrap_future(jobs_.heartbeat_soon(decision, told.progress))
+    lease = await asyncio.wrap_future(jobs_.heartbeat_soon(decision, body.progress))
     return _answer(lease)
 
 

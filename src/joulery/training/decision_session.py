@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from joulery.client.backend import STORE_VARIABLE, is_server, team_of
 from joulery.errors import InvalidValueError, NotPossibleHereError
-from joulery.jobs.models import ASKED_FOR
-from joulery.jobs.models import Definition, Request
+from joulery.jobs.models import ASKED_FOR, Definition, Request
 from joulery.metering.meter import Meter
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from joulery.jobs.models import EnergyEntry
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from joulery.jobs.models import Decision, Measured, Outcome
-    from joulery.jobs.models import Definition
+    from joulery.jobs.models import Decision, Definition, Measured, Outcome
     from joulery.training.used import DeviceUse
 
 _LONGEST_TEXT = 200

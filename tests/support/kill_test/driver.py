@@ -229,7 +229,7 @@ class KillTest:
                 ]
                 now = time.time()
                 wanted = NewToken(EVERY_TEAM, Permission.WORK, "kill test", now + 86_400.0)
-                token, _ = store.write(lambda ledger: add_token(ledger, wanted, now))
+                token, _ = store.write(lambda one: add_token(one, wanted, now))
             file.write_text(json.dumps([jobs, token]), encoding="ascii")
 
         self._do(work)

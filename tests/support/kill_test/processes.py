@@ -1,7 +1,7 @@
-"""Processes to be killed: forked from one that has everything imported, so that they start at once.
+"""Processes to be killed, forked from one that has everything imported so that they start at once.
 
-A server that takes a second to import what it needs can be killed a thousand times in an hour; one
-that is forked, ten thousand times. What runs is the same.
+A server that imports for a second can be killed a thousand times in an hour; a forked one, ten
+thousand times. The code that runs is the same.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def fork(work: Callable[[], object], log: Path) -> int:
-    """The number of a new process that does ``work`` and ends; whose parent's end is its own.
+    """Fork a process that does ``work`` and ends, with its parent at the latest; its number.
 
     Args:
-        work: To be done.
-        log: Where stderr goes.
+        work: Function to run.
+        log: File for stderr.
     """
     parent = os.getpid()
     child = os.fork()
@@ -41,7 +41,7 @@ def fork(work: Callable[[], object], log: Path) -> int:
         if os.getppid() == parent:
             work()
         code = 0
-    except BaseException:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
+    except BaseException:  # noqa: BLE001 - the process that waits must see it
         traceback.print_exc()
     finally:
         sys.stderr.flush()

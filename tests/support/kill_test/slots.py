@@ -104,9 +104,9 @@ def server(place: Place, port: int) -> Forked:
 
     def work(_: int) -> None:
         os.environ["XDG_DATA_HOME"] = str(place.folder)
-        nobody_listens, ready = os.pipe()
+        reader, ready = os.pipe()
         roles.serve(place.location, port, ready)
-        os.close(nobody_listens)
+        os.close(reader)
 
     return Forked("server", work, place.log)
 

@@ -48,9 +48,9 @@ class Training:
     """Runs one recurrence after the other, whatever happens to its server.
 
     Args:
-        place: Where.
-        name: Of this life.
-        history: File of this training, over all its lives.
+        place: Store, servers and files.
+        name: Name of the process.
+        history: Log of this training, over all its processes.
     """
 
     def __init__(self, place: Place, name: str, history: Path) -> None:
@@ -71,7 +71,7 @@ class Training:
         self._count = 0
 
     def step(self) -> bool:
-        """One run; whether somebody told what to run."""
+        """One run; whether there was a decision."""
         self._count += 1
         key = f"{self._name}.{self._count}"
         sent: Document = {"after": None, "probing": False}
@@ -88,8 +88,8 @@ class Training:
         outcome = made_up_outcome(decision, self._rng)
         self._timed(lambda: self._client.heartbeat(decision, outcome))
         if answered is not None:
-            told: Document = {"decision": decision.id, "outcome": outcome.to_document()}
-            call = Call("report", self._job, key, told)
+            report: Document = {"decision": decision.id, "outcome": outcome.to_document()}
+            call = Call("report", self._job, key, report)
 
             def promise() -> Document:
                 self._timed(lambda: self._client.report(decision, outcome, key))

@@ -42,7 +42,7 @@ def store(tmp_path, monkeypatch):
 
 
 def test_jobs_are_listed(store, capsys):
-    """If this fails, nobody knows what recurs."""
+    """If this fails, the jobs of a team are unknown."""
     assert main(["jobs", "list", "--store", store]) == 0
     text = capsys.readouterr().out
     assert "nightly" in text
@@ -61,7 +61,7 @@ def test_an_empty_store_says_how_to_begin(tmp_path, monkeypatch, capsys):
 
 
 def test_a_job_is_shown_with_its_costs_and_reasons(store, capsys):
-    """If this fails, nobody can tell why a batch size was chosen, or what it saved."""
+    """If this fails, it is unknown why a batch size was chosen, or what it saved."""
     assert main(["jobs", "show", "nightly", "--store", store, "--last", "3"]) == 0
     text = capsys.readouterr().out
     assert "256 (default)" in text
@@ -133,7 +133,7 @@ def test_a_name_on_several_devices_must_be_said_exactly(store, capsys):
 
 
 def test_a_changed_job_shows_its_versions(store, capsys):
-    """If this fails, nobody sees where a job came from."""
+    """If this fails, the history of a job is unknown."""
     backend = LocalBackend.open(store, "default")
     backend.define(Definition(replace(JOB, max_epochs=60), "V100"))
     backend.close()
@@ -163,7 +163,7 @@ def test_wrong_use_is_said_to_be(store, capsys):
 @pytest.mark.parametrize("action", ["list", "show", "frontier", "pause", "resume", "delete"])
 @pytest.mark.parametrize("team", ["", " "])
 def test_a_team_without_a_name_is_not_the_default_one(store, capsys, action, team):
-    """If this fails, a variable that is not set makes a script work on somebody else's jobs."""
+    """If this fails, a variable that is not set makes a script work on another team's jobs."""
     name = [] if action == "list" else ["nightly"]
     yes = ["--yes"] if action == "delete" else []
     assert main(["jobs", action, *name, *yes, "--store", store, "--team", team]) == 2
@@ -199,7 +199,7 @@ def measured(store):
 
 
 def test_energy_is_shown_with_where_its_figures_come_from(measured, capsys):
-    """If this fails, simulated energy passes for measured, or nobody sees what a job uses."""
+    """If this fails, simulated energy passes for measured, or the energy of a job is unknown."""
     assert main(["jobs", "show", "nightly", "--store", measured]) == 0
     line = next(one for one in capsys.readouterr().out.splitlines() if "energy used" in one)
     assert "7.20 MJ (2 kWh), measured" in line
@@ -214,7 +214,7 @@ def test_energy_of_older_runs_is_known_from_their_reports(store, capsys):
 
 
 def test_frontiers_are_shown_in_one_line_each(measured, capsys):
-    """If this fails, nobody sees what limits of a batch size cost."""
+    """If this fails, the cost of power limits is unknown."""
     assert main(["jobs", "show", "nightly", "--store", measured]) == 0
     text = capsys.readouterr().out
     (line,) = [one for one in text.splitlines() if one.split()[:2] == ["64", "10.0"]]

@@ -80,7 +80,7 @@ def test_a_damaged_memory_is_no_memory(tmp_path, content):
     assert LastGoodSetting(path).read([64]) is None
 
 
-def test_a_memory_that_cannot_be_written_hurts_nobody(tmp_path):
+def test_a_setting_that_cannot_be_written_is_ignored(tmp_path):
     """If this fails, a full disk ends a training."""
     (tmp_path / "file").write_text("")
     LastGoodSetting(tmp_path / "file" / "last.json").write(LastGood(64, None))

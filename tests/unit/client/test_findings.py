@@ -105,7 +105,7 @@ def test_simulated_figures_never_replace_measured_ones():
 
 
 class Counting(RecordingBackend):
-    """A backend that waits for a gate, and fails as told."""
+    """A backend that waits for a gate, and fails as the test wants."""
 
     def __init__(self, path, clock):
         super().__init__(path, clock)
@@ -264,7 +264,7 @@ def test_no_more_threads_are_no_trouble(counting, clock, monkeypatch):
 
 
 def test_a_job_that_was_deleted_meanwhile_is_left_alone(counting, clock):
-    """If this fails, findings about nobody are made up for."""
+    """If this fails, measurements of a deleted job bring it back."""
     job = counting.inner.define(Definition(JOB, "V100")).id
     counting.inner.delete(job)
     with pytest.raises(UnknownRecordError):

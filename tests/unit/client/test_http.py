@@ -203,7 +203,7 @@ def test_an_answer_that_ends_with_its_connection_is_read_whole(stub, backend):
 
 
 def test_redirects_are_not_followed(stub, backend):
-    """If this fails, a token may be sent to somebody else."""
+    """If this fails, a token may be sent to another server."""
     stub.behave = lambda connection, _: (
         connection.sendall(stub.answer(302, b"", ["Location: http://127.0.0.1:1/"])) or True
     )

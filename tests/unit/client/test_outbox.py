@@ -100,7 +100,7 @@ def test_what_is_refused_for_good_does_not_block_the_rest(outbox):
 
     def send(one):
         if one.key == "key0":
-            raise ConflictError("told before", remedy="none")
+            raise ConflictError("reported before", remedy="none")
         if one.key == "key1":
             raise MissingRightsError("not now", remedy="none")
         sent.append(one.key)

@@ -26,7 +26,7 @@ class Switch(RecordingBackend):
     hang_seconds = 0.0
 
     def before(self, name):
-        """Hang and fail as told."""
+        """Hang and fail as the test wants."""
         time.sleep(self.hang_seconds)
         if self.error is not None and name != "close":
             raise self.error
@@ -34,7 +34,7 @@ class Switch(RecordingBackend):
 
 @pytest.fixture
 def switch(tmp_path, clock):
-    """A backend that fails as told."""
+    """A backend that fails as the test wants."""
     made = Switch(tmp_path / "store.sqlite", clock)
     yield made
     made.inner.close()
@@ -72,7 +72,7 @@ def test_all_is_well(client, switch):
     assert outcomes(switch) == [(decision.id, RunEnd.REACHED)]
 
 
-def test_nobody_there_means_the_default(client, switch, caplog):
+def test_no_answer_means_the_default(client, switch, caplog):
     """If this fails, a dead server stops a training."""
     switch.error = down()
     with caplog.at_level(logging.WARNING, "joulery"):
@@ -86,8 +86,8 @@ def test_nobody_there_means_the_default(client, switch, caplog):
     assert "report" not in switch.calls
 
 
-def untold(client, switch, clock, seconds=3600.0, outcome=REACHED):
-    """A run that nobody could be asked about."""
+def offline(client, switch, clock, seconds=3600.0, outcome=REACHED):
+    """A run that was made without an answer."""
     switch.error = down()
     decision = client.decide(Request("a"))
     clock.sleep(seconds)
@@ -96,10 +96,10 @@ def untold(client, switch, clock, seconds=3600.0, outcome=REACHED):
     return decision
 
 
-def test_a_run_that_nobody_could_be_asked_about_teaches_later(client, switch, clock):
+def test_a_run_without_an_answer_is_learned_from_later(client, switch, clock):
     """If this fails, all that is trained during an outage is lost."""
     long = Outcome(RunEnd.REACHED, 20.0, 3500.0, 9000.0)
-    decision = untold(client, switch, clock, outcome=long)
+    decision = offline(client, switch, clock, outcome=long)
     (entry,) = client._outbox.entries()
     assert entry.request.ran_seconds == 3600.0
     clock.sleep(20.0)
@@ -107,16 +107,16 @@ def test_a_run_that_nobody_could_be_asked_about_teaches_later(client, switch, cl
     delivered(client)
     assert not client._outbox.waiting
     entries, _ = switch.inner.decisions(1)
-    told = next(one for one in entries if one.outcome is not None)
-    assert (told.decision.batch_size, told.outcome) == (decision.batch_size, long)
-    assert told.key == "a-instead"
+    reported = next(one for one in entries if one.outcome is not None)
+    assert (reported.decision.batch_size, reported.outcome) == (decision.batch_size, long)
+    assert reported.key == "a-instead"
 
 
 def test_what_is_asked_for_later_counts_once(client, switch, clock):
     """If this fails, a replay that dies half way makes a run count twice, or not at all."""
-    untold(client, switch, clock)
+    offline(client, switch, clock)
     (entry,) = client._outbox.entries()
-    for _ in range(2):  # somebody died before taking it out of the outbox
+    for _ in range(2):  # a process was killed before it removed the entry
         entry.deliver(switch.inner)
         clock.sleep(100.0)
     client.decide(Request("b"))
@@ -125,7 +125,7 @@ def test_what_is_asked_for_later_counts_once(client, switch, clock):
     assert not client._outbox.waiting
 
 
-def test_a_server_that_is_back_by_the_end_is_told_at_once(client, switch, clock):
+def test_a_server_that_is_back_by_the_end_is_reported_at_once(client, switch, clock):
     """If this fails, the last run before a long pause waits for the next."""
     switch.error = down()
     decision = client.decide(Request("a"))
@@ -139,18 +139,18 @@ def test_a_server_that_is_back_by_the_end_is_told_at_once(client, switch, clock)
 def test_a_lost_answer_does_not_keep_the_run_from_teaching(client, switch, clock):
     """If this fails, a decision that was stored but never heard of is in the way."""
     stored = switch.inner.decide(switch.inner.define(Definition(JOB)).id, Request("a"))
-    untold(client, switch, clock)
+    offline(client, switch, clock)
     clock.sleep(20.0)
     client.decide(Request("b"))
     delivered(client)
-    ((told, end),) = outcomes(switch)
-    assert told != stored.id
+    ((reported, end),) = outcomes(switch)
+    assert reported != stored.id
     assert end == RunEnd.REACHED
 
 
 def test_a_job_that_was_changed_meanwhile_is_not_changed_back(client, switch, clock):
     """If this fails, an old run makes a version of its own, and the next run another."""
-    untold(client, switch, clock)
+    offline(client, switch, clock)
     switch.inner.define(Definition(replace(JOB, max_epochs=7)))
     clock.sleep(20.0)
     other = ResilientClient(
@@ -174,7 +174,7 @@ def test_another_teams_run_waits_for_that_team(switch, clock):
         )
         for team in ("mine", "theirs")
     )
-    untold(mine, switch, clock)
+    offline(mine, switch, clock)
     clock.sleep(20.0)
     theirs.decide(Request("b"))
     delivered(theirs)
@@ -201,7 +201,7 @@ def test_what_tells_nothing_or_was_refused_is_not_kept(client, switch, clock, er
     assert not client._outbox.waiting
 
 
-def test_what_was_wanted_is_run_when_nobody_answers(client, switch):
+def test_what_was_wanted_is_run_without_an_answer(client, switch):
     """If this fails, an outage changes what an observer trains."""
     client._last_good.write(_setting(256))
     switch.error = down()
@@ -211,7 +211,7 @@ def test_what_was_wanted_is_run_when_nobody_answers(client, switch):
     assert client.decide(Request("b", only=64)).batch_size == 64
 
 
-def test_nobody_there_means_what_was_good_before(client, switch, clock):
+def test_no_answer_means_the_last_good_setting(client, switch, clock):
     """If this fails, an outage throws every job back to its default."""
     decision = client.decide(Request("a"))
     good = Outcome(RunEnd.REACHED, 20.0, 40.0, 9000.0, 175.0)
@@ -254,7 +254,7 @@ def test_a_store_that_hangs_is_given_up_within_the_bound(switch, clock):
     time.sleep(0.9)  # what was given up ends in the background
 
 
-def test_a_report_is_kept_and_delivered_when_somebody_is_back(client, switch, clock):
+def test_a_report_is_kept_and_delivered_when_the_backend_is_back(client, switch, clock):
     """If this fails, what a run found out during an outage is lost."""
     decision = client.decide(Request("a"))
     switch.error = down()
@@ -320,8 +320,8 @@ def test_progress_during_an_outage_reaches_the_store(client, switch, clock):
     clock.sleep(20.0)
     client.decide(Request("b"))
     delivered(client)
-    with switch.inner._store.reading() as ledger:
-        assert ledger.decisions(1)[0].progress["epochs"] == 3.0
+    with switch.inner._store.reading() as transaction:
+        assert transaction.decisions(1)[0].progress["epochs"] == 3.0
 
 
 def test_what_is_refused_is_said_and_not_kept(client, switch, caplog):
@@ -339,7 +339,7 @@ def test_without_rights_the_default_is_run(client, switch, caplog):
     assert "get one" in caplog.text
 
 
-def test_a_outbox_that_cannot_be_written_hurts_nobody(client, switch, monkeypatch, caplog):
+def test_an_outbox_that_cannot_be_written_ends_no_training(client, switch, monkeypatch, caplog):
     """If this fails, a full disk ends a training."""
     decision = client.decide(Request("a"))
     switch.error = down()

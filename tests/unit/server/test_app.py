@@ -27,7 +27,7 @@ class Caller:
     def __init__(self, store, limits):
         self.clock = VirtualClock()
         wanted = NewToken("*", Permission.ADMIN)
-        self.token, _ = store.write(lambda ledger: add_token(ledger, wanted, 0.0))
+        self.token, _ = store.write(lambda transaction: add_token(transaction, wanted, 0.0))
         self.context = ServerContext(store, b"secret", limits, self.clock)
         self.application = create_app(self.context)
 
@@ -126,7 +126,7 @@ def test_internal_errors_are_logged_and_hidden_from_callers(run, caplog):
 
 
 def test_a_connection_that_ends_is_no_failure(run, caplog):
-    """The log would be full of errors that nobody can mend."""
+    """The log would be full of errors that are none of the server's."""
 
     async def work(caller):
         async def broken(_):

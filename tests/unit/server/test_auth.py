@@ -86,7 +86,7 @@ def test_a_store_that_fails_is_asked_again():
 
 
 def test_unknown_expired_and_revoked_tokens_open_nothing():
-    """Whoever left the team would still be let in."""
+    """A former member of the team would still have access."""
     clock = VirtualClock()
     past = clock.wall() - 1.0
     book = Book(old=record(expires=past), void=record(revoked=past), fine=record())
@@ -119,7 +119,7 @@ def test_made_up_tokens_do_not_fill_the_memory():
 
 
 def test_those_let_in_before_are_known():
-    """Somebody who guesses would keep out everybody at the same address."""
+    """A client that guesses would lock out all others at the same address."""
     clock = VirtualClock()
     cache = TokenCache(Book(a=record()).find, clock, 10)
     assert not cache.knows("a")

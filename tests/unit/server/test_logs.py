@@ -27,7 +27,7 @@ def test_lines_are_json_with_a_time():
 
 
 def test_failures_say_where():
-    """Nobody could mend what goes wrong."""
+    """A failure could not be found."""
 
     def fail():
         try:
@@ -41,7 +41,7 @@ def test_failures_say_where():
 
 
 class Stuck(io.StringIO):
-    """A stream that nobody reads from."""
+    """A stream whose reader is stuck."""
 
     def __init__(self):
         super().__init__()
@@ -53,7 +53,7 @@ class Stuck(io.StringIO):
         return super().write(text)
 
 
-def test_a_reader_that_sleeps_delays_nobody(capsys):
+def test_a_reader_that_is_stuck_delays_no_request(capsys):
     """A full pipe would stop the server."""
     stream = Stuck()
     with json_log(stream):

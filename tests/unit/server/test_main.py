@@ -30,8 +30,8 @@ def prepare(config, address, file, clock):
 
 def right_of(config, token):
     """What a token allows."""
-    with Store.open(config.store) as store, store.reading() as ledger:
-        return find_token(ledger, digest_of(token)).token.right
+    with Store.open(config.store) as store, store.reading() as transaction:
+        return find_token(transaction, digest_of(token)).token.right
 
 
 def test_tokens_are_made_once(config, tmp_path):
@@ -56,9 +56,9 @@ def test_programs_of_the_owner_get_in_again(config, tmp_path, lost):
         file.unlink()
     elif lost == "revoked":
         with Store.open(config.store) as store:
-            with store.reading() as ledger:
-                number = list_tokens(ledger)[-1].id
-            store.write(lambda ledger: revoke_token(ledger, number, clock.wall()))
+            with store.reading() as transaction:
+                number = list_tokens(transaction)[-1].id
+            store.write(lambda transaction: revoke_token(transaction, number, clock.wall()))
     elif lost == "expiring":
         clock.sleep(350 * _DAY_SECONDS)
     else:
@@ -69,7 +69,7 @@ def test_programs_of_the_owner_get_in_again(config, tmp_path, lost):
 
 @pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1")])  # noqa: S104
 def test_the_address_is_one_to_connect_to(host, shown):
-    """Clients would be told to connect to no address in particular."""
+    """Clients would get an address that cannot be connected to."""
     config = ServerConfig(host=host, port=0, insecure=True)
     with bound_socket(config) as listener:
         port = listener.getsockname()[1]

@@ -5,7 +5,7 @@ from joulery.storage.listing import Totals
 
 
 def test_requests_are_counted_by_operation_and_status():
-    """Nobody could see what the server does, and how long it takes."""
+    """The load and the latency of the server would be unknown."""
     metrics = Metrics()
     metrics.observe("decide", 200, 0.002)
     metrics.observe("decide", 200, 0.3)

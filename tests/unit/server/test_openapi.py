@@ -68,7 +68,7 @@ def test_security_is_described():
 
 
 def test_it_is_json():
-    """Nobody could read it."""
+    """Generators of clients could not read it."""
     assert json.loads(json.dumps(DOCUMENT))["openapi"].startswith("3.1")
 
 

@@ -1,4 +1,4 @@
-"""What clients are told of errors."""
+"""Problem documents."""
 
 import json
 
@@ -42,7 +42,7 @@ def test_every_error_has_its_status(error, status, kind):
 
 
 def test_the_databases_words_are_kept_inside():
-    """Paths, addresses and statements would leak to whoever asks."""
+    """Paths, addresses and statements would leak to clients."""
     problem = problem_of(StoreError("the store failed: /srv/db: disk full", remedy="see /srv/db"))
     assert b"/srv" not in problem.response().body
     assert problem.headers["Retry-After"] == "1"

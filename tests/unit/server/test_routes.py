@@ -58,7 +58,7 @@ def test_a_wrong_method_is_told_a_right_one(tmp_path):
 
 
 def test_only_health_and_figures_are_open(tmp_path):
-    """An operation on jobs would be open to everybody."""
+    """An operation on jobs would need no token."""
     for method, path, operation in OPERATIONS:
         place = path.replace("{job}", "1").replace("{token}", "1")
         status, _ = answer(tmp_path, method, place)
