@@ -12,7 +12,7 @@ from sqlalchemy import event, text
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, InvalidValueError, StoreBusyError
 from joulery.jobs.job import Job
-from joulery.jobs.requests import Definition
+from joulery.jobs.models import Definition
 from joulery.jobs.service import JobService
 from joulery.objectives import Cost
 from joulery.storage.engines import open_engine
@@ -28,7 +28,7 @@ from joulery.storage.records import (
 )
 from joulery.storage.store import Store
 from joulery.testing import filled_store
-from joulery.testing.one_group import one_group
+from support.one_group import one_group
 
 JOB = NewJob("team", "job", {"batch_sizes": [8, 16]}, "zeus", {}, seed=7)
 

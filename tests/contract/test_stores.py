@@ -38,8 +38,8 @@ from joulery.storage.records import (
 from joulery.storage.rows import decision_row
 from joulery.storage.store import Store
 from joulery.storage.watch import UNHURRIED
-from joulery.testing.one_group import one_group
-from joulery.testing.postgresql import Cluster
+from support.one_group import one_group
+from support.postgresql import Cluster
 
 JOB = NewJob("team", "job", {"batch_sizes": [8, 16]}, "zeus", {"beta": 2.0}, seed=2**64 - 1)
 BODY = {"cost": 0.1 + 0.2, "tiny": 5e-324, "large": 1.7976931348623157e308, "none": None}

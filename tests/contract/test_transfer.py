@@ -8,9 +8,8 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, FileError
 from joulery.frontier import Frontier, OperatingPoint
-from joulery.jobs.models import Measured, Outcome
+from joulery.jobs.models import Definition, Measured, Outcome, Request
 from joulery.jobs.policies.base import RunEnd
-from joulery.jobs.requests import Definition, Request
 from joulery.jobs.service import JobService
 from joulery.storage.measurements import add_energy, put_profile
 from joulery.storage.records import EnergyRecord, ProfileRecord
@@ -38,7 +37,7 @@ def fill(location):
         forgotten = desk.define(
             "vision", Definition(made_up_workload().job(), "gone", policy="zeus")
         ).id
-        desk.forget(forgotten)
+        desk.delete(forgotten)
         profile = Frontier.from_points([OperatingPoint(0.1 + 0.2, 7.0)]).to_dict()
         store.write(
             lambda ledger: put_profile(ledger, ProfileRecord(number, 64, "V100", profile, 1.5))

@@ -103,7 +103,7 @@ def _heir(wanted: NewJob, source: JobRecord, handed_on: Inheritance) -> NewJob:
     return dataclasses.replace(wanted, inherits=source.id, parameters=parameters)
 
 
-def inheritance_said(record: JobRecord) -> str:
+def warm_start_text(record: JobRecord) -> str:
     """In words, what a job started from; empty if from nothing."""
     document = record.job.parameters.get("inherited")
     if document is None:

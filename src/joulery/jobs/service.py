@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from joulery.clock import Clock
-    from joulery.jobs.models import Decision, DecisionLease, Outcome, Receipt
-    from joulery.jobs.requests import Definition, Request
+    from joulery.jobs.models import Decision, DecisionLease, Definition, Outcome, Receipt, Request
     from joulery.storage.records import JobRecord, Snapshot
     from joulery.storage.store import Store
     from joulery.storage.transaction import Transaction
@@ -63,7 +62,7 @@ class JobService:
 
         A job that was changed becomes a new version, which inherits what still holds of the epochs
         that the one before needed, with doubt. The first of a name on a device inherits those of
-        another device, without; :func:`joulery.jobs.job_registry.inheritance_said` tells.
+        another device, without; :func:`joulery.jobs.job_registry.warm_start_text` tells.
 
         Args:
             team: Namespace.
@@ -194,7 +193,7 @@ class JobService:
         """Refuse decisions, or make them again; reports are always taken."""
         self._store.write(lambda ledger: ledger.pause(job, paused=paused), job)
 
-    def forget(self, job: int) -> None:
+    def delete(self, job: int) -> None:
         """Delete a job with all its history."""
         self._store.write(lambda ledger: ledger.forget(job), job)
         self._store.write(lambda _: self._cache.drop(job), job)

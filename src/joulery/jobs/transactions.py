@@ -40,8 +40,8 @@ from joulery.storage.records import (
 
 if TYPE_CHECKING:
     from joulery.clock import Clock
+    from joulery.jobs.models import Request
     from joulery.jobs.posterior import JobState, PosteriorCache
-    from joulery.jobs.requests import Request
     from joulery.storage.records import Document, JobRecord
     from joulery.storage.transaction import Transaction
 
@@ -165,7 +165,7 @@ class JobTransactions:
     def _check(
         self, record: JobRecord, decision: DecisionRecord, outcome: Outcome, now: float
     ) -> None:
-        elapsed = now - decision.issued_wall_seconds + decision.request.get("ran_seconds", 0.0)
+        elapsed = now - decision.issued_wall_seconds + (decision.request.get("ran_seconds") or 0.0)
         job = self._cache.job(record)
         check_outcome(outcome, job, ActionKind(decision.action["kind"]), elapsed)
 

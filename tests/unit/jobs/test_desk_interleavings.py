@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulery.clock import VirtualClock
-from joulery.jobs.models import Measured, Outcome
+from joulery.jobs.models import Definition, Measured, Outcome, Request
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.requests import Definition, Request
 from joulery.jobs.service import JobService, ServiceConfig
 from joulery.storage.store import Store
 from joulery.testing.policy_contract import assert_identical

@@ -7,16 +7,14 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, StoreBusyError
-from joulery.jobs.models import Outcome
+from joulery.jobs.models import Definition, Outcome, Request
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.requests import Definition, Request
 from joulery.jobs.service import JobService
-from joulery.jobs.wire import decision_document, outcome_document, receipt_document
 from joulery.storage.records import EventKind, Snapshot
 from joulery.storage.store import Store
-from joulery.testing.history import Fault, Findings, Stored, check_beliefs, check_job, check_store
-from joulery.testing.history_file import Call, Recorder, read_calls
 from joulery.testing.workloads import made_up_workload
+from support.history import Fault, Findings, Stored, check_beliefs, check_job, check_store
+from support.history_file import Call, Recorder, read_calls
 
 
 def lived(store, recurrences=6):
@@ -28,7 +26,7 @@ def lived(store, recurrences=6):
     for number in range(recurrences):
         key, sent = f"k{number}", {"after": None, "probing": True}
         decision = desk.decide(job, Request(key, probing=True))
-        calls.append(Call("decide", job, key, sent, decision_document(decision)))
+        calls.append(Call("decide", job, key, sent, decision.to_document()))
         clock.sleep(100.0)
         if number in (1, 2):
             clock.sleep(1000.0)
@@ -37,8 +35,8 @@ def lived(store, recurrences=6):
             continue
         end = RunEnd.PROBED if decision.kind == ActionKind.PROBE else RunEnd.REACHED
         outcome = Outcome(end, 0.0 if end == RunEnd.PROBED else 9.0, 20.0 + number, 2000.0)
-        told = {"decision": decision.id, "outcome": outcome_document(outcome)}
-        receipt = receipt_document(desk.report(decision.id, outcome, key))
+        told = {"decision": decision.id, "outcome": outcome.to_document()}
+        receipt = desk.report(decision.id, outcome, key).to_document()
         calls.append(Call("report", job, key, told, receipt))
     return job, calls
 
