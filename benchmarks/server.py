@@ -28,8 +28,8 @@ from peers import ROOT, say, write_results
 from server_load import BATCH_SIZES, MAX_WATTS
 
 from joulery.cli.table import table
-from joulery.testing.postgresql import Cluster, find_programs
-from joulery.testing.process_tree import family
+from support.postgresql import Cluster, find_programs
+from support.process_tree import family
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

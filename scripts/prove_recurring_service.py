@@ -14,7 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from joulery.testing.population import HALVES, Setting, compare
-from joulery.testing.postgresql import find_programs
+from support.postgresql import find_programs
 from joulery.testing.server import ServerProcess
 from joulery.testing.server_memory import memory_growth
 from joulery.testing.workloads import made_up_workload

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulery.jobs.policies.registry import policy_names
-from joulery.testing.postgresql import Cluster
+from support.postgresql import Cluster
 from joulery.testing.server import ServerProcess
 from joulery.testing.server_clients import Clients, assert_nothing_lost_or_doubled
 from joulery.testing.server_fuzz import Findings, Grammar, Target, fuzz

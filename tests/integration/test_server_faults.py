@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from joulery.testing.postgresql import Cluster
-from joulery.testing.process_tree import children, family
+from support.postgresql import Cluster
+from support.process_tree import children, family
 from joulery.testing.server import ServerProcess
 from joulery.testing.server_clients import Clients, assert_nothing_lost_or_doubled, until
 

@@ -13,7 +13,7 @@ from joulery.jobs.requests import Definition, Request
 from joulery.jobs.service import JobService
 from joulery.storage.records import DecisionState, EventKind
 from joulery.storage.store import Store
-from joulery.testing.history import Findings, check_beliefs
+from support.history import Findings, check_beliefs
 from joulery.testing.population import Population, Setting, compare
 from joulery.testing.workloads import made_up_workload
 

@@ -13,7 +13,7 @@ from joulery.jobs.requests import Definition, Request
 from joulery.jobs.service import JobService
 from joulery.storage.store import Store
 from joulery.testing.policy_contract import assert_identical
-from joulery.testing.postgresql import Cluster
+from support.postgresql import Cluster
 from joulery.testing.workloads import made_up_workload
 
 

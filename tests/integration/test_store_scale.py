@@ -7,7 +7,7 @@ from joulery.jobs.posterior import _SNAPSHOT_EVENTS, JobState
 from joulery.jobs.requests import Request
 from joulery.jobs.service import JobService
 from joulery.storage.store import Store
-from joulery.testing.filled_store import TERMS, fill, measure
+from support.filled_store import TERMS, fill, measure
 from joulery.testing.policy_contract import assert_identical
 
 

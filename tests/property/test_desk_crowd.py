@@ -15,7 +15,7 @@ from joulery.jobs.replay import ROW, action_document, outcome_document
 from joulery.jobs.report import Verdict
 from joulery.simulate import drift
 from joulery.storage.records import Event, EventKind
-from joulery.testing.crowd import LIES, Circumstances, Crowd, lives, says_nothing
+from support.adversarial_clients import LIES, Circumstances, Crowd, lives, says_nothing
 from joulery.testing.workloads import made_up_workload
 
 LOAD = made_up_workload()

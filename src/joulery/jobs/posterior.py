@@ -119,8 +119,8 @@ class PosteriorCache:
 
     def current(self, ledger: Transaction, job: int) -> JobState:
         """A job with all its events folded in; it is locked."""
-        locked = ledger.lock(job)
-        return self._caught_up(ledger, locked.record, locked.events)
+        record = ledger.lock(job)
+        return self._caught_up(ledger, record, record.events)
 
     def glimpse(self, ledger: Transaction, record: JobRecord) -> JobState:
         """A job with all events that are committed, without locking it."""

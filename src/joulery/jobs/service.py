@@ -196,7 +196,7 @@ class JobService:
 
     def forget(self, job: int) -> None:
         """Delete a job with all its history."""
-        self._store.write(lambda ledger: ledger.forget(job), job)
+        self._store.write(lambda ledger: ledger.delete(job), job)
         self._store.write(lambda _: self._cache.drop(job), job)
 
     def refresh(self) -> int:

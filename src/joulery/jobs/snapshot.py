@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import struct
 import zlib
 from functools import cache
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulery.storage.documents import from_text, to_text
+from joulery.storage.records import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +50,7 @@ def serialize(beliefs: Any, beside: Document) -> bytes | None:
         arrays, constants = _parts(beliefs)
     except TypeError:
         return None
-    head = to_text({"shape": _shape(arrays, constants), "beside": beside}).encode()
+    head = to_json({"shape": _shape(arrays, constants), "beside": beside}).encode()
     body = b"".join(array.tobytes() for array in arrays)
     return _PREFIX.pack(len(head), zlib.crc32(body, zlib.crc32(head))) + head + body
 
@@ -67,7 +68,7 @@ def deserialize(beliefs: Any, content: bytes) -> Document | None:
     head, body = content[_PREFIX.size :][:length], content[_PREFIX.size + length :]
     if zlib.crc32(body, zlib.crc32(head)) != check:
         return None
-    stored = from_text(head.decode())
+    stored = json.loads(head.decode())
     if stored["shape"] != _shape(arrays, constants):
         return None
     start = 0

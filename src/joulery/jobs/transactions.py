@@ -29,7 +29,6 @@ from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.jobs.policies.counter_rng import CounterRng
 from joulery.jobs.replay import ROW, action_document, outcome_document
 from joulery.jobs.validation import check_outcome
-from joulery.storage.documents import Written
 from joulery.storage.records import (
     DecisionRecord,
     DecisionState,
@@ -66,7 +65,7 @@ class JobTransactions:
 
     def decide(self, ledger: Transaction, job: int, request: Request) -> Decision:
         """What to run next; the same as before if it was asked for before."""
-        record = ledger.lock(job).record
+        record = ledger.lock(job)
         asked = request.to_document()
         made = ledger.decision_for(job, request.key)
         if made is not None:
@@ -86,7 +85,7 @@ class JobTransactions:
             sequence=sequence,
             key=request.key,
             recurrence=ledger.begin_recurrence(job) if before is None else before.recurrence,
-            action=Written(action),
+            action=action,
             reason=reason,
             request=asked,
             issued_wall_seconds=now,
@@ -102,7 +101,7 @@ class JobTransactions:
     ) -> DecisionLease:
         """Prolong the lease of a decision, and note how far it has come."""
         job, sequence = place
-        record = ledger.lock(job).record
+        record = ledger.lock(job)
         decision = _known(ledger, job, sequence)
         if decision.state != DecisionState.OPEN:
             return DecisionLease(held=False, expires_wall_seconds=decision.deadline_wall_seconds)
@@ -127,14 +126,14 @@ class JobTransactions:
         if told is not None:
             return told_again(told, sequence, outcome)
         now = self._clock.wall()
-        self._check(locked.record, decision, outcome, now)
+        self._check(locked, decision, outcome, now)
         late = decision.state == DecisionState.EXPIRED
         number = locked.events + 1
         ledger.add_outcome(
             OutcomeRecord(job, sequence, key, outcome.to_document(), number, late, now)
         )
         ledger.close_decision(decision, DecisionState.REPORTED)
-        body = self._body(locked.record, decision, outcome)
+        body = self._body(locked, decision, outcome)
         kind = EventKind.LATE if late else EventKind.OUTCOME
         self._append(ledger, job, Event(number, kind, sequence, body, now))
         return Receipt(decision_id(job, sequence), number, late)
@@ -146,9 +145,11 @@ class JobTransactions:
         for decision in overdue:
             progress = decision.progress
             known = None if progress is None else Outcome.from_document(progress)
-            body = self._body(locked.record, decision, known)
+            body = self._body(locked, decision, known)
             ledger.close_decision(decision, DecisionState.EXPIRED)
-            event = Event(locked.events + 1, EventKind.EXPIRED, decision.sequence, body, now)
+            event = Event(
+                ledger.lock(job).events + 1, EventKind.EXPIRED, decision.sequence, body, now
+            )
             self._append(ledger, job, event)
         return len(overdue)
 

@@ -7,11 +7,15 @@ lease last longer.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 Document = dict[str, Any]  # as JSON; floats are finite, None stands for unknown or without bound
+
+# Equal documents have equal texts, and a float is written so that it reads back as the same one.
+to_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
 class EventKind(IntEnum):

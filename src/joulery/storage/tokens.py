@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import bindparam, func, insert, select, update
 
 from joulery.errors import InvalidValueError, UnknownRecordError
-from joulery.storage.tables import settings, tokens
+from joulery.storage.schema import settings, tokens
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def digest_of(token: str) -> bytes:
 
 
 def add_token(
-    ledger: Transaction, wanted: NewToken, now_wall_seconds: float
+    transaction: Transaction, wanted: NewToken, now_wall_seconds: float
 ) -> tuple[str, TokenRecord]:
     """Make a token: its text, which is not kept anywhere, and what is."""
     if wanted.expires_wall_seconds is not None:
@@ -104,13 +104,13 @@ def add_token(
         "expires_wall_seconds": wanted.expires_wall_seconds,
         "revoked_wall_seconds": None,
     }
-    number = ledger.change(insert(tokens).returning(tokens.c.id), values).scalar_one()
+    number = transaction.change(insert(tokens).returning(tokens.c.id), values).scalar_one()
     return text, TokenRecord(number, wanted, now_wall_seconds, None)
 
 
-def find_token(ledger: Transaction, digest: bytes) -> TokenRecord | None:
+def find_token(transaction: Transaction, digest: bytes) -> TokenRecord | None:
     """The token of that digest."""
-    row = ledger.query(
+    row = transaction.query(
         select(tokens).where(tokens.c.digest == bindparam("given")), {"given": digest}
     ).one_or_none()
     if row is None or not hmac.compare_digest(row.digest, digest):
@@ -119,17 +119,17 @@ def find_token(ledger: Transaction, digest: bytes) -> TokenRecord | None:
 
 
 def list_tokens(
-    ledger: Transaction, team: str = EVERY_TEAM, after: int = 0, limit: int = 1000
+    transaction: Transaction, team: str = EVERY_TEAM, after: int = 0, limit: int = 1000
 ) -> list[TokenRecord]:
     """Tokens of a team, or of all, by number."""
     wanted = select(tokens).where(tokens.c.id > after).order_by(tokens.c.id).limit(limit)
     if team != EVERY_TEAM:
         wanted = wanted.where(tokens.c.team == team)
-    return [_record(row) for row in ledger.query(wanted)]
+    return [_record(row) for row in transaction.query(wanted)]
 
 
 def revoke_token(
-    ledger: Transaction, number: int, now_wall_seconds: float, team: str = EVERY_TEAM
+    transaction: Transaction, number: int, now_wall_seconds: float, team: str = EVERY_TEAM
 ) -> TokenRecord:
     """Make a token void; once it is, it stays so since then.
 
@@ -139,31 +139,31 @@ def revoke_token(
     own = [tokens.c.id == number]
     if team != EVERY_TEAM:
         own.append(tokens.c.team == team)
-    row = ledger.query(select(tokens).where(*own)).one_or_none()
+    row = transaction.query(select(tokens).where(*own)).one_or_none()
     if row is None:
         raise UnknownRecordError(f"no token number {number}", remedy="list the tokens")
     if row.revoked_wall_seconds is None:
         change = update(tokens).where(tokens.c.id == number)
-        ledger.change(change.values(revoked_wall_seconds=now_wall_seconds))
+        transaction.change(change.values(revoked_wall_seconds=now_wall_seconds))
     record = _record(row)
     since = row.revoked_wall_seconds or now_wall_seconds
     return TokenRecord(record.id, record.token, record.created_wall_seconds, since)
 
 
-def token_count(ledger: Transaction) -> int:
+def token_count(transaction: Transaction) -> int:
     """How many there are, void ones included."""
-    count: int = ledger.query(select(func.count()).select_from(tokens)).scalar_one()
+    count: int = transaction.query(select(func.count()).select_from(tokens)).scalar_one()
     return count
 
 
-def decision_secret(ledger: Transaction) -> bytes:
+def decision_secret(transaction: Transaction) -> bytes:
     """What the tokens of decisions are made with; chosen the first time it is asked for."""
     wanted = select(settings.c.content).where(settings.c.name == _SECRET)
-    found: bytes | None = ledger.query(wanted).scalar_one_or_none()
+    found: bytes | None = transaction.query(wanted).scalar_one_or_none()
     if found is not None:
         return found
     made = secrets.token_bytes(_SECRET_BYTES)
-    ledger.change(insert(settings), {"name": _SECRET, "content": made})
+    transaction.change(insert(settings), {"name": _SECRET, "content": made})
     return made
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulery.jobs.policies.base import RunEnd
-from joulery.testing.crowd import Circumstances, Crowd, _Client
+from support.adversarial_clients import Circumstances, Crowd, _Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from joulery.testing.process_tree import family
+from support.process_tree import family
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,7 +8,7 @@ from joulery.jobs.requests import Definition
 from joulery.jobs.service import JobService
 from joulery.objectives import Cost
 from joulery.storage.store import Store
-from joulery.testing import filled_store
+from support import filled_store
 
 
 def test_transactions_leave_no_circles_of_references(tmp_path):

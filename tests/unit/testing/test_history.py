@@ -14,8 +14,8 @@ from joulery.jobs.service import JobService
 from joulery.jobs.wire import decision_document, outcome_document, receipt_document
 from joulery.storage.records import EventKind, Snapshot
 from joulery.storage.store import Store
-from joulery.testing.history import Fault, Findings, Stored, check_beliefs, check_job, check_store
-from joulery.testing.history_file import Call, Recorder, read_calls
+from support.history import Fault, Findings, Stored, check_beliefs, check_job, check_store
+from support.history_file import Call, Recorder, read_calls
 from joulery.testing.workloads import made_up_workload
 
 

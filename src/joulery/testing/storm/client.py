@@ -20,7 +20,7 @@ from joulery.jobs.wire import (
     outcome_from,
     receipt_document,
 )
-from joulery.testing.history_file import Call
+from support.history_file import Call
 
 if TYPE_CHECKING:
     import random
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from joulery.jobs.models import Decision, DecisionLease, Receipt
     from joulery.storage.records import Document
-    from joulery.testing.history_file import Recorder
+    from support.history_file import Recorder
 
 _LONGEST_SECONDS = 50.0  # that a run claims to have taken; the desk grants a minute unseen
 

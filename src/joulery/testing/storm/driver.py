@@ -26,9 +26,9 @@ from joulery.jobs.requests import Definition
 from joulery.jobs.service import JobService
 from joulery.storage.store import Store
 from joulery.storage.tokens import EVERY_TEAM, NewToken, Permission, add_token
-from joulery.testing.history import check_store
-from joulery.testing.history_file import read_calls
-from joulery.testing.postgresql import Cluster
+from support.history import check_store
+from support.history_file import read_calls
+from support.postgresql import Cluster
 from joulery.testing.storm import processes, slots
 from joulery.testing.storm.roles import TEAM, import_all
 from joulery.testing.workloads import made_up_workload

@@ -18,7 +18,7 @@ from joulery.jobs.snapshot import code_fingerprint
 from joulery.server.running import run
 from joulery.server.settings import Settings
 from joulery.storage.store import Store
-from joulery.testing.history_file import Recorder, read_calls
+from support.history_file import Recorder, read_calls
 from joulery.testing.storm.client import Client
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from joulery.testing.process_tree import children, family
+from support.process_tree import children, family
 from joulery.testing.storm import processes, roles
 
 if TYPE_CHECKING:

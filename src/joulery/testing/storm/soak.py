@@ -21,7 +21,7 @@ from joulery.client.resilient import Order, ResilientClient
 from joulery.errors import StoreBusyError
 from joulery.jobs.requests import Definition, Request
 from joulery.jobs.wire import decision_document, outcome_document
-from joulery.testing.history_file import Call, Recorder
+from support.history_file import Call, Recorder
 from joulery.testing.storm import slots
 from joulery.testing.storm.client import made_up_outcome
 from joulery.testing.storm.driver import Plan, Storm, Toll, await_server

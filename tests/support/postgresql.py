@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from joulery.errors import NotPossibleHereError
-from joulery.testing.process_tree import family
+from support.process_tree import family
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

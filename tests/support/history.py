@@ -1,6 +1,6 @@
 """Whether a store agrees with what its clients were told: nothing lost, doubled, altered, made up.
 
-The clients' side is in :mod:`joulery.testing.history_file`. Everything here looks at plain values,
+The clients' side is in :mod:`support.history_file`. Everything here looks at plain values,
 so that the checker itself can be tested with histories that were tampered with.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from joulery.storage.records import DecisionRecord, Document, Event, JobRecord, OutcomeRecord
     from joulery.storage.store import Store
     from joulery.storage.transaction import Transaction
-    from joulery.testing.history_file import Call
+    from support.history_file import Call
 
 # What a decision keeps for ever; its deadline moves, and its token is the server's affair.
 _LASTING = (

@@ -15,7 +15,7 @@ from joulery.jobs.models import Measured, Outcome
 from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.jobs.requests import Definition, Request
 from joulery.jobs.service import JobService
-from joulery.storage.tables import decisions, events, jobs, outcomes, snapshots
+from joulery.storage.schema import decisions, events, jobs, outcomes, snapshots
 from joulery.testing.workloads import made_up_workload
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ def _copier(first: int, name: str) -> Callable[..., int]:
 
 
 def _copy_rows(connection: Connection, table: Table, first: int, number: int) -> None:
-    own = [column for column in table.columns if column.name != "job_id"]
-    copied = select(literal(number), *own).where(table.c.job_id == first)
-    names = ["job_id", *(column.name for column in own)]
+    own = [column for column in table.columns if column.name != "job"]
+    copied = select(literal(number), *own).where(table.c.job == first)
+    names = ["job", *(column.name for column in own)]
     connection.execute(table.insert().from_select(names, copied))
 
 
