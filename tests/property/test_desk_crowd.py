@@ -12,7 +12,6 @@ from joulery.jobs.models import Measured, Outcome
 from joulery.jobs.policies.base import RunEnd
 from joulery.jobs.policies.counter_rng import CounterRng
 from joulery.jobs.replay import ROW, action_document, outcome_document
-from joulery.jobs.report import Verdict
 from joulery.simulate import drift
 from joulery.storage.records import Event, EventKind
 from support.adversarial_clients import LIES, Circumstances, Crowd, lives, says_nothing
@@ -113,9 +112,9 @@ def test_a_job_that_really_changes_is_followed():
     about = Circumstances(60, drift=lambda load: drift.scaled(load, 30, 2.5))
     folded = Crowd(LOAD, "joulery", 2, about)
     folded.live()
-    history = folded._folded.history
-    assert history.latest[-1].standing == Verdict.BELIEVED
-    assert history.latest[-1].log_epochs > math.log(20.0)
+    latest = folded._folded.reports.latest[-1]
+    assert not latest.quarantined
+    assert latest.log_epochs > math.log(20.0)
 
 
 def choice_after(order):
@@ -123,7 +122,7 @@ def choice_after(order):
     folded = Crowd(LOAD, "joulery", 1, HONEST)._folded
     job, bodies = folded.job, []
     for number in range(16):
-        draws = CounterRng.of(folded.lanes.seeds, np.array([number]))
+        draws = CounterRng.of(folded.batch.seeds, np.array([number]))
         action = action_document(folded.policy.decide(folded.beliefs, ROW, draws), job)
         event = {"action": action, "recurrence": number}
         folded.fold(Event(number + 1, EventKind.ISSUED, number + 1, event, 0.0))
@@ -134,7 +133,7 @@ def choice_after(order):
     for place, number in enumerate(order):
         folded.fold(Event(17 + place, EventKind.OUTCOME, number + 1, bodies[number], 0.0))
     last = folded.policy.decide(
-        folded.beliefs, ROW, CounterRng.of(folded.lanes.seeds, np.array([99]))
+        folded.beliefs, ROW, CounterRng.of(folded.batch.seeds, np.array([99]))
     )
     assert folded.beliefs.under_way.sum() == 0
     return int(last.arm[0])

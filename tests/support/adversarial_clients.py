@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.jobs.grants import VOLUNTEERED, granted, only_granted
+from joulery.jobs.client_actions import client_action
 from joulery.jobs.models import Measured, Outcome
 from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.jobs.policies.counter_rng import CounterRng
 from joulery.jobs.policies.job_batch import JobBatch
 from joulery.jobs.posterior import JobState
-from joulery.jobs.replay import ROW, action_document, actions_from, outcome_document
-from joulery.jobs.report import Report
-from joulery.jobs.report_filter import FilterResult, ReportFilter
+from joulery.jobs.replay import ROW, actions_from, outcome_document
+from joulery.jobs.report_filter import ReportFilter
+from joulery.jobs.requests import Request
 from joulery.jobs.specification import job_document
 from joulery.jobs.validation import check_outcome
 from joulery.simulate import drift as drifts
@@ -80,12 +80,10 @@ class Circumstances:
 
 
 class Credulous(ReportFilter):
-    """Believes whatever it is told."""
+    """A filter that accepts every report."""
 
-    def judge(self, decision: int, body: Document) -> FilterResult:
-        """Fold in one report."""
-        self._note_cost(Report.of(self.job, decision, body))
-        return FilterResult(believed=True, told=body)
+    def _judge(self) -> set[int]:
+        return set()
 
 
 @dataclass(slots=True)
@@ -149,7 +147,7 @@ class Crowd:
         new = NewJob("team", self._job.name, job_document(self._job), policy, {}, seed)
         self._folded = JobState.start(JobRecord(1, 1, new, 0.0, False, 0, 0))  # noqa: FBT003
         if not circumstances.defended:
-            self._folded.history = Credulous(self._job)
+            self._folded.reports = Credulous(self._job)
         self._about = circumstances
         self._luck = np.random.default_rng((seed, 17))
         self._fancy = np.random.default_rng((seed, 19))  # of liars, so that all lies meet one luck
@@ -181,13 +179,13 @@ class Crowd:
             if client is not None:
                 self._end(client, now)
             elif expired is not None:
-                self._append(expired.kind, expired.decision, expired.body)
+                self._append(expired.kind, expired.decision, expired.body, now)
         return self._life
 
-    def _append(self, kind: EventKind, decision: int, body: Document) -> int:
+    def _append(self, kind: EventKind, decision: int, body: Document, now: float) -> int:
         self._events += 1
         number = self._events
-        self._folded.fold(Event(number, kind, decision or number, body, 0.0))
+        self._folded.fold(Event(number, kind, decision or number, body, now))
         return number
 
     def _next(self, client: _Client, now: float) -> None:
@@ -200,19 +198,15 @@ class Crowd:
 
     def _act(self, client: _Client, now: float) -> None:
         folded = self._folded
-        draws = CounterRng.of(folded.lanes.seeds, np.array([self._events + 1]))
+        draws = CounterRng.of(folded.batch.seeds, np.array([self._events + 1]))
         chosen = folded.policy.decide(folded.beliefs, ROW, draws)
-        before = client.action if client.actions else None
         only = self._about.only if client.lies else None
-        if only is None:
-            actions, attempt = granted(chosen, before, folded.history, probing=self._about.probing)
-        else:
-            actions, attempt = only_granted(chosen, before, self._job, only)
-        client.action = action_document(actions, self._job, attempt)
-        if only is not None and actions.arm[0] != chosen.arm[0]:
-            client.action |= VOLUNTEERED
+        before = client.action if client.actions else None
+        doubted = before is not None and client.decision in folded.reports.quarantined()
+        request = Request("key", probing=self._about.probing, only=only)
+        client.action, _ = client_action(folded, chosen, request, before, doubted=doubted)
         body = {"action": client.action, "recurrence": client.recurrence}
-        client.decision = self._append(EventKind.ISSUED, 0, body)
+        client.decision = self._append(EventKind.ISSUED, 0, body, now)
         arm = client.action["arm"]
         moment = Moment(
             ROW,
@@ -282,10 +276,10 @@ class Crowd:
         kind = ActionKind(client.action["kind"])
         check_outcome(told, self._job, kind, max(truth.seconds, told.seconds))
         body = outcome_document(told, self._job, client.action, client.recurrence)
-        self._append(EventKind.OUTCOME, client.decision, body)
+        self._append(EventKind.OUTCOME, client.decision, body, now)
         if not client.lies:
             self._life.reports += 1
-            self._life.doubted += client.decision in self._folded.history.held()
+            self._life.doubted += client.decision in self._folded.reports.quarantined()
         client.actions += 1
         client.trainings += kind == ActionKind.TRAIN
         client.spent += self._job.cost.of(truth.seconds, truth.joules)

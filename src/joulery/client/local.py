@@ -124,7 +124,7 @@ class LocalBackend:
 
     def forget(self, job: int) -> None:
         """Delete a job with all its history."""
-        self._desk.forget(job)
+        self._desk.delete(job)
 
     def close(self) -> None:
         """Close the store."""

@@ -123,11 +123,13 @@ class Receipt:
         decision: It was about.
         event: Its number in the job's history.
         late: Whether the decision had been given up before.
+        quarantined: Whether the policy does not learn from it until other reports confirm it.
     """
 
     decision: str
     event: int
     late: bool
+    quarantined: bool = False
 
 
 @dataclass(frozen=True, slots=True)

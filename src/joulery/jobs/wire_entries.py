@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError
 from joulery.jobs.idempotency import answer
-from joulery.jobs.job_registry import inheritance_said
+from joulery.jobs.job_registry import warm_start_text
 from joulery.jobs.models import Decision, Outcome
 from joulery.jobs.wire import (
     decision_document,
@@ -83,7 +83,7 @@ class JobEntry:
             device=job.device,
             version=record.version,
             inherits=job.inherits,
-            said=inheritance_said(record),
+            said=warm_start_text(record),
             paused=record.paused,
             policy=job.policy,
             parameters={k: v for k, v in job.parameters.items() if k != "inherited"},

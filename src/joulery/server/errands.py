@@ -52,7 +52,7 @@ def pause(desk: JobService, job: int, paused: bool) -> None:  # noqa: FBT001 - t
 
 def forget(desk: JobService, job: int) -> None:
     """Delete a job with all its history."""
-    desk.forget(job)
+    desk.delete(job)
 
 
 def expire(desk: JobService) -> int:

@@ -150,8 +150,9 @@ class OutcomeRecord:
         key: Chosen by the client, so that reporting twice counts once.
         body: What was reported.
         event: Number of the event that it became.
-        late: Whether the lease had passed.
-        wall_seconds: When it was received.
+        late: Whether the lease had ended.
+        wall_seconds: Time at which it was received.
+        quarantined: Whether it contradicted other reports when it was received.
     """
 
     job: int
@@ -161,6 +162,7 @@ class OutcomeRecord:
     event: int
     late: bool
     wall_seconds: float
+    quarantined: bool = False
 
 
 @dataclass(frozen=True, slots=True)

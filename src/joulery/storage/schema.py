@@ -148,6 +148,7 @@ outcomes = Table(
     Column("event", BigInteger, nullable=False),
     Column("late", Boolean, nullable=False),
     Column("wall_seconds", Double, nullable=False),
+    Column("quarantined", Boolean, nullable=False),
     PrimaryKeyConstraint("job", "decision"),
     UniqueConstraint("job", "key"),
     ForeignKeyConstraint(

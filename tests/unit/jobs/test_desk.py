@@ -8,7 +8,7 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, InvalidValueError, UnknownRecordError
-from joulery.jobs.job_registry import inheritance_said
+from joulery.jobs.job_registry import warm_start_text
 from joulery.jobs.models import Measured, Outcome
 from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.jobs.policies.registry import policy_names
@@ -506,14 +506,14 @@ def test_what_was_inherited_is_handed_on(desk, clock):
 def test_inheritance_is_told_in_words(desk, clock):
     """People would wonder why a new job does not start from its default."""
     first = desk.define("team", Definition(JOB, "V100"), seed=1)
-    assert inheritance_said(first) == ""
+    assert warm_start_text(first) == ""
     trained(desk, clock, first.id, times=1)
     on_other = desk.define("team", Definition(JOB, "A100"), seed=1)
-    assert inheritance_said(on_other) == (
+    assert warm_start_text(on_other) == (
         "epochs of batch size 256 carry over from V100; what an epoch costs here is measured anew"
     )
     changed = desk.define("team", Definition(dataclasses.replace(JOB, max_epochs=90), "V100"))
-    assert inheritance_said(changed) == (
+    assert warm_start_text(changed) == (
         "the job has changed: epochs of batch size 256 carry over from version 1, within 30% "
         "until runs tell more"
     )

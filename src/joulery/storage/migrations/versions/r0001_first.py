@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -21,7 +23,7 @@ def upgrade() -> None:
     _tokens()
 
 
-def _column(name: str, kind: type[sa.types.TypeEngine[object]]) -> sa.Column[object]:
+def _column(name: str, kind: type[sa.types.TypeEngine[Any]]) -> sa.Column[Any]:
     return sa.Column(name, kind, nullable=False)
 
 
@@ -116,6 +118,7 @@ def _outcomes() -> None:
         _column("event", sa.BigInteger),
         _column("late", sa.Boolean),
         _column("wall_seconds", sa.Double),
+        _column("quarantined", sa.Boolean),
         sa.PrimaryKeyConstraint("job", "decision", name="pk_outcomes"),
         sa.UniqueConstraint("job", "key", name="uq_outcomes_job_key"),
         sa.ForeignKeyConstraint(
