@@ -15,17 +15,17 @@ def test_a_restart_folds_no_more_than_the_tail(location, monkeypatch):
     """A server with thousands of old jobs would not answer for minutes after a restart."""
     with Store.open(location) as store:
         numbers = fill(store, "zeus", 4, 100)
-        desk = JobService(store, VirtualClock(), TERMS)
+        service = JobService(store, VirtualClock(), TERMS)
         folded = []
         whole = JobState.fold
         monkeypatch.setattr(
             JobState, "fold", lambda self, event: (folded.append(event), whole(self, event))
         )
         for number in numbers:
-            desk.decide(number, Request("cold"))
+            service.decide(number, Request("cold"))
         assert len(folded) <= len(numbers) * _SNAPSHOT_EVENTS
         monkeypatch.undo()
-        assert_identical(desk.rebuild(numbers[0]), desk.rebuild(numbers[3]))
+        assert_identical(service.rebuild(numbers[0]), service.rebuild(numbers[3]))
 
 
 def test_every_operation_works_on_a_filled_store(location):

@@ -1,33 +1,38 @@
 """Which reports the policy learns from: a robust filter with quarantine.
 
-A report that is possible (:mod:`joulery.jobs.validation`) can still be wrong: a worker that measured
-another job's boards, a script that reports the wrong run. One such report must not ruin a job.
+A report that is possible (:mod:`joulery.jobs.validation`) can still be wrong: a worker that
+measured the boards of another job, a script that reports another run. One such report must not ruin
+a job.
 
-Algorithm. Reports on the same batch size are compared pairwise on a logarithmic scale. They *agree*
-if epochs to the target are within a factor of 3 and the cost of an epoch at the same power limit is
-within a factor of 1.5; else they *contradict* each other. Reports on other batch sizes can only
-contradict, by wider limits (below). Each recurrence has one vote. A report's support is the number
-of votes for it less those against it, of which other batch sizes cast two at most. A report is
-quarantined while the contradicting reports with at least its own support outnumber those that agree
-with it: the identifier of Hampel, a majority of neighbours within fixed limits, applied to the
-latest nine reports of each batch size, so that up to half of them may be wrong. Verdicts are
-computed anew with each report, so a quarantined report is released once others confirm it, and one
-that was accepted is withdrawn once others outvote it. A real change beyond the limits is accepted
-with its fifth run. Two kinds of reports need a second, independent one in any case: a failure that
-neither the cost ceiling nor ``max_epochs`` explains, and a run of a batch size that the policy had
-not chosen, since its holder could select which batch size to report on.
+Algorithm. Reports are compared in pairs, on a logarithmic scale. Two reports on a batch size
+*agree* if epochs to the target are within a factor of 3 and the cost of an epoch at the same power
+limit is within a factor of 1.5; else they *contradict* each other. Reports on different batch sizes
+can only contradict, by wider limits. Each recurrence has one vote, and never on itself; its allies
+are the recurrences that agree with it, and those that contradict what contradicts it. A report is
+outvoted if more recurrences contradict it than are its allies; of those on other batch sizes two
+count. The report with the least margin is quarantined first, together with all others of its
+recurrence, and the votes are counted again without them, until none is outvoted. Of two that are
+alone and contradict each other, both are quarantined until a third confirms one. That is Hampel's
+identifier, a majority within fixed limits, applied to the latest nine reports on each batch size.
 
-Inputs. The bodies of outcome events in their order, and nothing else: a rebuilt job has the same
-verdicts.
+Verdicts are computed anew with each report, so a quarantined report is released once others confirm
+it, and an accepted one is withdrawn once others outvote it. A real change beyond the limits is
+accepted with its fifth run. Two kinds of reports need a second, independent one in any case: a
+failure that neither the cost ceiling nor ``max_epochs`` explains, and a run of a batch size that
+the policy had not chosen, since its holder could select what to report on.
 
-Thresholds. Epochs of one batch size vary by 10 to 30 % between runs and may double with a new data
-set: 3. The cost of an epoch at a given limit hardly varies: 1.5; where no power limit is common to
-both, 3 times more. Between batch sizes, epochs may differ by a further factor of 2 per octave, for
-two octaves; an epoch in larger steps costs at most twice as much and at least the share of steps
-that is left, within 1.5 (1.9 and 1.03 in the traces of You et al., NSDI'23).
+Inputs. The bodies of outcome events in their order, and nothing else: a job that is rebuilt has the
+same verdicts.
 
-Complexity. Per report, one comparison with each remembered report (nine per batch size), and
-nothing more unless there is a contradiction.
+Thresholds. Epochs of a batch size vary by 10 to 30 % between runs and may double with new data: 3.
+The cost of an epoch at a power limit hardly varies: 1.5; where no limit is common to both, 3 times
+more. Between batch sizes, epochs may differ by a further factor of 2 per octave, for two octaves;
+an epoch in larger steps costs at most twice as much, and at least the share of steps that is left
+within 1.5 (1.9 and 1.03 in the traces of You et al., NSDI'23). Nine reports outlast four wrong
+ones.
+
+Complexity. One comparison with each remembered report, at most nine per batch size; where there are
+contradictions, a few passes over the remembered reports.
 
 Reference. Hampel, The influence curve and its role in robust estimation, JASA 69 (1974); Davies and
 Gather, The identification of multiple outliers, JASA 88 (1993).
@@ -169,11 +174,14 @@ class ReportFilter:
         same = [one for one in self.latest if one.arm == new.arm]
         final = same[: len(same) + 1 - LATEST]
         self.latest = [one for one in self.latest if one not in final]
+        self._append(new)
+        return final, bool(self._judge() - {new.decision})
+
+    def _append(self, new: Report) -> None:
         for other in self.latest:
-            other.votes.update(vote_by(new, other))
-            new.votes.update(vote_by(other, new))
+            new.votes[other.decision] = _vote(other, new)
+            other.votes[new.decision] = _vote(new, other)
         self.latest.append(new)
-        return final, self._judge() - {new.decision} != set()
 
     def _judge(self) -> set[int]:
         """Compute all verdicts; the decisions whose verdict has changed."""
@@ -190,45 +198,46 @@ class ReportFilter:
                 changed.add(one.decision)
         return changed
 
-    def _lacks_confirmation(self, report: Report, refused: set[int]) -> bool:
+    def _outvoted(self) -> set[int]:
+        """Decisions whose reports are outvoted, with all others of their recurrences."""
+        gone: set[int] = set()
+        contested = [one for one in self.latest if -1 in one.votes.values()]
+        while contested:
+            margins = {one: self._margin(one, gone) for one in contested}
+            least = min(margins.values())
+            if least >= 0:
+                break
+            fallen = {one for one, margin in margins.items() if margin == least}
+            voters = {one.voter for one in fallen} - {_VOLUNTEERS}
+            gone |= {one.decision for one in self.latest if one in fallen or one.voter in voters}
+            contested = [one for one in contested if one.decision not in gone]
+        return gone
+
+    def _margin(self, report: Report, gone: set[int]) -> int:
+        """How many more recurrences are for a report than against it."""
+        against = self._voters(report, -1, gone)
+        allies = {one.voter for one in self._voters(report, 1, gone)}
+        allies |= {ally.voter for one in against for ally in self._voters(one, -1, gone)}
+        same = {one.voter for one in against if one.arm == report.arm}
+        others = {one.voter for one in against} - same
+        return len(allies - same - others - {report.voter}) - len(same) - min(_OTHERS, len(others))
+
+    def _lacks_confirmation(self, report: Report, gone: set[int]) -> bool:
         if not (report.unexplained or report.voter == _VOLUNTEERS):
             return False
-        agreeing, against = (set(self._voters(report, vote, refused).values()) for vote in (1, -1))
-        return len(agreeing) <= len(against)
-
-    def _outvoted(self) -> set[int]:
-        """Decisions whose reports contradict the majority, or whose recurrences have such ones."""
-        gone: set[int] = set()
-        while True:
-            contested = [one for one in self.latest if -1 in one.votes.values()]
-            margins = {one: self._margins(one, gone) for one in contested if one.decision not in gone}
-            least = min((rank for margin, rank in margins.values() if margin < 0), default=None)
-            if least is None:
-                return gone
-            fallen = [one for one, (margin, rank) in margins.items() if margin < 0 and rank == least]
-            gone |= {one.decision for one in fallen}
-            voters = {one.voter for one in fallen} - {_VOLUNTEERS}
-            gone |= {one.decision for one in self.latest if one.voter in voters}
-
-    def _margins(self, report: Report, gone: set[int]) -> tuple[int, int]:
-        """How many more recurrences are for a report than against it; likewise without a cap."""
-        by_decision = {one.decision: one for one in self.latest}
-        against = self._voters(report, -1, gone)
-        allies = set(self._voters(report, 1, gone).values()).union(
-            *(self._voters(by_decision[number], -1, gone).values() for number in against)
+        agree, against = (
+            {one.voter for one in self._voters(report, vote, gone)} for vote in (1, -1)
         )
-        same = {against[number] for number in against if by_decision[number].arm == report.arm}
-        others = set(against.values()) - same
-        votes = len(allies - same - others - {report.voter})
-        return votes - len(same) - min(_OTHERS, len(others)), votes - len(same) - len(others)
+        return len(agree) <= len(against)
 
-    def _voters(self, report: Report, vote: int, gone: set[int]) -> dict[int, int]:
-        """Decisions of the reports that cast a vote on a report, with their recurrences."""
-        return {
-            one.decision: one.voter
+    def _voters(self, report: Report, vote: int, gone: set[int]) -> list[Report]:
+        """Reports that cast a vote on a report."""
+        votes = report.votes
+        return [
+            one
             for one in self.latest
-            if one.decision not in gone and report.votes.get(one.decision) == vote
-        }
+            if votes.get(one.decision, 0) == vote and one.decision not in gone
+        ]
 
     def accepted(self) -> list[Report]:
         """Reports that the policy learns from, in the order of their arrival."""
@@ -244,7 +253,7 @@ class ReportFilter:
         return min(medians, default=math.inf)
 
     def usual_seconds(self) -> float:
-        """The median time of a decision on the slowest batch size; infinite before any reached the target."""
+        """The median time of the slowest batch size; infinite before any reached the target."""
         medians = self._medians(lambda one: one.open_seconds)
         return max(medians, default=math.inf)
 
@@ -278,38 +287,25 @@ class ReportFilter:
         for decision, body, open_seconds, quarantined in document["latest"]:
             new = Report.of(job, decision, body)
             new.open_seconds, new.quarantined = open_seconds, quarantined
-            for other in reports.latest:
-                other.votes.update(vote_by(new, other))
-                new.votes.update(vote_by(other, new))
-            reports.latest.append(new)
+            reports._append(new)
         return reports
 
 
-def vote_by(voter: Report, report: Report) -> dict[int, int]:
-    """The vote of one report on another, under its decision; empty if it says nothing."""
-    vote = _vote(voter, report)
-    return {voter.decision: vote} if vote else {}
-
-
 def _vote(voter: Report, report: Report) -> int:
-    if voter.voter == report.voter:
-        return 0
+    """The vote of one report on another: 1 agrees, -1 contradicts, 0 says nothing."""
     alike = (voter.arm, voter.end) == (report.arm, report.end)
-    if voter.unexplained:  # nothing follows from it for runs that did not fail
-        return int(alike)
-    if voter.voter == _VOLUNTEERS:
+    if voter.unexplained and voter.voter != report.voter:
+        return int(alike)  # nothing follows from it for runs that did not fail
+    if voter.voter in (report.voter, _VOLUNTEERS):
         return 0
     apart, comparable = _cost_apart(voter, report)
     room = _COST if voter.arm == report.arm else 0.0
-    if apart > (room if comparable else room + _COST_OF_OTHER_LIMITS):  # never where it is NaN
+    far = apart > (room if comparable else room + _COST_OF_OTHER_LIMITS)  # never where it is NaN
+    if far or _exclude_each_other(voter, report):
         return -1
-    if _exclude_each_other(voter, report):
-        return -1
-    if voter.arm != report.arm or apart > room:
-        return 0
     # What is claimed besides the cost of an epoch, only runs that got as far can confirm.
     costs_only = report.end in (RunEnd.PROBED, RunEnd.ABANDONED) and not math.isnan(apart)
-    return int(alike or costs_only)
+    return int(voter.arm == report.arm and not apart > room and (alike or costs_only))
 
 
 def _exclude_each_other(one: Report, other: Report) -> bool:

@@ -196,7 +196,7 @@ class Transaction:
 
     def query(
         self, statement: Executable, given: Mapping[str, Any] | None = None
-    ) -> CursorResult[Any]:
+    ) -> CursorResult[*tuple[Any, ...]]:
         """Read, after all that was written before."""
         if self._operation.rows:
             self._guard()
@@ -206,7 +206,7 @@ class Transaction:
 
     def change(
         self, statement: Executable, given: Mapping[str, Any] | None = None
-    ) -> CursorResult[Any]:
+    ) -> CursorResult[*tuple[Any, ...]]:
         """Write at once, to be undone with the operation."""
         self._guard()
         return self._connection.execute(statement, given)
