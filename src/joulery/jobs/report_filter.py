@@ -172,7 +172,7 @@ class ReportFilter:
         claim = new.voter, new.arm, new.end
         self.latest = [one for one in self.latest if (one.voter, one.arm, one.end) != claim]
         same = [one for one in self.latest if one.arm == new.arm]
-        final = same[: len(same) + 1 - LATEST]
+        final = same[: 1 - LATEST]
         self.latest = [one for one in self.latest if one not in final]
         self._append(new)
         return final, bool(self._judge() - {new.decision})

@@ -1,4 +1,4 @@
-"""Which reports the desk believes."""
+"""Which reports are accepted, and which are quarantined until others confirm them."""
 
 import json
 import math
@@ -9,23 +9,22 @@ from hypothesis import strategies as st
 
 from joulery.jobs.job import Job
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.report import Verdict
-from joulery.jobs.report_filter import _LATEST, ReportFilter
+from joulery.jobs.report_filter import LATEST, Report, ReportFilter
 from joulery.objectives import Cost
 
 JOB = Job("job", (16, 32, 64, 128), 64, Cost(0.5, 300.0), limits_watts=(100.0, 200.0))
-EPOCH_COST = 0.5 * 1000.0 + 0.5 * 300.0 * 10.0
+EPOCH_COST = JOB.cost.of(10.0, 1000.0)
 
 
-class Listener:
-    """Tells a history of reports and keeps what it makes of them."""
+class Reporter:
+    """Adds reports to a filter."""
 
     def __init__(self):
-        self.history = ReportFilter(JOB)
+        self.filter = ReportFilter(JOB)
         self.number = 0
 
-    def hear(self, arm=2, epochs=20.0, **changes):
-        """One report; of a recurrence of its own unless told otherwise."""
+    def report(self, arm=2, epochs=20.0, **changes):
+        """Add one, of a recurrence of its own unless another is given; whether it is accepted."""
         self.number += 1
         factor = changes.pop("factor", 1.0)
         kind = changes.pop("kind", ActionKind.TRAIN)
@@ -46,141 +45,124 @@ class Listener:
             "cost": epochs * EPOCH_COST * factor,
             "measured": [[1, 10.0 * factor, 1000.0 * factor, 0.01]],
         } | changes
-        return self.history.judge(self.number, body)
+        report = Report.of(JOB, self.number, body)
+        self.final, self.changed = self.filter.add(report)
+        return not report.quarantined
+
+    @property
+    def quarantined(self):
+        """Decisions in quarantine."""
+        return self.filter.quarantined()
 
 
 @pytest.fixture
-def told():
-    """Nothing yet."""
-    return Listener()
+def reporter():
+    """A filter without reports."""
+    return Reporter()
 
 
-def test_reports_that_agree_are_believed(told):
+def test_reports_that_agree_are_accepted(reporter):
     """Honest workers would be doubted."""
-    assert all(told.hear(epochs=20.0 + turn % 5).believed for turn in range(50))
-    assert told.history.held() == []
+    assert all(reporter.report(epochs=20.0 + turn % 5) for turn in range(50))
+    assert reporter.quarantined == []
 
 
-@pytest.mark.parametrize("lie", [{"epochs": 1.0}, {"factor": 10.0}, {"factor": 0.01}])
-def test_a_report_unlike_all_others_is_held(told, lie):
-    """One liar would ruin a job for everybody."""
+@pytest.mark.parametrize("wrong", [{"epochs": 1.0}, {"factor": 10.0}, {"factor": 0.01}])
+def test_a_report_unlike_all_others_is_quarantined(reporter, wrong):
+    """One wrong report would ruin a job for everybody."""
     for _ in range(5):
-        told.hear()
-    assert not told.hear(**lie).believed
-    assert told.hear().believed
-    assert told.history.held() == [6]
+        reporter.report()
+    assert not reporter.report(**wrong)
+    assert reporter.report()
+    assert reporter.quarantined == [6]
 
 
-def test_what_has_really_changed_is_believed(told):
+def test_a_real_change_is_accepted_with_its_fifth_run(reporter):
     """The policy would go on with what was true last year."""
     for _ in range(40):
-        told.hear()
-    verdicts = [told.hear(epochs=80.0) for _ in range(5)]
-    assert [one.believed for one in verdicts] == [False, False, False, False, True]
-    assert [report.decision for report in verdicts[-1].released] == [41, 42, 43, 44]
-    assert all(told.hear(epochs=80.0).believed for _ in range(10))
+        reporter.report()
+    verdicts = [reporter.report(epochs=80.0) for _ in range(5)]
+    assert verdicts == [False, False, False, False, True]
+    assert reporter.changed
+    assert all(number < 41 for number in reporter.quarantined)
+    assert all(reporter.report(epochs=80.0) for _ in range(10))
+    assert reporter.quarantined == []
 
 
 @pytest.mark.parametrize("epochs", [8.0, 55.0])
-def test_what_jobs_do_from_one_day_to_the_next_passes_at_once(told, epochs):
-    """Honest users would wait for what the policy's own watch for changes finds out at once."""
+def test_usual_variation_is_accepted_at_once(reporter, epochs):
+    """Honest users would wait for what the policy's own watch for changes finds at once."""
     for _ in range(40):
-        told.hear()
-    assert told.hear(epochs=epochs).believed
+        reporter.report()
+    assert reporter.report(epochs=epochs)
 
 
-def test_batch_sizes_that_scatter_are_not_doubted(told):
-    """Noisy jobs would be told half of what they show."""
-    epochs = [8.0, 20.0, 50.0, 12.0, 30.0] * 6
-    assert all(told.hear(epochs=each).believed for each in epochs)
+def test_noisy_jobs_are_not_doubted(reporter):
+    """A policy would learn half of what noisy jobs show."""
+    assert all(reporter.report(epochs=each) for each in [8.0, 20.0, 50.0, 12.0, 30.0] * 6)
 
 
-def test_the_first_report_is_dropped_if_it_was_the_odd_one(told):
-    """A lie that comes first would make everybody else a liar."""
-    assert told.hear(epochs=1.0, factor=0.01).believed
-    # Of two who contradict each other, neither is believed.
-    verdict = told.hear()
-    assert verdict.restart
-    assert told.history.held() == [1, 2]
-    assert told.history.best_cost() == math.inf
-    verdict = told.hear()
-    assert verdict.believed
-    assert [report.decision for report in verdict.released] == [2]
-    assert told.history.held() == [1]
-    assert told.history.best_cost() == pytest.approx(20 * EPOCH_COST)
+def test_the_first_report_is_withdrawn_if_it_was_the_wrong_one(reporter):
+    """A wrong report that comes first would make all others look wrong."""
+    assert reporter.report(epochs=1.0, factor=0.01)
+    # Of two that contradict each other, neither is accepted.
+    assert not reporter.report()
+    assert reporter.changed
+    assert reporter.quarantined == [1, 2]
+    assert reporter.filter.best_cost() == math.inf
+    assert reporter.report()
+    assert reporter.changed
+    assert reporter.quarantined == [1]
+    assert reporter.filter.best_cost() == pytest.approx(20 * EPOCH_COST)
 
 
-def test_one_holder_counts_once(told):
-    """A liar would only have to say it often."""
+def test_one_holder_has_one_vote(reporter):
+    """A wrong report would only have to be repeated."""
     for _ in range(6):
-        told.hear()
-    vain = {"recurrence": 99, "end": int(RunEnd.EXHAUSTED), "epochs": 90.0}
-    failures = [told.hear(**vain) for _ in range(12)]
-    assert not any(one.believed or one.restart or one.released for one in failures)
-    heard = [place for place, one in enumerate(failures, 1) if one.told["end"] == RunEnd.EXHAUSTED]
-    assert heard == [3, 6, 12]
-    assert told.hear().believed
+        reporter.report()
+    failed = {"recurrence": 99, "end": int(RunEnd.EXHAUSTED), "epochs": 90.0}
+    for _ in range(12):
+        assert not reporter.report(**failed)
+        assert not reporter.changed
+    assert reporter.report()
 
 
-def test_who_insists_tells_no_more_than_others_leave_room_for(told):
-    """One holder would only have to fail three times to have all figures that he likes believed."""
-    for _ in range(6):
-        told.hear(epochs=20.0)
-    vain = {"recurrence": 99, "end": int(RunEnd.EXHAUSTED), "epochs": 90.0, "factor": 0.1}
-    heard = [told.hear(**vain) for _ in range(3)][-1].told
-    assert heard["epochs"] == pytest.approx(60.0)
-    assert heard["measured"] == []
-
-
-def test_one_holder_cannot_make_others_forgotten(told):
-    """A liar who talks a lot would be the only one who is remembered."""
+def test_one_holder_cannot_crowd_out_others(reporter):
+    """A holder that reports a lot would be the only one that is remembered."""
     for _ in range(4):
-        told.hear()
-    for _ in range(3 * _LATEST):
-        told.hear(recurrence=99, end=int(RunEnd.EXHAUSTED), epochs=90.0)
-    assert [one.decision for one in told.history.latest[:4]] == [1, 2, 3, 4]
-    assert len(told.history.latest) == 5
+        reporter.report()
+    for _ in range(3 * LATEST):
+        reporter.report(recurrence=99, end=int(RunEnd.EXHAUSTED), epochs=90.0)
+    assert [one.decision for one in reporter.filter.latest[:4]] == [1, 2, 3, 4]
+    assert len(reporter.filter.latest) == 5
 
 
-def test_a_burst_of_lies_is_not_a_change(told):
-    """Where a tenth lie, four of eight do so once in a while."""
+def test_a_burst_of_wrong_reports_is_not_a_change(reporter):
+    """Where a tenth of the reports is wrong, four of eight are once in a while."""
     for _ in range(40):
-        told.hear()
-    lies = (True, True, False, True, True, False, True, True, True)
-    verdicts = [told.hear(epochs=4.0 if lie else 20.0) for lie in lies]
-    assert [one.believed for one in verdicts] == [not lie for lie in lies]
+        reporter.report()
+    wrong = (True, True, False, True, True, False)
+    verdicts = [reporter.report(epochs=4.0 if each else 20.0) for each in wrong]
+    assert verdicts == [not each for each in wrong]
 
 
-def test_those_who_lie_alike_are_outnumbered_by_other_batch_sizes(told):
-    """Two liars who come early would hide the best batch size for good."""
-    told.hear(arm=2)
-    told.hear(arm=3)
+def test_wrong_reports_that_agree_are_outnumbered_by_other_batch_sizes(reporter):
+    """Two wrong reports that come early would hide the best batch size for good."""
+    reporter.report(arm=2)
+    reporter.report(arm=3)
     for _ in range(2):
-        told.hear(arm=2, factor=10.0)
-    assert told.history.held() == [1, 2, 3, 4]  # two against two
-    verdict = told.hear(arm=1)
-    assert verdict.believed
-    assert [one.decision for one in verdict.released] == [1, 2]
-    assert told.history.held() == [3, 4]
+        reporter.report(arm=2, factor=10.0)
+    reporter.report(arm=1)
+    assert reporter.quarantined == [3, 4]
 
 
-def test_nothing_is_left_of_what_a_liar_said(told):
+def test_nothing_is_left_of_a_recurrence_that_was_outvoted(reporter):
     """What nobody has contradicted yet would go on misleading."""
-    lie = told.number = 1
-    told.hear(arm=0, recurrence=lie, factor=2.0)
-    told.hear(arm=3, recurrence=lie, factor=10.0)
+    reporter.report(arm=0, recurrence=99, factor=2.0)
+    reporter.report(arm=3, recurrence=99, factor=10.0)
     for _ in range(2):
-        told.hear(arm=3)
-    assert told.history.held() == [2, 3]
-
-
-def test_who_contradicts_himself_is_not_believed(told):
-    """Figures that are drawn by lot would be taken for measured."""
-    told.hear(arm=2)
-    probe = {"kind": ActionKind.PROBE, "end": int(RunEnd.PROBED), "epochs": 0.0, "cost": 50.0}
-    told.hear(arm=1, recurrence=99, **probe)
-    told.hear(arm=1, recurrence=99, factor=1.8)
-    assert told.history.held() == [2, 3]
+        reporter.report(arm=3)
+    assert reporter.quarantined == [1, 2]
 
 
 REPORTS = (
@@ -196,204 +178,180 @@ REPORTS = (
 
 
 @given(order=st.permutations(range(len(REPORTS))))
-def test_who_comes_first_does_not_matter(order):
-    """A liar would only have to be quick."""
-    told = Listener()
+def test_the_order_of_arrival_does_not_matter(order):
+    """A wrong report would only have to be quick."""
+    reporter = Reporter()
     for number in order:
-        told.hear(recurrence=number, **REPORTS[number])
-    latest = told.history.latest
-    odd = {one.recurrence for one in latest if one.standing != Verdict.BELIEVED}
+        reporter.report(recurrence=number, **REPORTS[number])
+    odd = {one.voter for one in reporter.filter.latest if one.quarantined}
     assert odd == {2, 4, 5}
 
 
 @pytest.mark.parametrize("place", range(len(REPORTS)))
-def test_a_young_job_is_judged_the_same_after_a_restart(place):
-    """Two processes would believe different liars."""
-    told, again = Listener(), Listener()
+def test_a_restart_changes_no_verdict(place):
+    """Two processes would learn from different reports."""
+    reporter, again = Reporter(), Reporter()
     for number, report in enumerate(REPORTS):
         if number == place:
-            document = json.loads(json.dumps(told.history.to_document()))
-            again.history = ReportFilter.from_document(JOB, document)
-        mine, its = told.hear(**report), again.hear(**report)
-        assert (mine.believed, mine.told, mine.restart) == (its.believed, its.told, its.restart)
-        released = [one.decision for one in mine.released]
-        assert released == [one.decision for one in its.released]
-    assert told.history.to_document() == again.history.to_document()
+            document = json.loads(json.dumps(reporter.filter.to_document()))
+            again.filter = ReportFilter.from_document(JOB, document)
+        assert reporter.report(**report) == again.report(recurrence=number + 1, **report)
+        assert reporter.changed == again.changed
+    again.number = reporter.number
+    assert [one.quarantined for one in reporter.filter.latest] == [
+        one.quarantined for one in again.filter.latest
+    ]
 
 
-def test_volunteers_are_one_holder(told):
-    """Who may choose what to run could outvote everybody where few have been."""
+def test_runs_that_were_not_chosen_are_one_holder(reporter):
+    """A client that selects what to run could outvote all others where few have been."""
     for _ in range(3):
-        told.hear(arm=2)
-    told.hear(arm=3)
+        reporter.report(arm=2)
+    reporter.report(arm=3)
     for _ in range(3):
-        told.hear(arm=3, factor=10.0, volunteered=True)
-    assert told.history.held() == [7]
-    assert told.hear(arm=2, volunteered=True).believed
+        assert not reporter.report(arm=3, factor=10.0, volunteered=True)
+    assert reporter.quarantined == [7]
+    assert reporter.report(arm=2, volunteered=True)
 
 
-def test_volunteers_wait_for_something_to_compare_with():
-    """The first of all would set what everybody else is measured by."""
-    told = Listener()
-    assert not told.hear(arm=2, volunteered=True).believed
-    verdict = told.hear(arm=2)
-    assert verdict.believed
+def test_runs_that_were_not_chosen_wait_for_one_that_was(reporter):
+    """The first of all would set what all others are compared with."""
+    assert not reporter.report(arm=2, volunteered=True)
+    assert reporter.report(arm=2)
+    assert reporter.quarantined == []
 
 
-def test_a_wonder_takes_a_second_report_where_there_is_no_way_back(told):
-    """A lie about a batch size that nobody runs would stop all others for long."""
-    for _ in range(_LATEST + 8):
-        told.hear(arm=2, epochs=20.0)
-    assert not told.hear(arm=3, epochs=6.0).believed
-    second = told.hear(arm=3, epochs=7.0)
-    assert second.believed
-    assert len(second.released) == 1
-
-
-def test_failing_where_all_others_get_there_is_not_believed(told):
-    """One who trains to the last epoch in vain would rule out what everybody gets there with."""
+def test_failing_where_all_others_reach_the_target_is_not_accepted(reporter):
+    """One run to the last epoch in vain would rule out what everybody reaches the target with."""
     for _ in range(4):
-        told.hear(epochs=20.0)
+        reporter.report(epochs=20.0)
     in_vain = {"end": int(RunEnd.EXHAUSTED), "epochs": float(JOB.max_epochs)}
-    assert not told.hear(**in_vain).believed
-    assert not told.hear(**in_vain).believed
-    assert told.hear().believed
+    assert not reporter.report(**in_vain)
+    assert not reporter.report(**in_vain)
+    assert reporter.report()
 
 
-def test_what_a_grant_would_have_paid_for_was_not_refused(told):
-    """Two who say that they could not begin would make a batch size look dear for good."""
+def test_runs_that_a_ceiling_did_not_stop_were_not_stopped_by_it(reporter):
+    """Two reports that nothing could be afforded would make a batch size look expensive."""
     for _ in range(3):
-        told.hear(arm=2)
+        reporter.report(arm=2)
     refused = {"end": int(RunEnd.STOPPED), "epochs": 0.0, "cost": 0.0, "measured": []}
     for _ in range(3):
-        assert not told.hear(arm=2, ceiling=40.0 * EPOCH_COST, **refused).believed
-        assert not told.hear(arm=1, ceiling=40.0 * EPOCH_COST, **refused).believed
-    told.hear(arm=0, ceiling=2.0 * EPOCH_COST, **refused)
-    assert told.hear(arm=0, ceiling=2.0 * EPOCH_COST, **refused).believed
+        assert not reporter.report(arm=2, ceiling=40.0 * EPOCH_COST, **refused)
+    reporter.report(arm=0, ceiling=2.0 * EPOCH_COST, **refused)
+    assert reporter.report(arm=0, ceiling=2.0 * EPOCH_COST, **refused)
 
 
-def test_another_power_limit_confirms_nothing_that_is_far_off(told):
-    """A lie would be confirmed by those who measured something else."""
-    limits = [[0, 10.0, 1000.0, 0.01]]
+def test_another_power_limit_confirms_nothing_that_is_far_off(reporter):
+    """A wrong report would be confirmed by those that measured something else."""
     for turn in range(40):
-        told.hear(**({"measured": limits} if turn % 2 else {}))
-    told.hear()
-    lie = [[0, 3.0, 300.0, 0.01]]
-    assert not told.hear(measured=lie).believed
+        reporter.report(**({"measured": [[0, 10.0, 1000.0, 0.01]]} if turn % 2 else {}))
+    assert not reporter.report(measured=[[0, 3.0, 300.0, 0.01]])
 
 
-def test_what_false_ceilings_stopped_is_never_told(told):
-    """Batch sizes would count as dear because of a ceiling that a lie had set."""
-    told.hear(arm=2, epochs=1.0, factor=0.01)
-    cheap = {"end": int(RunEnd.STOPPED), "epochs": 2.0, "ceiling": 1.0, "cost": 0.9, "measured": []}
-    told.hear(arm=1, **cheap)
-    verdicts = [told.hear(arm=2) for _ in range(3)]
-    assert any(one.restart for one in verdicts)
-    assert told.history.held() == [1, 2]
-    assert all(one.decision != 2 for verdict in verdicts for one in verdict.released)
-
-
-def test_what_went_on_for_longer_than_the_best_takes_is_still_told(told):
-    """It would be tried again, as dear as before, whenever a liar is found out."""
-    told.hear(arm=1, epochs=4.0)
-    dear = {"end": int(RunEnd.STOPPED), "epochs": 25.0, "cost": 25.0 * EPOCH_COST}
-    told.hear(arm=0, **dear, ceiling=26.0 * EPOCH_COST)
-    verdicts = [told.hear(arm=1, epochs=20.0) for _ in range(2)]
-    assert any(one.restart for one in verdicts)
-    assert told.history.held() == [1]
-
-
-def test_nobody_is_stopped_where_there_is_no_ceiling(told):
-    """One who says so of the default before anybody else has run it would make it look dear."""
+def test_nothing_is_stopped_where_there_is_no_ceiling(reporter):
+    """A report of the default that comes first would make it look expensive."""
     refused = {"end": int(RunEnd.STOPPED), "epochs": 0.0, "cost": 0.0, "measured": []}
-    assert not told.hear(**refused).believed
-    assert told.hear().believed
-    assert (
-        told.hear(kind=ActionKind.PROBE, arm=1, end=int(RunEnd.PROBED), epochs=0.0).released == []
-    )
-    assert told.history.held() == [1]
+    assert not reporter.report(**refused)
+    assert reporter.report()
+    assert reporter.quarantined == [1]
 
 
-def test_the_surest_is_what_most_have_shown(told):
-    """A recurrence would be sent from one lie to the next, or back to a dear default for ever."""
-    assert told.history.surest() == 64
+def test_the_surest_batch_size_is_what_most_runs_reached_the_target_with(reporter):
+    """A recurrence would be sent from one wrong report to the next."""
+    assert reporter.filter.surest() == 64
     for _ in range(2):
-        told.hear(arm=1, epochs=21.0)
-    assert told.history.surest() == 64
-    told.hear(arm=1)
-    assert told.history.surest() == 32
-    told.hear(arm=2)
-    assert told.history.surest() == 64
+        reporter.report(arm=1, epochs=21.0)
+    assert reporter.filter.surest() == 64
+    reporter.report(arm=1)
+    assert reporter.filter.surest() == 32
+    reporter.report(arm=2)
+    assert reporter.filter.surest() == 64
 
 
-def test_failing_early_takes_a_second_report(told):
+def test_an_early_failure_takes_a_second_report(reporter):
     """One false alarm would drop a batch size for good."""
     for _ in range(3):
-        told.hear()
+        reporter.report()
     failing = {"arm": 3, "end": int(RunEnd.EXHAUSTED), "epochs": 1.0, "measured": []}
-    assert not told.hear(**failing).believed
-    verdict = told.hear(**failing)
-    assert verdict.believed
-    assert [report.decision for report in verdict.released] == [4]
+    assert not reporter.report(**failing)
+    assert reporter.report(**failing)
+    assert reporter.quarantined == []
 
 
-def test_batch_sizes_differ_as_far_as_they_do(told):
+def test_a_failure_at_the_last_epoch_takes_no_other(reporter):
+    """A batch size that cannot reach the target would be trained to the end twice."""
+    for _ in range(3):
+        reporter.report()
+    assert reporter.report(arm=3, end=int(RunEnd.EXHAUSTED), epochs=float(JOB.max_epochs))
+
+
+def test_batch_sizes_differ_as_far_as_they_do(reporter):
     """A batch size that is really worse would have to prove it twice."""
     for _ in range(3):
-        told.hear(arm=2)
-    assert told.hear(arm=1, epochs=50.0).believed
-    assert not told.hear(arm=3, factor=20.0).believed
+        reporter.report(arm=2)
+    assert reporter.report(arm=1, epochs=50.0)
+    assert not reporter.report(arm=3, factor=20.0)
 
 
-def test_an_epoch_in_larger_steps_costs_no_more(told):
-    """A lie about the first batch size would hide that it is best for good."""
-    told.hear(arm=2)
-    half = told.hear(arm=0, factor=4.0)  # four times the steps
-    assert half.believed
-    assert not half.restart
-    assert not told.hear(arm=3, factor=4.0).believed
-    assert told.hear(arm=3, factor=0.5).believed
+def test_an_epoch_in_larger_steps_costs_no_more(reporter):
+    """A wrong report about the first batch size would hide that it is best."""
+    reporter.report(arm=2)
+    assert reporter.report(arm=0, factor=4.0)  # four times the steps
+    assert not reporter.changed
+    assert not reporter.report(arm=3, factor=4.0)
+    assert reporter.report(arm=3, factor=0.5)
 
 
-def test_stopping_where_the_ceiling_is_takes_nobody_else(told):
-    """A batch size whose first epoch is too dear would have to prove it twice."""
+def test_a_batch_size_beyond_the_limits_is_accepted_with_its_third_run(reporter):
+    """What is true of one batch size only would never be learned."""
+    for _ in range(9):
+        reporter.report(arm=2)
+    assert [reporter.report(arm=3, factor=4.0) for _ in range(3)] == [False, False, True]
+    assert reporter.quarantined == []
+
+
+def test_stopping_at_the_ceiling_takes_no_other_report(reporter):
+    """A batch size whose first epoch is too expensive would have to prove it twice."""
     for _ in range(3):
-        told.hear()
+        reporter.report()
     stopped = {"end": int(RunEnd.STOPPED), "epochs": 0.0, "cost": 0.0}
-    assert told.hear(**stopped, arm=0, factor=4.0, ceiling=3.0 * EPOCH_COST).believed
-    assert not told.hear(**stopped, arm=1, factor=2.0, ceiling=30.0 * EPOCH_COST).believed
+    assert reporter.report(**stopped, arm=0, factor=4.0, ceiling=3.0 * EPOCH_COST)
+    assert not reporter.report(**stopped, arm=1, factor=2.0, ceiling=30.0 * EPOCH_COST)
 
 
-def test_a_false_alarm_contradicts_nobody(told):
-    """Those who get there would be doubted because somebody gave up."""
+def test_a_false_alarm_contradicts_nobody(reporter):
+    """Runs that reach the target would be doubted because another gave up."""
     for _ in range(3):
-        told.hear()
+        reporter.report()
     for _ in range(3):
-        told.hear(arm=3, recurrence=99, end=int(RunEnd.EXHAUSTED), epochs=1.0, measured=[])
-    assert told.hear(arm=3).believed
+        reporter.report(arm=3, recurrence=99, end=int(RunEnd.EXHAUSTED), epochs=1.0, measured=[])
+    assert reporter.report(arm=3)
 
 
-def test_a_probe_is_judged_by_the_cost_of_an_epoch(told):
-    """A lie about seconds would mislead as well as one about hours."""
+def test_a_probe_is_compared_by_the_cost_of_an_epoch(reporter):
+    """A wrong report of seconds would mislead as well as one of hours."""
     for _ in range(3):
-        told.hear()
+        reporter.report()
     probe = {"kind": ActionKind.PROBE, "end": int(RunEnd.PROBED), "epochs": 0.0, "cost": 50.0}
-    assert told.hear(**probe).believed
-    assert not told.hear(**probe, factor=0.01).believed
+    assert reporter.report(**probe)
+    assert not reporter.report(**probe, factor=0.01)
 
 
-def test_silence_claims_nothing(told):
+def test_an_abandoned_run_without_figures_claims_nothing():
     """A dead worker would count as a witness."""
-    assert told.hear(end=int(RunEnd.ABANDONED), measured=[]).believed
-    assert told.history.latest == []
+    body = {"action": {"arm": 0, "batch_size": 16, "ceiling": None}, "recurrence": 0}
+    body |= {"end": int(RunEnd.ABANDONED), "limit": -1, "measured": []}
+    assert not Report.of(JOB, 1, body).claims
+    assert Report.of(JOB, 1, body | {"measured": [[0, 1.0, 2.0, 0.1]]}).claims
 
 
-def test_memory_is_bounded_and_comes_back_the_same(told):
-    """A restart would hold other reports than the process before."""
-    for turn in range(3 * _LATEST):
-        told.hear(arm=turn % 4, epochs=1.0 if turn % 9 == 0 else 20.0)
-    history = told.history
-    assert len(history.latest) == _LATEST
-    back = ReportFilter.from_document(JOB, json.loads(json.dumps(history.to_document())))
-    assert back.to_document() == history.to_document()
-    assert back.held() == history.held() != []
+def test_memory_is_bounded_and_comes_back_the_same(reporter):
+    """A restart would quarantine other reports than the process before."""
+    for turn in range(12 * LATEST):
+        reporter.report(arm=turn % 4, epochs=1.0 if turn % 9 == 0 else 20.0)
+    latest = reporter.filter
+    assert len(latest.latest) == 4 * LATEST
+    back = ReportFilter.from_document(JOB, json.loads(json.dumps(latest.to_document())))
+    assert back.to_document() == latest.to_document()
+    assert back.quarantined() == latest.quarantined() != []
