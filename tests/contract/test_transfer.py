@@ -28,7 +28,9 @@ def fill(location):
     clock = VirtualClock()
     with Store.open(location) as store:
         service = JobService(store, clock)
-        number = service.define("vision", Definition(JOB, "V100", policy="joulery"), seed=2**63 + 5).id
+        number = service.define(
+            "vision", Definition(JOB, "V100", policy="joulery"), seed=2**63 + 5
+        ).id
         for turn in range(6):
             decision = service.decide(number, Request(f"ü{turn}", probing=False))
             clock.sleep(700.0 if turn == 3 else 60.0)
@@ -41,7 +43,9 @@ def fill(location):
         service.forget(forgotten)
         profile = Frontier.from_points([OperatingPoint(0.1 + 0.2, 7.0)]).to_dict()
         store.write(
-            lambda transaction: put_profile(transaction, ProfileRecord(number, 64, "V100", profile, 1.5))
+            lambda transaction: put_profile(
+                transaction, ProfileRecord(number, 64, "V100", profile, 1.5)
+            )
         )
         used = EnergyRecord(number, 1, "V100", 1.0, 5e-324, {"origin": "measured"}, 2.5)
         store.write(lambda transaction: add_energy(transaction, used))

@@ -53,7 +53,8 @@ def test_crashes_of_the_database_lose_nothing():
         service = JobService(store, clock)
         job = service.define("team", Definition(made_up_workload().job(), policy="zeus"), seed=1).id
         clients = [
-            threading.Thread(target=client, args=(service, job, number, errors)) for number in range(4)
+            threading.Thread(target=client, args=(service, job, number, errors))
+            for number in range(4)
         ]
         for thread in clients:
             thread.start()
@@ -66,6 +67,8 @@ def test_crashes_of_the_database_lose_nothing():
         assert errors == []
         assert len(persist(lambda: stored_events(store, job))) == 4 * 12 * 2
         running = persist(
-            lambda: store.write(lambda transaction: service._cache.current(transaction, job).beliefs, job)
+            lambda: store.write(
+                lambda transaction: service._cache.current(transaction, job).beliefs, job
+            )
         )
         assert_identical(running, persist(lambda: service.rebuild(job)))

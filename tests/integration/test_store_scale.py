@@ -7,7 +7,7 @@ from joulery.jobs.posterior import _SNAPSHOT_EVENTS, JobState
 from joulery.jobs.requests import Request
 from joulery.jobs.service import JobService
 from joulery.storage.store import Store
-from support.filled_store import TERMS, fill, measure
+from support.filled_store import LONG_LEASES, fill, measure
 from joulery.testing.policy_contract import assert_identical
 
 
@@ -15,7 +15,7 @@ def test_a_restart_folds_no_more_than_the_tail(location, monkeypatch):
     """A server with thousands of old jobs would not answer for minutes after a restart."""
     with Store.open(location) as store:
         numbers = fill(store, "zeus", 4, 100)
-        service = JobService(store, VirtualClock(), TERMS)
+        service = JobService(store, VirtualClock(), LONG_LEASES)
         folded = []
         whole = JobState.fold
         monkeypatch.setattr(

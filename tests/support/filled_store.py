@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _GROUP = 64
 _TEAM = "team"
 # A lease that outlasts the virtual time of any history.
-TERMS = ServiceConfig(lease_seconds=1e12)
+LONG_LEASES = ServiceConfig(lease_seconds=1e12)
 
 
 def plain_outcome(decision: Decision) -> Outcome:
@@ -69,7 +69,7 @@ def fill(store: Store, policy: str, count: int, recurrences: int) -> list[int]:
         Their numbers.
     """
     clock = VirtualClock()
-    service = JobService(store, clock, TERMS)
+    service = JobService(store, clock, LONG_LEASES)
     job = made_up_workload().job()
     names = [f"job {number:06}" for number in range(count)]
     first = service.define(
@@ -81,7 +81,7 @@ def fill(store: Store, policy: str, count: int, recurrences: int) -> list[int]:
 
 def _copier(first: int, name: str) -> Callable[..., int]:
     def copy(transaction: object) -> int:
-        connection: Connection = transaction._connection  # type: ignore[attr-defined]  # noqa: SLF001 - no other way is as fast
+        connection: Connection = transaction._connection  # type: ignore[attr-defined]
         own = [column for column in jobs.columns if column.name not in ("id", "name")]
         copied = select(literal(name), *own).where(jobs.c.id == first)
         insert = jobs.insert().from_select(["name", *(column.name for column in own)], copied)
@@ -124,7 +124,7 @@ class Costs:
 def measure(store: Store, numbers: list[int], policy: str, tries: int = 20) -> Costs:
     """Operations on a filled store, by a service that was just started."""
     clock = VirtualClock()
-    service = JobService(store, clock, TERMS)
+    service = JobService(store, clock, LONG_LEASES)
     step = max(1, len(numbers) // tries)
     some = numbers[::step][:tries]
     middle = numbers[len(numbers) // 2]
@@ -145,7 +145,8 @@ def measure(store: Store, numbers: list[int], policy: str, tries: int = 20) -> C
     mark = f"{time.time_ns()}"
     return Costs(
         cold=_mean(
-            lambda: [service.decide(number, Request(mark, probing=True)) for number in some], len(some)
+            lambda: [service.decide(number, Request(mark, probing=True)) for number in some],
+            len(some),
         ),
         warm=_mean(lambda: run(service, clock, some[0], 5 * _GROUP, f"{mark}w"), 5 * _GROUP),
         listing=_mean(lambda: [list_jobs() for _ in range(tries)], tries),

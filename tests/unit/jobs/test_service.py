@@ -8,12 +8,11 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, InvalidValueError, UnknownRecordError
-from joulery.jobs.job_registry import warm_start_text
+from joulery.jobs.job_registry import ServiceConfig, warm_start_text
 from joulery.jobs.models import Measured, Outcome
 from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.jobs.policies.registry import policy_names
 from joulery.jobs.requests import Definition, Request
-from joulery.jobs.job_registry import ServiceConfig
 from joulery.jobs.service import JobService
 from joulery.objectives import LeastEnergy
 from joulery.storage.records import DecisionState, EventKind
@@ -333,7 +332,9 @@ def test_many_threads_at_once(service, store, clock, job):
 
     def client(number):
         decision = service.decide(job, Request(f"{number}", probing=True))
-        return service.report(decision.id, Outcome(RunEnd.REACHED, 9, 50.0, 5e3, 200.0), f"{number}")
+        return service.report(
+            decision.id, Outcome(RunEnd.REACHED, 9, 50.0, 5e3, 200.0), f"{number}"
+        )
 
     with ThreadPoolExecutor(16) as threads:
         receipts = list(threads.map(client, range(80)))
@@ -433,7 +434,8 @@ def test_defining_again_changes_nothing(service):
     """Every run defines its job; a new version each time would forget everything."""
     first = service.define("team", Definition(JOB, policy="zeus", parameters={"beta": 3.0}))
     assert (
-        service.define("team", Definition(JOB, policy="zeus", parameters={"beta": 3.0})).id == first.id
+        service.define("team", Definition(JOB, policy="zeus", parameters={"beta": 3.0})).id
+        == first.id
     )
     assert service.find("team", JOB.name).id == first.id
     assert (

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulery.clock import VirtualClock
+from joulery.jobs.job_registry import ServiceConfig
 from joulery.jobs.models import Measured, Outcome
 from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.jobs.requests import Definition, Request
-from joulery.jobs.job_registry import ServiceConfig
 from joulery.jobs.service import JobService
 from joulery.storage.store import Store
 from joulery.testing.policy_contract import assert_identical
@@ -60,7 +60,9 @@ class Drive:
         if what == "decide" or not self.made:
             after = self.made[number % len(self.made)].id if self.made and number % 3 == 0 else None
             self.made.append(
-                self.services[service].decide(self.job, Request(f"{len(self.made)}", after, probing=True))
+                self.services[service].decide(
+                    self.job, Request(f"{len(self.made)}", after, probing=True)
+                )
             )
         elif what == "wait":
             self.clock.sleep(number % 150)
@@ -88,7 +90,10 @@ class Drive:
         rebuilt = self.services[0].rebuild(self.job)
         for store, service in zip(self.stores, self.services, strict=True):
             running = store.write(
-                lambda transaction, service=service: service._cache.current(transaction, self.job).beliefs, self.job
+                lambda transaction, service=service: (
+                    service._cache.current(transaction, self.job).beliefs
+                ),
+                self.job,
             )
             assert_identical(running, rebuilt)
         with self.stores[0].reading() as transaction:
