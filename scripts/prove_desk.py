@@ -16,10 +16,10 @@ import numpy as np
 from joulery.simulate import drift
 from joulery.simulate.traces import read_traces
 from joulery.storage.store import Store
+from joulery.testing.workloads import made_up_workload
 from support import filled_store
 from support.adversarial_clients import LIES, Circumstances, lives, says_nothing
 from support.postgresql import Cluster
-from joulery.testing.workloads import made_up_workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable

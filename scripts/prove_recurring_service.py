@@ -14,10 +14,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from joulery.testing.population import HALVES, Setting, compare
-from support.postgresql import find_programs
 from joulery.testing.server import ServerProcess
 from joulery.testing.server_memory import memory_growth
 from joulery.testing.workloads import made_up_workload
+from support.postgresql import find_programs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

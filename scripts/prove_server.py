@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulery.jobs.policies.registry import policy_names
-from support.postgresql import Cluster
 from joulery.testing.server import ServerProcess
 from joulery.testing.server_clients import Clients, assert_nothing_lost_or_doubled
 from joulery.testing.server_fuzz import Findings, Grammar, Target, fuzz
 from joulery.testing.server_memory import resident_bytes
+from support.postgresql import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -40,7 +40,7 @@ def fill(location):
         forgotten = service.define(
             "vision", Definition(made_up_workload().job(), "gone", policy="zeus")
         ).id
-        service.forget(forgotten)
+        service.delete(forgotten)
         profile = Frontier.from_points([OperatingPoint(0.1 + 0.2, 7.0)]).to_dict()
         store.write(
             lambda transaction: put_profile(

@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from support.postgresql import Cluster
-from support.process_tree import children, family
 from joulery.testing.server import ServerProcess
 from joulery.testing.server_clients import Clients, assert_nothing_lost_or_doubled, until
+from support.postgresql import Cluster
+from support.process_tree import children, family
 
 pytestmark = pytest.mark.slow
 

@@ -13,9 +13,9 @@ from joulery.jobs.requests import Definition, Request
 from joulery.jobs.service import JobService
 from joulery.storage.records import DecisionState, EventKind
 from joulery.storage.store import Store
-from support.history import Findings, check_beliefs
 from joulery.testing.population import Population, Setting, compare
 from joulery.testing.workloads import made_up_workload
+from support.history import Findings, check_beliefs
 
 FEW = Setting(clients=200, at_once=8)
 

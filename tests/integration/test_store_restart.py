@@ -13,8 +13,8 @@ from joulery.jobs.requests import Definition, Request
 from joulery.jobs.service import JobService
 from joulery.storage.store import Store
 from joulery.testing.policy_contract import assert_identical
-from support.postgresql import Cluster
 from joulery.testing.workloads import made_up_workload
+from support.postgresql import Cluster
 
 
 def persist(call):

@@ -7,8 +7,8 @@ from joulery.jobs.posterior import _SNAPSHOT_EVENTS, JobState
 from joulery.jobs.requests import Request
 from joulery.jobs.service import JobService
 from joulery.storage.store import Store
-from support.filled_store import LONG_LEASES, fill, measure
 from joulery.testing.policy_contract import assert_identical
+from support.filled_store import LONG_LEASES, fill, measure
 
 
 def test_a_restart_folds_no_more_than_the_tail(location, monkeypatch):

@@ -14,8 +14,8 @@ from joulery.jobs.policies.counter_rng import CounterRng
 from joulery.jobs.replay import ROW, action_document, outcome_document
 from joulery.simulate import drift
 from joulery.storage.records import Event, EventKind
-from support.adversarial_clients import LIES, Circumstances, Crowd, lives, says_nothing
 from joulery.testing.workloads import made_up_workload
+from support.adversarial_clients import LIES, Circumstances, Crowd, lives, says_nothing
 
 LOAD = made_up_workload()
 HONEST = Circumstances(40)

@@ -14,9 +14,9 @@ from joulery.jobs.service import JobService
 from joulery.jobs.wire import decision_document, outcome_document, receipt_document
 from joulery.storage.records import EventKind, Snapshot
 from joulery.storage.store import Store
+from joulery.testing.workloads import made_up_workload
 from support.history import Fault, Findings, Stored, check_beliefs, check_job, check_store
 from support.history_file import Call, Recorder, read_calls
-from joulery.testing.workloads import made_up_workload
 
 
 def lived(store, recurrences=6):

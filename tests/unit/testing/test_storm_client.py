@@ -5,8 +5,8 @@ import random
 from joulery.errors import StoreBusyError
 from joulery.jobs.models import Decision, DecisionLease, Receipt
 from joulery.jobs.policies.base import ActionKind
-from support.history_file import Recorder, read_calls
 from joulery.testing.storm.client import Client
+from support.history_file import Recorder, read_calls
 
 
 class Flaky:
