@@ -1,6 +1,6 @@
 """Servers, workers, clients and databases die at any moment; what was acknowledged is kept, once.
 
-Reduced; ``scripts/prove_recurring_service.py`` kills ten thousand.
+Reduced; ``scripts/stress_service.py`` kills ten thousand.
 """
 
 import json

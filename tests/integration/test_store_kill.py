@@ -30,7 +30,7 @@ import os, sys, threading
 from joulery.jobs.service import JobService
 from joulery.jobs.requests import Request
 from joulery.jobs.models import Outcome
-from joulery.jobs.policies.base import End, Kind
+from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.storage.store import Store
 
 location, life, *jobs = sys.argv[1:]
@@ -46,8 +46,8 @@ def work(thread):
         key = f"{life}.{thread}.{number}"
         decision = service.decide(job, Request(key, probing=True))
         tell("decided", decision.id, key)
-        end = End.PROBED if decision.kind == Kind.PROBE else End.REACHED
-        outcome = Outcome(end, 0 if end == End.PROBED else 9, 20.0 + number % 7, 2000.0)
+        end = RunEnd.PROBED if decision.kind == ActionKind.PROBE else RunEnd.REACHED
+        outcome = Outcome(end, 0 if end == RunEnd.PROBED else 9, 20.0 + number % 7, 2000.0)
         if number % 3:
             receipt = service.report(decision.id, outcome, key)
             assert service.report(decision.id, outcome, key) == receipt

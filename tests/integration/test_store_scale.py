@@ -1,4 +1,4 @@
-"""Long histories of many jobs; `scripts/prove_desk.py scale` measures far more of them."""
+"""Long histories of many jobs; `scripts/stress_jobs.py scale` measures far more of them."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Whole lives of jobs whose clients lie, die, or cannot probe; `scripts/prove_desk.py` has more."""
+"""Whole lives of jobs whose clients lie, die, or cannot probe; `scripts/stress_jobs.py` has more."""
 
 import dataclasses
 import math
@@ -15,54 +15,66 @@ from joulery.jobs.replay import ROW, action_document, outcome_document
 from joulery.simulate import drift
 from joulery.storage.records import Event, EventKind
 from joulery.testing.workloads import made_up_workload
-from support.adversarial_clients import LIES, Circumstances, Crowd, lives, says_nothing
+from support.adversarial_clients import (
+    FALSE_REPORTS,
+    ClientSimulation,
+    Scenario,
+    reports_nothing,
+    simulate,
+)
 
 LOAD = made_up_workload()
-HONEST = Circumstances(40)
+HONEST = Scenario(40)
 FIRST_TWO_LIE = (4, 318)  # seeds with a liar in each of the first two recurrences
 
 
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("lie", FALSE_REPORTS)
 @pytest.mark.parametrize("policy", ["joulery", "zeus", "grid"])
 def test_every_recurrence_ends_whatever_liars_say(policy, lie):
     """One report of a wonder would stop every training of everybody for ever."""
-    about = dataclasses.replace(HONEST, liars=0.1, lie=LIES[lie])
-    each = [Crowd(LOAD, policy, seed, about).live() for seed in range(2)]
+    about = dataclasses.replace(HONEST, adversarial_share=0.1, false_report=FALSE_REPORTS[lie])
+    each = [ClientSimulation(LOAD, policy, seed, about).run() for seed in range(2)]
     assert [life.failed for life in each] == [0, 0]
 
 
 @pytest.fixture(scope="module")
 def silent():
-    """Lives of those who would lie, had they not kept silent."""
-    about = dataclasses.replace(HONEST, liars=0.1, lie=says_nothing)
-    return lives(LOAD, "joulery", range(8), about)
+    """Regrets of those who would lie, had they not kept silent."""
+    about = dataclasses.replace(HONEST, adversarial_share=0.1, false_report=reports_nothing)
+    return simulate(LOAD, "joulery", range(8), about)
 
 
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("lie", FALSE_REPORTS)
 def test_liars_cost_little(lie, silent):
     """A tenth of liars would cost more than the policy saves."""
-    about = dataclasses.replace(HONEST, liars=0.1, lie=LIES[lie])
-    times, error = lives(LOAD, "joulery", range(8), about).over(silent)
+    about = dataclasses.replace(HONEST, adversarial_share=0.1, false_report=FALSE_REPORTS[lie])
+    times, error = simulate(LOAD, "joulery", range(8), about).over(silent)
     assert times - 2 * error < 1.1
 
 
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("lie", FALSE_REPORTS)
 def test_no_liar_costs_more_than_finding_him_out(lie):
     """Those who come after a liar would pay for his word again and again."""
-    about = dataclasses.replace(HONEST, liars=0.1, lie=LIES[lie])
+    about = dataclasses.replace(HONEST, adversarial_share=0.1, false_report=FALSE_REPORTS[lie])
     for seed in FIRST_TWO_LIE:
-        misled = Crowd(LOAD, "joulery", seed, about).live()
-        alone = Crowd(LOAD, "joulery", seed, dataclasses.replace(about, lie=says_nothing)).live()
+        misled = ClientSimulation(LOAD, "joulery", seed, about).run()
+        alone = ClientSimulation(
+            LOAD, "joulery", seed, dataclasses.replace(about, false_report=reports_nothing)
+        ).run()
         assert misled.regret() - alone.regret() < 6.0
 
 
 @pytest.mark.parametrize("only", [16, 64, 256, 512])
 def test_liars_who_pick_their_batch_size_cost_no_more(only, silent):
     """Whoever may say what was run could tell wonders of what nobody else has tried."""
-    about = dataclasses.replace(HONEST, liars=0.1, lie=LIES["anything"], only=only)
-    times, error = lives(LOAD, "joulery", range(8), about).over(silent)
+    about = dataclasses.replace(
+        HONEST, adversarial_share=0.1, false_report=FALSE_REPORTS["anything"], only=only
+    )
+    times, error = simulate(LOAD, "joulery", range(8), about).over(silent)
     assert times - 2 * error < 1.3
-    misled = lives(LOAD, "joulery", range(8), dataclasses.replace(about, lie=LIES["wonders"]))
+    misled = simulate(
+        LOAD, "joulery", range(8), dataclasses.replace(about, false_report=FALSE_REPORTS["wonders"])
+    )
     times, error = misled.over(silent)
     assert times - 2 * error < 1.3
     assert misled.failed == 0
@@ -82,16 +94,16 @@ def test_the_honest_pay_nothing_for_being_judged(policy, change):
     """What keeps liars out would slow down everybody else."""
     judged = dataclasses.replace(HONEST, drift=DRIFTS[change])
     credulous = dataclasses.replace(judged, defended=False)
-    with_it = lives(LOAD, policy, range(2), judged)
-    assert with_it.mean <= 1.03 * lives(LOAD, policy, range(2), credulous).mean
+    with_it = simulate(LOAD, policy, range(2), judged)
+    assert with_it.mean <= 1.03 * simulate(LOAD, policy, range(2), credulous).mean
     assert with_it.doubted < 0.01
 
 
 @pytest.mark.parametrize("policy", ["joulery", "zeus", "grid"])
 def test_half_of_the_clients_may_die(policy):
     """Workers die; what they were trying would never be tried again."""
-    about = Circumstances(80, clients=20, killed=0.5)
-    life = Crowd(LOAD, policy, 3, about).live()
+    about = Scenario(80, clients=20, killed=0.5)
+    life = ClientSimulation(LOAD, policy, 3, about).run()
     assert life.failed == 0
     assert len(life.costs) == 80
     assert set(life.batch_sizes[-10:]) <= {32, 64, 128}
@@ -100,18 +112,18 @@ def test_half_of_the_clients_may_die(policy):
 @pytest.mark.parametrize("policy", ["joulery", "zeus", "grid"])
 def test_recurrences_end_without_probes(policy):
     """Those who only train would be stopped again and again."""
-    life = Crowd(LOAD, policy, 5, dataclasses.replace(HONEST, probing=False)).live()
+    life = ClientSimulation(LOAD, policy, 5, dataclasses.replace(HONEST, probing=False)).run()
     assert life.failed == 0
     hard = made_up_workload(never=(16, 32, 512))
-    life = Crowd(hard, policy, 5, dataclasses.replace(HONEST, probing=False)).live()
+    life = ClientSimulation(hard, policy, 5, dataclasses.replace(HONEST, probing=False)).run()
     assert life.failed == 0
 
 
 def test_a_job_that_really_changes_is_followed():
     """What keeps liars out would keep the truth out."""
-    about = Circumstances(60, drift=lambda load: drift.scaled(load, 30, 2.5))
-    folded = Crowd(LOAD, "joulery", 2, about)
-    folded.live()
+    about = Scenario(60, drift=lambda load: drift.scaled(load, 30, 2.5))
+    folded = ClientSimulation(LOAD, "joulery", 2, about)
+    folded.run()
     latest = folded._folded.reports.latest[-1]
     assert not latest.quarantined
     assert latest.log_epochs > math.log(20.0)
@@ -119,7 +131,7 @@ def test_a_job_that_really_changes_is_followed():
 
 def choice_after(order):
     """The next choice after sixteen runs at once that are reported on in some order."""
-    folded = Crowd(LOAD, "joulery", 1, HONEST)._folded
+    folded = ClientSimulation(LOAD, "joulery", 1, HONEST)._folded
     job, bodies = folded.job, []
     for number in range(16):
         draws = CounterRng.of(folded.batch.seeds, np.array([number]))

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from joulery.jobs.idempotency import answer
 from joulery.jobs.models import Outcome, decision_id, parse_decision_id
 from joulery.jobs.posterior import PosteriorCache, rebuilt
 from joulery.jobs.replay import outcome_document
 from joulery.jobs.snapshot import serialize
 from joulery.jobs.specification import job_from
-from joulery.jobs.transactions import answer
 from joulery.jobs.wire import decision_document, outcome_from
 from joulery.storage.listing import outcomes_between
 from joulery.storage.records import DecisionState, EventKind

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from joulery.jobs.policies.base import RunEnd
 from joulery.jobs.policies.job_batch import JobBatch
 from joulery.jobs.replay import begin, learn, outcome_document, silence
-from joulery.jobs.report_filter import Report, ReportFilter
+from joulery.jobs.report_filter import ReportFilter, RunReport
 from joulery.jobs.snapshot import code_fingerprint, deserialize, serialize
 from joulery.jobs.specification import job_from, policy_from
 from joulery.storage.records import EventKind, Snapshot
@@ -101,7 +101,7 @@ class JobState:
             learn(self.policy, self.beliefs, outcome_document(None, self.job, action, recurrence))
 
     def _fold_report(self, event: Event) -> None:
-        report = Report.of(self.job, event.decision, event.body)
+        report = RunReport.of(self.job, event.decision, event.body)
         opened = self.open.pop(event.decision, None)
         if opened is None:
             begin(self.policy, self.beliefs, event.body["action"])
@@ -131,7 +131,7 @@ class JobState:
         for action, *_ in self.open.values():
             begin(self.policy, self.beliefs, action)
 
-    def _learn_again(self, beliefs: Any, report: Report) -> None:
+    def _learn_again(self, beliefs: Any, report: RunReport) -> None:
         if not report.quarantined:
             begin(self.policy, beliefs, report.body["action"])
             learn(self.policy, beliefs, report.body)

@@ -71,7 +71,7 @@ _IGNORED = 2.0
 
 
 @dataclass(slots=True, eq=False)
-class Report:
+class RunReport:
     """What a report claims, and the verdict on it.
 
     Attributes:
@@ -109,7 +109,7 @@ class Report:
     votes: dict[int, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, job: Job, decision: int, body: Document) -> Report:
+    def of(cls, job: Job, decision: int, body: Document) -> RunReport:
         """Read an event's body."""
         action, end = body["action"], body["end"]
         epochs, cost = body.get("epochs", 0.0), body.get("cost", 0.0)
@@ -159,9 +159,9 @@ class ReportFilter:
     """
 
     job: Job
-    latest: list[Report] = field(default_factory=list)
+    latest: list[RunReport] = field(default_factory=list)
 
-    def add(self, new: Report) -> tuple[list[Report], bool]:
+    def add(self, new: RunReport) -> tuple[list[RunReport], bool]:
         """Add a report and compute the verdicts.
 
         Returns:
@@ -177,7 +177,7 @@ class ReportFilter:
         self._append(new)
         return final, bool(self._judge() - {new.decision})
 
-    def _append(self, new: Report) -> None:
+    def _append(self, new: RunReport) -> None:
         for other in self.latest:
             new.votes[other.decision] = _vote(other, new)
             other.votes[new.decision] = _vote(new, other)
@@ -213,7 +213,7 @@ class ReportFilter:
             contested = [one for one in contested if one.decision not in gone]
         return gone
 
-    def _margin(self, report: Report, gone: set[int]) -> int:
+    def _margin(self, report: RunReport, gone: set[int]) -> int:
         """How many more recurrences are for a report than against it."""
         against = self._voters(report, -1, gone)
         allies = {one.voter for one in self._voters(report, 1, gone)}
@@ -222,7 +222,7 @@ class ReportFilter:
         others = {one.voter for one in against} - same
         return len(allies - same - others - {report.voter}) - len(same) - min(_OTHERS, len(others))
 
-    def _lacks_confirmation(self, report: Report, gone: set[int]) -> bool:
+    def _lacks_confirmation(self, report: RunReport, gone: set[int]) -> bool:
         if not (report.unexplained or report.voter == _VOLUNTEERS):
             return False
         agree, against = (
@@ -230,7 +230,7 @@ class ReportFilter:
         )
         return len(agree) <= len(against)
 
-    def _voters(self, report: Report, vote: int, gone: set[int]) -> list[Report]:
+    def _voters(self, report: RunReport, vote: int, gone: set[int]) -> list[RunReport]:
         """Reports that cast a vote on a report."""
         votes = report.votes
         return [
@@ -239,7 +239,7 @@ class ReportFilter:
             if votes.get(one.decision, 0) == vote and one.decision not in gone
         ]
 
-    def accepted(self) -> list[Report]:
+    def accepted(self) -> list[RunReport]:
         """Reports that the policy learns from, in the order of their arrival."""
         return [one for one in self.latest if not one.quarantined]
 
@@ -264,7 +264,7 @@ class ReportFilter:
         shown[default] += _OTHERS
         return self.job.batch_sizes[max(shown, key=lambda arm: (shown[arm], arm == default))]
 
-    def _medians(self, figure: Callable[[Report], float]) -> list[float]:
+    def _medians(self, figure: Callable[[RunReport], float]) -> list[float]:
         """Of trainings that reached the target, one for each batch size."""
         figures: dict[int, list[float]] = {}
         for one in self.latest:
@@ -285,13 +285,13 @@ class ReportFilter:
         """The filter that :meth:`to_document` described."""
         reports = cls(job)
         for decision, body, open_seconds, quarantined in document["latest"]:
-            new = Report.of(job, decision, body)
+            new = RunReport.of(job, decision, body)
             new.open_seconds, new.quarantined = open_seconds, quarantined
             reports._append(new)
         return reports
 
 
-def _vote(voter: Report, report: Report) -> int:
+def _vote(voter: RunReport, report: RunReport) -> int:
     """The vote of one report on another: 1 agrees, -1 contradicts, 0 says nothing."""
     alike = (voter.arm, voter.end) == (report.arm, report.end)
     if voter.unexplained and voter.voter != report.voter:
@@ -308,7 +308,7 @@ def _vote(voter: Report, report: Report) -> int:
     return int(voter.arm == report.arm and not apart > room and (alike or costs_only))
 
 
-def _exclude_each_other(one: Report, other: Report) -> bool:
+def _exclude_each_other(one: RunReport, other: RunReport) -> bool:
     """Whether epochs to the target, or that a run failed, contradict each other."""
     if one.end == other.end == RunEnd.REACHED:
         octaves = min(abs(one.octaves - other.octaves), _OCTAVES)
@@ -317,7 +317,7 @@ def _exclude_each_other(one: Report, other: Report) -> bool:
     return one.arm == other.arm and (_is_refuted(one, other) or _is_refuted(other, one))
 
 
-def _is_refuted(failed: Report, done: Report) -> bool:
+def _is_refuted(failed: RunReport, done: RunReport) -> bool:
     """Whether a run failed that others show to reach the target."""
     if done.end != RunEnd.REACHED or failed.end not in (RunEnd.STOPPED, RunEnd.EXHAUSTED):
         return False
@@ -326,7 +326,7 @@ def _is_refuted(failed: Report, done: Report) -> bool:
     return failed.unexplained or too_expensive or failed.epochs > room * done.epochs
 
 
-def _cost_apart(one: Report, other: Report) -> tuple[float, bool]:
+def _cost_apart(one: RunReport, other: RunReport) -> tuple[float, bool]:
     """How far the logarithms of an epoch's cost are apart beyond what batch sizes explain, or NaN.
 
     An epoch of a batch size twice as large takes half as many steps: it costs no less than half as

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from joulery.errors import ConflictError, UnknownRecordError
 from joulery.jobs.client_actions import client_action
-from joulery.jobs.models import (
-    Decision,
-    DecisionLease,
-    Outcome,
-    Receipt,
-    decision_id,
-    parse_decision_id,
-)
+from joulery.jobs.idempotency import answer, receipt, repeated_decision, repeated_report
+from joulery.jobs.models import DecisionLease, Outcome, decision_id, parse_decision_id
 from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.jobs.policies.counter_rng import CounterRng
 from joulery.jobs.replay import ROW, outcome_document
@@ -33,6 +26,7 @@ from joulery.storage.records import (
 if TYPE_CHECKING:
     from joulery.clock import Clock
     from joulery.jobs.job import Job
+    from joulery.jobs.models import Decision, Receipt
     from joulery.jobs.posterior import JobState, PosteriorCache
     from joulery.jobs.requests import Request
     from joulery.storage.records import Document
@@ -63,7 +57,7 @@ class JobTransactions:
         asked = request.to_document()
         made = transaction.decision_for(job, request.key)
         if made is not None:
-            return _repeated_decision(made, asked)
+            return repeated_decision(made, asked)
         if record.paused:
             raise ConflictError(
                 f"job {record.job.name!r} is paused", remedy="resume it, or run its default"
@@ -118,7 +112,7 @@ class JobTransactions:
         decision = _known(transaction, job, sequence)
         reported = transaction.outcome(job, sequence) or transaction.outcome_for(job, key)
         if reported is not None:
-            return _repeated_report(reported, sequence, outcome)
+            return repeated_report(reported, sequence, outcome)
         now = self._clock.wall()
         state = self._cache.current(transaction, job)
         _check(state.job, decision, outcome, now)
@@ -131,7 +125,7 @@ class JobTransactions:
         )
         transaction.add_outcome(stored)
         transaction.close_decision(decision, DecisionState.REPORTED)
-        return _receipt(stored)
+        return receipt(stored)
 
     def release(self, transaction: Transaction, job: int, now: float) -> int:
         """Release decisions whose leases have ended, at most :data:`STEP`; count them."""
@@ -203,44 +197,3 @@ def _before(transaction: Transaction, job: int, after: str | None) -> DecisionRe
             f"decision {after} is of another job", remedy="go on after a decision of this job"
         )
     return _known(transaction, job, sequence)
-
-
-def answer(made: DecisionRecord) -> Decision:
-    """A stored decision as its holder sees it, with the deadline that holds now."""
-    action = made.action
-    ceiling = action["ceiling"]
-    return Decision(
-        id=decision_id(made.job, made.sequence),
-        recurrence=made.recurrence,
-        kind=ActionKind(action["kind"]),
-        batch_size=action["batch_size"],
-        power_limit_watts=action["power_limit_watts"],
-        probe_limits_watts=tuple(action["probe_limits_watts"]),
-        cost_ceiling_joules=math.inf if ceiling is None else ceiling,
-        reason=made.reason,
-        expires_wall_seconds=made.deadline_wall_seconds,
-    )
-
-
-def _receipt(stored: OutcomeRecord) -> Receipt:
-    return Receipt(
-        decision_id(stored.job, stored.decision), stored.event, stored.late, stored.quarantined
-    )
-
-
-def _repeated_decision(made: DecisionRecord, asked: Document) -> Decision:
-    if made.request != asked:
-        raise ConflictError(
-            f"key {made.key!r} was used for another request",
-            remedy="choose a new key for a new decision",
-        )
-    return answer(made)
-
-
-def _repeated_report(stored: OutcomeRecord, sequence: int, outcome: Outcome) -> Receipt:
-    if stored.decision != sequence or stored.body != outcome.to_document():
-        raise ConflictError(
-            f"another outcome of decision {decision_id(stored.job, stored.decision)} was reported",
-            remedy="report each decision once; repeat a report unchanged, under its own key",
-        )
-    return _receipt(stored)

@@ -15,7 +15,7 @@ from joulery import __version__
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from joulery.storage.listing import Totals
+    from joulery.storage.listing import StoreTotals
 
 BUCKETS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 STATUSES = (
@@ -101,7 +101,7 @@ class Metrics:
         cells = self._cells
         return sum(cells[worker * _ROW + place] for worker in range(MOST_WORKERS))
 
-    def text(self, totals: Totals | None) -> str:
+    def text(self, totals: StoreTotals | None) -> str:
         """Everything, as Prometheus reads it; ``totals`` where the store could tell."""
         lines = [
             *_family("joulery_build_info", "gauge", "The version that runs."),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class StoreTotals:
     """How much there is in a store.
 
     Attributes:
@@ -29,14 +29,14 @@ class Totals:
     open_decisions: int
 
 
-def totals(transaction: Transaction) -> Totals:
+def totals(transaction: Transaction) -> StoreTotals:
     """The totals of the whole store."""
     wanted = select(func.count(), func.coalesce(func.sum(jobs.c.events), 0)).select_from(jobs)
     number, events = transaction.query(wanted).one()
     # Literally, or the index of open decisions may not be used.
     is_open = decisions.c.state == literal_column("0")
     waiting = transaction.query(select(func.count()).select_from(decisions).where(is_open))
-    return Totals(int(number), int(events), int(waiting.scalar_one()))
+    return StoreTotals(int(number), int(events), int(waiting.scalar_one()))
 
 
 def outcomes_between(

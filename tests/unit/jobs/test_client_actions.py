@@ -11,7 +11,7 @@ from joulery.errors import InvalidValueError
 from joulery.jobs.client_actions import client_action
 from joulery.jobs.job import Job
 from joulery.jobs.policies.base import ActionKind, Actions, RunEnd
-from joulery.jobs.report_filter import Report, ReportFilter
+from joulery.jobs.report_filter import ReportFilter, RunReport
 from joulery.jobs.requests import Request
 from joulery.objectives import Cost
 
@@ -22,7 +22,7 @@ def reached(number, arm, cost):
     """A training that reached the target."""
     action = {"kind": 0, "arm": arm, "batch_size": JOB.batch_sizes[arm], "ceiling": None}
     body = {"action": action, "recurrence": number, "end": int(RunEnd.REACHED), "limit": 0}
-    return Report.of(JOB, number, body | {"epochs": cost / 100.0, "cost": cost, "measured": []})
+    return RunReport.of(JOB, number, body | {"epochs": cost / 100.0, "cost": cost, "measured": []})
 
 
 def state_of(*costs, job=JOB):

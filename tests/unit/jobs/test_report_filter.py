@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from joulery.jobs.job import Job
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.report_filter import LATEST, Report, ReportFilter
+from joulery.jobs.report_filter import LATEST, ReportFilter, RunReport
 from joulery.objectives import Cost
 
 JOB = Job("job", (16, 32, 64, 128), 64, Cost(0.5, 300.0), limits_watts=(100.0, 200.0))
@@ -45,7 +45,7 @@ class Reporter:
             "cost": epochs * EPOCH_COST * factor,
             "measured": [[1, 10.0 * factor, 1000.0 * factor, 0.01]],
         } | changes
-        report = Report.of(JOB, self.number, body)
+        report = RunReport.of(JOB, self.number, body)
         self.final, self.changed = self.filter.add(report)
         return not report.quarantined
 
@@ -342,8 +342,8 @@ def test_an_abandoned_run_without_figures_claims_nothing():
     """A dead worker would count as a witness."""
     body = {"action": {"arm": 0, "batch_size": 16, "ceiling": None}, "recurrence": 0}
     body |= {"end": int(RunEnd.ABANDONED), "limit": -1, "measured": []}
-    assert not Report.of(JOB, 1, body).claims
-    assert Report.of(JOB, 1, body | {"measured": [[0, 1.0, 2.0, 0.1]]}).claims
+    assert not RunReport.of(JOB, 1, body).claims
+    assert RunReport.of(JOB, 1, body | {"measured": [[0, 1.0, 2.0, 0.1]]}).claims
 
 
 def test_memory_is_bounded_and_comes_back_the_same(reporter):

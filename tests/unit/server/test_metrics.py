@@ -3,7 +3,7 @@
 import mmap
 
 from joulery.server.metrics import NO_OPERATION, SHARED_BYTES, Metrics
-from joulery.storage.listing import Totals
+from joulery.storage.listing import StoreTotals
 
 
 def test_requests_of_all_workers_are_told():
@@ -13,7 +13,7 @@ def test_requests_of_all_workers_are_told():
     first.observe(0, 200, 0.002)
     second.observe(0, 200, 0.3)
     second.observe(1, 503, 0.3)
-    text = first.text(Totals(jobs=3, events=40, open_decisions=5))
+    text = first.text(StoreTotals(jobs=3, events=40, open_decisions=5))
     assert 'joulery_requests_total{operation="decide",status="200"} 2\n' in text
     assert 'joulery_requests_total{operation="report",status="503"} 1\n' in text
     assert 'joulery_request_seconds_bucket{operation="decide",le="0.0025"} 1\n' in text
@@ -46,7 +46,7 @@ def test_a_worker_that_comes_back_goes_on_counting():
 
 def test_every_family_says_what_it_is():
     """Prometheus would not know counters from gauges."""
-    lines = Metrics().text(Totals(1, 2, 3)).splitlines()
+    lines = Metrics().text(StoreTotals(1, 2, 3)).splitlines()
     names = {line.split("{")[0].split(" ")[0] for line in lines if not line.startswith("#")}
     typed = {line.split(" ")[2] for line in lines if line.startswith("# TYPE")}
     assert {name for name in names if not name.startswith("joulery_request_seconds_")} <= typed

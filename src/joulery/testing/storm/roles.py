@@ -80,7 +80,7 @@ class ServiceBackend:
     """
 
     def __init__(self, store: Store) -> None:
-        self._desk = JobService(store, terms=_TERMS)
+        self._desk = JobService(store, config=_TERMS)
 
     def decide(self, job: int, request: Request) -> Decision:
         """What to run next."""

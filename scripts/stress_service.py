@@ -1,4 +1,4 @@
-"""Prove the promises of the recurring-job service in full; with --quick as much as tests do."""
+"""Stress the job service: kills, server deaths, dying clients, memory; --quick as tests do."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulery.testing.population import HALVES, Setting, compare
 from joulery.testing.server import ServerProcess
 from joulery.testing.server_memory import memory_growth
 from joulery.testing.workloads import made_up_workload
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from support.postgresql import find_programs
 
 if TYPE_CHECKING:
