@@ -187,6 +187,6 @@ def _check_measured(one: Measured) -> None:
         )
     if finite(one.relative_error, "relative error", minimum=0.0) > _LARGEST_ERROR:
         raise InvalidValueError(
-            f"a relative error of {one.relative_error:g} tells nothing",
+            f"a relative error of {one.relative_error:g} says nothing",
             remedy="leave out what was not measured",
         )

@@ -255,7 +255,7 @@ class Transaction:
     # Jobs
 
     def lock(self, job: int) -> JobRecord:
-        """The job as it is now; nobody else changes it until the transaction ends.
+        """The job as it is now; no other process changes it until the transaction ends.
 
         Raises:
             UnknownRecordError: There is none.
