@@ -1,7 +1,7 @@
-"""Many clients of one recurring job, some of whom lie or die, on a desk without a store.
+"""Simulated clients of one recurring job: honest ones, and others that report falsely or die.
 
-Events are made and folded by the desk's own code, in virtual time; what each action takes is
-replayed from a workload. So the statistics of whole lives of jobs take seconds.
+Events are made and state by the job service's own code, without a store and in virtual time; what
+each action takes is replayed from a workload. So statistics over whole histories take seconds.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.jobs.grants import VOLUNTEERED, granted, only_granted
-from joulery.jobs.models import Measured, Outcome
+from joulery.jobs.client_actions import client_action
+from joulery.jobs.models import Measured, Outcome, Request
 from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.jobs.policies.counter_rng import CounterRng
 from joulery.jobs.policies.job_batch import JobBatch
 from joulery.jobs.posterior import JobState
-from joulery.jobs.replay import ROW, action_document, actions_from, outcome_document
-from joulery.jobs.report import Report
-from joulery.jobs.report_filter import FilterResult, ReportFilter
+from joulery.jobs.replay import ROW, actions_from, outcome_document
+from joulery.jobs.report_filter import ReportFilter
 from joulery.jobs.specification import job_document
 from joulery.jobs.validation import check_outcome
 from joulery.simulate import drift as drifts
@@ -41,35 +40,35 @@ if TYPE_CHECKING:
     from joulery.simulate.workload import TracedWorkload
     from joulery.storage.records import Document
 
-    Lie = Callable[[Outcome, np.random.Generator], Outcome]
+    FalseReport = Callable[[Outcome, np.random.Generator], Outcome]
 
 _MOST_ACTIONS = 60  # after which a recurrence counts as failed
-_MOST_LIES = 12  # after which a liar goes on to another recurrence
+_MOST_FALSE_REPORTS = 12  # after which an adversarial client begins another recurrence
 _BEAT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
-    """What a job meets with.
+class Scenario:
+    """The clients of a job and how the job changes.
 
     Attributes:
-        recurrences: That honest clients complete.
-        clients: At work at once.
-        liars: Share of the clients that lie, always.
-        lie: How they do.
-        only: Batch size that they ask for, whatever would be chosen; None for what is.
+        recurrences: Number of recurrences that honest clients complete.
+        clients: Number of clients at work at once.
+        adversarial_share: Share of the clients that always report falsely.
+        false_report: What they report instead of the truth.
+        only: Batch size that they ask for, whatever would be chosen; None for what is chosen.
         killed: Share of the clients that die in one of their first trainings.
-        doomed: Which of them do, by the order in which they come; None for any, by chance.
-        lease_seconds: After which a dead client's decision is given up.
+        doomed: Which of them do, by the order of their arrival; None for any, by chance.
+        lease_seconds: Time after which a dead client's decision expires.
         probing: Whether clients can probe.
         drift: How the workload changes.
-        defended: Whether reports are judged; else all are believed.
+        defended: Whether reports are filtered; else all are accepted.
     """
 
     recurrences: int = 100
     clients: int = 1
-    liars: float = 0.0
-    lie: Lie | None = None
+    adversarial_share: float = 0.0
+    false_report: FalseReport | None = None
     only: int | None = None
     killed: float = 0.0
     doomed: Callable[[int], bool] | None = None
@@ -79,27 +78,25 @@ class Circumstances:
     defended: bool = True
 
 
-class Credulous(ReportFilter):
-    """Believes whatever it is told."""
+class AcceptingFilter(ReportFilter):
+    """A filter that accepts every report."""
 
-    def judge(self, decision: int, body: Document) -> FilterResult:
-        """Fold in one report."""
-        self._note_cost(Report.of(self.job, decision, body))
-        return FilterResult(believed=True, told=body)
+    def _judge(self) -> set[int]:
+        return set()
 
 
 @dataclass(slots=True)
-class Life:
-    """How it went.
+class SimulationLog:
+    """Costs of the honest clients.
 
     Attributes:
         optimal: Cost of a recurrence at the best setting, in joules, before anything changes.
-        costs: Of recurrences that honest clients completed, in the order of their ends.
-        regrets: Of the same: cost beyond the best setting's at that time, in its units.
-        reports: That honest clients made.
-        doubted: Of these, those that were not believed at once.
-        failed: How many recurrences came to no end.
-        batch_sizes: That the completed ones ended with.
+        costs: Costs of completed recurrences, in the order of their ends.
+        regrets: The same beyond the cost of the best setting at that time, in its units.
+        reports: Number of reports.
+        doubted: Number of reports that were quarantined when they arrived.
+        failed: Number of recurrences that came to no end.
+        batch_sizes: Batch sizes that completed recurrences ended with.
     """
 
     optimal: float
@@ -117,7 +114,7 @@ class Life:
 
 @dataclass(slots=True)
 class _Client:
-    lies: bool
+    adversarial: bool
     dies_after: float  # actions
     recurrence: int = 0
     trainings: int = 0
@@ -130,89 +127,85 @@ class _Client:
     truth: Outcome | None = None
 
 
-class Crowd:
-    """One life of a job.
+class ClientSimulation:
+    """One history of a job.
 
     Args:
-        load: What is trained.
-        policy: By name.
-        seed: Of the policy, the world, and who lies or dies.
-        circumstances: What it meets with.
+        load: Workload that is trained.
+        policy: Name of the policy.
+        seed: Seed of the policy, the workload, and which clients are adversarial or die.
+        scenario: Clients and changes.
     """
 
-    def __init__(
-        self, load: TracedWorkload, policy: str, seed: int, circumstances: Circumstances
-    ) -> None:
-        change = circumstances.drift(load)
+    def __init__(self, load: TracedWorkload, policy: str, seed: int, scenario: Scenario) -> None:
+        change = scenario.drift(load)
         load = drifts.patient(load, change)
         self._job = load.job()
         new = NewJob("team", self._job.name, job_document(self._job), policy, {}, seed)
-        self._folded = JobState.start(JobRecord(1, 1, new, 0.0, False, 0, 0))  # noqa: FBT003
-        if not circumstances.defended:
-            self._folded.history = Credulous(self._job)
-        self._about = circumstances
+        self._state = JobState.start(JobRecord(1, 1, new, 0.0, False, 0, 0))  # noqa: FBT003
+        if not scenario.defended:
+            self._state.reports = AcceptingFilter(self._job)
+        self._scenario = scenario
         self._luck = np.random.default_rng((seed, 17))
-        self._fancy = np.random.default_rng((seed, 19))  # of liars, so that all lies meet one luck
+        self._fancy = np.random.default_rng(
+            (seed, 19)
+        )  # of false reports, so that all meet the same luck
         lanes = JobBatch.of([self._job], [seed])
         self._world = Environment([load], ROW, lanes, Slices(), [change])
         eta = self._job.cost.eta
         self._starts = change.starts
         self._optima = [load.optimum(eta, epochs)[2] for epochs in change.epochs]
         measure = yardstick(load, eta, None)
-        self._life = Life(measure.optimal)
+        self._log = SimulationLog(measure.optimal)
         default = self._job.batch_sizes.index(self._job.default)
         self._default_cost = float(np.nanmax(measure.expected[default]))
         self._events = self._begun = 0
         self._waiting: list[tuple[float, int, _Client | None, Event | None]] = []
 
-    def live(self) -> Life:
-        """From the first decision to the last."""
-        about = self._about
-        chance = self._luck.random((about.clients, 2))
-        for number in range(about.clients):
-            by_chance = chance[number, 1] < about.killed
-            dies = by_chance if about.doomed is None else about.doomed(number)
+    def run(self) -> SimulationLog:
+        """Simulate from the first decision to the last."""
+        scenario = self._scenario
+        chance = self._luck.random((scenario.clients, 2))
+        for number in range(scenario.clients):
+            by_chance = chance[number, 1] < scenario.killed
+            dies = by_chance if scenario.doomed is None else scenario.doomed(number)
             # With one client, a lot is drawn for every recurrence; see _next.
-            lies = bool(chance[number, 0] < about.liars)
+            adversarial = bool(chance[number, 0] < scenario.adversarial_share)
             actions = float(self._luck.integers(1, 6)) if dies else math.inf
-            self._next(_Client(lies, actions), 0.0)
-        while self._waiting and len(self._life.costs) < about.recurrences:
+            self._next(_Client(adversarial, actions), 0.0)
+        while self._waiting and len(self._log.costs) < scenario.recurrences:
             now, _, client, expired = heapq.heappop(self._waiting)
             if client is not None:
                 self._end(client, now)
             elif expired is not None:
-                self._append(expired.kind, expired.decision, expired.body)
-        return self._life
+                self._append(expired.kind, expired.decision, expired.body, now)
+        return self._log
 
-    def _append(self, kind: EventKind, decision: int, body: Document) -> int:
+    def _append(self, kind: EventKind, decision: int, body: Document, now: float) -> int:
         self._events += 1
         number = self._events
-        self._folded.fold(Event(number, kind, decision or number, body, 0.0))
+        self._state.fold(Event(number, kind, decision or number, body, now))
         return number
 
     def _next(self, client: _Client, now: float) -> None:
         client.recurrence, self._begun = self._begun, self._begun + 1
         client.trainings = client.actions = 0
         client.spent, client.progress_arm = 0.0, -1
-        if self._about.clients == 1:
-            client.lies = bool(self._luck.random() < self._about.liars)
+        if self._scenario.clients == 1:
+            client.adversarial = bool(self._luck.random() < self._scenario.adversarial_share)
         self._act(client, now)
 
     def _act(self, client: _Client, now: float) -> None:
-        folded = self._folded
-        draws = CounterRng.of(folded.lanes.seeds, np.array([self._events + 1]))
-        chosen = folded.policy.decide(folded.beliefs, ROW, draws)
+        state = self._state
+        draws = CounterRng.of(state.batch.seeds, np.array([self._events + 1]))
+        chosen = state.policy.decide(state.beliefs, ROW, draws)
+        only = self._scenario.only if client.adversarial else None
         before = client.action if client.actions else None
-        only = self._about.only if client.lies else None
-        if only is None:
-            actions, attempt = granted(chosen, before, folded.history, probing=self._about.probing)
-        else:
-            actions, attempt = only_granted(chosen, before, self._job, only)
-        client.action = action_document(actions, self._job, attempt)
-        if only is not None and actions.arm[0] != chosen.arm[0]:
-            client.action |= VOLUNTEERED
+        doubted = before is not None and client.decision in state.reports.quarantined()
+        request = Request("key", probing=self._scenario.probing, only=only)
+        client.action, _ = client_action(state, chosen, request, before, doubted=doubted)
         body = {"action": client.action, "recurrence": client.recurrence}
-        client.decision = self._append(EventKind.ISSUED, 0, body)
+        client.decision = self._append(EventKind.ISSUED, 0, body, now)
         arm = client.action["arm"]
         moment = Moment(
             ROW,
@@ -271,36 +264,36 @@ class Crowd:
             )
         body = outcome_document(progress, self._job, client.action, client.recurrence)
         expired = Event(0, EventKind.EXPIRED, client.decision, body, 0.0)
-        late = now + beaten + self._about.lease_seconds
+        late = now + beaten + self._scenario.lease_seconds
         heapq.heappush(self._waiting, (late, client.decision, None, expired))
 
     def _end(self, client: _Client, now: float) -> None:
         assert client.truth is not None
         truth = told = client.truth
-        if client.lies and self._about.lie is not None:
-            told = self._about.lie(truth, self._fancy)
+        if client.adversarial and self._scenario.false_report is not None:
+            told = self._scenario.false_report(truth, self._fancy)
         kind = ActionKind(client.action["kind"])
         check_outcome(told, self._job, kind, max(truth.seconds, told.seconds))
         body = outcome_document(told, self._job, client.action, client.recurrence)
-        self._append(EventKind.OUTCOME, client.decision, body)
-        if not client.lies:
-            self._life.reports += 1
-            self._life.doubted += client.decision in self._folded.history.held()
+        self._append(EventKind.OUTCOME, client.decision, body, now)
+        if not client.adversarial:
+            self._log.reports += 1
+            self._log.doubted += client.decision in self._state.reports.quarantined()
         client.actions += 1
         client.trainings += kind == ActionKind.TRAIN
         client.spent += self._job.cost.of(truth.seconds, truth.joules)
-        failed = client.actions >= (_MOST_LIES if client.lies else _MOST_ACTIONS)
+        failed = client.actions >= (_MOST_FALSE_REPORTS if client.adversarial else _MOST_ACTIONS)
         if told.end != RunEnd.REACHED and not failed:
             self._act(client, now)
             return
-        if not client.lies:
-            # Whoever gives up runs the default.
+        if not client.adversarial:
+            # A client that gives up runs the default.
             cost = client.spent + failed * self._default_cost
-            self._life.costs.append(cost)
+            self._log.costs.append(cost)
             optimal = self._optima[bisect.bisect_right(self._starts, client.recurrence) - 1]
-            self._life.regrets.append(cost / optimal - 1.0)
-            self._life.failed += failed
-            self._life.batch_sizes.append(client.action["batch_size"])
+            self._log.regrets.append(cost / optimal - 1.0)
+            self._log.failed += failed
+            self._log.batch_sizes.append(client.action["batch_size"])
         self._next(client, now)
 
 
@@ -332,7 +325,7 @@ def claims_cheap_epochs(truth: Outcome, _: np.random.Generator) -> Outcome:
     return _times(truth, 0.3)
 
 
-def claims_dear_epochs(truth: Outcome, _: np.random.Generator) -> Outcome:
+def claims_expensive_epochs(truth: Outcome, _: np.random.Generator) -> Outcome:
     """Four times the time and the energy, likewise."""
     return _times(truth, 4.0)
 
@@ -349,8 +342,8 @@ def claims_refusal(truth: Outcome, _: np.random.Generator) -> Outcome:
     return Outcome(RunEnd.STOPPED, 0.0, 0.0, 0.0, truth.limit_watts, ())
 
 
-def says_nothing(_: Outcome, __: np.random.Generator) -> Outcome:
-    """No lie: what the same life would have been with those clients away."""
+def reports_nothing(_: Outcome, __: np.random.Generator) -> Outcome:
+    """No claim at all: the history as it would have been without those clients."""
     return Outcome(RunEnd.ABANDONED, 0.0, 0.0, 0.0, None, ())
 
 
@@ -363,13 +356,13 @@ def claims_anything(truth: Outcome, luck: np.random.Generator) -> Outcome:
     return _times(truth, float(np.exp(luck.normal(0.0, 1.5))))
 
 
-LIES: dict[str, Lie] = {
+FALSE_REPORTS: dict[str, FalseReport] = {
     "wonders": claims_wonders,
     "disaster": claims_disaster,
     "failure": claims_failure,
     "anything": claims_anything,
     "cheap epochs": claims_cheap_epochs,
-    "dear epochs": claims_dear_epochs,
+    "expensive epochs": claims_expensive_epochs,
     "few epochs": claims_few_epochs,
     "refusal": claims_refusal,
 }
@@ -407,13 +400,13 @@ def _measured_times(truth: Outcome, factor: float) -> Outcome:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lives:
-    """Many lives of one job.
+class Regrets:
+    """Regrets of many histories of one job.
 
     Attributes:
-        regrets: One per seed; see :meth:`Life.regret`.
-        doubted: Share of the honest reports that were not believed at once.
-        failed: How many recurrences came to no end.
+        regrets: One per seed; see :meth:`SimulationLog.regret`.
+        doubted: Share of the honest reports that were quarantined when they arrived.
+        failed: Number of recurrences that came to no end.
     """
 
     regrets: Floats
@@ -422,7 +415,7 @@ class Lives:
 
     @property
     def mean(self) -> float:
-        """Regret of a life."""
+        """Mean regret of a history."""
         return float(self.regrets.mean())
 
     @property
@@ -430,17 +423,17 @@ class Lives:
         """Standard error of :attr:`mean`."""
         return float(self.regrets.std(ddof=1) / math.sqrt(len(self.regrets)))
 
-    def over(self, other: Lives) -> tuple[float, float]:
+    def over(self, other: Regrets) -> tuple[float, float]:
         """How many times the regret of others with the same seeds; and its standard error."""
         ratio = self.mean / other.mean
         apart = self.regrets - ratio * other.regrets
         return ratio, float(apart.std(ddof=1) / math.sqrt(len(apart)) / abs(other.mean))
 
 
-def lives(load: TracedWorkload, policy: str, seeds: range, circumstances: Circumstances) -> Lives:
-    """One for each seed."""
-    each = [Crowd(load, policy, seed, circumstances).live() for seed in seeds]
-    return Lives(
+def simulate(load: TracedWorkload, policy: str, seeds: range, scenario: Scenario) -> Regrets:
+    """Simulate one history for each seed."""
+    each = [ClientSimulation(load, policy, seed, scenario).run() for seed in seeds]
+    return Regrets(
         np.array([life.regret() for life in each]),
         sum(life.doubted for life in each) / sum(life.reports for life in each),
         sum(life.failed for life in each),

@@ -14,7 +14,7 @@ from joulery.jobs.job_registry import ServiceConfig
 from joulery.jobs.models import Definition, Measured, Outcome, Request
 from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.jobs.service import JobService
-from joulery.storage.tables import decisions, events, jobs, outcomes, snapshots
+from joulery.storage.schema import decisions, events, jobs, outcomes, snapshots
 from joulery.testing.workloads import made_up_workload
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _GROUP = 64
 _TEAM = "team"
 # A lease that outlasts the virtual time of any history.
-DEFAULT_CONFIG = ServiceConfig(lease_seconds=1e12)
+LONG_LEASES = ServiceConfig(lease_seconds=1e12)
 
 
 def plain_outcome(decision: Decision) -> Outcome:
@@ -44,17 +44,17 @@ def plain_outcome(decision: Decision) -> Outcome:
     )
 
 
-def run(desk: JobService, clock: VirtualClock, job: int, times: int, key: str) -> None:
+def run(service: JobService, clock: VirtualClock, job: int, times: int, key: str) -> None:
     """Decide and report so many times, in groups."""
     for first in range(0, times, _GROUP):
         names = [f"{key}.{number}" for number in range(first, min(first + _GROUP, times))]
         made = [
             future.result()
-            for future in [desk.decide_soon(job, Request(name, probing=True)) for name in names]
+            for future in [service.decide_soon(job, Request(name, probing=True)) for name in names]
         ]
         clock.sleep(100.0)
         told = [
-            desk.report_soon(one.id, plain_outcome(one), name)
+            service.report_soon(one.id, plain_outcome(one), name)
             for one, name in zip(made, names, strict=True)
         ]
         for future in told:
@@ -68,19 +68,19 @@ def fill(store: Store, policy: str, count: int, recurrences: int) -> list[int]:
         Their numbers.
     """
     clock = VirtualClock()
-    desk = JobService(store, clock, DEFAULT_CONFIG)
+    service = JobService(store, clock, LONG_LEASES)
     job = made_up_workload().job()
     names = [f"job {number:06}" for number in range(count)]
-    first = desk.define(
+    first = service.define(
         _TEAM, Definition(dataclasses.replace(job, name=names[0]), policy=policy), seed=1
     ).id
-    run(desk, clock, first, recurrences, "old")
+    run(service, clock, first, recurrences, "old")
     return [first, *(store.write(_copier(first, name)) for name in names[1:])]
 
 
 def _copier(first: int, name: str) -> Callable[..., int]:
-    def copy(ledger: object) -> int:
-        connection: Connection = ledger._connection  # type: ignore[attr-defined]
+    def copy(transaction: object) -> int:
+        connection: Connection = transaction._connection  # type: ignore[attr-defined]
         own = [column for column in jobs.columns if column.name not in ("id", "name")]
         copied = select(literal(name), *own).where(jobs.c.id == first)
         insert = jobs.insert().from_select(["name", *(column.name for column in own)], copied)
@@ -93,9 +93,9 @@ def _copier(first: int, name: str) -> Callable[..., int]:
 
 
 def _copy_rows(connection: Connection, table: Table, first: int, number: int) -> None:
-    own = [column for column in table.columns if column.name != "job_id"]
-    copied = select(literal(number), *own).where(table.c.job_id == first)
-    names = ["job_id", *(column.name for column in own)]
+    own = [column for column in table.columns if column.name != "job"]
+    copied = select(literal(number), *own).where(table.c.job == first)
+    names = ["job", *(column.name for column in own)]
     connection.execute(table.insert().from_select(names, copied))
 
 
@@ -121,39 +121,40 @@ class Costs:
 
 
 def measure(store: Store, numbers: list[int], policy: str, tries: int = 20) -> Costs:
-    """Operations on a filled store, by a desk that was just started."""
+    """Operations on a filled store, by a service that was just started."""
     clock = VirtualClock()
-    desk = JobService(store, clock, DEFAULT_CONFIG)
+    service = JobService(store, clock, LONG_LEASES)
     step = max(1, len(numbers) // tries)
     some = numbers[::step][:tries]
     middle = numbers[len(numbers) // 2]
-    with store.reading() as ledger:
-        names = [ledger.job(number).job.name for number in some]
+    with store.reading() as transaction:
+        names = [transaction.job(number).job.name for number in some]
     job = made_up_workload().job()
     changed = [dataclasses.replace(job, name=name, max_epochs=77) for name in names]
 
     def list_jobs() -> int:
-        with store.reading() as ledger:
-            return len(ledger.jobs(_TEAM, middle, 100))
+        with store.reading() as transaction:
+            return len(transaction.jobs(_TEAM, middle, 100))
 
     def show() -> int:
-        record = desk.find(_TEAM, names[-1])
-        with store.reading() as ledger:
-            return len(ledger.decisions(record.id, max(0, record.events - 200), 100))
+        record = service.find(_TEAM, names[-1])
+        with store.reading() as transaction:
+            return len(transaction.decisions(record.id, max(0, record.events - 200), 100))
 
     mark = f"{time.time_ns()}"
     return Costs(
         cold=_mean(
-            lambda: [desk.decide(number, Request(mark, probing=True)) for number in some], len(some)
+            lambda: [service.decide(number, Request(mark, probing=True)) for number in some],
+            len(some),
         ),
-        warm=_mean(lambda: run(desk, clock, some[0], 5 * _GROUP, f"{mark}w"), 5 * _GROUP),
+        warm=_mean(lambda: run(service, clock, some[0], 5 * _GROUP, f"{mark}w"), 5 * _GROUP),
         listing=_mean(lambda: [list_jobs() for _ in range(tries)], tries),
         showing=_mean(lambda: [show() for _ in range(tries)], tries),
         changing=_mean(
-            lambda: [desk.define(_TEAM, Definition(one, policy=policy)) for one in changed],
+            lambda: [service.define(_TEAM, Definition(one, policy=policy)) for one in changed],
             len(changed),
         ),
-        silence=_mean(lambda: [desk.expire(0.0) for _ in range(tries)], tries),
+        silence=_mean(lambda: [service.expire(0.0) for _ in range(tries)], tries),
     )
 
 

@@ -88,14 +88,14 @@ class Stored:
     outcomes: Sequence[OutcomeRecord]
 
     @classmethod
-    def of(cls, ledger: Transaction, job: int) -> Stored:
+    def of(cls, transaction: Transaction, job: int) -> Stored:
         """Read it, within one transaction."""
-        record = ledger.job(job)
-        outcomes = outcomes_between(ledger, job, 0, 2**62)
+        record = transaction.job(job)
+        outcomes = outcomes_between(transaction, job, 0, 2**62)
         return cls(
             record,
-            list(ledger.events(job)),
-            ledger.decisions(job, limit=2**31),
+            list(transaction.events(job)),
+            transaction.decisions(job, limit=2**31),
             [outcomes[number] for number in sorted(outcomes)],
         )
 
@@ -133,8 +133,8 @@ def check_store(store: Store, calls: Sequence[Call], jobs: Iterable[int]) -> Fin
     for call in calls:
         of_job[call.job].append(call)
     for job in jobs:
-        with store.reading() as ledger:
-            stored = Stored.of(ledger, job)
+        with store.reading() as transaction:
+            stored = Stored.of(transaction, job)
         check_job(stored, of_job.pop(job, []), findings)
         check_beliefs(store, job, findings)
     for job, strangers in of_job.items():
@@ -302,9 +302,13 @@ def _check_state(decision: DecisionRecord, kinds: list[EventKind], findings: Fin
 def check_beliefs(store: Store, job: int, findings: Findings) -> None:
     """A snapshot with what came after it says, bit for bit, what all events say."""
 
-    def both(ledger: Transaction) -> tuple[JobState, JobState, bool]:
-        resumed = PosteriorCache(1).current(ledger, job)
-        return resumed, rebuilt(ledger, ledger.job(job)), ledger.snapshot(job) is not None
+    def both(transaction: Transaction) -> tuple[JobState, JobState, bool]:
+        resumed = PosteriorCache(1).current(transaction, job)
+        return (
+            resumed,
+            rebuilt(transaction, transaction.job(job)),
+            transaction.snapshot(job) is not None,
+        )
 
     resumed, whole, from_snapshot = store.write(both, job)
     findings.counts["beliefs"] += 1
@@ -315,5 +319,5 @@ def check_beliefs(store: Store, job: int, findings: Findings) -> None:
 
 def bits(folded: JobState) -> bytes | None:
     """All that a process believes of a job; None where it cannot be told."""
-    beside: dict[str, Any] = folded.history.to_document() | {"sequence": folded.sequence}
-    return serialize(folded.beliefs, beside)
+    beside: dict[str, Any] = folded.reports.to_document() | {"sequence": folded.sequence}
+    return serialize((folded.settled, folded.beliefs), beside)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulery.jobs.policies.base import RunEnd
-from support.adversarial_clients import Circumstances, Crowd, _Client
+from support.adversarial_clients import ClientSimulation, Scenario, _Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,7 +48,7 @@ class Setting:
 SETTING = Setting()
 
 
-class Population(Crowd):
+class Population(ClientSimulation):
     """One history of such a job.
 
     Args:
@@ -62,7 +62,7 @@ class Population(Crowd):
     def __init__(
         self, load: TracedWorkload, policy: str, seed: int, half: str, setting: Setting = SETTING
     ) -> None:
-        about = Circumstances(
+        about = Scenario(
             recurrences=setting.clients,
             clients=setting.at_once,
             lease_seconds=setting.lease_seconds,
@@ -83,7 +83,7 @@ class Population(Crowd):
             self._came += 1
             # In its first action, in its second, or in the one that would reach the target.
             dies_after = float(self._fate.choice((1.0, 2.0, 1e9))) if doomed else math.inf
-            super()._next(_Client(lies=False, dies_after=dies_after), now)
+            super()._next(_Client(adversarial=False, dies_after=dies_after), now)
 
     def _end(self, client: _Client, now: float) -> None:
         if client.truth is None:  # it has not begun: it takes the place of one who died
@@ -92,9 +92,9 @@ class Population(Crowd):
         if client.dies_after < math.inf and client.truth.end == RunEnd.REACHED:
             self._die(client, now - client.truth.seconds)
             return
-        completed = len(self._life.costs)
+        completed = len(self._log.costs)
         super()._end(client, now)
-        for cost in self._life.costs[completed:]:
+        for cost in self._log.costs[completed:]:
             self._account(cost, 1.0)
 
     def _die(self, client: _Client, now: float) -> None:
@@ -107,13 +107,13 @@ class Population(Crowd):
         cost = self._job.cost.of(client.truth.seconds, client.truth.joules)
         reaches = client.truth.end == RunEnd.REACHED
         self._account(client.spent + share * cost, share if reaches else 0.0)
-        follower = _Client(lies=False, dies_after=math.inf)
+        follower = _Client(adversarial=False, dies_after=math.inf)
         moment = now + share * client.truth.seconds
         heapq.heappush(self._waiting, (moment, -self.died, follower, None))
 
     def _account(self, cost: float, done: float) -> None:
         self.work.append(done)
-        self.regrets.append(cost / self._life.optimal - done)
+        self.regrets.append(cost / self._log.optimal - done)
 
     def regret(self, work: float) -> float:
         """Summed until so much work was done, in runs at the best setting."""
@@ -155,12 +155,12 @@ class Comparison:
 def compare(
     load: TracedWorkload, policy: str, seeds: Sequence[int], half: str, setting: Setting = SETTING
 ) -> Comparison:
-    """Lives with deaths beside the same without."""
+    """Regrets with deaths beside the same without."""
     rows = []
     for seed in seeds:
         calm, costs = _calm(load, policy, seed, setting)
         hit = Population(load, policy, seed, half, setting)
-        life = hit.live()
+        life = hit.run()
         many = min(len(costs), len(life.costs))
         work = min(sum(calm.work), sum(hit.work))
         rows.append(
@@ -197,5 +197,5 @@ def _calm(
     name = load.job().name, policy, seed, setting
     if name not in _CALM:
         population = Population(load, policy, seed, "none", setting)
-        _CALM[name] = population, population.live().costs
+        _CALM[name] = population, population.run().costs
     return _CALM[name]

@@ -16,7 +16,7 @@ from prometheus_client import (
 from joulery import __version__
 
 if TYPE_CHECKING:
-    from joulery.storage.listing import Totals
+    from joulery.storage.listing import StoreTotals
 
 _BUCKETS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
@@ -65,7 +65,7 @@ class Metrics:
         self._requests.labels(operation, str(status)).inc()
         self._seconds.labels(operation).observe(seconds)
 
-    def text(self, totals: Totals | None) -> bytes:
+    def text(self, totals: StoreTotals | None) -> bytes:
         """All figures in the format of Prometheus.
 
         Args:

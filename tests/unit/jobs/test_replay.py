@@ -60,7 +60,7 @@ def learned(outcome, job=JOB, kind=ActionKind.TRAIN):
 
 
 def test_outcomes_are_told_with_their_cost():
-    """The cost is the desk's to compute; clients do not get to name it."""
+    """The cost is the service's to compute; clients do not get to name it."""
     measured = (Measured(100.3, 80.0, 6e3, 0.02), Measured(150.0, 1.0, 1.0, 0.02))
     told = learned(Outcome(RunEnd.REACHED, 3, 100.0, 5000.0, 199.8, measured))
     assert (told.recurrence[0], told.arm[0], told.limit[0], told.end[0]) == (

@@ -1,4 +1,4 @@
-"""Prove the promises of the recurring-job service in full; with --quick as much as tests do."""
+"""Stress the job service: kills, server deaths, dying clients, memory; --quick as tests do."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulery.testing.workloads import made_up_workload
@@ -18,6 +19,8 @@ from support.population import HALVES, Setting, compare
 from support.postgresql import find_programs
 from support.server_memory import memory_growth
 from support.server_process import ServerProcess
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,6 +1,8 @@
 """Snapshots are exact or not used."""
 
+import inspect
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -61,3 +63,16 @@ def test_the_code_is_named_by_its_content():
     """A policy that was changed would go on with beliefs of the old one."""
     assert len(code_fingerprint()) == 32
     assert code_fingerprint() == code_fingerprint()
+
+
+def test_changing_a_policy_changes_the_fingerprint(tmp_path):
+    """Snapshots of an older policy would be used by a newer one."""
+    inner = tmp_path / "policies" / "bayesian"
+    inner.mkdir(parents=True)
+    (inner / "evidence.py").write_text("before")
+    before = code_fingerprint(tmp_path)
+    (inner / "evidence.py").write_text("after")
+    code_fingerprint.cache_clear()
+    assert code_fingerprint(tmp_path) != before
+    policies = Path(inspect.getfile(JobBatch)).parent
+    assert policies.is_relative_to(Path(inspect.getfile(serialize)).parent)

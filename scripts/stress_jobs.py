@@ -1,4 +1,4 @@
-"""Prove the desk's promises to the honest, about liars, deaths and long histories."""
+"""Measure what the report filter, false reports, dying clients and long histories cost."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ import numpy as np
 from joulery.simulate import drift
 from joulery.simulate.traces import read_traces
 from joulery.storage.store import Store
-from joulery.testing import filled_store
 from joulery.testing.workloads import made_up_workload
-from support.adversarial_clients import LIES, Circumstances, lives, says_nothing
 from support.postgresql import Cluster
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from support import filled_store
+from support.adversarial_clients import FALSE_REPORTS, Scenario, reports_nothing, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,54 +64,54 @@ def _seeds(arguments: argparse.Namespace) -> range:
 
 
 def honest(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What judging reports costs where nobody lies: regret with it, against without."""
+    """Regret with the report filter where all reports are true, against that without it."""
     found: dict[str, Any] = {}
     for policy in arguments.policies.split(","):
         for scene, change in DRIFTS.items():
             drifting = change(arguments.recurrences // 2)
-            judged = Circumstances(arguments.recurrences, drift=drifting)
-            credulous = dataclasses.replace(judged, defended=False)
+            filtered = Scenario(arguments.recurrences, drift=drifting)
+            unfiltered = dataclasses.replace(filtered, defended=False)
             ratios = []
             for name, load in _loads(arguments).items():
-                plain = lives(load, policy, _seeds(arguments), credulous)
-                mine = lives(load, policy, _seeds(arguments), judged)
+                plain = simulate(load, policy, _seeds(arguments), unfiltered)
+                mine = simulate(load, policy, _seeds(arguments), filtered)
                 ratios.append(mine.mean / plain.mean)
                 found[f"{policy}, {scene}, {name}"] = {
                     "regret": plain.mean,
                     "ratio": ratios[-1],
-                    "held": mine.doubted,
+                    "quarantined": mine.doubted,
                 }
                 print(
-                    f"  {name}: {plain.mean:.2f} ± {plain.error:.2f} recurrences of regret, judged "
-                    f"{ratios[-1]:.3f} times that; {mine.doubted:.2%} of the reports held"
+                    f"  {name}: {plain.mean:.2f} ± {plain.error:.2f} recurrences of regret, "
+                    f"filtered {ratios[-1]:.3f} times that; {mine.doubted:.2%} quarantined"
                 )
             mean = sum(ratios) / len(ratios)
             print(f"{policy}, {scene}: {mean:.3f} times the regret, at most {max(ratios):.3f}")
     return found
 
 
-def liars(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Regret with a tenth of the clients lying, against the same ones silent; and if believed.
+def adversaries(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Regret with a tenth of the clients reporting falsely, against the same ones silent.
 
-    To the others, who silently fails is as if he had never come; yet all others meet the same luck
-    as beside the liars, so that a few lives tell what lies cost.
+    To the others, a client that reports nothing is as if it had never come; yet they meet the same
+    luck as beside false reports, so that few histories show what those cost.
     """
-    base = Circumstances(arguments.recurrences, liars=0.1, lie=says_nothing)
+    base = Scenario(arguments.recurrences, adversarial_share=0.1, false_report=reports_nothing)
     cases = {}
-    for lie in arguments.lies.split(","):
-        cases[lie] = dataclasses.replace(base, lie=LIES[lie])
-        if not arguments.judged_only:
-            cases[f"{lie}, all believed"] = dataclasses.replace(cases[lie], defended=False)
+    for kind in arguments.false_reports.split(","):
+        cases[kind] = dataclasses.replace(base, false_report=FALSE_REPORTS[kind])
+        if not arguments.filtered_only:
+            cases[f"{kind}, unfiltered"] = dataclasses.replace(cases[kind], defended=False)
     return _against(arguments, base, cases)
 
 
 def deaths(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Regret of the same number of completed recurrences: half of the clients die, or never come.
+    """Regret of as many completed recurrences where half of the clients die, or never come.
 
-    Against all of them alive, which stands beside it, it is not the same: of twice as many that
-    begin at once, the first to complete are luckier ones, and more begin before anything is known.
+    Against all of them alive it is not the same: of twice as many that begin at once, the first to
+    complete are luckier ones, and more begin before anything is known.
     """
-    base = Circumstances(arguments.recurrences, clients=arguments.clients // 2)
+    base = Scenario(arguments.recurrences, clients=arguments.clients // 2)
     cases = {"all live": dataclasses.replace(base, clients=arguments.clients)}
     for which, doomed in HALVES.items():
         cases[f"half die, {which}"] = dataclasses.replace(
@@ -119,22 +121,22 @@ def deaths(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _against(
-    arguments: argparse.Namespace, base: Circumstances, cases: dict[str, Circumstances]
+    arguments: argparse.Namespace, base: Scenario, cases: dict[str, Scenario]
 ) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for policy in arguments.policies.split(","):
         more: dict[str, list[float]] = {case: [] for case in cases}
         for name, load in _loads(arguments).items():
-            plain = lives(load, policy, _seeds(arguments), base)
+            plain = simulate(load, policy, _seeds(arguments), base)
             print(f"{policy}, {name}: {plain.mean:.2f} ± {plain.error:.2f} recurrences of regret")
-            for case, about in cases.items():
-                one = lives(load, policy, _seeds(arguments), about)
+            for case, scenario in cases.items():
+                one = simulate(load, policy, _seeds(arguments), scenario)
                 ratio, error = one.over(plain)
                 more[case].append(ratio - 1.0)
                 found[f"{policy}, {name}, {case}"] = {"more": ratio - 1.0, "error": error}
                 print(
                     f"  {case}: {one.mean:.2f}, {ratio - 1.0:+.1%} ± {error:.1%}; "
-                    f"{one.regrets.max():.1f} in the worst life; {one.failed} without an end"
+                    f"{one.regrets.max():.1f} in the worst history; {one.failed} without an end"
                 )
         for case, each in more.items():
             print(f"{policy}, {case}: {np.median(each):+.1%} in the median, {max(each):+.1%} most")
@@ -163,7 +165,7 @@ def scale(arguments: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-EXPERIMENTS = {"honest": honest, "liars": liars, "deaths": deaths, "scale": scale}
+EXPERIMENTS = {"honest": honest, "adversaries": adversaries, "deaths": deaths, "scale": scale}
 
 
 def main() -> int:
@@ -177,8 +179,8 @@ def main() -> int:
     parser.add_argument("--datasets", default="", help="of the traces, several with commas")
     parser.add_argument("--recurrences", type=int, default=200)
     parser.add_argument("--clients", type=int, default=1000, help="at work at once, for deaths")
-    parser.add_argument("--lies", default=",".join(LIES))
-    parser.add_argument("--judged-only", action="store_true", help="for liars: not if all believed")
+    parser.add_argument("--false-reports", default=",".join(FALSE_REPORTS))
+    parser.add_argument("--filtered-only", action="store_true", help="not without the filter")
     parser.add_argument("--sizes", default="1x10,1x1000,1x10000,10000x100", help="JOBSxRECURRENCES")
     parser.add_argument("--postgresql", action="store_true", help="instead of SQLite, for scale")
     parser.add_argument("--json", metavar="FILE", help="write the figures")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.jobs.known_limits import with_known_limit
+from joulery.jobs.client_actions import with_known_limit
 from joulery.jobs.models import Definition, Measured, Outcome, Request
 from joulery.jobs.policies.base import ActionKind, Actions, KnowsLimits, Outcomes, RunEnd
 from joulery.jobs.policies.bayesian.policy import BayesianPolicy
@@ -102,17 +102,17 @@ def test_what_is_decided_already_stays():
 
 
 @pytest.fixture
-def desk(tmp_path):
-    """A desk, with its clock."""
+def service(tmp_path):
+    """A service, with its clock."""
     clock = VirtualClock()
     with Store.open(tmp_path / "store.sqlite") as store:
         yield JobService(store, clock), clock
 
 
-def run(desk, job, key, only=None):
+def run(service, job, key, only=None):
     """One recurrence of a training that measures what it was asked to."""
-    desk, clock = desk
-    decision = desk.decide(job, Request(key, only=only))
+    service, clock = service
+    decision = service.decide(job, Request(key, only=only))
     arm = JOB.batch_sizes.index(decision.batch_size)
     held = decision.power_limit_watts
     wanted = set(decision.probe_limits_watts) | ({held} if held else set())
@@ -126,20 +126,20 @@ def run(desk, job, key, only=None):
     measured = tuple(Measured(one, *figures[one], 0.01) for one in sorted(wanted | {watts}))
     clock.sleep(seconds)
     outcome = Outcome(RunEnd.REACHED, epochs, seconds, joules, watts, measured)
-    desk.report(decision.id, outcome, key)
+    service.report(decision.id, outcome, key)
     return decision
 
 
-def test_a_given_batch_size_gets_the_limit_that_is_known_for_it(desk):
+def test_a_given_batch_size_gets_the_limit_that_is_known_for_it(service):
     """Every run of a given batch size would measure all limits again."""
-    job = desk[0].define("team", Definition(JOB), seed=7).id
-    first = run(desk, job, "first", only=JOB.default)
+    job = service[0].define("team", Definition(JOB), seed=7).id
+    first = run(service, job, "first", only=JOB.default)
     assert first.power_limit_watts is None
     assert first.probe_limits_watts == JOB.limits_watts
-    chosen = [run(desk, job, f"{number}") for number in range(8)]
+    chosen = [run(service, job, f"{number}") for number in range(8)]
     arm = JOB.batch_sizes.index(JOB.default)
     best = JOB.limits_watts[int(LOAD.epoch_cost()[arm].argmin())]
-    again = run(desk, job, "again", only=JOB.default)
+    again = run(service, job, "again", only=JOB.default)
     assert again.batch_size == JOB.default
     assert chosen[-1].batch_size != JOB.default
     assert again.power_limit_watts == best
@@ -148,15 +148,15 @@ def test_a_given_batch_size_gets_the_limit_that_is_known_for_it(desk):
     assert again.cost_ceiling_joules == float("inf")
 
 
-def test_policies_that_leave_limits_to_profiling_still_do(desk):
+def test_policies_that_leave_limits_to_profiling_still_do(service):
     """A policy as published would be changed."""
     for name in policy_names():
         if isinstance(make_policy(name), KnowsLimits):
             continue
-        job = desk[0].define("team", Definition(JOB, policy=name), seed=7).id
+        job = service[0].define("team", Definition(JOB, policy=name), seed=7).id
         for number in range(4):
-            run(desk, job, f"{number}")
+            run(service, job, f"{number}")
         other = next(size for size in JOB.batch_sizes if size != JOB.default)
-        assert run(desk, job, "only", only=other).power_limit_watts is None
+        assert run(service, job, "only", only=other).power_limit_watts is None
     assert not isinstance(make_policy("zeus"), KnowsLimits)
     assert isinstance(make_policy("joulery"), KnowsLimits)

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulery.clock import VirtualClock
+from joulery.jobs.job_registry import ServiceConfig
 from joulery.jobs.models import Definition, Measured, Outcome, Request
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.service import JobService, ServiceConfig
+from joulery.jobs.service import JobService
 from joulery.storage.store import Store
 from joulery.testing.policy_contract import assert_identical
 from joulery.testing.workloads import made_up_workload
@@ -21,7 +22,7 @@ STEPS = st.lists(
         st.sampled_from(
             ["decide", "decide", "report", "report", "again", "beat", "wait", "expire"]
         ),
-        st.integers(0, 2),  # the desk
+        st.integers(0, 2),  # the service
         st.integers(0, 10**6),  # which of the decisions, and how it ended
     ),
     min_size=5,
@@ -43,54 +44,59 @@ def told(decision, luck):
 
 
 class Drive:
-    """Several desks on one database, as processes would have them."""
+    """Several services on one database, as processes would have them."""
 
     def __init__(self, location, policy):
         self.clock = VirtualClock()
         self.stores = [Store.open(location) for _ in range(3)]
         terms = ServiceConfig(lease_seconds=100.0)
-        self.desks = [JobService(store, self.clock, terms) for store in self.stores]
-        self.job = self.desks[0].define("team", Definition(JOB, policy=policy), seed=11).id
+        self.services = [JobService(store, self.clock, terms) for store in self.stores]
+        self.job = self.services[0].define("team", Definition(JOB, policy=policy), seed=11).id
         self.made, self.reported = [], {}
 
-    def step(self, what, desk, number):
+    def step(self, what, service, number):
         """One thing happens."""
         if what == "decide" or not self.made:
             after = self.made[number % len(self.made)].id if self.made and number % 3 == 0 else None
             self.made.append(
-                self.desks[desk].decide(self.job, Request(f"{len(self.made)}", after, probing=True))
+                self.services[service].decide(
+                    self.job, Request(f"{len(self.made)}", after, probing=True)
+                )
             )
         elif what == "wait":
             self.clock.sleep(number % 150)
         elif what == "expire":
-            self.desks[desk].expire()
+            self.services[service].expire()
         elif what == "beat":
             decision = self.made[number % len(self.made)]
-            self.desks[desk].heartbeat(decision.id, told(decision, number))
+            self.services[service].heartbeat(decision.id, told(decision, number))
         elif what == "again" and self.reported:
             name = sorted(self.reported)[number % len(self.reported)]
             outcome, receipt = self.reported[name]
-            assert self.desks[desk].report(name, outcome, name) == receipt
+            assert self.services[service].report(name, outcome, name) == receipt
         else:
-            self._report(desk, number)
+            self._report(service, number)
 
-    def _report(self, desk, number):
+    def _report(self, service, number):
         decision = self.made[number % len(self.made)]
         if decision.id not in self.reported:
             outcome = told(decision, number)
-            receipt = self.desks[desk].report(decision.id, outcome, decision.id)
+            receipt = self.services[service].report(decision.id, outcome, decision.id)
             self.reported[decision.id] = outcome, receipt
 
     def check(self):
-        """All desks believe what the events say, and every report counted once."""
-        rebuilt = self.desks[0].rebuild(self.job)
-        for store, desk in zip(self.stores, self.desks, strict=True):
+        """All services believe what the events say, and every report counted once."""
+        rebuilt = self.services[0].rebuild(self.job)
+        for store, service in zip(self.stores, self.services, strict=True):
             running = store.write(
-                lambda ledger, desk=desk: desk._cache.current(ledger, self.job).beliefs, self.job
+                lambda transaction, service=service: (
+                    service._cache.current(transaction, self.job).beliefs
+                ),
+                self.job,
             )
             assert_identical(running, rebuilt)
-        with self.stores[0].reading() as ledger:
-            events = list(ledger.events(self.job))
+        with self.stores[0].reading() as transaction:
+            events = list(transaction.events(self.job))
         assert [event.sequence for event in events] == list(range(1, len(events) + 1))
         ends = [event.decision for event in events if event.kind in (1, 3)]
         assert sorted(ends) == sorted(int(name.split(".")[1]) for name in self.reported)

@@ -1,8 +1,15 @@
-"""The tables; ``migrations`` brings a database to this shape."""
+"""Tables of the store; :mod:`joulery.storage.migrations` creates them.
+
+Columns are named and ordered like the fields of :mod:`joulery.storage.records`, so that a row is a
+record. Documents are JSON text: exact for floats, NaN and infinities refused.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from sqlalchemy import (
+    JSON,
     BigInteger,
     Boolean,
     Column,
@@ -17,9 +24,17 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
+    TypeDecorator,
     UniqueConstraint,
     text,
 )
+
+from joulery.storage.records import DecisionState, EventKind
+
+if TYPE_CHECKING:
+    from enum import IntEnum
+
+    from sqlalchemy import Dialect
 
 metadata = MetaData(
     naming_convention={
@@ -32,32 +47,56 @@ metadata = MetaData(
 
 # SQLite counts rows up only where the type reads INTEGER.
 _ROW_ID = BigInteger().with_variant(Integer, "sqlite")
+_DOCUMENT = JSON(none_as_null=True)
+
+
+class EnumNumber(TypeDecorator[Any]):
+    """Members of an enumeration, stored as their numbers.
+
+    Args:
+        members: The enumeration.
+    """
+
+    impl = SmallInteger
+    cache_ok = True
+
+    def __init__(self, members: type[IntEnum]) -> None:
+        super().__init__()
+        self.members = members
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> int:  # noqa: ARG002 - of the base
+        """The number that is stored for a member."""
+        return int(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> IntEnum:  # noqa: ARG002
+        """The member that a stored number stands for."""
+        return self.members(value)
 
 
 def _job_column() -> Column[int]:
-    return Column("job_id", BigInteger, ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False)
+    return Column("job", BigInteger, ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False)
 
 
 jobs = Table(
     "jobs",
     metadata,
     Column("id", _ROW_ID, primary_key=True),
-    Column("team", Text, nullable=False),
-    Column("name", Text, nullable=False),
     Column("version", Integer, nullable=False),
-    Column("inherits", BigInteger),
-    Column("specification", Text, nullable=False),
-    Column("policy", Text, nullable=False),
-    Column("parameters", Text, nullable=False),
-    Column("seed", BigInteger, nullable=False),
     Column("created_wall_seconds", Double, nullable=False),
     Column("paused", Boolean, nullable=False),
     Column("events", BigInteger, nullable=False),
     Column("recurrences", BigInteger, nullable=False),
-    Column("device", Text, nullable=False, server_default=""),
+    Column("team", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("specification", _DOCUMENT, nullable=False),
+    Column("policy", Text, nullable=False),
+    Column("parameters", _DOCUMENT, nullable=False),
+    Column("seed", BigInteger, nullable=False),
+    Column("inherits", BigInteger),
+    Column("device", Text, nullable=False),
     UniqueConstraint("team", "name", "device", "version"),
     Index("ix_jobs_team_id", "team", "id"),
-    sqlite_autoincrement=True,  # the number of a forgotten job is not used again
+    sqlite_autoincrement=True,  # the number of a deleted job is not used again
 )
 
 events = Table(
@@ -65,11 +104,11 @@ events = Table(
     metadata,
     _job_column(),
     Column("sequence", BigInteger, nullable=False),
-    Column("kind", SmallInteger, nullable=False),
+    Column("kind", EnumNumber(EventKind), nullable=False),
     Column("decision", BigInteger, nullable=False),
-    Column("body", Text, nullable=False),
+    Column("body", _DOCUMENT, nullable=False),
     Column("wall_seconds", Double, nullable=False),
-    PrimaryKeyConstraint("job_id", "sequence"),
+    PrimaryKeyConstraint("job", "sequence"),
 )
 
 decisions = Table(
@@ -79,20 +118,20 @@ decisions = Table(
     Column("sequence", BigInteger, nullable=False),
     Column("key", Text, nullable=False),
     Column("recurrence", BigInteger, nullable=False),
-    Column("action", Text, nullable=False),
+    Column("action", _DOCUMENT, nullable=False),
     Column("reason", Text, nullable=False),
-    Column("request", Text, nullable=False),
+    Column("request", _DOCUMENT, nullable=False),
     Column("issued_wall_seconds", Double, nullable=False),
     Column("deadline_wall_seconds", Double, nullable=False),
-    Column("state", SmallInteger, nullable=False),
+    Column("state", EnumNumber(DecisionState), nullable=False),
     Column("heartbeat_wall_seconds", Double),
-    Column("progress", Text),
-    PrimaryKeyConstraint("job_id", "sequence"),
-    UniqueConstraint("job_id", "key"),
-    # Few are open at any time, however many there were.
+    Column("progress", _DOCUMENT),
+    PrimaryKeyConstraint("job", "sequence"),
+    UniqueConstraint("job", "key"),
+    # Few decisions are open at any time, however many there were.
     Index(
         "ix_decisions_open",
-        "job_id",
+        "job",
         "deadline_wall_seconds",
         sqlite_where=text("state = 0"),
         postgresql_where=text("state = 0"),
@@ -102,17 +141,18 @@ decisions = Table(
 outcomes = Table(
     "outcomes",
     metadata,
-    Column("job_id", BigInteger, nullable=False),
+    Column("job", BigInteger, nullable=False),
     Column("decision", BigInteger, nullable=False),
     Column("key", Text, nullable=False),
-    Column("body", Text, nullable=False),
+    Column("body", _DOCUMENT, nullable=False),
     Column("event", BigInteger, nullable=False),
     Column("late", Boolean, nullable=False),
     Column("wall_seconds", Double, nullable=False),
-    PrimaryKeyConstraint("job_id", "decision"),
-    UniqueConstraint("job_id", "key"),
+    Column("quarantined", Boolean, nullable=False),
+    PrimaryKeyConstraint("job", "decision"),
+    UniqueConstraint("job", "key"),
     ForeignKeyConstraint(
-        ["job_id", "decision"], ["decisions.job_id", "decisions.sequence"], ondelete="CASCADE"
+        ["job", "decision"], ["decisions.job", "decisions.sequence"], ondelete="CASCADE"
     ),
 )
 
@@ -122,24 +162,25 @@ profiles = Table(
     _job_column(),
     Column("batch_size", BigInteger, nullable=False),
     Column("device", Text, nullable=False),
-    Column("frontier", Text, nullable=False),
+    Column("frontier", _DOCUMENT, nullable=False),
     Column("wall_seconds", Double, nullable=False),
-    PrimaryKeyConstraint("job_id", "batch_size", "device"),
+    PrimaryKeyConstraint("job", "batch_size", "device"),
 )
 
 energy = Table(
     "energy",
     metadata,
-    Column("id", _ROW_ID, primary_key=True),
     _job_column(),
     Column("decision", BigInteger),
     Column("device", Text, nullable=False),
     Column("seconds", Double, nullable=False),
     Column("joules", Double, nullable=False),
-    Column("provenance", Text, nullable=False),
+    Column("provenance", _DOCUMENT, nullable=False),
     Column("wall_seconds", Double, nullable=False),
-    Index("ix_energy_job_id_wall_seconds", "job_id", "wall_seconds"),
-    Index("ix_energy_job_id_decision", "job_id", "decision", "device"),
+    Column("id", _ROW_ID, primary_key=True),
+    UniqueConstraint("job", "decision", "device"),  # of null decisions, any number
+    Index("ix_energy_job_id", "job", "id"),
+    sqlite_autoincrement=True,
 )
 
 snapshots = Table(
@@ -149,7 +190,7 @@ snapshots = Table(
     Column("sequence", BigInteger, nullable=False),
     Column("code", Text, nullable=False),
     Column("content", LargeBinary, nullable=False),
-    PrimaryKeyConstraint("job_id"),
+    PrimaryKeyConstraint("job"),
 )
 
 tokens = Table(
