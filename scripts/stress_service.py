@@ -14,13 +14,13 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from joulery.testing.population import HALVES, Setting, compare
-from joulery.testing.server import ServerProcess
-from joulery.testing.server_memory import memory_growth
 from joulery.testing.workloads import made_up_workload
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from support.population import HALVES, Setting, compare
 from support.postgresql import find_programs
+from support.server_memory import memory_growth
+from support.server_process import ServerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -179,7 +179,7 @@ def _told(toll: Figures) -> Figures:
 
 def _program(name: str, options: list[Any]) -> Figures:
     """The last line that a program of the test kit prints; progress goes to stderr."""
-    command = [sys.executable, "-m", f"joulery.testing.storm.{name}", *map(str, options)]
+    command = [sys.executable, "-m", f"support.kill_test.{name}", *map(str, options)]
     done = subprocess.run(
         command, check=False, stdout=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"}
     )

@@ -8,9 +8,8 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, FileError
 from joulery.frontier import Frontier, OperatingPoint
-from joulery.jobs.models import Measured, Outcome
+from joulery.jobs.models import Definition, Measured, Outcome, Request
 from joulery.jobs.policies.base import RunEnd
-from joulery.jobs.requests import Definition, Request
 from joulery.jobs.service import JobService
 from joulery.storage.measurements import add_energy, put_profile
 from joulery.storage.records import EnergyRecord, ProfileRecord

@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.jobs.models import Outcome
+from joulery.jobs.models import Definition, Outcome, Request
 from joulery.jobs.policies.base import RunEnd
-from joulery.jobs.requests import Definition, Request
 from joulery.jobs.service import JobService
 from joulery.storage.records import DecisionState, EventKind
 from joulery.storage.store import Store
-from joulery.testing.population import Population, Setting, compare
 from joulery.testing.workloads import made_up_workload
 from support.history import Findings, check_beliefs
+from support.population import Population, Setting, compare
 
 FEW = Setting(clients=200, at_once=8)
 

@@ -14,7 +14,7 @@ from collections import Counter
 
 import pytest
 
-from joulery.jobs.requests import Definition
+from joulery.jobs.models import Definition
 from joulery.jobs.service import JobService
 from joulery.storage.records import EventKind
 from joulery.storage.store import Store
@@ -28,7 +28,7 @@ POLICIES = ("zeus", "joulery")
 CHILD = """
 import os, sys, threading
 from joulery.jobs.service import JobService
-from joulery.jobs.requests import Request
+from joulery.jobs.models import Request
 from joulery.jobs.models import Outcome
 from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.storage.store import Store

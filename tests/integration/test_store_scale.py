@@ -3,8 +3,8 @@
 import dataclasses
 
 from joulery.clock import VirtualClock
+from joulery.jobs.models import Request
 from joulery.jobs.posterior import _SNAPSHOT_EVENTS, JobState
-from joulery.jobs.requests import Request
 from joulery.jobs.service import JobService
 from joulery.storage.store import Store
 from joulery.testing.policy_contract import assert_identical

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulery.jobs.client_actions import client_action
-from joulery.jobs.models import Measured, Outcome
+from joulery.jobs.models import Measured, Outcome, Request
 from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.jobs.policies.counter_rng import CounterRng
 from joulery.jobs.policies.job_batch import JobBatch
 from joulery.jobs.posterior import JobState
 from joulery.jobs.replay import ROW, actions_from, outcome_document
 from joulery.jobs.report_filter import ReportFilter
-from joulery.jobs.requests import Request
 from joulery.jobs.specification import job_document
 from joulery.jobs.validation import check_outcome
 from joulery.simulate import drift as drifts

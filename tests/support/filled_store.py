@@ -11,9 +11,8 @@ from sqlalchemy import literal, select
 
 from joulery.clock import VirtualClock
 from joulery.jobs.job_registry import ServiceConfig
-from joulery.jobs.models import Measured, Outcome
+from joulery.jobs.models import Definition, Measured, Outcome, Request
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.requests import Definition, Request
 from joulery.jobs.service import JobService
 from joulery.storage.schema import decisions, events, jobs, outcomes, snapshots
 from joulery.testing.workloads import made_up_workload

@@ -12,12 +12,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from joulery.jobs.idempotency import answer
-from joulery.jobs.models import Outcome, decision_id, parse_decision_id
+from joulery.jobs.models import Outcome, Receipt, Request, decision_id, parse_decision_id
 from joulery.jobs.posterior import PosteriorCache, rebuilt
 from joulery.jobs.replay import outcome_document
 from joulery.jobs.snapshot import serialize
 from joulery.jobs.specification import job_from
-from joulery.jobs.wire import decision_document, outcome_from
 from joulery.storage.listing import outcomes_between
 from joulery.storage.records import DecisionState, EventKind
 
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 # What a decision keeps for ever; its deadline moves, and its token is the server's affair.
 _LASTING = (
     "id",
-    "job",
     "recurrence",
     "kind",
     "batch_size",
@@ -213,10 +211,9 @@ def _check_decision(
     if made is None:
         findings.add(Fault.LOST, about)
         return
-    kept = decision_document(answer(made))
+    kept = answer(made).to_document()
     same = {name: kept[name] for name in _LASTING} == lasting
-    asked = {"after": None, "probing": True} | made.request
-    same = same and asked == {"after": None, "probing": True} | call.sent
+    same = same and Request.from_document(made.request) == Request(call.key, **call.sent)
     findings.expect(Fault.ALTERED, about, holds=same)
 
 
@@ -226,7 +223,7 @@ def _check_reports(stored: Stored, calls: Iterable[Call], findings: Findings) ->
     told: dict[str, Document] = {}
     for call in calls:
         _, decision = parse_decision_id(call.sent["decision"])
-        figures = outcome_from(call.sent["outcome"]).to_document()
+        figures = Outcome.from_document(call.sent["outcome"]).to_document()
         sent[call.key].append((decision, figures))
         if call.answer is None:
             continue
@@ -253,7 +250,7 @@ def _check_report(
         return
     same = (one.decision, one.body) == told
     if call.answer:
-        receipt = {"decision": call.sent["decision"], "event": one.event, "late": one.late}
+        receipt = Receipt(call.sent["decision"], one.event, one.late).to_document()
         same = same and receipt == call.answer
     findings.expect(Fault.ALTERED, about, holds=same)
 

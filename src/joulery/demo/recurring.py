@@ -112,7 +112,7 @@ def retrain(plan: RecurringPlan, on_progress: Callable[[str], None]) -> Recurrin
     Raises:
         MissingExtraError: There is no store to learn in.
     """
-    from joulery.client.opening import open_backend
+    from joulery.client.backend import open_backend
 
     unchanged, nights = [], []
     for night in range(plan.nights):

@@ -18,9 +18,9 @@ from joulery.jobs.replay import ROW, action_document
 
 if TYPE_CHECKING:
     from joulery.jobs.job import Job
+    from joulery.jobs.models import Request
     from joulery.jobs.policies.base import Actions, Policy
     from joulery.jobs.posterior import JobState
-    from joulery.jobs.requests import Request
     from joulery.storage.records import Document
 
 _UNPROBED = (

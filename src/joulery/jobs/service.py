@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from joulery.clock import Clock
-    from joulery.jobs.models import Decision, DecisionLease, Outcome, Receipt
-    from joulery.jobs.requests import Definition, Request
+    from joulery.jobs.models import Decision, DecisionLease, Definition, Outcome, Receipt, Request
     from joulery.storage.records import JobRecord, Snapshot
     from joulery.storage.store import Store
     from joulery.storage.transaction import Transaction

@@ -26,9 +26,8 @@ from joulery.storage.records import (
 if TYPE_CHECKING:
     from joulery.clock import Clock
     from joulery.jobs.job import Job
-    from joulery.jobs.models import Decision, Receipt
+    from joulery.jobs.models import Decision, Receipt, Request
     from joulery.jobs.posterior import JobState, PosteriorCache
-    from joulery.jobs.requests import Request
     from joulery.storage.records import Document
     from joulery.storage.transaction import Transaction
 
@@ -173,7 +172,7 @@ def _choose(
 
 
 def _check(job: Job, decision: DecisionRecord, outcome: Outcome, now: float) -> None:
-    elapsed = now - decision.issued_wall_seconds + decision.request.get("ran_seconds", 0.0)
+    elapsed = now - decision.issued_wall_seconds + (decision.request.get("ran_seconds") or 0.0)
     check_outcome(outcome, job, ActionKind(decision.action["kind"]), elapsed)
 
 

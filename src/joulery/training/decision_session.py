@@ -8,10 +8,9 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from joulery.client.places import STORE_VARIABLE, is_server, team_of
+from joulery.client.backend import STORE_VARIABLE, is_server, team_of
 from joulery.errors import InvalidValueError, NotPossibleHereError
-from joulery.jobs.models import ASKED_FOR
-from joulery.jobs.requests import Definition, Request
+from joulery.jobs.models import ASKED_FOR, Definition, Request
 from joulery.metering.meter import Meter
 
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ class DecisionSession:
         self.job, self.definition = job, definition
 
     def _new_clerk(self, definition: Definition) -> ResilientClient:
-        from joulery.client.opening import open_backend
+        from joulery.client.backend import open_backend
         from joulery.client.resilient import Order, ResilientClient
 
         settings, clock = self._settings, self._site.clock
@@ -186,8 +185,8 @@ class DecisionSession:
 
     def _say_inherited(self, clerk: ResilientClient, decision: Decision) -> None:
         new = self._asked == 1 and decision.id and decision.recurrence == 0
-        if new and clerk.defined is not None and clerk.defined.said:
-            _log.warning("joulery: %s: %s", self._settings.name, clerk.defined.said)
+        if new and clerk.defined is not None and clerk.defined.warm_start:
+            _log.warning("joulery: %s: %s", self._settings.name, clerk.defined.warm_start)
 
     def _say_what_would_be_run(self, decision: Decision) -> None:
         if self._observe and decision.reason.startswith(ASKED_FOR):

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 from joulery.client.findings import RunMeasurements
 from joulery.frontier import ASSUMED, OperatingPoint, Provenance, Setting
-from joulery.jobs.wire_measurements import EnergyEntry
+from joulery.jobs.models import EnergyEntry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from joulery.jobs.models import Decision, Measured, Outcome
-    from joulery.jobs.requests import Definition
+    from joulery.jobs.models import Decision, Definition, Measured, Outcome
     from joulery.training.used import DeviceUse
 
 _LONGEST_TEXT = 200

@@ -32,7 +32,7 @@ class Recurring:
         target: Metric that ends a run; None for runs that only end with their epochs.
         max_epochs: After which a run gives up.
         policy: That chooses.
-        store: Where decisions come from; see :func:`joulery.client.opening.open_backend`.
+        store: Where decisions come from; see :func:`joulery.client.backend.open_backend`.
         team: Whose job it is.
         token: For a server.
         early_stop: Whether a run may be stopped at its cost ceiling.

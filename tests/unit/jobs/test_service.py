@@ -9,10 +9,9 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, InvalidValueError, UnknownRecordError
 from joulery.jobs.job_registry import ServiceConfig, warm_start_text
-from joulery.jobs.models import Measured, Outcome
+from joulery.jobs.models import Definition, Measured, Outcome, Request
 from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.jobs.policies.registry import policy_names
-from joulery.jobs.requests import Definition, Request
 from joulery.jobs.service import JobService
 from joulery.objectives import LeastEnergy
 from joulery.storage.records import DecisionState, EventKind

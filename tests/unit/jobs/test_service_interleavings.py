@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from joulery.clock import VirtualClock
 from joulery.jobs.job_registry import ServiceConfig
-from joulery.jobs.models import Measured, Outcome
+from joulery.jobs.models import Definition, Measured, Outcome, Request
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.requests import Definition, Request
 from joulery.jobs.service import JobService
 from joulery.storage.store import Store
 from joulery.testing.policy_contract import assert_identical

@@ -7,13 +7,12 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.jobs.client_actions import with_known_limit
-from joulery.jobs.models import Measured, Outcome
+from joulery.jobs.models import Definition, Measured, Outcome, Request
 from joulery.jobs.policies.base import ActionKind, Actions, KnowsLimits, Outcomes, RunEnd
 from joulery.jobs.policies.bayesian.policy import BayesianPolicy
 from joulery.jobs.policies.counter_rng import CounterRng
 from joulery.jobs.policies.job_batch import JobBatch
 from joulery.jobs.policies.registry import make_policy, policy_names
-from joulery.jobs.requests import Definition, Request
 from joulery.jobs.service import JobService
 from joulery.objectives import EnergyDelayProduct, LeastEnergy
 from joulery.storage.store import Store

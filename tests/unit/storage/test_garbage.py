@@ -4,7 +4,7 @@ import gc
 
 from joulery.clock import VirtualClock
 from joulery.jobs.job import Job
-from joulery.jobs.requests import Definition
+from joulery.jobs.models import Definition
 from joulery.jobs.service import JobService
 from joulery.objectives import Cost
 from joulery.storage.store import Store

@@ -2,8 +2,8 @@
 
 import pytest
 
-from joulery.testing.population import Comparison, Population, Setting
 from joulery.testing.workloads import made_up_workload
+from support.population import Comparison, Population, Setting
 
 FEW = Setting(clients=40, at_once=4)
 

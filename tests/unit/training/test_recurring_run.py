@@ -499,7 +499,7 @@ def test_other_objectives_reach_the_policy(place):
     clerk = LocalBackend.open(place.store)
     entry = clerk.job("nightly")
     clerk.close()
-    assert entry.specification["objective"]["kind"] == "LeastEnergy"
+    assert entry.definition.job.objective == LeastEnergy(max_slowdown=0.1)
     assert entry.device == "V100"
     run.close()
 
