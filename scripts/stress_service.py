@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulery.testing.workloads import made_up_workload
-
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from support.population import HALVES, Setting, compare
 from support.postgresql import find_programs
 from support.server_memory import memory_growth
 from support.server_process import ServerProcess
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

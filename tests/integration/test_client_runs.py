@@ -26,19 +26,22 @@ import os, signal, sys, time
 from joulery.clock import REAL_CLOCK
 from joulery.hardware import catalog
 from joulery.hardware.simulated import SimulatedGpu
-from joulery.training import heartbeat
+from joulery.training import background
 from joulery.training.run import Run
 
-heartbeat._SHORTEST_SECONDS = heartbeat._LONGEST_SECONDS = 0.2
+background._SHORTEST_SECONDS = background._LONGEST_SECONDS = 0.2
 store, how, epochs, name = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 board = catalog.board("V100")
 work = catalog.workload("resnet50", board).scaled(0.02)
 gpu = SimulatedGpu(board, REAL_CLOCK)
 begun = time.monotonic()
-run = Run(name, batch_sizes=[32, 64], default=64, target=0.9, devices=[gpu], store=store)
+run = Run(
+    name, batch_sizes=[32, 64], default_batch_size=64, target=0.9, max_epochs=1000, devices=[gpu],
+    service=store,
+)
 size = run.batch_size
 print("asked", round(time.monotonic() - begun, 3), size, flush=True)
-for epoch in run.epochs(1000):
+for epoch in run.epochs():
     for _ in run.steps(range(10)):
         gpu.run(work)
     print("epoch", epoch, flush=True)
@@ -47,7 +50,7 @@ for epoch in run.epochs(1000):
     if how == "exit" and epoch == 3:
         sys.exit(7)
     run.report(0.99 if epoch + 1 >= epochs else 0.5)
-print("ended", round(time.monotonic() - begun, 3), run.reached, flush=True)
+print("ended", round(time.monotonic() - begun, 3), run.target_reached, flush=True)
 """
 
 
@@ -234,7 +237,7 @@ def test_a_run_needs_no_store_packages_to_talk_to_a_server():
     """If this fails, training images must carry a database library."""
     code = (
         "import sys; import joulery.client.http, joulery.client.resilient, joulery.client.backend, "
-        "joulery.training.recurrence; print('sqlalchemy' in sys.modules)"
+        "joulery.training.session; print('sqlalchemy' in sys.modules)"
     )
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ

@@ -27,8 +27,8 @@ POLICIES = ("zeus", "joulery")
 # Each line is written in one call, so that a kill leaves at most one that is torn.
 CHILD = """
 import os, sys, threading
-from joulery.jobs.service import JobService
 from joulery.jobs.models import Request
+from joulery.jobs.service import JobService
 from joulery.jobs.models import Outcome
 from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.storage.store import Store

@@ -155,7 +155,7 @@ class Comparison:
 def compare(
     load: TracedWorkload, policy: str, seeds: Sequence[int], half: str, setting: Setting = SETTING
 ) -> Comparison:
-    """Lives with deaths beside the same without."""
+    """Regrets with deaths beside the same without."""
     rows = []
     for seed in seeds:
         calm, costs = _calm(load, policy, seed, setting)

@@ -79,7 +79,7 @@ class ServiceBackend:
     """
 
     def __init__(self, store: Store) -> None:
-        self._service = JobService(store, terms=_TERMS)
+        self._service = JobService(store, config=_TERMS)
 
     def decide(self, job: int, request: Request) -> Decision:
         """What to run next."""
