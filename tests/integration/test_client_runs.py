@@ -84,11 +84,11 @@ def until(process, words):
 
 def decisions(location):
     """All decisions with their outcomes."""
-    clerk = open_backend(location, "default", seconds=20.0)
+    backend = open_backend(location, "default", seconds=20.0)
     try:
-        return [e for job in clerk.jobs()[0] for e in clerk.decisions(job.id)[0]]
+        return [e for job in backend.jobs()[0] for e in backend.decisions(job.id)[0]]
     finally:
-        clerk.close()
+        backend.close()
 
 
 def test_a_killed_training_is_released_with_what_it_had_cost(environ):
@@ -110,7 +110,7 @@ def test_a_killed_training_is_released_with_what_it_had_cost(environ):
 
 
 @pytest.mark.parametrize(("how", "code"), [("raise", 1), ("exit", 7)])
-def test_a_training_that_ends_itself_is_told_at_the_end_of_the_process(environ, how, code):
+def test_a_training_that_ends_itself_is_reported_at_the_end_of_the_process(environ, how, code):
     """If this fails, crashes are only noticed when their lease expires."""
     path = environ / "store.sqlite"
     with training(path, how) as process:
@@ -187,7 +187,7 @@ def test_a_server_that_dies_in_the_middle_changes_nothing_and_hears_of_it_later(
     assert process.returncode == 0, errors
     assert "ended" in output
     assert output.strip().endswith("True")
-    assert "told later" in errors
+    assert "later, by another run" in errors
 
     with training(server.url) as process:  # nobody there at all
         output, errors = process.communicate(timeout=60)
@@ -203,7 +203,7 @@ def test_a_server_that_dies_in_the_middle_changes_nothing_and_hears_of_it_later(
     entries = decisions(server.url)
     assert [entry.outcome.end for entry in entries] == [RunEnd.REACHED] * 3
     assert entries[0].outcome.epochs == 12
-    # The run that nobody could be asked about was asked for when somebody was there again.
+    # The run that no server answered about was asked for when a user was there again.
     (unasked,) = [entry for entry in entries if entry.key.endswith("-instead")]
     assert unasked.decision.batch_size == entries[0].decision.batch_size
     assert unasked.outcome.epochs == 4
@@ -213,7 +213,7 @@ def test_a_server_that_dies_in_the_middle_changes_nothing_and_hears_of_it_later(
 
 
 def test_a_killed_training_delivers_through_the_next(server):
-    """If this fails, what a process left in its journal when it was killed is never told."""
+    """If this fails, what a process left in its outbox when it was killed is never reported."""
     with training(server.url, epochs=1000) as process:
         until(process, "epoch 3")
         server.kill()
@@ -252,9 +252,9 @@ def test_runs_leave_their_energy_and_frontiers_behind(server, environ, how):
         with training(location, how) as process:
             process.wait(30.0)
         (entry,) = decisions(location)
-        clerk = open_backend(location, "default", seconds=20.0)
-        (used,), (profile,) = clerk.energy(1)[0], clerk.profiles(1)
-        clerk.close()
+        backend = open_backend(location, "default", seconds=20.0)
+        (used,), (profile,) = backend.energy(1)[0], backend.profiles(1)
+        backend.close()
         assert (used.decision, used.origin) == (entry.decision.id, "simulated")
         assert used.joules == pytest.approx(entry.outcome.joules)
         assert profile.batch_size == entry.decision.batch_size
@@ -271,6 +271,6 @@ def test_local_and_remote_learn_the_same(server, environ):
     assert local.decision.batch_size == remote.decision.batch_size
     assert local.outcome.epochs == remote.outcome.epochs == 4
     assert local.outcome.seconds == pytest.approx(remote.outcome.seconds, rel=0.5)
-    clerk = LocalBackend.open(path)
-    assert clerk.jobs()[0][0].device == "V100"
-    clerk.close()
+    backend = LocalBackend.open(path)
+    assert backend.jobs()[0][0].device == "V100"
+    backend.close()
