@@ -1,4 +1,4 @@
-"""Policies by name."""
+"""Policies by the name that users type."""
 
 from __future__ import annotations
 
@@ -14,59 +14,47 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """Where a policy lives.
+class PolicyEntry:
+    """Where a policy is defined.
 
     Attributes:
-        module: To import when it is asked for.
-        class_name: In that module; called with options by name.
-        options: That it takes.
-        summary: In words.
+        module: Name of the module, imported when the policy is first asked for.
+        class_name: Name of the class, called with options by name.
+        options: Names of the options that it takes.
     """
 
     module: str
     class_name: str
-    options: frozenset[str]
-    summary: str
+    options: frozenset[str] = frozenset()
 
 
 _ENTRIES = {
-    "joulery": Entry(
-        "joulery.jobs.policies.bayesian.policy",
-        "BayesianPolicy",
-        frozenset({"objective"}),
-        "beliefs about epochs and epoch costs",
+    "joulery": PolicyEntry(
+        "joulery.jobs.policies.bayesian.policy", "BayesianPolicy", frozenset({"objective"})
     ),
-    "zeus": Entry(
-        "joulery.jobs.policies.zeus",
-        "Zeus",
-        frozenset({"beta", "window"}),
-        "pruning, then Gaussian Thompson sampling (NSDI'23)",
+    "zeus": PolicyEntry(
+        "joulery.jobs.policies.zeus", "ZeusPolicy", frozenset({"beta", "window"})
     ),
-    "grid": Entry(
-        "joulery.jobs.policies.grid",
-        "Grid",
-        frozenset(),
-        "every batch size and limit once, then the best",
-    ),
-    "default": Entry("joulery.jobs.policies.default", "Default", frozenset(), "no change"),
+    "grid": PolicyEntry("joulery.jobs.policies.grid", "GridSearchPolicy"),
+    "default": PolicyEntry("joulery.jobs.policies.default", "DefaultPolicy"),
 }
 
 
 def policy_names() -> tuple[str, ...]:
-    """Every policy that can be made by name, ours first."""
+    """The names of all policies, ours first."""
     return tuple(_ENTRIES)
 
 
 def make_policy(name: str, **options: float | Objective | None) -> Policy[Any]:
-    """A policy by name.
+    """Make the policy of a name.
 
     Args:
-        name: See :func:`policy_names`.
-        options: For its constructor; those that are None or that it does not know are left out.
+        name: Name of the policy; see :func:`policy_names`.
+        options: Options of its constructor; those that are None or that it does not take are left
+            out.
 
     Raises:
-        InvalidValueError: No policy of that name, or an option out of range.
+        InvalidValueError: There is no policy of that name, or an option is out of range.
     """
     entry = _ENTRIES.get(name)
     if entry is None:
