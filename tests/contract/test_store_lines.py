@@ -148,7 +148,7 @@ def test_a_group_takes_two_messages(store, tmp_path):
 def test_two_messages_are_enough_for_the_desk(store, tmp_path):
     """The same: whatever the desk asks for besides would go alone again."""
     clock = VirtualClock()
-    desk = JobService(store, clock, filled_store.TERMS)
+    desk = JobService(store, clock, filled_store.DEFAULT_CONFIG)
     nightly = Job("nightly", (64, 128), 128, Cost(0.5, max_watts=300.0))
     job = desk.define("team", Definition(nightly)).id
     filled_store.run(desk, clock, job, 4, "first")

@@ -7,7 +7,7 @@ from joulery.jobs.posterior import _SNAPSHOT_EVENTS, JobState
 from joulery.jobs.requests import Request
 from joulery.jobs.service import JobService
 from joulery.storage.store import Store
-from joulery.testing.filled_store import TERMS, fill, measure
+from joulery.testing.filled_store import DEFAULT_CONFIG, fill, measure
 from joulery.testing.policy_contract import assert_identical
 
 
@@ -15,7 +15,7 @@ def test_a_restart_folds_no_more_than_the_tail(location, monkeypatch):
     """A server with thousands of old jobs would not answer for minutes after a restart."""
     with Store.open(location) as store:
         numbers = fill(store, "zeus", 4, 100)
-        desk = JobService(store, VirtualClock(), TERMS)
+        desk = JobService(store, VirtualClock(), DEFAULT_CONFIG)
         folded = []
         whole = JobState.fold
         monkeypatch.setattr(

@@ -23,13 +23,13 @@ _MOST_EPOCHS = 1000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    from joulery import objective_text
+    from joulery.objectives import OBJECTIVE_HELP
 
     parser.add_argument("--board", default="V100", help="accelerator to simulate (default: V100)")
     parser.add_argument(
         "--objective",
         default=_DEFAULT_OBJECTIVE,
-        help=f"{objective_text.HELP} (default: %(default)s)",
+        help=f"{OBJECTIVE_HELP} (default: %(default)s)",
     )
     parser.add_argument(
         "--limits",
@@ -121,7 +121,7 @@ def _plan(arguments: argparse.Namespace) -> DemoPlan:
     from joulery.demo.story import DemoPlan
     from joulery.demo.training import Recipe
     from joulery.hardware import catalog
-    from joulery.objective_text import parse_objective
+    from joulery.objectives import parse_objective
 
     board = catalog.board(arguments.board)
     return DemoPlan(

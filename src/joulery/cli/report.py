@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from joulery.objective_text import HELP as OBJECTIVE_HELP
+from joulery.objectives import OBJECTIVE_HELP
 
 if TYPE_CHECKING:
     import argparse
@@ -123,8 +123,7 @@ def _show_log(path: Path, text: str, *, as_json: bool) -> int:
 
 
 def _show_frontier(frontier: Frontier, arguments: argparse.Namespace) -> int:
-    from joulery.objective_text import parse_objective
-    from joulery.objectives import choose
+    from joulery.objectives import choose, parse_objective
 
     chosen = None
     if arguments.objective is not None:

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from joulery.objective_text import HELP as OBJECTIVE_HELP
+from joulery.objectives import OBJECTIVE_HELP
 
 if TYPE_CHECKING:
     import argparse
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command under the objective."""
     from joulery.metering.command import check_command
-    from joulery.objective_text import parse_objective
+    from joulery.objectives import parse_objective
 
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     check_command(command)

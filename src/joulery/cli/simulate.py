@@ -146,7 +146,7 @@ def _options(arguments: argparse.Namespace) -> Options:
 
 
 def _objective(arguments: argparse.Namespace) -> Objective | None:
-    from joulery.objective_text import parse_objective
+    from joulery.objectives import parse_objective
 
     return parse_objective(arguments.objective) if arguments.objective else None
 

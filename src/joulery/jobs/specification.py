@@ -5,31 +5,15 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from joulery import objectives
 from joulery.errors import InvalidValueError
 from joulery.jobs.job import Job
 from joulery.jobs.policies.registry import make_policy
 from joulery.jobs.warm_start import Inheritance
+from joulery.objectives import Cost, objective_text, parse_objective
 
 if TYPE_CHECKING:
     from joulery.jobs.policies.base import Policy
     from joulery.storage.records import Document, NewJob
-
-# Every kind of value that an objective may be made of.
-_KINDS: dict[str, type] = {
-    kind.__name__: kind
-    for kind in (
-        objectives.Bounds,
-        objectives.ConstantSignal,
-        objectives.Cost,
-        objectives.EnergyDelayProduct,
-        objectives.EnergyDelaySum,
-        objectives.FastestWithin,
-        objectives.LeastCarbon,
-        objectives.LeastEnergy,
-        objectives.LeastMoney,
-    )
-}
 
 
 def job_document(job: Job) -> Document:
@@ -37,8 +21,8 @@ def job_document(job: Job) -> Document:
     return {
         "batch_sizes": list(job.batch_sizes),
         "default": job.default,
-        "cost": _document(job.cost),
-        "objective": _document(job.objective),
+        "cost": objective_text(job.cost),
+        "objective": None if job.objective is None else objective_text(job.objective),
         "max_epochs": job.max_epochs,
         "limits_watts": list(job.limits_watts),
     }
@@ -50,8 +34,8 @@ def job_from(name: str, document: Document) -> Job:
         name=name,
         batch_sizes=tuple(document["batch_sizes"]),
         default=document["default"],
-        cost=_value(document["cost"]),
-        objective=_value(document["objective"]),
+        cost=_cost(document["cost"]),
+        objective=None if document["objective"] is None else parse_objective(document["objective"]),
         max_epochs=document["max_epochs"],
         limits_watts=tuple(document["limits_watts"]),
     )
@@ -91,21 +75,8 @@ def inheritance_from(document: Document) -> Inheritance:
     )
 
 
-def _document(value: Any) -> Any:
-    if value is None or isinstance(value, (int, float)):
-        return value
-    kind = type(value).__name__
-    if _KINDS.get(kind) is not type(value) or not dataclasses.is_dataclass(value):
-        raise InvalidValueError(
-            f"an objective with {kind} cannot be stored",
-            remedy=f"make it of {', '.join(sorted(_KINDS))}",
-        )
-    parts = {part.name: _document(getattr(value, part.name)) for part in dataclasses.fields(value)}
-    return {"kind": kind, **parts}
-
-
-def _value(document: Any) -> Any:
-    if not isinstance(document, dict):
-        return document
-    parts = {name: _value(part) for name, part in document.items() if name != "kind"}
-    return _KINDS[document["kind"]](**parts)
+def _cost(text: str) -> Cost:
+    cost = parse_objective(text)
+    if not isinstance(cost, Cost):
+        raise InvalidValueError(f"{text!r} is no cost", remedy="write cost:eta=0.5,max_watts=300")
+    return cost

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from joulery.frontier import OperatingPoint
+from joulery.objectives import score
 from joulery.power.messages import State
 
 if TYPE_CHECKING:
@@ -145,7 +146,8 @@ class BetterOfTwo:
         # Both started from the same setting; the first had it measured earlier and longer.
         reference = _point(first.measured[max(first.measured)])
         scores = [
-            self._objective.score(_point(settled.chosen), reference) for settled in (first, second)
+            score(self._objective, point.seconds, point.joules, reference)
+            for point in (_point(settled.chosen) for settled in (first, second))
         ]
         errors = [
             math.hypot(settled.chosen.seconds_error, settled.chosen.watts_error)

@@ -8,15 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from joulery.frontier import OperatingPoint
-from joulery.objectives import (
-    Bounds,
-    Cost,
-    EnergyDelayProduct,
-    EnergyDelaySum,
-    FastestWithin,
-    LeastEnergy,
-)
+from joulery.objectives import Totals, depends_on_reference
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,8 +63,7 @@ class ObjectiveScorer:
         self._objective = objective
         self._steps = steps
         self._latest: tuple[Belief, tuple[Array, Array, Flags]] | None = None
-        bounded = isinstance(objective, LeastEnergy) and objective.max_slowdown is not None
-        self.refers = bounded or isinstance(objective, EnergyDelaySum)
+        self.refers = depends_on_reference(objective)
 
     def judge(self, belief: Belief) -> Score:
         """The best knob value under a belief; the reference is the last one."""
@@ -134,44 +125,7 @@ class ObjectiveScorer:
         """Scores without bounds, and which points the bounds allow."""
         import numpy as np
 
-        objective = self._objective
-        everywhere = np.ones(seconds.shape, dtype=np.bool_)
-        if isinstance(objective, Cost):
-            return objective.eta * joules + (1 - objective.eta) * objective.max_watts * seconds, (
-                everywhere
-            )
-        if isinstance(objective, EnergyDelayProduct):
-            return joules * seconds, everywhere
-        if isinstance(objective, EnergyDelaySum):
-            slower, leaner = seconds / seconds[:, -1:], joules / joules[:, -1:]
-            return ((objective.k - 1) * leaner + slower) / objective.k, everywhere
-        if isinstance(objective, LeastEnergy):
-            bounds = Bounds(objective.deadline_seconds, objective.max_slowdown)
-            return joules, self._within(bounds, seconds)
-        if isinstance(objective, FastestWithin):
-            return seconds, joules <= objective.joules
-        return self._one_by_one(seconds, joules)
-
-    @staticmethod
-    def _within(bounds: Bounds, seconds: Array) -> Flags:
-        import numpy as np
-
-        longest = np.full(len(seconds), np.inf)
-        if bounds.deadline_seconds is not None:
-            longest = np.minimum(longest, bounds.deadline_seconds)
-        if bounds.max_slowdown is not None:
-            longest = np.minimum(longest, (1 + bounds.max_slowdown) * seconds[:, -1])
-        return seconds <= longest[:, None] * (1 + 1e-12)
-
-    def _one_by_one(self, seconds: Array, joules: Array) -> tuple[Array, Flags]:
-        import numpy as np
-
-        scores = np.empty_like(seconds)
-        for row in range(len(seconds)):
-            points = [
-                OperatingPoint(float(s), float(j))
-                for s, j in zip(seconds[row], joules[row], strict=True)
-            ]
-            scores[row] = [self._objective.score(point, points[-1]) for point in points]
-        allowed = np.isfinite(scores)
-        return np.where(allowed, scores, joules), allowed
+        reference = Totals(seconds[:, -1:], joules[:, -1:])
+        scores = self._objective.value(seconds, joules, reference)
+        kept = self._objective.bounds.kept(seconds, joules, reference)
+        return scores, np.broadcast_to(kept, seconds.shape)

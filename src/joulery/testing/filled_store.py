@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _GROUP = 64
 _TEAM = "team"
 # A lease that outlasts the virtual time of any history.
-TERMS = ServiceConfig(lease_seconds=1e12)
+DEFAULT_CONFIG = ServiceConfig(lease_seconds=1e12)
 
 
 def plain_outcome(decision: Decision) -> Outcome:
@@ -69,7 +69,7 @@ def fill(store: Store, policy: str, count: int, recurrences: int) -> list[int]:
         Their numbers.
     """
     clock = VirtualClock()
-    desk = JobService(store, clock, TERMS)
+    desk = JobService(store, clock, DEFAULT_CONFIG)
     job = made_up_workload().job()
     names = [f"job {number:06}" for number in range(count)]
     first = desk.define(
@@ -124,7 +124,7 @@ class Costs:
 def measure(store: Store, numbers: list[int], policy: str, tries: int = 20) -> Costs:
     """Operations on a filled store, by a desk that was just started."""
     clock = VirtualClock()
-    desk = JobService(store, clock, TERMS)
+    desk = JobService(store, clock, DEFAULT_CONFIG)
     step = max(1, len(numbers) // tries)
     some = numbers[::step][:tries]
     middle = numbers[len(numbers) // 2]

@@ -148,11 +148,11 @@ class Attempt:
 
     def cost(self) -> float:
         """All so far, by the job's cost; NaN where it is unknown."""
-        return self._job.cost.of(*self.spent())
+        return float(self._job.cost.of(*self.spent()))
 
     def cost_here(self) -> float:
         """As :meth:`cost`, of this process, from any thread."""
-        return self._job.cost.of(*self._spending.now())
+        return float(self._job.cost.of(*self._spending.now()))
 
     def last_epoch_cost(self) -> float:
         """What the last epoch cost; 0 before the first."""

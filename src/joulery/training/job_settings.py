@@ -89,8 +89,7 @@ class Recurring:
             InvalidValueError: It makes no sense.
         """
         from joulery.jobs.job import Job
-        from joulery.objective_text import parse_objective
-        from joulery.objectives import Cost
+        from joulery.objectives import Cost, parse_objective
         from joulery.training.limit_plan import listed_limits
 
         boards, metered = _devices(site)

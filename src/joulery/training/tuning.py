@@ -82,7 +82,7 @@ def tuned(
 def _parsed(wanted: Objective | str, boards: Sequence[Device]) -> Objective:
     if not isinstance(wanted, str):
         return wanted
-    from joulery.objective_text import parse_objective
+    from joulery.objectives import parse_objective
     from joulery.power.tuner import weighed_cost
 
     return parse_objective(wanted, weighed_cost(1.0, boards).max_watts)

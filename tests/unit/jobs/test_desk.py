@@ -13,7 +13,7 @@ from joulery.jobs.models import Measured, Outcome
 from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.jobs.policies.registry import policy_names
 from joulery.jobs.requests import Definition, Request
-from joulery.jobs.service import JobService, Terms
+from joulery.jobs.service import JobService, ServiceConfig
 from joulery.objectives import LeastEnergy
 from joulery.storage.records import DecisionState, EventKind
 from joulery.storage.store import Store
@@ -40,7 +40,7 @@ def store(tmp_path):
 @pytest.fixture
 def desk(store, clock):
     """At work."""
-    return JobService(store, clock, Terms(lease_seconds=LEASE_SECONDS))
+    return JobService(store, clock, ServiceConfig(lease_seconds=LEASE_SECONDS))
 
 
 @pytest.fixture
@@ -316,7 +316,7 @@ def test_two_desks_decide_as_one(desk, store, clock, tmp_path):
         "team", Definition(dataclasses.replace(JOB, name="alone"), policy="zeus"), seed=5
     ).id
     with Store.open(tmp_path / "store.sqlite") as second:
-        desks = [desk, JobService(second, clock, Terms(lease_seconds=LEASE_SECONDS))]
+        desks = [desk, JobService(second, clock, ServiceConfig(lease_seconds=LEASE_SECONDS))]
         for number in range(30):
             shared = desks[number % 2].decide(job, Request(f"{number}", probing=True))
             single = desk.decide(alone, Request(f"{number}", probing=True))
@@ -416,7 +416,7 @@ def test_an_upgrade_folds_histories_beside_the_work(desk, store, clock, monkeypa
 
 def test_memory_is_bounded(store, clock):
     """A server of many teams would grow for ever."""
-    desk = JobService(store, clock, Terms(cached_jobs=3))
+    desk = JobService(store, clock, ServiceConfig(cached_jobs=3))
     jobs = [
         desk.define("team", Definition(dataclasses.replace(JOB, name=f"{n}"), policy="zeus")).id
         for n in range(6)

@@ -10,7 +10,7 @@ from joulery.clock import VirtualClock
 from joulery.jobs.models import Measured, Outcome
 from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.jobs.requests import Definition, Request
-from joulery.jobs.service import JobService, Terms
+from joulery.jobs.service import JobService, ServiceConfig
 from joulery.storage.store import Store
 from joulery.testing.policy_contract import assert_identical
 from joulery.testing.workloads import made_up_workload
@@ -49,7 +49,7 @@ class Drive:
     def __init__(self, location, policy):
         self.clock = VirtualClock()
         self.stores = [Store.open(location) for _ in range(3)]
-        terms = Terms(lease_seconds=100.0)
+        terms = ServiceConfig(lease_seconds=100.0)
         self.desks = [JobService(store, self.clock, terms) for store in self.stores]
         self.job = self.desks[0].define("team", Definition(JOB, policy=policy), seed=11).id
         self.made, self.reported = [], {}

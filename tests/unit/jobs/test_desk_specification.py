@@ -16,7 +16,7 @@ from joulery.jobs.specification import (
     policy_from,
 )
 from joulery.jobs.warm_start import Inheritance
-from joulery.objectives import Bounds, ConstantSignal, Cost
+from joulery.objectives import Cost
 from joulery.storage.records import NewJob
 
 JOB = Job("job", (8, 16), 16, Cost(0.25, 300.5), max_epochs=7, limits_watts=(100.0, 200.5))
@@ -33,8 +33,8 @@ INHERITANCE = Inheritance((8, 16), (1.5, 0.1 + 0.2), (0.1, 0.2), 0.3, 0.1)
         objectives.FastestWithin(1e6),
         objectives.EnergyDelayProduct(),
         objectives.EnergyDelaySum(2.0),
-        objectives.LeastCarbon(ConstantSignal(400.0), bounds=Bounds(deadline_seconds=60.0)),
-        objectives.LeastMoney(ConstantSignal(0.3), 2.0),
+        objectives.LeastCarbon(400.0, deadline_seconds=60.0),
+        objectives.LeastMoney(0.3, 2.0),
     ],
 )
 def test_a_job_comes_back_the_same(objective):

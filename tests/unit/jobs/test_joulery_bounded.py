@@ -6,8 +6,6 @@ import pytest
 from joulery.jobs.policies.bayesian.bounded import BoundedRuns, bound_form
 from joulery.jobs.policies.bayesian.planning import NODES
 from joulery.objectives import (
-    Bounds,
-    ConstantSignal,
     Cost,
     EnergyDelayProduct,
     FastestWithin,
@@ -46,8 +44,8 @@ def test_without_a_bound_there_is_no_bound_form(objective):
         (LeastEnergy(deadline_seconds=700.0), (0, 0)),
         (FastestWithin(joules=150_000.0), (0, 0)),
         (FastestWithin(joules=200_000.0), (0, 1)),
-        (LeastMoney(ConstantSignal(0.3), bounds=Bounds(max_slowdown=0.05)), (0, 1)),
-        (LeastMoney(ConstantSignal(0.3), bounds=Bounds(max_slowdown=0.2)), (0, 0)),
+        (LeastMoney(0.3, max_slowdown=0.05), (0, 1)),
+        (LeastMoney(0.3, max_slowdown=0.2), (0, 0)),
     ],
     ids=str,
 )

@@ -6,7 +6,6 @@ import pytest
 from joulery.frontier import OperatingPoint
 from joulery.jobs.policies.bayesian.scoring import Runs, graded_score, score
 from joulery.objectives import (
-    ConstantSignal,
     Cost,
     EnergyDelayProduct,
     EnergyDelaySum,
@@ -15,6 +14,7 @@ from joulery.objectives import (
     LeastEnergy,
     LeastMoney,
 )
+from joulery.objectives import score as exact_score
 
 OBJECTIVES = [
     Cost(eta=0.0, max_watts=300.0),
@@ -28,8 +28,8 @@ OBJECTIVES = [
     EnergyDelayProduct(),
     EnergyDelaySum(k=2.0),
     EnergyDelaySum(k=1.0),
-    LeastCarbon(ConstantSignal(400.0)),
-    LeastMoney(ConstantSignal(0.2), rent_per_hour=1.0),
+    LeastCarbon(400.0),
+    LeastMoney(0.2, rent_per_hour=1.0),
 ]
 SECONDS = np.array([[90.0, 100.0], [110.0, 150.0]])
 JOULES = np.array([[20_000.0, 18_000.0], [16_000.0, 15_000.0]])
@@ -41,7 +41,7 @@ def test_scores_match_points(objective):
     """The policy must want what the user asked for, to the last bound."""
     reference = OperatingPoint(seconds=100.0, joules=18_000.0)
     expected = [
-        objective.score(OperatingPoint(seconds=s, joules=j), reference)
+        exact_score(objective, s, j, reference)
         for s, j in zip(SECONDS.ravel(), JOULES.ravel(), strict=True)
     ]
     assert score(objective, RUNS).ravel() == pytest.approx(expected)

@@ -11,8 +11,6 @@ from joulery.jobs.models import Decision, DecisionLease, Measured, Outcome, Rece
 from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.jobs.requests import Definition, Request
 from joulery.objectives import (
-    Bounds,
-    ConstantSignal,
     Cost,
     EnergyDelayProduct,
     EnergyDelaySum,
@@ -85,8 +83,8 @@ def test_what_is_not_asked_for_is_not_sent():
         EnergyDelaySum(2.0),
         FastestWithin(5e6),
         LeastEnergy(max_slowdown=0.05),
-        LeastCarbon(ConstantSignal(300.0), bounds=Bounds(max_slowdown=0.1)),
-        LeastMoney(ConstantSignal(-0.1), rent_per_hour=2.0, bounds=Bounds(3600.0)),
+        LeastCarbon(300.0, max_slowdown=0.1),
+        LeastMoney(-0.1, rent_per_hour=2.0, deadline_seconds=3600.0),
     ],
 )
 def test_every_objective_survives(objective):
@@ -125,13 +123,11 @@ def changed(**members):
         (changed(max_epochs=0), "max_epochs"),
         (changed(limits_watts=[1e300]), "limit"),
         (changed(limits_watts=[math.nan]), "limit"),
-        (changed(cost={"kind": "LeastEnergy"}), "cost"),
+        (changed(cost="least-energy"), "cost"),
         (changed(cost={"eta": 1.0}), "cost"),
         (changed(objective={"kind": "Unheard"}), "objective"),
-        (changed(objective={"kind": "EnergyDelaySum"}), "k is missing"),
-        (changed(objective={"kind": "EnergyDelaySum", "k": 2, "l": 3}), "'l'"),
-        (changed(objective={"kind": "LeastCarbon"}), "signal"),
-        (changed(objective={"kind": "LeastCarbon", "signal": {"kind": "Bounds"}}), "signal"),
+        (changed(objective="eds:k=2,l=3"), "'l'"),
+        (changed(objective="carbon"), "intensity"),
         (changed(objective="energy"), "objective"),
         ({"name": "nightly"}, "specification"),
     ],

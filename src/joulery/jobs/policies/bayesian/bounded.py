@@ -18,16 +18,7 @@ import numpy as np
 from joulery.jobs.policies.bayesian.bounded_lessons import COARSE_NODES, STEEPNESS, saved_shares
 from joulery.jobs.policies.bayesian.planning import NODES, TAIL_MEAN
 from joulery.jobs.policies.job_batch import own_places
-from joulery.objectives import (
-    UNBOUNDED,
-    Bounds,
-    ConstantSignal,
-    FastestWithin,
-    LeastCarbon,
-    LeastEnergy,
-    LeastMoney,
-)
-from joulery.units import JOULES_PER_KILOWATT_HOUR
+from joulery.objectives import UNBOUNDED, Totals
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -68,23 +59,15 @@ class BoundForm:
 
 def bound_form(objective: Objective | None) -> BoundForm | None:
     """The figures of an objective that has a bound; None for all others."""
-    if isinstance(objective, FastestWithin):
-        return BoundForm(0.0, 1.0, bounds_energy=True, most=objective.joules, slowdown=np.inf)
-    weights, bounds = (1.0, 0.0), UNBOUNDED
-    if isinstance(objective, LeastEnergy):
-        bounds = Bounds(objective.deadline_seconds, objective.max_slowdown)
-    elif isinstance(objective, LeastCarbon | LeastMoney) and isinstance(
-        objective.signal, ConstantSignal
-    ):
-        bounds = objective.bounds
-        rent = objective.rent_per_hour if isinstance(objective, LeastMoney) else 0.0
-        weights = objective.signal.per_kilowatt_hour / JOULES_PER_KILOWATT_HOUR, rent / 3600.0
-    if bounds == UNBOUNDED:
+    if objective is None or objective.bounds == UNBOUNDED:
         return None
+    bounds, unit = objective.bounds, Totals(1.0, 1.0)
+    absolute = bounds.deadline_seconds if bounds.max_joules is None else bounds.max_joules
     return BoundForm(
-        *weights,
-        bounds_energy=False,
-        most=np.inf if bounds.deadline_seconds is None else bounds.deadline_seconds,
+        joule_weight=objective.value(0.0, 1.0, unit),
+        second_weight=objective.value(1.0, 0.0, unit),
+        bounds_energy=bounds.max_joules is not None,
+        most=np.inf if absolute is None else absolute,
         slowdown=np.inf if bounds.max_slowdown is None else 1.0 + bounds.max_slowdown,
     )
 
