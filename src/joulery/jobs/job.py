@@ -1,8 +1,7 @@
-"""A job that recurs: what its owner allows and wants."""
+"""A recurring job: what its owner allows and wants."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,16 +14,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a policy needs to know before the first recurrence.
+    """The description of a job that a policy needs before the first recurrence.
 
     Attributes:
-        name: Of the job, for people.
-        batch_sizes: What may be chosen, ascending.
-        default: What the owner would run; one of ``batch_sizes``.
-        cost: What running costs, in joules: charged as a run goes on, and what early stopping
-            bounds. Time is weighed by ``max_watts``.
-        objective: What to minimise over a whole run; None for ``cost`` itself.
-        max_epochs: A run that has not reached its target by then has failed.
+        name: Name of the job.
+        batch_sizes: Batch sizes that may be chosen, ascending.
+        default: Batch size that the owner would run; one of ``batch_sizes``.
+        cost: Cost of running, in joules: charged as a run goes on, and bounded by early stopping.
+            Time is weighed by ``max_watts``.
+        objective: Objective to minimise over a whole run; None for ``cost`` itself.
+        max_epochs: Number of epochs after which a run that has not reached its target has failed.
         limits_watts: Power limits that may be held, ascending; empty leaves the limit alone.
     """
 
@@ -59,7 +58,7 @@ def _check_batch_sizes(name: str, batch_sizes: tuple[int, ...], default: int) ->
             remedy="give at least one; a set of one leaves the batch size alone",
         )
     for size in batch_sizes:
-        if not (isinstance(size, int) and not isinstance(size, bool) and 0 < size < math.inf):
+        if not isinstance(size, int) or isinstance(size, bool) or size <= 0:
             raise InvalidValueError(
                 f"job {name!r}: batch size {size!r} is not a positive whole number",
                 remedy="give samples per step as whole numbers",

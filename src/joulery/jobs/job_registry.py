@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from joulery.jobs.policies.bayesian.beliefs import BayesianBeliefs
 from joulery.jobs.specification import inheritance_document, inheritance_from
-from joulery.jobs.warm_start import Inheritance
+from joulery.jobs.warm_start import WarmStart
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -78,10 +78,10 @@ class JobRegistry:
                 heir = dataclasses.replace(wanted, inherits=newest.id)
             else:
                 terms = self._terms
-                heir = _heir(wanted, newest, shown.doubted(terms.shift_sd, terms.shape_sd))
+                heir = _heir(wanted, newest, shown.for_changed_job(terms.shift_sd, terms.shape_sd))
         return ledger.add_job(heir, now)
 
-    def _shown(self, ledger: Transaction, source: JobRecord, wanted: NewJob) -> Inheritance | None:
+    def _shown(self, ledger: Transaction, source: JobRecord, wanted: NewJob) -> WarmStart | None:
         """What there is to hand on, if anything."""
         if wanted.policy != source.job.policy:
             return None
@@ -89,14 +89,14 @@ class JobRegistry:
         beliefs = self._cache.glimpse(ledger, source).beliefs
         if not isinstance(beliefs, BayesianBeliefs):
             return None
-        shown = Inheritance.of(beliefs, 0)
+        shown = WarmStart.of(beliefs, 0)
         received = source.job.parameters.get("inherited")
         if received is not None:
-            shown = shown.beside(inheritance_from(received))
+            shown = shown.extended(inheritance_from(received))
         return shown if shown.batch_sizes else None
 
 
-def _heir(wanted: NewJob, source: JobRecord, handed_on: Inheritance) -> NewJob:
+def _heir(wanted: NewJob, source: JobRecord, handed_on: WarmStart) -> NewJob:
     document: Document = inheritance_document(handed_on)
     document["source"] = {"version": source.version, "device": source.device}
     parameters = wanted.parameters | {"inherited": document}

@@ -62,7 +62,7 @@ class JobState:
 
     def reason(self, actions: Actions) -> str:
         """Why the policy chose them, in words."""
-        return self.policy.reasons[int(actions.why[0])]
+        return self.policy.reasons[int(actions.reason[0])]
 
     def fold(self, event: Event) -> None:
         """One event more; nothing else ever changes beliefs.

@@ -20,9 +20,8 @@ import pytest
 from joulery.jobs.policies.base import ActionKind, Actions, Outcomes, Policy, RunEnd
 from joulery.jobs.policies.counter_rng import CounterRng
 from joulery.jobs.policies.job_batch import JobBatch
-from joulery.simulate import drift
-from joulery.simulate.environment import Environment, Moment
-from joulery.simulate.probing import Slices
+from joulery.simulate.drift import no_drift
+from joulery.simulate.environment import Environment, Moment, Slices
 from joulery.testing.workloads import made_up_workload
 
 # More than any recurrence needs, less than a policy that waits for ever takes.
@@ -40,20 +39,20 @@ class Drive:
 
     def __init__(self, policy: Policy[Any], workloads: list[Any], seeds: list[int]) -> None:
         self.policy = policy
-        self.lanes = JobBatch.of([load.job() for load in workloads], seeds)
-        self.beliefs = policy.start(self.lanes)
+        self.jobs = JobBatch.of([load.job() for load in workloads], seeds)
+        self.beliefs = policy.start(self.jobs)
         self.events: list[tuple[str, Any, Any]] = []
         self.decisions = np.zeros(len(seeds), dtype=np.int64)
         self.reached = np.zeros(len(seeds), dtype=np.int64)
-        changes = [drift.none(load) for load in workloads]
+        changes = [no_drift(load) for load in workloads]
         lanes = np.arange(len(seeds))
-        self._world = Environment(workloads, lanes, self.lanes, Slices(), changes)
+        self._world = Environment(workloads, lanes, self.jobs, Slices(), changes)
 
     def decide(self, rows: np.ndarray[Any, Any]) -> Actions:
         """What the policy would do next, checked for sense; nothing is begun."""
-        draws = CounterRng.of(self.lanes.seeds[rows], self.decisions[rows])
-        actions = self.policy.decide(self.beliefs, rows, draws)
-        assert_sensible(self.policy, self.lanes, rows, actions)
+        rng = CounterRng.of(self.jobs.seeds[rows], self.decisions[rows])
+        actions = self.policy.decide(self.beliefs, rows, rng)
+        assert_sensible(self.policy, self.jobs, rows, actions)
         return actions
 
     def begin(self, rows: np.ndarray[Any, Any]) -> tuple[Actions, Outcomes]:
@@ -69,7 +68,7 @@ class Drive:
             f.name for f in dataclasses.fields(told)
         }
         return actions, Outcomes(
-            lane=rows,
+            job=rows,
             recurrence=number,
             kind=actions.kind,
             arm=actions.arm,
@@ -80,7 +79,7 @@ class Drive:
         """Tell the policy how actions ended."""
         self.policy.learn(self.beliefs, outcomes)
         self.events.append(("learn", None, outcomes))
-        self.reached[outcomes.lane] += outcomes.end == RunEnd.REACHED
+        self.reached[outcomes.job] += outcomes.end == RunEnd.REACHED
 
     def step(self, rows: np.ndarray[Any, Any]) -> Actions:
         """One action of each lane from beginning to end."""
@@ -90,7 +89,7 @@ class Drive:
 
     def rebuilt(self) -> Any:
         """Beliefs folded from the kept events alone."""
-        beliefs = self.policy.start(self.lanes)
+        beliefs = self.policy.start(self.jobs)
         for kind, rows, event in self.events:
             if kind == "begin":
                 self.policy.begin(beliefs, rows, event)
@@ -114,7 +113,7 @@ class PolicyContract:
         assert all(reason.strip() for reason in policy.reasons)
 
     def test_deciding_changes_nothing(self, policy: Policy[Any]) -> None:
-        """A server may ask twice; the same history and draws give the same decision."""
+        """A server may ask twice; the same history and rng give the same decision."""
         drive = _drive(policy, 2)
         everyone = np.arange(2)
         for _ in range(40):
@@ -219,12 +218,12 @@ class PolicyContract:
 
 def abandoned(outcomes: Outcomes) -> Outcomes:
     """The same actions, of which nothing was ever heard."""
-    unknown = np.full(len(outcomes.lane), np.nan)
+    unknown = np.full(len(outcomes.job), np.nan)
     blank = np.full(outcomes.epoch_seconds.shape, np.nan)
     return dataclasses.replace(
         outcomes,
-        end=np.full(len(outcomes.lane), RunEnd.ABANDONED),
-        limit=np.full(len(outcomes.lane), -1),
+        end=np.full(len(outcomes.job), RunEnd.ABANDONED),
+        limit=np.full(len(outcomes.job), -1),
         epochs=unknown,
         seconds=unknown,
         joules=unknown,
@@ -246,7 +245,7 @@ def assert_sensible(
     limits = np.maximum(1, np.isfinite(lanes.limits_watts[rows]).sum(axis=1))
     assert ((actions.limit >= -1) & (actions.limit < limits)).all()
     assert (actions.ceiling > 0).all()
-    assert ((actions.why >= 0) & (actions.why < len(policy.reasons))).all()
+    assert ((actions.reason >= 0) & (actions.reason < len(policy.reasons))).all()
     if actions.probe_limits is not None:
         assert actions.probe_limits.shape == (len(rows), lanes.limits_watts.shape[1])
         assert actions.probe_limits.dtype == np.bool_

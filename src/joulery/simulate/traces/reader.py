@@ -1,4 +1,4 @@
-"""Traces of training: a folder of tables made into workloads."""
+"""Read a folder of traces, in either layout."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from joulery.errors import FileError, InvalidValueError
-from joulery.simulate.traces_own import read_own
-from joulery.simulate.traces_zeus import TRAIN_FILE, read_zeus
+from joulery.simulate.traces.tables import read_tables
+from joulery.simulate.traces.zeus import TRAIN_FILE, read_zeus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """What a folder of traces holds.
+    """The content of a folder of traces.
 
     Attributes:
-        workloads: One per GPU type and model, in order of GPU and dataset.
-        remarks: What was left out or assumed, in words.
+        workloads: One workload per GPU type and model, in order of GPU and dataset.
+        remarks: Notes on what was left out or assumed.
     """
 
     workloads: tuple[TracedWorkload, ...]
     remarks: tuple[str, ...] = ()
 
     def select(self, gpus: Sequence[str] = (), datasets: Sequence[str] = ()) -> Traces:
-        """Only those GPUs and datasets; an empty choice takes all.
+        """Keep only those GPUs and datasets; an empty choice takes all.
 
         Raises:
             InvalidValueError: One of them is not there.
@@ -46,17 +46,16 @@ class Traces:
                 f"no trace has {', '.join(datasets)} on {', '.join(gpus)}",
                 remedy="leave one of the two choices out",
             )
-        gone = [load for load in self.workloads if load not in kept]
-        remarks = [one for one in self.remarks if not any(_concerns(one, load) for load in gone)]
-        return Traces(kept, tuple(remarks))
+        gone = [f"{load.model} on {load.gpu}:" for load in self.workloads if load not in kept]
+        return Traces(kept, tuple(one for one in self.remarks if not one.startswith(tuple(gone))))
 
 
 def read_traces(folder: Path, specs: Path | None = None) -> Traces:
-    """Read every workload of ``folder``, in either layout.
+    """Read every workload of ``folder``.
 
     Args:
-        folder: With ``summary_train.csv`` and ``summary_power_GPU.csv`` (or a folder ``zeus`` that
-            has them), or with the tables ``runs``, ``power`` and ``jobs``.
+        folder: Folder with ``summary_train.csv`` and ``summary_power_GPU.csv`` (or a folder
+            ``zeus`` that has them), or with the tables ``runs``, ``power`` and ``jobs``.
         specs: Table of targets and defaults for the first layout.
 
     Raises:
@@ -72,25 +71,15 @@ def read_traces(folder: Path, specs: Path | None = None) -> Traces:
     if (folder / TRAIN_FILE).exists():
         workloads, remarks = read_zeus(folder, specs)
     else:
-        workloads, remarks = read_own(folder), []
+        workloads, remarks = read_tables(folder), []
+    workloads.sort(key=lambda load: (load.gpu, load.dataset, load.network, load.optimizer))
     remarks += [
-        f"{load.model} on {load.gpu}: {load.filled} settings without power data are taken from "
-        "neighbouring limits"
+        f"{load.model} on {load.gpu}: {load.filled} settings without power data are interpolated "
+        "between limits"
         for load in workloads
         if load.filled
     ]
-    return Traces(_in_order(workloads), tuple(remarks))
-
-
-def _in_order(workloads: list[TracedWorkload]) -> tuple[TracedWorkload, ...]:
-    return tuple(
-        sorted(workloads, key=lambda load: (load.gpu, load.dataset, load.network, load.optimizer))
-    )
-
-
-def _concerns(remark: str, load: TracedWorkload) -> bool:
-    """Whether ``remark`` is about this workload on this GPU."""
-    return remark.startswith(f"{load.model} on {load.gpu}:")
+    return Traces(tuple(workloads), tuple(remarks))
 
 
 def _check_known(kind: str, wanted: Sequence[str], known: Sequence[str]) -> None:

@@ -1,9 +1,9 @@
-"""Read traces laid out like those published with Zeus (You et al., NSDI'23).
+"""The layout of the traces published with Zeus (You et al., NSDI'23).
 
 ``summary_train.csv`` has the epoch in which each run reached each value of the validation metric,
 ``summary_power_GPU.csv`` the seconds and watts of an epoch at each batch size and power limit. An
 optional ``workloads.csv`` (or .parquet) states ``dataset, target_metric, default_batch_size,
-max_epochs`` of workloads other than the published six, or other wishes for those.
+max_epochs`` of workloads other than the published six, or other values for those.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from joulery.errors import FileError
-from joulery.simulate.trace_assembly import EpochMeasurement, Model, Spec, TraceBoard, assembled
-from joulery.simulate.trace_rows import read_rows
+from joulery.simulate.traces.assembly import EpochMeasurement, GpuTrace, TracedModel, WorkloadSpec, assemble
+from joulery.simulate.traces.rows import read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from joulery.simulate.trace_rows import Row
+    from joulery.simulate.traces.rows import TraceRow
     from joulery.simulate.workload import TracedWorkload
 
 TRAIN_FILE = "summary_train.csv"
@@ -31,25 +31,25 @@ _POWER_COLUMNS = (*_MODEL, "batch_size", "power_limit", "time_per_epoch", "avera
 _SPEC_COLUMNS = ("dataset", "target_metric", "default_batch_size", "max_epochs")
 
 # Default batch size and target of each workload: You et al., NSDI'23, Table 1. Largest number of
-# epochs: the paper's artifact. A board's trace may lack the default (too little memory).
+# epochs: the paper's artifact. A GPU's trace may lack the default (too little memory).
 PUBLISHED = {
-    "librispeech": Spec(40.0, 16, 192, strict=False),
-    "squad": Spec(84.0, 6, 32, strict=False),
-    "sentiment140": Spec(0.84, 10, 128, strict=False),
-    "imagenet": Spec(0.65, 100, 256, strict=False),
-    "cifar100": Spec(0.60, 100, 1024, strict=False),
-    "movielens-1m": Spec(0.41, 100, 1024, strict=False),
+    "librispeech": WorkloadSpec(40.0, 16, 192, strict=False),
+    "squad": WorkloadSpec(84.0, 6, 32, strict=False),
+    "sentiment140": WorkloadSpec(0.84, 10, 128, strict=False),
+    "imagenet": WorkloadSpec(0.65, 100, 256, strict=False),
+    "cifar100": WorkloadSpec(0.60, 100, 1024, strict=False),
+    "movielens-1m": WorkloadSpec(0.41, 100, 1024, strict=False),
 }
 
 # Per model and metric: epochs of each run, by batch size.
-Runs = dict[Model, dict[float, dict[int, list[float]]]]
+Runs = dict[TracedModel, dict[float, dict[int, list[float]]]]
 
 
 def read_zeus(folder: Path, specs: Path | None = None) -> tuple[list[TracedWorkload], list[str]]:
-    """The workloads of a folder, and remarks about what was left out or assumed.
+    """Read the workloads of a folder; and remarks about what was left out or assumed.
 
     Args:
-        folder: With the files that the module names.
+        folder: Folder with the files that the module names.
         specs: Table to use instead of the folder's ``workloads.csv``.
 
     Raises:
@@ -64,8 +64,8 @@ def read_zeus(folder: Path, specs: Path | None = None) -> tuple[list[TracedWorkl
     stated = _stated(folder, specs)
     workloads: list[TracedWorkload] = []
     remarks: list[str] = []
-    for board in map(_board, paths):
-        for model in sorted(set(board.figures) & set(runs)):
+    for trace in map(_gpu_trace, paths):
+        for model in sorted(set(trace.figures) & set(runs)):
             spec = stated.get(model.dataset) or PUBLISHED.get(model.dataset)
             if spec is None:
                 spec = _guessed(runs[model])
@@ -73,8 +73,8 @@ def read_zeus(folder: Path, specs: Path | None = None) -> tuple[list[TracedWorkl
                     f"{model}: not in workloads.csv; assumed target_metric {spec.target:g}, "
                     f"max_epochs {spec.max_epochs}"
                 )
-            workloads.append(_workload(board, model, runs[model], spec))
-            remarks += _left_out(board, model, runs[model][spec.target])
+            workloads.append(_workload(trace, model, runs[model], spec))
+            remarks += _left_out(trace, model, runs[model][spec.target])
     if not workloads:
         raise FileError(
             f"{folder}: no dataset, network and optimizer is in both kinds of files",
@@ -83,43 +83,43 @@ def read_zeus(folder: Path, specs: Path | None = None) -> tuple[list[TracedWorkl
     return workloads, list(dict.fromkeys(remarks))
 
 
-def _model(row: Row) -> Model:
-    return Model(*(row.text(column) for column in _MODEL))
+def _model(row: TraceRow) -> TracedModel:
+    return TracedModel(*(row.text(column) for column in _MODEL))
 
 
 def _runs(path: Path) -> Runs:
     runs: Runs = {}
     for row in read_rows(path, _TRAIN_COLUMNS):
         metrics = runs.setdefault(_model(row), {})
-        sizes = metrics.setdefault(row.metric("target_metric"), defaultdict(list))
+        sizes = metrics.setdefault(row.finite("target_metric"), defaultdict(list))
         sizes[row.whole("batch_size")].append(row.epochs("target_epoch"))
     return runs
 
 
-def _board(path: Path) -> TraceBoard:
-    board = TraceBoard(path.stem.removeprefix("summary_power_"), path)
+def _gpu_trace(path: Path) -> GpuTrace:
+    trace = GpuTrace(path.stem.removeprefix("summary_power_"), path)
     for row in read_rows(path, _POWER_COLUMNS):
-        sizes = board.figures.setdefault(_model(row), {})
+        sizes = trace.figures.setdefault(_model(row), {})
         limits = sizes.setdefault(row.whole("batch_size"), {})
-        watts = row.number("power_limit")
+        watts = row.positive("power_limit")
         if watts in limits:
-            raise row.complaint("power_limit", "repeats an earlier row", "keep one of the two")
-        limits[watts] = EpochMeasurement(row.number("time_per_epoch"), row.number("average_power"))
-    return board
+            raise row.error("power_limit", "repeats an earlier row", "keep one of the two")
+        limits[watts] = EpochMeasurement(row.positive("time_per_epoch"), row.positive("average_power"))
+    return trace
 
 
-def _stated(folder: Path, specs: Path | None) -> dict[str, Spec]:
+def _stated(folder: Path, specs: Path | None) -> dict[str, WorkloadSpec]:
     paths = [specs] if specs else [*folder.glob("workloads.csv"), *folder.glob("workloads.parquet")]
     return {
-        row.text("dataset"): Spec(
-            row.metric("target_metric"), row.whole("max_epochs"), row.whole("default_batch_size")
+        row.text("dataset"): WorkloadSpec(
+            row.finite("target_metric"), row.whole("max_epochs"), row.whole("default_batch_size")
         )
         for path in paths[:1]
         for row in read_rows(path, _SPEC_COLUMNS)
     }
 
 
-def _guessed(metrics: Mapping[float, Mapping[int, list[float]]]) -> Spec:
+def _guessed(metrics: Mapping[float, Mapping[int, list[float]]]) -> WorkloadSpec:
     """The hardest target that half of the batch sizes always reach, or else the easiest."""
 
     def always(sizes: Mapping[int, list[float]]) -> float:
@@ -133,24 +133,24 @@ def _guessed(metrics: Mapping[float, Mapping[int, list[float]]]) -> Spec:
     fair = [target for target, sizes in metrics.items() if always(sizes) >= 0.5]
     target = max(fair, key=hardness) if fair else min(metrics, key=hardness)
     seen = [e for epochs in metrics[target].values() for e in epochs if not math.isnan(e)]
-    return Spec(target, math.ceil(max(seen, default=1.0)))
+    return WorkloadSpec(target, math.ceil(max(seen, default=1.0)))
 
 
 def _workload(
-    board: TraceBoard, model: Model, metrics: Mapping[float, Mapping[int, list[float]]], spec: Spec
+    trace: GpuTrace, model: TracedModel, metrics: Mapping[float, Mapping[int, list[float]]], spec: WorkloadSpec
 ) -> TracedWorkload:
     if spec.target not in metrics:
         raise FileError(
-            f"{board.path.parent / TRAIN_FILE}: column target_metric has no {spec.target:g} "
+            f"{trace.path.parent / TRAIN_FILE}: column target_metric has no {spec.target:g} "
             f"for {model}",
             remedy=f"its targets are {', '.join(f'{m:g}' for m in sorted(metrics))}",
         )
-    return assembled(board, model, metrics[spec.target], spec)
+    return assemble(trace, model, metrics[spec.target], spec)
 
 
-def _left_out(board: TraceBoard, model: Model, runs: Mapping[int, list[float]]) -> list[str]:
-    trained = sorted(set(runs) - set(board.figures[model]))
+def _left_out(trace: GpuTrace, model: TracedModel, runs: Mapping[int, list[float]]) -> list[str]:
+    trained = sorted(set(runs) - set(trace.figures[model]))
     if not trained:
         return []
     sizes = ", ".join(map(str, trained))
-    return [f"{model} on {board.gpu}: no power data for batch sizes {sizes}; left out"]
+    return [f"{model} on {trace.gpu}: no power data for batch sizes {sizes}; left out"]

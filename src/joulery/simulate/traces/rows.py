@@ -1,4 +1,4 @@
-"""Rows of a trace file, checked cell by cell: every complaint names the file, row and column."""
+"""Rows of a trace file, checked cell by cell: every error names the file, row and column."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ if TYPE_CHECKING:
 # The line of a table's first row of figures: below the header.
 _FIRST_LINE = 2
 _NOT_REACHED = ("", "nan", "none", "null", "inf")
+_REMEDY = "correct or drop the row"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TraceRow:
     """One row of a trace file.
 
     Attributes:
-        path: Of the file.
-        line: Counted from 1, the header included.
-        cells: By column.
+        path: Path of the file.
+        line: Number of the line, counted from 1, the header included.
+        cells: Cells by column.
     """
 
     path: Path
@@ -34,73 +35,66 @@ class Row:
     cells: dict[str, Any]
 
     def text(self, column: str) -> str:
-        """What the cell says."""
+        """The text of a cell that is not empty."""
         value = self.cells.get(column)
         if value is None or not str(value).strip():
-            raise self.complaint(column, "is empty", "fill it in, or leave the row out")
+            raise self.error(column, "is empty", "fill it in, or leave the row out")
         return str(value).strip()
 
-    def number(self, column: str) -> float:
+    def finite(self, column: str) -> float:
+        """A finite number of any sign."""
+        text = self.text(column)
+        try:
+            value = float(text)
+        except ValueError:
+            raise self.error(column, f"is no number: {text!r}") from None
+        if not math.isfinite(value):
+            raise self.error(column, f"must be finite, not {value}")
+        return value
+
+    def positive(self, column: str) -> float:
         """A positive, finite number."""
-        value = self._float(column)
-        if not (math.isfinite(value) and value > 0):
-            raise self.complaint(
-                column, f"must be positive and finite, not {value:g}", "correct or drop the row"
-            )
+        value = self.finite(column)
+        if value <= 0:
+            raise self.error(column, f"must be positive, not {value:g}")
         return value
 
     def whole(self, column: str) -> int:
         """A positive whole number."""
-        value = self.number(column)
+        value = self.positive(column)
         if value != int(value):
-            raise self.complaint(column, f"must be whole, not {value:g}", "correct or drop the row")
+            raise self.error(column, f"must be whole, not {value:g}")
         return int(value)
-
-    def metric(self, column: str) -> float:
-        """A finite number of any sign."""
-        value = self._float(column)
-        if not math.isfinite(value):
-            raise self.complaint(column, f"must be finite, not {value}", "correct or drop the row")
-        return value
 
     def epochs(self, column: str) -> float:
         """A positive number of epochs, or NaN where the cell says that there is none."""
         value = self.cells.get(column)
         if value is None or str(value).strip().lower() in _NOT_REACHED:
             return math.nan
-        return self.number(column)
+        return self.positive(column)
 
-    def complaint(self, column: str, wrong: str, remedy: str) -> FileError:
+    def error(self, column: str, wrong: str, remedy: str = _REMEDY) -> FileError:
         """An error that names this row and ``column``."""
         return FileError(f"{self.path}, row {self.line}: {column} {wrong}", remedy=remedy)
 
-    def _float(self, column: str) -> float:
-        text = self.text(column)
-        try:
-            return float(text)
-        except ValueError:
-            raise self.complaint(
-                column, f"is no number: {text!r}", "correct or drop the row"
-            ) from None
 
-
-def read_rows(path: Path, columns: Sequence[str]) -> list[Row]:
+def read_rows(path: Path, columns: Sequence[str]) -> list[TraceRow]:
     """All rows of a CSV or Parquet file that has at least ``columns``.
 
     Raises:
-        FileError: It cannot be read, lacks a column, or has no rows.
-        MissingExtraError: A Parquet file without pyarrow.
+        FileError: The file cannot be read, lacks a column, or has no rows.
+        MissingExtraError: It is a Parquet file and pyarrow is not installed.
     """
     header, records = _parquet(path) if path.suffix == ".parquet" else _csv(path)
-    missing = [column for column in columns if column not in header]
-    if missing:
-        raise FileError(
-            f"{path}, row 1: column {missing[0]} is missing",
-            remedy=f"the columns are {', '.join(columns)}",
-        )
+    for column in columns:
+        if column not in header:
+            raise FileError(
+                f"{path}, row 1: column {column} is missing",
+                remedy=f"the columns are {', '.join(columns)}",
+            )
     if not records:
         raise FileError(f"{path} has no rows", remedy=f"its columns are {', '.join(columns)}")
-    return [Row(path, line, record) for line, record in enumerate(records, _FIRST_LINE)]
+    return [TraceRow(path, line, record) for line, record in enumerate(records, _FIRST_LINE)]
 
 
 def _csv(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
@@ -109,13 +103,13 @@ def _csv(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
             reader = csv.DictReader(file)
             # Cells beyond the header would be filed under None; no column of ours is.
             return list(reader.fieldnames or []), list(reader)
-    except OSError as refused:
+    except OSError as error:
         raise FileError(
-            f"cannot read {path}: {refused.strerror}", remedy="check the path and its rights"
+            f"cannot read {path}: {error.strerror}", remedy="check the path and its rights"
         ) from None
-    except (UnicodeDecodeError, csv.Error) as wrong:
+    except (UnicodeDecodeError, csv.Error) as error:
         raise FileError(
-            f"{path} is no CSV file: {wrong}", remedy="write it as comma-separated UTF-8 text"
+            f"{path} is no CSV file: {error}", remedy="write it as comma-separated UTF-8 text"
         ) from None
 
 
@@ -130,8 +124,8 @@ def _parquet(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
         ) from None
     try:
         frame = parquet.read_table(path)
-    except (OSError, arrow.ArrowException) as wrong:
-        reason = str(wrong).splitlines()[0]
+    except (OSError, arrow.ArrowException) as error:
+        reason = str(error).splitlines()[0]
         raise FileError(
             f"cannot read {path}: {reason}", remedy="write it anew as Parquet or CSV"
         ) from None

@@ -1,4 +1,4 @@
-"""Put training runs and power figures together into workloads."""
+"""Combine training runs and power measurements into workloads."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from joulery.jobs.policies.counter_rng import Floats
 
 
-class Model(NamedTuple):
-    """What is trained."""
+class TracedModel(NamedTuple):
+    """A model by dataset, network and optimizer."""
 
     dataset: str
     network: str
@@ -29,19 +29,19 @@ class Model(NamedTuple):
 
 
 class EpochMeasurement(NamedTuple):
-    """What one epoch takes at one setting."""
+    """Time and power of one epoch at one setting."""
 
     seconds: float
     watts: float
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
-    """What a job's owner states.
+class WorkloadSpec:
+    """Target and default of a workload, as its owner states them.
 
     Attributes:
         target: Validation metric to reach; NaN where the trace states epochs only.
-        max_epochs: After which a run gives up.
+        max_epochs: Number of epochs after which a run gives up.
         default: Batch size to run without optimisation; None for the largest that always reaches
             the target.
         strict: Whether a default without data is an error, instead of taking that largest.
@@ -54,18 +54,18 @@ class Spec:
 
 
 @dataclass(frozen=True, slots=True)
-class TraceBoard:
-    """The power figures of one GPU type.
+class GpuTrace:
+    """The power measurements of one GPU type.
 
     Attributes:
-        gpu: Its name.
-        path: Of the file that they come from.
-        figures: Per model, batch size and limit in watts.
+        gpu: Name of the GPU type.
+        path: Path of the file.
+        figures: Measurements by model, batch size and limit in watts.
     """
 
     gpu: str
     path: Path
-    figures: dict[Model, dict[int, dict[float, EpochMeasurement]]] = field(default_factory=dict)
+    figures: dict[TracedModel, dict[int, dict[float, EpochMeasurement]]] = field(default_factory=dict)
 
     @property
     def max_watts(self) -> float:
@@ -78,26 +78,26 @@ class TraceBoard:
         )
 
 
-def assembled(
-    board: TraceBoard, model: Model, runs: Mapping[int, list[float]], spec: Spec
+def assemble(
+    trace: GpuTrace, model: TracedModel, runs: Mapping[int, list[float]], spec: WorkloadSpec
 ) -> TracedWorkload:
-    """One workload from its parts.
+    """Combine one workload from its parts.
 
     Args:
-        board: Where it runs.
-        model: What is trained; ``board`` has figures of it.
+        trace: Measurements of the GPU.
+        model: Model that is trained; ``trace`` has measurements of it.
         runs: Epochs to the target of each run, by batch size; NaN for runs that did not reach it.
-        spec: What the owner states.
+        spec: Target and default.
 
     Raises:
-        FileError: No batch size has both runs and power figures, the default is none of those
+        FileError: No batch size has both runs and power measurements, the default is none of those
             that have, or the target is out of reach.
     """
-    power = board.figures[model]
+    power = trace.figures[model]
     sizes = tuple(sorted(set(runs) & set(power)))
     if not sizes:
         raise FileError(
-            f"{board.path}: no batch size of {model} with power data has training runs",
+            f"{trace.path}: no batch size of {model} with power data has training runs",
             remedy="measure the power of the batch sizes that were trained",
         )
     epochs, counts = _epochs([runs[size] for size in sizes], spec.max_epochs)
@@ -105,7 +105,7 @@ def assembled(
     seconds = np.array([_over_limits(power[size], limits, 0) for size in sizes])
     watts = np.array([_over_limits(power[size], limits, 1) for size in sizes])
     return TracedWorkload(
-        gpu=board.gpu,
+        gpu=trace.gpu,
         dataset=model.dataset,
         network=model.network,
         optimizer=model.optimizer,
@@ -115,10 +115,10 @@ def assembled(
         limits_watts=np.array(limits),
         epoch_seconds=seconds,
         watts=watts,
-        default=_default(f"{board.path}: {model}", sizes, epochs, counts, spec),
+        default=_default(f"{trace.path}: {model}", sizes, epochs, counts, spec),
         target=spec.target,
         max_epochs=spec.max_epochs,
-        max_watts=board.max_watts,
+        max_watts=trace.max_watts,
         filled=sum(len(limits) - len(power[size]) for size in sizes),
     )
 
@@ -126,7 +126,7 @@ def assembled(
 def _over_limits(
     measured: Mapping[float, EpochMeasurement], limits: list[float], figure: int
 ) -> Floats:
-    """One figure at every limit, in between as the neighbours say, beyond the ends as the ends.
+    """(limits,), one figure at every limit, interpolated between those that were measured.
 
     A policy may choose any limit that others of the job's batch sizes were measured at.
     """
@@ -146,7 +146,7 @@ def _epochs(runs: list[list[float]], max_epochs: int) -> tuple[Floats, Floats]:
     return epochs, np.array([float(len(samples)) for samples in runs])
 
 
-def _default(what: str, sizes: tuple[int, ...], epochs: Floats, counts: Floats, spec: Spec) -> int:
+def _default(what: str, sizes: tuple[int, ...], epochs: Floats, counts: Floats, spec: WorkloadSpec) -> int:
     if spec.default in sizes:
         return spec.default
     if spec.default is not None and spec.strict:
