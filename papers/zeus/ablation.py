@@ -1,4 +1,4 @@
-"""Zeus without one of its parts, to see what that part is worth."""
+"""Zeus without one of its parts, to show the value of that part: Fig. 13."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulery.jobs.policies.base import RunEnd
-from joulery.jobs.policies.exploration import Exploration
-from joulery.jobs.policies.zeus import Zeus
+from joulery.jobs.policies.zeus import Exploration, ZeusPolicy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,19 +20,19 @@ if TYPE_CHECKING:
 
 
 class _KeepsFailures(Exploration):
-    """Goes on past a failure, and drops nothing."""
+    """Exploration that goes on past a failure, and drops nothing."""
 
     __slots__ = ()
 
     def advance(
         self,
-        lane: NDArray[np.int64],
+        job: NDArray[np.int64],
         arm: NDArray[np.int64],
         cost: Floats,
         reached: NDArray[np.bool_],
     ) -> None:
-        """As if every batch size had reached the target; those that had not are never the best."""
-        super().advance(lane, arm, np.where(reached, cost, np.inf), np.ones_like(reached))
+        """Fold in results as if all had reached the target; those that had not are never best."""
+        super().advance(job, arm, np.where(reached, cost, np.inf), np.ones_like(reached))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,32 +40,31 @@ class WithoutPruning:
     """Zeus that keeps batch sizes which did not reach the target.
 
     A stopped training counts as its whole ceiling: by what it really cost, one that was stopped
-    early would pass for cheap, and be chosen for ever.
+    early would pass for cheap, and be chosen again and again.
     """
 
-    zeus: Zeus = field(default_factory=Zeus)
+    zeus: ZeusPolicy = field(default_factory=ZeusPolicy)
 
     name = "zeus"
-    reasons = Zeus.reasons
+    reasons = ZeusPolicy.reasons
 
-    def start(self, lanes: JobBatch) -> ZeusBeliefs:
-        """Zeus's own, with another way to explore."""
-        beliefs = self.zeus.start(lanes)
-        rounds = beliefs.exploration.rounds
-        beliefs.exploration = _KeepsFailures.of(lanes.valid, lanes.default, rounds)
+    def start(self, jobs: JobBatch) -> ZeusBeliefs:
+        """Zeus's beliefs, with another exploration."""
+        beliefs = self.zeus.start(jobs)
+        beliefs.exploration = _KeepsFailures.of(jobs.valid, jobs.default)
         return beliefs
 
-    def decide(self, beliefs: ZeusBeliefs, rows: NDArray[np.int64], draws: CounterRng) -> Actions:
-        """As Zeus does."""
-        return self.zeus.decide(beliefs, rows, draws)
+    def decide(self, beliefs: ZeusBeliefs, rows: NDArray[np.int64], rng: CounterRng) -> Actions:
+        """Pass on to Zeus."""
+        return self.zeus.decide(beliefs, rows, rng)
 
     def begin(self, beliefs: ZeusBeliefs, rows: NDArray[np.int64], actions: Actions) -> None:
-        """As Zeus does."""
+        """Pass on to Zeus."""
         self.zeus.begin(beliefs, rows, actions)
 
     def learn(self, beliefs: ZeusBeliefs, outcomes: Outcomes) -> None:
-        """As Zeus does, with failures at their ceiling."""
-        ceiling = self.zeus.beta * beliefs.least[outcomes.lane]
+        """Pass on to Zeus, with failures at their ceiling."""
+        ceiling = self.zeus.beta * beliefs.least[outcomes.job]
         stopped = outcomes.end == RunEnd.STOPPED
         cost = np.where(stopped, np.maximum(outcomes.cost, ceiling), outcomes.cost)
         self.zeus.learn(beliefs, replace(outcomes, cost=cost))
@@ -74,17 +72,17 @@ class WithoutPruning:
 
 @dataclass(slots=True, eq=False)
 class LimitBeliefs:
-    """Zeus's beliefs, and what is known of power limits.
+    """Zeus's beliefs, and costs of power limits.
 
     Attributes:
-        zeus: Its beliefs.
-        lanes: The jobs.
-        tried: (lanes, arms, limits), what a training has held or was given up for.
-        epoch_cost: (lanes, arms, limits), in joules; infinite where unknown.
+        zeus: Beliefs of Zeus.
+        jobs: The jobs.
+        tried: (jobs, arms, limits), limits that a training was asked to hold.
+        epoch_cost: (jobs, arms, limits), cost of an epoch in joules; infinite where unknown.
     """
 
     zeus: ZeusBeliefs
-    lanes: JobBatch
+    jobs: JobBatch
     tried: NDArray[np.bool_]
     epoch_cost: Floats
 
@@ -97,20 +95,20 @@ class WithoutProfiling:
     have cost under the best of them.
     """
 
-    zeus: Zeus = field(default_factory=Zeus)
+    zeus: ZeusPolicy = field(default_factory=ZeusPolicy)
 
     name = "zeus"
-    reasons = Zeus.reasons
+    reasons = ZeusPolicy.reasons
 
-    def start(self, lanes: JobBatch) -> LimitBeliefs:
-        """Nothing is known of any limit."""
-        shape = (*lanes.valid.shape, lanes.limits_watts.shape[1])
-        absent = np.broadcast_to(np.isnan(lanes.limits_watts)[:, None, :], shape)
-        return LimitBeliefs(self.zeus.start(lanes), lanes, absent.copy(), np.full(shape, np.inf))
+    def start(self, jobs: JobBatch) -> LimitBeliefs:
+        """Beliefs before any limit is known."""
+        shape = (*jobs.valid.shape, jobs.limits_watts.shape[1])
+        absent = np.broadcast_to(np.isnan(jobs.limits_watts)[:, None, :], shape)
+        return LimitBeliefs(self.zeus.start(jobs), jobs, absent.copy(), np.full(shape, np.inf))
 
-    def decide(self, beliefs: LimitBeliefs, rows: NDArray[np.int64], draws: CounterRng) -> Actions:
+    def decide(self, beliefs: LimitBeliefs, rows: NDArray[np.int64], rng: CounterRng) -> Actions:
         """Zeus's batch size under the highest limit not yet tried, or the best known."""
-        actions = self.zeus.decide(beliefs.zeus, rows, draws)
+        actions = self.zeus.decide(beliefs.zeus, rows, rng)
         untried = ~beliefs.tried[rows, actions.arm]
         highest = untried.shape[1] - 1 - untried[:, ::-1].argmax(axis=1)
         best = beliefs.epoch_cost[rows, actions.arm].argmin(axis=1)
@@ -122,23 +120,23 @@ class WithoutProfiling:
         self.zeus.begin(beliefs.zeus, rows, actions)
 
     def learn(self, beliefs: LimitBeliefs, outcomes: Outcomes) -> None:
-        """Note what a limit costs; tell Zeus of a batch size once all its limits are known."""
-        lane, arm = outcomes.lane, outcomes.arm
+        """Note the cost of a limit; pass a batch size on to Zeus once all its limits are known."""
+        job, arm = outcomes.job, outcomes.arm
         cost = (
-            beliefs.lanes.joule_weight[lane, None] * outcomes.epoch_joules
-            + beliefs.lanes.second_weight[lane, None] * outcomes.epoch_seconds
+            beliefs.jobs.joule_weight[job, None] * outcomes.epoch_joules
+            + beliefs.jobs.second_weight[job, None] * outcomes.epoch_seconds
         )
-        known = np.where(np.isfinite(cost), cost, beliefs.epoch_cost[lane, arm])
-        beliefs.epoch_cost[lane, arm] = known
-        complete = beliefs.tried[lane, arm].all(axis=1)
-        held = known[np.arange(len(lane)), outcomes.limit]
-        # A training that was not begun taught nothing about its limit.
+        known = np.where(np.isfinite(cost), cost, beliefs.epoch_cost[job, arm])
+        beliefs.epoch_cost[job, arm] = known
+        complete = beliefs.tried[job, arm].all(axis=1)
+        held = known[np.arange(len(job)), outcomes.limit]
+        # A training that was not begun shows nothing about its limit.
         at_best = np.divide(
             known.min(axis=1), held, out=np.ones_like(held), where=np.isfinite(held)
         )
-        told = replace(
+        adjusted = replace(
             outcomes,
             cost=outcomes.cost * at_best,
             end=np.where(complete, outcomes.end, RunEnd.ABANDONED),
         )
-        self.zeus.learn(beliefs.zeus, told)
+        self.zeus.learn(beliefs.zeus, adjusted)
