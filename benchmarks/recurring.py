@@ -25,14 +25,14 @@ from recurring_scenes import AFTER, DRIFTS, drift_scene, overlap_scene
 
 from joulery.cli.table import table
 from joulery.jobs.policies.registry import make_policy, policy_names
-from joulery.simulate.recurring import Options, horizon, simulate
-from joulery.simulate.summary import summaries
+from joulery.simulate.log import summaries
+from joulery.simulate.recurring import SimulationOptions, horizon, simulate
 from joulery.simulate.traces import read_traces
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from joulery.simulate.summary import PolicySummary
+    from joulery.simulate.log import PolicySummary
     from joulery.simulate.workload import TracedWorkload
 
 POLICIES = ("zeus", "joulery", "default")
@@ -48,7 +48,7 @@ def compared(
     for name in (name for name in POLICIES if name in policy_names()):
         say(f"{name}: {len(loads)} workloads, {seeds} seeds")
         started = time.process_time()
-        log = simulate(loads, make_policy(name), None, range(seeds), Options(eta=ETA))
+        log = simulate(loads, make_policy(name), None, range(seeds), SimulationOptions(eta=ETA))
         speed[name] = float(log.recurrences.sum()) / (time.process_time() - started)
         found[name] = summaries(log)
     return found, speed

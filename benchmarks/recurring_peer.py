@@ -20,8 +20,8 @@ from peers import PEER_PYTHON, say, work
 from joulery.jobs.policies.base import ActionKind, Outcomes, RunEnd
 from joulery.jobs.policies.counter_rng import CounterRng
 from joulery.jobs.policies.job_batch import JobBatch
-from joulery.jobs.policies.zeus import Zeus
-from joulery.simulate.recurring import Options, horizon, simulate
+from joulery.jobs.policies.zeus import ZeusPolicy
+from joulery.simulate.recurring import SimulationOptions, horizon, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -125,7 +125,9 @@ def agreement(
     loads: Sequence[TracedWorkload], peer: list[dict[str, Any]], seeds: int
 ) -> list[dict[str, Any]]:
     """Our ``zeus`` beside Zeus's own simulator, one row per workload."""
-    log = simulate(loads, Zeus(), None, range(seeds), Options(eta=ETA, keep_deeds=True))
+    log = simulate(
+        loads, ZeusPolicy(), None, range(seeds), SimulationOptions(eta=ETA, keep_actions=True)
+    )
     rows = []
     for load, answer, (real, smooth) in zip(loads, peer, _our_regret(log), strict=True):
         row = {"gpu": load.gpu, "dataset": load.dataset, "ours": float(real.mean())}
@@ -175,23 +177,23 @@ def _peer_regret(load: TracedWorkload, runs: list[Any]) -> tuple[Any, Any]:
 
 def _our_regret(log: SimulationLog) -> list[tuple[Any, Any]]:
     """The same two figures of our ``zeus``, per workload."""
-    deeds = log.deeds
-    assert deeds is not None
-    even = deeds.cost.copy()
+    actions = log.actions
+    assert actions is not None
+    even = actions.cost.copy()
     for position, load in enumerate(log.workloads):
-        rows = (log.of_lane[deeds.lane] == position) & (deeds.end == RunEnd.REACHED)
-        even[rows] = load.expected_cost(ETA)[deeds.arm[rows], deeds.limit[rows]]
+        rows = (log.workload_of[actions.job] == position) & (actions.end == RunEnd.REACHED)
+        even[rows] = load.expected_cost(ETA)[actions.arm[rows], actions.limit[rows]]
     total = np.zeros(len(log.seeds))
-    np.add.at(total, deeds.lane, even)
+    np.add.at(total, actions.job, even)
     real = log.final_regret()
     smooth = total / log.optimal[:, 0] - log.recurrences
-    lanes = [log.of_lane == position for position in range(len(log.workloads))]
+    lanes = [log.workload_of == position for position in range(len(log.workloads))]
     return [(real[rows], smooth[rows]) for rows in lanes]
 
 
 def _same_decisions(load: TracedWorkload, runs: list[Any]) -> tuple[int, int]:
     """Exploring decisions of Zeus, and how many of them our policy makes after its history."""
-    policy = Zeus()
+    policy = ZeusPolicy()
     lanes = JobBatch.of([load.job(ETA)] * len(runs), list(range(len(runs))))
     beliefs = policy.start(lanes)
     recurrence = np.zeros(len(runs), dtype=np.int64)
@@ -218,7 +220,7 @@ def _outcomes(
 ) -> Outcomes:
     unknown = np.full((len(rows), len(load.limits_watts)), np.nan)
     return Outcomes(
-        lane=rows,
+        job=rows,
         recurrence=recurrence,
         kind=np.full(len(rows), ActionKind.TRAIN),
         arm=arm,

@@ -8,7 +8,7 @@ import numpy as np
 
 from joulery.jobs.policies.registry import make_policy
 from joulery.simulate import drift
-from joulery.simulate.recurring import Options, simulate
+from joulery.simulate.recurring import SimulationOptions, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ def drift_scene(
     loads: Sequence[TracedWorkload], name: str, policy: str, seeds: int
 ) -> dict[str, Any]:
     """Regret after the change, and recurrences until settled."""
-    options = Options(drift=DRIFTS[name])
+    options = SimulationOptions(drift=DRIFTS[name])
     log = simulate(loads, make_policy(policy), AT + AFTER, range(seeds), options)
     after = (log.cost / log.optimal - 1.0)[:, AT:].sum(axis=1)
     settled = _settled(log)
@@ -63,7 +63,9 @@ def _settled(log: SimulationLog) -> Any:
 
 def overlap_scene(loads: Sequence[TracedWorkload], policy: str, seeds: int) -> dict[str, Any]:
     """Regret with overlapping submissions."""
-    log = simulate(loads, make_policy(policy), None, range(seeds), Options(overlap=OVERLAP))
+    log = simulate(
+        loads, make_policy(policy), None, range(seeds), SimulationOptions(overlap=OVERLAP)
+    )
     return {
         "scene": "ten overlapping submissions",
         "policy": policy,

@@ -95,7 +95,9 @@ def groups_of(arguments: argparse.Namespace) -> JobGroups | None:
     if arguments.groups:
         return read_groups(arguments.groups)
     count = _QUICK_JOBS if arguments.quick else _JOBS
-    beside = [folder / "jobs" / "philly.csv" for folder in (arguments.traces, arguments.traces.parent)]
+    beside = [
+        folder / "jobs" / "philly.csv" for folder in (arguments.traces, arguments.traces.parent)
+    ]
     for path in [arguments.jobs] if arguments.jobs else filter(Path.exists, beside):
         return generate_groups(path, count)
     return None
@@ -117,9 +119,7 @@ def reproduce(arguments: argparse.Namespace) -> str:
             traces.workloads, own_groups=bool(arguments.groups), some_groups=groups is not None
         )
         figures = study.figures(numbers)
-        document, found = write_reproduction(
-            figures, folder, effort.seeds, missing, traces.remarks
-        )
+        document, found = write_reproduction(figures, folder, effort.seeds, missing, traces.remarks)
     if arguments.json:
         return json.dumps(document | {"out": str(arguments.out)}, allow_nan=False)
     lines = [f"{value}: {words}" for value, words in headline(found, effort.seeds)]
@@ -131,7 +131,7 @@ def reproduce(arguments: argparse.Namespace) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0 done, 2 wrong use or wrong data."""
     try:
-        print(reproduce(make_parser().parse_args(argv)))
+        sys.stdout.write(reproduce(make_parser().parse_args(argv)) + "\n")
     except JouleryError as error:
         sys.stderr.write(f"{error.message}\n  → {error.remedy}\n")
         return 2

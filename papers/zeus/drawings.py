@@ -62,7 +62,7 @@ Drawing = tuple[str, Canvas]
 def draw(figure: Figure, folder: Path) -> list[Path]:
     """Write the pictures of a figure; none for one that is only a table."""
     paths = []
-    with rc_context(_STYLE):
+    with rc_context(_STYLE):  # type: ignore[no-untyped-call]
         for suffix, canvas in _DRAWINGS.get(figure.name, lambda _: iter(()))(figure):
             path = folder / (f"{figure.name}_{suffix}.png" if suffix else f"{figure.name}.png")
             canvas.savefig(path, dpi=150, metadata={"Software": None})
@@ -437,7 +437,7 @@ def _path(panel: Any, rows: Table, background: Table) -> None:
     points = np.stack((across + radius * np.cos(turn), upwards + radius * np.sin(turn)), axis=1)
     age = np.linspace(0, 1, count)
     lines = np.stack((points[:-1], points[1:]), axis=1)
-    look = {"cmap": "plasma_r", "clim": (-0.15, 1)}
+    look: dict[str, Any] = {"cmap": "plasma_r", "clim": (-0.15, 1)}
     panel.add_collection(LineCollection(list(lines), array=age[:-1], linewidths=0.8, **look))
     panel.scatter(*points.T, c=age, cmap="plasma_r", vmin=-0.15, vmax=1, s=5, zorder=3)
 

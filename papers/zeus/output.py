@@ -82,7 +82,11 @@ class WrittenFigure:
 
 
 def write_reproduction(
-    figures: Iterable[Figure], folder: Path, seeds: int, missing: Sequence[str], remarks: Sequence[str]
+    figures: Iterable[Figure],
+    folder: Path,
+    seeds: int,
+    missing: Sequence[str],
+    remarks: Sequence[str],
 ) -> tuple[dict[str, Any], list[Claim]]:
     """Write tables, pictures and the page; the summary that is also written, and the claims.
 

@@ -126,7 +126,8 @@ def mean_by_gpu(last: Figure) -> Figure:
                 name: geometric_mean(part.numbers(name))
                 for name in ("eta_vs_default", "tta_vs_default")
             }
-            rows.append({"gpu": gpu, "policy": policy, "workloads": len(part)} | means)
+            label: Row = {"gpu": gpu, "policy": policy, "workloads": len(part)}
+            rows.append(label | means)
     return Figure.of(
         "fig14_mean_by_gpu",
         (14,),
@@ -257,7 +258,7 @@ def ablation(logs: Mapping[str, SimulationLog]) -> Figure:
 def _total(spent: Floats, log: SimulationLog) -> Floats:
     """(workloads,), sum over recurrences and seeds."""
     per_job = np.nansum(spent, axis=1)
-    return np.bincount(log.workload_of, per_job, minlength=len(log.workloads))
+    return np.asarray(np.bincount(log.workload_of, per_job), dtype=np.float64)
 
 
 def _with_means(

@@ -265,10 +265,14 @@ def _recurring_text(found: list[PolicySummary], traces: Traces, bounded: bool) -
     shown = [name for name in _RECURRING_COLUMNS if bounded or name != "within"]
     rows = [[_RECURRING_COLUMNS[name](one) for name in shown] for one in found]
     notes = [
-        f"Means over {found[0].seeds} seeds. Regret: cost beyond the best fixed setting, in "
-        "units of its cost; ± over seeds.",
-        "Energy and time: last five recurrences against the default setting; cost, all: every "
-        "recurrence against it.",
+        (
+            f"Means over {found[0].seeds} seeds. Regret: cost beyond the best fixed setting, in "
+            "units of its cost; ± over seeds."
+        ),
+        (
+            "Energy and time: last five recurrences against the default setting; cost, all: every "
+            "recurrence against it."
+        ),
     ]
     if bounded:
         notes.append(

@@ -68,7 +68,9 @@ class ProbeRequest:
         """The cost in joules of a time and an energy; the first axis is the row."""
         each = (-1,) + (1,) * (seconds.ndim - 1)
         weights = self.cost_weights
-        return np.asarray(weights[:, 0].reshape(each) * joules + weights[:, 1].reshape(each) * seconds)
+        return np.asarray(
+            weights[:, 0].reshape(each) * joules + weights[:, 1].reshape(each) * seconds
+        )
 
     def noisy(self, relative_error: float, stream: int) -> tuple[Floats, Floats]:
         """(rows, limits): epoch time and energy with log-normal errors of time and of power."""

@@ -17,8 +17,9 @@ from joulery.jobs.policies.base import RunEnd
 from joulery.jobs.policies.default import OraclePolicy
 from joulery.jobs.policies.job_batch import JobBatch
 from joulery.simulate.drift import no_drift, with_enough_epochs
+from joulery.simulate.environment import Environment
 from joulery.simulate.log import LogBuilder
-from joulery.simulate.runner import PolicyRunner
+from joulery.simulate.runner import PolicyRunner, default_probing
 from joulery.simulate.workload import score_settings
 from joulery.units import finite
 
@@ -124,8 +125,9 @@ def simulate(
         [descriptions[load] for load in workload_of], [seed for _ in workloads for seed in seeds]
     )
     counts = np.array([recurrences or horizon(load) for load in workloads])[workload_of]
-    width = options.overlap
-    runner = PolicyRunner(policy, jobs, workloads, workload_of, drifts, options.probing, width)
+    probing = options.probing or default_probing(policy.name)
+    environment = Environment(workloads, workload_of, jobs, probing, drifts)
+    runner = PolicyRunner(policy, jobs, environment, options.overlap)
     log = LogBuilder(workloads, workload_of, counts, drifts, options)
     _run(runner, log, counts, options)
     return log.finish(policy, jobs.seeds)

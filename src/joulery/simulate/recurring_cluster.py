@@ -1,4 +1,4 @@
-"""Replay of a cluster: groups of recurring jobs that overlap, each group under one policy's beliefs.
+"""Replay of a cluster: groups of recurring jobs that overlap, each group with its own beliefs.
 
 A job decides when it is submitted, with what its group has learned by then, and again whenever an
 action of its own has ended short of the target. Groups share nothing, so a group is one job of a
@@ -18,7 +18,8 @@ from joulery.errors import InvalidValueError
 from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.jobs.policies.job_batch import JobBatch
 from joulery.simulate.drift import no_drift
-from joulery.simulate.runner import PolicyRunner
+from joulery.simulate.environment import Environment
+from joulery.simulate.runner import PolicyRunner, default_probing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -127,9 +128,7 @@ def replay(
     return log
 
 
-def match_groups(
-    groups: JobGroups, workloads: Sequence[TracedWorkload]
-) -> tuple[Indices, Floats]:
+def match_groups(groups: JobGroups, workloads: Sequence[TracedWorkload]) -> tuple[Indices, Floats]:
     """Cluster the groups by mean run time, and give the longest cluster the longest workload.
 
     Returns:
@@ -200,9 +199,9 @@ class _Replay:
         seeds = (group + (options.seed << 32)).tolist()
         jobs = JobBatch.of([descriptions[load] for load in workload_of.tolist()], seeds)
         drifts = [no_drift(load) for load in workloads]
-        self._runner = PolicyRunner(
-            policy, jobs, workloads, workload_of, drifts, width=_FIRST_WIDTH
-        )
+        probing = default_probing(policy.name)
+        environment = Environment(workloads, workload_of, jobs, probing, drifts)
+        self._runner = PolicyRunner(policy, jobs, environment, _FIRST_WIDTH)
         self._first, self._end = groups.first[group], groups.first[group + 1]
         self._next = self._first.copy()
         # A sentinel that is never due, for groups without another job.

@@ -1,4 +1,4 @@
-"""A policy at work on traced workloads: actions are decided, replayed, and in flight until they end.
+"""A policy at work on traced workloads: actions are decided, replayed and in flight till they end.
 
 Both simulations use it: recurrences of one job after another (:mod:`joulery.simulate.recurring`)
 and groups of overlapping jobs in a cluster (:mod:`joulery.simulate.recurring_cluster`).
@@ -12,19 +12,15 @@ import numpy as np
 
 from joulery.jobs.policies.base import ActionKind, Outcomes
 from joulery.jobs.policies.counter_rng import CounterRng
-from joulery.simulate.environment import EpochAtMean, Environment, Moment, Slices
+from joulery.simulate.environment import EpochAtMean, Moment, Slices
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from joulery.jobs.policies.base import Actions, Policy
     from joulery.jobs.policies.counter_rng import Floats
     from joulery.jobs.policies.job_batch import JobBatch
-    from joulery.simulate.drift import Drift
-    from joulery.simulate.environment import Probing
-    from joulery.simulate.workload import TracedWorkload
+    from joulery.simulate.environment import Environment, Probing
 
     Indices = NDArray[np.int64]
 
@@ -52,10 +48,7 @@ class PolicyRunner(Generic[Beliefs]):
     Args:
         policy: Policy that decides.
         jobs: The jobs.
-        workloads: Workloads of the jobs.
-        workload_of: (jobs,), index of each job's workload.
-        drifts: Drift of each workload.
-        probing: Model of profiling; None for the policy's usual one.
+        environment: Environment that replays their actions.
         width: Number of recurrences of a job in flight to make room for at first.
 
     Attributes:
@@ -66,16 +59,12 @@ class PolicyRunner(Generic[Beliefs]):
         self,
         policy: Policy[Beliefs],
         jobs: JobBatch,
-        workloads: Sequence[TracedWorkload],
-        workload_of: Indices,
-        drifts: Sequence[Drift],
-        probing: Probing | None = None,
-        width: int = 1,
+        environment: Environment,
+        width: int,
     ) -> None:
         self._policy = policy
         self._jobs = jobs
-        probing = probing or default_probing(policy.name)
-        self._environment = Environment(workloads, workload_of, jobs, probing, drifts)
+        self._environment = environment
         self._beliefs = policy.start(jobs)
         self._decisions = np.zeros(len(jobs), dtype=np.int64)
         shape = (len(jobs), width)

@@ -81,5 +81,5 @@ class JobBatch:
 
 
 def at_arm(arm: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Index of one entry per row, of arrays whose axes begin with (rows, arms) or (rows, limits)."""
+    """Index of one entry per row, of arrays of (rows, arms, …) or (rows, limits, …)."""
     return np.arange(len(arm)), arm

@@ -32,9 +32,7 @@ _ENTRIES = {
     "joulery": PolicyEntry(
         "joulery.jobs.policies.bayesian.policy", "BayesianPolicy", frozenset({"objective"})
     ),
-    "zeus": PolicyEntry(
-        "joulery.jobs.policies.zeus", "ZeusPolicy", frozenset({"beta", "window"})
-    ),
+    "zeus": PolicyEntry("joulery.jobs.policies.zeus", "ZeusPolicy", frozenset({"beta", "window"})),
     "grid": PolicyEntry("joulery.jobs.policies.grid", "GridSearchPolicy"),
     "default": PolicyEntry("joulery.jobs.policies.default", "DefaultPolicy"),
 }

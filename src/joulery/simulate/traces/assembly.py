@@ -65,7 +65,9 @@ class GpuTrace:
 
     gpu: str
     path: Path
-    figures: dict[TracedModel, dict[int, dict[float, EpochMeasurement]]] = field(default_factory=dict)
+    figures: dict[TracedModel, dict[int, dict[float, EpochMeasurement]]] = field(
+        default_factory=dict
+    )
 
     @property
     def max_watts(self) -> float:
@@ -146,7 +148,9 @@ def _epochs(runs: list[list[float]], max_epochs: int) -> tuple[Floats, Floats]:
     return epochs, np.array([float(len(samples)) for samples in runs])
 
 
-def _default(what: str, sizes: tuple[int, ...], epochs: Floats, counts: Floats, spec: WorkloadSpec) -> int:
+def _default(
+    what: str, sizes: tuple[int, ...], epochs: Floats, counts: Floats, spec: WorkloadSpec
+) -> int:
     if spec.default in sizes:
         return spec.default
     if spec.default is not None and spec.strict:

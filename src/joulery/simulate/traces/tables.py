@@ -12,7 +12,13 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from joulery.errors import FileError
-from joulery.simulate.traces.assembly import EpochMeasurement, GpuTrace, TracedModel, WorkloadSpec, assemble
+from joulery.simulate.traces.assembly import (
+    EpochMeasurement,
+    GpuTrace,
+    TracedModel,
+    WorkloadSpec,
+    assemble,
+)
 from joulery.simulate.traces.rows import read_rows
 
 if TYPE_CHECKING:
@@ -107,7 +113,9 @@ def _workload(
     return assemble(trace, model, epochs, specs[model.dataset][1])
 
 
-def _check_all_used(runs: dict[str, dict[int, list[TraceRow]]], workloads: list[TracedWorkload]) -> None:
+def _check_all_used(
+    runs: dict[str, dict[int, list[TraceRow]]], workloads: list[TracedWorkload]
+) -> None:
     used = {(load.dataset, size) for load in workloads for size in load.batch_sizes}
     for job, sizes in runs.items():
         for size, rows in sizes.items():

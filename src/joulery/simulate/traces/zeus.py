@@ -13,7 +13,13 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from joulery.errors import FileError
-from joulery.simulate.traces.assembly import EpochMeasurement, GpuTrace, TracedModel, WorkloadSpec, assemble
+from joulery.simulate.traces.assembly import (
+    EpochMeasurement,
+    GpuTrace,
+    TracedModel,
+    WorkloadSpec,
+    assemble,
+)
 from joulery.simulate.traces.rows import read_rows
 
 if TYPE_CHECKING:
@@ -104,7 +110,9 @@ def _gpu_trace(path: Path) -> GpuTrace:
         watts = row.positive("power_limit")
         if watts in limits:
             raise row.error("power_limit", "repeats an earlier row", "keep one of the two")
-        limits[watts] = EpochMeasurement(row.positive("time_per_epoch"), row.positive("average_power"))
+        limits[watts] = EpochMeasurement(
+            row.positive("time_per_epoch"), row.positive("average_power")
+        )
     return trace
 
 
@@ -137,7 +145,10 @@ def _guessed(metrics: Mapping[float, Mapping[int, list[float]]]) -> WorkloadSpec
 
 
 def _workload(
-    trace: GpuTrace, model: TracedModel, metrics: Mapping[float, Mapping[int, list[float]]], spec: WorkloadSpec
+    trace: GpuTrace,
+    model: TracedModel,
+    metrics: Mapping[float, Mapping[int, list[float]]],
+    spec: WorkloadSpec,
 ) -> TracedWorkload:
     if spec.target not in metrics:
         raise FileError(

@@ -331,9 +331,8 @@ class _Alternatives:
     def of(cls, runs: BoundedRuns, part: slice, tilt: Floats) -> _Alternatives:
         """Alternatives of some rows; ``tilt`` is (rows, run, arms)."""
         arms = slice(tilt.shape[2])
-        eligible, size, fastest = (
-            each[part, arms] for each in (runs.eligible, runs.size, runs.fastest)
-        )
+        eligible = runs.eligible[part, arms]
+        size, fastest = runs.size[part, arms], runs.fastest[part, arms]
         limits = [runs.value, runs.seconds]
         limits += [] if runs.excess_joules is None else [runs.excess_joules]
         limits = [each[part, arms] for each in limits]

@@ -68,6 +68,9 @@ class ExplorationConfig:
     trial_runs: float = 3.0
 
 
+DEFAULT_EXPLORATION = ExplorationConfig()
+
+
 @dataclass(frozen=True, slots=True)
 class ExplorationPlan:
     """The value of running each batch size next.

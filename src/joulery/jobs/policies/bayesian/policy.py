@@ -18,7 +18,7 @@ from joulery.jobs.policies.base import ActionKind, Actions
 from joulery.jobs.policies.bayesian.beliefs import DEFAULT_PRIOR, BayesianBeliefs, JobPrior
 from joulery.jobs.policies.bayesian.forecast import Forecast, forecast
 from joulery.jobs.policies.bayesian.limits import also_measure, choose_limit
-from joulery.jobs.policies.bayesian.planning import ExplorationConfig, plan
+from joulery.jobs.policies.bayesian.planning import DEFAULT_EXPLORATION, ExplorationConfig, plan
 from joulery.jobs.policies.job_batch import at_arm
 
 if TYPE_CHECKING:
@@ -47,12 +47,15 @@ class BayesianConfig:
         probe_sd: Uncertainty of an epoch's cost above which it is probed before a training.
     """
 
-    exploration: ExplorationConfig = ExplorationConfig()
+    exploration: ExplorationConfig = DEFAULT_EXPLORATION
     scouts: float = 0.3
     patience: float = 4.0
     slice_seconds: float = 5.0
     probe_share: float = 0.15
     probe_sd: float = 0.05
+
+
+DEFAULT_CONFIG = BayesianConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ class BayesianPolicy:
     """
 
     objective: Objective | None = None
-    config: BayesianConfig = BayesianConfig()
+    config: BayesianConfig = DEFAULT_CONFIG
     prior: JobPrior = DEFAULT_PRIOR
     warm_starts: tuple[WarmStart | None, ...] = ()
 
@@ -123,9 +126,7 @@ class BayesianPolicy:
         """Fold in how actions ended."""
         beliefs.learn(outcomes)
 
-    def decide(
-        self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], rng: CounterRng
-    ) -> Actions:
+    def decide(self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], rng: CounterRng) -> Actions:
         """The next action of each row."""
         view = forecast(beliefs, rows, self.objective)
         choice = self._choose(beliefs, rows, rng, view)
