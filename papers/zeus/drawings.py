@@ -61,9 +61,11 @@ Drawing = tuple[str, Canvas]
 
 def draw(figure: Figure, folder: Path) -> list[Path]:
     """Write the pictures of a figure; none for one that is only a table."""
+    if figure.name not in _DRAWINGS:
+        return []
     paths = []
-    with rc_context(_STYLE):  # type: ignore[no-untyped-call]
-        for suffix, canvas in _DRAWINGS.get(figure.name, lambda _: iter(()))(figure):
+    with rc_context(_STYLE):
+        for suffix, canvas in _DRAWINGS[figure.name](figure):
             path = folder / (f"{figure.name}_{suffix}.png" if suffix else f"{figure.name}.png")
             canvas.savefig(path, dpi=150, metadata={"Software": None})
             paths.append(path)

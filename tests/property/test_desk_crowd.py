@@ -70,7 +70,7 @@ def test_liars_who_pick_their_batch_size_cost_no_more(only, silent):
 
 
 DRIFTS = {
-    "none": drift.none,
+    "none": drift.no_drift,
     "twice": lambda load: drift.scaled(load, 20, 2.0),
     "moves": lambda load: drift.optimum_moves(load, 20),
     "discarded": lambda load: drift.discarded_becomes_best(load, 20),

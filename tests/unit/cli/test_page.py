@@ -6,7 +6,7 @@ from joulery.errors import FileError, MissingExtraError
 
 def test_every_page_is_one_file_in_light_and_dark():
     """A page would need the network, or glare at night."""
-    text = page.html_document("T", "simulated", "joulery.cli.reproduce_view", **_parts())
+    text = page.html_document("T", "simulated", "joulery.cli.frontier_view", **_parts())
     assert text.startswith("<!doctype html>")
     assert "prefers-color-scheme: dark" in text
     assert "<script" not in text
@@ -16,13 +16,13 @@ def test_every_page_is_one_file_in_light_and_dark():
 
 def test_titles_are_escaped():
     """A job's name could smuggle markup into the page."""
-    text = page.html_document("<b>&", "<i>", "joulery.cli.reproduce_view", **_parts())
+    text = page.html_document("<b>&", "<i>", "joulery.cli.frontier_view", **_parts())
     assert "<h1>&lt;b&gt;&amp;</h1>" in text
     assert "every figure here is &lt;i&gt;" in text
 
 
 def _parts():
-    names = ("cards", "citation", "seeds", "claims", "remarks", "missing", "contents", "figures")
+    names = ("objective", "rows", "sources", "summary", "svg", "versus")
     return dict.fromkeys(names, "")
 
 

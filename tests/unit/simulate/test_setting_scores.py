@@ -25,7 +25,7 @@ def test_without_an_objective_the_cost_counts():
 
 
 def test_the_best_keeps_the_bound():
-    """A cheaper setting that is too slow is no yardstick."""
+    """A cheaper setting that is too slow is no measure."""
     standard = score_settings(LOAD, 0.5, LeastEnergy(max_slowdown=0.1))
     longest = 1.1 * SECONDS.min()
     assert SECONDS[standard.arm, standard.limit] <= longest
