@@ -1,4 +1,4 @@
-"""What choosing batch sizes costs until the best is found, beside Zeus.
+"""The cost of choosing batch sizes until the best is found, next to Zeus.
 
 Every workload and GPU type that the traces have, eta 0.5, 2·|B|·|P| recurrences. Our ``zeus``
 policy against Zeus's own simulator (is it the same algorithm?), our ``joulery`` policy against
@@ -78,7 +78,7 @@ def figures_of(
         "regret_sum_zeus": sum(one.regret_mean for one in zeus),
         "regret_sum_joulery": sum(one.regret_mean for one in ours),
         "regret_ratio_sum": sum(o.regret_mean for o in ours) / sum(z.regret_mean for z in zeus),
-        # Luck can bring a regret below zero; a hundredth stands for that.
+        # Chance can bring a regret below zero; a hundredth stands for that.
         "regret_ratio_geomean": math.exp(float(np.mean(np.log(np.maximum(ratios, 0.01))))),
         "regret_ratio_max": max(ratios),
     }
@@ -106,7 +106,7 @@ def _peer_figures(same: list[dict[str, Any]]) -> dict[str, float]:
         "zeus_vs_peer_exploring_decisions_same": sum(r["exploring_decisions_same"] for r in rows)
         / decisions,
     }
-    # With few seeds of Zeus a ratio is mostly luck.
+    # With few seeds of Zeus a ratio is mostly chance.
     resolved = [row for row in rows if row["ratio_error"] < RESOLVED]
     figures["zeus_vs_peer_pairs_resolved"] = len(resolved)
     if resolved:

@@ -54,7 +54,7 @@ def drift_scene(
 
 
 def _settled(log: SimulationLog) -> Any:
-    """(lanes,), recurrences after the change until settled; AFTER where never."""
+    """(jobs,), recurrences after the change until settled; AFTER where never."""
     ratio = log.expected[:, AT:] / log.optimal[:, AT:]
     good = (ratio <= 1 + WITHIN) & log.reached[:, AT:]
     runs = np.lib.stride_tricks.sliding_window_view(good, RUN, axis=1).all(axis=2)

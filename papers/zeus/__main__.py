@@ -95,10 +95,10 @@ def groups_of(arguments: argparse.Namespace) -> JobGroups | None:
     if arguments.groups:
         return read_groups(arguments.groups)
     count = _QUICK_JOBS if arguments.quick else _JOBS
-    beside = [
+    nearby = [
         folder / "jobs" / "philly.csv" for folder in (arguments.traces, arguments.traces.parent)
     ]
-    for path in [arguments.jobs] if arguments.jobs else filter(Path.exists, beside):
+    for path in [arguments.jobs] if arguments.jobs else filter(Path.exists, nearby):
         return generate_groups(path, count)
     return None
 

@@ -35,7 +35,7 @@ class WarmStart:
         log_sds: Standard deviation of each.
         shift_sd: Standard deviation of an error that all of them share: 0 for the same job on
             another GPU, 0.3 or so for an older version.
-        shape_sd: Standard deviation of an error of each besides.
+        shape_sd: Standard deviation of a further error of each.
     """
 
     batch_sizes: tuple[int, ...]

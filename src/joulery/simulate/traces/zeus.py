@@ -65,7 +65,7 @@ def read_zeus(folder: Path, specs: Path | None = None) -> tuple[list[TracedWorkl
     paths = sorted(folder.glob(_POWER_FILES))
     if not paths:
         raise FileError(
-            f"{folder} has no {_POWER_FILES}", remedy="put one file per GPU type beside the runs"
+            f"{folder} has no {_POWER_FILES}", remedy="put one file per GPU type next to the runs"
         )
     stated = _stated(folder, specs)
     workloads: list[TracedWorkload] = []

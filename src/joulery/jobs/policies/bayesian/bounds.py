@@ -241,7 +241,7 @@ def _charges(scores: Floats, mild: Floats, best: NDArray[np.int64]) -> Floats:
 
 
 def _fastest_limit(log_seconds: Floats, variance: Floats) -> Floats:
-    """(rows, arms), time at the fastest limit: the mean of those that cannot be told from it.
+    """(rows, arms), time at the fastest limit: the mean of those that may be equally fast.
 
     The least of several noisy figures is too small; a bound that refers to it would be too tight.
     """

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 SPARE_EPOCH = 0.2
 # and for this many standard errors of an epoch's cost.
 SPARE_ERRORS = 2.0
-# More epochs are never better, whatever rounding says, and the straight line through the
-# logarithms holds only so far.
+# Bounds of the slope: more epochs are never better, and the straight line through the logarithms
+# holds only so far.
 _ELASTICITIES = 0.1, 3.0
 # Log cost above all others for padding, so that it is never run.
 _PADDING = 30.0

@@ -164,7 +164,7 @@ def hazard(z: Floats) -> Floats:
 
 
 def _grid(start: float) -> Floats:
-    """Steps of 1/512 up to where the upper tail no longer shows beside one."""
+    """Steps of 1/512 up to where the upper tail is too small to change one."""
     return np.arange(start * 512, 8.5 * 512 + 1.0) / 512
 
 

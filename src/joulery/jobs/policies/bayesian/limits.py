@@ -197,7 +197,7 @@ def choose_limit(
 
 
 def also_measure(choice: LimitChoice, wanted: NDArray[np.bool_]) -> LimitChoice:
-    """Measure ``wanted`` (rows, limits) besides, except the limit held: it is measured anyway."""
+    """Measure ``wanted`` (rows, limits), too, except the limit held: it is measured anyway."""
     if not np.count_nonzero(wanted):
         return choice
     held = np.arange(wanted.shape[1])[None, :] == choice.hold[:, None]

@@ -244,7 +244,7 @@ class BayesianPolicy:
 
 
 def _probing(trainings: Actions, measure: NDArray[np.bool_], probe: NDArray[np.bool_]) -> Actions:
-    """Replace trainings where ``probe`` says so: measure the limit that they would hold."""
+    """Replace trainings by probes where ``probe`` is true: measure the limit they would hold."""
     held = np.arange(measure.shape[1])[None, :] == trainings.limit[:, None]
     return Actions(
         kind=np.where(probe, int(ActionKind.PROBE), trainings.kind),
