@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.jobs.policies.bayesian.planning import BLOCK, NODES, TAIL_MEAN
+from joulery.jobs.policies.bayesian.planning import NODES, TAIL_MEAN
 from joulery.jobs.policies.job_batch import at_arm
 from joulery.objectives import Totals
 
@@ -182,13 +182,13 @@ class BoundedRuns:
             covariance: (rows, arms, arms), covariance of log epochs.
             trial: (rows, arms), standard deviation of what a run will show.
         """
-        shares = saved_shares(self, covariance / trial[:, :, None])
+        tilt = covariance / trial[:, :, None]
         least = self.charges.min(axis=1)
         # Where nothing is likely ever to end, there is no score to be saved.
         known = self.known & np.isfinite(least)
-        shares[:, ~known] = 0.0
-        shares *= (_BOUND_WEIGHT * np.exp(np.where(known, least, -np.inf)))[:, None, None]
-        ended, stopped = shares[0] @ _AT_NODES, shares[1] @ _AT_TAIL_MEAN
+        scale = (_BOUND_WEIGHT * np.exp(np.where(known, least, -np.inf)))[:, None, None]
+        ended = (saved_shares(self, tilt, ended=True) * scale) @ _AT_NODES
+        stopped = (saved_shares(self, tilt, ended=False) * scale) @ _AT_TAIL_MEAN
         return ended.transpose(2, 0, 1), stopped.transpose(2, 0, 1)
 
 
@@ -270,161 +270,50 @@ _AT_NODES = _interpolation(NODES)
 _AT_TAIL_MEAN = _interpolation(TAIL_MEAN)
 
 
-@dataclass(frozen=True, slots=True)
-class _Settings:
-    """Settings whose expected epochs a run's outcome moves; leading axes are (rows, run).
-
-    Attributes:
-        size: Log epochs that are expected now.
-        tilt: Change of those by one standard deviation of the run's outcome.
-        limits: Per epoch, as in :class:`BoundedRuns`: value, seconds and, where bounded, excess
-            joules. The first axis is the limit (minima over it are fastest there), the second is
-            for nodes.
-    """
-
-    size: Floats
-    tilt: Floats
-    limits: tuple[Floats, ...]
-
-    @classmethod
-    def of(cls, size: Floats, tilt: Floats, limits: list[Floats]) -> _Settings:
-        """Settings from figures whose last axis is the limit."""
-        turned = tuple(np.ascontiguousarray(np.moveaxis(x, -1, 0))[:, None] for x in limits)
-        return cls(size, tilt, turned)
-
-    def sizes(self, nodes: Floats) -> Floats:
-        """(nodes, rows, run, ...), log epochs expected if the run ends there."""
-        moved = self.tilt * nodes.reshape((-1,) + (1,) * self.tilt.ndim)
-        moved -= 0.5 * self.tilt**2
-        moved += self.size
-        return np.asarray(moved)
-
-
-@dataclass(frozen=True, slots=True)
-class _Alternatives:
-    """The settings that may be chosen after a run, for a few rows.
-
-    Only batch sizes that may be chosen are computed, and each run's own, which has proven itself if
-    the run has ended: few of all pairs.
-
-    Attributes:
-        others: Batch sizes that may be chosen, (rows, run, others).
-        eligible: (rows, 1, others), False where rows are padded to the same number.
-        fastest: (rows, 1, others), log seconds of their epochs at the fastest limit.
-        own: Batch size of the run, (rows, run).
-        own_fastest: (rows, run), likewise.
-        held: Setting that is held now, (rows, run).
-        deadline: Longest time of a run.
-        slowdown: Longest time over the fastest setting's.
-    """
-
-    others: _Settings
-    eligible: NDArray[np.bool_]
-    fastest: Floats
-    own: _Settings
-    own_fastest: Floats
-    held: _Settings
-    deadline: float
-    slowdown: float
-
-    @classmethod
-    def of(cls, runs: BoundedRuns, part: slice, tilt: Floats) -> _Alternatives:
-        """Alternatives of some rows; ``tilt`` is (rows, run, arms)."""
-        arms = slice(tilt.shape[2])
-        eligible = runs.eligible[part, arms]
-        size, fastest = runs.size[part, arms], runs.fastest[part, arms]
-        limits = [runs.value, runs.seconds]
-        limits += [] if runs.excess_joules is None else [runs.excess_joules]
-        limits = [each[part, arms] for each in limits]
-        most = max(1, int(eligible.sum(axis=1).max()))
-        order = (~eligible).argsort(axis=1, kind="stable")[:, :most]
-        row = np.arange(len(size))[:, None]
-        arm, limit = (one[part] for one in runs.best)
-        held = at_arm(arm)
-        return cls(
-            others=_Settings.of(
-                size[row, order][:, None],
-                np.take_along_axis(tilt, order[:, None], axis=2),
-                [each[row, order][:, None] for each in limits],
-            ),
-            eligible=eligible[row, order][:, None],
-            fastest=fastest[row, order][:, None],
-            own=_Settings.of(size, tilt.diagonal(axis1=1, axis2=2), limits),
-            own_fastest=fastest,
-            held=_Settings.of(
-                size[held][:, None],
-                tilt[held[0], :, arm],
-                [each[(*held, limit)][:, None, None] for each in limits],
-            ),
-            deadline=runs.deadline,
-            slowdown=runs.slowdown,
-        )
-
-    def saved(self, nodes: Floats) -> tuple[Floats, Floats]:
-        """(nodes, rows, run), share saved once the run has ended, and once it was stopped."""
-        sizes, own, held = (each.sizes(nodes) for each in (self.others, self.own, self.held))
-        fastest = np.where(self.eligible, sizes + self.fastest, np.inf).min(axis=3)
-        longest = self._longest(fastest)
-        scores = _scores(sizes, longest[..., None], self.others.limits)
-        least = np.where(self.eligible, scores, np.inf).min(axis=3)
-        stopped = _saved_share(_scores(held, longest, self.held.limits), least)
-        # A run that has ended proves its batch size: if that is the fastest, the bound moves.
-        longest_then = self._longest(np.minimum(fastest, own + self.own_fastest))
-        moves = np.nonzero(longest_then < longest)
-        if len(moves[0]):
-            least[moves] = self._least_at(moves, sizes, longest_then)
-        np.minimum(least, _scores(own, longest_then, self.own.limits), out=least)
-        ended = _saved_share(_scores(held, longest_then, self.held.limits), least)
-        return ended, stopped
-
-    def _longest(self, fastest: Floats) -> Floats:
-        return np.minimum(self.deadline, self.slowdown + fastest)
-
-    def _least_at(
-        self, at: tuple[NDArray[np.int64], ...], sizes: Floats, longest: Floats
-    ) -> Floats:
-        """Least score of the eligible batch sizes, at some nodes, rows and runs."""
-        row = at[1]
-        limits = tuple(each[:, 0, row, 0] for each in self.others.limits)
-        scores = _scores(sizes[at], longest[at][:, None], limits)
-        return np.asarray(np.where(self.eligible[row, 0], scores, np.inf).min(axis=1))
-
-
-def saved_shares(runs: BoundedRuns, tilt: Floats) -> Floats:
-    """(2, rows, run, coarse nodes), share of the held setting's score that a run saves.
-
-    Once it has ended, and once it was stopped.
+def saved_shares(runs: BoundedRuns, tilt: Floats, *, ended: bool) -> Floats:
+    """(rows, run, coarse nodes), share of the held setting's score that a run saves.
 
     Args:
         runs: Runs under a bound.
         tilt: (rows, run, arms), change of each by one standard deviation of what a run shows.
+        ended: Whether the run has ended, which proves its batch size, or was stopped.
     """
-    rows, arms = runs.size.shape
-    shares = np.zeros((2, rows, arms, len(COARSE_NODES)))
-    step = max(1, 4 * BLOCK // (arms * runs.value[0].size))
-    for start in range(0, rows, step):
-        part = slice(start, start + step)
-        # Jobs of one kind are mostly next to each other, so most of the padding can be left out.
-        last = int(np.flatnonzero(runs.valid[part].any(axis=0))[-1]) + 1
-        alternatives = _Alternatives.of(runs, part, tilt[part, :last, :last])
-        nodes = max(1, BLOCK // (alternatives.others.limits[0].size * last))
-        for first in range(0, len(COARSE_NODES), nodes):
-            some = slice(first, first + nodes)
-            for out, found in zip(shares, alternatives.saved(COARSE_NODES[some]), strict=True):
-                out[part, :last, some] = found.transpose(1, 2, 0)
-    return shares
+    own = np.eye(tilt.shape[1], dtype=bool)
+    eligible = runs.eligible[:, None] | (own & ended)
+    held = at_arm(runs.best[0])
+    figures = [each for each in (runs.value, runs.seconds, runs.excess_joules) if each is not None]
+    of_held = [each[(*held, runs.best[1])][:, None, None] for each in figures]
+    shares = np.empty((*tilt.shape[:2], len(COARSE_NODES)))
+    for at, node in enumerate(COARSE_NODES):
+        size = runs.size[:, None] + tilt * node - 0.5 * tilt**2
+        fastest = np.where(eligible, size + runs.fastest[:, None], np.inf).min(axis=2)
+        longest = np.minimum(runs.deadline, runs.slowdown + fastest)
+        scores = _scores(size, longest[:, :, None], [each[:, None] for each in figures])
+        least = np.where(eligible, scores, np.inf).min(axis=2)
+        kept = _scores(size[held[0], :, held[1]], longest, of_held)
+        shares[:, :, at] = _saved_share(kept, least)
+    return np.where(runs.valid[:, :, None], shares, 0.0)
 
 
-def _scores(size: Floats, longest: Floats, limits: tuple[Floats, ...]) -> Floats:
-    """Score of runs under the best limit, the first axis of ``limits``."""
-    value, seconds, *excess_joules = limits
-    scores = seconds + (size - longest)
-    for energy in excess_joules:
-        np.maximum(scores, energy + size, out=scores)
-    np.maximum(scores, 0.0, out=scores)
-    scores *= STEEPNESS
-    scores += value
-    return np.asarray(scores.min(axis=0) + size)
+def _scores(size: Floats, longest: Floats, figures: list[Floats]) -> Floats:
+    """Score of runs under their best limit, the last axis of ``figures``.
+
+    Args:
+        size: Log epochs of the runs.
+        longest: Longest time of a run.
+        figures: Per epoch: value, seconds and, where energy is bounded, excess joules.
+    """
+    value, seconds, *excess_joules = figures
+    best = np.full(size.shape, np.inf)
+    for limit in range(value.shape[-1]):
+        beyond = seconds[..., limit] + (size - longest)
+        for energy in excess_joules:
+            np.maximum(beyond, energy[..., limit] + size, out=beyond)
+        np.maximum(beyond, 0.0, out=beyond)
+        beyond *= STEEPNESS
+        beyond += value[..., limit]
+        np.minimum(best, beyond, out=best)
+    return best + size
 
 
 def _saved_share(held: Floats, least: Floats) -> Floats:

@@ -33,7 +33,7 @@ _WEIGHTS = np.exp(-0.5 * NODES**2) / np.exp(-0.5 * NODES**2).sum()
 _BEYOND = 1.0 - np.cumsum(_WEIGHTS)
 _STOPS = np.append(NODES[:-1], np.inf)  # a run that is stopped at the last node is not stopped
 # Numbers that are worked on at once: few enough to stay in a core's cache.
-BLOCK = 2**14
+_BLOCK = 2**14
 
 
 def _tails() -> tuple[Floats, Floats]:
@@ -152,7 +152,7 @@ def _savings(log_expected: Floats, covariance: Floats, trial: Floats) -> tuple[F
     then follows from the first two moments of what lies there.
     """
     least = np.empty((2, len(NODES), *log_expected.shape))
-    step = max(1, BLOCK // log_expected.shape[1] ** 2)
+    step = max(1, _BLOCK // log_expected.shape[1] ** 2)
     for start in range(0, len(log_expected), step):
         part = slice(start, start + step)
         _least(log_expected[part], covariance[part], trial[part], least[:, :, part])
@@ -168,7 +168,7 @@ def _least(log_expected: Floats, covariance: Floats, trial: Floats, out: Floats)
     tilt = np.divide(covariance.transpose(2, 0, 1), trial, order="C")
     bow = 0.5 * tilt**2
     settled = log_expected.T[:, :, None] - bow
-    step = max(1, BLOCK // tilt.size)
+    step = max(1, _BLOCK // tilt.size)
     for start in range(0, len(NODES), step):
         part = slice(start, start + step)
         buffer = tilt * _AT[part]

@@ -73,7 +73,7 @@ def test_few_pairs_tell_what_all_of_them_do(objective, able_share):
     able = np.random.default_rng(3).random((ROWS, ARMS)) < able_share
     able[:, 2] = True
     runs, tilt = runs_of(objective, able)
-    ended, stopped = saved_shares(runs, tilt)
+    ended, stopped = (saved_shares(runs, tilt, ended=end) for end in (True, False))
     for row in range(ROWS):
         for run in range(ARMS):
             for at, node in enumerate(COARSE_NODES):
@@ -99,5 +99,6 @@ def test_what_only_fills_rows_up_is_left_out():
         ),
         valid=able,
     )
-    assert not saved_shares(short, tilt)[:, :, 3:].any()
-    assert saved_shares(short, tilt)[:, :, :3].any()
+    shares = saved_shares(short, tilt, ended=True)
+    assert not shares[:, 3:].any()
+    assert shares[:, :3].any()
