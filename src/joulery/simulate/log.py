@@ -44,19 +44,8 @@ _PER_RECURRENCE = (
 class ActionLog:
     """Every action in the order in which its end became known, one entry per action.
 
-    Attributes:
-        job: Index of the job.
-        recurrence: Number of the recurrence of that job.
-        kind: :class:`~joulery.jobs.policies.base.ActionKind`.
-        arm: Batch size.
-        limit: Power limit held; -1 where none was.
-        end: :class:`~joulery.jobs.policies.base.RunEnd`.
-        reason: Index in the policy's reasons.
-        epochs: Epochs trained.
-        ceiling: Cost in joules that the action might not pass.
-        seconds: Time that it took.
-        joules: Energy that it used.
-        cost: Cost in joules.
+    The fields are those of :class:`~joulery.jobs.policies.base.Outcomes`; ``reason`` and
+    ``ceiling`` are those of :class:`~joulery.jobs.policies.base.Actions`.
     """
 
     job: NDArray[np.int64]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -13,34 +12,19 @@ if TYPE_CHECKING:
     from joulery.objectives import Objective
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyEntry:
-    """Where a policy is defined.
-
-    Attributes:
-        module: Name of the module, imported when the policy is first asked for.
-        class_name: Name of the class, called with options by name.
-        options: Names of the options that it takes.
-    """
-
-    module: str
-    class_name: str
-    options: frozenset[str] = frozenset()
-
-
-_ENTRIES = {
-    "joulery": PolicyEntry(
-        "joulery.jobs.policies.bayesian.policy", "BayesianPolicy", frozenset({"objective"})
-    ),
-    "zeus": PolicyEntry("joulery.jobs.policies.zeus", "ZeusPolicy", frozenset({"beta", "window"})),
-    "grid": PolicyEntry("joulery.jobs.policies.grid", "GridSearchPolicy"),
-    "default": PolicyEntry("joulery.jobs.policies.default", "DefaultPolicy"),
+_PACKAGE = "joulery.jobs.policies"
+# Module and class of each policy, imported when it is first asked for, and the options it takes.
+_POLICIES: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "joulery": (f"{_PACKAGE}.bayesian.policy", "BayesianPolicy", ("objective",)),
+    "zeus": (f"{_PACKAGE}.zeus", "ZeusPolicy", ("beta", "window")),
+    "grid": (f"{_PACKAGE}.grid", "GridSearchPolicy", ()),
+    "default": (f"{_PACKAGE}.default", "DefaultPolicy", ()),
 }
 
 
 def policy_names() -> tuple[str, ...]:
     """The names of all policies, ours first."""
-    return tuple(_ENTRIES)
+    return tuple(_POLICIES)
 
 
 def make_policy(name: str, **options: float | Objective | None) -> Policy[Any]:
@@ -54,15 +38,11 @@ def make_policy(name: str, **options: float | Objective | None) -> Policy[Any]:
     Raises:
         InvalidValueError: There is no policy of that name, or an option is out of range.
     """
-    entry = _ENTRIES.get(name)
-    if entry is None:
+    if name not in _POLICIES:
         raise InvalidValueError(
             f"no policy {name!r}", remedy=f"choose from {', '.join(policy_names())}"
         )
-    known = {
-        option: value
-        for option, value in options.items()
-        if option in entry.options and value is not None
-    }
-    policy: Policy[Any] = getattr(import_module(entry.module), entry.class_name)(**known)
+    module, class_name, taken = _POLICIES[name]
+    given = {option: options[option] for option in taken if options.get(option) is not None}
+    policy: Policy[Any] = getattr(import_module(module), class_name)(**given)
     return policy

@@ -11,7 +11,7 @@ from joulery.jobs.policies.bayesian.policy import BayesianConfig, BayesianPolicy
 from joulery.jobs.policies.counter_rng import CounterRng
 from joulery.jobs.policies.job_batch import JobBatch
 from joulery.jobs.warm_start import WarmStart
-from joulery.objectives import EnergyDelayProduct, LeastEnergy
+from joulery.objectives import UNBOUNDED, Bounds, EnergyDelayProduct, LeastEnergy
 from joulery.simulate import drift
 from joulery.simulate.recurring import SimulationOptions, simulate
 from joulery.testing.workloads import made_up_workload
@@ -268,6 +268,28 @@ def test_least_energy_within_a_slowdown_finds_the_fastest_too():
     log = simulate([load], BayesianPolicy(objective=objective), 80, SEEDS, options)
     assert log.within[:, -5:].mean() > 0.9
     assert np.median(log.expected[:, -5:] / log.optimal[:, -5:]) < 1.02
+
+
+class MostlyEnergy:
+    """A user's own objective: joules squared times seconds, relative to the fastest run."""
+
+    def __init__(self, bounds=UNBOUNDED):
+        self.bounds = bounds
+
+    def value(self, seconds, joules, reference):
+        """Not in proportion to epochs, and dependent on the reference."""
+        return (joules / reference.joules) ** 2 * seconds / reference.seconds
+
+
+@pytest.mark.parametrize("slowdown", [None, 0.1])
+def test_an_objective_of_ones_own_is_pursued(slowdown):
+    """A new objective would need changes of the policy and of the simulator."""
+    load = made_up_workload()
+    objective = MostlyEnergy(Bounds(max_slowdown=slowdown))
+    options = SimulationOptions(objective=objective)
+    log = simulate([load], BayesianPolicy(objective=objective), 80, SEEDS, options)
+    assert log.within[:, -5:].mean() > 0.9
+    assert np.median(log.expected[:, -5:] / log.optimal[:, -5:]) < 1.03
 
 
 def test_a_discarded_batch_size_is_found_again():
