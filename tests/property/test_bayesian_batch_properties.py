@@ -26,10 +26,10 @@ KNOWN = WarmStart((16, 64, 200), (2.0, 2.4, 3.1), (0.1, 0.05, 0.3), shift_sd=0.2
 ALONE = np.zeros(1, dtype=np.int64)
 
 
-def jobs(chance, jobs, arms, limits):
+def random_jobs(chance, count, arms, limits):
     """Any jobs of the same shape: batch sizes, defaults, limits and costs differ."""
     made = []
-    for number in range(jobs):
+    for number in range(count):
         sizes = np.sort(chance.choice(np.arange(1, 40), arms, replace=False)) * 8
         watts = np.sort(chance.choice(np.arange(10, 40), limits, replace=False)) * 10.0
         made.append(
@@ -46,15 +46,15 @@ def jobs(chance, jobs, arms, limits):
 
 
 def happened(chance, row, actions, at, shift):
-    """What became of one action: reached, stopped, failed or never heard of; some limits told."""
+    """The end of one action: reached, stopped, failed or abandoned; some limits measured."""
     limits = actions.probe_limits.shape[1]
-    told = chance.random(limits) < chance.choice([0.0, 0.2, 1.0])
+    measured = chance.random(limits) < chance.choice([0.0, 0.2, 1.0])
     training = actions.kind[at] == ActionKind.TRAIN
     ends = [RunEnd.REACHED, RunEnd.STOPPED, RunEnd.EXHAUSTED, RunEnd.ABANDONED]
     end = int(chance.choice(ends, p=[0.6, 0.2, 0.1, 0.1])) if training else int(RunEnd.PROBED)
     if end == RunEnd.ABANDONED:
-        told[:] = False
-    seconds = np.where(told, 60.0 * np.exp(0.2 * chance.normal(size=limits)), np.nan)
+        measured[:] = False
+    seconds = np.where(measured, 60.0 * np.exp(0.2 * chance.normal(size=limits)), np.nan)
     epochs = float(np.ceil(np.exp(2.5 + shift + 0.2 * chance.normal())))
     if end == RunEnd.STOPPED:
         epochs = float(chance.integers(0, 12))
@@ -72,7 +72,7 @@ def happened(chance, row, actions, at, shift):
         cost=one,
         epoch_seconds=seconds[None],
         epoch_joules=200.0 * np.exp(0.1 * chance.normal(size=limits))[None] * seconds,
-        relative_error=np.where(told, chance.choice([0.005, 0.02]), np.nan)[None],
+        relative_error=np.where(measured, chance.choice([0.005, 0.02]), np.nan)[None],
     )
 
 
@@ -82,8 +82,8 @@ def joined(parts):
     return Outcomes(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
-def of_lane(part, job):
-    """The same, told to the job alone."""
+def alone(part, job):
+    """The same outcome, of the job alone."""
     assert part.job[0] == job
     return dataclasses.replace(part, job=ALONE)
 
@@ -99,7 +99,7 @@ def bits(beliefs, job):
     curves = (beliefs.prior_epochs, beliefs.epochs, beliefs.cost)
     arrays = [array[job] for curve in curves for array in (curve.mean, curve.covariance)]
     arrays += [beliefs.evidence.sums[:, job], beliefs.evidence.scatter[job]]
-    arrays += [beliefs.watch.state[job], beliefs.profiles.logs[job], beliefs.under_way[job]]
+    arrays += [beliefs.detector.state[job], beliefs.profiles.logs[job], beliefs.under_way[job]]
     arrays += [beliefs.profiles.precision[job], beliefs.granted[job], beliefs.changed[job]]
     return [np.asarray(array).tobytes() for array in arrays]
 
@@ -114,17 +114,17 @@ def bits(beliefs, job):
     st.integers(1, 9),
     st.booleans(),
 )
-def test_a_job_alone_is_decided_as_among_others(seed, objective, jobs, arms, limits, warm):
+def test_a_job_alone_is_decided_as_among_others(seed, objective, count, arms, limits, warm):
     """A server decides for one job what a simulation of thousands decided, or its figures lie."""
     chance = np.random.default_rng(seed)
-    all_jobs = jobs(chance, jobs, arms, limits)
+    all_jobs = random_jobs(chance, count, arms, limits)
     policy = BayesianPolicy(objective, warm_starts=(KNOWN,) if warm else ())
-    together = JobBatch.of(all_jobs, range(jobs))
+    together = JobBatch.of(all_jobs, range(count))
     beliefs = policy.start(together)
-    each = [policy.start(JobBatch.of([job], [job])) for job, job in enumerate(all_jobs)]
+    each = [policy.start(JobBatch.of([job], [seed])) for seed, job in enumerate(all_jobs)]
     pending = []
     for step in range(20):
-        rows = chance.permutation(jobs)[: chance.integers(1, jobs + 1)]
+        rows = chance.permutation(count)[: chance.integers(1, count + 1)]
         actions = policy.decide(beliefs, rows, CounterRng.of(together.seeds[rows], rows))
         policy.begin(beliefs, rows, actions)
         for at, job in enumerate(rows.tolist()):
@@ -143,6 +143,6 @@ def test_a_job_alone_is_decided_as_among_others(seed, objective, jobs, arms, lim
         if ended:
             policy.learn(beliefs, joined(list(ended.values())))
         for job, part in ended.items():
-            policy.learn(each[job], of_lane(part, job))
-    for job in range(jobs):
+            policy.learn(each[job], alone(part, job))
+    for job in range(count):
         assert bits(beliefs, job) == bits(each[job], 0)
