@@ -11,10 +11,11 @@ from joulery.errors import FileError
 from joulery.simulate.workload import TracedWorkload
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from joulery.jobs.policies.counter_rng import Floats
+    from joulery.simulate.traces.rows import TraceRow
 
 
 class TracedModel(NamedTuple):
@@ -26,13 +27,6 @@ class TracedModel(NamedTuple):
 
     def __str__(self) -> str:
         return "/".join(part for part in self if part)
-
-
-class EpochMeasurement(NamedTuple):
-    """Time and power of one epoch at one setting."""
-
-    seconds: float
-    watts: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +54,28 @@ class GpuTrace:
     Attributes:
         gpu: Name of the GPU type.
         path: Path of the file.
-        figures: Measurements by model, batch size and limit in watts.
+        figures: Seconds and watts of an epoch, by model, batch size and limit in watts.
     """
 
     gpu: str
     path: Path
-    figures: dict[TracedModel, dict[int, dict[float, EpochMeasurement]]] = field(
+    figures: dict[TracedModel, dict[int, dict[float, tuple[float, float]]]] = field(
         default_factory=dict
     )
+
+    def add(self, model: TracedModel, row: TraceRow, columns: Sequence[str]) -> None:
+        """Add a row; ``columns`` are those of the limit, the seconds and the watts."""
+        limits = self.figures.setdefault(model, {}).setdefault(row.whole("batch_size"), {})
+        limit, seconds, watts = (row.positive(column) for column in columns)
+        if limit in limits:
+            raise row.error(columns[0], "repeats an earlier row", "keep one of the two")
+        limits[limit] = seconds, watts
 
     @property
     def max_watts(self) -> float:
         """The highest limit in the file."""
-        return max(
-            watts
-            for sizes in self.figures.values()
-            for limits in sizes.values()
-            for watts in limits
-        )
+        sizes = (limits for sizes in self.figures.values() for limits in sizes.values())
+        return max(max(limits) for limits in sizes)
 
 
 def assemble(
@@ -126,7 +124,7 @@ def assemble(
 
 
 def _over_limits(
-    measured: Mapping[float, EpochMeasurement], limits: list[float], figure: int
+    measured: Mapping[float, tuple[float, float]], limits: list[float], figure: int
 ) -> Floats:
     """(limits,), one figure at every limit, interpolated between those that were measured.
 

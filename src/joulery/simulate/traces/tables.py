@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from joulery.errors import FileError
 from joulery.simulate.traces.assembly import (
-    EpochMeasurement,
     GpuTrace,
     TracedModel,
     WorkloadSpec,
@@ -32,15 +31,6 @@ _POWER_COLUMNS = ("gpu", "job", "batch_size", "limit_watts", "epoch_seconds", "w
 _JOB_COLUMNS = ("job", "default_batch_size", "max_epochs")
 
 
-def table_path(folder: Path, name: str) -> Path | None:
-    """The path of the table ``name``, as CSV or Parquet; None where there is none."""
-    for suffix in (".csv", ".parquet"):
-        path = folder / f"{name}{suffix}"
-        if path.exists():
-            return path
-    return None
-
-
 def read_tables(folder: Path) -> list[TracedWorkload]:
     """Read the workloads of a folder.
 
@@ -53,9 +43,8 @@ def read_tables(folder: Path) -> list[TracedWorkload]:
         sizes[row.whole("batch_size")].append(row)
     traces = _gpu_traces(_required(folder, "power"))
     specs = {
-        row.text("job"): (
-            row,
-            WorkloadSpec(math.nan, row.whole("max_epochs"), row.whole("default_batch_size")),
+        row.text("job"): WorkloadSpec(
+            math.nan, row.whole("max_epochs"), row.whole("default_batch_size")
         )
         for row in read_rows(_required(folder, "jobs"), _JOB_COLUMNS)
     }
@@ -69,25 +58,22 @@ def read_tables(folder: Path) -> list[TracedWorkload]:
 
 
 def _required(folder: Path, name: str) -> Path:
-    path = table_path(folder, name)
-    if path is None:
-        raise FileError(
-            f"{folder} lacks {name}.csv",
-            remedy="give summary_train.csv and summary_power_GPU.csv, or runs, power and jobs",
-        )
-    return path
+    """The path of the table ``name``, as CSV or Parquet."""
+    for suffix in (".csv", ".parquet"):
+        path = folder / f"{name}{suffix}"
+        if path.exists():
+            return path
+    raise FileError(
+        f"{folder} lacks {name}.csv",
+        remedy="give summary_train.csv and summary_power_GPU.csv, or runs, power and jobs",
+    )
 
 
 def _gpu_traces(path: Path) -> dict[str, GpuTrace]:
     traces: dict[str, GpuTrace] = {}
     for row in read_rows(path, _POWER_COLUMNS):
         trace = traces.setdefault(row.text("gpu"), GpuTrace(row.text("gpu"), path))
-        sizes = trace.figures.setdefault(TracedModel(row.text("job"), "", ""), {})
-        limits = sizes.setdefault(row.whole("batch_size"), {})
-        watts = row.positive("limit_watts")
-        if watts in limits:
-            raise row.error("limit_watts", "repeats an earlier row", "keep one of the two")
-        limits[watts] = EpochMeasurement(row.positive("epoch_seconds"), row.positive("watts"))
+        trace.add(TracedModel(row.text("job"), "", ""), row, _POWER_COLUMNS[3:])
     return traces
 
 
@@ -95,7 +81,7 @@ def _workload(
     trace: GpuTrace,
     model: TracedModel,
     runs: dict[str, dict[int, list[TraceRow]]],
-    specs: dict[str, tuple[TraceRow, WorkloadSpec]],
+    specs: dict[str, WorkloadSpec],
 ) -> TracedWorkload:
     if model.dataset not in specs:
         raise FileError(
@@ -110,7 +96,7 @@ def _workload(
     epochs = {
         size: [row.epochs("epochs") for row in rows] for size, rows in runs[model.dataset].items()
     }
-    return assemble(trace, model, epochs, specs[model.dataset][1])
+    return assemble(trace, model, epochs, specs[model.dataset])
 
 
 def _check_all_used(

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from joulery.errors import FileError
 from joulery.simulate.traces.assembly import (
-    EpochMeasurement,
     GpuTrace,
     TracedModel,
     WorkloadSpec,
@@ -105,14 +104,7 @@ def _runs(path: Path) -> Runs:
 def _gpu_trace(path: Path) -> GpuTrace:
     trace = GpuTrace(path.stem.removeprefix("summary_power_"), path)
     for row in read_rows(path, _POWER_COLUMNS):
-        sizes = trace.figures.setdefault(_model(row), {})
-        limits = sizes.setdefault(row.whole("batch_size"), {})
-        watts = row.positive("power_limit")
-        if watts in limits:
-            raise row.error("power_limit", "repeats an earlier row", "keep one of the two")
-        limits[watts] = EpochMeasurement(
-            row.positive("time_per_epoch"), row.positive("average_power")
-        )
+        trace.add(_model(row), row, _POWER_COLUMNS[4:])
     return trace
 
 
