@@ -21,23 +21,40 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from peers import say, write_results
 from recurring_peer import ETA, compared_with_peer
-from recurring_scenes import AFTER, DRIFTS, drift_scene, overlap_scene
 
 from joulery.cli.table import table
 from joulery.jobs.policies.registry import make_policy, policy_names
+from joulery.simulate import drift
 from joulery.simulate.log import summaries
 from joulery.simulate.recurring import SimulationOptions, horizon, simulate
 from joulery.simulate.traces import read_traces
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from joulery.simulate.log import PolicySummary
+    from joulery.simulate.drift import Drift
+    from joulery.simulate.log import PolicySummary, SimulationLog
     from joulery.simulate.workload import TracedWorkload
 
 POLICIES = ("zeus", "joulery", "default")
 # Standard error below which a ratio to Zeus's own regret says something.
 RESOLVED = 0.03
+
+AT = 50
+OVERLAP = 10
+AFTER = 100
+# Settled: five recurrences in a row whose setting is expected to cost at most a tenth more.
+RUN, WITHIN = 5, 0.10
+
+DRIFTS: dict[str, Callable[[TracedWorkload], Drift]] = {
+    "all need twice the epochs": lambda load: drift.scaled(load, AT, 2.0),
+    "the optimum moves": lambda load: drift.optimum_moves(load, AT),
+    "the optimum moves unannounced": lambda load: drift.optimum_moves(load, AT, announced=False),
+    "a discarded size becomes best": lambda load: drift.discarded_becomes_best(load, AT),
+    "a discarded size becomes best unannounced": lambda load: drift.discarded_becomes_best(
+        load, AT, others=1.0
+    ),
+}
 
 
 def compared(
@@ -64,6 +81,46 @@ def scenes(loads: Sequence[TracedWorkload], seeds: int) -> list[dict[str, Any]]:
         say(f"{policy}: overlapping submissions")
         rows.append(overlap_scene(loads, policy, seeds))
     return rows
+
+
+def drift_scene(
+    loads: Sequence[TracedWorkload], name: str, policy: str, seeds: int
+) -> dict[str, Any]:
+    """Regret after the change, and recurrences until settled."""
+    options = SimulationOptions(drift=DRIFTS[name])
+    log = simulate(loads, make_policy(policy), AT + AFTER, range(seeds), options)
+    after = (log.cost / log.optimal - 1.0)[:, AT:].sum(axis=1)
+    settled = _settled(log)
+    return {
+        "scene": name,
+        "policy": policy,
+        "regret_after": float(after.mean()),
+        "settled_median": float(np.median(settled)),
+        "settled_p90": float(np.quantile(settled, 0.9)),
+        "never": float((settled >= AFTER).mean()),
+        "failed": float((~log.reached[:, AT:]).mean()),
+    }
+
+
+def _settled(log: SimulationLog) -> Any:
+    """(jobs,), recurrences after the change until settled; AFTER where never."""
+    ratio = log.expected[:, AT:] / log.optimal[:, AT:]
+    good = (ratio <= 1 + WITHIN) & log.reached[:, AT:]
+    runs = np.lib.stride_tricks.sliding_window_view(good, RUN, axis=1).all(axis=2)
+    return np.where(runs.any(axis=1), runs.argmax(axis=1), AFTER)
+
+
+def overlap_scene(loads: Sequence[TracedWorkload], policy: str, seeds: int) -> dict[str, Any]:
+    """Regret with overlapping submissions."""
+    log = simulate(
+        loads, make_policy(policy), None, range(seeds), SimulationOptions(overlap=OVERLAP)
+    )
+    return {
+        "scene": "ten overlapping submissions",
+        "policy": policy,
+        "regret": [float(part.final_regret().mean()) for part in log.by_workload()],
+        "failed": float(1.0 - np.mean([part.reached.mean() for part in log.by_workload()])),
+    }
 
 
 def figures_of(
