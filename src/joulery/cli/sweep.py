@@ -233,13 +233,12 @@ def _report(
 def _text(
     setup: Setup, table: SweepTable, written: list[Path], remarks: list[str], *, complete: bool
 ) -> str:
-    from joulery.cli.sweep_view import sweep_text
+    from joulery.reports import Terminal, sweep_report
 
     lines = [
-        setup.title,
-        f"Energy of {setup.energy_of}.",
-        "",
-        sweep_text(table, setup.published),
+        sweep_report(table, setup.title, f"Energy of {setup.energy_of}.", setup.published).text(
+            Terminal.of()
+        ),
         "",
     ]
     if not complete:
@@ -253,7 +252,7 @@ def _dry_run(setup: Setup, folder: Path, arguments: argparse.Namespace) -> int:
     import sys
 
     from joulery.cli.sweep_setup import expected_seconds
-    from joulery.cli.sweep_view import plan_text
+    from joulery.reports import sweep_plan_text
     from joulery.sweep.journal import recorded_runs
 
     plan = setup.plan
@@ -269,5 +268,7 @@ def _dry_run(setup: Setup, folder: Path, arguments: argparse.Namespace) -> int:
         }
         sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
     else:
-        sys.stdout.write(plan_text(plan, done, seconds, simulated=setup.node is not None) + "\n")
+        sys.stdout.write(
+            sweep_plan_text(plan, done, seconds, simulated=setup.node is not None) + "\n"
+        )
     return 0

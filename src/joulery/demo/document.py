@@ -30,7 +30,7 @@ def story_document(story: Story) -> dict[str, Any]:
         "frontier": story.frontier.to_dict(),
         "chosen": story.chosen.to_dict(),
         "retrained": _run(story.retrained),
-        "foretold": _gains(story.foretold),
+        "expected": _gains(story.expected),
         "saved": {
             "joules": story.default.cost.joules - story.retrained.cost.joules,
             "extra_seconds": story.retrained.cost.seconds - story.default.cost.seconds,

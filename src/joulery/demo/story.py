@@ -113,8 +113,8 @@ class Story:
         return gains(self.retrained.cost, self.default.cost)
 
     @property
-    def foretold(self) -> Gains:
-        """What the sweep had foretold."""
+    def expected(self) -> Gains:
+        """What the sweep promised, in per cent."""
         return gains(self.chosen, self.reference)
 
     @property
@@ -137,8 +137,8 @@ class Demonstration:
         self._gpu = SimulatedGpu(plan.board, self._clock, seed=plan.recipe.seed)
         self._say = on_progress
 
-    def tell(self) -> Story:
-        """Go through the whole story."""
+    def run(self) -> Story:
+        """Train, sweep, choose, train again."""
         limits = self._limits()
         self._say("drawing the pictures")
         trainer = Trainer(self.plan.recipe)

@@ -1,8 +1,8 @@
-"""Tables of text."""
+"""Tables and charts of text."""
 
 import pytest
 
-from joulery.cli.table import table
+from joulery.reports import table_text as table
 
 
 def test_columns_line_up():
@@ -51,3 +51,24 @@ def test_rows_of_another_length_are_refused():
     """A cell dropped in silence would shift figures under the wrong header."""
     with pytest.raises(ValueError, match="zip"):
         table(["a", "b"], [["1"]])
+
+
+WIDE = (["setting", "time", "energy", "why"], [["a" * 30, "1.0 s", "2.0 kJ", "b" * 60]], "lrrl")
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_tables_keep_within_the_terminal(columns):
+    """A line that wraps destroys a table."""
+    lines = table(*WIDE, columns=columns).splitlines()
+    assert max(map(len, lines)) <= columns
+    assert any("…" in line for line in lines)
+    assert any("2.0 kJ" in line for line in lines)
+
+
+def test_figures_are_never_cut():
+    """A figure cut short is another figure: columns go on below instead."""
+    headers = [f"column {number}" for number in range(8)]
+    text = table(headers, [[f"{1000 + number} kJ" for number in range(8)]], "r" * 8, columns=40)
+    assert max(map(len, text.splitlines())) <= 40
+    assert all(f"{1000 + number} kJ" in text for number in range(8))
+    assert text.count("column 0") == text.count("1000 kJ") > 1
