@@ -22,8 +22,8 @@ import numpy as np
 from peers import say, write_results
 from recurring_peer import ETA, compared_with_peer
 
-from joulery.cli.table import table
 from joulery.jobs.policies.registry import make_policy, policy_names
+from joulery.reports import table_text as table
 from joulery.simulate import drift
 from joulery.simulate.log import summaries
 from joulery.simulate.recurring import SimulationOptions, horizon, simulate

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joulery.errors import InvalidValueError, JouleryError
+from joulery.reports import table_text
 from joulery.simulate.job_groups import generate_groups, read_groups
 from papers.zeus.claims import HEADERS, claim_rows, headline
 from papers.zeus.output import new_folder, write_reproduction
@@ -123,7 +124,8 @@ def reproduce(arguments: argparse.Namespace) -> str:
     if arguments.json:
         return json.dumps(document | {"out": str(arguments.out)}, allow_nan=False)
     lines = [f"{value}: {words}" for value, words in headline(found, effort.seeds)]
-    lines += ["", " | ".join(HEADERS), *(" | ".join(row) for row in claim_rows(found))]
+    if found:
+        lines += ["", table_text(HEADERS, claim_rows(found), "lllrrrrr")]
     lines += ["", *(f"missing: {line}" for line in missing), *traces.remarks]
     return "\n".join([*lines, f"Written: {arguments.out}/index.html"])
 

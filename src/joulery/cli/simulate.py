@@ -260,7 +260,7 @@ _RECURRING_COLUMNS: dict[str, Callable[[PolicySummary], str]] = {
 
 
 def _recurring_text(found: list[PolicySummary], traces: Traces, bounded: bool) -> str:  # noqa: FBT001
-    from joulery.cli.table import table
+    from joulery.reports import table_text as table
 
     shown = [name for name in _RECURRING_COLUMNS if bounded or name != "within"]
     rows = [[_RECURRING_COLUMNS[name](one) for name in shown] for one in found]
@@ -368,7 +368,7 @@ def _share(text: str) -> float:
 
 
 def _cluster_text(document: dict[str, Any], found: list[ReplaySummary]) -> str:
-    from joulery.cli.table import table
+    from joulery.reports import table_text as table
 
     headers = ("GPU", "workload", "policy", "jobs", "energy", "time", "regret", "overlapping")
     rows = [
