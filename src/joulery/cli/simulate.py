@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from joulery.simulate.traces import Traces
 
 _ORACLE, _DEFAULT = "oracle", "default"
-_MOST_SEEDS = 100_000
-_MOST_RECURRENCES = 1_000_000
-_MOST_OVERLAP = 1_000
-_MOST_JOBS = 100_000_000
 _DRIFT_HELP = (
     "what changes: scale=F@N (from recurrence N on all batch sizes need F times the epochs), "
     "slide=F@N-M (the same, growing), optimum@N (another batch size becomes best), discarded@N "
@@ -46,79 +42,88 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_common_arguments(parser: argparse.ArgumentParser, policies: str, more: str) -> None:
-    parser.add_argument("--traces", metavar="DIR", required=True, help="folder of traces")
-    parser.add_argument(
-        "--policy", metavar="NAME,NAME", default=policies, help=f"{more} (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--eta", metavar="E", default="0.5", help="weight of energy, 0 to 1 (default: %(default)s)"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    from pathlib import Path
+
+    add = parser.add_argument
+    add("--traces", metavar="DIR", type=Path, required=True, help="folder of traces")
+    add("--policy", metavar="NAME,NAME", type=_names, default=policies, help=more)
+    add("--eta", metavar="E", type=_share, default=0.5, help="weight of energy, 0 to 1 (0.5)")
+    add("--json", action="store_true", help="print one JSON document")
 
 
 def _add_recurring_arguments(parser: argparse.ArgumentParser) -> None:
-    names = "joulery, zeus, grid, default, oracle"
+    from pathlib import Path
+
+    names = "joulery, zeus, grid, default, oracle (default: %(default)s)"
     _add_common_arguments(parser, "joulery,zeus,default", names)
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--workloads",
         metavar="FILE",
+        type=Path,
         help="table of target_metric, default_batch_size and max_epochs per dataset",
     )
-    parser.add_argument("--gpu", metavar="NAME,NAME", default="", help="only these GPU types")
-    parser.add_argument("--dataset", metavar="NAME,NAME", default="", help="only these datasets")
-    parser.add_argument(
+    add("--gpu", metavar="NAME,NAME", type=_names, default=(), help="only these GPU types")
+    add("--dataset", metavar="NAME,NAME", type=_names, default=(), help="only these datasets")
+    add(
         "--recurrences",
         metavar="N",
+        type=_whole(1, 1_000_000),
         help="recurrences of each job (default: twice the number of batch sizes times limits)",
     )
-    parser.add_argument("--seeds", metavar="N", default="100", help="jobs (default: %(default)s)")
-    parser.add_argument(
+    add("--seeds", metavar="N", type=_whole(1, 100_000), default=100, help="number of jobs (100)")
+    add(
         "--objective",
         metavar="WHAT",
         help="minimise and judge by another objective than the cost, such as least-energy:"
         "slowdown=5%%; regret is then its value beyond that of the best setting within its bounds. "
         "Of the policies only joulery and oracle pursue it",
     )
-    parser.add_argument(
-        "--beta", metavar="B", help="zeus: stop at B times the least cost so far (default: 2)"
+    add("--beta", metavar="B", type=float, help="zeus: stop at B times the least cost so far (2)")
+    add(
+        "--window",
+        metavar="N",
+        type=_whole(0, 10_000),
+        help="zeus: only the latest N costs of a batch size count",
     )
-    parser.add_argument(
-        "--window", metavar="N", help="zeus: only the latest N costs of a batch size count"
-    )
-    parser.add_argument(
+    add(
         "--overlap",
         "--concurrency",
         metavar="K",
-        default="1",
-        help="recurrences of a job under way at once (default: %(default)s)",
+        type=_whole(1, 1_000),
+        default=1,
+        help="recurrences of a job under way at once (1)",
     )
-    parser.add_argument("--drift", metavar="WHAT@N", help=_DRIFT_HELP)
-    parser.add_argument("--log", metavar="FILE", help="write every single action as CSV")
+    add("--drift", metavar="WHAT@N", help=_DRIFT_HELP)
+    add("--log", metavar="FILE", type=Path, help="write every single action as CSV")
 
 
 def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
+    from pathlib import Path
+
     _add_common_arguments(
-        parser, "default,grid,zeus,joulery", "policies; default is added where it is missing"
+        parser, "default,grid,zeus,joulery", "default is added where missing (%(default)s)"
     )
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--groups",
         metavar="FILE",
+        type=Path,
         required=True,
         help="CSV with the columns group, submit_seconds and duration_seconds; with --generate, a "
         "list of jobs (Philly or Alibaba PAI) to make groups from",
     )
-    parser.add_argument(
+    add(
         "--generate",
         metavar="N",
+        type=_whole(1, 100_000_000),
         nargs="?",
-        const="50000",
+        const=50_000,
         help="make synthetic groups of N jobs in all from the jobs of FILE (default: %(const)s)",
     )
-    parser.add_argument(
-        "--gpu", metavar="NAME", help="GPU type of the cluster (default: the first in the traces)"
-    )
-    parser.add_argument("--seed", metavar="N", default="0", help="seed of all chance (default: 0)")
-    parser.add_argument(
+    add("--gpu", metavar="NAME", help="GPU type of the cluster (the first in the traces)")
+    add("--seed", metavar="N", type=_whole(0, 2**31 - 1), default=0, help="seed of all chance (0)")
+    add(
         "--sizes-unknown",
         action="store_true",
         help="judge jobs by plain cost, as if it were unknown that some have more data than others",
@@ -131,24 +136,36 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _names(text: str) -> list[str]:
+    """Type of an option with names separated by commas."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _number(text: str, option: str) -> float:
-    from joulery.errors import InvalidValueError
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    """Type of an option with a whole number in a range."""
 
+    def whole(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise _wrong(f"{text!r} is no whole number from {least} to {most}")
+        return int(text)
+
+    return whole
+
+
+def _share(text: str) -> float:
+    """Type of an option with a number from 0 to 1."""
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
-        raise InvalidValueError(
-            f"{option} {text!r} is no number", remedy="give a plain number"
-        ) from None
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise _wrong(f"{text!r} is no number from 0 to 1")
+    return value
 
 
-def _whole(text: str | None, option: str, least: int) -> int | None:
-    from joulery.cli.checked import whole_number
+def _wrong(message: str) -> Exception:
+    from argparse import ArgumentTypeError
 
-    return None if text is None else whole_number(text, option, least, _MOST_RECURRENCES)
+    return ArgumentTypeError(message)
 
 
 def _print(document: dict[str, Any], text: Callable[[], str], *, as_json: bool) -> None:
@@ -160,18 +177,16 @@ def _print(document: dict[str, Any], text: Callable[[], str], *, as_json: bool) 
 
 def _recurring(arguments: argparse.Namespace) -> int:
     from dataclasses import asdict
-    from pathlib import Path
 
     from joulery.simulate.log import summaries, write_actions
     from joulery.simulate.traces import read_traces
 
     options = _options(arguments)
-    specs = Path(arguments.workloads) if arguments.workloads else None
-    traces = read_traces(Path(arguments.traces), specs)
-    traces = traces.select(_names(arguments.gpu), _names(arguments.dataset))
+    traces = read_traces(arguments.traces, arguments.workloads)
+    traces = traces.select(arguments.gpu, arguments.dataset)
     logs = _simulated(traces, arguments, options)
     if arguments.log:
-        write_actions(Path(arguments.log), logs)
+        write_actions(arguments.log, logs)
     found = [summary for log in logs for summary in summaries(log)]
     found.sort(key=lambda one: (one.gpu, one.dataset, one.network, one.optimizer))
     document = {"results": [asdict(one) for one in found], "remarks": list(traces.remarks)}
@@ -181,16 +196,14 @@ def _recurring(arguments: argparse.Namespace) -> int:
 
 
 def _options(arguments: argparse.Namespace) -> SimulationOptions:
-    from joulery.cli.checked import whole_number
     from joulery.simulate.drift import parse_drift
     from joulery.simulate.recurring import SimulationOptions
 
-    eta = _number(arguments.eta, "--eta")
     return SimulationOptions(
-        eta=eta,
+        eta=arguments.eta,
         objective=_objective(arguments),
-        overlap=whole_number(arguments.overlap, "--overlap", 1, _MOST_OVERLAP),
-        drift=parse_drift(arguments.drift, eta) if arguments.drift else None,
+        overlap=arguments.overlap,
+        drift=parse_drift(arguments.drift, arguments.eta) if arguments.drift else None,
         keep_actions=bool(arguments.log),
     )
 
@@ -206,13 +219,10 @@ def _simulated(
 ) -> list[SimulationLog]:
     from dataclasses import replace
 
-    from joulery.cli.checked import whole_number
     from joulery.cli.progress import Progress
     from joulery.simulate.recurring import make_oracle, simulate
 
-    policies = _policies(arguments)
-    seeds = range(whole_number(arguments.seeds, "--seeds", 1, _MOST_SEEDS))
-    count = _whole(arguments.recurrences, "--recurrences", 1)
+    policies, seeds = _policies(arguments), range(arguments.seeds)
     progress = Progress()
     logs = []
     for name, known in policies:
@@ -222,7 +232,7 @@ def _simulated(
             progress.show(f"joulery: {name}: {100 * share:.0f} %")
 
         shown = replace(options, on_progress=show)
-        logs.append(simulate(traces.workloads, policy, count, seeds, shown))
+        logs.append(simulate(traces.workloads, policy, arguments.recurrences, seeds, shown))
     progress.done()
     return logs
 
@@ -232,15 +242,17 @@ def _policies(arguments: argparse.Namespace) -> list[tuple[str, Any]]:
     from joulery.errors import InvalidValueError
     from joulery.jobs.policies.registry import make_policy
 
-    names = _names(arguments.policy)
-    if not names:
+    if not arguments.policy:
         raise InvalidValueError("no policy given", remedy="give --policy zeus,joulery")
     options = {
-        "beta": None if arguments.beta is None else _number(arguments.beta, "--beta"),
-        "window": _whole(arguments.window, "--window", 0),
+        "beta": arguments.beta,
+        "window": arguments.window,
         "objective": _objective(arguments),
     }
-    return [(name, None if name == _ORACLE else make_policy(name, **options)) for name in names]
+    return [
+        (name, None if name == _ORACLE else make_policy(name, **options))
+        for name in arguments.policy
+    ]
 
 
 _RECURRING_COLUMNS: dict[str, Callable[[PolicySummary], str]] = {
@@ -283,13 +295,11 @@ def _recurring_text(found: list[PolicySummary], traces: Traces, bounded: bool) -
 
 
 def _cluster(arguments: argparse.Namespace) -> int:
-    from pathlib import Path
-
     from joulery.simulate.recurring_cluster import summarize_replays
     from joulery.simulate.traces import read_traces
 
     policies = _cluster_policies(arguments.policy)
-    traces = read_traces(Path(arguments.traces))
+    traces = read_traces(arguments.traces)
     traces = traces.select([arguments.gpu or traces.workloads[0].gpu])
     groups = _groups(arguments)
     logs, seconds = _replayed(groups, traces, policies, arguments)
@@ -306,11 +316,10 @@ def _cluster(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _cluster_policies(text: str) -> list[str]:
+def _cluster_policies(names: list[str]) -> list[str]:
     from joulery.errors import InvalidValueError
     from joulery.jobs.policies.registry import policy_names
 
-    names = _names(text)
     for name in names:
         if name not in policy_names():
             raise InvalidValueError(
@@ -320,29 +329,22 @@ def _cluster_policies(text: str) -> list[str]:
 
 
 def _groups(arguments: argparse.Namespace) -> JobGroups:
-    from pathlib import Path
-
-    from joulery.cli.checked import whole_number
     from joulery.simulate.job_groups import generate_groups, read_groups
 
-    path = Path(arguments.groups)
     if arguments.generate is None:
-        return read_groups(path)
-    return generate_groups(path, whole_number(arguments.generate, "--generate", 1, _MOST_JOBS))
+        return read_groups(arguments.groups)
+    return generate_groups(arguments.groups, arguments.generate)
 
 
 def _replayed(
     groups: JobGroups, traces: Traces, policies: list[str], arguments: argparse.Namespace
 ) -> tuple[dict[str, Any], dict[str, float]]:
     """Logs, and seconds that the replay took, by policy."""
-    from joulery.cli.checked import whole_number
     from joulery.cli.progress import Progress
     from joulery.clock import REAL_CLOCK
     from joulery.jobs.policies.registry import make_policy
     from joulery.simulate.recurring_cluster import ReplayOptions, replay
 
-    eta = _share(arguments.eta)
-    seed = whole_number(arguments.seed, "--seed", 0, 2**31 - 1)
     progress = Progress()
     logs, seconds = {}, {}
     for name in policies:
@@ -350,21 +352,12 @@ def _replayed(
         def show(share: float, name: str = name) -> None:
             progress.show(f"joulery: {name}: {100 * share:.0f} % of {groups.jobs} jobs")
 
-        options = ReplayOptions(eta, seed, not arguments.sizes_unknown, show)
+        options = ReplayOptions(arguments.eta, arguments.seed, not arguments.sizes_unknown, show)
         started = REAL_CLOCK.now()
         logs[name] = replay(groups, traces.workloads, make_policy(name), options)
         seconds[name] = REAL_CLOCK.now() - started
     progress.done()
     return logs, seconds
-
-
-def _share(text: str) -> float:
-    from joulery.errors import InvalidValueError
-
-    value = _number(text, "--eta")
-    if not 0 <= value <= 1:
-        raise InvalidValueError(f"--eta {text!r} is no share", remedy="give a number from 0 to 1")
-    return value
 
 
 def _cluster_text(document: dict[str, Any], found: list[ReplaySummary]) -> str:
