@@ -158,7 +158,7 @@ def _cost(load: TracedWorkload, joules: float, seconds: float) -> float:
 
 
 def _peer_regret(load: TracedWorkload, runs: list[Any]) -> tuple[Any, Any]:
-    """Per seed: regret as it happened, and with reached attempts at their expected cost."""
+    """Regret per seed as it happened, and with reached attempts at their expected cost."""
     best = load.optimum(ETA)[2]
     expected = load.expected_cost(ETA)
     arms = {size: arm for arm, size in enumerate(load.batch_sizes)}

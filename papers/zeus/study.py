@@ -41,7 +41,7 @@ SOURCE = (
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much to simulate.
+    """Amount of simulation.
 
     Attributes:
         seeds: Jobs per workload where policies are compared.

@@ -282,7 +282,7 @@ class LogBuilder:
         return found, within
 
     def _baselines(self) -> tuple[Floats, Floats, Totals]:
-        """Per recurrence: cost of the optimum; figures of the default (3); the fastest setting."""
+        """Cost of the optimum, figures of the default (3) and fastest setting per recurrence."""
         objective, eta = self._options.objective, self._options.eta
         per_workload = []
         for load, drift, scores in zip(self._workloads, self._drifts, self._scores, strict=True):

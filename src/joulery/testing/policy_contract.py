@@ -49,7 +49,7 @@ class Drive:
         self._environment = Environment(workloads, own, self.jobs, Slices(), changes)
 
     def decide(self, rows: np.ndarray[Any, Any]) -> Actions:
-        """What the policy would do next, checked for sense; nothing is begun."""
+        """The policy's next actions, checked for sense; nothing is begun."""
         rng = CounterRng.of(self.jobs.seeds[rows], self.decisions[rows])
         actions = self.policy.decide(self.beliefs, rows, rng)
         assert_sensible(self.policy, self.jobs, rows, actions)
@@ -99,7 +99,7 @@ class Drive:
 
 
 class PolicyContract:
-    """What every policy promises; subclass and override :meth:`policy`."""
+    """The checks that every policy passes; subclass and override :meth:`policy`."""
 
     @pytest.fixture
     def policy(self) -> Policy[Any]:
@@ -207,7 +207,7 @@ class PolicyContract:
         assert drive.reached[0] > 10
 
     def test_everything_fails(self, policy: Policy[Any]) -> None:
-        """Where no run reaches its target there is still something to try next."""
+        """A job in which no run reaches its target must still get something to try next."""
         drive = _drive(policy, 1)
         for _ in range(100):
             _, outcomes = drive.begin(np.arange(1))

@@ -37,7 +37,7 @@ class ActionKind(IntEnum):
 
 
 class RunEnd(IntEnum):
-    """How an action ended."""
+    """The end of an action."""
 
     REACHED = 0  # the target was reached
     STOPPED = 1  # the cost ceiling was passed
@@ -72,7 +72,7 @@ class Actions:
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """How actions ended, one per row.
+    """The ends of actions, one per row.
 
     Attributes:
         job: (rows,), index of the job in the batch; each job at most once per call.

@@ -215,7 +215,7 @@ def _values(
 
 
 def _excess(seconds: Floats, longest: Floats, excess_joules: Floats | None) -> Floats:
-    """How far an epoch is beyond its share of the bounds, the size of the run aside."""
+    """Log excess of an epoch over its share of the bounds, the size of the run aside."""
     late = seconds - longest
     return late if excess_joules is None else np.maximum(late, excess_joules)
 
@@ -301,7 +301,7 @@ def _scores(size: Floats, longest: Floats, figures: list[Floats]) -> Floats:
     Args:
         size: Log epochs of the runs.
         longest: Longest time of a run.
-        figures: Per epoch: value, seconds and, where energy is bounded, excess joules.
+        figures: Figures per epoch: value, seconds and, where energy is bounded, excess joules.
     """
     value, seconds, *excess_joules = figures
     best = np.full(size.shape, np.inf)

@@ -53,7 +53,7 @@ _AT, _AT_MEAN, _AT_VARIANCE = (
 
 @dataclass(frozen=True, slots=True)
 class ExplorationConfig:
-    """How much exploration may cost, and what it must pay for itself in.
+    """Limits of exploration: its cost, and the recurrences that it must pay for itself in.
 
     Attributes:
         horizon: Number of recurrences to come that profit from what is learned.

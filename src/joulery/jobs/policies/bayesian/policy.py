@@ -36,7 +36,7 @@ _SCOUT_STREAM = 0  # stream of random numbers
 
 @dataclass(frozen=True, slots=True)
 class BayesianConfig:
-    """How boldly the policy explores.
+    """Settings of the policy: how boldly it explores.
 
     Attributes:
         exploration: Horizon and cost limits of exploration.
