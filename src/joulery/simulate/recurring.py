@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from joulery.errors import InvalidValueError
-from joulery.jobs.policies.base import RunEnd
 from joulery.jobs.policies.default import OraclePolicy
 from joulery.jobs.policies.job_batch import JobBatch
 from joulery.simulate.drift import no_drift, with_enough_epochs
@@ -37,10 +36,7 @@ if TYPE_CHECKING:
 
 Beliefs = TypeVar("Beliefs")
 
-# A policy that probes without end is cut off; none needs as many.
-_ACTIONS_PER_ATTEMPT = 10
 _STEPS_BETWEEN_REPORTS = 16
-_FIGURES = ("reason", "ceiling", "trainings", "actions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +152,9 @@ def _run(
         slot, now = slot[job], now[job]
         outcomes = runner.end(job, slot)
         runner.learn(outcomes)
-        values = {name: runner.slot_values(name, job, slot) for name in _FIGURES}
-        log.add(outcomes, values["reason"], values["ceiling"])
-        most = options.max_attempts
-        done = outcomes.end == RunEnd.REACHED
-        done |= values["trainings"] >= most
-        done |= values["actions"] >= most * _ACTIONS_PER_ATTEMPT
+        reason, ceiling = (runner.slot_values(name, job, slot) for name in ("reason", "ceiling"))
+        log.add(outcomes, reason, ceiling)
+        done = runner.is_done(outcomes, slot, options.max_attempts)
         starts = done & (begun[job] < recurrences[job])
         slot[starts] = runner.submit(job[starts], begun[job[starts]])
         begun[job[starts]] += 1

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joulery.errors import InvalidValueError
-from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.jobs.policies.base import ActionKind
 from joulery.jobs.policies.job_batch import JobBatch
 from joulery.simulate.drift import no_drift
 from joulery.simulate.environment import Environment
@@ -37,7 +37,6 @@ ALL_JOBS = "all jobs"
 # Enough to make a step's fixed cost small, few enough to stay in the processor's cache.
 _GROUPS_AT_ONCE = 8192
 _MOST_TRAININGS = 20
-_MOST_ACTIONS = 1000
 _MOST_ITERATIONS = 300
 _STEPS_BETWEEN_REPORTS = 32
 _FIRST_WIDTH = 4
@@ -250,11 +249,7 @@ class _Replay:
         log.arm[job[trained]] = outcomes.arm[trained]
         known = self._options.sizes_known
         self._runner.learn(outcomes if known else _scaled(outcomes, ratio))
-        trainings, actions = (
-            self._runner.slot_values(name, group, slot) for name in ("trainings", "actions")
-        )
-        over = (trainings >= _MOST_TRAININGS) | (actions >= _MOST_ACTIONS)
-        return np.asarray((outcomes.end != RunEnd.REACHED) & ~over)
+        return ~self._runner.is_done(outcomes, slot, _MOST_TRAININGS)
 
     def _submit(self, group: Indices) -> Indices:
         """Begin the next job of each group; its slot."""

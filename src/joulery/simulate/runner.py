@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from joulery.jobs.policies.base import ActionKind, Outcomes
+from joulery.jobs.policies.base import ActionKind, Outcomes, RunEnd
 from joulery.jobs.policies.counter_rng import CounterRng
 from joulery.simulate.environment import EpochAtMean, Moment, Slices
 
@@ -28,6 +28,8 @@ Beliefs = TypeVar("Beliefs")
 
 # Policies that make no probes of their own are charged as Zeus's simulator charges.
 _WHOLE_EPOCH = ("zeus", "grid", "default", "oracle")
+# A policy that probes without end is cut off; none needs as many.
+_ACTIONS_PER_ATTEMPT = 10
 _COUNTS = ("recurrence", "trainings", "actions", "progress_arm")
 _FROM_ACTIONS = ("kind", "arm", "reason")
 _INTEGERS = (*_COUNTS, *_FROM_ACTIONS, "limit", "end")
@@ -137,6 +139,13 @@ class PolicyRunner(Generic[Beliefs]):
         self._slots["trainings"][at] += outcomes.kind == ActionKind.TRAIN
         self._slots["actions"][at] += 1
         return outcomes
+
+    def is_done(self, outcomes: Outcomes, slot: Indices, max_attempts: int) -> NDArray[np.bool_]:
+        """(rows,), whether a recurrence has reached its target, or has failed for good."""
+        at = (outcomes.job, slot)
+        failed = self._slots["trainings"][at] >= max_attempts
+        failed |= self._slots["actions"][at] >= max_attempts * _ACTIONS_PER_ATTEMPT
+        return np.asarray(failed | (outcomes.end == RunEnd.REACHED))
 
     def learn(self, outcomes: Outcomes) -> None:
         """Pass outcomes on to the policy."""

@@ -343,7 +343,7 @@ class BayesianBeliefs:
             self._learn_epochs(job, arm, np.log(outcomes.epochs[counts]), reached)
 
     def _count_under_way(self, row: Indices, arm: Indices) -> None:
-        """Update ``under_way``: as many more may run as were lost of late, in case they are, too."""
+        """Update ``under_way``: as many more may run as were lost of late."""
         running, lost = self.running[row, arm], self.lost[row, arm]
         self.under_way[row, arm] = np.maximum(running - lost, 0.0)
 
