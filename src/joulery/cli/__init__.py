@@ -49,7 +49,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _discard_stdout() -> None:
     """Have stdout lead nowhere, else Python complains once more when it flushes at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with contextlib.suppress(OSError, ValueError):  # a stand-in has no number
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 # What stands for characters that a terminal's encoding lacks.
