@@ -21,7 +21,7 @@ from power_draws import drawn
 from joulery.clock import VirtualClock
 from joulery.frontier import OperatingPoint
 from joulery.hardware import catalog, nvidia
-from joulery.hardware.physics import settle
+from joulery.hardware.simulated.physics import settle
 from joulery.metering.meter import Meter
 from joulery.objectives import Cost, LeastEnergy, score
 from joulery.power.knobs import LimitKnob
@@ -33,7 +33,7 @@ from joulery.testing.training import held_here
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from joulery.hardware.physics import Board, Workload
+    from joulery.hardware.simulated.physics import Board, Workload
     from joulery.objectives import Objective
 
 # Processor time, so that other work on the machine does not count.
@@ -176,7 +176,7 @@ class Loop:
 def ours(loop: Loop, task: dict[str, Any]) -> dict[str, Any]:
     """Tuned by Joulery, through the real NVML binding."""
     clock = CLOCK[0]
-    devices = [d for d in nvidia.discover(clock) if d.info.parent is None]
+    devices = [d for d in nvidia.survey(clock).devices if d.info.parent is None]
     meter = Meter(devices, clock=clock)
     knob = LimitKnob(devices, held_here)
     with PowerTuner(devices, loop.truth.objective, knob=knob, meter=meter, clock=clock) as tuner:

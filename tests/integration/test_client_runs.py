@@ -10,8 +10,8 @@ import time
 
 import pytest
 
+from joulery.client.backend import open_backend
 from joulery.client.local import LocalBackend
-from joulery.client.opening import open_backend
 from joulery.clock import REAL_CLOCK
 from joulery.jobs.policies.base import RunEnd
 from joulery.jobs.service import JobService
@@ -98,19 +98,19 @@ def test_a_killed_training_is_released_with_what_it_had_cost(environ):
         until(process, "epoch 8")
         process.send_signal(signal.SIGKILL)
     with Store.open(path) as store:
-        with store.reading() as ledger:
-            (open_one,) = ledger.decisions(1)
+        with store.reading() as transaction:
+            (open_one,) = transaction.decisions(1)
         assert open_one.progress["epochs"] >= 1
         assert JobService(store).expire(REAL_CLOCK.wall() + 700.0) == 1
-        with store.reading() as ledger:
-            events = list(ledger.events(1))
+        with store.reading() as transaction:
+            events = list(transaction.events(1))
     assert events[-1].kind == EventKind.EXPIRED
     assert events[-1].body["epochs"] >= 1
     assert events[-1].body["cost"] > 0
 
 
 @pytest.mark.parametrize(("how", "code"), [("raise", 1), ("exit", 7)])
-def test_a_training_that_ends_itself_is_reported_at_the_end_of_the_process(environ, how, code):
+def test_a_training_that_ends_itself_is_told_at_the_end_of_the_process(environ, how, code):
     """If this fails, crashes are only noticed when their lease expires."""
     path = environ / "store.sqlite"
     with training(path, how) as process:
@@ -187,9 +187,9 @@ def test_a_server_that_dies_in_the_middle_changes_nothing_and_hears_of_it_later(
     assert process.returncode == 0, errors
     assert "ended" in output
     assert output.strip().endswith("True")
-    assert "later, by another run" in errors
+    assert "reported later" in errors
 
-    with training(server.url) as process:  # nobody there at all
+    with training(server.url) as process:  # no server at all
         output, errors = process.communicate(timeout=60)
     asked = float(output.split()[1])
     assert asked < 2.0 + 3.0  # the bound, and imports on a busy machine
@@ -203,7 +203,7 @@ def test_a_server_that_dies_in_the_middle_changes_nothing_and_hears_of_it_later(
     entries = decisions(server.url)
     assert [entry.outcome.end for entry in entries] == [RunEnd.REACHED] * 3
     assert entries[0].outcome.epochs == 12
-    # The run that no server answered about was asked for when a user was there again.
+    # The run that was made without a server was decided and reported afterwards.
     (unasked,) = [entry for entry in entries if entry.key.endswith("-instead")]
     assert unasked.decision.batch_size == entries[0].decision.batch_size
     assert unasked.outcome.epochs == 4
@@ -213,7 +213,7 @@ def test_a_server_that_dies_in_the_middle_changes_nothing_and_hears_of_it_later(
 
 
 def test_a_killed_training_delivers_through_the_next(server):
-    """If this fails, what a process left in its outbox when it was killed is never reported."""
+    """If this fails, the outbox of a killed process is never delivered."""
     with training(server.url, epochs=1000) as process:
         until(process, "epoch 3")
         server.kill()
@@ -229,14 +229,14 @@ def test_a_killed_training_delivers_through_the_next(server):
     entries = decisions(server.url)
     assert entries[0].outcome is None
     assert entries[0].heartbeat_wall_seconds is not None
-    with Store.open(server.folder / "server.sqlite") as store, store.reading() as ledger:
-        assert ledger.decisions(1)[0].progress["epochs"] >= 3
+    with Store.open(server.folder / "server.sqlite") as store, store.reading() as transaction:
+        assert transaction.decisions(1)[0].progress["epochs"] >= 3
 
 
 def test_a_run_needs_no_store_packages_to_talk_to_a_server():
     """If this fails, training images must carry a database library."""
     code = (
-        "import sys; import joulery.client.http, joulery.client.resilient, joulery.client.opening, "
+        "import sys; import joulery.client.http, joulery.client.resilient, joulery.client.backend, "
         "joulery.training.session; print('sqlalchemy' in sys.modules)"
     )
     found = subprocess.run(

@@ -192,6 +192,6 @@ def test_ranks_share_batches_decide_together_and_end_together(tmp_path):
     (entry,) = backend.decisions(job.id)[0]
     backend.close()
     assert job.device == "V100 × 2"
-    assert job.specification["cost"] == "cost:eta=0.5,max_watts=500.0"
+    assert job.definition.job.cost.max_watts == 500.0
     assert (entry.outcome.end, entry.outcome.epochs) == (RunEnd.REACHED, 2)
     assert entry.outcome.joules > 100.0

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from joulery.hardware import catalog
-from joulery.hardware.physics import settle
+from joulery.hardware.simulated.physics import settle
 from joulery.objectives import Cost
 from joulery.testing.emulator import EmulatedNode, build
 

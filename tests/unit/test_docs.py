@@ -17,7 +17,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
         "recurring.md",
         "recurring-runs.md",
         "pipelines.md",
-        "store.md",
+        "storage.md",
     ],
 )
 def test_the_first_example_of_a_page_runs(page):

@@ -20,7 +20,7 @@ from joulery.training.run import Run
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from joulery.hardware.physics import Board, Workload
+    from joulery.hardware.simulated.physics import Board, Workload
 
 # The part of a step of the default batch size that does not hang on the batch size.
 _FIXED_SHARE = 0.1
@@ -113,7 +113,7 @@ def retrain(plan: RecurringPlan, on_progress: Callable[[str], None]) -> Recurrin
     Raises:
         MissingExtraError: There is no store to learn in.
     """
-    from joulery.client.opening import open_backend
+    from joulery.client.backend import open_backend
 
     unchanged, nights = [], []
     for night in range(plan.nights):

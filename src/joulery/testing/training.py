@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 from joulery.clock import VirtualClock
 from joulery.frontier import OperatingPoint
 from joulery.hardware import catalog
-from joulery.hardware.physics import settle
 from joulery.hardware.simulated import SimulatedGpu
+from joulery.hardware.simulated.physics import settle
 from joulery.metering.meter import Meter
 from joulery.objectives import score
 from joulery.power.knobs import LimitKnob

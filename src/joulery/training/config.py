@@ -13,8 +13,7 @@ from joulery.clock import REAL_CLOCK, Clock
 from joulery.errors import InvalidValueError, MissingHardwareError
 from joulery.hardware.device import Capability, DeviceKind
 from joulery.jobs.job import Job
-from joulery.jobs.models import checked_name
-from joulery.jobs.requests import Definition
+from joulery.jobs.models import Definition, checked_name
 from joulery.objectives import Cost, parse_objective
 from joulery.power.ranks import ProcessGroup
 from joulery.units import finite

@@ -16,14 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from joulery.client.backend import STORE_VARIABLE, is_server, team_of
 from joulery.client.findings import RunMeasurements
-from joulery.client.places import STORE_VARIABLE, is_server, team_of
 from joulery.errors import InvalidValueError, JouleryError, NotPossibleHereError
 from joulery.frontier import ASSUMED, OperatingPoint, Provenance, Setting
-from joulery.jobs.models import ASKED_FOR, Measured, Outcome
+from joulery.jobs.models import ASKED_FOR, EnergyEntry, Measured, Outcome, Request
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.requests import Request
-from joulery.jobs.wire_measurements import EnergyEntry
 from joulery.training.background import HeartbeatTask, heartbeat_seconds
 from joulery.training.config import define_job
 from joulery.training.early_stopping import CostLimit, ending_of
@@ -35,8 +33,7 @@ if TYPE_CHECKING:
     from joulery.client.backend import DecisionBackend
     from joulery.client.resilient import ResilientClient
     from joulery.jobs.job import Job
-    from joulery.jobs.models import Decision
-    from joulery.jobs.requests import Definition
+    from joulery.jobs.models import Decision, Definition
     from joulery.metering.meter import Meter
     from joulery.power.knobs import LimitPlan
     from joulery.training.config import DecisionService, RunConfig, RunEnvironment
@@ -47,7 +44,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("joulery")
 
 # Longest time that a training waits for an answer. The first use of a store makes its tables, and
-# a server on a busy machine may take seconds to start deciding; a dead one refuses at once.
+# a server on a busy machine may take seconds to decide; one that is not there is given up sooner.
 _ANSWER_SECONDS = 10.0
 _REQUEST_SHARE = 0.9
 _MOST_PROBES = 12
@@ -176,7 +173,7 @@ class DecisionSession:
         self._job, self._definition = definition.job, definition
 
     def _new_client(self, definition: Definition) -> ResilientClient:
-        from joulery.client.opening import open_backend
+        from joulery.client.backend import open_backend
         from joulery.client.resilient import Order, ResilientClient
 
         service = cast("DecisionService", self._config.service)
@@ -231,8 +228,8 @@ class DecisionSession:
         only = config.default_batch_size if config.dry_run else None
         decision = client.decide(Request(self._report_key, self._after, can_probe, only))
         first = self._asked == 1 and decision.id and decision.recurrence == 0
-        if first and client.defined is not None and client.defined.said:
-            _log.warning("joulery: %s: %s", config.name, client.defined.said)
+        if first and client.defined is not None and client.defined.warm_start:
+            _log.warning("joulery: %s: %s", config.name, client.defined.warm_start)
         if config.dry_run and decision.reason.startswith(ASKED_FOR):
             size, reason = decision.batch_size, decision.reason
             _log.warning("joulery: dry run at batch size %d: %s", size, reason)

@@ -7,7 +7,7 @@ import pytest
 
 from joulery.frontier import OperatingPoint
 from joulery.hardware import catalog
-from joulery.hardware.physics import settle
+from joulery.hardware.simulated.physics import settle
 from joulery.objectives import (
     Cost,
     EnergyDelayProduct,

@@ -444,7 +444,7 @@ def test_other_objectives_reach_the_policy(place):
     backend = LocalBackend.open(place.store)
     entry = backend.job("nightly")
     backend.close()
-    assert entry.specification["objective"] == "least-energy:slowdown=0.1"
+    assert entry.definition.job.objective == LeastEnergy(max_slowdown=0.1)
     assert entry.device == "V100"
     run.close()
 

@@ -9,9 +9,8 @@ from joulery.client.local import LocalBackend
 from joulery.frontier import Origin, Provenance
 from joulery.hardware.simulated import SimulatedGpu
 from joulery.jobs.job import Job
-from joulery.jobs.models import Decision, Measured, Outcome
+from joulery.jobs.models import Decision, Definition, Measured, Outcome
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.requests import Definition
 from joulery.objectives import Cost
 from joulery.training.energy import DeviceEnergy
 from joulery.training.session import measurements_of
