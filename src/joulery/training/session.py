@@ -14,7 +14,7 @@ from dataclasses import replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from joulery.client.backend import STORE_VARIABLE, is_server, team_of
 from joulery.client.findings import RunMeasurements
@@ -495,7 +495,7 @@ def measurements_of(
 
     def energy(one: DeviceEnergy) -> EnergyEntry:
         source = one.provenance.source[:_LONGEST_TEXT]
-        origin = one.provenance.origin.value
+        origin: Any = one.provenance.origin.value
         return EnergyEntry(
             decision.id, one.id[:_LONGEST_TEXT], one.seconds, one.joules, origin, source
         )
