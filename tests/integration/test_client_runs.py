@@ -110,7 +110,7 @@ def test_a_killed_training_is_released_with_what_it_had_cost(environ):
 
 
 @pytest.mark.parametrize(("how", "code"), [("raise", 1), ("exit", 7)])
-def test_a_training_that_ends_itself_is_reported_at_the_end_of_the_process(environ, how, code):
+def test_a_training_that_ends_itself_is_told_at_the_end_of_the_process(environ, how, code):
     """If this fails, crashes are only noticed when their lease expires."""
     path = environ / "store.sqlite"
     with training(path, how) as process:

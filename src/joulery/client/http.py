@@ -60,6 +60,7 @@ Model = TypeVar("Model", bound="JsonModel")
 
 _LARGEST_ANSWER = 16 * 2**20
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.05, 0.5
+_RESTART_SECONDS = 2.0  # how long a refused connection is tried again: a server may be restarting
 _REPEATED = frozenset({408, 429, 500, 502, 503, 504})
 _LONGEST_WORDS = 500
 _BY_STATUS: dict[int, type[JouleryError]] = {
@@ -250,7 +251,8 @@ class HttpBackend:
             StoreBusyError: No answer came within the time, or the server asks to try again later.
             JouleryError: The server refused the request, for this reason.
         """
-        deadline = REAL_CLOCK.now() + self._seconds
+        began = REAL_CLOCK.now()
+        deadline = began + self._seconds
         headers = {"Accept": "application/json"}
         if token:
             headers["Authorization"] = f"Bearer {token}"
@@ -270,6 +272,9 @@ class HttpBackend:
                 wait = _retry_after(answer.getheader("Retry-After"))
             except ssl.SSLCertVerificationError as error:
                 raise self._untrusted(error) from None  # trying again would not help
+            except ConnectionRefusedError as error:
+                failed = self._unreachable(error)
+                deadline = min(deadline, began + _RESTART_SECONDS)
             except (OSError, HTTPException) as error:
                 failed = self._unreachable(error)
             # Half to all of the pause, so that many clients do not come back at once.

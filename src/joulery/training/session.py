@@ -14,7 +14,7 @@ from dataclasses import replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from joulery.client.backend import STORE_VARIABLE, is_server, team_of
 from joulery.client.findings import RunMeasurements
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("joulery")
 
 # Longest time that a training waits for an answer. The first use of a store makes its tables, and
-# a server on a busy machine may take seconds to start deciding; a dead one refuses at once.
+# a server on a busy machine may take seconds to decide; one that is not there is given up sooner.
 _ANSWER_SECONDS = 10.0
 _REQUEST_SHARE = 0.9
 _MOST_PROBES = 12
