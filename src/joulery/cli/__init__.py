@@ -19,7 +19,6 @@ COMMANDS = {
     "governor": "the daemon that lends power limits and clocks, and always gets them back",
     "demo": "the whole idea at work on a simulated GPU, in seconds",
     "simulate": "recurring jobs and whole clusters, replayed from traces under any policy",
-    "reproduce": "the figures of a publication, made again from its data, beside the published",
     "report": "show an energy log or a frontier, and choose a point from it",
 }
 

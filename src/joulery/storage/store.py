@@ -83,10 +83,6 @@ class Store:
         """Execute an operation durably and wait for it."""
         return self.submit(operation, about).result()
 
-    def after_each_group(self, notify: Callable[[], None]) -> None:
-        """Have the writer's thread call ``notify`` whenever a group of futures has ended."""
-        self._writer.after_group = notify
-
     @property
     def write_failure(self) -> str | None:
         """Why the latest write failed, if that was seconds ago; None if writes succeed."""

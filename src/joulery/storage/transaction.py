@@ -455,12 +455,6 @@ class Transaction:
         known["decisions", "sequence", job, decision.sequence] = decision
         known["decisions", "key", job, decision.key] = decision
 
-    def open_decisions(self, job: int, limit: int = 1000) -> list[DecisionRecord]:
-        """Decisions of a job that are neither reported on nor expired, oldest first."""
-        wanted = select(decisions).where(_IS_OPEN, decisions.c.job == job)
-        rows = self.query(wanted.order_by(decisions.c.sequence).limit(limit))
-        return [DecisionRecord(*row) for row in rows]
-
     def overdue(self, job: int, now: float, limit: int = 1000) -> list[DecisionRecord]:
         """Open decisions of a job whose leases have ended, oldest first."""
         wanted = select(decisions).where(

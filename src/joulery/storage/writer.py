@@ -48,10 +48,6 @@ class _Task:
         self.future.set_exception(error)
 
 
-def _ignore() -> None:
-    """Do nothing after a group."""
-
-
 class Writer:
     """The one thread of a process that writes.
 
@@ -76,7 +72,6 @@ class Writer:
         self._failure: tuple[float, str] | None = None
         self._begun = False  # whether the latest transaction got as far as its operations
         self._waiting: queue.Queue[_Task | None] = queue.Queue(capacity)
-        self.after_group: Callable[[], None] = _ignore
         self._closing = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="joulery-store", daemon=True)
@@ -136,7 +131,6 @@ class Writer:
             group, going = self._next_group()
             if group:
                 self._execute(group)
-                self.after_group()
 
     def _next_group(self) -> tuple[list[_Task], bool]:
         """Waiting tasks, at least one; and whether more may come."""
