@@ -17,11 +17,11 @@ from joulery.simulate import drift
 from joulery.simulate.traces import read_traces
 from joulery.storage.store import Store
 from joulery.testing.workloads import made_up_workload
-from support.postgresql import Cluster
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from support import filled_store
 from support.adversarial_clients import FALSE_REPORTS, Scenario, reports_nothing, simulate
+from support.postgresql import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
