@@ -14,7 +14,7 @@ from dataclasses import replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from joulery.client.backend import STORE_VARIABLE, is_server, team_of
 from joulery.client.findings import RunMeasurements
