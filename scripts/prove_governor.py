@@ -12,7 +12,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from joulery.governor.server import ConnectionLimits
+from joulery.governor import ConnectionLimits
 from joulery.testing.governor.bench import Bench
 from joulery.testing.governor.experiments import crash_everywhere, kill_holders
 from joulery.testing.governor.flood import under_flood

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulery.simulate import drift
-from joulery.simulate.traces import read_traces
-from joulery.storage.store import Store
+from joulery.simulate import _drift as drift
+from joulery.simulate import read_traces
+from joulery.storage import Store
 from joulery.testing.workloads import made_up_workload
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -26,8 +26,7 @@ from support.postgresql import Cluster
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from joulery.simulate.drift import Drift
-    from joulery.simulate.workload import TracedWorkload
+    from joulery.simulate import Drift, TracedWorkload
 
 DRIFTS: dict[str, Callable[[int], Callable[[TracedWorkload], Drift]]] = {
     "no change": lambda _: drift.no_drift,

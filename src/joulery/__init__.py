@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from joulery.errors import JouleryError
     from joulery.frontier import Frontier, OperatingPoint, Provenance, Setting
     from joulery.hardware import discover
-    from joulery.metering.measurement import Measurement
-    from joulery.metering.meter import Meter
+    from joulery.metering import Measurement, Meter
     from joulery.objectives import choose
-    from joulery.training.run import Run
+    from joulery.training import Run
 
 __version__ = "0.1.0"
 

@@ -9,17 +9,15 @@ import threading
 
 import pytest
 
-from joulery.client.local import LocalBackend
+from joulery.client._local import LocalBackend
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, StoreBusyError
-from joulery.hardware import catalog
-from joulery.hardware.simulated import SimulatedGpu
-from joulery.jobs.models import Outcome
-from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.service import JobService
+from joulery.hardware import SimulatedGpu, catalog
+from joulery.jobs import JobService, Outcome
+from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost, LeastEnergy
-from joulery.storage.store import Store
-from joulery.training.run import Run
+from joulery.storage import Store
+from joulery.training import Run
 
 COST = Cost(0.5, 250.0)
 
@@ -386,7 +384,7 @@ def test_an_error_of_ours_ends_nothing(place, monkeypatch, caplog):
     def broken(*_):
         raise RuntimeError("our bug")
 
-    monkeypatch.setattr("joulery.training.energy.EnergyAccount.end_epoch", broken)
+    monkeypatch.setattr("joulery.training._energy.EnergyAccount.end_epoch", broken)
     assert place.train(run, 4) == 4
     assert run.batch_size == 1024
     assert "our bug" in caplog.text
