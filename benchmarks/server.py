@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from peers import ROOT, say, write_results
 from server_load import BATCH_SIZES, MAX_WATTS
 
-from joulery.cli.table import table
+from joulery.reports import table_text as table
 
 sys.path.append(str(ROOT / "tests"))
 from support.postgresql import Cluster, find_programs

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from joulery.simulate.workload import TracedWorkload
 
 DRIFTS: dict[str, Callable[[int], Callable[[TracedWorkload], Drift]]] = {
-    "no change": lambda _: drift.none,
+    "no change": lambda _: drift.no_drift,
     "twice the epochs": lambda at: lambda load: drift.scaled(load, at, 2.0),
     "the optimum moves": lambda at: lambda load: drift.optimum_moves(load, at),
     "a discarded size is best": lambda at: lambda load: drift.discarded_becomes_best(load, at),

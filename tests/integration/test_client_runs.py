@@ -110,7 +110,7 @@ def test_a_killed_training_is_released_with_what_it_had_cost(environ):
 
 
 @pytest.mark.parametrize(("how", "code"), [("raise", 1), ("exit", 7)])
-def test_a_training_that_ends_itself_is_told_at_the_end_of_the_process(environ, how, code):
+def test_a_training_that_ends_itself_is_reported_at_the_end_of_the_process(environ, how, code):
     """If this fails, crashes are only noticed when their lease expires."""
     path = environ / "store.sqlite"
     with training(path, how) as process:
@@ -187,7 +187,7 @@ def test_a_server_that_dies_in_the_middle_changes_nothing_and_hears_of_it_later(
     assert process.returncode == 0, errors
     assert "ended" in output
     assert output.strip().endswith("True")
-    assert "reported later" in errors
+    assert "later, by another run" in errors
 
     with training(server.url) as process:  # no server at all
         output, errors = process.communicate(timeout=60)
@@ -203,7 +203,6 @@ def test_a_server_that_dies_in_the_middle_changes_nothing_and_hears_of_it_later(
     entries = decisions(server.url)
     assert [entry.outcome.end for entry in entries] == [RunEnd.REACHED] * 3
     assert entries[0].outcome.epochs == 12
-    # The run that was made without a server was decided and reported afterwards.
     (unasked,) = [entry for entry in entries if entry.key.endswith("-instead")]
     assert unasked.decision.batch_size == entries[0].decision.batch_size
     assert unasked.outcome.epochs == 4
@@ -213,7 +212,7 @@ def test_a_server_that_dies_in_the_middle_changes_nothing_and_hears_of_it_later(
 
 
 def test_a_killed_training_delivers_through_the_next(server):
-    """If this fails, the outbox of a killed process is never delivered."""
+    """If this fails, what a process left in its outbox when it was killed is never reported."""
     with training(server.url, epochs=1000) as process:
         until(process, "epoch 3")
         server.kill()

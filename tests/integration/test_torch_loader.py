@@ -61,7 +61,7 @@ def train(loader, evaluation, gpu):
 
 
 def test_recurring_trainings_of_a_real_model_choose_other_batch_sizes(data, tmp_path):
-    """If this fails, the loader trains what it was not told to, or learns nothing."""
+    """If this fails, the loader trains what it was not reported to, or learns nothing."""
     clock = VirtualClock()
     gpu = SimulatedGpu(BOARD, clock)
     evaluation = EnergyDataLoader(data, 256)

@@ -197,13 +197,13 @@ def test_ranks_in_processes_of_their_own_take_one_decision(tmp_path):
             )
             if rank == 0:
                 assert jobs[0].stdout.readline() == "listening\n", jobs[0].stderr.read()
-        told = [job.communicate(timeout=60) for job in jobs]
+        reported = [job.communicate(timeout=60) for job in jobs]
     finally:
         for job in jobs:
             job.kill()
             job.wait()
-    found = [json.loads(output.splitlines()[-1]) for output, _ in told]
-    assert [rank["failure"] for rank in found] == [None] * size, told
+    found = [json.loads(output.splitlines()[-1]) for output, _ in reported]
+    assert [rank["failure"] for rank in found] == [None] * size, reported
     assert {rank["state"] for rank in found} == {"holding"}
     assert found[0]["limits"] == found[1]["limits"] == found[2]["limits"]
     assert found[0]["chosen"] == found[1]["chosen"] == found[2]["chosen"]

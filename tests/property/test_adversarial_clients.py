@@ -94,7 +94,7 @@ def test_false_reports_on_a_selected_batch_size_cost_no_more(only, silent):
 
 
 DRIFTS = {
-    "none": drift.none,
+    "none": drift.no_drift,
     "twice": lambda load: drift.scaled(load, 20, 2.0),
     "moves": lambda load: drift.optimum_moves(load, 20),
     "discarded": lambda load: drift.discarded_becomes_best(load, 20),

@@ -26,9 +26,8 @@ from joulery.jobs.report_filter import ReportFilter
 from joulery.jobs.specification import job_document
 from joulery.jobs.validation import check_outcome
 from joulery.simulate import drift as drifts
-from joulery.simulate.environment import Environment, Moment
-from joulery.simulate.probing import Slices
-from joulery.simulate.yardstick import yardstick
+from joulery.simulate.environment import Environment, Moment, Slices
+from joulery.simulate.workload import score_settings
 from joulery.storage.records import Event, EventKind, JobRecord, NewJob
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ class Scenario:
     doomed: Callable[[int], bool] | None = None
     lease_seconds: float = 600.0
     probing: bool = True
-    drift: Callable[[TracedWorkload], Drift] = drifts.none
+    drift: Callable[[TracedWorkload], Drift] = drifts.no_drift
     defended: bool = True
 
 
@@ -139,7 +138,7 @@ class ClientSimulation:
 
     def __init__(self, load: TracedWorkload, policy: str, seed: int, scenario: Scenario) -> None:
         change = scenario.drift(load)
-        load = drifts.patient(load, change)
+        load = drifts.with_enough_epochs(load, change)
         self._job = load.job()
         new = NewJob("team", self._job.name, job_document(self._job), policy, {}, seed)
         self._state = JobState.start(JobRecord(1, 1, new, 0.0, False, 0, 0))  # noqa: FBT003
@@ -155,7 +154,7 @@ class ClientSimulation:
         eta = self._job.cost.eta
         self._starts = change.starts
         self._optima = [load.optimum(eta, epochs)[2] for epochs in change.epochs]
-        measure = yardstick(load, eta, None)
+        measure = score_settings(load, eta, None)
         self._log = SimulationLog(measure.optimal)
         default = self._job.batch_sizes.index(self._job.default)
         self._default_cost = float(np.nanmax(measure.expected[default]))

@@ -91,7 +91,7 @@ def _limits(device: Device) -> dict[str, float] | None:
 
 
 def _rendered(found: Survey, mine: set[str]) -> str:
-    from joulery.cli.table import table
+    from joulery.reports import table_text as table
 
     rows = [_row(device, mine) for device in found.devices]
     headers = ["device", "id", "energy", "power limit", "clock", "this job's", "provenance"]

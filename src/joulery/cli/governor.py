@@ -98,7 +98,7 @@ def _status(arguments: argparse.Namespace) -> None:
 
 
 def _rendered(devices: list[dict[str, Any]]) -> str:
-    from joulery.cli.table import table
+    from joulery.reports import table_text as table
 
     rows = []
     for device in devices:

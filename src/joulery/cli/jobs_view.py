@@ -6,8 +6,8 @@ from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from joulery.cli.table import table
 from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.reports import table_text as table
 from joulery.units import human, human_duration, kilowatt_hours, per_cent
 
 if TYPE_CHECKING:

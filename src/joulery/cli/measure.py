@@ -106,7 +106,7 @@ def _costs(measured: Measurement, arguments: argparse.Namespace) -> dict[str, fl
 
 
 def _rendered(measured: Measurement, costs: dict[str, float], code: int) -> str:
-    from joulery.cli.table import table
+    from joulery.reports import table_text as table
     from joulery.units import human, human_duration
 
     rows = [

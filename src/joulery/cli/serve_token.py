@@ -81,7 +81,7 @@ def _create(arguments: argparse.Namespace, store: Store) -> None:
 
 
 def _list(arguments: argparse.Namespace, store: Store) -> None:
-    from joulery.cli.table import table
+    from joulery.reports import table_text as table
     from joulery.server.routes import token_entry
     from joulery.storage.tokens import list_tokens
 

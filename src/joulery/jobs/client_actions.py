@@ -46,7 +46,7 @@ def client_action(
         before: The action before it in its recurrence, if any.
         doubted: Whether the report on that action is quarantined.
     """
-    reason = state.policy.reasons[int(chosen.why[0])]
+    reason = state.policy.reasons[int(chosen.reason[0])]
     attempt = attempt_after(before)
     only = request.only
     if only is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from joulery.jobs.policies.bayesian.beliefs import BayesianBeliefs
 from joulery.jobs.specification import inheritance_document, inheritance_from
-from joulery.jobs.warm_start import Inheritance
+from joulery.jobs.warm_start import WarmStart
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -76,13 +76,13 @@ class JobRegistry:
             if shown is None:
                 started = dataclasses.replace(wanted, inherits=newest.id)
             else:
-                doubted = shown.doubted(self._config.shift_sd, self._config.shape_sd)
+                doubted = shown.for_changed_job(self._config.shift_sd, self._config.shape_sd)
                 started = _warm_started(wanted, newest, doubted)
         return transaction.add_job(started, now)
 
     def _shown(
         self, transaction: Transaction, source: JobRecord, wanted: NewJob
-    ) -> Inheritance | None:
+    ) -> WarmStart | None:
         """The epochs that another job has shown, if any."""
         if wanted.policy != source.job.policy:
             return None
@@ -90,14 +90,14 @@ class JobRegistry:
         beliefs = self._cache.committed(transaction, source).beliefs
         if not isinstance(beliefs, BayesianBeliefs):
             return None
-        shown = Inheritance.of(beliefs, 0)
+        shown = WarmStart.of(beliefs, 0)
         received = source.job.parameters.get("inherited")
         if received is not None:
-            shown = shown.beside(inheritance_from(received))
+            shown = shown.extended(inheritance_from(received))
         return shown if shown.batch_sizes else None
 
 
-def _warm_started(wanted: NewJob, source: JobRecord, start: Inheritance) -> NewJob:
+def _warm_started(wanted: NewJob, source: JobRecord, start: WarmStart) -> NewJob:
     document: Document = inheritance_document(start)
     document["source"] = {"version": source.version, "device": source.device}
     parameters = wanted.parameters | {"inherited": document}

@@ -53,7 +53,7 @@ def action_document(actions: Actions, job: Job, attempt: int = 1) -> Document:
         "arm": arm,
         "limit": limit,
         "ceiling": ceiling if math.isfinite(ceiling) else None,
-        "why": int(actions.why[0]),
+        "why": int(actions.reason[0]),
         "attempt": attempt,
         "probe_limits": wanted,
         # The same in figures, for readers that do not know the job.
@@ -80,7 +80,7 @@ def actions_from(document: Document) -> Actions:
         arm=np.array([document["arm"]], dtype=np.int64),
         limit=np.array([document["limit"]], dtype=np.int64),
         ceiling=np.array([math.inf if ceiling is None else ceiling], dtype=np.float64),
-        why=np.array([document["why"]], dtype=np.int64),
+        reason=np.array([document["why"]], dtype=np.int64),
         probe_limits=None if wanted is None else np.array([wanted], dtype=np.bool_),
     )
 
@@ -127,7 +127,7 @@ def _outcomes(body: Document) -> Outcomes:
     for limit, *figures in body["measured"]:
         epoch[:, 0, limit] = figures
     return Outcomes(
-        lane=ROW,
+        job=ROW,
         recurrence=np.array([body["recurrence"]], dtype=np.int64),
         kind=np.array([action["kind"]], dtype=np.int64),
         arm=np.array([action["arm"]], dtype=np.int64),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from joulery.jobs.job import Job
 from joulery.jobs.policies.registry import make_policy
-from joulery.jobs.warm_start import Inheritance
+from joulery.jobs.warm_start import WarmStart
 
 if TYPE_CHECKING:
     from joulery.jobs.policies.base import Policy
@@ -35,12 +35,12 @@ def policy_from(stored: NewJob, job: Job) -> Policy[Any]:
         return policy
     changed: Policy[Any] = dataclasses.replace(
         policy,  # type: ignore[type-var]  # only policies that are dataclasses inherit
-        inherited=(inheritance_from(inheritance),),
+        warm_starts=(inheritance_from(inheritance),),
     )
     return changed
 
 
-def inheritance_document(inheritance: Inheritance) -> Document:
+def inheritance_document(inheritance: WarmStart) -> Document:
     """The JSON form of an inheritance."""
     return {
         field.name: list(value) if isinstance(value, tuple) else value
@@ -49,9 +49,9 @@ def inheritance_document(inheritance: Inheritance) -> Document:
     }
 
 
-def inheritance_from(document: Document) -> Inheritance:
+def inheritance_from(document: Document) -> WarmStart:
     """The inheritance that :func:`inheritance_document` was given."""
-    return Inheritance(
+    return WarmStart(
         batch_sizes=tuple(document["batch_sizes"]),
         log_epochs=tuple(document["log_epochs"]),
         log_sds=tuple(document["log_sds"]),

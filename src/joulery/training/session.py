@@ -494,10 +494,13 @@ def measurements_of(
         )
 
     def energy(one: DeviceEnergy) -> EnergyEntry:
-        source = one.provenance.source[:_LONGEST_TEXT]
-        origin = one.provenance.origin.value
         return EnergyEntry(
-            decision.id, one.id[:_LONGEST_TEXT], one.seconds, one.joules, origin, source
+            decision.id,
+            one.id[:_LONGEST_TEXT],
+            one.seconds,
+            one.joules,
+            one.provenance.origin.value,
+            one.provenance.source[:_LONGEST_TEXT],
         )
 
     return RunMeasurements(

@@ -44,7 +44,7 @@ def chosen(kind=ActionKind.PROBE, wanted=((True, False),), ceiling=math.inf):
         arm=np.array([1]),
         limit=np.array([-1]),
         ceiling=np.array([ceiling]),
-        why=np.array([0]),
+        reason=np.array([0]),
         probe_limits=None if wanted is None else np.array(wanted),
     )
 

@@ -24,7 +24,7 @@ def actions(kind=ActionKind.TRAIN, limit=1, ceiling=0.1 + 0.2, probe_limits=None
         arm=np.array([1]),
         limit=np.array([limit]),
         ceiling=np.array([ceiling]),
-        why=np.array([2]),
+        reason=np.array([2]),
         probe_limits=probe_limits,
     )
 

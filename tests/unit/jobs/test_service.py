@@ -457,7 +457,7 @@ def test_a_changed_job_inherits_with_doubt(service, clock):
     assert JOB.default in inherited["batch_sizes"]
     assert (inherited["shift_sd"], inherited["shape_sd"]) == (0.3, 0.1)
     assert service.define("team", Definition(changed), seed=9).id == second.id
-    assert service.rebuild(second.id).informed.all()
+    assert service.rebuild(second.id).warm_started.all()
     assert service.decide(second.id, Request("a")).batch_size in changed.batch_sizes
     third = service.define("team", Definition(changed, policy="zeus"))
     assert third.job.parameters == {}
@@ -481,7 +481,7 @@ def test_another_device_inherits_without_doubt(service, clock):
     assert (second.version, second.device, second.job.inherits) == (1, "A100", first.id)
     inherited = second.job.parameters["inherited"]
     assert (inherited["shift_sd"], inherited["shape_sd"]) == (0.0, 0.0)
-    assert service.decide(second.id, Request("a")).reason.endswith("inherited")
+    assert service.decide(second.id, Request("a")).reason.endswith("warm start")
     assert [service.find("team", JOB.name, one).id for one in ("T4", "V100", None)] == [
         idle.id,
         first.id,

@@ -38,7 +38,7 @@ def learned(policy, beliefs, actions, recurrence):
     policy.learn(
         beliefs,
         Outcomes(
-            lane=ROW,
+            job=ROW,
             recurrence=np.array([recurrence]),
             kind=actions.kind,
             arm=arm,

@@ -20,7 +20,7 @@ def test_beliefs_come_back_bit_for_bit(policy):
     drive = Drive(make_policy(policy), [made_up_workload()], [1])
     for _ in range(30):
         drive.step(np.arange(1))
-    fresh = make_policy(policy).start(drive.lanes)
+    fresh = make_policy(policy).start(drive.jobs)
     assert deserialize(fresh, serialize(drive.beliefs, {"a": [0.1 + 0.2]})) == {"a": [0.1 + 0.2]}
     assert_identical(fresh, drive.beliefs)
 

@@ -106,7 +106,7 @@ def test_waiting_request_alone_is_danger_enough():
 
 
 def test_trouble_does_not_reach_the_service(caplog):
-    """An error of ours must not fail somebody's request."""
+    """An error of ours must not fail a user's request."""
     service = QueueingService()
     service.gpu.faults = Faults(no_permission=True)
     with (

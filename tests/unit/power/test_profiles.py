@@ -74,7 +74,7 @@ def test_folder_follows_xdg(monkeypatch, tmp_path):
 
 
 def test_document_says_what_it_is(tmp_path):
-    """Somebody who finds the file should understand it."""
+    """A user who finds the file should understand it."""
     file = ProfileFile(KEY, tmp_path)
     file.save(PROFILE)
     document = json.loads(file.path.read_text(encoding="utf-8"))

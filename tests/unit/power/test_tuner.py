@@ -78,7 +78,7 @@ def test_result_after_the_end_tells_what_was_saved():
     assert tuner.result.to_dict()["ended"]
 
 
-def test_observer_reports_and_leaves_the_limit_alone():
+def test_a_dry_run_reports_and_leaves_the_limit_alone():
     """Observer mode that keeps a low limit is no observer."""
     loop = TrainingLoop()
     with loop.tuner(BALANCED, config=TunerConfig(dry_run=True)) as tuner:
@@ -178,7 +178,7 @@ def test_broken_profile_is_ignored(tmp_path, caplog):
 
 
 def test_missing_rights_stop_tuning_but_not_training(caplog):
-    """Somebody without rights must still be able to train, and get advice."""
+    """A user without rights must still be able to train, and get advice."""
     loop = TrainingLoop()
     loop.gpus[0].faults = Faults(no_permission=True)
     tuner = loop.tuner(BALANCED)
@@ -192,7 +192,7 @@ def test_missing_rights_stop_tuning_but_not_training(caplog):
 
 
 def test_any_error_restores_the_limit_and_never_leaves_step():
-    """An error of ours inside somebody's training loop would cost them hours."""
+    """An error of ours inside a user's training loop would cost them hours."""
     loop = TrainingLoop()
     tuner = loop.tuner(BALANCED)
     loop.run(tuner.step, until=lambda: loop.limit_watts < 250)

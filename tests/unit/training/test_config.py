@@ -43,7 +43,7 @@ WRONG = [
     {"higher_is_better": 1},
     {"dry_run": "yes"},
     {"service": "ftp://nowhere"},
-    {"process_group": object()},
+    {"process_group": "gloo"},
 ]
 
 
