@@ -214,9 +214,9 @@ def test_what_a_dry_run_shows_is_believed_as_far_as_it_fits(place):
     place.train(place.run(dry_run=True), 1)
     watched = [entry.decision.id for entry in place.decisions()][-2:]
     with Store.open(place.store) as store:
-        held = JobService(store, place.clock).held(1)
-    assert watched[0] not in held
-    assert watched[1] in held
+        quarantined = JobService(store, place.clock).quarantined(1)
+    assert watched[0] not in quarantined
+    assert watched[1] in quarantined
 
 
 def test_a_dry_run_is_never_stopped(place):
