@@ -52,13 +52,13 @@ class ClockSetter:
         self,
         devices: Sequence[Device],
         *,
-        hold: Hold = lease,
+        hold: Hold | None = None,
         clock: Clock = REAL_CLOCK,
         set_seconds: float = 0.010,
     ) -> None:
         self.uses_limits = False
         self._devices = tuple(devices)
-        self._hold = hold
+        self._hold = lease if hold is None else hold
         self._clock = clock
         self._assumed_seconds = set_seconds
         self._measured: deque[float] = deque(maxlen=_SAMPLES)
