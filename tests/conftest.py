@@ -11,6 +11,8 @@ from support.postgresql import Cluster, find_programs
 # What is checked before a change is taken is the same every time; elsewhere new examples are tried.
 settings.register_profile("joulery", deadline=None, derandomize=os.environ.get("CI") == "true")
 settings.load_profile("joulery")
+# Parallel test processes claim a terminal of 80 columns; output here goes to no terminal.
+os.environ.pop("COLUMNS", None)
 
 
 @pytest.fixture(scope="session", autouse=True)

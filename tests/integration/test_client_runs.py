@@ -25,7 +25,7 @@ import os, signal, sys, time
 from joulery.clock import REAL_CLOCK
 from joulery.hardware import catalog
 from joulery.hardware.simulated import SimulatedGpu
-from joulery.training import background
+from joulery.training import _background as background
 from joulery.training._run import Run
 
 background._SHORTEST_SECONDS = background._LONGEST_SECONDS = 0.2

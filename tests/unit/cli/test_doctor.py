@@ -10,7 +10,6 @@ from joulery.cli import doctor, main
 from joulery.errors import DeviceError
 from joulery.frontier import Origin, Provenance
 from joulery.hardware import Capability, DeviceInfo, DeviceKind, Obstacle, PowerLimitRange, Survey
-from joulery.hardware import _visibility as visibility
 
 
 class Board:
@@ -53,7 +52,7 @@ def machine(monkeypatch):
         joulery.hardware, "survey", lambda: Survey(tuple(parts.devices), tuple(parts.obstacles))
     )
     monkeypatch.setattr(
-        visibility,
+        joulery.hardware,
         "visible_devices",
         lambda devices: list(devices) if parts.mine is None else parts.mine,
     )

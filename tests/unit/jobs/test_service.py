@@ -402,7 +402,7 @@ def test_an_upgrade_folds_histories_beside_the_work(service, store, clock, monke
     for job in jobs:
         trained(service, clock, job, times=3)
     assert service.refresh() == 0
-    for place in ("service", "posterior"):
+    for place in ("_service", "_posterior"):
         monkeypatch.setattr(f"joulery.jobs.{place}.code_fingerprint", lambda: "newer")
     newer = JobService(store, clock)
     assert newer.refresh() == 3
