@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from peers import say, write_results
 from predict_kernels import gemm_scores, step_scores
+from predict_limits import limit_scores, surface_scores
 from predict_scores import Score, pooled
 
 from joulery.cli.table import table
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 PARTS: dict[str, Callable[..., Iterator[Score]]] = {
     "gemm": gemm_scores,
     "steps": step_scores,
+    "limits": limit_scores,
+    "surfaces": surface_scores,
 }
 
 

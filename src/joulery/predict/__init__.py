@@ -14,19 +14,26 @@ from joulery.predict._kernels import (
     matmuls,
     streams,
 )
+from joulery.predict._limits import JOB_CONSTANTS, LIMIT_CONSTANTS, clock_curve, job_curve
+from joulery.predict._probes import probe_values
 
 __all__ = [
     "CONSTANTS",
+    "JOB_CONSTANTS",
+    "LIMIT_CONSTANTS",
     "POWER_CONSTANTS",
     "PRECISIONS",
     "Belief",
     "Device",
     "Kernels",
+    "clock_curve",
     "device",
+    "job_curve",
     "joined",
     "kernel_power",
     "kernel_times",
     "matmuls",
     "population",
+    "probe_values",
     "streams",
 ]

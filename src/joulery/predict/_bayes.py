@@ -29,6 +29,7 @@ _HUBER = 2.0
 _STEP = 1e-3
 _LARGEST_STEP = 1.0
 _ITERATIONS = 40
+_JITTER = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class Belief:
             predicted = model(point)
             residual = (measured - predicted) / noise
             weight = np.minimum(1.0, _HUBER / np.maximum(np.abs(residual), 1e-9))
-            slope = _jacobian(model, point, predicted) / noise[:, None]
+            slope = slopes(model, point, predicted) / noise[:, None]
             curvature = slope.T @ (slope * weight[:, None]) + precision
             pull = slope.T @ (weight * residual) + precision @ (self.mean - point)
             gain = 0.0
@@ -84,7 +85,7 @@ class Belief:
                 damping *= 4
             if gain < 1e-4 * cost + 1e-9:
                 break
-        slope = _jacobian(model, point, model(point)) / noise[:, None]
+        slope = slopes(model, point, model(point)) / noise[:, None]
         return Belief(point, np.linalg.inv(slope.T @ slope + precision))
 
     def _cost(
@@ -97,11 +98,13 @@ class Belief:
 
     def spread(self, model: Model) -> Array:
         """Standard deviation of each log-prediction that the constants' uncertainty causes."""
-        slope = _jacobian(model, self.mean, model(self.mean))
+        slope = slopes(model, self.mean, model(self.mean))
         return np.sqrt(np.einsum("ij,jk,ik->i", slope, self.covariance, slope))
 
 
-def _jacobian(model: Model, point: Array, predicted: Array) -> Array:
+def slopes(model: Model, point: Array, predicted: Array | None = None) -> Array:
+    """Derivatives of the log-predictions by the log-constants, by differences."""
+    predicted = model(point) if predicted is None else predicted
     columns = []
     for index in range(len(point)):
         moved = point.copy()
@@ -121,7 +124,8 @@ def population(
     """Belief in the constants of a further member of a population (empirical Bayes).
 
     Each round fits every member with the population as its prior, then takes mean and spread of
-    the fits. The spread never falls below the starting one: few members say little about it.
+    the fits. The spread never falls below the starting one: few members say little about it. With
+    many members the constants' correlations count as well.
 
     Args:
         members: A model and the logarithms of its measurements per device or run.
@@ -139,6 +143,10 @@ def population(
             ]
         )
         mean = fits.mean(axis=0)
-        scatter = np.sqrt(((fits - mean) ** 2).sum(axis=0) / max(len(fits) - 1, 1))
-        belief = Belief.independent(mean, np.maximum(scatter, start.deviation))
+        away = fits - mean
+        scatter = away.T @ away / max(len(fits) - 1, 1)
+        if len(fits) < 3 * len(mean):  # too few to tell how the constants hang together
+            scatter = np.diag(np.diag(scatter))
+        missing = np.maximum(start.deviation**2 - np.diag(scatter), 0.0)
+        belief = Belief(mean, scatter + np.diag(missing + _JITTER))
     return belief
