@@ -15,17 +15,30 @@ from joulery.predict._kernels import (
     streams,
 )
 from joulery.predict._limits import JOB_CONSTANTS, LIMIT_CONSTANTS, clock_curve, job_curve
+from joulery.predict._model import Transformer, transformer
+from joulery.predict._plan import (
+    PARTS,
+    PLAN_CONSTANTS,
+    Plan,
+    plan_parts,
+    plan_seconds,
+    stack_parts,
+)
 from joulery.predict._probes import probe_values
 
 __all__ = [
     "CONSTANTS",
     "JOB_CONSTANTS",
     "LIMIT_CONSTANTS",
+    "PARTS",
+    "PLAN_CONSTANTS",
     "POWER_CONSTANTS",
     "PRECISIONS",
     "Belief",
     "Device",
     "Kernels",
+    "Plan",
+    "Transformer",
     "clock_curve",
     "device",
     "job_curve",
@@ -33,7 +46,11 @@ __all__ = [
     "kernel_power",
     "kernel_times",
     "matmuls",
+    "plan_parts",
+    "plan_seconds",
     "population",
     "probe_values",
+    "stack_parts",
     "streams",
+    "transformer",
 ]
