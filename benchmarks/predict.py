@@ -19,6 +19,13 @@ import numpy as np
 from peers import say, write_results
 from predict_kernels import gemm_scores, step_scores
 from predict_limits import limit_scores, surface_scores
+from predict_plans import (
+    cluster_scores,
+    convergence_scores,
+    energy_scores,
+    memory_scores,
+    node_scores,
+)
 from predict_scores import Score, pooled
 
 from joulery.cli.table import table
@@ -31,6 +38,11 @@ PARTS: dict[str, Callable[..., Iterator[Score]]] = {
     "steps": step_scores,
     "limits": limit_scores,
     "surfaces": surface_scores,
+    "node plans": node_scores,
+    "cluster plans": cluster_scores,
+    "memory": memory_scores,
+    "energy": energy_scores,
+    "convergence": convergence_scores,
 }
 
 

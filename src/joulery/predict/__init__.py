@@ -15,6 +15,7 @@ from joulery.predict._kernels import (
     streams,
 )
 from joulery.predict._limits import JOB_CONSTANTS, LIMIT_CONSTANTS, clock_curve, job_curve
+from joulery.predict._memory import Memory, plan_memory, stage_memory
 from joulery.predict._model import Transformer, transformer
 from joulery.predict._plan import (
     PARTS,
@@ -25,6 +26,7 @@ from joulery.predict._plan import (
     stack_parts,
 )
 from joulery.predict._probes import probe_values
+from joulery.predict._scaling import node_watts, samples_to_target
 
 __all__ = [
     "CONSTANTS",
@@ -37,6 +39,7 @@ __all__ = [
     "Belief",
     "Device",
     "Kernels",
+    "Memory",
     "Plan",
     "Transformer",
     "clock_curve",
@@ -46,11 +49,15 @@ __all__ = [
     "kernel_power",
     "kernel_times",
     "matmuls",
+    "node_watts",
+    "plan_memory",
     "plan_parts",
     "plan_seconds",
     "population",
     "probe_values",
+    "samples_to_target",
     "stack_parts",
+    "stage_memory",
     "streams",
     "transformer",
 ]

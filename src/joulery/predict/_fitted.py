@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,17 @@ from joulery.predict._bayes import Belief
 @cache
 def belief(name: str) -> Belief:
     """A fitted belief by name."""
-    document = json.loads(files(__package__).joinpath("fitted.json").read_text(encoding="utf-8"))
-    entry = document["beliefs"][name]
+    entry = _document()["beliefs"][name]
     return Belief(np.array(entry["mean"]), np.array(entry["covariance"]))
+
+
+def deviation(name: str) -> float:
+    """Standard deviation of log-predictions for left-out devices, by task and evidence."""
+    return float(_document()["deviations"][name])
+
+
+@cache
+def _document() -> dict[str, Any]:
+    text = files(__package__).joinpath("fitted.json").read_text(encoding="utf-8")
+    document: dict[str, Any] = json.loads(text)
+    return document

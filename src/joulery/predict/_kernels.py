@@ -213,8 +213,13 @@ _LIMIT_EDGE = 8
 
 def kernel_power(constants: Array, device: Device, kernels: Kernels, seconds: Array) -> Array:
     """Watts while kernels run for ``seconds`` each, under the default power limit."""
+    wanted = wanted_power(constants, device, kernels, seconds)
+    return np.asarray(device.limit_watts * (wanted**-_LIMIT_EDGE + 1.0) ** (-1 / _LIMIT_EDGE))
+
+
+def wanted_power(constants: Array, device: Device, kernels: Kernels, seconds: Array) -> Array:
+    """Power that kernels would draw if no limit cut it, as a share of the default limit."""
     static, arithmetic, memory, curve = np.exp(constants)
     operations = np.minimum(kernels.operations / seconds / np.maximum(kernels.peak, 1.0), 1.0)
     traffic = (kernels.weight_bytes + kernels.activation_bytes) / seconds / device.bytes_per_second
-    wanted = static + arithmetic * operations**curve + memory * np.minimum(traffic, 1.0)
-    return np.asarray(device.limit_watts * (wanted**-_LIMIT_EDGE + 1.0) ** (-1 / _LIMIT_EDGE))
+    return np.asarray(static + arithmetic * operations**curve + memory * np.minimum(traffic, 1.0))

@@ -243,19 +243,45 @@ def plan_seconds(constants: Array, parts: Array) -> Array:
     return np.asarray(work + exposed + weight["optimizer"] * part["optimizer"])
 
 
-def local_parameters(model: Transformer, plan: Plan) -> float:
-    """Parameters that one device of the fullest stage holds before data-parallel sharding."""
-    layers = model.layers / plan.pipeline
-    expert_layers = model.expert_layers / plan.pipeline
+def local_parameters(model: Transformer, plan: Plan, stage: int | None = None) -> float:
+    """Parameters that one device holds before data-parallel sharding.
+
+    Args:
+        model: The model.
+        plan: The plan.
+        stage: Pipeline stage; the fullest where None.
+    """
+    if stage is None:
+        ends = {0, plan.pipeline - 1}
+        return max(local_parameters(model, plan, end) for end in ends)
+    dense, experts = stage_layers(model, plan, stage)
     shared = model.block_parameters(model.shared_feedforward) + model.hidden * model.experts
-    dense = (
-        layers * model.attention_parameters()
-        + (layers - expert_layers) * model.block_parameters(model.feedforward)
-        + expert_layers * shared
-        + model.embedding_parameters() * (2 if plan.pipeline == 1 and not model.tied else 1)
+    embeddings = (stage == 0) + (stage == plan.pipeline - 1)
+    if plan.pipeline == 1 and model.tied:
+        embeddings = 1
+    rest = (
+        (dense + experts) * model.attention_parameters()
+        + dense * model.block_parameters(model.feedforward)
+        + experts * shared
+        + embeddings * model.embedding_parameters()
     )
-    experts = expert_layers * model.experts * model.block_parameters(model.expert_feedforward)
-    return float(dense / plan.tensor + experts / plan.expert)
+    return float(rest / plan.tensor) + expert_parameters(model, plan, stage)
+
+
+def expert_parameters(model: Transformer, plan: Plan, stage: int) -> float:
+    """Parameters of the experts that one device of a stage holds."""
+    _, layers = stage_layers(model, plan, stage)
+    each = model.experts * model.block_parameters(model.expert_feedforward)
+    return layers * each / plan.expert
+
+
+def stage_layers(model: Transformer, plan: Plan, stage: int) -> tuple[float, float]:
+    """Layers without and with experts of a pipeline stage; the dense ones come first."""
+    layers = model.layers / plan.pipeline
+    if not model.experts:
+        return layers, 0.0
+    dense = min(max(model.dense_layers - stage * layers, 0.0), layers)
+    return dense, layers - dense
 
 
 def _share_seconds(

@@ -1,0 +1,227 @@
+"""Time, power and energy of a training step on a device, over its power limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joulery.errors import InfeasibleError, InvalidValueError
+from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
+from joulery.predict._devices import Device, device
+from joulery.predict._fitted import belief, deviation
+from joulery.predict._graph import Graph
+from joulery.predict._kernels import kernel_times, wanted_power
+from joulery.predict._limits import JOB_CONSTANTS, job_curve
+from joulery.predict._memory import plan_memory
+from joulery.predict._model import Transformer, transformer
+from joulery.predict._plan import PARTS, Plan, plan_parts, plan_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from typing import Any
+
+    from joulery.predict._bayes import Array
+
+# Power of a board that waits for others or for its host, as a share of its default limit.
+WAITING_SHARE = 0.38
+# Share of the device's memory that a plan may reserve.
+MEMORY_SHARE = 0.95
+_LIMITS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one step asks of one device under its default limit.
+
+    Attributes:
+        busy_seconds: Time in kernels.
+        waiting_seconds: Time in collectives, bubbles and on the host.
+        memory_ratio: Time of the kernels' traffic relative to that of their arithmetic.
+        demand: Power of the kernels if no limit cut it, as a share of the default limit.
+    """
+
+    busy_seconds: float
+    waiting_seconds: float
+    memory_ratio: float
+    demand: float
+
+
+def response(device: Device, load: Load, limits: Array) -> tuple[Array, Array]:
+    """Slowdown of the kernels and watts while they run, at each power limit."""
+    constants = belief("limits").mean.copy()
+    constants[:JOB_CONSTANTS] = np.log([1.0, load.memory_ratio, 1e-6, 1e-6, 1e-6, 1.0])
+    ones = np.ones(1)
+    # The activity at which the board at its highest clock draws what the kernels want.
+    static, dynamic = (
+        job_curve(_with_activity(constants, value), device, ones, 1e9 * ones)[1][0]
+        for value in (1e-9, 1.0)
+    )
+    activity = max((load.demand * device.limit_watts - static) / (dynamic - static), 1e-3)
+    constants = _with_activity(constants, activity)
+    every = np.append(limits, device.limit_watts)
+    seconds, watts = job_curve(constants, device, np.ones(len(every)), every)
+    return seconds[:-1] / seconds[-1], watts[:-1]
+
+
+def _with_activity(constants: Array, activity: float) -> Array:
+    changed = constants.copy()
+    changed[JOB_CONSTANTS - 1] = np.log(activity)
+    return changed
+
+
+def power_limits(device: Device, count: int = _LIMITS) -> Array:
+    """Power limits from the lowest to the default one."""
+    return np.linspace(device.min_limit_watts, device.limit_watts, count)
+
+
+def graph_load(graph: Graph, device: Device, precision: str | None = None) -> Load:
+    """Load of a captured step."""
+    kernels = graph.kernels(device, precision)
+    constants = belief("kernels").mean
+    seconds, compute, traffic = kernel_times(constants, device, kernels)
+    times = kernels.count
+    busy = float((seconds * times).sum())
+    host = float(times.sum()) * _HOST_SECONDS
+    demand = wanted_power(belief("kernel power").mean, device, kernels, seconds)
+    return Load(
+        busy,
+        float((busy**4 + host**4) ** 0.25 - busy),
+        _ratio(float((traffic * times).sum()), float((compute * times).sum())),
+        float((demand * seconds * times).sum() / busy),
+    )
+
+
+# A launch from Python, PyTorch in eager mode; runs ahead of the device where kernels are longer.
+_HOST_SECONDS = 8e-6
+
+
+def plan_load(model: Transformer, plan: Plan, device: Device) -> Load:
+    """Load of a step under a parallel plan."""
+    parts = plan_parts(model, plan, device)
+    return load_of(dict(zip(PARTS, parts, strict=True)), float(plan_total(parts)[0]))
+
+
+def plan_total(parts: Array) -> Array:
+    """Seconds of plans by the fitted constants."""
+    return plan_seconds(belief("plans").mean, parts)
+
+
+# Traffic beside arithmetic in a transformer's kernels, and what they want of the power limit:
+# H100 nodes of MLPerf Training draw 0.85 to 0.9 of their boards' limits.
+_PLAN_MEMORY_RATIO, _PLAN_DEMAND = 0.45, 0.95
+
+
+def load_of(part: dict[str, float], total: float) -> Load:
+    """Load from the parts of a plan and its time."""
+    kernels = part["dense"] + part["attention"] + part["experts"] + part["recompute"]
+    busy = min(_KERNEL_FACTOR * kernels, 0.98 * total)
+    return Load(busy, total - busy, _PLAN_MEMORY_RATIO, _PLAN_DEMAND)
+
+
+_KERNEL_FACTOR = 1.2
+
+
+def _ratio(traffic: float, compute: float) -> float:
+    return min(max(traffic / max(compute, 1e-12), 1e-3), 1e3)
+
+
+def predict(
+    model: Transformer | Graph | dict[str, Any] | str | Path,
+    device: str | Device,
+    *,
+    plan: Plan | None = None,
+    batch_size: int | None = None,
+    precision: str | None = None,
+    limits: Sequence[float] | None = None,
+) -> Frontier:
+    """Frontier of one training step over the power limits of a device.
+
+    Args:
+        model: Description of a transformer (object, document or JSON file), or a captured graph.
+        device: Name in the catalog, such as ``h100``.
+        plan: Parallel plan; one device with ``batch_size`` sequences where None.
+        batch_size: Sequences per step; of a captured graph, what it was captured with.
+        precision: Of the matrix products, such as ``bf16`` or ``fp8``.
+        limits: Power limits in watts; from the lowest to the default one where None.
+
+    Raises:
+        UnknownDeviceError: No such device in the catalog.
+        InvalidValueError: The plan does not divide, or the device lacks the precision.
+        InfeasibleError: The step does not fit into the device's memory.
+    """
+    board = _device(device)
+    if isinstance(model, Graph):
+        load, setting = graph_load(model, board, precision), Setting(device=board.name, devices=1)
+        _fits(model.peak_bytes, board)
+        count, words = 1, model.name
+    else:
+        described = transformer(model)
+        plan = plan or Plan(micro_batch=batch_size or 1, global_batch=batch_size or 1)
+        if precision is not None:
+            plan = _replace(plan, precision)
+        plan.check(described)
+        _fits(plan_memory(described, plan).reserved, board)
+        load = plan_load(described, plan, board)
+        count, words = plan.devices, described.name or "transformer"
+        setting = Setting(
+            device=board.name, devices=count, parallel=str(plan), batch_size=plan.global_batch
+        )
+    wanted = power_limits(board) if limits is None else _checked(limits, board)
+    return Frontier.from_points(_points(load, board, wanted, count, setting), f"step of {words}")
+
+
+def _points(
+    load: Load, board: Device, limits: Array, count: int, setting: Setting
+) -> list[OperatingPoint]:
+    from dataclasses import replace
+
+    slowdown, busy_watts = response(board, load, limits)
+    seconds = load.busy_seconds * slowdown + load.waiting_seconds
+    waiting = np.minimum(WAITING_SHARE * board.limit_watts, busy_watts)
+    joules = load.busy_seconds * slowdown * busy_watts + load.waiting_seconds * waiting
+    error = float(np.hypot(deviation("plan, specs"), deviation("power, specs")))
+    made = Provenance(Origin.PREDICTED, "specifications and fitted constants", error)
+    return [
+        OperatingPoint(
+            float(one), float(count * energy), replace(setting, power_limit_watts=float(limit)), made
+        )
+        for one, energy, limit in zip(seconds, joules, limits, strict=True)
+    ]
+
+
+def binding_watts(model: Transformer, plan: Plan, device: Device) -> float:
+    """Highest power limit that would slow the step down: what its kernels draw without one."""
+    return plan_load(model, plan, device).demand * device.limit_watts
+
+
+def _replace(plan: Plan, precision: str) -> Plan:
+    from dataclasses import replace
+
+    return replace(plan, precision=precision)
+
+
+def _device(name: str | Device) -> Device:
+    return name if isinstance(name, Device) else device(name)
+
+
+def _fits(needed: float, board: Device) -> None:
+    if needed > MEMORY_SHARE * board.memory_bytes:
+        raise InfeasibleError(
+            f"the step needs {needed / 1e9:.0f} GB, {board.name} has {board.memory_bytes / 1e9:.0f}",
+            remedy="split the model over more devices, shard it, recompute activations or take "
+            "smaller micro-batches",
+        )
+
+
+def _checked(limits: Sequence[float], board: Device) -> Array:
+    wanted = np.asarray(limits, float)
+    for limit in wanted:
+        if not board.min_limit_watts <= limit <= board.limit_watts:
+            raise InvalidValueError(
+                f"{board.name} takes no power limit of {limit:g} W",
+                remedy=f"give {board.min_limit_watts:g} to {board.limit_watts:g} W, or lock a clock",
+            )
+    return wanted
