@@ -1,9 +1,18 @@
-"""Predict time, energy, power and memory of training on hardware that has not run it."""
+"""Predict time, energy, power and memory of training on hardware that has not run it.
+
+>>> from joulery.predict import Plan, predict
+>>> model = dict(layers=32, hidden=4096, heads=32, feedforward=14336, vocabulary=128256, sequence=8192)
+>>> frontier = predict(model, "h100", plan=Plan(data=8, shard=3, global_batch=64))
+>>> frontier.fastest.setting.devices
+8
+"""
 
 from __future__ import annotations
 
 from joulery.predict._bayes import Belief, population
 from joulery.predict._devices import PRECISIONS, Device, device
+from joulery.predict._economics import Economics
+from joulery.predict._graph import Graph, Operator
 from joulery.predict._kernels import (
     CONSTANTS,
     POWER_CONSTANTS,
@@ -23,41 +32,70 @@ from joulery.predict._plan import (
     Plan,
     plan_parts,
     plan_seconds,
-    stack_parts,
 )
 from joulery.predict._probes import probe_values
+from joulery.predict._recommend import (
+    OBJECTIVES,
+    Choice,
+    Recommendation,
+    Work,
+    candidate_plans,
+    recommend,
+)
 from joulery.predict._scaling import node_watts, samples_to_target
+from joulery.predict._step import graph_load, plan_load, predict, response
 
 __all__ = [
     "CONSTANTS",
     "JOB_CONSTANTS",
     "LIMIT_CONSTANTS",
+    "OBJECTIVES",
     "PARTS",
     "PLAN_CONSTANTS",
     "POWER_CONSTANTS",
     "PRECISIONS",
     "Belief",
+    "Choice",
     "Device",
+    "Economics",
+    "Graph",
     "Kernels",
     "Memory",
+    "Operator",
     "Plan",
+    "Recommendation",
     "Transformer",
+    "Work",
+    "candidate_plans",
+    "capture",
     "clock_curve",
     "device",
+    "graph_load",
     "job_curve",
     "joined",
     "kernel_power",
     "kernel_times",
     "matmuls",
     "node_watts",
+    "plan_load",
     "plan_memory",
     "plan_parts",
     "plan_seconds",
     "population",
+    "predict",
     "probe_values",
+    "recommend",
+    "response",
     "samples_to_target",
-    "stack_parts",
     "stage_memory",
     "streams",
     "transformer",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name == "capture":  # imports torch, which takes seconds
+        from joulery.predict._capture import capture
+
+        return capture
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

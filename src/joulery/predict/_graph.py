@@ -53,7 +53,8 @@ class Graph:
         parameter_bytes: Bytes of parameters.
         gradient_bytes: Bytes of gradients.
         optimizer_bytes: Bytes of the optimizer's state.
-        activation_bytes: Peak of the bytes that forward and backward hold beside those.
+        activation_bytes: Bytes that the forward pass keeps for the backward pass.
+        transient_bytes: Peak of activations, gradients and temporaries together.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Graph:
     gradient_bytes: float
     optimizer_bytes: float
     activation_bytes: float
+    transient_bytes: float
 
     def __post_init__(self) -> None:
         if not self.operators:
@@ -74,12 +76,7 @@ class Graph:
     @property
     def peak_bytes(self) -> float:
         """Peak of the bytes on the device."""
-        return (
-            self.parameter_bytes
-            + self.gradient_bytes
-            + self.optimizer_bytes
-            + self.activation_bytes
-        )
+        return self.parameter_bytes + self.optimizer_bytes + self.transient_bytes
 
     @property
     def operations(self) -> float:
@@ -121,5 +118,6 @@ class Graph:
             "gradient_bytes": self.gradient_bytes,
             "optimizer_bytes": self.optimizer_bytes,
             "activation_bytes": self.activation_bytes,
+            "peak_bytes": self.peak_bytes,
             "operators": len(self.operators),
         }

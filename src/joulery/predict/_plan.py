@@ -8,14 +8,13 @@ software, which a few measured runs sharpen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from joulery.errors import InvalidValueError
-from joulery.predict._devices import BYTES
 from joulery.predict._fitted import belief
 from joulery.predict._kernels import ATTENTION, kernel_times
 from joulery.predict._model import (
@@ -26,8 +25,6 @@ from joulery.predict._model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from joulery.predict._bayes import Array
     from joulery.predict._devices import Device
     from joulery.predict._kernels import Kernels
@@ -381,18 +378,3 @@ def _rate(device: Device, group: int) -> float:
     network = _NETWORK.get(device.architecture, _OLD_NETWORK)
     # A ring over nodes crosses the network once per node: each device's card carries its share.
     return _LINK_SHARE * min(device.link_bytes_per_second, network)
-
-
-def stack_parts(model: Transformer, plans: Sequence[Plan], device: Device) -> Array:
-    """Parts of many plans, one row each."""
-    return np.stack([plan_parts(model, plan, device) for plan in plans])
-
-
-def with_micro_batches(plan: Plan, count: int) -> Plan:
-    """The plan with another number of micro-batches per step."""
-    return replace(plan, global_batch=count * plan.data * plan.micro_batch)
-
-
-def element_bytes(plan: Plan) -> float:
-    """Bytes of an element in the plan's precision."""
-    return BYTES[plan.precision]
