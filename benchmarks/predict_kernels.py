@@ -56,9 +56,7 @@ VECTOR_START = Belief.independent(
     np.log([0.9, 0.85, 30, 0.12, 10, 0.9, 2.7, 15, 1.8, 0.6]),
     np.array([0.06, 0.08, 0.2, 0.3, 0.3, 0.2, 0.15, 0.3, 0.2, 0.3]),
 )
-POWER_START = Belief.independent(
-    np.log([0.5, 0.75, 0.1, 0.5]), np.array([0.15, 0.15, 0.3, 0.3])
-)
+POWER_START = Belief.independent(np.log([0.5, 0.75, 0.1, 0.5]), np.array([0.15, 0.15, 0.3, 0.3]))
 
 
 class Table(NamedTuple):
@@ -87,7 +85,7 @@ class Table(NamedTuple):
 
 def gemm_tables(data: Path, precision: str, rows: int) -> dict[str, Table]:
     """Matrix products per device folder, as many as asked for, drawn at random."""
-    import pyarrow.parquet as parquet
+    from pyarrow import parquet
 
     kinds = {"bf16": ("bfloat16",), "fp8": ("fp8", "fp8_block")}[precision]
     found: dict[str, Table] = {}
@@ -122,9 +120,7 @@ def known_device(name: str) -> Device | None:
 def fit_times(tables: dict[str, Table], start: Belief, without: str = "") -> Belief:
     """Belief in the constants of a further device."""
     members = [
-        (table.model(), np.log(table.seconds))
-        for name, table in tables.items()
-        if name != without
+        (table.model(), np.log(table.seconds)) for name, table in tables.items() if name != without
     ]
     return population(members, start, NOISE)
 
@@ -211,7 +207,7 @@ def _nearest_ratio(task: str, name: str, tables: dict[str, Table]) -> Iterator[S
         return float(np.hypot(peaks, rates))
 
     nearest = min((one for key, one in tables.items() if key != name), key=distance)
-    known = {key: second for key, second in zip(_shapes(nearest), nearest.seconds, strict=True)}
+    known = dict(zip(_shapes(nearest), nearest.seconds, strict=True))
     pairs = [(row, known[key]) for row, key in enumerate(_shapes(target)) if key in known]
     if len(pairs) < 10:
         return
@@ -239,7 +235,9 @@ def _power_scores(name: str, table: Table, belief: Belief) -> Iterator[Score]:
     deviation = np.hypot(belief.spread(model), NOISE)
     yield scored((task, "specs", name, "ours"), model(belief.mean), measured, deviation)
     yield scored(
-        (task, "specs", name, "TDP"), np.full(len(measured), np.log(table.device.limit_watts)), measured
+        (task, "specs", name, "TDP"),
+        np.full(len(measured), np.log(table.device.limit_watts)),
+        measured,
     )
     for seed in range(SEEDS):
         rows = np.random.default_rng(seed).permutation(len(measured))

@@ -1,4 +1,4 @@
-"""Power-limit curves from few limits, and batch × limit surfaces from one probe (Zeus and others)."""
+"""Power-limit curves from few limits, and batch × limit surfaces from one probe."""
 
 from __future__ import annotations
 
@@ -99,9 +99,7 @@ def limit_curves(data: Path) -> list[Curves]:
         device = known_device(board)
         limit, seconds, watts = np.array(sorted(points)).T
         if device is not None and len(limit) >= 4:
-            found.append(
-                Curves(device, board, name, np.ones(len(limit)), limit, seconds, watts)
-            )
+            found.append(Curves(device, board, name, np.ones(len(limit)), limit, seconds, watts))
     return found
 
 
@@ -211,9 +209,7 @@ def through(curve: Curves, predicted: Array, rows: Array) -> Array:
     """Predictions bent to pass through the measured limits."""
     size = len(curve.limit)
     off = curve.measured() - predicted
-    bend = [
-        np.interp(curve.limit, curve.limit[rows], off[offset + rows]) for offset in (0, size)
-    ]
+    bend = [np.interp(curve.limit, curve.limit[rows], off[offset + rows]) for offset in (0, size)]
     return predicted + np.concatenate(bend)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -218,7 +217,9 @@ def cluster_runs(data: Path) -> Runs | None:
             expert.append(bool(model.experts))
             release.append(".".join(row["release"].split()[0].split(".")[:2]))
     names = sorted(set(release))
-    offset = [names.index(one) + len(names) * kind for one, kind in zip(release, expert, strict=True)]
+    offset = [
+        names.index(one) + len(names) * kind for one, kind in zip(release, expert, strict=True)
+    ]
     groups = {
         "system": np.array(systems),
         "model": np.array(models),
@@ -282,11 +283,15 @@ def cluster_scores(data: Path, *, quick: bool) -> Iterator[Score]:
             spread = np.hypot(belief.spread(runs.model(inside)), CLUSTER_NOISE)
             predicted = runs.model(inside)(belief.mean)
             task = f"plans on a new {kind}"
-            yield scored((task, "elsewhere", str(name), "ours"), predicted, measured[inside], spread)
+            yield scored(
+                (task, "elsewhere", str(name), "ours"), predicted, measured[inside], spread
+            )
             flops = runs.parts[:, :3].sum(axis=1)
             rate = np.median(measured[outside] - np.log(flops[outside]))
             simple = np.log(flops[inside]) + rate
-            yield scored((task, "elsewhere", str(name), "constant efficiency"), simple, measured[inside])
+            yield scored(
+                (task, "elsewhere", str(name), "constant efficiency"), simple, measured[inside]
+            )
             if kind == "system" and len(inside) > 2 * CLUSTER_PROBES:
                 yield from _cluster_probes(runs, belief, inside, str(name), 2 if quick else 5)
 
@@ -319,7 +324,10 @@ def memory_scores(data: Path, *, quick: bool) -> Iterator[Score]:
         with file.open(encoding="utf-8") as lines:
             for row in csv.DictReader(lines):
                 case = _memory_plan(row)
-                if case is None or (key := (row["model"], row["parallel"], case[0].sequence)) in seen:
+                if (
+                    case is None
+                    or (key := (row["model"], row["parallel"], case[0].sequence)) in seen
+                ):
                     continue
                 seen.add(key)
                 memory = plan_memory(*case)
@@ -412,7 +420,9 @@ def convergence_scores(data: Path, *, quick: bool) -> Iterator[Score]:
             key = row["suite"], float(row["batch_size"])
             found.setdefault(row["benchmark"], {})[key] = float(row["epochs_or_samples_mean"])
     for name, by_suite in found.items():
-        suite = max({one for one, _ in by_suite}, key=lambda s: (sum(k[0] == s for k in by_suite), s))
+        suite = max(
+            {one for one, _ in by_suite}, key=lambda s: (sum(k[0] == s for k in by_suite), s)
+        )
         points = sorted((batch, value) for (one, batch), value in by_suite.items() if one == suite)
         if len(points) < 4:
             continue

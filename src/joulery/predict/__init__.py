@@ -1,7 +1,8 @@
 """Predict time, energy, power and memory of training on hardware that has not run it.
 
 >>> from joulery.predict import Plan, predict
->>> model = dict(layers=32, hidden=4096, heads=32, feedforward=14336, vocabulary=128256, sequence=8192)
+>>> model = {"layers": 32, "hidden": 4096, "heads": 32, "feedforward": 14336}
+>>> model |= {"vocabulary": 128256, "sequence": 8192}
 >>> frontier = predict(model, "h100", plan=Plan(data=8, shard=3, global_batch=64))
 >>> frontier.fastest.setting.devices
 8
@@ -9,9 +10,10 @@
 
 from __future__ import annotations
 
+from joulery.predict._assumptions import Assumptions
 from joulery.predict._bayes import Belief, population
+from joulery.predict._calibrate import MeasuredStep, calibrated, read_steps
 from joulery.predict._devices import PRECISIONS, Device, device
-from joulery.predict._economics import Economics
 from joulery.predict._graph import Graph, Operator
 from joulery.predict._kernels import (
     CONSTANTS,
@@ -43,7 +45,14 @@ from joulery.predict._recommend import (
     recommend,
 )
 from joulery.predict._scaling import node_watts, samples_to_target
-from joulery.predict._step import graph_load, plan_load, predict, response
+from joulery.predict._step import (
+    Prediction,
+    graph_load,
+    plan_load,
+    predict,
+    prediction,
+    response,
+)
 
 __all__ = [
     "CONSTANTS",
@@ -54,18 +63,21 @@ __all__ = [
     "PLAN_CONSTANTS",
     "POWER_CONSTANTS",
     "PRECISIONS",
+    "Assumptions",
     "Belief",
     "Choice",
     "Device",
-    "Economics",
     "Graph",
     "Kernels",
+    "MeasuredStep",
     "Memory",
     "Operator",
     "Plan",
+    "Prediction",
     "Recommendation",
     "Transformer",
     "Work",
+    "calibrated",
     "candidate_plans",
     "capture",
     "clock_curve",
@@ -83,7 +95,9 @@ __all__ = [
     "plan_seconds",
     "population",
     "predict",
+    "prediction",
     "probe_values",
+    "read_steps",
     "recommend",
     "response",
     "samples_to_target",

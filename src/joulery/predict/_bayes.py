@@ -62,22 +62,22 @@ class Belief:
             measured: Logarithms of the measurements.
             noise: Standard deviation of the logarithms around the model.
         """
-        precision = np.linalg.inv(self.covariance)
-        noise = np.broadcast_to(np.asarray(noise, float), measured.shape)
+        precision = np.asarray(np.linalg.inv(self.covariance), np.float64)
+        scale = np.asarray(noise, np.float64) * np.ones(len(measured))
         point, damping = self.mean.copy(), 1e-2
-        cost = self._cost(model(point), point, measured, noise, precision)
+        cost = self._cost(model(point), point, measured, scale, precision)
         for _ in range(_ITERATIONS):
             predicted = model(point)
-            residual = (measured - predicted) / noise
+            residual = (measured - predicted) / scale
             weight = np.minimum(1.0, _HUBER / np.maximum(np.abs(residual), 1e-9))
-            slope = slopes(model, point, predicted) / noise[:, None]
+            slope = slopes(model, point, predicted) / scale[:, None]
             curvature = slope.T @ (slope * weight[:, None]) + precision
             pull = slope.T @ (weight * residual) + precision @ (self.mean - point)
             gain = 0.0
             for _ in range(8):
                 damped = curvature + damping * np.diag(np.diag(curvature))
                 step = np.clip(np.linalg.solve(damped, pull), -_LARGEST_STEP, _LARGEST_STEP)
-                trial = self._cost(model(point + step), point + step, measured, noise, precision)
+                trial = self._cost(model(point + step), point + step, measured, scale, precision)
                 if trial < cost:
                     gain, cost, point = cost - trial, trial, point + step
                     damping = max(damping / 5, 1e-6)
@@ -85,7 +85,7 @@ class Belief:
                 damping *= 4
             if gain < 1e-4 * cost + 1e-9:
                 break
-        slope = slopes(model, point, model(point)) / noise[:, None]
+        slope = slopes(model, point, model(point)) / scale[:, None]
         return Belief(point, np.linalg.inv(slope.T @ slope + precision))
 
     def _cost(
@@ -99,7 +99,7 @@ class Belief:
     def spread(self, model: Model) -> Array:
         """Standard deviation of each log-prediction that the constants' uncertainty causes."""
         slope = slopes(model, self.mean, model(self.mean))
-        return np.sqrt(np.einsum("ij,jk,ik->i", slope, self.covariance, slope))
+        return np.asarray(np.sqrt(np.einsum("ij,jk,ik->i", slope, self.covariance, slope)))
 
 
 def slopes(model: Model, point: Array, predicted: Array | None = None) -> Array:
@@ -138,7 +138,9 @@ def population(
     for _ in range(rounds):
         fits = np.array(
             [
-                belief.update(model, measured, noise * max(1.0, len(measured) / effective) ** 0.5).mean
+                belief.update(
+                    model, measured, noise * max(1.0, len(measured) / effective) ** 0.5
+                ).mean
                 for model, measured in members
             ]
         )

@@ -11,6 +11,8 @@ import math
 import weakref
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError, MissingExtraError
@@ -97,12 +99,13 @@ def _plain_kernels() -> Iterator[None]:
 
     PyTorch's own context manager for this touches a flag of Intel GPUs and warns.
     """
-    found = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
+    flags = torch._C  # noqa: SLF001 - the only way without the warning
+    found = flags._get_mkldnn_enabled()  # noqa: SLF001
+    flags._set_mkldnn_enabled(False)  # noqa: FBT003, SLF001
     try:
         yield
     finally:
-        torch._C._set_mkldnn_enabled(found)
+        flags._set_mkldnn_enabled(found)  # noqa: SLF001
 
 
 def _built(model: Any) -> Any:
@@ -117,9 +120,7 @@ def _faked(module: Any) -> dict[str, Any]:
     """Parameters and buffers as fake tensors, within a fake mode."""
     found = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     return {
-        name: torch.empty(
-            one.shape, dtype=one.dtype, device="cpu", requires_grad=one.requires_grad
-        )
+        name: torch.empty(one.shape, dtype=one.dtype, device="cpu", requires_grad=one.requires_grad)
         for name, one in found.items()
     }
 
@@ -156,11 +157,11 @@ def _bytes(tensor: Any) -> int:
     return int(tensor.numel() * tensor.element_size())
 
 
-class _Recorder(TorchDispatchMode):  # type: ignore[misc]
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A dispatch mode that writes down operators and follows living bytes."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.phase = "forward"
         self.latest = ""
         self.peak = 0
@@ -168,9 +169,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._storages: dict[int, Any] = {}
         self._found: Counter[tuple[Any, ...]] = Counter()
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operator and write it down."""
         del types
         self.latest = str(func)
@@ -186,7 +185,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     def operators(self) -> list[Operator]:
         """Distinct operators with their counts."""
-        return [Operator(*key, count=times) for key, times in self._found.items()]
+        return [replace(Operator(*key), count=times) for key, times in self._found.items()]
 
     def add(
         self,
@@ -206,7 +205,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
         for one in outputs:
             self._follow(one)
         inputs = _tensors(args)
-        if not outputs or not inputs and not any(one.numel() > 1 for one in outputs):
+        if not outputs or (not inputs and not any(one.numel() > 1 for one in outputs)):
             return
         name = func.overloadpacket.__name__
         traffic = float(sum(map(_bytes, inputs)) + sum(map(_bytes, outputs)))
@@ -228,11 +227,12 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
         if key in self._storages:
             return
         size = storage.nbytes()
-        self._storages[key] = weakref.ref(storage, lambda _, key=key, size=size: self._drop(key, size))
+        drop = partial(self._drop, key, size)
+        self._storages[key] = weakref.ref(storage, drop)
         self.alive += size
         self.peak = max(self.peak, self.alive)
 
-    def _drop(self, key: int, size: int) -> None:
+    def _drop(self, key: int, size: int, _: object) -> None:
         self._storages.pop(key, None)
         self.alive -= size
 

@@ -90,22 +90,22 @@ class Graph:
             device: The device.
             precision: Precision of the matrix products; as captured where None.
         """
-        rows = []
+        rows: list[list[float]] = []
         for one in self.operators:
             stream = one.kind == "stream"
             wanted = one.precision if stream or precision is None else precision
             scale = BYTES[wanted] / BYTES[one.precision]
             element = BYTES[wanted]
-            batch, m, n, k = one.shape
+            batch, _, n, k = one.shape
             weights = batch * n * k * element if one.kind == "matmul" else 0.0
             if one.phase == "optimizer":
                 weights = one.traffic_bytes
             rest = max(one.traffic_bytes * scale - weights, 0.0)
             peak = 1.0 if stream else device.sustained(wanted)
             rows.append(
-                (KINDS[one.kind], batch, m, n, k, one.operations, weights, rest, np.inf)
-                + (element, peak, one.count)
+                [KINDS[one.kind], *one.shape, one.operations, weights, rest, np.inf, element, peak]
             )
+            rows[-1].append(float(one.count))
         return Kernels(*np.array(rows, float).T)
 
     def to_dict(self) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 The physics is that of :mod:`joulery.hardware.physics`, vectorised and with a batch size: a board
 under a limit lowers its clock until the power while it executes fits; arithmetic stretches with
 the clock, memory traffic and the host do not; dynamic power falls with the square of the voltage,
-which has a floor. With ``b`` samples per step, an epoch costs ``host / b + loading`` on the host and
-``compute * (1 + fill / b)`` of arithmetic, because small batches leave units idle.
+which has a floor. With ``b`` samples per step, the work costs ``host / b + loading`` on the host
+and ``compute * (1 + fill / b)`` of arithmetic, because small batches leave units idle.
 
 The constants are log-values in the order of :data:`LIMIT_CONSTANTS`: six of the job, then six of
 the board.
@@ -50,7 +50,9 @@ def job_curve(
     shares, seconds, busy, mean = _by_clock(constants, device, batch_sizes)
     # Power while executing never falls with the clock; rounding must not say otherwise.
     busy = np.maximum.accumulate(busy, axis=1)
-    at = np.array([np.interp(limit, row, shares) for limit, row in zip(limit_watts, busy, strict=True)])
+    at = np.array(
+        [np.interp(limit, row, shares) for limit, row in zip(limit_watts, busy, strict=True)]
+    )
     return _rows_at(at, shares, seconds), _rows_at(at, shares, mean)
 
 

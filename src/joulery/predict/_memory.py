@@ -94,7 +94,7 @@ def stage_memory(model: Transformer, plan: Plan, stage: int) -> Memory:
 
 def _activations(model: Transformer, plan: Plan, stage: int) -> float:
     tokens = plan.micro_batch * model.sequence / plan.context
-    waiting = plan.pipeline - stage
+    waiting = float(plan.pipeline - stage)
     if plan.chunks > 1:  # interleaving keeps more in flight, by a part of the model each
         waiting += (plan.pipeline - 1) / plan.chunks
     in_flight = min(waiting, plan.micro_batches)

@@ -105,7 +105,9 @@ class Transformer:
         if not self.kv_rank:
             return self.hidden * (self.heads + 2 * self.key_heads) * value + output
         queries = self.heads * self.head_width
-        query = self.query_rank * (self.hidden + queries) if self.query_rank else self.hidden * queries
+        query = (
+            self.query_rank * (self.hidden + queries) if self.query_rank else self.hidden * queries
+        )
         down = self.hidden * (self.kv_rank + self.rope_dim)
         return query + down + self.kv_rank * self.heads * 2 * value + output
 
@@ -170,7 +172,9 @@ def transformer(source: Transformer | dict[str, Any] | str | Path) -> Transforme
             near = difflib.get_close_matches(name, known, n=1)
             raise FileError(
                 f"unknown name {name!r} in the description of a model",
-                remedy=f"did you mean {near[0]}" if near else f"known are {', '.join(sorted(known))}",
+                remedy=f"did you mean {near[0]}"
+                if near
+                else f"known are {', '.join(sorted(known))}",
             )
     needed = [field.name for field in fields(Transformer) if field.default is MISSING]
     missing = [name for name in needed if name not in document]
@@ -279,15 +283,16 @@ class _Rows:
         if element < 2.0:  # narrow formats cost a pass to convert each operand
             self.stream(batch * (rows * (columns + inner) + columns * inner) * 3.0)
 
-    def attention(self, heads: float, queries: float, keys: float, width: float, share: float) -> None:
+    def attention(
+        self, heads: float, queries: float, keys: float, width: float, share: float
+    ) -> None:
         """Fused attention: forward once, two and a half times that backward."""
         operations = 4.0 * heads * queries * keys * width * share
         traffic = 2.0 * heads * (queries + keys) * width * 2.0
         for times in (1.0, 2.5):
-            self._rows.append(
-                (ATTENTION, heads, queries, width, keys, operations * times, 0.0, traffic * times)
-                + (2.0, self._wide)
-            )
+            shape = (heads, queries, width, keys)
+            cost = (operations * times, 0.0, traffic * times)
+            self._rows.append((ATTENTION, *shape, *cost, 2.0, self._wide))
 
     def stream(self, traffic: float) -> None:
         """Element-wise work of ``traffic`` bytes."""

@@ -8,6 +8,7 @@ software, which a few measured runs sharpen.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -30,6 +31,16 @@ if TYPE_CHECKING:
     from joulery.predict._kernels import Kernels
     from joulery.predict._model import Transformer
 
+_WORDS = {
+    "dp": "data",
+    "tp": "tensor",
+    "pp": "pipeline",
+    "cp": "context",
+    "ep": "expert",
+    "vp": "chunks",
+    "mb": "micro_batch",
+    "zero": "shard",
+}
 RECOMPUTE = ("none", "selective", "full")
 
 
@@ -107,6 +118,27 @@ class Plan:
             words.append(f"{self.recompute}-recompute")
         return "-".join(words)
 
+    @classmethod
+    def parse(cls, text: str, global_batch: int, precision: str = "bf16") -> Plan:
+        """A plan from its text form, such as ``dp8-tp2-mb1-zero3``.
+
+        Raises:
+            InvalidValueError: A word is not understood.
+        """
+        found: dict[str, int | str] = {}
+        for word in text.split("-"):
+            match = re.fullmatch(r"(dp|tp|pp|cp|ep|vp|mb|zero)(\d+)", word)
+            if match:
+                found[_WORDS[match[1]]] = int(match[2])
+            elif word in ("full", "selective"):
+                found["recompute"] = word
+            elif word != "recompute":
+                raise InvalidValueError(
+                    f"{word!r} in plan {text!r} is not understood",
+                    remedy="write it like dp8-tp2-pp4-mb1-zero3-full-recompute",
+                )
+        return cls(**found, global_batch=global_batch, precision=precision)  # type: ignore[arg-type]
+
     def check(self, model: Transformer) -> None:
         """Refuse a plan that does not divide.
 
@@ -119,7 +151,12 @@ class Plan:
             (model.layers, self.pipeline * self.chunks, "layers", "pipeline × chunks"),
             (model.sequence, self.context, "sequence", "context"),
             (max(model.experts, 1), self.expert, "experts", "expert"),
-            (self.data * self.tensor * self.context, self.expert, "data × tensor × context", "expert"),
+            (
+                self.data * self.tensor * self.context,
+                self.expert,
+                "data × tensor × context",
+                "expert",
+            ),
         )
         for whole, part, of_what, by_what in rules:
             if whole % part or whole < part:
@@ -201,7 +238,8 @@ def plan_parts(model: Transformer, plan: Plan, device: Device) -> Array:
             links["expert_links"],
             links["context"],
             links["data"],
-            local_parameters(model, plan) * _OPTIMIZER_TRAFFIC
+            local_parameters(model, plan)
+            * _OPTIMIZER_TRAFFIC
             / (plan.data * plan.context if plan.shard else 1)
             / device.bytes_per_second,
             calls * (1 + again) * _HOST_SECONDS,
@@ -337,7 +375,9 @@ def _links(
         found["tensor"] = runs * layers * 4 * moved / _rate(device, inside)
     inside *= plan.context
     if plan.context > 1:
-        keys = 2.0 * tokens * model.key_heads * (model.head_dim or model.hidden // model.heads) * 2.0
+        keys = (
+            2.0 * tokens * model.key_heads * (model.head_dim or model.hidden // model.heads) * 2.0
+        )
         moved = 3.0 * (plan.context - 1) * keys / plan.tensor
         found["context"] = runs * layers * moved / _rate(device, inside)
     if plan.expert > 1:

@@ -15,8 +15,8 @@ import numpy as np
 
 from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
+from joulery.predict._assumptions import Assumptions, waiting_share
 from joulery.predict._devices import Device, device
-from joulery.predict._economics import Economics, waiting_share
 from joulery.predict._fitted import belief, deviation
 from joulery.predict._memory import plan_memory
 from joulery.predict._model import transformer
@@ -28,14 +28,18 @@ from joulery.predict._step import (
     power_limits,
     response,
 )
-from joulery.units import finite, grams_co2
+from joulery.units import finite, grams_co2, human_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from joulery.predict._bayes import Array, Belief
+    from numpy.typing import NDArray
+
+    from joulery.predict._bayes import Array
     from joulery.predict._model import Transformer
+
+    Rows = NDArray[np.intp]
 
 OBJECTIVES = ("energy", "time", "money", "carbon")
 _LIMITS = 7
@@ -52,11 +56,13 @@ class Work:
         tokens: Tokens to train on.
         global_batch: Sequences per step.
         precision: Of the matrix products; devices that lack it use ``bf16``.
+        deadline_seconds: Time that the training may take, kept with 90 % confidence.
     """
 
     tokens: float
-    global_batch: int
+    global_batch: int = 1024
     precision: str = "bf16"
+    deadline_seconds: float | None = None
 
     def steps(self, sequence: int) -> float:
         """Number of optimizer steps."""
@@ -176,7 +182,7 @@ class _Table:
 
     device: Device
     plans: list[Plan]
-    plan: Array
+    plan: Rows
     limit: Array
     seconds: Array
     joules: Array
@@ -188,13 +194,11 @@ class _Table:
 def recommend(
     model: Transformer | dict[str, Any] | str | Path,
     work: Work,
-    *,
     devices: Sequence[str],
+    *,
     max_devices: int = 512,
-    deadline_seconds: float | None = None,
     objective: str = "energy",
-    economics: Economics | None = None,
-    constants: Belief | None = None,
+    assumptions: Assumptions | None = None,
 ) -> Recommendation:
     """Best device type, count, plan, micro-batch and power limit for a training.
 
@@ -203,10 +207,8 @@ def recommend(
         work: The training to be done.
         devices: Names of device types in the catalog.
         max_devices: Largest number of devices.
-        deadline_seconds: Time that the training may take, kept with 90 % confidence.
         objective: ``energy``, ``time``, ``money`` or ``carbon``.
-        economics: Prices, cooling and carbon that differ from the catalog's.
-        constants: Constants of plans sharpened by measured runs; the fitted ones where None.
+        assumptions: Prices, cooling, carbon and measured runs that differ from the catalog's.
 
     Raises:
         InfeasibleError: Nothing fits into memory or keeps the deadline; the remedy names the
@@ -215,47 +217,55 @@ def recommend(
     """
     described = transformer(model)
     _check(work, devices, max_devices, objective)
-    economics = economics or Economics()
-    error = deviation("plan, specs" if constants is None else "plan, 5 probes")
-    tables = [
-        table
-        for name in devices
-        if (table := _table(described, work, device(name), max_devices, economics, constants))
-    ]
+    assumed = assumptions or Assumptions()
+    error = deviation("plan, specs" if assumed.plans is None else "plan, 5 probes")
+    found = (_table(described, work, device(name), max_devices, assumed) for name in devices)
+    tables = [table for table in found if table is not None]
     if not tables:
         raise InfeasibleError(
             f"{described.name or 'the model'} fits on at most {max_devices} of none of "
             f"{', '.join(devices)}",
             remedy="allow more devices, devices with more memory, or a smaller global batch",
         )
-    count = sum(len(table.seconds) for table in tables)
-    kept = [_within(table, deadline_seconds, error) for table in tables]
+    kept = [_within(table, work.deadline_seconds, error) for table in tables]
     if not any(len(rows) for rows in kept):
-        fastest = min(
-            (_choice(table, int(np.argmin(table.seconds)), error) for table in tables),
-            key=lambda one: one.seconds,
-        )
-        raise InfeasibleError(
-            f"nothing finishes within {deadline_seconds or 0:g} s at 90 % confidence",
-            remedy=f"the fastest takes {fastest.seconds:.3g} s ± {100 * error:.0f} %: "
-            f"{fastest.devices} × {fastest.device}, {fastest.plan}; allow more devices or time",
-        )
-    best = {
-        table.device.name: _choice(table, int(rows[np.argmin(_column(table, objective)[rows])]), error)
-        for table, rows in zip(tables, kept, strict=True)
-        if len(rows)
-    }
+        raise _too_slow(tables, work.deadline_seconds or 0.0, error)
+    best = _best_per_device(tables, kept, objective, error)
     winner = min(best.values(), key=lambda one: one.value(objective))
     pareto = _pareto(tables, kept, error)
     return Recommendation(
         best=winner,
         pareto=pareto,
-        reasons=tuple(_reasons(winner, best, objective, deadline_seconds, tables)),
-        changes=tuple(_changes(winner, best, pareto, objective, deadline_seconds)),
-        candidates=count,
+        reasons=tuple(_reasons(winner, best, objective, work.deadline_seconds, tables)),
+        changes=tuple(_changes(winner, best, pareto, objective, work.deadline_seconds)),
+        candidates=sum(len(table.seconds) for table in tables),
         probe=_probe(winner, best, objective, error),
         work=f"{work.tokens:.3g} tokens of {described.name or 'a transformer'}",
     )
+
+
+def _too_slow(tables: Sequence[_Table], deadline: float, error: float) -> InfeasibleError:
+    fastest = min(
+        (_choice(table, int(np.argmin(table.seconds)), error) for table in tables),
+        key=lambda one: one.seconds,
+    )
+    needed = fastest.seconds * math.exp(_NINETY * error)
+    return InfeasibleError(
+        f"nothing finishes within {human_duration(deadline)} at 90 % confidence",
+        remedy=f"the fastest needs {human_duration(needed)}: {fastest.devices} × {fastest.device}, "
+        f"{fastest.plan}; allow that, or more devices",
+    )
+
+
+def _best_per_device(
+    tables: Sequence[_Table], kept: Sequence[Rows], objective: str, error: float
+) -> dict[str, Choice]:
+    best = {}
+    for table, rows in zip(tables, kept, strict=True):
+        if len(rows):
+            row = int(rows[np.argmin(_column(table, objective)[rows])])
+            best[table.device.name] = _choice(table, row, error)
+    return best
 
 
 def _check(work: Work, devices: Sequence[str], max_devices: int, objective: str) -> None:
@@ -329,24 +339,19 @@ def _powers(largest: int) -> list[int]:
 
 
 def _divisors(whole: int, largest: int) -> list[int]:
-    return [size for size in range(1, largest + 1) if whole % size == 0 and size & (size - 1) == 0] + (
-        [size for size in (3, 5, 6, 7, 9, 10) if largest >= 16 and whole % size == 0]
-    )
+    return [
+        size for size in range(1, largest + 1) if whole % size == 0 and size & (size - 1) == 0
+    ] + ([size for size in (3, 5, 6, 7, 9, 10) if largest >= 16 and whole % size == 0])
 
 
 def _table(
-    model: Transformer,
-    work: Work,
-    board: Device,
-    max_devices: int,
-    economics: Economics,
-    constants: Belief | None,
+    model: Transformer, work: Work, board: Device, max_devices: int, assumed: Assumptions
 ) -> _Table | None:
     plans = list(candidate_plans(model, work, board, max_devices))
     if not plans:
         return None
     parts = np.stack([plan_parts(model, plan, board) for plan in plans])
-    total = plan_seconds((constants or belief("plans")).mean, parts)
+    total = plan_seconds((assumed.plans or belief("plans")).mean, parts)
     limits = power_limits(board, _LIMITS)
     count = np.array([plan.devices for plan in plans], float)
     busy = np.array(
@@ -362,13 +367,11 @@ def _table(
     waiting = (total - busy)[:, None]
     seconds = steps * (working + waiting)
     idle = np.minimum(WAITING_SHARE * board.limit_watts, watts)
-    host = economics.host_watts(board)
-    per_device = steps * (
-        working * (watts + host) + waiting * (idle + host * _waiting_host())
-    )
-    joules = economics.overhead() * count[:, None] * per_device
+    host = assumed.host_watts(board)
+    per_device = steps * (working * (watts + host) + waiting * (idle + host * _waiting_host()))
+    joules = assumed.overhead() * count[:, None] * per_device
     device_seconds = count[:, None] * seconds
-    grams = grams_co2(1.0, economics.grid()) * joules + economics.embodied_grams(1.0) * device_seconds
+    grams = grams_co2(1.0, assumed.grid()) * joules + assumed.embodied_grams(1.0) * device_seconds
     rows = np.repeat(np.arange(len(plans)), len(limits))
     memory = np.array([plan_memory(model, plan).reserved for plan in plans])
     return _Table(
@@ -378,7 +381,7 @@ def _table(
         np.tile(limits, len(plans)),
         seconds.ravel(),
         joules.ravel(),
-        (device_seconds / 3600 * economics.rent(board)).ravel(),
+        (device_seconds / 3600 * assumed.rent(board)).ravel(),
         grams.ravel(),
         memory[rows],
     )
@@ -398,7 +401,7 @@ def _column(table: _Table, objective: str) -> Array:
     }[objective]
 
 
-def _within(table: _Table, deadline: float | None, error: float) -> Array:
+def _within(table: _Table, deadline: float | None, error: float) -> Rows:
     if deadline is None:
         return np.arange(len(table.seconds))
     return np.flatnonzero(table.seconds * math.exp(_NINETY * error) <= deadline)
@@ -419,7 +422,7 @@ def _choice(table: _Table, row: int, error: float) -> Choice:
     )
 
 
-def _pareto(tables: Iterable[_Table], kept: Iterable[Array], error: float) -> tuple[Choice, ...]:
+def _pareto(tables: Iterable[_Table], kept: Iterable[Rows], error: float) -> tuple[Choice, ...]:
     """Choices that no other beats in all four costs, fastest first."""
     pairs = [(table, rows) for table, rows in zip(tables, kept, strict=True) if len(rows)]
     costs = np.concatenate(
@@ -436,9 +439,6 @@ def _pareto(tables: Iterable[_Table], kept: Iterable[Array], error: float) -> tu
         best.append(int(row))
         front = np.vstack([front, costs[row]])
     return tuple(_choice(*origin[row], error) for row in best)
-
-
-_UNITS = {"energy": ("J", 1.0), "time": ("s", 1.0), "money": ("$", 1.0), "carbon": ("g CO2", 1.0)}
 
 
 def _reasons(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.predict._economics import waiting_share
+from joulery.predict._assumptions import waiting_share
 
 if TYPE_CHECKING:
     from joulery.predict._bayes import Array

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +14,7 @@ from joulery.predict._fitted import belief, deviation
 from joulery.predict._graph import Graph
 from joulery.predict._kernels import kernel_times, wanted_power
 from joulery.predict._limits import JOB_CONSTANTS, job_curve
-from joulery.predict._memory import plan_memory
+from joulery.predict._memory import Memory, plan_memory
 from joulery.predict._model import Transformer, transformer
 from joulery.predict._plan import PARTS, Plan, plan_parts, plan_seconds
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from joulery.predict._bayes import Array
+    from joulery.predict._bayes import Array, Belief
 
 # Power of a board that waits for others or for its host, as a share of its default limit.
 WAITING_SHARE = 0.38
@@ -98,15 +98,13 @@ def graph_load(graph: Graph, device: Device, precision: str | None = None) -> Lo
 _HOST_SECONDS = 8e-6
 
 
-def plan_load(model: Transformer, plan: Plan, device: Device) -> Load:
+def plan_load(
+    model: Transformer, plan: Plan, device: Device, constants: Belief | None = None
+) -> Load:
     """Load of a step under a parallel plan."""
     parts = plan_parts(model, plan, device)
-    return load_of(dict(zip(PARTS, parts, strict=True)), float(plan_total(parts)[0]))
-
-
-def plan_total(parts: Array) -> Array:
-    """Seconds of plans by the fitted constants."""
-    return plan_seconds(belief("plans").mean, parts)
+    total = plan_seconds((constants or belief("plans")).mean, parts)
+    return load_of(dict(zip(PARTS, parts, strict=True)), float(total[0]))
 
 
 # Traffic beside arithmetic in a transformer's kernels, and what they want of the power limit:
@@ -126,6 +124,91 @@ _KERNEL_FACTOR = 1.2
 
 def _ratio(traffic: float, compute: float) -> float:
     return min(max(traffic / max(compute, 1e-12), 1e-3), 1e3)
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A step under a parallel plan at several power limits.
+
+    Attributes:
+        device: Device type.
+        plan: Parallel plan.
+        points: Time and energy of the step at each power limit, lowest limit first.
+        memory: Peak memory of the fullest device.
+        memory_bytes: Memory that the device has.
+        relative_error: Standard deviation of the time, relative.
+        advice: What the power limits do to this step, in a sentence.
+    """
+
+    device: str
+    plan: Plan
+    points: tuple[OperatingPoint, ...]
+    memory: Memory
+    memory_bytes: float
+    relative_error: float
+    advice: str
+
+    def frontier(self, work: str = "") -> Frontier:
+        """The points that no other beats."""
+        return Frontier.from_points(self.points, work)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "device": self.device,
+            "devices": self.plan.devices,
+            "plan": str(self.plan),
+            "precision": self.plan.precision,
+            "batch_size": self.plan.global_batch,
+            "memory_allocated_bytes": self.memory.allocated,
+            "memory_reserved_bytes": self.memory.reserved,
+            "memory_bytes": self.memory_bytes,
+            "relative_error_time": self.relative_error,
+            "points": [point.to_dict() for point in self.points],
+            "advice": self.advice,
+        }
+
+
+def prediction(
+    model: Transformer,
+    device: str | Device,
+    plan: Plan,
+    *,
+    limits: Sequence[float] | None = None,
+    constants: Belief | None = None,
+) -> Prediction:
+    """A step of a described model under a plan, at several power limits.
+
+    Args:
+        model: Description of a transformer.
+        device: Name in the catalog, such as ``h100``.
+        plan: Parallel plan.
+        limits: Power limits in watts; from the lowest to the default one where None.
+        constants: Constants of plans sharpened by measured steps; the fitted ones where None.
+
+    Raises:
+        UnknownDeviceError: No such device in the catalog.
+        InvalidValueError: The plan does not divide, or the device lacks the precision.
+        InfeasibleError: The step does not fit into the device's memory.
+    """
+    board = _device(device)
+    plan.check(model)
+    board.peak(plan.precision)
+    memory = plan_memory(model, plan)
+    _fits(memory.reserved, board)
+    load = plan_load(model, plan, board, constants)
+    wanted = power_limits(board) if limits is None else _checked(limits, board)
+    error = deviation("plan, specs" if constants is None else "plan, 5 probes")
+    setting = Setting(
+        device=board.name,
+        devices=plan.devices,
+        parallel=str(plan),
+        batch_size=plan.global_batch,
+    )
+    points = _points(load, board, wanted, setting, error)
+    return Prediction(
+        board.name, plan, tuple(points), memory, board.memory_bytes, error, _advice(load, board)
+    )
 
 
 def predict(
@@ -152,55 +235,51 @@ def predict(
         InvalidValueError: The plan does not divide, or the device lacks the precision.
         InfeasibleError: The step does not fit into the device's memory.
     """
-    board = _device(device)
-    if isinstance(model, Graph):
-        load, setting = graph_load(model, board, precision), Setting(device=board.name, devices=1)
-        _fits(model.peak_bytes, board)
-        count, words = 1, model.name
-    else:
+    if not isinstance(model, Graph):
         described = transformer(model)
         plan = plan or Plan(micro_batch=batch_size or 1, global_batch=batch_size or 1)
-        if precision is not None:
-            plan = _replace(plan, precision)
-        plan.check(described)
-        _fits(plan_memory(described, plan).reserved, board)
-        load = plan_load(described, plan, board)
-        count, words = plan.devices, described.name or "transformer"
-        setting = Setting(
-            device=board.name, devices=count, parallel=str(plan), batch_size=plan.global_batch
-        )
+        plan = plan if precision is None else replace(plan, precision=precision)
+        found = prediction(described, device, plan, limits=limits)
+        return found.frontier(f"step of {described.name or 'a transformer'}")
+    board = _device(device)
+    _fits(model.peak_bytes, board)
     wanted = power_limits(board) if limits is None else _checked(limits, board)
-    return Frontier.from_points(_points(load, board, wanted, count, setting), f"step of {words}")
+    load = graph_load(model, board, precision)
+    setting = Setting(device=board.name, devices=1, batch_size=batch_size)
+    points = _points(load, board, wanted, setting, deviation("step, specs"))
+    return Frontier.from_points(points, f"step of {model.name}")
 
 
 def _points(
-    load: Load, board: Device, limits: Array, count: int, setting: Setting
+    load: Load, board: Device, limits: Array, setting: Setting, error: float
 ) -> list[OperatingPoint]:
-    from dataclasses import replace
-
     slowdown, busy_watts = response(board, load, limits)
     seconds = load.busy_seconds * slowdown + load.waiting_seconds
     waiting = np.minimum(WAITING_SHARE * board.limit_watts, busy_watts)
     joules = load.busy_seconds * slowdown * busy_watts + load.waiting_seconds * waiting
-    error = float(np.hypot(deviation("plan, specs"), deviation("power, specs")))
-    made = Provenance(Origin.PREDICTED, "specifications and fitted constants", error)
+    joules *= setting.devices or 1
+    made = Provenance(
+        Origin.PREDICTED,
+        "specifications and fitted constants",
+        float(np.hypot(error, deviation("power, specs"))),
+    )
     return [
-        OperatingPoint(
-            float(one), float(count * energy), replace(setting, power_limit_watts=float(limit)), made
-        )
-        for one, energy, limit in zip(seconds, joules, limits, strict=True)
+        OperatingPoint(one, energy, replace(setting, power_limit_watts=float(limit)), made)
+        for one, energy, limit in zip(seconds.tolist(), joules.tolist(), limits, strict=True)
     ]
 
 
-def binding_watts(model: Transformer, plan: Plan, device: Device) -> float:
-    """Highest power limit that would slow the step down: what its kernels draw without one."""
-    return plan_load(model, plan, device).demand * device.limit_watts
-
-
-def _replace(plan: Plan, precision: str) -> Plan:
-    from dataclasses import replace
-
-    return replace(plan, precision=precision)
+def _advice(load: Load, board: Device) -> str:
+    """What power limits do to a load: slow it down below some watts, or nothing at all."""
+    wanted = load.demand * board.limit_watts
+    if wanted < board.min_limit_watts:
+        return (
+            f"no power limit binds: the kernels draw {wanted:.0f} W and the lowest limit is "
+            f"{board.min_limit_watts:.0f} W; lock a clock instead"
+        )
+    if wanted < board.limit_watts:
+        return f"limits above {wanted:.0f} W change nothing: the kernels draw no more"
+    return "every power limit below the default one slows the step down"
 
 
 def _device(name: str | Device) -> Device:
@@ -209,8 +288,9 @@ def _device(name: str | Device) -> Device:
 
 def _fits(needed: float, board: Device) -> None:
     if needed > MEMORY_SHARE * board.memory_bytes:
+        there = board.memory_bytes / 1e9
         raise InfeasibleError(
-            f"the step needs {needed / 1e9:.0f} GB, {board.name} has {board.memory_bytes / 1e9:.0f}",
+            f"the step needs {needed / 1e9:.0f} GB, {board.name} has {there:.0f}",
             remedy="split the model over more devices, shard it, recompute activations or take "
             "smaller micro-batches",
         )
@@ -222,6 +302,6 @@ def _checked(limits: Sequence[float], board: Device) -> Array:
         if not board.min_limit_watts <= limit <= board.limit_watts:
             raise InvalidValueError(
                 f"{board.name} takes no power limit of {limit:g} W",
-                remedy=f"give {board.min_limit_watts:g} to {board.limit_watts:g} W, or lock a clock",
+                remedy=f"give {board.min_limit_watts:g} to {board.limit_watts:g}, or lock a clock",
             )
     return wanted

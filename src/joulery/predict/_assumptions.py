@@ -1,4 +1,4 @@
-"""Prices, cooling, carbon and host power as data, with what a user overrides."""
+"""What a recommendation assumes about prices, cooling, carbon and host power."""
 
 from __future__ import annotations
 
@@ -9,26 +9,29 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from joulery.predict._bayes import Belief
     from joulery.predict._devices import Device
 
 _SECONDS_PER_YEAR = 365.25 * 86400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Economics:
-    """What a device-second costs apart from the device's own energy; None means the catalog's.
+class Assumptions:
+    """What a recommendation assumes beyond the devices' own energy; None means the catalog's.
 
     Attributes:
         pue: Energy of the building per energy of the machines.
         grams_per_kilowatt_hour: Carbon of the grid.
         rent_per_hour: Dollars per device and hour.
         host_share: Watts of host, fans and network per watt of the devices' default limits.
+        plans: Constants of plans sharpened by measured runs; the fitted ones where None.
     """
 
     pue: float | None = None
     grams_per_kilowatt_hour: float | None = None
     rent_per_hour: float | None = None
     host_share: float | None = None
+    plans: Belief | None = None
 
     def overhead(self) -> float:
         """Energy of the building per energy of the machines."""
