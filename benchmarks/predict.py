@@ -13,9 +13,8 @@ import argparse
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from peers import say, write_results
 from predict_kernels import gemm_scores, step_scores
 from predict_limits import limit_scores, surface_scores
@@ -26,7 +25,8 @@ from predict_plans import (
     memory_scores,
     node_scores,
 )
-from predict_scores import Score, pooled
+from predict_scores import Score, pooled, summary
+from predict_steps import training_scores
 
 from joulery.cli.table import table
 
@@ -38,6 +38,7 @@ PARTS: dict[str, Callable[..., Iterator[Score]]] = {
     "steps": step_scores,
     "limits": limit_scores,
     "surfaces": surface_scores,
+    "training": training_scores,
     "node plans": node_scores,
     "cluster plans": cluster_scores,
     "memory": memory_scores,
@@ -61,46 +62,40 @@ def main() -> None:
             began = time.monotonic()
             scores += part(options.data, quick=options.quick)
             say(f"{name}: {time.monotonic() - began:.0f} s")
-    print(report(scores))
-    write_results(options.json, "predict", figures(scores), [one.to_dict() for one in scores])
+    rows = [summary(members) for members in pooled(scores).values()]
+    print(report(rows))
+    write_results(options.json, "predict", figures(rows), rows)
 
 
-def report(scores: list[Score]) -> str:
+def report(rows: list[dict[str, Any]]) -> str:
     """One row per task, level and method; groups side by side."""
-    rows = []
-    for (task, level, method), members in pooled(scores).items():
-        groups: dict[str, list[float]] = {}
-        for one in members:
-            groups.setdefault(one.group, []).append(one.mean)
-        means = {group: float(np.mean(values)) for group, values in groups.items()}
-        cover = [one.covered for one in members if one.covered is not None]
-        rows.append(
-            [
-                task,
-                level,
-                method,
-                f"{np.mean(list(means.values())):.1f}",
-                f"{100 * np.mean(np.concatenate(cover)):.0f}" if cover else "",
-                f"{100 * np.mean([one.width for one in members]):.0f}" if cover else "",
-                " ".join(f"{group} {value:.1f}" for group, value in means.items()),
-            ]
-        )
     heads = ["task", "evidence", "method", "error %", "covered %", "± %", "by what was left out"]
-    return table(heads, rows)
+    return table(
+        heads,
+        [
+            [
+                row["task"],
+                row["level"],
+                row["method"],
+                f"{row['error_per_cent']:.1f}",
+                f"{row['covered_per_cent']:.0f}" if "covered_per_cent" in row else "",
+                f"{row['half_width_per_cent']:.0f}" if "half_width_per_cent" in row else "",
+                " ".join(f"{group} {value:.1f}" for group, value in row["groups"].items()),
+            ]
+            for row in rows
+        ],
+        "lllrrr",
+    )
 
 
-def figures(scores: list[Score]) -> dict[str, float]:
+def figures(rows: list[dict[str, Any]]) -> dict[str, float]:
     """Mean error per task, level and method, and the coverage of our intervals."""
     found: dict[str, float] = {}
-    for (task, level, method), members in pooled(scores).items():
-        groups: dict[str, list[float]] = {}
-        for one in members:
-            groups.setdefault(one.group, []).append(one.mean)
-        name = f"{task}, {level}, {method}"
-        found[name] = round(float(np.mean([np.mean(one) for one in groups.values()])), 2)
-        cover = [one.covered for one in members if one.covered is not None]
-        if cover:
-            found[f"{name}, covered"] = round(100 * float(np.mean(np.concatenate(cover))), 1)
+    for row in rows:
+        name = f"{row['task']}, {row['level']}, {row['method']}"
+        found[name] = row["error_per_cent"]
+        if "covered_per_cent" in row:
+            found[f"{name}, covered"] = row["covered_per_cent"]
     return found
 
 

@@ -138,7 +138,7 @@ def fit_power(tables: dict[str, Table], without: str = "") -> Belief:
 def gemm_scores(data: Path, *, quick: bool) -> Iterator[Score]:
     """Matrix products in BF16 and FP8: time and power, each device left out in turn."""
     for precision, start in (("bf16", TENSOR_START), ("fp8", FP8_START)):
-        tables = gemm_tables(data, precision, 500 if quick else 3000)
+        tables = gemm_tables(data, precision, 500 if quick else 1500)
         for name, table in tables.items():
             if len(tables) < 2:
                 continue

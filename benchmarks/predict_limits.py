@@ -228,13 +228,17 @@ SURFACE_NOISE = 0.08
 def surface_scores(data: Path, *, quick: bool) -> Iterator[Score]:
     """A job's batch × limit surface on a board from its surface on another and one probe."""
     surfaces, curves = zeus_surfaces(data), limit_curves(data)
+    boards = {
+        name: fit_curves(curves[:: 6 if quick else 1], name)
+        for name in {surface.device.name for surface in surfaces}
+    }
     for target in surfaces:
         elsewhere = [
             one for one in surfaces if one.job == target.job and one.source != target.source
         ]
-        for source in elsewhere[:1] if quick else elsewhere:
-            boards = fit_curves(curves[:: 6 if quick else 2], target.device.name)
-            yield from _surface_scores(source, target, transferred(source, target.device, boards))
+        for source in elsewhere:
+            prior = transferred(source, target.device, boards[target.device.name])
+            yield from _surface_scores(source, target, prior)
 
 
 def transferred(source: Curves, device: Device, boards: Belief) -> Belief:

@@ -25,38 +25,39 @@ class Score:
         level: Evidence about the target: specs, elsewhere, or the number of probes.
         group: The device, workload or model that was left out.
         method: Ours or a simple baseline.
-        errors: Absolute relative error of each prediction.
-        covered: Whether the 90 % interval holds each measurement; None without intervals.
-        width: Mean relative half-width of the intervals.
+        off: Log-prediction minus log-measurement.
+        deviation: Standard deviation that each log-prediction claims; None without intervals.
     """
 
     task: str
     level: str
     group: str
     method: str
-    errors: Array
-    covered: Array | None = None
-    width: float = 0.0
+    off: Array
+    deviation: Array | None = None
+
+    @property
+    def errors(self) -> Array:
+        """Absolute relative error of each prediction."""
+        return np.abs(np.expm1(self.off))
 
     @property
     def mean(self) -> float:
         """Mean absolute percentage error."""
         return 100.0 * float(np.mean(self.errors))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        cover = None if self.covered is None else round(100 * float(np.mean(self.covered)), 1)
-        return {
-            "task": self.task,
-            "level": self.level,
-            "group": self.group,
-            "method": self.method,
-            "error_per_cent": round(self.mean, 2),
-            "median_per_cent": round(100 * float(np.median(self.errors)), 2),
-            "predictions": len(self.errors),
-            "covered_per_cent": cover,
-            "half_width_per_cent": round(100 * self.width, 1),
-        }
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """How 90 % intervals of one group did.
+
+    Attributes:
+        covered: Whether each interval held its measurement.
+        width: Mean relative half-width.
+    """
+
+    covered: Array
+    width: float
 
 
 def scored(
@@ -74,11 +75,9 @@ def scored(
         deviation: Standard deviation of the log-predictions, for intervals.
     """
     off = np.asarray(predicted) - np.asarray(measured)
-    errors = np.abs(np.expm1(off))
     if deviation is None:
-        return Score(*labels, errors)
-    half = NINETY * np.broadcast_to(np.asarray(deviation, float), off.shape)
-    return Score(*labels, errors, np.abs(off) <= half, float(np.mean(np.expm1(half))))
+        return Score(*labels, off)
+    return Score(*labels, off, np.broadcast_to(np.asarray(deviation, float), off.shape))
 
 
 def pooled(scores: list[Score]) -> dict[tuple[str, str, str], list[Score]]:
@@ -87,3 +86,70 @@ def pooled(scores: list[Score]) -> dict[tuple[str, str, str], list[Score]]:
     for score in scores:
         found.setdefault((score.task, score.level, score.method), []).append(score)
     return found
+
+
+def by_group(members: list[Score]) -> dict[str, float]:
+    """Mean error per left-out group."""
+    groups: dict[str, list[float]] = {}
+    for one in members:
+        groups.setdefault(one.group, []).append(one.mean)
+    return {group: float(np.mean(values)) for group, values in groups.items()}
+
+
+def intervals(members: list[Score]) -> dict[str, Interval]:
+    """90 % intervals per group, scaled by what the other groups say about the claimed deviations.
+
+    A group's own measurements never set the width of its intervals. Where there is one group only,
+    the claimed deviations stand as they are.
+    """
+    claimed = [one for one in members if one.deviation is not None]
+    found = {}
+    for group in dict.fromkeys(one.group for one in claimed):
+        own = [one for one in claimed if one.group == group]
+        scale = calibration([one for one in claimed if one.group != group])
+        off = np.abs(np.concatenate([one.off for one in own]))
+        half = scale * np.concatenate([one.deviation for one in own])  # type: ignore[misc]
+        found[group] = Interval(off <= half, float(np.mean(np.expm1(half))))
+    return found
+
+
+def calibration(others: list[Score]) -> float:
+    """Half-width of a 90 % interval in claimed deviations, every group counting alike."""
+    if not others:
+        return NINETY
+    ratios, weights = [], []
+    for one in others:
+        assert one.deviation is not None
+        ratios.append(np.abs(one.off) / one.deviation)
+        weights.append(np.full(len(one.off), 1.0 / len(one.off)))
+    ratio, weight = np.concatenate(ratios), np.concatenate(weights)
+    order = np.argsort(ratio)
+    reached = np.cumsum(weight[order]) / weight.sum()
+    return float(ratio[order][np.searchsorted(reached, 0.9)])
+
+
+def summary(members: list[Score]) -> dict[str, Any]:
+    """One row of the report, ready for JSON."""
+    groups, found = by_group(members), intervals(members)
+    errors = np.concatenate([one.errors for one in members])
+    row: dict[str, Any] = {
+        "task": members[0].task,
+        "level": members[0].level,
+        "method": members[0].method,
+        "error_per_cent": round(float(np.mean(list(groups.values()))), 2),
+        "median_per_cent": round(100 * float(np.median(errors)), 2),
+        "worst_per_cent": round(100 * float(np.max(errors)), 2),
+        "predictions": len(errors),
+        "groups": {group: round(value, 2) for group, value in groups.items()},
+    }
+    if found:
+        cover = np.concatenate([one.covered for one in found.values()])
+        row["covered_per_cent"] = round(100 * float(np.mean(cover)), 1)
+        row["covered_by_group"] = {
+            group: round(100 * float(np.mean(one.covered)), 1) for group, one in found.items()
+        }
+        row["half_width_per_cent"] = round(
+            100 * float(np.mean([one.width for one in found.values()])), 1
+        )
+        row["scale"] = round(calibration(members) / NINETY, 3)
+    return row

@@ -86,7 +86,8 @@ class Belief:
             if gain < 1e-4 * cost + 1e-9:
                 break
         slope = slopes(model, point, model(point)) / scale[:, None]
-        return Belief(point, np.linalg.inv(slope.T @ slope + precision))
+        narrowed = np.asarray(np.linalg.inv(slope.T @ slope + precision), np.float64)
+        return Belief(point, narrowed)
 
     def _cost(
         self, predicted: Array, point: Array, measured: Array, noise: Array, precision: Array
