@@ -31,7 +31,7 @@ from predict_steps import training_scores
 from joulery.cli.table import table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 PARTS: dict[str, Callable[..., Iterator[Score]]] = {
     "gemm": gemm_scores,
@@ -47,7 +47,7 @@ PARTS: dict[str, Callable[..., Iterator[Score]]] = {
 }
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run every part that finds its data, print the table, write the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     default = os.environ.get("JOULERY_DATA", str(Path(__file__).parents[2] / "shared/data"))
@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default="", help="part whose name contains this")
     parser.add_argument("--json")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     scores: list[Score] = []
     for name, part in PARTS.items():
         if options.only in name:
