@@ -103,7 +103,7 @@ def gemm_tables(data: Path, precision: str, rows: int) -> dict[str, Table]:
             name = file.parent.name + ("" if len(kinds) == 1 else f" {kind}")
             shape = [np.ones(len(mine)), *(column[letter][mine] for letter in "mnk")]
             element = 2.0 if precision == "bf16" else 1.0
-            kernels = matmuls(shape, element, board.sustained(precision), WEIGHT_COPIES)
+            kernels = matmuls(shape, element, board.rates(precision), WEIGHT_COPIES)
             watts = column["power"][mine].astype(float) if "power" in column else None
             found[name] = Table(board, kernels, column["latency"][mine] * 1e-3, watts)
     return found
@@ -194,7 +194,8 @@ def _baselines(task: str, name: str, tables: dict[str, Table]) -> Iterator[Score
 def _roofline(table: Table) -> tuple[Array, Array]:
     kernels = table.kernels
     traffic = kernels.weight_bytes + kernels.activation_bytes
-    return kernels.operations / kernels.peak, traffic / table.device.bytes_per_second
+    compute = kernels.operations / np.minimum(kernels.peak, kernels.fed)
+    return compute, traffic / table.device.bytes_per_second
 
 
 def _nearest_ratio(task: str, name: str, tables: dict[str, Table]) -> Iterator[Score]:
@@ -294,7 +295,7 @@ def _operators(board: Device, kind: str, found: list[dict[str, str]], rows: int)
 
     if product:  # the tables call the inner dimension N and the columns K
         shape = [column("B"), column("M"), column("K"), column("N")]
-        kernels = matmuls(shape, 4.0, board.sustained("fp32"), copies=1)
+        kernels = matmuls(shape, 4.0, board.rates("fp32"), copies=1)
     else:
         kernels = streams(column("B") * column("H") * 4.0 * _PASSES.get(kind, 2.0))
     return Table(board, kernels, column("Latency") * 1e-3)
@@ -373,7 +374,7 @@ def _graph_kernel(kind: str, shape: Any, board: Device) -> Kernels | None:
     if kind in ("Linear", "BMM"):
         batch, rows, inner, columns = (1, *shape) if kind == "Linear" else shape
         sides = [np.array([float(side)]) for side in (batch, rows, columns, inner)]
-        return matmuls(sides, 4.0, board.sustained("fp32"))
+        return matmuls(sides, 4.0, board.rates("fp32"))
     if kind == "MEM":
         return streams(np.array([4.0 * sum(np.prod(one) for one in shape)]))
     if kind.startswith("VEC"):

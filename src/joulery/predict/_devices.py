@@ -81,13 +81,23 @@ class Device:
             )
         return found
 
-    def sustained(self, precision: str, limit_watts: float | None = None) -> float:
-        """Peak that the power limit can feed: small boards never reach their nominal one."""
-        watts = self.limit_watts if limit_watts is None else limit_watts
-        fed = (watts - _STATIC_WATTS - _STATIC_SHARE * self.limit_watts) / self.operation_joules[
-            precision
-        ]
-        return float((self.peak(precision) ** -6 + max(fed, 1.0) ** -6) ** (-1 / 6))
+    def fed(self, precision: str) -> float:
+        """Operations per second that the default power limit can feed."""
+        available = self.limit_watts * (1 - _STATIC_SHARE) - _STATIC_WATTS
+        return available / self.operation_joules[precision]
+
+    def rates(self, precision: str) -> tuple[float, float]:
+        """Peak of single kernels, and of long dense work, which the power limit bounds.
+
+        Without matrix units boards that cannot feed their peak run at low clocks throughout.
+        """
+        if precision == "fp32":
+            return self.sustained(precision), math.inf
+        return self.peak(precision), self.fed(precision)
+
+    def sustained(self, precision: str) -> float:
+        """Peak of long, dense work: small boards never feed their nominal one."""
+        return float((self.peak(precision) ** -6 + self.fed(precision) ** -6) ** (-1 / 6))
 
 
 # PCI Express 4.0 × 16, one direction, after protocol overhead: boards without own links.

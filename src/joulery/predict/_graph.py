@@ -101,11 +101,10 @@ class Graph:
             if one.phase == "optimizer":
                 weights = one.traffic_bytes
             rest = max(one.traffic_bytes * scale - weights, 0.0)
-            peak = 1.0 if stream else device.sustained(wanted)
-            rows.append(
-                [KINDS[one.kind], *one.shape, one.operations, weights, rest, np.inf, element, peak]
-            )
-            rows[-1].append(float(one.count))
+            rates = (1.0, 1.0) if stream else device.rates(wanted)
+            shape = KINDS[one.kind], *one.shape
+            cost = one.operations, weights, rest, np.inf, element
+            rows.append([float(cell) for cell in (*shape, *cost, *rates, one.count)])
         return Kernels(*np.array(rows, float).T)
 
     def to_dict(self) -> dict[str, Any]:

@@ -42,6 +42,7 @@ _TILE_COLUMNS = np.array([256, 128, 256, 128, 128, 256, 64, 64, 64, 64], float)
 _SPLITS = np.array([1, 2, 4, 8, 16], float)
 # A tensor either stays in the cache or does not; the edge is this sharp.
 _CACHE_EDGE = 12
+_POWER_EDGE = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class Kernels:
         weight_footprint: Bytes between two uses of a weight; infinite in training.
         element_bytes: Bytes of an element.
         peak: Dense peak of the device in the operator's precision.
+        fed: Peak of long dense work, which the power limit bounds.
         count: How often the kernel runs.
     """
 
@@ -74,6 +76,7 @@ class Kernels:
     weight_footprint: Array
     element_bytes: Array
     peak: Array
+    fed: Array
     count: Array
 
     def __len__(self) -> int:
@@ -85,14 +88,17 @@ class Kernels:
 
 
 def matmuls(
-    shape: Sequence[Array], element_bytes: float, peak: float, copies: float = np.inf
+    shape: Sequence[Array],
+    element_bytes: float,
+    rates: tuple[float, float],
+    copies: float = np.inf,
 ) -> Kernels:
     """Columns of plain matrix products.
 
     Args:
         shape: Batch, rows, columns and inner dimension of each.
         element_bytes: Bytes of an element.
-        peak: Dense peak of the device.
+        rates: Peak of single kernels and of long dense work, as :meth:`Device.rates`.
         copies: Number of weight matrices that are used in turn before one comes again.
     """
     batch, rows, columns, inner = (np.asarray(part, float) for part in shape)
@@ -109,7 +115,8 @@ def matmuls(
         activation_bytes=batch * rows * (columns + inner) * element_bytes,
         weight_footprint=weights * copies,
         element_bytes=element_bytes * ones,
-        peak=peak * ones,
+        peak=rates[0] * ones,
+        fed=rates[1] * ones,
         count=ones,
     )
 
@@ -130,6 +137,7 @@ def streams(activation_bytes: Array, weight_bytes: Array | float = 0.0) -> Kerne
         weight_footprint=np.inf * ones,
         element_bytes=ones,
         peak=ones,
+        fed=ones,
         count=ones,
     )
 
@@ -149,7 +157,10 @@ def kernel_times(constants: Array, device: Device, kernels: Kernels) -> tuple[Ar
     overlap = value["overlap"]
     larger = np.maximum(np.maximum(compute, traffic), 1e-12)
     both = larger * ((compute / larger) ** overlap + (traffic / larger) ** overlap) ** (1 / overlap)
-    return value["launch"] * 1e-6 + both, compute, traffic
+    # Long dense work is bound by the power limit; kernels that leave units idle are not.
+    powered = kernels.operations / (kernels.fed * value["compute"])
+    busy = (both**_POWER_EDGE + powered**_POWER_EDGE) ** (1 / _POWER_EDGE)
+    return value["launch"] * 1e-6 + busy, np.maximum(compute, powered), traffic
 
 
 def _cache_bytes_per_second(value: dict[str, float], device: Device) -> float:

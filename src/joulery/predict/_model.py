@@ -268,18 +268,17 @@ class _Rows:
     def __init__(self, device: Device, precision: str) -> None:
         self._rows: list[tuple[float, ...]] = []
         self._element = BYTES[precision]
-        self._peak, self._wide = device.sustained(precision), device.sustained("bf16")
+        self._rates, self._wide = device.rates(precision), device.rates("bf16")
 
     def product(self, shape: tuple[float, ...], *, wide: bool = False) -> None:
         """A matrix product with its two gradients."""
         batch, rows, columns, inner = shape
-        element, peak = (2.0, self._wide) if wide else (self._element, self._peak)
+        element, rates = (2.0, self._wide) if wide else (self._element, self._rates)
         for m, n, k in ((rows, columns, inner), (rows, inner, columns), (inner, columns, rows)):
             weights = batch * columns * inner * element
             activations = batch * rows * (columns + inner) * 2.0
-            self._rows.append(
-                (MATMUL, batch, m, n, k, 2 * batch * m * n * k, weights, activations, element, peak)
-            )
+            cost = (2 * batch * m * n * k, weights, activations, np.inf, element)
+            self._rows.append((MATMUL, batch, m, n, k, *cost, *rates, 1.0))
         if element < 2.0:  # narrow formats cost a pass to convert each operand
             self.stream(batch * (rows * (columns + inner) + columns * inner) * 3.0)
 
@@ -291,33 +290,16 @@ class _Rows:
         traffic = 2.0 * heads * (queries + keys) * width * 2.0
         for times in (1.0, 2.5):
             shape = (heads, queries, width, keys)
-            cost = (operations * times, 0.0, traffic * times)
-            self._rows.append((ATTENTION, *shape, *cost, 2.0, self._wide))
+            cost = (operations * times, 0.0, traffic * times, np.inf, 2.0)
+            self._rows.append((ATTENTION, *shape, *cost, *self._wide, 1.0))
 
     def stream(self, traffic: float) -> None:
         """Element-wise work of ``traffic`` bytes."""
-        self._rows.append((STREAM, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, traffic, 1.0, 1.0))
+        self._rows.append((STREAM, 1, 0, 0, 0, 0, 0, traffic, np.inf, 1, 1, 1, 1))
 
     def kernels(self) -> Kernels:
         """Columns of everything so far."""
-        kind, batch, rows, columns, inner, operations, weights, activations, element, peak = (
-            np.array(self._rows, float).T
-        )
-        ones = np.ones(len(kind))
-        return Kernels(
-            kind=kind,
-            batch=batch,
-            rows=rows,
-            columns=columns,
-            inner=inner,
-            operations=operations,
-            weight_bytes=weights,
-            activation_bytes=activations,
-            weight_footprint=np.inf * ones,
-            element_bytes=element,
-            peak=peak,
-            count=ones,
-        )
+        return Kernels(*np.array(self._rows, float).T)
 
 
 def attention_kernels(model: Transformer, share: Share, device: Device) -> Kernels:

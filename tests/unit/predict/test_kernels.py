@@ -13,11 +13,11 @@ A100, L40S = device("a100"), device("l40s")
 
 def product(board, m, n, k, copies=np.inf):
     """Seconds of one BF16 matrix product."""
-    kernels = matmuls([np.array([1.0]), *(np.array([float(x)]) for x in (m, n, k))], 2.0, 1.0)
+    kernels = matmuls([np.array([1.0]), *(np.array([float(x)]) for x in (m, n, k))], 2.0, (1.0, 1.0))
     kernels = matmuls(
         [kernels.batch, kernels.rows, kernels.columns, kernels.inner],
         2.0,
-        board.sustained("bf16"),
+        board.rates("bf16"),
         copies,
     )
     return kernel_times(CONSTANTS, board, kernels)[0][0], kernels
