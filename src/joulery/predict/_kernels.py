@@ -43,6 +43,8 @@ _SPLITS = np.array([1, 2, 4, 8, 16], float)
 # A tensor either stays in the cache or does not; the edge is this sharp.
 _CACHE_EDGE = 12
 _POWER_EDGE = 6
+# Exponentials per unit and clock, as NVIDIA states them from Volta to Blackwell.
+_EXPONENTIALS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +194,11 @@ def _compute_seconds(value: dict[str, float], device: Device, kernels: Kernels) 
         some = kernels.take(fused)
         blocks = some.batch * np.ceil(some.rows / 128)
         quantised = np.ceil(blocks / device.units) * device.units / blocks
-        rate = some.peak * value["compute"] * value["attention"]
-        seconds[fused] = some.operations * quantised / rate
+        rate = some.peak * value["compute"]
+        # Matrix units grow faster from one generation to the next than those for exponentials.
+        exponentials = some.operations / (4 * some.columns)
+        special = exponentials / (device.units * _EXPONENTIALS * device.clock_hertz)
+        seconds[fused] = quantised * (some.operations / rate + special) / value["attention"]
     return seconds
 
 
