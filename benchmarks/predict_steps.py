@@ -41,8 +41,9 @@ CONSTANTS = (
     "fp32_watts",  # factor of both for FP32
 )
 START = Belief.independent(
-    np.log([0.28, 0.38, 0.8, 3.5, 8.0, 5.0, 2.6, 1.5, 1.05, 1.0, 0.3, 0.55, 0.5, 0.75, 1.0]),
-    np.array([0.2, 0.2, 0.08, 0.15, 0.12, 1.0, 0.35, 0.1, 0.08, 0.08, 0.25, 0.2, 0.2, 0.1, 0.15]),
+    np.log([0.33, 0.45, 0.8, 3.0, 6.5, 5.0, 2.4, 1.4, 1.1, 1.05, 0.3, 0.55, 0.5, 0.72, 1.1]),
+    1.5
+    * np.array([0.2, 0.2, 0.08, 0.15, 0.12, 1, 0.35, 0.1, 0.08, 0.08, 0.25, 0.2, 0.2, 0.1, 0.15]),
 )
 TIME_NOISE, POWER_NOISE = 0.06, 0.06
 _GATED = ("qwen", "llama", "mistral", "gemma", "phi")
@@ -115,7 +116,8 @@ def step_tables(data: Path) -> dict[str, Steps]:
 
 def _row(row: dict[str, str]) -> list[float]:
     tokens = float(row["batch_size"]) * float(row["sequence_length_mean"])
-    parameters = float(row["formula_flops_per_token_mean"]) / 6
+    # The counted operations of a step; the table's formula leaves out embeddings and gates.
+    parameters = float(row["calflops_total_mean"]) / (6 * tokens)
     wide = row["dtype"] == "float32"
     name = row["model_name"].lower()
     return [
