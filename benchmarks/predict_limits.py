@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 # In the order of LIMIT_CONSTANTS. Chosen on V100, A40 and A100, leaving each out in turn.
 CURVE_START = Belief.independent(
-    np.log([1.0, 0.25, 0.3, 1e-4, 1e-4, 0.6, 0.15, 0.045, 1.25, 0.2, 0.76, 0.76]),
-    np.array([3.0, 0.7, 1.0, 0.01, 0.01, 0.3, 0.25, 0.3, 0.12, 0.3, 0.05, 0.06]),
+    np.log([1.0, 0.25, 0.3, 1e-4, 1e-4, 1e6, 0.6, 0.15, 0.045, 1.25, 0.2, 0.76, 0.76]),
+    np.array([3.0, 0.7, 1.0, 0.01, 0.01, 0.01, 0.3, 0.25, 0.3, 0.12, 0.3, 0.05, 0.06]),
 )
 SURFACE_START = Belief.independent(
-    np.log([0.5, 0.3, 30.0, 0.2, 2.0, 0.6, 0.15, 0.045, 1.25, 0.2, 0.76, 0.76]),
-    np.array([3.0, 0.7, 2.5, 1.0, 0.7, 0.3, 0.25, 0.3, 0.12, 0.3, 0.05, 0.06]),
+    np.log([0.5, 0.3, 30.0, 0.2, 2.0, 2000.0, 0.6, 0.15, 0.045, 1.25, 0.2, 0.76, 0.76]),
+    np.array([3.0, 0.7, 2.5, 1.0, 0.7, 1.5, 0.3, 0.25, 0.3, 0.12, 0.3, 0.05, 0.06]),
 )
 CURVE_NOISE = 0.04
 PROBE_NOISE = 0.02
@@ -218,7 +218,7 @@ def _interpolated(curve: Curves, rows: Array, offset: int) -> Array:
 
 
 # How far the constants of a job differ between two boards beyond what the specifications say.
-_TRANSFER = np.array([0.35, 0.5, 0.2, 0.3, 0.5, 0.25])
+_TRANSFER = np.array([0.35, 0.5, 0.2, 0.3, 0.3, 0.15, 0.25])
 # What shows as arithmetic in a job's response to the clock is partly traffic in caches, which
 # grows from board to board like the memory's bandwidth.
 _ARITHMETIC = 0.6
@@ -249,7 +249,7 @@ def transferred(source: Curves, device: Device, boards: Belief) -> Belief:
     starved = np.log(source.device.bytes_per_second / device.bytes_per_second)
     slower = np.log(source.device.sustained("fp32") / device.sustained("fp32"))
     slower = _ARITHMETIC * slower + (1 - _ARITHMETIC) * starved
-    shift = np.array([slower, starved - slower, -slower, -slower, 0.0, 0.0])
+    shift = np.array([slower, starved - slower, -slower, -slower, 0.0, 0.0, 0.0])
     job = slice(0, JOB_CONSTANTS)
     mean[job] = known.mean[job] + shift
     covariance[job, :] = covariance[:, job] = 0.0

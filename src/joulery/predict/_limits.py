@@ -4,9 +4,10 @@ The physics is that of :mod:`joulery.hardware.physics`, vectorised and with a ba
 under a limit lowers its clock until the power while it executes fits; arithmetic stretches with
 the clock, memory traffic and the host do not; dynamic power falls with the square of the voltage,
 which has a floor. With ``b`` samples per step, the work costs ``host / b + loading`` on the host
-and ``compute * (1 + fill / b)`` of arithmetic, because small batches leave units idle.
+and ``compute * (1 + fill / b + b / waste)`` of arithmetic, because small batches leave units idle
+and large ones are padded.
 
-The constants are log-values in the order of :data:`LIMIT_CONSTANTS`: six of the job, then six of
+The constants are log-values in the order of :data:`LIMIT_CONSTANTS`: seven of the job, then six of
 the board.
 """
 
@@ -26,6 +27,7 @@ LIMIT_CONSTANTS = (
     "host",  # seconds on the host for the work at batch size 1, relative to `compute`
     "loading",  # seconds on the host for the work whatever the batch size, likewise
     "fill",  # batch size at which half of the units are idle
+    "waste",  # batch size at which padding and spilling double the work
     "activity",  # share of the board's dynamic power that the arithmetic draws
     "awake",  # watts of a board that a process holds, as a share of its default limit
     "clock",  # watts of the clock tree at the highest clock, likewise
@@ -34,7 +36,7 @@ LIMIT_CONSTANTS = (
     "floor",  # lowest voltage relative to the one at the highest clock
     "knee",  # clock up to which the voltage stays there, relative to the highest
 )
-JOB_CONSTANTS = 6
+JOB_CONSTANTS = 7
 _SHARES = 48
 _OVERLAP = 3.0
 # The host prepares the next kernels while the device works: the slower of the two counts.
@@ -82,13 +84,14 @@ def _by_clock(
     voltage = floor + (1 - floor) * np.maximum(0.0, shares - knee) / (1 - knee)
     batch = np.asarray(batch_sizes, float)[:, None]
     fill = value["fill"] / batch
-    compute = value["compute"] * (1 + fill)
-    memory = value["compute"] * value["memory"]
+    waste = batch / value["waste"]
+    compute = value["compute"] * (1 + fill + waste)
+    memory = value["compute"] * value["memory"] * (1 + waste)
     busy_seconds = ((compute / shares) ** _OVERLAP + memory**_OVERLAP) ** (1 / _OVERLAP)
     host = value["compute"] * (value["host"] / batch + value["loading"])
     seconds = (busy_seconds**_ASIDE + host**_ASIDE) ** (1 / _ASIDE)
     static = value["awake"] + value["clock"] * shares * voltage**2
-    work = value["compute"] * (1 + _IDLE_UNITS * fill)
+    work = value["compute"] * (1 + _IDLE_UNITS * fill + waste)
     joules = value["activity"] * value["dynamic"] * voltage**2 * work + value["traffic"] * memory
     busy = device.limit_watts * (static + joules / busy_seconds)
     mean = device.limit_watts * (static + joules / seconds)

@@ -12,8 +12,9 @@ V100 = device("v100")
 
 def constants(**job):
     """Board constants as fitted, with a job of one second of arithmetic."""
-    names = ("compute", "memory", "host", "loading", "fill", "activity")
+    names = ("compute", "memory", "host", "loading", "fill", "waste", "activity")
     plain = {"compute": 1.0, "memory": 0.2, "host": 1e-6, "loading": 1e-6, "fill": 1e-6}
+    plain["waste"] = 1e6
     found = belief("limits").mean.copy()
     found[:JOB_CONSTANTS] = np.log([{**plain, "activity": 0.8, **job}[name] for name in names])
     return found
