@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from joulery.measure.measurement import Measurement
     from joulery.measure.meter import Meter
     from joulery.objectives import choose
+    from joulery.predict import recommend
     from joulery.training.run import Run
 
 __version__ = "0.1.0"
@@ -33,6 +34,7 @@ __all__ = [
     "Setting",
     "choose",
     "discover",
+    "recommend",
 ]
 
 # Where each name lives; imported on first use, so that `import joulery` costs next to nothing.
@@ -47,14 +49,19 @@ _HOMES = {
     "Setting": "frontier",
     "choose": "objectives",
     "discover": "hardware",
+    "recommend": "predict",
 }
+# Rooms that can be called like the function they are named after.
+_ROOMS = ("predict",)
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _HOMES and name not in _ROOMS:
         raise AttributeError(f"module 'joulery' has no attribute {name!r}")
     from importlib import import_module
 
+    if name in _ROOMS:
+        return import_module(f"joulery.{name}")
     value = getattr(import_module(f"joulery.{_HOMES[name]}"), name)
     globals()[name] = value
     return value

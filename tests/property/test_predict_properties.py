@@ -27,13 +27,12 @@ def described(layers, width, experts):
     """A transformer of some size."""
     return transformer(
         {
-
-                "layers": 8 * layers,
-                "hidden": 512 * width,
-                "heads": 16,
-                "feedforward": 2048 * width
-            ,
-            "vocabulary": 32000, "sequence": 2048,
+            "layers": 8 * layers,
+            "hidden": 512 * width,
+            "heads": 16,
+            "feedforward": 2048 * width,
+            "vocabulary": 32000,
+            "sequence": 2048,
             **(
                 {"experts": 16, "experts_per_token": 2, "expert_feedforward": 512}
                 if experts

@@ -10,6 +10,10 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
 from joulery.predict._assumptions import Assumptions
 from joulery.predict._bayes import Belief, population
 from joulery.predict._calibrate import MeasuredStep, calibrated, read_steps
@@ -53,6 +57,9 @@ from joulery.predict._step import (
     prediction,
     response,
 )
+
+if TYPE_CHECKING:
+    from joulery.frontier import Frontier
 
 __all__ = [
     "CONSTANTS",
@@ -105,6 +112,16 @@ __all__ = [
     "streams",
     "transformer",
 ]
+
+
+class _Room(ModuleType):
+    """The room itself can be called: ``joulery.predict(model, device="h100")``."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Frontier:
+        return predict(*arguments, **options)
+
+
+sys.modules[__name__].__class__ = _Room
 
 
 def __getattr__(name: str) -> object:

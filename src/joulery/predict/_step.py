@@ -52,9 +52,7 @@ class Load:
 def response(device: Device, load: Load, limits: Array) -> tuple[Array, Array]:
     """Slowdown of the kernels and watts while they run, at each power limit."""
     constants = belief("limits").mean.copy()
-    constants[:JOB_CONSTANTS] = np.log(
-        [1.0, load.memory_ratio, 1e-6, 1e-6, 1e-6, 1e6, 1.0]
-    )
+    constants[:JOB_CONSTANTS] = np.log([1.0, load.memory_ratio, 1e-6, 1e-6, 1e-6, 1e6, 1.0])
     ones = np.ones(1)
     # The activity at which the board at its highest clock draws what the kernels want.
     static, dynamic = (

@@ -13,13 +13,8 @@ A100, L40S = device("a100"), device("l40s")
 
 def product(board, m, n, k, copies=np.inf):
     """Seconds of one BF16 matrix product."""
-    kernels = matmuls([np.array([1.0]), *(np.array([float(x)]) for x in (m, n, k))], 2.0, (1.0, 1.0))
-    kernels = matmuls(
-        [kernels.batch, kernels.rows, kernels.columns, kernels.inner],
-        2.0,
-        board.rates("bf16"),
-        copies,
-    )
+    shape = [np.array([1.0]), *(np.array([float(side)]) for side in (m, n, k))]
+    kernels = matmuls(shape, 2.0, board.rates("bf16"), copies)
     return kernel_times(CONSTANTS, board, kernels)[0][0], kernels
 
 

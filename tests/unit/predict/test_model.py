@@ -17,10 +17,21 @@ LLAMA = {
     "sequence": 8192,
 }
 DEEPSEEK = {
-    "layers": 61, "hidden": 7168, "heads": 128, "head_dim": 128, "feedforward": 18432,
-    "vocabulary": 129280, "sequence": 4096, "experts": 256, "experts_per_token": 8,
-    "expert_feedforward": 2048, "shared_feedforward": 2048, "dense_layers": 3,
-    "query_rank": 1536, "kv_rank": 512, "rope_dim": 64,
+    "layers": 61,
+    "hidden": 7168,
+    "heads": 128,
+    "head_dim": 128,
+    "feedforward": 18432,
+    "vocabulary": 129280,
+    "sequence": 4096,
+    "experts": 256,
+    "experts_per_token": 8,
+    "expert_feedforward": 2048,
+    "shared_feedforward": 2048,
+    "dense_layers": 3,
+    "query_rank": 1536,
+    "kv_rank": 512,
+    "rope_dim": 64,
 }
 
 
@@ -40,9 +51,15 @@ def test_operations_per_token():
 def test_configurations_of_transformers_are_understood(tmp_path):
     """People have a config.json at hand, not our names."""
     foreign = {
-        "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
-        "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256,
-        "max_position_embeddings": 8192, "rope_theta": 500000.0, "architectures": ["x"],
+        "num_hidden_layers": 32,
+        "hidden_size": 4096,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 14336,
+        "vocab_size": 128256,
+        "max_position_embeddings": 8192,
+        "rope_theta": 500000.0,
+        "architectures": ["x"],
     }
     file = tmp_path / "config.json"
     file.write_text(json.dumps(foreign))

@@ -21,15 +21,28 @@ from joulery.predict._fitted import belief
 H100 = device("h100")
 LLAMA = transformer(
     {
-        "layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "feedforward": 14336,
-        "vocabulary": 128256, "sequence": 8192,
+        "layers": 32,
+        "hidden": 4096,
+        "heads": 32,
+        "kv_heads": 8,
+        "feedforward": 14336,
+        "vocabulary": 128256,
+        "sequence": 8192,
     }
 )
 SPARSE = transformer(
     {
-        "layers": 48, "hidden": 2048, "heads": 32, "kv_heads": 4, "head_dim": 128,
-        "feedforward": 6144, "vocabulary": 151936, "sequence": 4096, "experts": 128,
-        "experts_per_token": 8, "expert_feedforward": 768,
+        "layers": 48,
+        "hidden": 2048,
+        "heads": 32,
+        "kv_heads": 4,
+        "head_dim": 128,
+        "feedforward": 6144,
+        "vocabulary": 151936,
+        "sequence": 4096,
+        "experts": 128,
+        "experts_per_token": 8,
+        "expert_feedforward": 768,
     }
 )
 BASE = Plan(data=8, micro_batch=1, global_batch=64)

@@ -18,8 +18,14 @@ from joulery.predict import (
 from joulery.predict._step import MEMORY_SHARE
 
 LLAMA = {
-    "layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "feedforward": 14336,
-    "vocabulary": 128256, "sequence": 8192, "name": "llama-8b",
+    "layers": 32,
+    "hidden": 4096,
+    "heads": 32,
+    "kv_heads": 8,
+    "feedforward": 14336,
+    "vocabulary": 128256,
+    "sequence": 8192,
+    "name": "llama-8b",
 }
 MONTH = 30 * 86400.0
 WORK = Work(2e12, 1024, deadline_seconds=MONTH)

@@ -22,8 +22,14 @@ from joulery.predict import (
 from joulery.predict._step import Load, _advice, plan_load
 
 LLAMA = {
-    "layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "feedforward": 14336,
-    "vocabulary": 128256, "sequence": 8192, "name": "llama-8b",
+    "layers": 32,
+    "hidden": 4096,
+    "heads": 32,
+    "kv_heads": 8,
+    "feedforward": 14336,
+    "vocabulary": 128256,
+    "sequence": 8192,
+    "name": "llama-8b",
 }
 PLAN = Plan(data=8, global_batch=64, shard=3)
 
@@ -98,3 +104,12 @@ def test_a_graph_of_operators_is_predicted_too():
     assert np.isfinite(found.joules)
     with pytest.raises(InvalidValueError):
         Graph("empty", (), 0, 0, 0, 0, 0, 0)
+
+
+def test_the_room_can_be_called():
+    """`joulery.predict(model, device=...)` is what people are told to type."""
+    import joulery
+
+    found = joulery.predict(LLAMA, device="h100", plan=PLAN)
+    assert found == predict(LLAMA, "h100", plan=PLAN)
+    assert joulery.recommend is joulery.predict.recommend
