@@ -69,7 +69,7 @@ def capture(
         values = inputs() if callable(inputs) else inputs
         values = tree_map_only(torch.Tensor, fake.from_tensor, tuple(values))
         try:
-            with _plain_kernels(), recorder:
+            with _plain_kernels(), _fused_attention(), recorder:
                 output = torch.func.functional_call(module, parameters, values)
                 kept, recorder.phase = recorder.alive, "backward"
                 scalar = (loss or _sum)(output)
@@ -106,6 +106,27 @@ def _plain_kernels() -> Iterator[None]:
         yield
     finally:
         flags._set_mkldnn_enabled(found)  # noqa: SLF001
+
+
+@contextmanager
+def _fused_attention() -> Iterator[None]:
+    """Run attention as accelerators do: fused, dropout within.
+
+    A CPU falls back to many operators in 32 bit as soon as there is dropout.
+    """
+    functional = torch.nn.functional
+    plain = functional.scaled_dot_product_attention
+
+    def fused(*arguments: Any, **options: Any) -> Any:
+        names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+        options.update(zip(names, arguments, strict=False))
+        return plain(**{**options, "dropout_p": 0.0})
+
+    functional.scaled_dot_product_attention = fused
+    try:
+        yield
+    finally:
+        functional.scaled_dot_product_attention = plain
 
 
 def _built(model: Any) -> Any:
@@ -242,7 +263,9 @@ def _tensors(value: Any) -> list[Any]:
 
 
 # Operators that start no kernel of their own weight.
-_FREE = frozenset({"empty", "empty_like", "new_empty", "detach", "alias", "lift_fresh", "set_"})
+_FREE = frozenset(
+    {"_unsafe_view", "empty", "empty_like", "new_empty", "detach", "alias", "lift_fresh", "set_"}
+)
 
 Products = list[tuple[int, int, int, int, float]]
 

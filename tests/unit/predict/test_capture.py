@@ -47,6 +47,14 @@ def test_attention_is_counted_on_a_cpu_build():
     assert forward.operations == pytest.approx(2 * 2 * 4 * 128 * 128 * 16 * 2 * 0.5)
 
 
+def test_attention_with_dropout_stays_fused():
+    """A CPU takes it apart in 32 bit, which would make it look ten times slower."""
+    layer = nn.TransformerEncoderLayer(64, 4, batch_first=True)
+    graph = capture(layer, (torch.zeros(2, 128, 64),))
+    assert any(one.kind == "attention" for one in graph.operators)
+    assert not any(one.name == "bmm" for one in graph.operators)
+
+
 def test_a_convolution_is_the_product_that_libraries_make_of_it():
     """CNNs would be free otherwise."""
     layers = nn.Sequential(
