@@ -376,7 +376,7 @@ def _step_scores(
             yield scored(
                 (*labels, "ours"), np.array(predicted)[rows], measured[rows], deviation[rows]
             )
-            yield scored((*labels, "roofline"), np.array(simple)[rows], measured[rows])
+            yield scored((*labels, "ours, perfect overlap"), np.array(simple)[rows], measured[rows])
 
 
 def step_kernels(file: Path, board: Device, layers: float) -> Kernels:
