@@ -294,15 +294,14 @@ def cluster_scores(data: Path, *, quick: bool) -> Iterator[Score]:
             )
             if kind == "system" and len(inside) > 2 * CLUSTER_PROBES:
                 yield from _cluster_probes(runs, belief, inside, str(name), 2 if quick else 5)
+                yield from _measured_models(runs, belief, inside, str(name))
 
 
 def _cluster_probes(
     runs: Runs, belief: Belief, inside: Array, name: str, seeds: int
 ) -> Iterator[Score]:
     measured = np.log(runs.seconds)
-    further = np.zeros(len(belief.mean))
-    further[: len(_NEW_SYSTEM)] = _NEW_SYSTEM**2
-    wider = Belief(belief.mean, belief.covariance + np.diag(further))
+    wider = _on_another_system(belief)
     for seed in range(seeds):
         order = np.random.default_rng(seed).permutation(inside)
         probes, rest = order[:CLUSTER_PROBES], order[CLUSTER_PROBES:]
@@ -310,6 +309,30 @@ def _cluster_probes(
         spread = np.hypot(after.spread(runs.model(rest)), CLUSTER_NOISE)
         labels = ("plans on a new system", f"{CLUSTER_PROBES} probes", name, "ours")
         yield scored(labels, runs.model(rest)(after.mean), measured[rest], spread)
+
+
+def _measured_models(runs: Runs, belief: Belief, inside: Array, name: str) -> Iterator[Score]:
+    """Other plans and releases of a model after one measured step of it on the new system."""
+    measured = np.log(runs.seconds)
+    wider = _on_another_system(belief)
+    parts = []
+    for model in np.unique(runs.groups["model"][inside]):
+        rows = inside[runs.groups["model"][inside] == model]
+        for probe in rows if len(rows) > 2 else ():
+            one, rest = np.array([probe]), rows[rows != probe]
+            after = wider.update(runs.model(one), measured[one], CLUSTER_NOISE)
+            spread = np.hypot(after.spread(runs.model(rest)), CLUSTER_NOISE)
+            parts.append([runs.model(rest)(after.mean), measured[rest], spread])
+    if parts:
+        predicted, real, spread = np.concatenate(parts, axis=1)
+        labels = ("plans of a measured model", "1 probe", name, "ours")
+        yield scored(labels, predicted, real, spread)
+
+
+def _on_another_system(belief: Belief) -> Belief:
+    further = np.zeros(len(belief.mean))
+    further[: len(_NEW_SYSTEM)] = _NEW_SYSTEM**2
+    return Belief(belief.mean, belief.covariance + np.diag(further))
 
 
 # Memory: SimuMax's plans.

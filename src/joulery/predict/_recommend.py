@@ -218,7 +218,7 @@ def recommend(
     described = transformer(model)
     _check(work, devices, max_devices, objective)
     assumed = assumptions or Assumptions()
-    error = deviation("plan, specs" if assumed.plans is None else "plan, 5 probes")
+    error = deviation("plan, specs" if assumed.plans is None else "plan, measured")
     found = (_table(described, work, device(name), max_devices, assumed) for name in devices)
     tables = [table for table in found if table is not None]
     if not tables:
@@ -507,5 +507,5 @@ def _probe(winner: Choice, best: dict[str, Choice], objective: str, error: float
     reason = "too close to the winner to call" if close else "the winner"
     return (
         f"one step of {target.plan} on {target.devices} × {target.device} ({reason}): narrows the "
-        f"time from ± {100 * error:.0f} % to ± {100 * deviation('plan, 5 probes'):.0f} %"
+        f"time from ± {100 * error:.0f} % to ± {100 * deviation('plan, measured'):.0f} %"
     )

@@ -198,7 +198,7 @@ def prediction(
     _fits(memory.reserved, board)
     load = plan_load(model, plan, board, constants)
     wanted = power_limits(board) if limits is None else _checked(limits, board)
-    error = deviation("plan, specs" if constants is None else "plan, 5 probes")
+    error = deviation("plan, specs" if constants is None else "plan, measured")
     setting = Setting(
         device=board.name,
         devices=plan.devices,
