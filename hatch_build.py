@@ -26,8 +26,7 @@ class CompiledCoreHook(BuildHookInterface):
             return
         sys.path.insert(0, str(Path(self.root) / "src"))
         from joulery.compiled import compiler
-        from joulery.pipeline.native import build as pipeline
-        from joulery.recurring.native import library as recurring
+        from joulery.pipeline.planning.native import build as pipeline
 
         if compiler() is None:
             self.app.display_warning("no C compiler: the wheel is pure Python, and slower")
@@ -35,10 +34,10 @@ class CompiledCoreHook(BuildHookInterface):
         # The builder copies the file after this returns, and removes nothing: so the folder stays
         # until the process ends.
         self._scratch = tempfile.TemporaryDirectory()
-        for room, made in (("pipeline", pipeline), ("recurring", recurring)):
-            library = Path(self._scratch.name) / made.file_name()
-            made.SOURCES.compile(library)
-            build_data["force_include"][str(library)] = f"joulery/{room}/native/{library.name}"
+        library = Path(self._scratch.name) / pipeline.file_name()
+        pipeline.SOURCES.compile(library)
+        folder = "joulery/pipeline/planning/native"
+        build_data["force_include"][str(library)] = f"{folder}/{library.name}"
         build_data["pure_python"] = False
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"py3-none-{platform}"

@@ -13,11 +13,10 @@ import numpy as np
 from physics import discovered
 
 from joulery.frontier import OperatingPoint
-from joulery.objectives import Cost, EnergyDelayProduct, LeastEnergy
-from joulery.power.machine import Range, TuningMachine
-from joulery.power.messages import Reading, State
-from joulery.power.prior import limit_curves
-from joulery.power.rules import Rules
+from joulery.objectives import Cost, EnergyDelayProduct, LeastEnergy, score
+from joulery.power.model import limit_curves
+from joulery.power.state_machine import KnobRange, TuningMachine
+from joulery.power.step_profiler import Reading, TunerConfig, TunerState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,7 +105,7 @@ class Run:
 
 
 def regret_of(
-    job: Job, name: str, seed: int, rules: Rules | None = None
+    job: Job, name: str, seed: int, rules: TunerConfig | None = None
 ) -> tuple[float, float, float, float]:
     """Regret of the tuner and of measuring every limit, each with that of the final choice.
 
@@ -115,7 +114,7 @@ def regret_of(
     objective = objective_named(name, job.limits[-1])
     steps = round(WORK_SECONDS / STEP_SECONDS)
     ours = Run(job, seed)
-    chosen = _tuned(ours, objective, steps, rules or Rules())
+    chosen = _tuned(ours, objective, steps, rules or TunerConfig())
     exhaustive = Run(job, seed + 1)
     best_seen = _exhaustive(exhaustive, objective, steps)
     excesses = _excesses(job, objective)
@@ -130,12 +129,12 @@ def regret_of(
 def _excesses(job: Job, objective: Objective) -> list[float]:
     """Relative excess of every limit over the best; too slow counts as late, lean or not."""
     points = [OperatingPoint(s, j) for s, j in zip(job.seconds, job.joules, strict=True)]
-    scores = [objective.score(point, points[-1]) for point in points]
+    scores = [score(objective, p.seconds, p.joules, points[-1]) for p in points]
     best = min(range(len(points)), key=scores.__getitem__)
     excesses = []
-    for point, score in zip(points, scores, strict=True):
-        if math.isfinite(score):
-            excesses.append(score / scores[best] - 1)
+    for point, value in zip(points, scores, strict=True):
+        if math.isfinite(value):
+            excesses.append(value / scores[best] - 1)
         else:
             late = point.seconds / points[best].seconds - 1
             excesses.append(max(late, abs(point.joules / scores[best] - 1)))
@@ -147,9 +146,9 @@ def _regret(job: Job, visits: dict[int, int], excesses: list[float]) -> float:
     return best * sum(n * excesses[position] for position, n in visits.items())
 
 
-def _tuned(run: Run, objective: Objective, steps: int, rules: Rules) -> int:
+def _tuned(run: Run, objective: Objective, steps: int, rules: TunerConfig) -> int:
     values = np.array(run.job.limits)
-    span = Range(values, lambda watts: limit_curves(values, watts))
+    span = KnobRange(values, lambda watts: limit_curves(values, watts))
     machine = TuningMachine(span, objective, rules)
     last = len(values) - 1
     run.advance(last, 1)
@@ -157,7 +156,7 @@ def _tuned(run: Run, objective: Objective, steps: int, rules: Rules) -> int:
     while run.steps < steps:
         run.advance(command.position, min(command.steps, steps - run.steps))
         command = machine.send(run.reading(command.position))
-    assert command.state is not State.STOPPED
+    assert command.state is not TunerState.STOPPED
     return command.position
 
 
@@ -173,6 +172,9 @@ def _exhaustive(run: Run, objective: Objective, steps: int) -> int:
         elapsed = after.now_seconds - before.now_seconds
         point = OperatingPoint(elapsed / count, max(0.0, after.joules - before.joules) / count)
         seen.append((point, position))
-    _, best = min(seen, key=lambda pair: objective.score(pair[0], seen[0][0]))
+    _, best = min(
+        seen,
+        key=lambda pair: score(objective, pair[0].seconds, pair[0].joules, seen[0][0]),
+    )
     run.advance(best, max(1, steps - run.steps))
     return best

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from joulery.measure.log import INTERVAL_SECONDS, EnergyLog
+from joulery.metering.log import INTERVAL_SECONDS, EnergyLog
 
 WATTS = 100.0
 
@@ -19,8 +19,8 @@ CHILD = """
 import sys, time
 from joulery.frontier import Origin, Provenance
 from joulery.hardware.device import Capability, DeviceInfo, DeviceKind, EnergyReading
-from joulery.measure.log import EnergyLog
-from joulery.measure.meter import Meter
+from joulery.metering.log import EnergyLog
+from joulery.metering.meter import Meter
 
 class Constant:
     info = DeviceInfo("fake:0", "Fake", DeviceKind.GPU, "fake", max_watts=200.0)
@@ -29,8 +29,6 @@ class Constant:
     def read_energy(self):
         now = time.monotonic()
         return EnergyReading(100.0 * now, now)
-    def counter_range_joules(self):
-        return None
 
 seconds = float(sys.argv[2])
 with Meter([Constant()]) as meter:

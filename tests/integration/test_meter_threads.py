@@ -10,7 +10,7 @@ import pytest
 
 from joulery.frontier import Origin, Provenance
 from joulery.hardware.device import Capability, DeviceInfo, DeviceKind, EnergyReading
-from joulery.measure.meter import Meter
+from joulery.metering.meter import Meter
 
 WATTS = 100.0
 
@@ -33,9 +33,6 @@ class Constant:
         now = time.monotonic()
         tick = now // self.period * self.period
         return EnergyReading(WATTS * tick, now, tick if self.stamped else None, WATTS)
-
-    def counter_range_joules(self):
-        """It never wraps."""
 
 
 @pytest.mark.parametrize("stamped", [True, False])
@@ -102,7 +99,7 @@ FORK = """
 import os, sys, time
 sys.path.insert(0, sys.argv[1])
 from test_meter_threads import Constant, WATTS
-from joulery.measure.meter import Meter
+from joulery.metering.meter import Meter
 
 meter = Meter([Constant()]).start()
 time.sleep(0.2)
@@ -136,7 +133,7 @@ EXIT = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from test_meter_threads import Constant
-from joulery.measure.meter import Meter
+from joulery.metering.meter import Meter
 meter = Meter([Constant()]).start()
 meter.begin("never ended")
 """

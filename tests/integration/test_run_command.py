@@ -58,7 +58,7 @@ def test_a_reporting_script_is_tuned_and_its_limit_given_back(node, tmp_path):
     code, told = run(node, tmp_path, "reports", "14", "crash")
     assert code == told["exit_code"] == 7
     assert told["runs"][0]["steps"] > 50
-    assert told["runs"][0]["why_not"] is None
+    assert told["runs"][0]["tuning_skipped"] is None
     assert told["runs"][0]["result"]["chosen"]["setting"]["power_limit_watts"] < 250
     assert node.power_limit(0) == 250
 
@@ -69,5 +69,5 @@ def test_a_silent_script_is_measured_and_left_alone(node, tmp_path):
     assert code == 0
     assert told["runs"] == []
     assert told["joules"] > 100
-    assert "joulery.Run" in told["watched"][0]["advice"]
+    assert "joulery.Run" in told["observed_steps"][0]["advice"]
     assert node.power_limit(0) == 250

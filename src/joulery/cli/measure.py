@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import argparse
 
-    from joulery.measure.measurement import Measurement
+    from joulery.metering.measurement import Measurement
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "error. The exit code is the command's own.\n\n"
         "example: joulery measure --co2 380 -- python train.py"
     )
-    parser.add_argument("command", nargs="...", help="what to run, after `--`")
+    parser.add_argument("command", nargs="...", help="command to run, after `--`")
     parser.add_argument(
         "--device",
         action="append",
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure the command."""
-    from joulery.measure.command import check_command
+    from joulery.metering.command import check_command
     from joulery.units import finite
 
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
@@ -63,9 +63,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _measured(command: list[str], arguments: argparse.Namespace) -> tuple[Measurement, int]:
     from joulery.cli.progress import Progress
-    from joulery.measure.command import run_command
-    from joulery.measure.log import EnergyLog
-    from joulery.measure.meter import Meter
+    from joulery.metering.command import run_command
+    from joulery.metering.log import EnergyLog
+    from joulery.metering.meter import Meter
     from joulery.units import human, human_duration
 
     progress = Progress(silent_seconds=2.0)
@@ -137,9 +137,9 @@ def _rendered(measured: Measurement, costs: dict[str, float], code: int) -> str:
     if "money" in costs:
         lines.append(f"{costs['money']:.4g} at the price given")
     if measured.flags:
-        lines.append("noticed: " + ", ".join(sorted(measured.flags)))
+        lines.append("faults: " + ", ".join(sorted(measured.flags)))
     if not measured.devices:
-        lines.append("nothing here can be measured; `joulery doctor` says how to change that")
+        lines.append("nothing here can be measured; see `joulery doctor` for how to change that")
     else:
         lines += ["", table(headers, rows, "lrrrrrll")]
     return "\n".join(lines) + "\n"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from joulery.clock import REAL_CLOCK
 
 if TYPE_CHECKING:
-    from joulery.store.store import Store
+    from joulery.storage.store import Store
 
 _DAY_SECONDS = 86_400.0
 
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked."""
-    from joulery.store.store import Store
+    from joulery.storage.store import Store
 
     actions = {"create": _create, "list": _list, "revoke": _revoke}
     with Store.open(arguments.store) as store:
@@ -48,9 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _create(arguments: argparse.Namespace, store: Store) -> None:
     from joulery.errors import InvalidValueError
-    from joulery.recurring.desk_values import checked_name
-    from joulery.server.routes_tokens import token_document
-    from joulery.store.tokens import NewToken, add_token, right_named
+    from joulery.jobs.models import checked_name
+    from joulery.server.routes import token_entry
+    from joulery.storage.tokens import NewToken, add_token, right_named
 
     try:
         days = float(arguments.days)
@@ -69,9 +69,9 @@ def _create(arguments: argparse.Namespace, store: Store) -> None:
         arguments.label,
         now + days * _DAY_SECONDS,
     )
-    made, record = store.write(lambda ledger: add_token(ledger, wanted, now))
+    made, record = store.write(lambda transaction: add_token(transaction, wanted, now))
     if arguments.json:
-        _print_json(token_document(record) | {"token": made})
+        _print_json(token_entry(record, made).to_document())
     else:
         sys.stdout.write(f"{made}\n")
         sys.stderr.write(
@@ -82,13 +82,13 @@ def _create(arguments: argparse.Namespace, store: Store) -> None:
 
 def _list(arguments: argparse.Namespace, store: Store) -> None:
     from joulery.cli.table import table
-    from joulery.server.routes_tokens import token_document
-    from joulery.store.tokens import list_tokens
+    from joulery.server.routes import token_entry
+    from joulery.storage.tokens import list_tokens
 
-    with store.reading() as ledger:
-        found = list_tokens(ledger)
+    with store.reading() as transaction:
+        found = list_tokens(transaction)
     if arguments.json:
-        _print_json({"tokens": [token_document(record) for record in found]})
+        _print_json({"tokens": [token_entry(record).to_document() for record in found]})
         return
     now = REAL_CLOCK.wall()
     rows = [
@@ -116,13 +116,13 @@ def _state(record: Any, now: float) -> str:
 
 def _revoke(arguments: argparse.Namespace, store: Store) -> None:
     from joulery.cli.checked import whole_number
-    from joulery.server.routes_tokens import token_document
-    from joulery.store.tokens import revoke_token
+    from joulery.server.routes import token_entry
+    from joulery.storage.tokens import revoke_token
 
     number = whole_number(arguments.id, "token", 1, 10**18)
-    record = store.write(lambda ledger: revoke_token(ledger, number, REAL_CLOCK.wall()))
+    record = store.write(lambda transaction: revoke_token(transaction, number, REAL_CLOCK.wall()))
     if arguments.json:
-        _print_json(token_document(record))
+        _print_json(token_entry(record).to_document())
     else:
         sys.stdout.write(f"token {number} of {record.token.team} is revoked\n")
 

@@ -70,5 +70,5 @@ def _given(value: float | None, name: str) -> float:
 
 @cache
 def _document() -> dict[str, Any]:
-    text = files("joulery.hardware.catalog").joinpath("economics.toml").read_text(encoding="utf-8")
+    text = files(__package__).joinpath("economics.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)

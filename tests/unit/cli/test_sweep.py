@@ -5,11 +5,9 @@ import sys
 import pytest
 
 from joulery.cli import main
-from joulery.cli.sweep_view import charts
 from joulery.frontier import Frontier
-from joulery.measure import sweep_runs
-from joulery.measure.sweep_journal import FILE_NAME
-from joulery.measure.sweep_runs import SimulatedWork
+from joulery.sweep.journal import FILE_NAME
+from joulery.sweep.run import SimulatedWork
 
 SMALL = ["sweep", "--simulate", "rtx6000x8", "--limits", "150:260:55", "--repeat", "2"]
 FILES = ("sweep.json", "sweep.csv", "sweep.html", "frontier.json", "sweep.png")
@@ -41,7 +39,7 @@ def failing(monkeypatch, undrawn):
             raise outcome
         return outcome
 
-    monkeypatch.setattr(sweep_runs.SimulatedWork, "run", run)
+    monkeypatch.setattr(SimulatedWork, "run", run)
     return script
 
 
@@ -67,19 +65,19 @@ def test_prints_the_table_the_best_and_the_published(tmp_path, capsys):
 def test_json_is_one_document_with_every_column(tmp_path, capsys, undrawn):
     """Programs that read the sweep would break."""
     assert sweep("--gpus", "1,8", "--json", out=tmp_path) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["schema"] == "joulery.sweep/1"
-    assert told["origin"] == "simulated"
-    assert told["complete"] is True
-    assert len(told["settings"]) == 6
-    row = next(r for r in told["settings"] if (r["gpus"], r["power_limit_watts"]) == (1, 205.0))
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["schema"] == "joulery.sweep/1"
+    assert printed["origin"] == "simulated"
+    assert printed["complete"] is True
+    assert len(printed["settings"]) == 6
+    row = next(r for r in printed["settings"] if (r["gpus"], r["power_limit_watts"]) == (1, 205.0))
     assert row["runs"] == 2
     assert row["idle_gpu_joules"] > 0
     assert row["joules"] > row["gpu_joules"] + row["idle_gpu_joules"]
     assert row["difference_percent"] == pytest.approx(
         row["energy_gain_percent"] - row["time_loss_percent"]
     )
-    assert {best["metric"] for best in told["best"]} == {
+    assert {best["metric"] for best in printed["best"]} == {
         "energy",
         "difference",
         "edp",
@@ -87,7 +85,7 @@ def test_json_is_one_document_with_every_column(tmp_path, capsys, undrawn):
         "eds_2.0",
     }
     stored = json.loads((tmp_path / "sweep.json").read_text())
-    assert stored["settings"] == told["settings"]
+    assert stored["settings"] == printed["settings"]
 
 
 def test_files_can_be_read_back(tmp_path, capsys):
@@ -107,7 +105,7 @@ def test_the_page_fetches_nothing_and_says_that_it_is_simulated(tmp_path, undraw
     """The page would be blank without a network, or pass for a measurement."""
     sweep("--gpus", "1,2,8", out=tmp_path)
     page = (tmp_path / "sweep.html").read_text()
-    assert page.count("<svg") == 6
+    assert page.count("<figure") == 6
     assert "every figure here is simulated" in page
     assert page.count("(simulated)") >= 6
     for word in ("http://", "https://", "<script", "<link", "@import", "src="):
@@ -129,10 +127,10 @@ def test_an_interrupted_sweep_goes_on_to_the_same_figures(tmp_path, capsys, fail
     whole = json.loads(capsys.readouterr().out)
     failing[6 + 3] = KeyboardInterrupt()
     assert sweep("--json", out=tmp_path / "parts") == 130
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "interrupted after 2 of 6 runs" in told.err
-    assert "run the same command again" in told.err
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "interrupted after 2 of 6 runs" in printed.err
+    assert "run the same command again" in printed.err
     assert sweep("--json", out=tmp_path / "parts") == 0
     parts = json.loads(capsys.readouterr().out)
     for ours, theirs in zip(parts["settings"], whole["settings"], strict=True):
@@ -140,13 +138,13 @@ def test_an_interrupted_sweep_goes_on_to_the_same_figures(tmp_path, capsys, fail
         assert ours["joules"] == pytest.approx(theirs["joules"], rel=1e-4)
 
 
-def test_failed_runs_are_told_and_make_the_exit_code_1(tmp_path, capsys, failing):
+def test_failed_runs_are_reported_and_make_the_exit_code_1(tmp_path, capsys, failing):
     """A script would take a broken sweep for a good one."""
     failing[2] = 9
     assert sweep("--json", out=tmp_path) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["complete"] is False
-    assert [run["exit_code"] for run in told["failed"]] == [9]
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["complete"] is False
+    assert [run["exit_code"] for run in printed["failed"]] == [9]
     assert sweep("--json", out=tmp_path) == 0
     assert json.loads(capsys.readouterr().out)["failed"] == []
 
@@ -165,9 +163,9 @@ def test_when_no_run_succeeds_the_log_is_named(tmp_path, capsys, failing):
     """A user would not know where to look."""
     failing.update(dict.fromkeys(range(1, 7), 1))
     assert sweep(out=tmp_path) == 1
-    told = capsys.readouterr().err
-    assert "no run succeeded" in told
-    assert "output.log" in told
+    printed = capsys.readouterr().err
+    assert "no run succeeded" in printed
+    assert "output.log" in printed
 
 
 def test_without_the_default_there_is_one_chart_and_a_word(tmp_path, capsys, failing):
@@ -175,7 +173,7 @@ def test_without_the_default_there_is_one_chart_and_a_word(tmp_path, capsys, fai
     failing.update({1: 1, 4: 1})
     assert sweep(out=tmp_path) == 1
     assert "No run at the default 260 W succeeded" in capsys.readouterr().out
-    assert (tmp_path / "sweep.html").read_text().count("<svg") == 1
+    assert (tmp_path / "sweep.html").read_text().count("<figure") == 1
 
 
 def test_another_plan_in_the_same_folder_is_refused(tmp_path, capsys, undrawn):
@@ -183,9 +181,9 @@ def test_another_plan_in_the_same_folder_is_refused(tmp_path, capsys, undrawn):
     sweep(out=tmp_path)
     capsys.readouterr()
     assert sweep("--seed", "1", out=tmp_path) == 2
-    told = capsys.readouterr().err
-    assert "other work to run" in told
-    assert "--out" in told
+    printed = capsys.readouterr().err
+    assert "other work to run" in printed
+    assert "--out" in printed
 
 
 def test_dry_run_prints_the_plan_and_writes_nothing(tmp_path, capsys):
@@ -203,8 +201,8 @@ def test_dry_run_prints_the_plan_and_writes_nothing(tmp_path, capsys):
         assert text in printed
     assert not out.exists()
     assert sweep("--dry-run", "--run-seconds", "60", "--json", out=out) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["runs"], told["done"], told["estimated_seconds"]) == (6, 0, 360.0)
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["runs"], printed["done"], printed["estimated_seconds"]) == (6, 0, 360.0)
 
 
 def test_dry_run_counts_what_is_done(tmp_path, capsys, undrawn):
@@ -212,8 +210,8 @@ def test_dry_run_counts_what_is_done(tmp_path, capsys, undrawn):
     sweep(out=tmp_path)
     capsys.readouterr()
     sweep("--dry-run", "--json", out=tmp_path)
-    told = json.loads(capsys.readouterr().out)
-    assert (told["done"], told["estimated_seconds"]) == (6, 0)
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["done"], printed["estimated_seconds"]) == (6, 0)
 
 
 @pytest.mark.parametrize(
@@ -234,13 +232,13 @@ def test_dry_run_counts_what_is_done(tmp_path, capsys, undrawn):
         (["--", "true"], "runs its own job"),
     ],
 )
-def test_wrong_use_is_told_in_a_line(tmp_path, capsys, more, word):
+def test_wrong_use_is_reported_in_a_line(tmp_path, capsys, more, word):
     """A slip of the keyboard would cost a night of runs."""
     command = [*SMALL[:3], "--out", str(tmp_path / "out"), *more]
     assert main(command) == 2
-    told = capsys.readouterr().err
-    assert word in told
-    assert "→" in told
+    printed = capsys.readouterr().err
+    assert word in printed
+    assert "→" in printed
     assert not (tmp_path / "out").exists()
 
 
@@ -251,7 +249,7 @@ def test_a_sweep_needs_a_command(capsys, command):
     assert "no command given" in capsys.readouterr().err
 
 
-def test_an_unknown_program_is_told_before_anything_else(capsys):
+def test_an_unknown_program_is_reported_before_anything_else(capsys):
     """Every run would fail."""
     assert main(["sweep", "--", "no-such-program-here"]) == 2
     assert "no-such-program-here" in capsys.readouterr().err
@@ -259,13 +257,13 @@ def test_an_unknown_program_is_told_before_anything_else(capsys):
 
 def test_without_a_gpu_it_says_how_to_simulate(tmp_path, capsys, monkeypatch):
     """A newcomer would give up."""
-    monkeypatch.setattr("joulery.measure.attribution.my_devices", lambda *_: [])
+    monkeypatch.setattr("joulery.metering.attribution.my_devices", lambda *_: [])
     assert main(["sweep", "--out", str(tmp_path / "out"), "--", "true"]) == 3
     assert "--simulate rtx6000x8" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_that_cannot_be_made_is_told_first(tmp_path, capsys):
+def test_a_folder_that_cannot_be_made_is_reported_first(tmp_path, capsys):
     """The sweep would run for hours and then fail to write."""
     (tmp_path / "file").write_text("")
     assert sweep(out=tmp_path / "file" / "out") == 2
@@ -277,30 +275,3 @@ def test_without_matplotlib_everything_else_is_written(tmp_path, capsys, undrawn
     assert sweep(out=tmp_path) == 0
     assert "joulery[plots]" in capsys.readouterr().out
     assert (tmp_path / "sweep.html").exists()
-
-
-def test_charts_mark_the_best_and_leave_room(tmp_path):
-    """A star would sit on the wrong limit, or outside of the frame."""
-    from joulery.clock import VirtualClock
-    from joulery.hardware.simulated_node import SimulatedNode, preset
-    from joulery.measure.sweep_journal import FinishedRun
-    from joulery.measure.sweep_table import SweepTable
-
-    node = SimulatedNode(preset("rtx6000x8"), VirtualClock())
-    runs = [
-        FinishedRun(n, gpus, watts, 0, node.expected_seconds(gpus, watts) + n, 50 * watts + n)
-        for gpus in (1, 8)
-        for watts in (150.0, 200.0, 260.0)
-        for n in (0, 1)
-    ]
-    drawn = charts(SweepTable.of(runs, 260.0, "RTX6000"))
-    assert [len(chart.series) for chart in drawn] == [2, 2, 1, 2, 2, 2]
-    energy = drawn[0].series[1]
-    assert energy.name == "8 GPUs"
-    assert energy.points[energy.best][0] == 150.0
-    assert all(error > 0 for error in energy.errors)
-    assert drawn[-1].x_axis().ticks == (1.0, 8.0)
-    for chart in drawn:
-        for line in chart.series:
-            assert all(0 < chart.x_axis().share(x) < 1 for x, _ in line.points)
-            assert all(0 < chart.y_axis().share(y) < 1 for _, y in line.points)

@@ -6,8 +6,8 @@ import json
 import random
 from typing import TYPE_CHECKING
 
-from joulery.governor.frames import HEADER, MAX_REQUEST_BYTES
-from joulery.governor.session import Session
+from joulery.governor.protocol import HEADER, MAX_REQUEST_BYTES
+from joulery.governor.server import LeaseSession
 from joulery.testing.governor.bench import Bench, at_once
 
 if TYPE_CHECKING:
@@ -104,8 +104,8 @@ def fuzz(
     return answered, sessions
 
 
-def _greeted(bench: Bench, peer: Peer) -> Session:
-    session = Session(bench.ledger, peer)
+def _greeted(bench: Bench, peer: Peer) -> LeaseSession:
+    session = LeaseSession(bench.table, peer)
     data = json.dumps(_VALID[0]).encode()
     session.incoming.feed(HEADER.pack(len(data)) + data)
     at_once(session.answer())

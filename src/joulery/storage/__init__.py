@@ -1,0 +1,1 @@
+"""Durable storage of jobs, decisions, outcomes, profiles, energy and tokens in SQL databases."""

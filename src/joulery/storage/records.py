@@ -1,0 +1,244 @@
+"""Records of the store, as plain values.
+
+Times are wall-clock seconds since 1970: they are read by other processes, other machines and after
+restarts, where no monotonic clock is shared. A wall clock that is set back only makes a lease last
+longer.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+Document = dict[str, Any]  # as JSON; floats are finite, None stands for unknown or without bound
+
+# Equal documents have equal texts, and a float is written so that it reads back as the same one.
+to_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+
+
+class EventKind(IntEnum):
+    """What happened to a decision."""
+
+    ISSUED = 0  # it was made
+    OUTCOME = 1  # its holder reported how it ended
+    EXPIRED = 2  # its lease ended without a report
+    LATE = 3  # its holder reported how it ended after that
+
+
+class DecisionState(IntEnum):
+    """State of a decision."""
+
+    OPEN = 0
+    REPORTED = 1
+    EXPIRED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job to be added.
+
+    Attributes:
+        team: Namespace of the job.
+        name: Name, unique within the team; all devices and versions of a job share it.
+        specification: What may be chosen and what is to be minimised.
+        policy: Name of the policy that chooses the batch size.
+        parameters: Parameters of the policy.
+        seed: Seed of the policy's random numbers; 64 bits.
+        inherits: Number of an earlier job that this one starts from.
+        device: Kind of device that it runs on; empty if that is left open.
+    """
+
+    team: str
+    name: str
+    specification: Document
+    policy: str
+    parameters: Document
+    seed: int
+    inherits: int | None = None
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A job as stored.
+
+    Attributes:
+        id: Number of the job; never used again, even after the job was deleted.
+        version: Version, counted from 1 within team, name and device; the newest is the one in use.
+        job: The job as it was added.
+        created_wall_seconds: Time of its creation.
+        paused: Whether decisions are refused.
+        events: Number of its events; also the number of the last one.
+        recurrences: Number of its recurrences.
+    """
+
+    id: int
+    version: int
+    job: NewJob
+    created_wall_seconds: float
+    paused: bool
+    events: int
+    recurrences: int
+
+    @property
+    def device(self) -> str:
+        """Kind of device that it runs on."""
+        return self.job.device
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of a job.
+
+    Attributes:
+        sequence: Number, counted from 1 without gaps in the order of commits.
+        kind: What happened.
+        decision: Number of the event that issued the decision.
+        body: All that a policy learns from it.
+        wall_seconds: Time of the event.
+    """
+
+    sequence: int
+    kind: EventKind
+    decision: int
+    body: Document
+    wall_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRecord:
+    """A decision as stored.
+
+    Attributes:
+        job: Number of the job.
+        sequence: Number of the event that issued it; with the job, its id.
+        key: Idempotency key of the client: a repeated request gets the same decision.
+        recurrence: Recurrence that it is part of.
+        action: All that was decided.
+        reason: Reason in words.
+        request: The client's request, except the key.
+        issued_wall_seconds: Time of its issue.
+        deadline_wall_seconds: End of its lease.
+        state: State of the decision.
+        heartbeat_wall_seconds: Time of the latest heartbeat, if any.
+        progress: Figures that came with it.
+    """
+
+    job: int
+    sequence: int
+    key: str
+    recurrence: int
+    action: Document
+    reason: str
+    request: Document
+    issued_wall_seconds: float
+    deadline_wall_seconds: float
+    state: DecisionState = DecisionState.OPEN
+    heartbeat_wall_seconds: float | None = None
+    progress: Document | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeRecord:
+    """A report as stored; a decision has at most one.
+
+    Attributes:
+        job: Number of the job.
+        decision: Number of the event that issued the decision.
+        key: Idempotency key of the client: a repeated report counts once.
+        body: What was reported.
+        event: Number of the event that it became.
+        late: Whether the lease had ended.
+        wall_seconds: Time of its arrival.
+        quarantined: Whether it contradicted other reports when it arrived.
+    """
+
+    job: int
+    decision: int
+    key: str
+    body: Document
+    event: int
+    late: bool
+    wall_seconds: float
+    quarantined: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRecord:
+    """The frontier of one batch size on one kind of device.
+
+    Attributes:
+        job: Number of the job.
+        batch_size: Batch size that was measured.
+        device: Kind of device that it was measured on.
+        frontier: Document from :meth:`joulery.frontier.Frontier.to_dict`.
+        wall_seconds: Time of the measurement.
+    """
+
+    job: int
+    batch_size: int
+    device: str
+    frontier: Document
+    wall_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyRecord:
+    """Energy that was used.
+
+    Attributes:
+        job: Number of the job.
+        decision: Number of the event that issued the decision it was used under, if any.
+        device: Device that used it.
+        seconds: Duration of the measurement.
+        joules: Energy.
+        provenance: Source of the figure.
+        wall_seconds: Time at which the measurement ended.
+    """
+
+    job: int
+    decision: int | None
+    device: str
+    seconds: float
+    joules: float
+    provenance: Document
+    wall_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The posterior of a job at some event, so that a restart need not fold all its events.
+
+    Attributes:
+        job: Number of the job.
+        sequence: Number of the last event folded in.
+        code: Fingerprint of the code that folded; snapshots of other code are not used.
+        content: Serialized posterior.
+    """
+
+    job: int
+    sequence: int
+    code: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What an operation is about, so that it can be locked and read together with others'.
+
+    Attributes:
+        job: The only job that it locks; 0 for none.
+        decision: Number of a decision that it looks for, with its outcome.
+        decision_key: Key of a decision that it looks for.
+        outcome_key: Key of an outcome that it looks for.
+    """
+
+    job: int = 0
+    decision: int | None = None
+    decision_key: str | None = None
+    outcome_key: str | None = None
+
+
+NOTHING = Subject()

@@ -1,1 +1,0 @@
-"""What must not be lost: jobs, decisions, outcomes, profiles, energy; SQLite or PostgreSQL."""

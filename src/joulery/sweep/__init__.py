@@ -1,0 +1,1 @@
+"""Sweeps: the same work under one power limit after another."""
