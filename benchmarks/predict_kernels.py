@@ -13,10 +13,10 @@ from predict_scores import Score, scored
 
 from joulery.errors import UnknownDeviceError
 from joulery.predict import (
+    Accelerator,
     Belief,
-    Device,
     Kernels,
-    device,
+    accelerator,
     joined,
     kernel_power,
     kernel_times,
@@ -62,7 +62,7 @@ POWER_START = Belief.independent(np.log([0.5, 0.75, 0.1, 0.5]), np.array([0.15, 
 class Table(NamedTuple):
     """Measured kernels of one device."""
 
-    device: Device
+    device: Accelerator
     kernels: Kernels
     seconds: Array
     watts: Array | None = None
@@ -114,10 +114,10 @@ def _scramble(m: Array, n: Array, k: Array) -> Array:
     return (m * 73856093 ^ n * 19349663 ^ k * 83492791) * 2654435761 % 2**32
 
 
-def known_device(name: str) -> Device | None:
+def known_device(name: str) -> Accelerator | None:
     """The catalog's device of a folder or column, or None where it knows no such thing."""
     try:
-        return device(name)
+        return accelerator(name)
     except UnknownDeviceError:
         return None
 
@@ -143,7 +143,7 @@ def fit_power(tables: dict[str, Table], without: str = "") -> Belief:
 def gemm_scores(data: Path, *, quick: bool) -> Iterator[Score]:
     """Matrix products in BF16 and FP8: time and power, each device left out in turn."""
     for precision, start in (("bf16", TENSOR_START), ("fp8", FP8_START)):
-        tables = gemm_tables(data, precision, 500 if quick else 1500)
+        tables = gemm_tables(data, precision, 300 if quick else 1500)
         for name, table in tables.items():
             if len(tables) < 2:
                 continue
@@ -152,7 +152,7 @@ def gemm_scores(data: Path, *, quick: bool) -> Iterator[Score]:
             yield from _time_scores(task, name, table, belief)
             yield from _baselines(task, name, tables)
             yield _with_residual(task, name, tables, belief)
-    tables = gemm_tables(data, "bf16", 1000 if quick else 6000)
+    tables = gemm_tables(data, "bf16", 600 if quick else 4000)
     for name, table in tables.items():
         others = [one for key, one in tables.items() if key != name and one.watts is not None]
         if table.watts is not None and others:
@@ -317,7 +317,7 @@ def operator_tables(data: Path, rows: int) -> dict[str, Table]:
     }
 
 
-def _operators(board: Device, kind: str, found: list[dict[str, str]], rows: int) -> Table:
+def _operators(board: Accelerator, kind: str, found: list[dict[str, str]], rows: int) -> Table:
     product = kind in ("linear", "bmm")
     wanted = np.random.default_rng(0).permutation(len(found))[: rows if product else rows // 4]
     some = [found[row] for row in wanted]
@@ -335,7 +335,7 @@ def _operators(board: Device, kind: str, found: list[dict[str, str]], rows: int)
 
 def step_scores(data: Path, *, quick: bool) -> Iterator[Score]:
     """Whole forward and training steps on a device whose operators were left out."""
-    tables = operator_tables(data, 150 if quick else 400)
+    tables = operator_tables(data, 100 if quick else 400)
     file = data / "devices/neusight/e2e_measured.csv"
     if not tables or not file.exists():
         return
@@ -356,7 +356,7 @@ def step_scores(data: Path, *, quick: bool) -> Iterator[Score]:
 
 
 def _step_scores(
-    data: Path, board: Device, runs: list[tuple[str, float, float]], belief: Belief
+    data: Path, board: Accelerator, runs: list[tuple[str, float, float]], belief: Belief
 ) -> Iterator[Score]:
     constants = belief.mean.copy()
     constants[2] = _LAUNCH_IN_STEP
@@ -379,7 +379,7 @@ def _step_scores(
             yield scored((*labels, "ours, perfect overlap"), np.array(simple)[rows], measured[rows])
 
 
-def step_kernels(file: Path, board: Device, layers: float) -> Kernels:
+def step_kernels(file: Path, board: Accelerator, layers: float) -> Kernels:
     """Kernels of a step: the layer's ones as often as there are layers."""
     with gzip.open(file, "rt", encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
@@ -402,7 +402,7 @@ def step_kernels(file: Path, board: Device, layers: float) -> Kernels:
     return kernels
 
 
-def _graph_kernel(kind: str, shape: Any, board: Device) -> Kernels | None:
+def _graph_kernel(kind: str, shape: Any, board: Accelerator) -> Kernels | None:
     if kind in ("Linear", "BMM"):
         batch, rows, inner, columns = (1, *shape) if kind == "Linear" else shape
         sides = [np.array([float(side)]) for side in (batch, rows, columns, inner)]

@@ -12,8 +12,8 @@ from predict_scores import Score, scored
 
 from joulery.predict import (
     JOB_CONSTANTS,
+    Accelerator,
     Belief,
-    Device,
     job_curve,
     population,
     probe_values,
@@ -43,7 +43,7 @@ PROBE_NOISE = 0.02
 class Curves(NamedTuple):
     """One job on one device: seconds and watts over batch sizes and limits."""
 
-    device: Device
+    device: Accelerator
     source: str
     job: str
     batch: Array
@@ -241,7 +241,7 @@ def surface_scores(data: Path, *, quick: bool) -> Iterator[Score]:
             yield from _surface_scores(source, target, prior)
 
 
-def transferred(source: Curves, device: Device, boards: Belief) -> Belief:
+def transferred(source: Curves, device: Accelerator, boards: Belief) -> Belief:
     """Belief in the constants of a job on a board, from its surface on another."""
     prior = at_scale(SURFACE_START, float(np.median(source.seconds)))
     known = prior.update(source.model(), source.measured(), SURFACE_NOISE)

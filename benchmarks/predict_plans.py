@@ -15,7 +15,7 @@ from joulery.predict import (
     Belief,
     Plan,
     Transformer,
-    device,
+    accelerator,
     node_watts,
     plan_memory,
     plan_parts,
@@ -130,7 +130,7 @@ def node_runs(data: Path) -> tuple[Runs, list[tuple[int, ...]]] | None:
     if not file.exists():
         return None
     parts, seconds, cases = [], [], []
-    board = device("a100")
+    board = accelerator("a100")
     with file.open(encoding="utf-8-sig") as lines:
         for row in csv.DictReader(lines):
             hidden, layers = int(row["hidden size"]), int(row["# layers"])

@@ -13,7 +13,7 @@ import numpy as np
 from predict_kernels import known_device
 from predict_scores import Score, scored
 
-from joulery.predict import Belief, Device, population, probe_values
+from joulery.predict import Accelerator, Belief, population, probe_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,7 +52,7 @@ _GATED = ("qwen", "llama", "mistral", "gemma", "phi")
 class Steps(NamedTuple):
     """Measured steps on one device."""
 
-    device: Device
+    device: Accelerator
     operations: Array
     weight_bytes: Array
     layers: Array

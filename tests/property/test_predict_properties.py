@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from joulery.predict import (
     Plan,
-    device,
+    accelerator,
     kernel_times,
     matmuls,
     plan_memory,
@@ -46,7 +46,7 @@ def described(layers, width, experts):
 @settings(max_examples=80, deadline=None)
 def test_a_kernel_never_beats_the_roofline_of_its_device(name, m, n, k):
     """Faster than the hardware is a bug, whatever the shape."""
-    board = device(name)
+    board = accelerator(name)
     shape = [np.array([1.0]), *(np.array([float(side)]) for side in (m, n, k))]
     kernels = matmuls(shape, 2.0, board.rates("bf16"))
     seconds = kernel_times(belief("kernels").mean, board, kernels)[0][0]
@@ -58,7 +58,7 @@ def test_a_kernel_never_beats_the_roofline_of_its_device(name, m, n, k):
 @settings(max_examples=60, deadline=None)
 def test_more_work_never_takes_less_time(name, m, n, k):
     """Twice the inner dimension is at least as long."""
-    board = device(name)
+    board = accelerator(name)
 
     def seconds(inner):
         shape = [np.array([1.0]), *(np.array([float(side)]) for side in (m, n, inner))]
@@ -77,7 +77,7 @@ def test_more_work_never_takes_less_time(name, m, n, k):
 @settings(max_examples=80, deadline=None)
 def test_lower_limits_never_speed_up_or_draw_more(name, ratio, demand, shares):
     """The trade of time for power has one direction."""
-    board = device(name)
+    board = accelerator(name)
     limits = board.limit_watts * np.sort(np.array(shares))
     slowdown, watts = response(board, Load(1.0, 0.0, ratio, demand), limits)
     assert (np.diff(slowdown) <= 1e-6).all()
@@ -94,7 +94,7 @@ def test_lower_limits_never_speed_up_or_draw_more(name, ratio, demand, shares):
 def test_plans_have_positive_parts_and_memory(shape, sizes, shard):
     """A negative or infinite part would make some plan look free."""
     (layers, width, experts), (data, tensor, pipeline) = shape, sizes
-    model, board = described(layers, width, experts), device("h100")
+    model, board = described(layers, width, experts), accelerator("h100")
     plan = Plan(
         data=data,
         tensor=tensor,

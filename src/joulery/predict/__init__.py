@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from joulery.predict._assumptions import Assumptions
 from joulery.predict._bayes import Belief, population
 from joulery.predict._calibrate import MeasuredStep, calibrated, read_steps
-from joulery.predict._devices import PRECISIONS, Device, device
+from joulery.predict._devices import PRECISIONS, Accelerator, accelerator
 from joulery.predict._graph import Graph, Operator
 from joulery.predict._kernels import (
     CONSTANTS,
@@ -70,10 +70,10 @@ __all__ = [
     "PLAN_CONSTANTS",
     "POWER_CONSTANTS",
     "PRECISIONS",
+    "Accelerator",
     "Assumptions",
     "Belief",
     "Choice",
-    "Device",
     "Graph",
     "Kernels",
     "MeasuredStep",
@@ -84,11 +84,11 @@ __all__ = [
     "Recommendation",
     "Transformer",
     "Work",
+    "accelerator",
     "calibrated",
     "candidate_plans",
     "capture",
     "clock_curve",
-    "device",
     "graph_load",
     "job_curve",
     "joined",

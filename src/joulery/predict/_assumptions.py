@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from joulery.predict._bayes import Belief
-    from joulery.predict._devices import Device
+    from joulery.predict._devices import Accelerator
 
 _SECONDS_PER_YEAR = 365.25 * 86400.0
 
@@ -41,14 +41,14 @@ class Assumptions:
         """Grams of CO2 per kilowatt-hour."""
         return _given(self.grams_per_kilowatt_hour, "grid_grams_per_kilowatt_hour")
 
-    def rent(self, device: Device) -> float:
+    def rent(self, device: Accelerator) -> float:
         """Dollars per device and hour."""
         if self.rent_per_hour is not None:
             return self.rent_per_hour
         priced = _document()["rent_per_hour"].get(device.name)
         return float(priced or _document()["rent_per_watt"] * device.limit_watts)
 
-    def host_watts(self, device: Device) -> float:
+    def host_watts(self, device: Accelerator) -> float:
         """Watts of host, fans and network per device."""
         return _given(self.host_share, "host_share") * device.limit_watts
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from joulery.errors import FileError
 from joulery.predict._bayes import Belief
-from joulery.predict._devices import device
+from joulery.predict._devices import accelerator
 from joulery.predict._fitted import belief
 from joulery.predict._plan import Plan, plan_parts, plan_seconds
 from joulery.units import finite
@@ -31,7 +31,7 @@ class MeasuredStep:
     """Time of a step that ran.
 
     Attributes:
-        device: Device type.
+        device: Accelerator type.
         plan: Parallel plan.
         seconds: Time of one step.
     """
@@ -45,7 +45,7 @@ def calibrated(model: Transformer, steps: Sequence[MeasuredStep]) -> Belief:
     """Constants of plans after measured steps of a model."""
     prior = belief("plans")
     wider = Belief(prior.mean, prior.covariance + _MACHINE**2 * np.eye(len(prior.mean)))
-    parts = np.stack([plan_parts(model, one.plan, device(one.device)) for one in steps])
+    parts = np.stack([plan_parts(model, one.plan, accelerator(one.device)) for one in steps])
     measured = np.log([finite(one.seconds, "seconds of a step", minimum=1e-9) for one in steps])
     return wider.update(lambda value: np.log(plan_seconds(value, parts)), measured, _NOISE)
 

@@ -26,7 +26,7 @@ PRECISIONS = tuple(BYTES)
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class Accelerator:
     """An accelerator as the kernel, power and plan models see it.
 
     Attributes:
@@ -128,7 +128,7 @@ def _operation_joules(stated: catalog.Specs, precision: str) -> float:
     return 1e-12 * tensor * _PRECISION_ENERGY[precision]
 
 
-def device(name: str) -> Device:
+def accelerator(name: str) -> Accelerator:
     """An accelerator of the catalog.
 
     Raises:
@@ -145,7 +145,7 @@ def device(name: str) -> Device:
         "mxfp8": stated.fp8_flops,
         "nvfp4": stated.fp4_flops,
     }
-    return Device(
+    return Accelerator(
         name=stated.name,
         architecture=stated.architecture,
         peaks={key: value for key, value in peaks.items() if value},

@@ -12,7 +12,7 @@ from joulery.predict._devices import BYTES
 from joulery.predict._kernels import ATTENTION, MATMUL, STREAM, Kernels
 
 if TYPE_CHECKING:
-    from joulery.predict._devices import Device
+    from joulery.predict._devices import Accelerator
 
 KINDS = {"matmul": MATMUL, "attention": ATTENTION, "stream": STREAM}
 
@@ -83,7 +83,7 @@ class Graph:
         """Operations of a step."""
         return sum(one.operations * one.count for one in self.operators)
 
-    def kernels(self, device: Device, precision: str | None = None) -> Kernels:
+    def kernels(self, device: Accelerator, precision: str | None = None) -> Kernels:
         """Columns of the operators on a device.
 
         Args:

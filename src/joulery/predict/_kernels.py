@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from joulery.predict._bayes import Array
-    from joulery.predict._devices import Device
+    from joulery.predict._devices import Accelerator
 
 CONSTANTS = (
     "compute",  # share of the peak that a full wave of large tiles reaches
@@ -100,7 +100,7 @@ def matmuls(
     Args:
         shape: Batch, rows, columns and inner dimension of each.
         element_bytes: Bytes of an element.
-        rates: Peak of single kernels and of long dense work, as :meth:`Device.rates`.
+        rates: Peak of single kernels and of long dense work, as :meth:`Accelerator.rates`.
         copies: Number of weight matrices that are used in turn before one comes again.
     """
     batch, rows, columns, inner = (np.asarray(part, float) for part in shape)
@@ -151,7 +151,9 @@ def joined(parts: Sequence[Kernels]) -> Kernels:
     )
 
 
-def kernel_times(constants: Array, device: Device, kernels: Kernels) -> tuple[Array, Array, Array]:
+def kernel_times(
+    constants: Array, device: Accelerator, kernels: Kernels
+) -> tuple[Array, Array, Array]:
     """Seconds of each kernel: whole, of its arithmetic alone, of its traffic alone."""
     value = dict(zip(CONSTANTS, np.exp(constants), strict=True))
     traffic = _traffic_seconds(value, device, kernels)
@@ -165,12 +167,12 @@ def kernel_times(constants: Array, device: Device, kernels: Kernels) -> tuple[Ar
     return value["launch"] * 1e-6 + busy, np.maximum(compute, powered), traffic
 
 
-def _cache_bytes_per_second(value: dict[str, float], device: Device) -> float:
+def _cache_bytes_per_second(value: dict[str, float], device: Accelerator) -> float:
     cache = value["cache_rate"] * device.units * 64 * device.clock_hertz
     return max(cache, value["bandwidth"] * device.bytes_per_second)
 
 
-def _traffic_seconds(value: dict[str, float], device: Device, kernels: Kernels) -> Array:
+def _traffic_seconds(value: dict[str, float], device: Accelerator, kernels: Kernels) -> Array:
     room = value["cache_share"] * device.l2_bytes
     weights_miss = _miss(kernels.weight_footprint / room)
     activations_miss = _miss(kernels.activation_bytes / room)
@@ -184,7 +186,7 @@ def _miss(fill: Array) -> Array:
     return 1.0 - 1.0 / (1.0 + np.minimum(fill, 1e3) ** _CACHE_EDGE)
 
 
-def _compute_seconds(value: dict[str, float], device: Device, kernels: Kernels) -> Array:
+def _compute_seconds(value: dict[str, float], device: Accelerator, kernels: Kernels) -> Array:
     seconds = np.zeros(len(kernels))
     products = kernels.kind == MATMUL
     if products.any():
@@ -202,7 +204,7 @@ def _compute_seconds(value: dict[str, float], device: Device, kernels: Kernels) 
     return seconds
 
 
-def _tiled_seconds(value: dict[str, float], device: Device, kernels: Kernels) -> Array:
+def _tiled_seconds(value: dict[str, float], device: Accelerator, kernels: Kernels) -> Array:
     rows, columns = _TILE_ROWS[:, None, None], _TILE_COLUMNS[:, None, None]
     splits = _SPLITS[None, :, None]
     tiles = kernels.batch * np.ceil(kernels.rows / rows) * np.ceil(kernels.columns / columns)
@@ -227,13 +229,13 @@ POWER_CONSTANTS = (
 _LIMIT_EDGE = 8
 
 
-def kernel_power(constants: Array, device: Device, kernels: Kernels, seconds: Array) -> Array:
+def kernel_power(constants: Array, device: Accelerator, kernels: Kernels, seconds: Array) -> Array:
     """Watts while kernels run for ``seconds`` each, under the default power limit."""
     wanted = wanted_power(constants, device, kernels, seconds)
     return np.asarray(device.limit_watts * (wanted**-_LIMIT_EDGE + 1.0) ** (-1 / _LIMIT_EDGE))
 
 
-def wanted_power(constants: Array, device: Device, kernels: Kernels, seconds: Array) -> Array:
+def wanted_power(constants: Array, device: Accelerator, kernels: Kernels, seconds: Array) -> Array:
     """Power that kernels would draw if no limit cut it, as a share of the default limit."""
     static, arithmetic, memory, curve = np.exp(constants)
     operations = np.minimum(kernels.operations / seconds / np.maximum(kernels.peak, 1.0), 1.0)

@@ -19,7 +19,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from joulery.predict._bayes import Array
-    from joulery.predict._devices import Device
+    from joulery.predict._devices import Accelerator
 
 LIMIT_CONSTANTS = (
     "compute",  # seconds of arithmetic for the work at the highest clock and full batches
@@ -46,7 +46,7 @@ _IDLE_UNITS = 0.3
 
 
 def job_curve(
-    constants: Array, device: Device, batch_sizes: Array, limit_watts: Array
+    constants: Array, device: Accelerator, batch_sizes: Array, limit_watts: Array
 ) -> tuple[Array, Array]:
     """Seconds and mean watts of the work at each pair of batch size and power limit."""
     shares, seconds, busy, mean = _by_clock(constants, device, batch_sizes)
@@ -59,7 +59,7 @@ def job_curve(
 
 
 def clock_curve(
-    constants: Array, device: Device, batch_sizes: Array, clock_hertz: Array
+    constants: Array, device: Accelerator, batch_sizes: Array, clock_hertz: Array
 ) -> tuple[Array, Array]:
     """Seconds and mean watts of the work at each pair of batch size and locked clock."""
     shares, seconds, _, mean = _by_clock(constants, device, batch_sizes)
@@ -75,7 +75,7 @@ def _rows_at(at: Array, shares: Array, values: Array) -> Array:
 
 
 def _by_clock(
-    constants: Array, device: Device, batch_sizes: Array
+    constants: Array, device: Accelerator, batch_sizes: Array
 ) -> tuple[Array, Array, Array, Array]:
     """Shares of the highest clock; per batch size and share: seconds, busy watts, mean watts."""
     value = dict(zip(LIMIT_CONSTANTS, np.exp(constants), strict=True))

@@ -19,7 +19,7 @@ from joulery.predict._devices import BYTES
 from joulery.predict._kernels import ATTENTION, MATMUL, STREAM, Kernels
 
 if TYPE_CHECKING:
-    from joulery.predict._devices import Device
+    from joulery.predict._devices import Accelerator
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +265,7 @@ _SCORE_PASSES = (2.0, 2.5, 2.5, 3.0)
 class _Rows:
     """Kernels in the making."""
 
-    def __init__(self, device: Device, precision: str) -> None:
+    def __init__(self, device: Accelerator, precision: str) -> None:
         self._rows: list[tuple[float, ...]] = []
         self._element = BYTES[precision]
         self._rates, self._wide = device.rates(precision), device.rates("bf16")
@@ -302,7 +302,7 @@ class _Rows:
         return Kernels(*np.array(self._rows, float).T)
 
 
-def attention_kernels(model: Transformer, share: Share, device: Device) -> Kernels:
+def attention_kernels(model: Transformer, share: Share, device: Accelerator) -> Kernels:
     """Forward and backward of one block without its feed-forward part."""
     rows = _Rows(device, share.precision)
     tokens = share.micro_batch * model.sequence / share.context
@@ -335,7 +335,7 @@ def attention_kernels(model: Transformer, share: Share, device: Device) -> Kerne
 
 
 def feedforward_kernels(
-    model: Transformer, share: Share, device: Device, *, experts: bool
+    model: Transformer, share: Share, device: Accelerator, *, experts: bool
 ) -> Kernels:
     """Forward and backward of one block's feed-forward part, dense or with experts."""
     rows = _Rows(device, share.precision)
@@ -362,7 +362,7 @@ def feedforward_kernels(
     return rows.kernels()
 
 
-def head_kernels(model: Transformer, share: Share, device: Device) -> Kernels:
+def head_kernels(model: Transformer, share: Share, device: Accelerator) -> Kernels:
     """Forward and backward of the output embedding and the loss, never in narrow formats."""
     rows = _Rows(device, share.precision)
     tokens = share.micro_batch * model.sequence / share.context

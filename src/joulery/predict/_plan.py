@@ -27,7 +27,7 @@ from joulery.predict._model import (
 
 if TYPE_CHECKING:
     from joulery.predict._bayes import Array
-    from joulery.predict._devices import Device
+    from joulery.predict._devices import Accelerator
     from joulery.predict._kernels import Kernels
     from joulery.predict._model import Transformer
 
@@ -212,7 +212,7 @@ _OLD_NETWORK = 25e9
 _OPTIMIZER_TRAFFIC = 30.0
 
 
-def plan_parts(model: Transformer, plan: Plan, device: Device) -> Array:
+def plan_parts(model: Transformer, plan: Plan, device: Accelerator) -> Array:
     """Physical parts of a step, in the order of :data:`PARTS`."""
     runs = plan.micro_batches
     dense_layers = (model.layers - model.expert_layers) / plan.pipeline
@@ -320,7 +320,7 @@ def stage_layers(model: Transformer, plan: Plan, stage: int) -> tuple[float, flo
 
 
 def _share_seconds(
-    model: Transformer, share: Share, device: Device
+    model: Transformer, share: Share, device: Accelerator
 ) -> tuple[tuple[float, int], float, tuple[float, int], tuple[float, int], tuple[float, int]]:
     return _cached_seconds(model, share, _Hashable(device))
 
@@ -328,7 +328,7 @@ def _share_seconds(
 class _Hashable:
     """A device as a key of a cache: its name says all."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Accelerator) -> None:
         self.device = device
 
     def __hash__(self) -> int:
@@ -358,12 +358,12 @@ def _cached_seconds(
     )
 
 
-def _seconds(kernels: Kernels, device: Device) -> Array:
+def _seconds(kernels: Kernels, device: Accelerator) -> Array:
     return kernel_times(belief("kernels").mean, device, kernels)[0]
 
 
 def _links(
-    model: Transformer, plan: Plan, device: Device, layers: float, expert_layers: float
+    model: Transformer, plan: Plan, device: Accelerator, layers: float, expert_layers: float
 ) -> dict[str, float]:
     """Seconds of collectives at nominal bandwidth."""
     tokens = plan.micro_batch * model.sequence / plan.context
@@ -387,7 +387,7 @@ def _links(
     return found
 
 
-def _all_to_all(model: Transformer, plan: Plan, device: Device, activation: float) -> float:
+def _all_to_all(model: Transformer, plan: Plan, device: Accelerator, activation: float) -> float:
     """Seconds to send every token to its experts: once per node over the network, then inside."""
     inside = activation * model.experts_per_token * (plan.expert - 1) / plan.expert
     nodes = max(1, round(plan.expert / device.link_domain))
@@ -396,7 +396,7 @@ def _all_to_all(model: Transformer, plan: Plan, device: Device, activation: floa
     return max(inside / within, activation * reached / across)
 
 
-def _data_seconds(model: Transformer, plan: Plan, device: Device) -> float:
+def _data_seconds(model: Transformer, plan: Plan, device: Accelerator) -> float:
     """Seconds to add up gradients and hand out parameters between copies."""
     copies = plan.data * plan.context
     held = local_parameters(model, plan)
@@ -411,7 +411,7 @@ def _data_seconds(model: Transformer, plan: Plan, device: Device) -> float:
     return gathered + 8.0 * (replicas - 1) / replicas * held / group / _rate(device, copies)
 
 
-def _rate(device: Device, group: int) -> float:
+def _rate(device: Accelerator, group: int) -> float:
     """Bytes per second and device of a collective over ``group`` neighbouring devices."""
     if group <= device.link_domain:
         return _LINK_SHARE * device.link_bytes_per_second

@@ -16,7 +16,7 @@ import numpy as np
 from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.predict._assumptions import Assumptions, waiting_share
-from joulery.predict._devices import Device, device
+from joulery.predict._devices import Accelerator, accelerator
 from joulery.predict._fitted import belief, deviation
 from joulery.predict._memory import plan_memory
 from joulery.predict._model import transformer
@@ -74,7 +74,7 @@ class Choice:
     """One way to do the whole training.
 
     Attributes:
-        device: Device type.
+        device: Accelerator type.
         plan: Parallel plan.
         limit_watts: Power limit per device.
         seconds: Time of the training.
@@ -180,7 +180,7 @@ class Recommendation:
 class _Table:
     """Candidates of one device as columns."""
 
-    device: Device
+    device: Accelerator
     plans: list[Plan]
     plan: Rows
     limit: Array
@@ -219,7 +219,7 @@ def recommend(
     _check(work, devices, max_devices, objective)
     assumed = assumptions or Assumptions()
     error = deviation("plan, specs" if assumed.plans is None else "plan, measured")
-    found = (_table(described, work, device(name), max_devices, assumed) for name in devices)
+    found = (_table(described, work, accelerator(name), max_devices, assumed) for name in devices)
     tables = [table for table in found if table is not None]
     if not tables:
         raise InfeasibleError(
@@ -282,7 +282,7 @@ def _check(work: Work, devices: Sequence[str], max_devices: int, objective: str)
 
 
 def candidate_plans(
-    model: Transformer, work: Work, board: Device, max_devices: int
+    model: Transformer, work: Work, board: Accelerator, max_devices: int
 ) -> Iterator[Plan]:
     """Plans that divide, fit into memory and are worth a look."""
     precision = work.precision if work.precision in board.peaks else "bf16"
@@ -327,7 +327,7 @@ _MEMORY_CHOICES = ((1, "none"), (3, "none"), (1, "full"), (3, "full"))
 _PIPELINE_CHOICES = ((1, "none"), (1, "full"))
 
 
-def _expert_sizes(model: Transformer, group: int, board: Device) -> list[int]:
+def _expert_sizes(model: Transformer, group: int, board: Accelerator) -> list[int]:
     if not model.experts:
         return [1]
     sizes = [size for size in _powers(min(group, 64)) if model.experts % size == 0]
@@ -345,7 +345,7 @@ def _divisors(whole: int, largest: int) -> list[int]:
 
 
 def _table(
-    model: Transformer, work: Work, board: Device, max_devices: int, assumed: Assumptions
+    model: Transformer, work: Work, board: Accelerator, max_devices: int, assumed: Assumptions
 ) -> _Table | None:
     plans = list(candidate_plans(model, work, board, max_devices))
     if not plans:

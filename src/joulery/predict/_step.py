@@ -9,7 +9,7 @@ import numpy as np
 
 from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
-from joulery.predict._devices import Device, device
+from joulery.predict._devices import Accelerator, accelerator
 from joulery.predict._fitted import belief, deviation
 from joulery.predict._graph import Graph
 from joulery.predict._kernels import kernel_times, wanted_power
@@ -49,7 +49,7 @@ class Load:
     demand: float
 
 
-def response(device: Device, load: Load, limits: Array) -> tuple[Array, Array]:
+def response(device: Accelerator, load: Load, limits: Array) -> tuple[Array, Array]:
     """Slowdown of the kernels and watts while they run, at each power limit."""
     constants = belief("limits").mean.copy()
     constants[:JOB_CONSTANTS] = np.log([1.0, load.memory_ratio, 1e-6, 1e-6, 1e-6, 1e6, 1.0])
@@ -72,12 +72,12 @@ def _with_activity(constants: Array, activity: float) -> Array:
     return changed
 
 
-def power_limits(device: Device, count: int = _LIMITS) -> Array:
+def power_limits(device: Accelerator, count: int = _LIMITS) -> Array:
     """Power limits from the lowest to the default one."""
     return np.linspace(device.min_limit_watts, device.limit_watts, count)
 
 
-def graph_load(graph: Graph, device: Device, precision: str | None = None) -> Load:
+def graph_load(graph: Graph, device: Accelerator, precision: str | None = None) -> Load:
     """Load of a captured step."""
     kernels = graph.kernels(device, precision)
     constants = belief("kernels").mean
@@ -99,7 +99,7 @@ _HOST_SECONDS = 8e-6
 
 
 def plan_load(
-    model: Transformer, plan: Plan, device: Device, constants: Belief | None = None
+    model: Transformer, plan: Plan, device: Accelerator, constants: Belief | None = None
 ) -> Load:
     """Load of a step under a parallel plan."""
     parts = plan_parts(model, plan, device)
@@ -131,7 +131,7 @@ class Prediction:
     """A step under a parallel plan at several power limits.
 
     Attributes:
-        device: Device type.
+        device: Accelerator type.
         plan: Parallel plan.
         points: Time and energy of the step at each power limit, lowest limit first.
         memory: Peak memory of the fullest device.
@@ -171,7 +171,7 @@ class Prediction:
 
 def prediction(
     model: Transformer,
-    device: str | Device,
+    device: str | Accelerator,
     plan: Plan,
     *,
     limits: Sequence[float] | None = None,
@@ -213,7 +213,7 @@ def prediction(
 
 def predict(
     model: Transformer | Graph | dict[str, Any] | str | Path,
-    device: str | Device,
+    device: str | Accelerator,
     *,
     plan: Plan | None = None,
     batch_size: int | None = None,
@@ -251,7 +251,7 @@ def predict(
 
 
 def _points(
-    load: Load, board: Device, limits: Array, setting: Setting, error: float
+    load: Load, board: Accelerator, limits: Array, setting: Setting, error: float
 ) -> list[OperatingPoint]:
     slowdown, busy_watts = response(board, load, limits)
     seconds = load.busy_seconds * slowdown + load.waiting_seconds
@@ -269,7 +269,7 @@ def _points(
     ]
 
 
-def _advice(load: Load, board: Device) -> str:
+def _advice(load: Load, board: Accelerator) -> str:
     """What power limits do to a load: slow it down below some watts, or nothing at all."""
     wanted = load.demand * board.limit_watts
     if wanted < board.min_limit_watts:
@@ -282,11 +282,11 @@ def _advice(load: Load, board: Device) -> str:
     return "every power limit below the default one slows the step down"
 
 
-def _device(name: str | Device) -> Device:
-    return name if isinstance(name, Device) else device(name)
+def _device(name: str | Accelerator) -> Accelerator:
+    return name if isinstance(name, Accelerator) else accelerator(name)
 
 
-def _fits(needed: float, board: Device) -> None:
+def _fits(needed: float, board: Accelerator) -> None:
     if needed > MEMORY_SHARE * board.memory_bytes:
         there = board.memory_bytes / 1e9
         raise InfeasibleError(
@@ -296,7 +296,7 @@ def _fits(needed: float, board: Device) -> None:
         )
 
 
-def _checked(limits: Sequence[float], board: Device) -> Array:
+def _checked(limits: Sequence[float], board: Accelerator) -> Array:
     wanted = np.asarray(limits, float)
     for limit in wanted:
         if not board.min_limit_watts <= limit <= board.limit_watts:

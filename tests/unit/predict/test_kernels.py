@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from joulery.errors import InvalidValueError, UnknownDeviceError
-from joulery.predict import device, kernel_power, kernel_times, matmuls, streams
+from joulery.predict import accelerator, kernel_power, kernel_times, matmuls, streams
 from joulery.predict._fitted import belief
 
 CONSTANTS = belief("kernels").mean
-A100, L40S = device("a100"), device("l40s")
+A100, L40S = accelerator("a100"), accelerator("l40s")
 
 
 def product(board, m, n, k, copies=np.inf):
@@ -54,9 +54,9 @@ def test_power_rises_with_use_and_never_exceeds_the_limit():
 
 def test_small_boards_cannot_feed_their_peak():
     """A T4 never reaches its nominal FP32 rate within 70 W."""
-    t4 = device("t4")
+    t4 = accelerator("t4")
     assert t4.sustained("fp32") < 0.6 * t4.peak("fp32")
-    assert device("v100").sustained("fp32") > 0.9 * device("v100").peak("fp32")
+    assert accelerator("v100").sustained("fp32") > 0.9 * accelerator("v100").peak("fp32")
 
 
 @pytest.mark.parametrize("precision", ["fp8", "bf17"])
@@ -70,4 +70,4 @@ def test_missing_precisions_are_one_line_with_a_remedy(precision):
 def test_unknown_devices_are_offered_the_nearest():
     """A typo must not end in a traceback."""
     with pytest.raises(UnknownDeviceError, match="H100"):
-        device("h1000")
+        accelerator("h1000")

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from joulery.predict import JOB_CONSTANTS, clock_curve, device, job_curve, response
+from joulery.predict import JOB_CONSTANTS, accelerator, clock_curve, job_curve, response
 from joulery.predict._fitted import belief
 from joulery.predict._step import Load, power_limits
 
-V100 = device("v100")
+V100 = accelerator("v100")
 
 
 def constants(**job):
@@ -65,7 +65,7 @@ def test_locked_clocks_stretch_arithmetic():
 
 def test_published_capping_of_h100_nodes():
     """75 % of the cap keeps about 93 % of the speed of training, 57 % about 82 % (published)."""
-    h100 = device("h100")
+    h100 = accelerator("h100")
     slowdown, _ = response(h100, Load(1.0, 0.0, 0.45, 0.95), 700 * np.array([0.75, 0.57]))
     assert 1 / slowdown[0] == pytest.approx(0.93, abs=0.04)
     assert 1 / slowdown[1] == pytest.approx(0.82, abs=0.06)
@@ -73,6 +73,6 @@ def test_published_capping_of_h100_nodes():
 
 def test_limits_span_what_the_board_takes():
     """A limit that the driver refuses would be recommended."""
-    found = power_limits(device("h100"))
-    assert found[0] == device("h100").min_limit_watts
+    found = power_limits(accelerator("h100"))
+    assert found[0] == accelerator("h100").min_limit_watts
     assert found[-1] == 700

@@ -9,7 +9,7 @@ from joulery.errors import InvalidValueError
 from joulery.predict import (
     PARTS,
     Plan,
-    device,
+    accelerator,
     plan_memory,
     plan_parts,
     plan_seconds,
@@ -18,7 +18,7 @@ from joulery.predict import (
 )
 from joulery.predict._fitted import belief
 
-H100 = device("h100")
+H100 = accelerator("h100")
 LLAMA = transformer(
     {
         "layers": 32,

@@ -9,8 +9,8 @@ from joulery.errors import InfeasibleError, InvalidValueError, UnknownDeviceErro
 from joulery.predict import (
     Assumptions,
     Work,
+    accelerator,
     candidate_plans,
-    device,
     plan_memory,
     recommend,
     transformer,
@@ -58,7 +58,7 @@ def test_nothing_in_the_pareto_set_is_beaten(found):
 
 def test_every_candidate_divides_and_fits():
     """No recommended plan may run out of memory or be refused by the framework."""
-    model, board = transformer(LLAMA), device("a100")
+    model, board = transformer(LLAMA), accelerator("a100")
     plans = list(candidate_plans(model, WORK, board, 64))
     assert len(plans) > 20
     for plan in plans:

@@ -12,8 +12,8 @@ from joulery.predict import (
     MeasuredStep,
     Operator,
     Plan,
+    accelerator,
     calibrated,
-    device,
     predict,
     prediction,
     read_steps,
@@ -58,7 +58,7 @@ def test_limits_outside_the_board_are_refused():
 
 def test_advice_says_when_no_limit_binds():
     """A memory-bound step on a board with a high lowest limit needs a clock instead."""
-    b200 = device("b200")
+    b200 = accelerator("b200")
     assert "lock a clock" in _advice(Load(1.0, 0.0, 3.0, 0.3), b200)
     assert "change nothing" in _advice(Load(1.0, 0.0, 3.0, 0.7), b200)
     assert "slows" in _advice(Load(1.0, 0.0, 0.1, 1.2), b200)
@@ -66,7 +66,7 @@ def test_advice_says_when_no_limit_binds():
 
 def test_measured_steps_pull_the_prediction_to_them():
     """What was measured must count more than what was fitted elsewhere."""
-    model, board = transformer(LLAMA), device("h100")
+    model, board = transformer(LLAMA), accelerator("h100")
     load = plan_load(model, PLAN, board)
     slow = 1.5 * (load.busy_seconds + load.waiting_seconds)
     constants = calibrated(model, [MeasuredStep("h100", PLAN, slow)])
@@ -98,7 +98,7 @@ def test_a_graph_of_operators_is_predicted_too():
     update = Operator("adamw", "stream", "optimizer", (0, 0, 0, 0), 0.0, 1e9, "fp32")
     graph = Graph("tiny", (product, update), 1, 1e6, 1e6, 2e6, 1e6, 2e6)
     found = predict(graph, "a100").fastest
-    bytes_only = 1e9 / device("a100").bytes_per_second
+    bytes_only = 1e9 / accelerator("a100").bytes_per_second
     assert bytes_only < found.seconds < 4 * bytes_only
     assert predict(graph, "h100").fastest.seconds < found.seconds
     assert np.isfinite(found.joules)
