@@ -203,6 +203,10 @@ PLAN_CONSTANTS = (
 )
 # Seconds of the host per kernel counted here; each stands for a few small ones around it.
 _HOST_SECONDS = 20e-6
+# How well the host's launches hide behind kernels, how collectives' hops grow with the group
+# (between a tree and a ring), and which share of gradient traffic hides behind the backward pass;
+# chosen on vTrain's plans on one node.
+_ASIDE, _HOPS, _HIDDEN = 3.0, 0.85, 0.9
 # Share of a collective's nominal bandwidth that large messages reach; NCCL tables of five systems.
 _LINK_SHARE = 0.8
 # Bandwidth between nodes per device: one network card of 400 Gb/s each; 200 before Hopper.
@@ -226,8 +230,8 @@ def plan_parts(model: Transformer, plan: Plan, device: Accelerator) -> Array:
     recompute = again * (dense + experts + fused)
     calls = runs * (layers * (block[1] + 2) + dense_layers * mlp[1] + expert_layers * moe[1])
     links = _links(model, plan, device, layers, expert_layers)
-    # A ring passes each message on once per neighbour.
-    blocking = runs * (4 * layers * (plan.tensor - 1) + 4 * expert_layers * (plan.expert > 1))
+    hops = (plan.tensor - 1) ** _HOPS
+    blocking = 4 * runs * (layers * hops + expert_layers * (plan.expert > 1))
     return np.array(
         [
             dense,
@@ -270,11 +274,11 @@ def plan_seconds(constants: Array, parts: Array) -> Array:
         + weight["latency"] * part["calls"]
     )
     launches = weight["host"] * part["host"]
-    stage = ((kernels + links) ** 4 + launches**4) ** 0.25
+    stage = ((kernels + links) ** _ASIDE + launches**_ASIDE) ** (1 / _ASIDE)
     work = stage * (1 + weight["bubble"] * part["bubble"])
     synchronised = weight["data"] * part["data"]
     hidden = np.minimum(synchronised, part["overlappable"])
-    exposed = synchronised - 0.8 * hidden
+    exposed = synchronised - _HIDDEN * hidden
     return np.asarray(work + exposed + weight["optimizer"] * part["optimizer"])
 
 
