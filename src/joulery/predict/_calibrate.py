@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from joulery.predict._bayes import Array
     from joulery.predict._model import Transformer
 
 # How far a machine's constants lie from those of the fit, and how far its steps from the model;
 # chosen on the systems of Megatron-Bridge's tables, leaving each out in turn.
-_MACHINE, _NOISE = 0.2, 0.08
+_MACHINE, MEASURING_NOISE = 0.2, 0.08
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +44,19 @@ class MeasuredStep:
 
 def calibrated(model: Transformer, steps: Sequence[MeasuredStep]) -> Belief:
     """Constants of plans after measured steps of a model."""
-    prior = belief("plans")
-    wider = Belief(prior.mean, prior.covariance + _MACHINE**2 * np.eye(len(prior.mean)))
     parts = np.stack([plan_parts(model, one.plan, accelerator(one.device)) for one in steps])
     measured = np.log([finite(one.seconds, "seconds of a step", minimum=1e-9) for one in steps])
-    return wider.update(lambda value: np.log(plan_seconds(value, parts)), measured, _NOISE)
+
+    def seconds(constants: Array) -> Array:
+        return np.log(plan_seconds(constants, parts))
+
+    return before_measuring().update(seconds, measured, MEASURING_NOISE)
+
+
+def before_measuring() -> Belief:
+    """Constants of plans on a machine that nothing is known about."""
+    prior = belief("plans")
+    return Belief(prior.mean, prior.covariance + _MACHINE**2 * np.eye(len(prior.mean)))
 
 
 def read_steps(path: Path) -> list[MeasuredStep]:

@@ -16,11 +16,13 @@ import numpy as np
 from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.predict._assumptions import Assumptions, waiting_share
+from joulery.predict._calibrate import MEASURING_NOISE, before_measuring
 from joulery.predict._devices import Accelerator, accelerator
 from joulery.predict._fitted import belief, deviation
 from joulery.predict._memory import plan_memory
 from joulery.predict._model import transformer
 from joulery.predict._plan import PARTS, Plan, plan_parts, plan_seconds
+from joulery.predict._probes import probe_values
 from joulery.predict._step import (
     MEMORY_SHARE,
     WAITING_SHARE,
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from joulery.predict._bayes import Array
+    from joulery.predict._bayes import Array, Model
     from joulery.predict._model import Transformer
 
     Rows = NDArray[np.intp]
@@ -182,6 +184,7 @@ class _Table:
 
     device: Accelerator
     plans: list[Plan]
+    parts: Array
     plan: Rows
     limit: Array
     seconds: Array
@@ -239,7 +242,7 @@ def recommend(
         reasons=tuple(_reasons(winner, best, objective, work.deadline_seconds, tables)),
         changes=tuple(_changes(winner, best, pareto, objective, work.deadline_seconds)),
         candidates=sum(len(table.seconds) for table in tables),
-        probe=_probe(winner, best, objective, error),
+        probe=_probe(tables, winner, best, objective, error),
         work=f"{work.tokens:.3g} tokens of {described.name or 'a transformer'}",
     )
 
@@ -377,6 +380,7 @@ def _table(
     return _Table(
         board,
         plans,
+        parts,
         rows,
         np.tile(limits, len(plans)),
         seconds.ravel(),
@@ -495,17 +499,34 @@ def _changes(
             yield "a later deadline would allow fewer devices or a lower limit"
 
 
-def _probe(winner: Choice, best: dict[str, Choice], objective: str, error: float) -> str:
-    """The run worth measuring: of the winner, unless a rival is too close to call."""
-    rivals = [one for one in best.values() if one.device != winner.device]
+def _probe(
+    tables: Sequence[_Table], winner: Choice, best: dict[str, Choice], objective: str, error: float
+) -> str:
+    """The step worth measuring: on few devices, of the winner or of a rival too close to call."""
     close = [
         one
-        for one in rivals
-        if math.log(one.value(objective) / winner.value(objective)) < 2 * error
+        for one in best.values()
+        if one.device != winner.device
+        and math.log(one.value(objective) / winner.value(objective)) < 2 * error
     ]
-    target = min(close, key=lambda one: one.devices) if close else winner
+    target = min(close, key=lambda one: one.value(objective)) if close else winner
     reason = "too close to the winner to call" if close else "the winner"
+    table = next(one for one in tables if one.device.name == target.device)
+    plan = table.plans[_cheapest_probe(table, table.plans.index(target.plan))]
     return (
-        f"one step of {target.plan} on {target.devices} × {target.device} ({reason}): narrows the "
-        f"time from ± {100 * error:.0f} % to ± {100 * deviation('plan, measured'):.0f} %"
+        f"one step of {plan} on {plan.devices} × {target.device} ({reason}): narrows the time from "
+        f"± {100 * error:.0f} % to ± {100 * deviation('plan, measured'):.0f} %"
     )
+
+
+def _cheapest_probe(table: _Table, target: int) -> int:
+    """Of the plans on the fewest devices, the one that says most about another plan."""
+    count = np.array([plan.devices for plan in table.plans])
+    few = np.flatnonzero(count == count.min())
+
+    def seconds(row: int) -> Model:
+        return lambda constants: np.log(plan_seconds(constants, table.parts[row]))
+
+    probes = [seconds(int(row)) for row in few]
+    left = probe_values(before_measuring(), probes, seconds(target), MEASURING_NOISE)
+    return int(few[np.argmin(left)])

@@ -74,6 +74,12 @@ def test_reasons_and_changes_name_the_rivals(found):
     assert found.frontier().least_energy.setting.device == found.best.device
 
 
+def test_the_probe_is_a_step_on_few_devices(found):
+    """A measurement that needs the whole cluster would come too late."""
+    count = int(found.probe.split(" on ")[1].split(" ")[0])
+    assert count <= 8
+
+
 def test_objectives_choose_by_what_they_say(found):
     """Asking for money must not return least energy."""
     for name in ("time", "money", "carbon"):
