@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joulery.cli.checked import whole_number
+from joulery.errors import FileError
 from joulery.units import (
     count_from_text,
     human,
@@ -53,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--grid", type=float, metavar="G", help="grams of CO2 per kilowatt-hour")
     add("--rent", type=float, metavar="USD", help="dollars per device and hour")
     add("--calibrate", type=Path, metavar="STEPS", help="measured steps that narrow the answer")
+    add("--html", type=Path, metavar="FILE", help="write a page with the chart and the reasons")
     add("--json", action="store_true", help="print one JSON document")
 
 
@@ -83,8 +85,21 @@ def run(arguments: argparse.Namespace) -> int:
         objective=arguments.objective,
         assumptions=assumptions,
     )
+    if arguments.html is not None:
+        _write_page(arguments.html, found, work.deadline_seconds)
     sys.stdout.write((json.dumps(found.to_dict()) if arguments.json else _text(found)) + "\n")
     return 0
+
+
+def _write_page(path: Path, found: Recommendation, deadline: float | None) -> None:
+    from joulery.reports import recommendation_report
+
+    try:
+        path.write_text(recommendation_report(found, deadline).html(), encoding="utf-8")
+    except OSError as problem:
+        raise FileError(
+            f"cannot write {path}: {problem.strerror}", remedy="choose another file with --html"
+        ) from None
 
 
 def _text(found: Recommendation) -> str:

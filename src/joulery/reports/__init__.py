@@ -24,6 +24,7 @@ from joulery.reports.document import (
 from joulery.reports.drawing import draw, palette_css, series_symbol, svg, write_png
 from joulery.reports.frontier import frontier_chart, frontier_report, frontier_table
 from joulery.reports.pipeline import PipelineView, memory_limit, pipeline_report
+from joulery.reports.recommendation import recommendation_chart, recommendation_report
 from joulery.reports.sweep import sweep_charts, sweep_plan_text, sweep_report
 from joulery.reports.terminal import Terminal, plot, table_text
 
@@ -53,6 +54,8 @@ __all__ = [
     "palette_css",
     "pipeline_report",
     "plot",
+    "recommendation_chart",
+    "recommendation_report",
     "round_ticks",
     "seconds_unit",
     "series_symbol",

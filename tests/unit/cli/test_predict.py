@@ -91,6 +91,22 @@ def test_a_recommendation_as_json(capsys, model):
     assert document["best"]["dollars"] == min(one["dollars"] for one in document["pareto"])
 
 
+def test_a_recommendation_as_a_page(capsys, model, tmp_path):
+    """The chart shows every device type with error bars, the choice and the deadline."""
+    page = tmp_path / "choice.html"
+    asked_for = ("recommend", "--model", model, "--tokens", "2T", "--deadline", "60d")
+    code, _ = asked(capsys, *asked_for, "--devices", "h100,b200", "--html", page)
+    text = page.read_text(encoding="utf-8")
+    assert code == 0
+    for word in ("<svg", "B200", "deadline", "recommended", "predicted"):
+        assert word in text
+    code, said = asked(
+        capsys, *asked_for, "--devices", "h100", "--html", tmp_path / "no" / "x.html"
+    )
+    assert code == 2
+    assert "--html" in said.err
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
