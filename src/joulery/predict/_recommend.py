@@ -30,7 +30,7 @@ from joulery.predict._step import (
     power_limits,
     response,
 )
-from joulery.units import finite, grams_co2, human_duration
+from joulery.units import finite, grams_co2, human, human_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -148,6 +148,7 @@ class Recommendation:
     Attributes:
         best: The choice of least cost by the objective that keeps the deadline.
         pareto: Choices that no other beats in time, energy, money and carbon at once.
+        rivals: The best choice on each other device type that keeps the deadline.
         reasons: Why the best is the best, one sentence each.
         changes: What would make another one the best, one sentence each.
         candidates: Number of candidates looked at.
@@ -156,6 +157,7 @@ class Recommendation:
 
     best: Choice
     pareto: tuple[Choice, ...]
+    rivals: tuple[Choice, ...]
     reasons: tuple[str, ...]
     changes: tuple[str, ...]
     candidates: int
@@ -171,6 +173,7 @@ class Recommendation:
         return {
             "best": self.best.to_dict(),
             "pareto": [one.to_dict() for one in self.pareto],
+            "rivals": [one.to_dict() for one in self.rivals],
             "reasons": list(self.reasons),
             "changes": list(self.changes),
             "probe": self.probe,
@@ -239,11 +242,12 @@ def recommend(
     return Recommendation(
         best=winner,
         pareto=pareto,
+        rivals=tuple(one for one in best.values() if one is not winner),
         reasons=tuple(_reasons(winner, best, objective, work.deadline_seconds, tables)),
         changes=tuple(_changes(winner, best, pareto, objective, work.deadline_seconds)),
         candidates=sum(len(table.seconds) for table in tables),
         probe=_probe(tables, winner, best, objective, error),
-        work=f"{work.tokens:.3g} tokens of {described.name or 'a transformer'}",
+        work=f"{human(work.tokens, '', 2).strip()} tokens of {described.name or 'a transformer'}",
     )
 
 

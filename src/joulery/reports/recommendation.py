@@ -47,12 +47,13 @@ def recommendation_report(found: Recommendation, deadline_seconds: float | None 
 
 
 def recommendation_chart(found: Recommendation, deadline_seconds: float | None = None) -> Chart:
-    """Time against energy of the Pareto set, one colour per device type."""
-    shown = (*found.pareto, found.best)
+    """Time against energy of the Pareto set and the rivals, one colour per device type."""
+    shown = (*found.pareto, *found.rivals, found.best)
     unit = joules_unit(one.joules for one in shown)
-    names = list(dict.fromkeys(one.device for one in found.pareto))
+    names = list(dict.fromkeys(one.device for one in shown))
+    others = (*found.pareto, *found.rivals)
     drawn = [
-        _series(name, [one for one in found.pareto if one.device == name], colour)
+        _series(name, [one for one in others if one.device == name and one != found.best], colour)
         for colour, name in enumerate(names)
     ]
     drawn.append(_series("recommended", [found.best], len(names), star=True))
