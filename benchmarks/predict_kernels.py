@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import csv
 import gzip
+import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -116,10 +118,12 @@ def _scramble(m: Array, n: Array, k: Array) -> Array:
 
 def known_device(name: str) -> Accelerator | None:
     """The catalog's device of a folder or column, or None where it knows no such thing."""
-    try:
-        return accelerator(name)
-    except UnknownDeviceError:
-        return None
+    for spelling in (name, re.sub(r"[_-](sxm|nvl\d*|server|oam)$", "", name.lower())):
+        try:
+            return accelerator(spelling)
+        except UnknownDeviceError:
+            continue
+    return None
 
 
 def fit_times(tables: dict[str, Table], start: Belief, without: str = "") -> Belief:
@@ -349,10 +353,32 @@ def step_scores(data: Path, *, quick: bool) -> Iterator[Score]:
                     (row["run"], layers, float(row["e2e_latency"]) * 1e-3)
                 )
     for name, runs in steps.items():
-        board = known_device(name)
+        board = _configured(data, name)
         if board is not None:
             belief = fit_times(tables, VECTOR_START, board.name)
             yield from _step_scores(data, board, runs, belief)
+
+
+def _configured(data: Path, name: str) -> Accelerator | None:
+    """A device with what the data's own configuration says where it is more than the catalog's.
+
+    AMD's boards compute FP32 products in matrix units, and some carry two dies, of which a process
+    sees one.
+    """
+    board, file = known_device(name), data / f"devices/neusight/device_configs/{name}.json"
+    if board is None or not file.exists():
+        return board
+    stated = json.loads(file.read_text(encoding="utf-8"))
+    if "SingleFLOPsMM" not in stated:
+        return board
+    return replace(
+        board,
+        peaks={**board.peaks, "fp32": stated["SingleFLOPsMM"] * 1e9},
+        bytes_per_second=stated["Mem_Bw"] * 1e9,
+        l2_bytes=stated["L2Cache"] * 2.0**20,
+        limit_watts=board.limit_watts * stated["Num_Sm"] / board.units,
+        units=stated["Num_Sm"],
+    )
 
 
 def _step_scores(

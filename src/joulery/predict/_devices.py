@@ -112,6 +112,8 @@ _STATIC_WATTS, _STATIC_SHARE = 10.0, 0.06
 # Turing from P4, P100, T4 and V100 as above; Ampere to Blackwell from the largest products of A100,
 # L40S, H100, H200 and B200 (AIConfigurator data), which their limits bound; AMD by the trend.
 _VECTOR_PICOJOULES = {"Pascal": 28.0, "Volta": 12.5, "Turing": 13.0, "Ampere": 10.0}
+# AMD's data-centre boards have matrix units for FP32; their limits are taken to feed them.
+_VECTOR_PICOJOULES |= {"CDNA": 6.0, "CDNA2": 6.0, "CDNA3": 3.5, "CDNA4": 3.0}
 _TENSOR_PICOJOULES = {"Pascal": 14.2, "Volta": 1.9, "Turing": 1.9, "Ampere": 1.1, "Ada": 0.95}
 _TENSOR_PICOJOULES |= {"Hopper": 0.72, "Blackwell": 0.5, "Blackwell Ultra": 0.5}
 # Other generations: the trend of the above, per year since 2020.
