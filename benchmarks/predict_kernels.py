@@ -8,10 +8,11 @@ import gzip
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from predict_scores import Score, scored
+from predict_scores import Score, prior_of, scored
 
 from joulery.errors import UnknownDeviceError
 from joulery.predict import (
@@ -149,18 +150,18 @@ def gemm_scores(data: Path, *, quick: bool) -> Iterator[Score]:
     for precision, start in (("bf16", TENSOR_START), ("fp8", FP8_START)):
         tables = gemm_tables(data, precision, 300 if quick else 1500)
         for name, table in tables.items():
-            if len(tables) < 2:
-                continue
             task = f"{precision} GEMM time"
-            belief = fit_times(tables, start, name)
+            kind = "kernels" if precision == "bf16" else "fp8 kernels"
+            belief = prior_of(kind, table.device.name, partial(fit_times, tables, start, name))
             yield from _time_scores(task, name, table, belief)
-            yield from _baselines(task, name, tables)
-            yield _with_residual(task, name, tables, belief)
+            if len(tables) > 1:
+                yield from _baselines(task, name, tables)
+                yield _with_residual(task, name, tables, belief)
     tables = gemm_tables(data, "bf16", 600 if quick else 4000)
     for name, table in tables.items():
-        others = [one for key, one in tables.items() if key != name and one.watts is not None]
-        if table.watts is not None and others:
-            yield from _power_scores(name, table, fit_power(tables, name))
+        if table.watts is not None:
+            fit = partial(fit_power, tables, name)
+            yield from _power_scores(name, table, prior_of("kernel power", table.device.name, fit))
 
 
 def _time_scores(task: str, name: str, table: Table, belief: Belief) -> Iterator[Score]:
@@ -341,7 +342,7 @@ def step_scores(data: Path, *, quick: bool) -> Iterator[Score]:
     """Whole forward and training steps on a device whose operators were left out."""
     tables = operator_tables(data, 100 if quick else 400)
     file = data / "devices/neusight/e2e_measured.csv"
-    if not tables or not file.exists():
+    if not file.exists():
         return
     steps: dict[str, list[tuple[str, float, float]]] = {}
     with file.open(encoding="utf-8") as lines:
@@ -355,7 +356,8 @@ def step_scores(data: Path, *, quick: bool) -> Iterator[Score]:
     for name, runs in steps.items():
         board = _configured(data, name)
         if board is not None:
-            belief = fit_times(tables, VECTOR_START, board.name)
+            fit = partial(fit_times, tables, VECTOR_START, board.name)
+            belief = prior_of("fp32 kernels", board.name, fit)
             yield from _step_scores(data, board, runs, belief)
 
 

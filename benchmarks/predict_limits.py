@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import re
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from predict_kernels import known_device
-from predict_scores import Score, scored
+from predict_scores import Score, prior_of, scored
 
 from joulery.predict import (
     JOB_CONSTANTS,
@@ -161,9 +162,7 @@ def limit_scores(data: Path, *, quick: bool) -> Iterator[Score]:
     boards = sorted({curve.device.name for curve in curves})
     for board in boards:
         others = [curve for curve in curves if curve.device.name[:4] != board[:4]]
-        if not others:
-            continue
-        belief = fit_curves(others[:: 3 if quick else 1])
+        belief = prior_of("limits", board, partial(fit_curves, others[:: 3 if quick else 1]))
         mine = [curve for curve in curves if curve.device.name == board]
         yield from _curve_scores(board, mine[:: 3 if quick else 1], belief)
 
@@ -229,7 +228,7 @@ def surface_scores(data: Path, *, quick: bool) -> Iterator[Score]:
     """A job's batch × limit surface on a board from its surface on another and one probe."""
     surfaces, curves = zeus_surfaces(data), limit_curves(data)
     boards = {
-        name: fit_curves(curves[:: 6 if quick else 1], name)
+        name: prior_of("limits", name, partial(fit_curves, curves[:: 6 if quick else 1], name))
         for name in {surface.device.name for surface in surfaces}
     }
     for target in surfaces:

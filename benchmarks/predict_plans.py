@@ -16,6 +16,8 @@ from joulery.predict import (
     Plan,
     Transformer,
     accelerator,
+    fitted_belief,
+    fitted_on,
     node_watts,
     plan_memory,
     plan_parts,
@@ -255,10 +257,13 @@ def _published_plan(row: dict[str, str], model: Transformer) -> Plan:
 def cluster_start(runs: Runs) -> Belief:
     """First guess, with an offset per release for dense models and for those with experts."""
     count = len(runs.groups["releases"])
+    behind = fitted_on("plans")
+    shipped = behind and not behind & set(runs.groups["system"])
+    first = fitted_belief("plans") if shipped else CLUSTER_START
     deviation = np.repeat([_DENSE_RELEASE, _EXPERT_RELEASE], count)
     return Belief.independent(
-        np.concatenate([CLUSTER_START.mean, np.zeros(2 * count)]),
-        np.concatenate([CLUSTER_START.deviation, deviation]),
+        np.concatenate([first.mean, np.zeros(2 * count)]),
+        np.concatenate([first.deviation, deviation]),
     )
 
 
@@ -277,7 +282,7 @@ def cluster_scores(data: Path, *, quick: bool) -> Iterator[Score]:
         names = runs.groups[kind]
         for name in np.unique(names):
             inside, outside = np.flatnonzero(names == name), np.flatnonzero(names != name)
-            if not len(outside):
+            if not len(outside) and name in fitted_on("plans"):
                 continue
             belief = fit_cluster(runs, outside)
             spread = np.hypot(belief.spread(runs.model(inside)), CLUSTER_NOISE)
@@ -287,6 +292,8 @@ def cluster_scores(data: Path, *, quick: bool) -> Iterator[Score]:
                 (task, "elsewhere", str(name), "ours"), predicted, measured[inside], spread
             )
             flops = runs.parts[:, :3].sum(axis=1)
+            if not len(outside):
+                continue
             rate = np.median(measured[outside] - np.log(flops[outside]))
             simple = np.log(flops[inside]) + rate
             yield scored(

@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from joulery.predict import fitted_belief, fitted_on
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
+
+    from joulery.predict import Belief
 
     Array = NDArray[np.float64]
 
@@ -58,6 +64,17 @@ class Interval:
 
     covered: Array
     width: float
+
+
+def prior_of(name: str, target: str, fit: Callable[[], Belief]) -> Belief:
+    """What may be known about a target: the shipped belief, unless the target stands behind it.
+
+    Args:
+        name: Name of the shipped belief.
+        target: Device or system to be predicted.
+        fit: Fit without the target.
+    """
+    return fit() if target in fitted_on(name) else fitted_belief(name)
 
 
 def scored(

@@ -7,11 +7,12 @@ what a large share of fine-tuning looks like.
 from __future__ import annotations
 
 import csv
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from predict_kernels import known_device
-from predict_scores import Score, scored
+from predict_scores import Score, prior_of, scored
 
 from joulery.predict import Accelerator, Belief, population, probe_values
 
@@ -139,9 +140,15 @@ def training_scores(data: Path, *, quick: bool) -> Iterator[Score]:
     del quick
     tables = step_tables(data)
     for name, table in tables.items():
-        members = [(one.model(), one.measured()) for key, one in tables.items() if key != name]
-        if members:
-            yield from _device_scores(name, table, population(members, START, TIME_NOISE), tables)
+        fit = partial(fit_steps, tables, name)
+        belief = prior_of("short steps", table.device.name, fit)
+        yield from _device_scores(name, table, belief, tables)
+
+
+def fit_steps(tables: dict[str, Steps], without: str = "") -> Belief:
+    """Belief in the constants of a further device and its host."""
+    members = [(one.model(), one.measured()) for key, one in tables.items() if key != without]
+    return population(members, START, TIME_NOISE)
 
 
 def _device_scores(
@@ -168,7 +175,8 @@ def _device_scores(
         wall = np.log(beside + np.exp(table.model()(after.mean)[size:])[rest])
         labels = ("training step, wall power", "1 probe", name, "ours")
         yield scored(labels, wall, np.log(table.wall[rest]), 0.05)
-    yield from _ratio(name, table, tables)
+    if len(tables) > 1:
+        yield from _ratio(name, table, tables)
 
 
 def _ratio(name: str, table: Steps, tables: dict[str, Steps]) -> Iterator[Score]:

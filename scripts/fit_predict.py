@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from joulery.predict import Belief
 
 
@@ -36,29 +38,42 @@ def main() -> None:
     )
     from predict_limits import fit_curves, limit_curves
     from predict_plans import cluster_runs, fit_cluster
+    from predict_steps import CONSTANTS as STEP_CONSTANTS
+    from predict_steps import fit_steps, step_tables
 
-    from joulery.predict import CONSTANTS, LIMIT_CONSTANTS, PLAN_CONSTANTS, POWER_CONSTANTS
+    from joulery.predict import (
+        CONSTANTS,
+        LIMIT_CONSTANTS,
+        PLAN_CONSTANTS,
+        POWER_CONSTANTS,
+        fitted_belief,
+    )
 
     parser = argparse.ArgumentParser(description=__doc__)
     default = os.environ.get("JOULERY_DATA", str(ROOT.parent / "shared/data"))
     parser.add_argument("--data", type=Path, default=Path(default))
     data = parser.parse_args().data
-    products = gemm_tables(data, "bf16", 3000)
+    products, narrow = gemm_tables(data, "bf16", 3000), gemm_tables(data, "fp8", 2000)
+    operators, curves, steps = operator_tables(data, 400), limit_curves(data), step_tables(data)
+    powered = {name: one for name, one in products.items() if one.watts is not None}
     found = {
-        "kernels": (CONSTANTS, fit_times(products, TENSOR_START)),
-        "fp8 kernels": (CONSTANTS, fit_times(gemm_tables(data, "fp8", 2000), FP8_START)),
-        "fp32 kernels": (CONSTANTS, fit_times(operator_tables(data, 400), VECTOR_START)),
-        "kernel power": (POWER_CONSTANTS, fit_power(products)),
-        "limits": (LIMIT_CONSTANTS, fit_curves(limit_curves(data))),
+        "kernels": _entry(CONSTANTS, fit_times(products, TENSOR_START), products.values()),
+        "fp8 kernels": _entry(CONSTANTS, fit_times(narrow, FP8_START), narrow.values()),
+        "fp32 kernels": _entry(CONSTANTS, fit_times(operators, VECTOR_START), operators.values()),
+        "kernel power": _entry(POWER_CONSTANTS, fit_power(powered), powered.values()),
+        "limits": _entry(LIMIT_CONSTANTS, fit_curves(curves), curves),
+        "short steps": _entry(STEP_CONSTANTS, fit_steps(steps), steps.values()),
     }
-    _write({name: _entry(*pair) for name, pair in found.items()})
+    _write(found)
     # Plans stand on the kernels' constants, so those must be in place first.
+    fitted_belief.cache_clear()
     runs = cluster_runs(data)
     size = len(PLAN_CONSTANTS)
     plans = fit_cluster(runs, np.arange(len(runs.seconds)))
     plans = type(plans)(plans.mean[:size], plans.covariance[:size, :size])
-    found["plans"] = (PLAN_CONSTANTS, plans)
-    _write({name: _entry(*pair) for name, pair in found.items()})
+    found["plans"] = _entry(PLAN_CONSTANTS, plans, ())
+    found["plans"]["fitted_on"] = sorted(set(runs.groups["system"]) | set(runs.groups["model"]))
+    _write(found)
 
 
 # Standard deviations of log-predictions for what was left out: those at which 90 % of the errors
@@ -85,8 +100,9 @@ def _write(beliefs: dict[str, Any]) -> None:
     print(f"wrote {path.relative_to(ROOT)}")
 
 
-def _entry(names: tuple[str, ...], belief: Belief) -> dict[str, Any]:
+def _entry(names: tuple[str, ...], belief: Belief, members: Iterable[Any]) -> dict[str, Any]:
     return {
+        "fitted_on": sorted({one.device.name for one in members}),
         "constants": list(names),
         "mean": np.round(belief.mean, 4).tolist(),
         "covariance": np.round(belief.covariance, 6).tolist(),

@@ -18,6 +18,8 @@ from joulery.predict._assumptions import Assumptions
 from joulery.predict._bayes import Belief, population
 from joulery.predict._calibrate import MeasuredStep, calibrated, read_steps
 from joulery.predict._devices import PRECISIONS, Accelerator, accelerator
+from joulery.predict._fitted import belief as fitted_belief
+from joulery.predict._fitted import fitted_on
 from joulery.predict._graph import Graph, Operator
 from joulery.predict._kernels import (
     CONSTANTS,
@@ -89,6 +91,8 @@ __all__ = [
     "candidate_plans",
     "capture",
     "clock_curve",
+    "fitted_belief",
+    "fitted_on",
     "graph_load",
     "job_curve",
     "joined",

@@ -129,12 +129,15 @@ def population(
     many members the constants' correlations count as well.
 
     Args:
-        members: A model and the logarithms of its measurements per device or run.
+        members: A model and the logarithms of its measurements per device or run; without any, the
+            first guess stands.
         start: First guess; its deviations are the smallest that the result may have.
         noise: Standard deviation of a measurement around the model.
         effective: Number of independent measurements that a member counts for at most.
         rounds: Number of alternations.
     """
+    if not members:
+        return start
     belief = Belief.independent(start.mean, 2.0 * start.deviation)
     for _ in range(rounds):
         fits = np.array(

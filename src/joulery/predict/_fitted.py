@@ -19,12 +19,16 @@ def belief(name: str) -> Belief:
     return Belief(np.array(entry["mean"]), np.array(entry["covariance"]))
 
 
+def fitted_on(name: str) -> frozenset[str]:
+    """Devices or systems whose measurements stand behind a belief."""
+    return frozenset(_document()["beliefs"].get(name, {}).get("fitted_on", ()))
+
+
 def deviation(name: str) -> float:
     """Standard deviation of log-predictions for left-out devices, by task and evidence."""
     return float(_document()["deviations"][name])
 
 
-@cache
 def _document() -> dict[str, Any]:
     text = files(__package__).joinpath("fitted.json").read_text(encoding="utf-8")
     document: dict[str, Any] = json.loads(text)
