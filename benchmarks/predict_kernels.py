@@ -157,7 +157,7 @@ def gemm_scores(data: Path, *, quick: bool) -> Iterator[Score]:
             if len(tables) > 1:
                 yield from _baselines(task, name, tables)
                 yield _with_residual(task, name, tables, belief)
-    tables = gemm_tables(data, "bf16", 600 if quick else 4000)
+    tables = gemm_tables(data, "bf16", 1500 if quick else 4000)
     for name, table in tables.items():
         if table.watts is not None:
             fit = partial(fit_power, tables, name)
