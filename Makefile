@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench prove clean
+.PHONY: demo test check bench reproduce stress clean
 
 demo: $(VENV)/.demo
 	$(BIN)/joulery demo
@@ -19,15 +19,20 @@ check: $(VENV)/.dev
 bench: $(VENV)/.dev .venv-peers/.done .venv-peer-server/.done
 	scripts/bench
 
-# Promises of durability, and to the honest, at full counts; `make test` runs them at reduced ones.
-prove: $(VENV)/.dev
-	$(BIN)/python scripts/prove_governor.py
-	$(BIN)/python scripts/prove_server.py
-	$(BIN)/python scripts/prove_recurring_service.py
-	$(BIN)/python scripts/prove_desk.py honest
-	$(BIN)/python scripts/prove_desk.py liars
-	$(BIN)/python scripts/prove_desk.py deaths --clients 16 --seeds 40
-	$(BIN)/python scripts/prove_desk.py scale
+# The figures and claims of Zeus (NSDI'23) from the traces of its artifact; see docs/reproduce.md.
+TRACES ?= $(or $(JOULERY_DATA),../shared/data)
+reproduce: $(VENV)/.dev
+	$(BIN)/python -m papers.zeus --traces $(TRACES) --out zeus-output
+
+# Promises of durability and robustness at full counts; `make test` runs them at reduced ones.
+stress: $(VENV)/.dev
+	$(BIN)/python scripts/stress_governor.py
+	$(BIN)/python scripts/stress_server.py
+	$(BIN)/python scripts/stress_service.py
+	$(BIN)/python scripts/stress_jobs.py honest
+	$(BIN)/python scripts/stress_jobs.py adversaries
+	$(BIN)/python scripts/stress_jobs.py deaths --clients 16 --seeds 40
+	$(BIN)/python scripts/stress_jobs.py scale
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -51,4 +56,4 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-peers .venv-peer-server .build demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-peers .venv-peer-server .build demo-output zeus-output .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -19,8 +19,8 @@ from typing import Any
 
 from peers import peer_python, say, work, write_results
 
-from joulery.cli.table import table
-from joulery.hardware.simulated import catalog
+from joulery.hardware import catalog
+from joulery.reports import table_text as table
 from joulery.testing.emulator import BoardSpec, EmulatedNode
 
 WORKER = Path(__file__).with_name("meter_worker.py")

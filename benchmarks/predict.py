@@ -28,7 +28,7 @@ from predict_plans import (
 from predict_scores import Score, pooled, summary
 from predict_steps import training_scores
 
-from joulery.cli.table import table
+from joulery.reports import table_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def report(rows: list[dict[str, Any]]) -> str:
     """One row per task, level and method; groups side by side."""
     heads = ["task", "evidence", "method", "error %", "covered %", "± %", "by what was left out"]
-    return table(
+    return table_text(
         heads,
         [
             [

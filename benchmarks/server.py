@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from peers import ROOT, say, write_results
 from server_load import BATCH_SIZES, MAX_WATTS
 
-from joulery.cli.table import table
+from joulery.reports import table_text as table
 
 sys.path.append(str(ROOT / "tests"))
 from support.postgresql import Cluster, find_programs
@@ -98,8 +98,7 @@ class Server:
 
 
 def _our_job(name: str, policy: str) -> dict[str, Any]:
-    from joulery.jobs.job import Job
-    from joulery.jobs.models import Definition
+    from joulery.jobs import Definition, Job
     from joulery.objectives import Cost
 
     job = Job(name, BATCH_SIZES, 128, Cost(0.5, max_watts=MAX_WATTS))

@@ -11,21 +11,40 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from joulery.lazy import lazy
+
 if TYPE_CHECKING:
     from joulery.errors import JouleryError
     from joulery.frontier import Frontier, OperatingPoint, Provenance, Setting
     from joulery.hardware import discover
-    from joulery.metering.measurement import Measurement
-    from joulery.metering.meter import Meter
-    from joulery.objectives import choose
+    from joulery.metering import Measurement, Meter
+    from joulery.objectives import (
+        Cost,
+        EnergyDelayProduct,
+        EnergyDelaySum,
+        FastestWithin,
+        LeastCarbon,
+        LeastEnergy,
+        LeastMoney,
+        choose,
+        parse_objective,
+    )
+    from joulery.pipeline import plan_pipeline
     from joulery.predict import recommend
-    from joulery.training.run import Run
+    from joulery.training import Run
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Cost",
+    "EnergyDelayProduct",
+    "EnergyDelaySum",
+    "FastestWithin",
     "Frontier",
     "JouleryError",
+    "LeastCarbon",
+    "LeastEnergy",
+    "LeastMoney",
     "Measurement",
     "Meter",
     "OperatingPoint",
@@ -34,37 +53,20 @@ __all__ = [
     "Setting",
     "choose",
     "discover",
+    "parse_objective",
+    "plan_pipeline",
     "recommend",
 ]
 
-# Where each name lives; imported on first use, so that `import joulery` costs next to nothing.
-_HOMES = {
-    "Frontier": "frontier",
-    "JouleryError": "errors",
-    "Measurement": "metering.measurement",
-    "Meter": "metering.meter",
-    "OperatingPoint": "frontier",
-    "Provenance": "frontier",
-    "Run": "training.run",
-    "Setting": "frontier",
-    "choose": "objectives",
-    "discover": "hardware",
-    "recommend": "predict",
-}
-# Rooms that can be called like the function they are named after.
-_ROOMS = ("predict",)
+_api = lazy(__name__)
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES and name not in _ROOMS:
-        raise AttributeError(f"module 'joulery' has no attribute {name!r}")
-    from importlib import import_module
+    if name == "predict":  # a room that can be called like its function
+        from importlib import import_module
 
-    if name in _ROOMS:
-        return import_module(f"joulery.{name}")
-    value = getattr(import_module(f"joulery.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+        return import_module("joulery.predict")
+    return _api(name)
 
 
 def __dir__() -> list[str]:

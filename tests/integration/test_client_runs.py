@@ -10,13 +10,12 @@ import time
 
 import pytest
 
-from joulery.client.backend import open_backend
-from joulery.client.local import LocalBackend
+from joulery.client import open_backend
+from joulery.client._local import LocalBackend
 from joulery.clock import REAL_CLOCK
-from joulery.jobs.policies.base import RunEnd
-from joulery.jobs.service import JobService
-from joulery.storage.records import EventKind
-from joulery.storage.store import Store
+from joulery.jobs import JobService
+from joulery.jobs.policies import RunEnd
+from joulery.storage import EventKind, Store
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +26,7 @@ from joulery.clock import REAL_CLOCK
 from joulery.hardware import catalog
 from joulery.hardware.simulated import SimulatedGpu
 from joulery.training import background
-from joulery.training.run import Run
+from joulery.training._run import Run
 
 background._SHORTEST_SECONDS = background._LONGEST_SECONDS = 0.2
 store, how, epochs, name = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
@@ -187,7 +186,7 @@ def test_a_server_that_dies_in_the_middle_changes_nothing_and_hears_of_it_later(
     assert process.returncode == 0, errors
     assert "ended" in output
     assert output.strip().endswith("True")
-    assert "reported later" in errors
+    assert "later, by another run" in errors
 
     with training(server.url) as process:  # no server at all
         output, errors = process.communicate(timeout=60)
@@ -203,7 +202,6 @@ def test_a_server_that_dies_in_the_middle_changes_nothing_and_hears_of_it_later(
     entries = decisions(server.url)
     assert [entry.outcome.end for entry in entries] == [RunEnd.REACHED] * 3
     assert entries[0].outcome.epochs == 12
-    # The run that was made without a server was decided and reported afterwards.
     (unasked,) = [entry for entry in entries if entry.key.endswith("-instead")]
     assert unasked.decision.batch_size == entries[0].decision.batch_size
     assert unasked.outcome.epochs == 4
@@ -213,7 +211,7 @@ def test_a_server_that_dies_in_the_middle_changes_nothing_and_hears_of_it_later(
 
 
 def test_a_killed_training_delivers_through_the_next(server):
-    """If this fails, the outbox of a killed process is never delivered."""
+    """If this fails, what a process left in its outbox when it was killed is never reported."""
     with training(server.url, epochs=1000) as process:
         until(process, "epoch 3")
         server.kill()
@@ -236,8 +234,9 @@ def test_a_killed_training_delivers_through_the_next(server):
 def test_a_run_needs_no_store_packages_to_talk_to_a_server():
     """If this fails, training images must carry a database library."""
     code = (
-        "import sys; import joulery.client.http, joulery.client.resilient, joulery.client.backend, "
-        "joulery.training.session; print('sqlalchemy' in sys.modules)"
+        "import sys; import joulery.client._http, joulery.client._resilient; "
+        "import joulery.client._backend, joulery.training._session; "
+        "print('sqlalchemy' in sys.modules)"
     )
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ

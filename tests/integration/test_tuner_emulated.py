@@ -9,19 +9,18 @@ import time
 
 import pytest
 
-from joulery.hardware import catalog
-from joulery.hardware.simulated.physics import settle
+from joulery.hardware import catalog, settle
 from joulery.objectives import Cost
 from joulery.testing.emulator import EmulatedNode, build
 
 LOOP = """
 import json, sys, time
 from joulery.hardware import discover
-from joulery.hardware.device import DeviceKind
+from joulery.hardware._device import DeviceKind
 from joulery.objectives import Cost
-from joulery.power.step_profiler import TunerState
-from joulery.power.step_profiler import TunerConfig
-from joulery.power.tuner import PowerTuner
+from joulery.power._step_profiler import TunerState
+from joulery.power._step_profiler import TunerConfig
+from joulery.power._tuner import PowerTuner
 from joulery.testing.emulator import EmulatedNode
 node = EmulatedNode.attached()
 gpus = [device for device in discover() if device.info.kind is DeviceKind.GPU]
@@ -197,13 +196,13 @@ def test_ranks_in_processes_of_their_own_take_one_decision(tmp_path):
             )
             if rank == 0:
                 assert jobs[0].stdout.readline() == "listening\n", jobs[0].stderr.read()
-        told = [job.communicate(timeout=60) for job in jobs]
+        reported = [job.communicate(timeout=60) for job in jobs]
     finally:
         for job in jobs:
             job.kill()
             job.wait()
-    found = [json.loads(output.splitlines()[-1]) for output, _ in told]
-    assert [rank["failure"] for rank in found] == [None] * size, told
+    found = [json.loads(output.splitlines()[-1]) for output, _ in reported]
+    assert [rank["failure"] for rank in found] == [None] * size, reported
     assert {rank["state"] for rank in found} == {"holding"}
     assert found[0]["limits"] == found[1]["limits"] == found[2]["limits"]
     assert found[0]["chosen"] == found[1]["chosen"] == found[2]["chosen"]

@@ -15,30 +15,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.jobs.client_actions import client_action
-from joulery.jobs.models import Measured, Outcome, Request
-from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.policies.counter_rng import CounterRng
-from joulery.jobs.policies.job_batch import JobBatch
-from joulery.jobs.posterior import JobState
-from joulery.jobs.replay import ROW, actions_from, outcome_document
-from joulery.jobs.report_filter import ReportFilter
-from joulery.jobs.specification import job_document
-from joulery.jobs.validation import check_outcome
-from joulery.simulate import drift as drifts
-from joulery.simulate.environment import Environment, Moment
-from joulery.simulate.probing import Slices
-from joulery.simulate.yardstick import yardstick
-from joulery.storage.records import Event, EventKind, JobRecord, NewJob
+from joulery.jobs import Measured, Outcome, Request
+from joulery.jobs._client_actions import client_action
+from joulery.jobs._posterior import JobState
+from joulery.jobs._replay import ROW, actions_from, outcome_document
+from joulery.jobs._report_filter import ReportFilter
+from joulery.jobs._specification import job_document
+from joulery.jobs._validation import check_outcome
+from joulery.jobs.policies import ActionKind, CounterRng, JobBatch, RunEnd
+from joulery.simulate import Environment, Moment, Slices
+from joulery.simulate import _drift as drifts
+from joulery.simulate._workload import score_settings
+from joulery.storage import Event, EventKind, JobRecord, NewJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from joulery.jobs.policies.counter_rng import Floats
-    from joulery.simulate.drift import Drift
-    from joulery.simulate.environment import Results
-    from joulery.simulate.workload import TracedWorkload
-    from joulery.storage.records import Document
+    from joulery.jobs.policies import Floats
+    from joulery.simulate import Drift, TracedWorkload
+    from joulery.simulate._environment import Results
+    from joulery.storage import Document
 
     FalseReport = Callable[[Outcome, np.random.Generator], Outcome]
 
@@ -74,7 +70,7 @@ class Scenario:
     doomed: Callable[[int], bool] | None = None
     lease_seconds: float = 600.0
     probing: bool = True
-    drift: Callable[[TracedWorkload], Drift] = drifts.none
+    drift: Callable[[TracedWorkload], Drift] = drifts.no_drift
     defended: bool = True
 
 
@@ -139,7 +135,7 @@ class ClientSimulation:
 
     def __init__(self, load: TracedWorkload, policy: str, seed: int, scenario: Scenario) -> None:
         change = scenario.drift(load)
-        load = drifts.patient(load, change)
+        load = drifts.with_enough_epochs(load, change)
         self._job = load.job()
         new = NewJob("team", self._job.name, job_document(self._job), policy, {}, seed)
         self._state = JobState.start(JobRecord(1, 1, new, 0.0, False, 0, 0))  # noqa: FBT003
@@ -155,7 +151,7 @@ class ClientSimulation:
         eta = self._job.cost.eta
         self._starts = change.starts
         self._optima = [load.optimum(eta, epochs)[2] for epochs in change.epochs]
-        measure = yardstick(load, eta, None)
+        measure = score_settings(load, eta, None)
         self._log = SimulationLog(measure.optimal)
         default = self._job.batch_sizes.index(self._job.default)
         self._default_cost = float(np.nanmax(measure.expected[default]))

@@ -21,7 +21,6 @@ COMMANDS = {
     "governor": "the daemon that lends power limits and clocks, and always gets them back",
     "demo": "the whole idea at work on a simulated GPU, in seconds",
     "simulate": "recurring jobs and whole clusters, replayed from traces under any policy",
-    "reproduce": "the figures of a publication, made again from its data, beside the published",
     "report": "show an energy log or a frontier, and choose a point from it",
 }
 
@@ -52,7 +51,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _discard_stdout() -> None:
     """Have stdout lead nowhere, else Python complains once more when it flushes at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with contextlib.suppress(OSError, ValueError):  # a stand-in has no number
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 # What stands for characters that a terminal's encoding lacks.

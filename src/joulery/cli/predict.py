@@ -74,7 +74,7 @@ def _limits(text: str | None) -> list[float] | None:
 
 
 def _text(found: Prediction) -> str:
-    from joulery.cli.table import table
+    from joulery.reports import table_text
 
     error = found.relative_error
     rows = [
@@ -89,7 +89,7 @@ def _text(found: Prediction) -> str:
         for point in reversed(found.points)
     ]
     heads = ["limit per device", "step", "", "power per device", "energy of the step", ""]
-    return "\n".join([_summary(found), "", table(heads, rows, "rrlrrl"), "", found.advice])
+    return "\n".join([_summary(found), "", table_text(heads, rows, "rrlrrl"), "", found.advice])
 
 
 def _summary(found: Prediction) -> str:

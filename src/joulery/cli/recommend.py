@@ -103,7 +103,7 @@ def _write_page(path: Path, found: Recommendation, deadline: float | None) -> No
 
 
 def _text(found: Recommendation) -> str:
-    from joulery.cli.table import table
+    from joulery.reports import table_text
 
     heads = ["", "devices", "plan", "limit", "time", "energy", "money", "CO2", "memory"]
     shown = sorted(found.pareto, key=lambda one: one.seconds)
@@ -112,7 +112,7 @@ def _text(found: Recommendation) -> str:
         shown = sorted([*shown, found.best], key=lambda one: one.seconds)
     rows = [["→" if one == found.best else "", *_cells(one)] for one in shown]
     lines = [
-        table(heads, rows, "lllrrrrrr"),
+        table_text(heads, rows, "lllrrrrrr"),
         "",
         _summary(found.best),
         *(f"why: {reason}" for reason in found.reasons),

@@ -6,10 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from joulery.jobs.job import Job
-from joulery.jobs.models import Measured, Outcome
-from joulery.jobs.policies.base import ActionKind, Actions, RunEnd
-from joulery.jobs.replay import _outcomes, action_document, actions_from, outcome_document
+from joulery.jobs import Job, Measured, Outcome
+from joulery.jobs._replay import _outcomes, action_document, actions_from, outcome_document
+from joulery.jobs.policies import ActionKind, Actions, RunEnd
 from joulery.objectives import Cost
 from joulery.testing.policy_contract import assert_identical
 
@@ -24,7 +23,7 @@ def actions(kind=ActionKind.TRAIN, limit=1, ceiling=0.1 + 0.2, probe_limits=None
         arm=np.array([1]),
         limit=np.array([limit]),
         ceiling=np.array([ceiling]),
-        why=np.array([2]),
+        reason=np.array([2]),
         probe_limits=probe_limits,
     )
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from joulery.jobs.policies.job_batch import JobBatch
-from joulery.jobs.policies.registry import make_policy, policy_names
-from joulery.jobs.snapshot import code_fingerprint, deserialize, serialize
+from joulery.jobs._snapshot import code_fingerprint, deserialize, serialize
+from joulery.jobs.policies import JobBatch, make_policy, policy_names
 from joulery.testing.policy_contract import Drive, assert_identical
 from joulery.testing.workloads import made_up_workload
 
@@ -20,7 +19,7 @@ def test_beliefs_come_back_bit_for_bit(policy):
     drive = Drive(make_policy(policy), [made_up_workload()], [1])
     for _ in range(30):
         drive.step(np.arange(1))
-    fresh = make_policy(policy).start(drive.lanes)
+    fresh = make_policy(policy).start(drive.jobs)
     assert deserialize(fresh, serialize(drive.beliefs, {"a": [0.1 + 0.2]})) == {"a": [0.1 + 0.2]}
     assert_identical(fresh, drive.beliefs)
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from joulery.frontier import OperatingPoint
-from joulery.hardware import catalog
-from joulery.hardware.simulated.physics import settle
+from joulery.hardware import catalog, settle
 from joulery.objectives import (
     Cost,
     EnergyDelayProduct,
@@ -16,9 +15,9 @@ from joulery.objectives import (
     LeastEnergy,
     score,
 )
-from joulery.power.model import CurveModel, PosteriorCurves, clock_curves, limit_curves, product
-from joulery.power.planner import ObjectiveScorer, ProbePlanner, SliceForecast
-from joulery.power.step_profiler import Estimate
+from joulery.power import Estimate, limit_curves
+from joulery.power._model import CurveModel, PosteriorCurves, clock_curves, product
+from joulery.power._planner import ObjectiveScorer, ProbePlanner, SliceForecast
 
 BOARD = catalog.board("V100")
 WORK = catalog.workload("bert", BOARD)
@@ -98,7 +97,7 @@ def test_ragged_tables_widen_the_belief():
 
 
 def test_a_slice_that_no_other_explains_stands_out():
-    """A slice that lay in a neighbour's burst as a whole would pass for a slow limit."""
+    """A slice that lay in another process's burst as a whole would pass for a slow limit."""
     found = settle(BOARD, WORK, 250.0)
     model = CurveModel(LIMITS, limit_curves(LIMITS, found.watts), found.seconds, found.watts)
     seen = {limit - 100: probe(limit) for limit in (250, 225, 200, 190, 180, 170, 150)}
@@ -136,9 +135,9 @@ SPLIT = curves(
 )
 def test_every_objective_is_judged(objective, expected):
     """An objective that is misjudged makes the tuner hold the wrong limit."""
-    verdict = ObjectiveScorer(objective).score(SURE)
-    assert verdict.position == expected
-    assert verdict.regret == pytest.approx(0.0, abs=1e-9)
+    score = ObjectiveScorer(objective).score(SURE)
+    assert score.position == expected
+    assert score.regret == pytest.approx(0.0, abs=1e-9)
 
 
 def test_doubtful_limits_are_not_chosen_under_a_bound():

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 from joulery.errors import DeviceError
-from joulery.power.state_machine import DriftDetector
-from joulery.power.step_profiler import (
+from joulery.power import Reading, TunerConfig
+from joulery.power._state_machine import DriftDetector
+from joulery.power._step_profiler import (
     LEAST_STEPS,
-    Reading,
     SampleSet,
     StepProfiler,
     StepSample,
-    TunerConfig,
     TuningEvent,
     step_noise,
     undisturbed,
@@ -40,7 +39,7 @@ def test_two_samples_cannot_outvote_each_other():
 
 
 def test_the_fast_ones_count_though_most_are_disturbed():
-    """A neighbour that is busy more often than not would otherwise set the pace."""
+    """Another process that is busy more often than not would otherwise set the pace."""
     disturbed = [sample(pace=0.18 + 0.01 * n, watts=230.0) for n in range(5)]
     found = SampleSet([*disturbed, sample(), sample(pace=0.1001)]).estimate(0.005)
     assert found.seconds == pytest.approx(0.1, rel=1e-3)
@@ -123,7 +122,7 @@ def test_slices_of_long_steps_have_a_few_and_not_many():
 
 
 def test_measuring_ends_and_counts_its_visits():
-    """A slice that lay in one disturbance must be told from one that was repeated."""
+    """A slice that lay in one disturbance must be reported from one that was repeated."""
     profiler = StepProfiler(TunerConfig(), 9)
     driven(profiler, profiler.measure(20))
     driven(profiler, profiler.measure(20))

@@ -7,12 +7,18 @@ import pytest
 
 from joulery.errors import DeviceError
 from joulery.frontier import Origin
-from joulery.hardware.simulated import Faults
+from joulery.hardware import Faults
 from joulery.objectives import Cost, LeastEnergy
-from joulery.power.knobs import BothKnobs, ClockKnob, LimitKnob
-from joulery.power.profiles import ProfileFile, ProfileKey
-from joulery.power.step_profiler import TunerConfig, TunerState
-from joulery.power.tuner import PowerTuner
+from joulery.power import (
+    BothKnobs,
+    ClockKnob,
+    LimitKnob,
+    PowerTuner,
+    ProfileFile,
+    ProfileKey,
+    TunerConfig,
+    TunerState,
+)
 from joulery.testing.training import TrainingLoop, held_here
 
 BALANCED = Cost(0.5, 250.0)
@@ -78,7 +84,7 @@ def test_result_after_the_end_tells_what_was_saved():
     assert tuner.result.to_dict()["ended"]
 
 
-def test_observer_reports_and_leaves_the_limit_alone():
+def test_a_dry_run_reports_and_leaves_the_limit_alone():
     """Observer mode that keeps a low limit is no observer."""
     loop = TrainingLoop()
     with loop.tuner(BALANCED, config=TunerConfig(dry_run=True)) as tuner:
@@ -178,7 +184,7 @@ def test_broken_profile_is_ignored(tmp_path, caplog):
 
 
 def test_missing_rights_stop_tuning_but_not_training(caplog):
-    """Somebody without rights must still be able to train, and get advice."""
+    """A user without rights must still be able to train, and get advice."""
     loop = TrainingLoop()
     loop.gpus[0].faults = Faults(no_permission=True)
     tuner = loop.tuner(BALANCED)
@@ -192,7 +198,7 @@ def test_missing_rights_stop_tuning_but_not_training(caplog):
 
 
 def test_any_error_restores_the_limit_and_never_leaves_step():
-    """An error of ours inside somebody's training loop would cost them hours."""
+    """An error of ours inside a user's training loop would cost them hours."""
     loop = TrainingLoop()
     tuner = loop.tuner(BALANCED)
     loop.run(tuner.step, until=lambda: loop.limit_watts < 250)

@@ -3,8 +3,7 @@
 import pytest
 from sqlalchemy import event
 
-from joulery.storage.records import Subject
-from joulery.storage.store import Store
+from joulery.storage import Store, Subject
 
 
 @pytest.fixture
@@ -46,5 +45,3 @@ def test_only_open_decisions_are_searched_for_ended_leases(store):
     assert "ix_decisions_open (job=? AND" in one
     (some,) = plans_of(store, lambda transaction: transaction.jobs_with_overdue(5.0))
     assert "ix_decisions_open" in some
-    (opened,) = plans_of(store, lambda transaction: transaction.open_decisions(1))
-    assert "ix_decisions_open (job=?)" in opened

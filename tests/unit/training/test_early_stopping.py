@@ -8,13 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 from joulery.clock import REAL_CLOCK, VirtualClock
-from joulery.hardware import catalog
-from joulery.hardware.simulated import SimulatedGpu
-from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.hardware import SimulatedGpu, catalog
+from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost
-from joulery.training.early_stopping import CostLimit, TargetTracker
-from joulery.training.energy import Usage
-from joulery.training.run import Run
+from joulery.training import Run
+from joulery.training._early_stopping import CostLimit, TargetTracker
+from joulery.training._energy import Usage
 
 COST = Cost(0.5, 250.0)
 STEP_SECONDS = 10.0
@@ -52,9 +51,9 @@ def test_an_endless_first_epoch_is_left_at_its_ceiling(place, caplog):
     assert not run.target_reached  # what is reported of an epoch that was left does not count
     assert "cost limit within epoch 1" in run.stop_reason
     assert "cost limit within epoch 1" in caplog.text
-    told = last(place).outcome
-    assert (told.end, told.epochs) == (RunEnd.STOPPED, 0)
-    spent = COST.of(told.seconds, told.joules)
+    reported = last(place).outcome
+    assert (reported.end, reported.epochs) == (RunEnd.STOPPED, 0)
+    spent = COST.of(reported.seconds, reported.joules)
     assert ceiling < spent < ceiling + 2 * STEP_SECONDS * COST.max_watts
     assert place.gpu.power_limits().current_watts == 250
 
@@ -69,14 +68,14 @@ def test_whole_epochs_before_it_count(place):
         seen.append(epoch)
         run.report(0.5)
     assert seen == [0, 1, 2]
-    told = last(place).outcome
-    assert (told.end, told.epochs) == (RunEnd.STOPPED, 2)
+    reported = last(place).outcome
+    assert (reported.end, reported.epochs) == (RunEnd.STOPPED, 2)
     assert "within epoch 3" in run.stop_reason
-    for one in told.measured:
+    for one in reported.measured:
         assert one.epoch_seconds == pytest.approx(60.0, rel=0.05)
 
 
-def test_what_was_measured_is_told_by_the_length_of_the_epoch(place):
+def test_what_was_measured_is_reported_by_the_length_of_the_epoch(place):
     """If this fails, a stopped attempt teaches nothing about what an epoch costs."""
     place.recur(0)
     run = place.run()
@@ -85,11 +84,13 @@ def test_what_was_measured_is_told_by_the_length_of_the_epoch(place):
         for _ in run.steps(range(5_000)):
             place.gpu.run(work)
         run.report(0.5)
-    told = last(place).outcome
-    assert (told.end, told.epochs) == (RunEnd.STOPPED, 0)
-    assert told.measured
-    for one in told.measured:
-        assert one.epoch_seconds == pytest.approx(5_000 * told.seconds / run.total_steps, rel=0.2)
+    reported = last(place).outcome
+    assert (reported.end, reported.epochs) == (RunEnd.STOPPED, 0)
+    assert reported.measured
+    for one in reported.measured:
+        assert one.epoch_seconds == pytest.approx(
+            5_000 * reported.seconds / run.total_steps, rel=0.2
+        )
 
 
 def catalogued(place, factor=20.0):
@@ -127,22 +128,22 @@ def test_a_training_that_follows_its_probe_is_left_too(place):
         break
     run.close()
     assert probed
-    told = last(place)
-    assert told.decision.batch_size == run.batch_size
-    assert (told.outcome.end, told.outcome.epochs) == (RunEnd.STOPPED, 0)
-    spent = COST.of(told.outcome.seconds, told.outcome.joules)
-    assert spent < told.decision.cost_ceiling_joules + 1000.0 * COST.max_watts
+    reported = last(place)
+    assert reported.decision.batch_size == run.batch_size
+    assert (reported.outcome.end, reported.outcome.epochs) == (RunEnd.STOPPED, 0)
+    spent = COST.of(reported.outcome.seconds, reported.outcome.joules)
+    assert spent < reported.decision.cost_ceiling_joules + 1000.0 * COST.max_watts
 
 
 @pytest.mark.parametrize("options", [{"early_stop": False}, {"dry_run": True}])
 def test_those_who_must_not_be_stopped_are_not(place, options):
-    """If this fails, somebody who was promised a model gets none."""
+    """If this fails, a user who was promised a model gets none."""
     place.recur(0)
     assert train(place, place.run(**options), 500, most=1) == [500]
 
 
 def test_the_last_attempt_is_not_left(place):
-    """If this fails, a job whose every attempt is too dear never has a model."""
+    """If this fails, a job whose every attempt is over its cost limit never has a model."""
     place.recur(0, policy="zeus")
     run = place.run(policy="zeus")
     seen = [sum(train(place, run, 500, most=2)) for _ in run.attempts()]
@@ -160,8 +161,8 @@ def test_an_epoch_that_ends_in_time_is_whole(place):
         place.clock.sleep(5000.0)  # validation: nothing to be left there
         run.report(0.99)
     assert run.target_reached
-    told = last(place).outcome
-    assert (told.end, told.epochs) == (RunEnd.REACHED, 1)
+    reported = last(place).outcome
+    assert (reported.end, reported.epochs) == (RunEnd.REACHED, 1)
 
 
 def test_loops_that_report_their_steps_by_hand_are_not_cut(place):
@@ -285,7 +286,7 @@ def test_a_loop_is_left_in_real_time(place, monkeypatch):
     )
     assert run.decision.cost_ceiling_joules < math.inf
     monkeypatch.setattr(
-        "joulery.training.energy.EnergyAccount.here", lambda _: Usage(math.inf, math.inf)
+        "joulery.training._energy.EnergyAccount.here", lambda _: Usage(math.inf, math.inf)
     )
     seen = 0
     for _ in run.epochs():
@@ -332,7 +333,7 @@ def test_divergence_after_the_target_is_no_failure():
 
 
 def test_a_cost_limit_keeps_no_run_alive(place):
-    """If this fails, a run that nobody holds any more goes on until the process ends."""
+    """If this fails, a run without any reference goes on until the process ends."""
     place.recur(0)
     run = place.run()
     assert run.decision.cost_ceiling_joules < math.inf

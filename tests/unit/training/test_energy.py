@@ -6,10 +6,9 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.frontier import Origin, Provenance
-from joulery.hardware import catalog
-from joulery.hardware.simulated import SimulatedGpu
-from joulery.metering.meter import Meter
-from joulery.training.energy import (
+from joulery.hardware import SimulatedGpu, catalog
+from joulery.metering import Meter
+from joulery.training._energy import (
     NOTHING,
     DeviceEnergy,
     EnergyAccount,
@@ -87,7 +86,7 @@ class TwoMachines:
 
 
 def test_boards_of_other_machines_keep_their_names_apart():
-    """If this fails, the second machine's energy is refused as told before."""
+    """If this fails, the second machine's energy is refused as reported before."""
     mine = (DeviceEnergy("gpu:0", "V100", 1.0, 2.0, MEASURED),)
     together = devices_over_ranks(mine, TwoMachines())
     assert [one.id for one in together] == ["gpu:0 of rank 0", "gpu:0 of rank 1"]

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.training.learning_rate import scaled_learning_rate
+from joulery.training._learning_rate import scaled_learning_rate
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,6 @@ def test_momentum_is_not_adaptive():
     ("base", "rule"), [(0.1, "cubic"), (0.1, ""), (math.nan, "sqrt"), (-0.1, "linear")]
 )
 def test_unknown_rules_and_wrong_rates_are_refused(base, rule):
-    """If this fails, a typo trains with a learning rate that nobody chose."""
+    """If this fails, a typo trains with a learning rate that was never chosen."""
     with pytest.raises(InvalidValueError):
         scaled_learning_rate(base, 1024, 256, rule)

@@ -1,4 +1,4 @@
-"""Runs that recur: what is chosen, when they end, what is told of them, what never stops them."""
+"""Runs that recur: what is chosen, when they end, what is reported, what never stops them."""
 
 import gc
 import logging
@@ -9,17 +9,15 @@ import threading
 
 import pytest
 
-from joulery.client.local import LocalBackend
+from joulery.client._local import LocalBackend
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, StoreBusyError
-from joulery.hardware import catalog
-from joulery.hardware.simulated import SimulatedGpu
-from joulery.jobs.models import Outcome
-from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.service import JobService
+from joulery.hardware import SimulatedGpu, catalog
+from joulery.jobs import JobService, Outcome
+from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost, LeastEnergy
-from joulery.storage.store import Store
-from joulery.training.run import Run
+from joulery.storage import Store
+from joulery.training import Run
 
 COST = Cost(0.5, 250.0)
 
@@ -55,20 +53,20 @@ def test_the_outcome_tells_what_really_happened(place):
     assert run.batch_size == 1024
     assert place.train(run, 30) == 30
     (entry,) = place.decisions()
-    told = entry.outcome
-    assert told.end == RunEnd.REACHED
-    assert told.epochs == 30
-    assert told.seconds == pytest.approx(place.clock.now() - began, rel=1e-3)
-    assert told.joules == pytest.approx(place.gpu.read_energy().joules - used, rel=0.01)
-    held = {one.limit_watts: one for one in told.measured}[told.limit_watts]
-    assert held.epoch_seconds == pytest.approx(told.seconds / 30, rel=0.03)
-    assert held.epoch_joules == pytest.approx(told.joules / 30, rel=0.05)
+    reported = entry.outcome
+    assert reported.end == RunEnd.REACHED
+    assert reported.epochs == 30
+    assert reported.seconds == pytest.approx(place.clock.now() - began, rel=1e-3)
+    assert reported.joules == pytest.approx(place.gpu.read_energy().joules - used, rel=0.01)
+    held = {one.limit_watts: one for one in reported.measured}[reported.limit_watts]
+    assert held.epoch_seconds == pytest.approx(reported.seconds / 30, rel=0.03)
+    assert held.epoch_joules == pytest.approx(reported.joules / 30, rel=0.05)
     assert 0.004 <= held.relative_error < 0.05
-    assert len(told.measured) >= 3
+    assert len(reported.measured) >= 3
 
 
 def test_what_this_machine_remembers_is_measured_for_a_new_store_all_the_same(place, tmp_path):
-    """If this fails, a policy that asks what limits cost is never told."""
+    """If this fails, a policy that asks what limits cost is never reported."""
     place.train(place.run(), 30)
     place.store = tmp_path / "other.sqlite"
     place.train(place.run(), 30)
@@ -87,7 +85,7 @@ def test_the_limit_that_was_decided_is_held(place):
     assert entry.outcome.limit_watts == place.limits[-1]
 
 
-def test_a_run_that_becomes_too_dear_is_stopped_and_said_to_be(place, caplog):
+def test_a_run_that_over_its_cost_limit_is_stopped_and_says_so(place, caplog):
     """If this fails, hopeless batch sizes are trained to the end, or silently cut."""
     place.recur(0)
     run = place.run()
@@ -127,7 +125,7 @@ def test_a_stopped_attempt_is_followed_by_another_until_one_gets_there(place):
 
 
 def test_the_last_attempt_is_never_stopped(place):
-    """If this fails, a job whose every attempt is too dear never has a model."""
+    """If this fails, a job whose every attempt is over its cost limit never has a model."""
     place.recur(0)
     run, trained = place.run(), []
     trained += [place.train(run, 10_000) for _ in run.attempts()]
@@ -191,7 +189,7 @@ def test_a_metric_that_is_none_ends_nothing(place, metric, caplog):
     assert ends(place) == [RunEnd.ABANDONED]
 
 
-def test_observing_runs_the_default_and_says_what_would_be_run(place, caplog):
+def test_a_dry_run_runs_the_default_and_says_what_would_be_run(place, caplog):
     """If this fails, observing changes what is trained, or tells nothing."""
     place.recur(0)
     for seed in (1, 2):
@@ -208,7 +206,7 @@ def test_observing_runs_the_default_and_says_what_would_be_run(place, caplog):
     assert (entry.outcome.epochs, entry.outcome.limit_watts) == (30, 250)
 
 
-def test_what_is_watched_is_believed_as_far_as_it_fits(place):
+def test_what_a_dry_run_shows_is_believed_as_far_as_it_fits(place):
     """If this fails, what an observer sees is kept and not learned, or upsets what was learned."""
     for seed in (0, 1):
         place.recur(seed)
@@ -216,12 +214,12 @@ def test_what_is_watched_is_believed_as_far_as_it_fits(place):
     place.train(place.run(dry_run=True), 1)
     watched = [entry.decision.id for entry in place.decisions()][-2:]
     with Store.open(place.store) as store:
-        held = JobService(store, place.clock).held(1)
-    assert watched[0] not in held
-    assert watched[1] in held
+        quarantined = JobService(store, place.clock).quarantined(1)
+    assert watched[0] not in quarantined
+    assert watched[1] in quarantined
 
 
-def test_an_observer_is_never_stopped(place):
+def test_a_dry_run_is_never_stopped(place):
     """If this fails, watching ends trainings of people who wanted nothing changed."""
     place.recur(0, default_batch_size=128)
     run = place.run(dry_run=True, default_batch_size=1024)
@@ -230,7 +228,7 @@ def test_an_observer_is_never_stopped(place):
     assert run.target_reached
 
 
-def test_observing_the_first_run_teaches(place):
+def test_a_dry_run_teaches(place):
     """If this fails, nothing is learned while a user only watches."""
     run = place.run(dry_run=True)
     place.train(run, 30)
@@ -260,7 +258,7 @@ def test_one_batch_size_needs_no_target(place):
     assert (entry.outcome.end, entry.outcome.epochs) == (RunEnd.REACHED, 5)
 
 
-def test_an_exception_in_the_loop_is_told_as_abandoned_with_its_cost(place):
+def test_an_exception_in_the_loop_is_reported_as_abandoned_with_its_cost(place):
     """If this fails, a crash counts against the batch size, or costs nothing."""
     run = place.run()
 
@@ -379,14 +377,14 @@ def test_processes_without_a_group_run_the_default(place, monkeypatch, caplog):
 
 
 def test_an_error_of_ours_ends_nothing(place, monkeypatch, caplog):
-    """If this fails, a bug in here ends somebody's training."""
+    """If this fails, a bug in here ends a user's training."""
     run = place.run()
     assert run.batch_size == 1024
 
     def broken(*_):
         raise RuntimeError("our bug")
 
-    monkeypatch.setattr("joulery.training.energy.EnergyAccount.end_epoch", broken)
+    monkeypatch.setattr("joulery.training._energy.EnergyAccount.end_epoch", broken)
     assert place.train(run, 4) == 4
     assert run.batch_size == 1024
     assert "our bug" in caplog.text
@@ -416,10 +414,10 @@ def test_an_unreadable_meter_claims_nothing(place):
         for _ in run.steps(range(4)):
             place.clock.sleep(0.1)
         run.report(0.99)
-    told = place.decisions()
+    reported = place.decisions()
     assert all(
         entry.outcome == Outcome(RunEnd.ABANDONED, 0.0, 0.0, 0.0) or entry.outcome.joules > 0
-        for entry in told
+        for entry in reported
     )
 
 
@@ -490,9 +488,11 @@ def test_every_policy_can_be_run(place, policy):
     for seed in range(4):
         _, _, _, run = place.recur(seed, policy=policy)
         assert run.target_reached
-    told = [entry.outcome for entry in place.decisions() if entry.outcome is not None]
-    assert len(told) >= 4
-    assert all(one.limit_watts in (100.0, 125.0, 150.0, 175.0, 200.0, 225.0, 250.0) for one in told)
+    reported = [entry.outcome for entry in place.decisions() if entry.outcome is not None]
+    assert len(reported) >= 4
+    assert all(
+        one.limit_watts in (100.0, 125.0, 150.0, 175.0, 200.0, 225.0, 250.0) for one in reported
+    )
 
 
 def test_another_kind_of_board_starts_from_what_was_learned(place, caplog):
@@ -540,7 +540,7 @@ def test_a_decision_that_was_never_begun_is_given_back(place):
 
 
 def test_a_local_run_opens_no_network_and_prints_nothing(place, monkeypatch, capsys):
-    """If this fails, a training talks to somebody it was not told to talk to."""
+    """If this fails, a training talks to a user it was not reported to procedure to."""
 
     def refuse(*_args, **_options):
         raise AssertionError("the network was opened")

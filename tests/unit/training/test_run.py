@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.hardware import catalog
-from joulery.hardware.simulated import Faults, SimulatedGpu
+from joulery.hardware import Faults, SimulatedGpu, catalog
 from joulery.objectives import LeastEnergy
-from joulery.training.run import Run
-from joulery.training.tuning import REPORTS_VARIABLE, read_reports, write_report
+from joulery.training import REPORTS_VARIABLE, Run, read_reports
+from joulery.training._tuning import write_report
 
 BOARD = catalog.board("V100")
 WORK = catalog.workload("resnet50", BOARD).scaled(0.2)
@@ -56,7 +55,7 @@ def test_a_better_limit_is_found_held_and_given_back(clock):
     assert run.total_steps == 12 * 49
 
 
-def test_observing_changes_nothing_for_long(clock):
+def test_a_dry_run_changes_nothing_for_long(clock):
     """If this fails, observer mode keeps the board capped."""
     gpu = SimulatedGpu(BOARD, clock)
     run = Run(objective=LeastEnergy(max_slowdown=0.05), max_epochs=12, devices=[gpu], dry_run=True)
@@ -88,7 +87,7 @@ def test_without_a_board_training_goes_on_and_one_line_says_so(clock, caplog):
 
 
 def test_without_rights_training_goes_on(clock, caplog):
-    """If this fails, missing rights end somebody's training."""
+    """If this fails, missing rights end a user's training."""
     gpu = SimulatedGpu(BOARD, clock, faults=replace(Faults(), no_permission=True))
     run = Run(devices=[gpu], max_epochs=3)
     train(run, gpu, clock)
@@ -98,7 +97,7 @@ def test_without_rights_training_goes_on(clock, caplog):
 
 
 def test_a_broken_objective_is_said_once_and_training_goes_on(clock, monkeypatch):
-    """If this fails, a typo in the environment ends somebody's training."""
+    """If this fails, a typo in the environment ends a user's training."""
     monkeypatch.setenv("JOULERY_OBJECTIVE", "fastest-and-leanest")
     gpu = SimulatedGpu(BOARD, clock)
     run = Run(devices=[gpu])
@@ -130,14 +129,14 @@ def test_the_starter_hears_what_became_of_the_run(clock, tmp_path, monkeypatch):
     json.dumps(found, allow_nan=False)
 
 
-def test_a_report_that_cannot_be_written_hurts_nobody(monkeypatch):
-    """If this fails, a full disk ends somebody's training."""
+def test_a_report_that_cannot_be_written_is_ignored(monkeypatch):
+    """If this fails, a full disk ends a user's training."""
     monkeypatch.setenv(REPORTS_VARIABLE, "/nonexistent/folder")
     write_report({"name": "x"})
 
 
-def test_a_report_that_cannot_be_made_hurts_nobody(clock, monkeypatch):
-    """If this fails, an error of ours while reporting ends somebody's training."""
+def test_a_report_that_cannot_be_made_is_ignored(clock, monkeypatch):
+    """If this fails, an error of ours while reporting ends a user's training."""
 
     def broken(_run):
         raise KeyError("broken")

@@ -5,15 +5,14 @@ from collections import Counter
 
 import pytest
 
-from joulery.client.local import LocalBackend
+from joulery.client._local import LocalBackend
 from joulery.frontier import Origin, Provenance
-from joulery.hardware.simulated import SimulatedGpu
-from joulery.jobs.job import Job
-from joulery.jobs.models import Decision, Definition, Measured, Outcome
-from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.hardware import SimulatedGpu
+from joulery.jobs import Decision, Definition, Job, Measured, Outcome
+from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost
-from joulery.training.energy import DeviceEnergy
-from joulery.training.session import measurements_of
+from joulery.training._energy import DeviceEnergy
+from joulery.training._session import measurements_of
 
 SIMULATED = Provenance(Origin.SIMULATED, "a model", 0.01)
 MEASURED = Provenance(Origin.MEASURED, "a counter", 0.02)
@@ -29,7 +28,7 @@ def kept(place):
 
 
 def test_a_run_leaves_its_energy_and_frontier_behind(place):
-    """If this fails, nobody knows what runs used, or what limits of a batch size cost."""
+    """If this fails, it is unknown what runs used, or what limits of a batch size cost."""
     joules = place.recur(0)[1]
     (entry,) = place.decisions()
     (profile,), (used,) = kept(place)
@@ -40,9 +39,9 @@ def test_a_run_leaves_its_energy_and_frontier_behind(place):
     assert used.joules == pytest.approx(joules, rel=0.01)
     assert (profile.batch_size, profile.device) == (1024, "V100")
     assert profile.frontier.work == "an epoch of nightly at batch size 1024"
-    told = {one.limit_watts: one for one in entry.outcome.measured}
+    reported = {one.limit_watts: one for one in entry.outcome.measured}
     for point in profile.frontier:
-        one = told[point.setting.power_limit_watts]
+        one = reported[point.setting.power_limit_watts]
         assert (point.seconds, point.joules) == (one.epoch_seconds, one.epoch_joules)
         assert point.provenance.origin is Origin.SIMULATED
         error = point.provenance.relative_error
@@ -56,13 +55,13 @@ def test_energy_of_all_attempts_adds_up(place):
     for seed in range(4):
         place.recur(seed)
     _, used = kept(place)
-    told = {
+    reported = {
         entry.decision.id: entry.outcome.joules
         for entry in place.decisions()
         if entry.outcome is not None and entry.outcome.joules > 0
     }
-    assert {one.decision: one.joules for one in used} == pytest.approx(told)
-    assert len(used) == len(told) >= 4
+    assert {one.decision: one.joules for one in used} == pytest.approx(reported)
+    assert len(used) == len(reported) >= 4
 
 
 def test_what_is_used_after_the_target_does_not_count(place):
