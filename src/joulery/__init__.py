@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         parse_objective,
     )
     from joulery.pipeline import plan_pipeline
+    from joulery.predict import recommend
     from joulery.training import Run
 
 __version__ = "0.1.0"
@@ -54,9 +55,18 @@ __all__ = [
     "discover",
     "parse_objective",
     "plan_pipeline",
+    "recommend",
 ]
 
-__getattr__ = lazy(__name__)
+_api = lazy(__name__)
+
+
+def __getattr__(name: str) -> object:
+    if name == "predict":  # a room that can be called like its function
+        from importlib import import_module
+
+        return import_module("joulery.predict")
+    return _api(name)
 
 
 def __dir__() -> list[str]:

@@ -94,6 +94,32 @@ def finite(value: float, name: str, *, minimum: float | None = None) -> float:
     return number
 
 
+_COUNTS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
+_DURATIONS = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+def count_from_text(text: str, name: str) -> float:
+    """A count as people write it: ``count_from_text("2T", "tokens")`` is ``2e12``."""
+    return _with_suffix(text, name, _COUNTS)
+
+
+def seconds_from_text(text: str, name: str) -> float:
+    """A duration as people write it: ``seconds_from_text("30d", "deadline")`` is ``2592000.0``."""
+    return _with_suffix(text, name, _DURATIONS)
+
+
+def _with_suffix(text: str, name: str, suffixes: dict[str, float]) -> float:
+    number = text.strip().rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    suffix = text.strip()[len(number) :]
+    try:
+        return finite(float(number) * suffixes[suffix], name, minimum=0.0)
+    except (ValueError, KeyError):
+        known = ", ".join(word for word in suffixes if word)
+        raise InvalidValueError(
+            f"{name} {text!r} is no number with a unit", remedy=f"write a number and one of {known}"
+        ) from None
+
+
 def per_cent(fraction: float) -> str:
     """A fraction in per cent, to two digits: ``per_cent(0.0512)`` is ``"5.1 %"``."""
     return f"{float(f'{100 * fraction:.2g}'):g} %"

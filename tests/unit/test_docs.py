@@ -18,6 +18,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
         "recurring-runs.md",
         "pipelines.md",
         "storage.md",
+        "predict.md",
     ],
 )
 def test_the_first_example_of_a_page_runs(page):

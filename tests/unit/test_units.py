@@ -117,3 +117,17 @@ def test_finite_explains_what_is_wrong(value, minimum, says):
 def test_the_minimum_itself_is_allowed():
     """Zero slowdown and zero budget are legitimate requests."""
     assert finite(0, "x", minimum=0.0) == 0.0
+
+
+def test_counts_and_durations_as_people_write_them():
+    """`--tokens 2T --deadline 30d` would be refused or, worse, misread."""
+    from joulery.units import count_from_text, seconds_from_text
+
+    assert count_from_text("2T", "tokens") == 2e12
+    assert count_from_text("1.5B", "tokens") == 1.5e9
+    assert count_from_text("300", "tokens") == 300
+    assert seconds_from_text("30d", "deadline") == 30 * 86400
+    assert seconds_from_text("90 min".replace(" ", ""), "deadline") == 5400
+    for wrong in ("", "T", "2X", "nan", "-1d", "1e999"):
+        with pytest.raises(InvalidValueError):
+            count_from_text(wrong, "tokens")

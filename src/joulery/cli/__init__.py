@@ -14,6 +14,8 @@ COMMANDS = {
     "run": "train under an objective: find the right power limit while the job runs",
     "sweep": "the energy and time of a command under one power limit after another",
     "plan": "the clock of every instruction of a training pipeline, before it runs",
+    "predict": "time, power, energy and memory of a training step before it runs",
+    "recommend": "device type, count, parallel plan and power limit before the run",
     "jobs": "recurring jobs: what was decided for them, why, and what that saved",
     "serve": "recurring jobs for teams and machines, over HTTP; backup, export and tokens",
     "governor": "the daemon that lends power limits and clocks, and always gets them back",

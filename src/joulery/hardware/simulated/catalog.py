@@ -56,6 +56,12 @@ class Specs:
         memory_bytes_per_second: Bandwidth of the memory.
         fp32_flops: Peak without matrix units.
         tensor_flops: Dense peak in FP16/BF16.
+        tf32_flops: Dense peak in TF32.
+        fp8_flops: Dense peak in FP8.
+        fp4_flops: Dense peak in FP4.
+        l2_bytes: Last-level cache on the chip.
+        link_bytes_per_second: Bandwidth to the other devices of its node, one direction.
+        link_domain: Number of devices within one such switched domain.
         units: Number of streaming multiprocessors or compute units.
         base_clock_hertz: Guaranteed core clock.
         min_clock_hertz: Lowest core clock.
@@ -80,6 +86,12 @@ class Specs:
     memory_bytes_per_second: float | None = None
     fp32_flops: float | None = None
     tensor_flops: float | None = None
+    tf32_flops: float | None = None
+    fp8_flops: float | None = None
+    fp4_flops: float | None = None
+    l2_bytes: int | None = None
+    link_bytes_per_second: float | None = None
+    link_domain: int | None = None
     units: int | None = None
     base_clock_hertz: float | None = None
     min_clock_hertz: float | None = None
@@ -180,15 +192,18 @@ def _canonical(name: str) -> str:
     )
 
 
+_WHOLE = ("year", "units", "memory_bytes", "l2_bytes", "link_domain")
+
+
 @cache
 def _specs(name: str) -> Specs:
     known = {field.name for field in fields(Specs)}
     entry = {key: value for key, value in _entries()[name].items() if key in known}
     for key, value in entry.items():
-        if isinstance(value, int) and key not in ("year", "units", "memory_bytes"):
+        if isinstance(value, int) and key not in _WHOLE:
             entry[key] = float(value)
-    if "memory_bytes" in entry:
-        entry["memory_bytes"] = int(entry["memory_bytes"])
+        elif key in _WHOLE:
+            entry[key] = int(value)
     entry["aliases"] = tuple(entry.get("aliases", ()))
     return Specs(**entry)
 

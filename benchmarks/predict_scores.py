@@ -1,0 +1,172 @@
+"""How far predictions are from measurements: errors per task, level of evidence and method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from joulery.predict import fitted_belief, fitted_on
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from joulery.predict import Belief
+
+    Array = NDArray[np.float64]
+
+# Half-width of a 90 % interval in standard deviations.
+NINETY = 1.645
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Predictions of one method for one left-out group.
+
+    Attributes:
+        task: What is predicted.
+        level: Evidence about the target: specs, elsewhere, or the number of probes.
+        group: The device, workload or model that was left out.
+        method: Ours or a simple baseline.
+        off: Log-prediction minus log-measurement.
+        deviation: Standard deviation that each log-prediction claims; None without intervals.
+    """
+
+    task: str
+    level: str
+    group: str
+    method: str
+    off: Array
+    deviation: Array | None = None
+
+    @property
+    def errors(self) -> Array:
+        """Absolute relative error of each prediction."""
+        return np.abs(np.expm1(self.off))
+
+    @property
+    def mean(self) -> float:
+        """Mean absolute percentage error."""
+        return 100.0 * float(np.mean(self.errors))
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """How 90 % intervals of one group did.
+
+    Attributes:
+        covered: Whether each interval held its measurement.
+        width: Mean relative half-width.
+    """
+
+    covered: Array
+    width: float
+
+
+def prior_of(name: str, target: str, fit: Callable[[], Belief]) -> Belief:
+    """What may be known about a target: the shipped belief, unless the target stands behind it.
+
+    Args:
+        name: Name of the shipped belief.
+        target: Device or system to be predicted.
+        fit: Fit without the target.
+    """
+    return fit() if target in fitted_on(name) else fitted_belief(name)
+
+
+def scored(
+    labels: tuple[str, str, str, str],
+    predicted: Array,
+    measured: Array,
+    deviation: Array | float | None = None,
+) -> Score:
+    """Score of log-predictions.
+
+    Args:
+        labels: Task, level, group and method.
+        predicted: Logarithms of the predictions.
+        measured: Logarithms of the measurements.
+        deviation: Standard deviation of the log-predictions, for intervals.
+    """
+    off = np.asarray(predicted) - np.asarray(measured)
+    if deviation is None:
+        return Score(*labels, off)
+    return Score(*labels, off, np.broadcast_to(np.asarray(deviation, float), off.shape))
+
+
+def pooled(scores: list[Score]) -> dict[tuple[str, str, str], list[Score]]:
+    """Scores by task, level and method."""
+    found: dict[tuple[str, str, str], list[Score]] = {}
+    for score in scores:
+        found.setdefault((score.task, score.level, score.method), []).append(score)
+    return found
+
+
+def by_group(members: list[Score]) -> dict[str, float]:
+    """Mean error per left-out group."""
+    groups: dict[str, list[float]] = {}
+    for one in members:
+        groups.setdefault(one.group, []).append(one.mean)
+    return {group: float(np.mean(values)) for group, values in groups.items()}
+
+
+def intervals(members: list[Score]) -> dict[str, Interval]:
+    """90 % intervals per group, scaled by what the other groups say about the claimed deviations.
+
+    A group's own measurements never set the width of its intervals. Where there is one group only,
+    the claimed deviations stand as they are.
+    """
+    claimed = [one for one in members if one.deviation is not None]
+    found = {}
+    for group in dict.fromkeys(one.group for one in claimed):
+        own = [one for one in claimed if one.group == group]
+        scale = calibration([one for one in claimed if one.group != group])
+        off = np.abs(np.concatenate([one.off for one in own]))
+        half = scale * np.concatenate([one.deviation for one in own])  # type: ignore[misc]
+        found[group] = Interval(off <= half, float(np.mean(np.expm1(half))))
+    return found
+
+
+def calibration(others: list[Score]) -> float:
+    """Half-width of a 90 % interval in claimed deviations, every group counting alike."""
+    if not others:
+        return NINETY
+    ratios, weights = [], []
+    for one in others:
+        assert one.deviation is not None
+        ratios.append(np.abs(one.off) / one.deviation)
+        weights.append(np.full(len(one.off), 1.0 / len(one.off)))
+    ratio, weight = np.concatenate(ratios), np.concatenate(weights)
+    order = np.argsort(ratio)
+    reached = np.cumsum(weight[order]) / weight.sum()
+    return float(ratio[order][np.searchsorted(reached, 0.9)])
+
+
+def summary(members: list[Score]) -> dict[str, Any]:
+    """One row of the report, ready for JSON."""
+    groups, found = by_group(members), intervals(members)
+    errors = np.concatenate([one.errors for one in members])
+    row: dict[str, Any] = {
+        "task": members[0].task,
+        "level": members[0].level,
+        "method": members[0].method,
+        "error_per_cent": round(float(np.mean(list(groups.values()))), 2),
+        "median_per_cent": round(100 * float(np.median(errors)), 2),
+        "worst_per_cent": round(100 * float(np.max(errors)), 2),
+        "predictions": len(errors),
+        "groups": {group: round(value, 2) for group, value in groups.items()},
+    }
+    if found:
+        cover = np.concatenate([one.covered for one in found.values()])
+        row["covered_per_cent"] = round(100 * float(np.mean(cover)), 1)
+        row["covered_by_group"] = {
+            group: round(100 * float(np.mean(one.covered)), 1) for group, one in found.items()
+        }
+        row["half_width_per_cent"] = round(
+            100 * float(np.mean([one.width for one in found.values()])), 1
+        )
+        row["scale"] = round(calibration(members) / NINETY, 3)
+    return row

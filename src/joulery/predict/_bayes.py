@@ -1,0 +1,158 @@
+"""Physical constants as beliefs: a prior from many devices, sharpened by few measurements.
+
+Every model in this room is a function from a vector of log-constants to log-predictions. What is
+known about the constants is a normal distribution (:class:`Belief`). Its mean and spread come from
+a population of devices or runs (:func:`population`); measurements on the target update it
+(:meth:`Belief.update`, robust Gauss-Newton); predictions carry its spread into an error bar. The
+three levels of evidence (specifications, runs elsewhere, probes on the target) are the same object
+after none, many or few updates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+    Model = Callable[[Array], Array]
+
+# A residual beyond this many standard deviations counts linearly, so that one odd measurement
+# does not bend the constants.
+_HUBER = 2.0
+_STEP = 1e-3
+_LARGEST_STEP = 1.0
+_ITERATIONS = 40
+_JITTER = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """A normal distribution over the log-constants of a model.
+
+    Attributes:
+        mean: Most likely value of each log-constant.
+        covariance: Uncertainty of the log-constants.
+    """
+
+    mean: Array
+    covariance: Array
+
+    @classmethod
+    def independent(cls, mean: Array, deviation: Array) -> Belief:
+        """Belief in constants that vary independently of each other."""
+        return cls(np.asarray(mean, float), np.diag(np.asarray(deviation, float) ** 2))
+
+    @property
+    def deviation(self) -> Array:
+        """Standard deviation of each log-constant."""
+        return np.sqrt(np.diag(self.covariance))
+
+    def update(self, model: Model, measured: Array, noise: float | Array) -> Belief:
+        """Belief after measurements.
+
+        Args:
+            model: Log-predictions of the measured quantities from log-constants.
+            measured: Logarithms of the measurements.
+            noise: Standard deviation of the logarithms around the model.
+        """
+        precision = np.asarray(np.linalg.inv(self.covariance), np.float64)
+        scale = np.asarray(noise, np.float64) * np.ones(len(measured))
+        point, damping = self.mean.copy(), 1e-2
+        cost = self._cost(model(point), point, measured, scale, precision)
+        for _ in range(_ITERATIONS):
+            predicted = model(point)
+            residual = (measured - predicted) / scale
+            weight = np.minimum(1.0, _HUBER / np.maximum(np.abs(residual), 1e-9))
+            slope = slopes(model, point, predicted) / scale[:, None]
+            curvature = slope.T @ (slope * weight[:, None]) + precision
+            pull = slope.T @ (weight * residual) + precision @ (self.mean - point)
+            gain = 0.0
+            for _ in range(8):
+                damped = curvature + damping * np.diag(np.diag(curvature))
+                step = np.clip(np.linalg.solve(damped, pull), -_LARGEST_STEP, _LARGEST_STEP)
+                trial = self._cost(model(point + step), point + step, measured, scale, precision)
+                if trial < cost:
+                    gain, cost, point = cost - trial, trial, point + step
+                    damping = max(damping / 5, 1e-6)
+                    break
+                damping *= 4
+            if gain < 1e-4 * cost + 1e-9:
+                break
+        slope = slopes(model, point, model(point)) / scale[:, None]
+        narrowed = np.asarray(np.linalg.inv(slope.T @ slope + precision), np.float64)
+        return Belief(point, narrowed)
+
+    def _cost(
+        self, predicted: Array, point: Array, measured: Array, noise: Array, precision: Array
+    ) -> float:
+        size = np.abs(measured - predicted) / noise
+        misfit = np.where(size < _HUBER, size**2, 2 * _HUBER * size - _HUBER**2).sum()
+        away = point - self.mean
+        return float(misfit + away @ precision @ away)
+
+    def spread(self, model: Model) -> Array:
+        """Standard deviation of each log-prediction that the constants' uncertainty causes."""
+        slope = slopes(model, self.mean, model(self.mean))
+        return np.asarray(np.sqrt(np.einsum("ij,jk,ik->i", slope, self.covariance, slope)))
+
+
+def slopes(model: Model, point: Array, predicted: Array | None = None) -> Array:
+    """Derivatives of the log-predictions by the log-constants, by differences."""
+    predicted = model(point) if predicted is None else predicted
+    columns = []
+    for index in range(len(point)):
+        moved = point.copy()
+        moved[index] += _STEP
+        columns.append((model(moved) - predicted) / _STEP)
+    return np.stack(columns, axis=1)
+
+
+def population(
+    members: Sequence[tuple[Model, Array]],
+    start: Belief,
+    noise: float,
+    *,
+    effective: int = 100,
+    rounds: int = 4,
+) -> Belief:
+    """Belief in the constants of a further member of a population (empirical Bayes).
+
+    Each round fits every member with the population as its prior, then takes mean and spread of
+    the fits. The spread never falls below the starting one: few members say little about it. With
+    many members the constants' correlations count as well.
+
+    Args:
+        members: A model and the logarithms of its measurements per device or run; without any, the
+            first guess stands.
+        start: First guess; its deviations are the smallest that the result may have.
+        noise: Standard deviation of a measurement around the model.
+        effective: Number of independent measurements that a member counts for at most.
+        rounds: Number of alternations.
+    """
+    if not members:
+        return start
+    belief = Belief.independent(start.mean, 2.0 * start.deviation)
+    for _ in range(rounds):
+        fits = np.array(
+            [
+                belief.update(
+                    model, measured, noise * max(1.0, len(measured) / effective) ** 0.5
+                ).mean
+                for model, measured in members
+            ]
+        )
+        mean = fits.mean(axis=0)
+        away = fits - mean
+        scatter = away.T @ away / max(len(fits) - 1, 1)
+        if len(fits) < 3 * len(mean):  # too few to tell how the constants hang together
+            scatter = np.diag(np.diag(scatter))
+        missing = np.maximum(start.deviation**2 - np.diag(scatter), 0.0)
+        belief = Belief(mean, scatter + np.diag(missing + _JITTER))
+    return belief

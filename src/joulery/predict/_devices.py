@@ -1,0 +1,166 @@
+"""What the models of this room need to know about an accelerator, with gaps filled in."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from joulery.errors import InvalidValueError
+from joulery.hardware import catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Bytes of one element. MXFP8 and NVFP4 carry a scale per block of 32 and 16 elements.
+BYTES = {
+    "fp32": 4.0,
+    "tf32": 4.0,
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "mxfp8": 1.03,
+    "nvfp4": 0.56,
+}
+PRECISIONS = tuple(BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """An accelerator as the kernel, power and plan models see it.
+
+    Attributes:
+        name: Short name in the catalog.
+        architecture: The vendor's name for the generation.
+        peaks: Dense peak in operations per second by precision.
+        bytes_per_second: Bandwidth of the memory.
+        memory_bytes: Size of the memory.
+        l2_bytes: Size of the last-level cache.
+        units: Streaming multiprocessors or compute units.
+        clock_hertz: Highest clock.
+        limit_watts: Default power limit.
+        min_limit_watts: Lowest power limit.
+        min_clock_hertz: Lowest core clock.
+        idle_watts: Draw without work.
+        link_bytes_per_second: Bandwidth to the neighbours, one direction.
+        link_domain: Number of devices that such links join.
+        operation_joules: Energy of one operation that the power limit has to feed, by precision.
+    """
+
+    name: str
+    architecture: str
+    peaks: Mapping[str, float]
+    bytes_per_second: float
+    memory_bytes: float
+    l2_bytes: float
+    units: int
+    clock_hertz: float
+    limit_watts: float
+    min_limit_watts: float
+    min_clock_hertz: float
+    idle_watts: float
+    link_bytes_per_second: float
+    link_domain: int
+    operation_joules: Mapping[str, float]
+
+    def peak(self, precision: str) -> float:
+        """Dense peak of the fastest unit that computes in ``precision``.
+
+        Raises:
+            InvalidValueError: The device has no such unit, or there is no such precision.
+        """
+        if precision not in BYTES:
+            raise InvalidValueError(
+                f"no precision {precision!r}", remedy=f"one of {', '.join(PRECISIONS)}"
+            )
+        found = self.peaks.get(precision)
+        if found is None:
+            raise InvalidValueError(
+                f"{self.name} does not compute in {precision}",
+                remedy=f"it computes in {', '.join(self.peaks)}",
+            )
+        return found
+
+    def fed(self, precision: str) -> float:
+        """Operations per second that the default power limit can feed."""
+        available = self.limit_watts * (1 - _STATIC_SHARE) - _STATIC_WATTS
+        return available / self.operation_joules[precision]
+
+    def rates(self, precision: str) -> tuple[float, float]:
+        """Peak of single kernels, and of long dense work, which the power limit bounds.
+
+        Without matrix units boards that cannot feed their peak run at low clocks throughout.
+        """
+        if precision == "fp32":
+            return self.sustained(precision), math.inf
+        return self.peak(precision), self.fed(precision)
+
+    def sustained(self, precision: str) -> float:
+        """Peak of long, dense work: small boards never feed their nominal one."""
+        return float((self.peak(precision) ** -6 + self.fed(precision) ** -6) ** (-1 / 6))
+
+
+# PCI Express 4.0 × 16, one direction, after protocol overhead: boards without own links.
+_PCIE_BYTES_PER_SECOND = 25e9
+
+
+# Power that no arithmetic gets: 10 W and 6 % of the limit, from the operator times of P4, P100, T4
+# and V100 (NeuSight data), which their power limits explain with one energy per generation.
+_STATIC_WATTS, _STATIC_SHARE = 10.0, 0.06
+
+# Picojoules of one operation outside and inside the matrix units, in FP16/BF16. Pascal, Volta and
+# Turing from P4, P100, T4 and V100 as above; Ampere to Blackwell from the largest products of A100,
+# L40S, H100, H200 and B200 (AIConfigurator data), which their limits bound; AMD by the trend.
+_VECTOR_PICOJOULES = {"Pascal": 28.0, "Volta": 12.5, "Turing": 13.0, "Ampere": 10.0}
+# AMD's data-centre boards have matrix units for FP32; their limits are taken to feed them.
+_VECTOR_PICOJOULES |= {"CDNA": 6.0, "CDNA2": 6.0, "CDNA3": 3.5, "CDNA4": 3.0}
+_TENSOR_PICOJOULES = {"Pascal": 14.2, "Volta": 1.9, "Turing": 1.9, "Ampere": 1.1, "Ada": 0.95}
+_TENSOR_PICOJOULES |= {"Hopper": 0.72, "Blackwell": 0.5, "Blackwell Ultra": 0.5}
+# Other generations: the trend of the above, per year since 2020.
+_VECTOR_2020, _TENSOR_2020, _YEARLY = 10.0, 1.05, 0.17
+# Energy of an operation relative to FP16/BF16: narrower multipliers are smaller.
+_PRECISION_ENERGY = {"bf16": 1.0, "fp16": 0.9, "tf32": 2.0, "fp8": 0.5, "mxfp8": 0.5, "nvfp4": 0.27}
+
+
+def _operation_joules(stated: catalog.Specs, precision: str) -> float:
+    trend = math.exp(-_YEARLY * (stated.year - 2020))
+    if precision == "fp32":
+        return 1e-12 * _VECTOR_PICOJOULES.get(stated.architecture, _VECTOR_2020 * trend)
+    tensor = _TENSOR_PICOJOULES.get(stated.architecture, _TENSOR_2020 * trend)
+    return 1e-12 * tensor * _PRECISION_ENERGY[precision]
+
+
+def accelerator(name: str) -> Accelerator:
+    """An accelerator of the catalog.
+
+    Raises:
+        UnknownDeviceError: No such accelerator; the remedy names the nearest.
+    """
+    stated, board = catalog.specs(name), catalog.board(name)
+    tensor = stated.tensor_flops or stated.fp32_flops or 0.0
+    peaks = {
+        "fp32": stated.fp32_flops or tensor,
+        "tf32": stated.tf32_flops,
+        "bf16": tensor,
+        "fp16": tensor,
+        "fp8": stated.fp8_flops,
+        "mxfp8": stated.fp8_flops,
+        "nvfp4": stated.fp4_flops,
+    }
+    return Accelerator(
+        name=stated.name,
+        architecture=stated.architecture,
+        peaks={key: value for key, value in peaks.items() if value},
+        bytes_per_second=stated.memory_bytes_per_second or 0.0,
+        memory_bytes=float(stated.memory_bytes or 0),
+        l2_bytes=float(stated.l2_bytes or 4e6),
+        units=stated.units or 1,
+        clock_hertz=stated.boost_clock_hertz,
+        limit_watts=stated.default_limit_watts,
+        min_limit_watts=board.min_limit_watts,
+        min_clock_hertz=board.min_clock_hertz,
+        idle_watts=board.idle_watts,
+        link_bytes_per_second=stated.link_bytes_per_second or _PCIE_BYTES_PER_SECOND,
+        link_domain=stated.link_domain or 1,
+        operation_joules={name: _operation_joules(stated, name) for name in BYTES},
+    )

@@ -1,0 +1,98 @@
+"""Time and power of a training job against power limit, clock and batch size.
+
+The physics is that of :mod:`joulery.hardware.physics`, vectorised and with a batch size: a board
+under a limit lowers its clock until the power while it executes fits; arithmetic stretches with
+the clock, memory traffic and the host do not; dynamic power falls with the square of the voltage,
+which has a floor. With ``b`` samples per step, the work costs ``host / b + loading`` on the host
+and ``compute * (1 + fill / b + b / waste)`` of arithmetic, because small batches leave units idle
+and large ones are padded.
+
+The constants are log-values in the order of :data:`LIMIT_CONSTANTS`: seven of the job, then six of
+the board.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from joulery.predict._bayes import Array
+    from joulery.predict._devices import Accelerator
+
+LIMIT_CONSTANTS = (
+    "compute",  # seconds of arithmetic for the work at the highest clock and full batches
+    "memory",  # seconds of memory traffic for the work, relative to `compute`
+    "host",  # seconds on the host for the work at batch size 1, relative to `compute`
+    "loading",  # seconds on the host for the work whatever the batch size, likewise
+    "fill",  # batch size at which half of the units are idle
+    "waste",  # batch size at which padding and spilling double the work
+    "activity",  # share of the board's dynamic power that the arithmetic draws
+    "awake",  # watts of a board that a process holds, as a share of its default limit
+    "clock",  # watts of the clock tree at the highest clock, likewise
+    "dynamic",  # watts of all units busy at the highest clock, likewise
+    "traffic",  # watts of saturated memory, likewise
+    "floor",  # lowest voltage relative to the one at the highest clock
+    "knee",  # clock up to which the voltage stays there, relative to the highest
+)
+JOB_CONSTANTS = 7
+_SHARES = 48
+_OVERLAP = 3.0
+# The host prepares the next kernels while the device works: the slower of the two counts.
+_ASIDE = 4.0
+# Units without work are clock-gated but not free.
+_IDLE_UNITS = 0.3
+
+
+def job_curve(
+    constants: Array, device: Accelerator, batch_sizes: Array, limit_watts: Array
+) -> tuple[Array, Array]:
+    """Seconds and mean watts of the work at each pair of batch size and power limit."""
+    shares, seconds, busy, mean = _by_clock(constants, device, batch_sizes)
+    # Power while executing never falls with the clock; rounding must not say otherwise.
+    busy = np.maximum.accumulate(busy, axis=1)
+    at = np.array(
+        [np.interp(limit, row, shares) for limit, row in zip(limit_watts, busy, strict=True)]
+    )
+    return _rows_at(at, shares, seconds), _rows_at(at, shares, mean)
+
+
+def clock_curve(
+    constants: Array, device: Accelerator, batch_sizes: Array, clock_hertz: Array
+) -> tuple[Array, Array]:
+    """Seconds and mean watts of the work at each pair of batch size and locked clock."""
+    shares, seconds, _, mean = _by_clock(constants, device, batch_sizes)
+    at = np.asarray(clock_hertz, float) / device.clock_hertz
+    return _rows_at(at, shares, seconds), _rows_at(at, shares, mean)
+
+
+def _rows_at(at: Array, shares: Array, values: Array) -> Array:
+    place = np.clip((at - shares[0]) / (shares[1] - shares[0]), 0, len(shares) - 1 - 1e-9)
+    low = place.astype(int)
+    rest, rows = place - low, np.arange(len(values))
+    return np.asarray(values[rows, low] * (1 - rest) + values[rows, low + 1] * rest)
+
+
+def _by_clock(
+    constants: Array, device: Accelerator, batch_sizes: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Shares of the highest clock; per batch size and share: seconds, busy watts, mean watts."""
+    value = dict(zip(LIMIT_CONSTANTS, np.exp(constants), strict=True))
+    floor, knee = min(value["floor"], 0.98), min(value["knee"], 0.95)
+    shares = np.linspace(device.min_clock_hertz / device.clock_hertz, 1.0, _SHARES)
+    voltage = floor + (1 - floor) * np.maximum(0.0, shares - knee) / (1 - knee)
+    batch = np.asarray(batch_sizes, float)[:, None]
+    fill = value["fill"] / batch
+    waste = batch / value["waste"]
+    compute = value["compute"] * (1 + fill + waste)
+    memory = value["compute"] * value["memory"] * (1 + waste)
+    busy_seconds = ((compute / shares) ** _OVERLAP + memory**_OVERLAP) ** (1 / _OVERLAP)
+    host = value["compute"] * (value["host"] / batch + value["loading"])
+    seconds = (busy_seconds**_ASIDE + host**_ASIDE) ** (1 / _ASIDE)
+    static = value["awake"] + value["clock"] * shares * voltage**2
+    work = value["compute"] * (1 + _IDLE_UNITS * fill + waste)
+    joules = value["activity"] * value["dynamic"] * voltage**2 * work + value["traffic"] * memory
+    busy = device.limit_watts * (static + joules / busy_seconds)
+    mean = device.limit_watts * (static + joules / seconds)
+    return shares, seconds, busy, mean

@@ -1,0 +1,131 @@
+"""``joulery predict`` and ``joulery recommend``: text, JSON and refusals."""
+
+import json
+
+import pytest
+
+from joulery.cli import main
+
+LLAMA = {
+    "name": "llama-8b",
+    "layers": 32,
+    "hidden": 4096,
+    "heads": 32,
+    "kv_heads": 8,
+    "feedforward": 14336,
+    "vocabulary": 128256,
+    "sequence": 8192,
+}
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A description in a file."""
+    file = tmp_path / "llama.json"
+    file.write_text(json.dumps(LLAMA))
+    return str(file)
+
+
+def asked(capsys, *arguments):
+    """Exit code and what was printed."""
+    code = main([str(word) for word in arguments])
+    return code, capsys.readouterr()
+
+
+PLAN = ("--plan", "dp8-mb1-zero3", "--batch-size", 64)
+
+
+def test_a_prediction_shows_limits_memory_and_bars(capsys, model):
+    """The human table is what most people see."""
+    code, said = asked(capsys, "predict", "--model", model, "--device", "h100", *PLAN)
+    assert code == 0
+    assert "700 W" in said.out
+    assert "±" in said.out
+    assert "reserved" in said.out
+
+
+def test_a_prediction_as_json(capsys, model):
+    """Tools read one document with points that are operating points."""
+    asked_for = ("predict", "--model", model, "--device", "h100", *PLAN, "--json")
+    code, said = asked(capsys, *asked_for, "--limits", "500,700")
+    document = json.loads(said.out)
+    assert code == 0
+    assert [point["setting"]["power_limit_watts"] for point in document["points"]] == [500, 700]
+    assert document["memory_allocated_bytes"] < document["memory_reserved_bytes"]
+
+
+def test_measured_steps_narrow_the_bar(capsys, model, tmp_path):
+    """`--calibrate` must change the answer."""
+    steps = tmp_path / "steps.json"
+    row = {"device": "h100", "plan": "dp8-mb1-zero3", "global_batch": 64, "seconds": 20.0}
+    steps.write_text(json.dumps([row]))
+    plain = ("predict", "--model", model, "--device", "h100", *PLAN, "--json")
+    before = json.loads(asked(capsys, *plain)[1].out)
+    after = json.loads(asked(capsys, *plain, "--calibrate", steps)[1].out)
+    assert after["relative_error_time"] < before["relative_error_time"]
+    assert after["points"][-1]["seconds"] == pytest.approx(20.0, rel=0.1)
+
+
+def test_a_recommendation_names_winner_reasons_and_changes(capsys, model):
+    """A table without a reason would be one more black box."""
+    code, said = asked(
+        capsys,
+        *("recommend", "--model", model, "--tokens", "2T", "--deadline", "30d"),
+        *("--devices", "h100,b200", "--max-gpus", 256),
+    )
+    assert code == 0
+    for word in ("best:", "why:", "what would change it:", "measure next:", "→"):
+        assert word in said.out
+
+
+def test_a_recommendation_as_json(capsys, model):
+    """Schedulers read it."""
+    code, said = asked(
+        capsys,
+        *("recommend", "--model", model, "--tokens", "300B", "--devices", "a100", "--json"),
+        *("--objective", "money", "--rent", 1.5, "--pue", 1.1, "--grid", 50),
+    )
+    document = json.loads(said.out)
+    assert code == 0
+    assert document["best"]["device"] == "A100"
+    assert document["best"]["dollars"] == min(one["dollars"] for one in document["pareto"])
+
+
+def test_a_recommendation_as_a_page(capsys, model, tmp_path):
+    """The chart shows every device type with error bars, the choice and the deadline."""
+    page = tmp_path / "choice.html"
+    asked_for = ("recommend", "--model", model, "--tokens", "2T", "--deadline", "60d")
+    code, _ = asked(capsys, *asked_for, "--devices", "h100,b200", "--html", page)
+    text = page.read_text(encoding="utf-8")
+    assert code == 0
+    for word in ("<svg", "B200", "deadline", "recommended", "predicted"):
+        assert word in text
+    code, said = asked(
+        capsys, *asked_for, "--devices", "h100", "--html", tmp_path / "no" / "x.html"
+    )
+    assert code == 2
+    assert "--html" in said.err
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("predict", "--device", "h1000"),
+        ("predict", "--device", "h100", "--plan", "dp3", "--batch-size", "8"),
+        ("predict", "--device", "h100", "--plan", "dp8-xx2", "--batch-size", "8"),
+        ("predict", "--device", "a100", "--precision", "fp8"),
+        ("predict", "--device", "h100", "--batch-size", "many"),
+        ("predict", "--device", "h100", "--limits", "50"),
+        ("predict", "--device", "t4"),
+        ("recommend", "--tokens", "2X", "--devices", "h100"),
+        ("recommend", "--tokens", "2T", "--devices", "h100", "--deadline", "1min"),
+        ("recommend", "--tokens", "2T", "--devices", "h100", "--deadline", "soon"),
+        ("recommend", "--tokens", "2T", "--devices", ""),
+    ],
+)
+def test_wrong_use_is_one_line_and_a_remedy(capsys, model, wrong):
+    """Nobody should meet a traceback, and exit codes are a contract."""
+    code, said = asked(capsys, wrong[0], "--model", model, *wrong[1:])
+    assert code == 2
+    assert len(said.err.strip().splitlines()) == 2
+    assert "→" in said.err

@@ -1,0 +1,66 @@
+"""Beliefs: what measurements do to them, and what spread they predict."""
+
+import numpy as np
+import pytest
+
+from joulery.predict import Belief, population, probe_values
+
+
+def line(at):
+    """Log-predictions of ``exp(a) * x**exp(b)`` at some x."""
+    return lambda constants: constants[0] + np.exp(constants[1]) * np.log(at)
+
+
+PRIOR = Belief.independent(np.array([0.0, 0.0]), np.array([1.0, 0.3]))
+
+
+def test_measurements_move_the_belief_to_the_truth_and_narrow_it():
+    """Calibration would not work if probes changed nothing."""
+    at = np.linspace(1, 10, 20)
+    truth = np.array([0.7, 0.2])
+    after = PRIOR.update(line(at), line(at)(truth), 0.01)
+    assert after.mean == pytest.approx(truth, abs=0.02)
+    assert (after.deviation < 0.1 * PRIOR.deviation).all()
+
+
+def test_one_wild_measurement_does_not_bend_the_constants():
+    """A single erratic power reading would spoil every prediction."""
+    at = np.linspace(1, 10, 20)
+    truth = np.array([0.7, 0.2])
+    measured = line(at)(truth)
+    measured[3] += 5.0
+    after = PRIOR.update(line(at), measured, 0.02)
+    assert after.mean == pytest.approx(truth, abs=0.1)
+
+
+def test_without_measurements_of_a_constant_its_belief_stays():
+    """Constants that no probe touches must keep their prior."""
+    after = PRIOR.update(line(np.ones(5)), np.full(5, 0.4), 0.05)
+    assert after.mean[1] == pytest.approx(PRIOR.mean[1], abs=1e-6)
+    assert after.deviation[1] == pytest.approx(PRIOR.deviation[1], rel=1e-3)
+
+
+def test_a_population_learns_mean_and_spread_of_its_members():
+    """A new device is predicted from this; a spread of zero would claim certainty."""
+    at, random = np.linspace(1, 10, 30), np.random.default_rng(0)
+    truths = [np.array([random.normal(0.5, 0.4), random.normal(0.1, 0.05)]) for _ in range(12)]
+    start = Belief.independent(np.zeros(2), np.array([0.1, 0.1]))
+    found = population([(line(at), line(at)(truth)) for truth in truths], start, 0.05)
+    assert found.mean[0] == pytest.approx(np.mean([truth[0] for truth in truths]), abs=0.1)
+    assert 0.2 < found.deviation[0] < 0.8
+    assert found.deviation[1] >= start.deviation[1] - 1e-9
+
+
+def test_spread_grows_away_from_the_measurements():
+    """An error bar must be wider where nothing was measured."""
+    after = PRIOR.update(line(np.array([1.0, 1.2])), np.zeros(2), 0.05)
+    near, far = after.spread(line(np.array([1.1, 20.0])))
+    assert near < far
+
+
+def test_the_best_probe_is_the_informative_one():
+    """The advisor would send people to measure what they know already."""
+    candidates = [line(np.array([1.0])), line(np.array([10.0]))]
+    known_scale = Belief.independent(np.zeros(2), np.array([0.01, 0.5]))
+    left = probe_values(known_scale, candidates, line(np.array([5.0, 20.0])), 0.05)
+    assert left[1] < 0.5 * left[0]

@@ -1,0 +1,127 @@
+"""Recommendations: the search, the deadline, the reasons."""
+
+import math
+import time
+
+import pytest
+
+from joulery.errors import InfeasibleError, InvalidValueError, UnknownDeviceError
+from joulery.predict import (
+    Assumptions,
+    Work,
+    accelerator,
+    candidate_plans,
+    plan_memory,
+    recommend,
+    transformer,
+)
+from joulery.predict._step import MEMORY_SHARE
+
+LLAMA = {
+    "layers": 32,
+    "hidden": 4096,
+    "heads": 32,
+    "kv_heads": 8,
+    "feedforward": 14336,
+    "vocabulary": 128256,
+    "sequence": 8192,
+    "name": "llama-8b",
+}
+MONTH = 30 * 86400.0
+WORK = Work(2e12, 1024, deadline_seconds=MONTH)
+
+
+@pytest.fixture(scope="module")
+def found():
+    """A recommendation among three device types."""
+    return recommend(LLAMA, WORK, ["h100", "b200", "a100"])
+
+
+def test_the_deadline_is_kept_with_ninety_per_cent(found):
+    """A choice that keeps it on average misses it half of the time."""
+    best = found.best
+    assert best.seconds * math.exp(1.28 * best.relative_error) <= MONTH
+
+
+def test_nothing_in_the_pareto_set_is_beaten(found):
+    """A dominated choice would be offered."""
+    costs = [
+        tuple(one.value(name) for name in ("time", "energy", "money", "carbon"))
+        for one in found.pareto
+    ]
+    for one in costs:
+        assert not any(
+            all(a <= b for a, b in zip(other, one, strict=True)) and other != one for other in costs
+        )
+    assert found.best.joules == min(one.joules for one in found.pareto)
+
+
+def test_every_candidate_divides_and_fits():
+    """No recommended plan may run out of memory or be refused by the framework."""
+    model, board = transformer(LLAMA), accelerator("a100")
+    plans = list(candidate_plans(model, WORK, board, 64))
+    assert len(plans) > 20
+    for plan in plans:
+        plan.check(model)
+        assert plan_memory(model, plan).reserved <= MEMORY_SHARE * board.memory_bytes
+
+
+def test_reasons_and_changes_name_the_rivals(found):
+    """A winner without a reason cannot be argued with."""
+    text = " ".join((*found.reasons, *found.changes))
+    assert {"H100", "A100", "B200"} - {found.best.device} <= set(text.replace(",", "").split())
+    assert found.probe
+    assert found.frontier().least_energy.setting.device == found.best.device
+
+
+def test_the_probe_is_a_step_on_few_devices(found):
+    """A measurement that needs the whole cluster would come too late."""
+    count = int(found.probe.split(" on ")[1].split(" ")[0])
+    assert count <= 8
+
+
+def test_objectives_choose_by_what_they_say(found):
+    """Asking for money must not return least energy."""
+    for name in ("time", "money", "carbon"):
+        other = recommend(LLAMA, WORK, ["h100", "b200", "a100"], objective=name)
+        assert other.best.value(name) <= found.best.value(name)
+
+
+def test_assumptions_change_the_bill():
+    """Every number of the catalog can be overridden."""
+    cheap = recommend(LLAMA, WORK, ["h100"], assumptions=Assumptions(rent_per_hour=1.0))
+    dear = recommend(LLAMA, WORK, ["h100"], assumptions=Assumptions(rent_per_hour=2.0))
+    assert dear.best.dollars == pytest.approx(2 * cheap.best.dollars)
+    cool = recommend(LLAMA, WORK, ["h100"], assumptions=Assumptions(pue=1.0))
+    assert cool.best.joules < cheap.best.joules
+
+
+def test_an_impossible_deadline_names_the_fastest():
+    """The user must learn what would be possible."""
+    with pytest.raises(InfeasibleError) as refused:
+        recommend(LLAMA, Work(2e12, 1024, deadline_seconds=3600.0), ["h100"], max_devices=8)
+    assert "H100" in refused.value.remedy
+
+
+def test_a_model_that_fits_nowhere_is_said_so():
+    """An empty search must not crash."""
+    with pytest.raises(InfeasibleError, match="fits"):
+        recommend({**LLAMA, "layers": 4096}, WORK, ["t4"], max_devices=8)
+
+
+def test_wrong_requests_are_refused():
+    """Typos are one line and a remedy."""
+    with pytest.raises(InvalidValueError):
+        recommend(LLAMA, WORK, ["h100"], objective="joy")
+    with pytest.raises(InvalidValueError):
+        recommend(LLAMA, WORK, [])
+    with pytest.raises(UnknownDeviceError):
+        recommend(LLAMA, WORK, ["h1000"])
+
+
+def test_thousands_of_candidates_cost_little():
+    """The search must stay interactive: 20,000 candidates in five CPU seconds."""
+    began = time.process_time()
+    found = recommend(LLAMA, Work(2e12, 2048), ["h100", "b200", "a100", "mi300x"], max_devices=2048)
+    spent = time.process_time() - began
+    assert spent / found.candidates * 20_000 < 5.0
