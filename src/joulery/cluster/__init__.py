@@ -1,0 +1,33 @@
+"""Many jobs, one power budget: fair and exact shares of a cluster's watts.
+
+>>> from joulery.cluster import Curve, Job, allocate
+>>> job = Job("resnet", Curve.from_points([(100, 30), (200, 80), (300, 100)]), gpus=4)
+>>> allocate([job], budget_watts=1000).worst_performance
+0.9
+"""
+
+from joulery.cluster._aggregate import aggregate
+from joulery.cluster._allocate import POLICIES, Allocation, Allocator, allocate
+from joulery.cluster._budget import Budget, Cap, read_budget
+from joulery.cluster._fairness import Ledger, oversubscribed_watts, ramped
+from joulery.cluster._jobs import FLEXIBILITY, Curve, Fleet, Job, flexibility_floor, read_jobs
+
+__all__ = [
+    "FLEXIBILITY",
+    "POLICIES",
+    "Allocation",
+    "Allocator",
+    "Budget",
+    "Cap",
+    "Curve",
+    "Fleet",
+    "Job",
+    "Ledger",
+    "aggregate",
+    "allocate",
+    "flexibility_floor",
+    "oversubscribed_watts",
+    "ramped",
+    "read_budget",
+    "read_jobs",
+]
