@@ -281,7 +281,7 @@ def test_an_aggregate_is_attainable_and_as_good_as_it_says(seed, points):
     site, error = aggregate(jobs, points=points)
     assert len(site.curve.watts) <= points
     for watts in np.linspace(site.curve.least_watts, site.curve.most_watts, 9):
-        shares = allocate(jobs, watts + 1e-6, "throughput")
+        shares = allocate(jobs, float(watts), "throughput")
         best = float(shares.weight @ shares.performance)
         promised = site.weight * site.curve.at(watts)
         assert promised <= best * (1 + 1e-9)

@@ -11,6 +11,7 @@ from joulery.cluster._allocate import POLICIES, Allocation, Allocator, allocate
 from joulery.cluster._budget import Budget, Cap, read_budget
 from joulery.cluster._fairness import Ledger, oversubscribed_watts, ramped
 from joulery.cluster._jobs import FLEXIBILITY, Curve, Fleet, Job, flexibility_floor, read_jobs
+from joulery.cluster._shaping import WorkPlan, follow_forecasts, plan_work
 
 __all__ = [
     "FLEXIBILITY",
@@ -23,10 +24,13 @@ __all__ = [
     "Fleet",
     "Job",
     "Ledger",
+    "WorkPlan",
     "aggregate",
     "allocate",
     "flexibility_floor",
+    "follow_forecasts",
     "oversubscribed_watts",
+    "plan_work",
     "ramped",
     "read_budget",
     "read_jobs",
