@@ -7,13 +7,21 @@
 """
 
 from joulery.cluster._aggregate import aggregate
-from joulery.cluster._allocate import POLICIES, Allocation, Allocator, allocate
+from joulery.cluster._allocate import (
+    FAIR_SHARE,
+    POLICIES,
+    Allocation,
+    Allocator,
+    allocate,
+    filling_path,
+)
 from joulery.cluster._budget import Budget, Cap, read_budget
 from joulery.cluster._fairness import Ledger, oversubscribed_watts, ramped
 from joulery.cluster._jobs import FLEXIBILITY, Curve, Fleet, Job, flexibility_floor, read_jobs
 from joulery.cluster._shaping import WorkPlan, follow_forecasts, plan_work
 
 __all__ = [
+    "FAIR_SHARE",
     "FLEXIBILITY",
     "POLICIES",
     "Allocation",
@@ -27,6 +35,7 @@ __all__ = [
     "WorkPlan",
     "aggregate",
     "allocate",
+    "filling_path",
     "flexibility_floor",
     "follow_forecasts",
     "oversubscribed_watts",

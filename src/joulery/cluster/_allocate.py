@@ -129,7 +129,7 @@ class Allocator:
             policy=self._policy,
             budget_watts=float(caps[0] + tree.overhead[0]),
             used_watts=float(used @ fleet.count + tree.overhead[0]),
-            watts=used[row],
+            watts=used[row] * fleet.gpus,
             performance=performance[row],
             weight=fleet.weights,
             paused=np.zeros(len(row), dtype=bool),
@@ -216,7 +216,7 @@ def _ramp(fleet: Fleet, policy: str, alpha: float) -> _Ramp:
     watts = floor_watts + np.pad(np.cumsum(full, axis=0), ((1, 0), (0, 0)))
     scale: np.ndarray | float = 1.0
     if policy == "equal-watts":
-        knots = watts / fleet.gpus
+        knots = watts
     elif policy == "equal-fraction":
         knots = watts / fleet.watts[-1]
     elif policy == "max-min":
@@ -237,6 +237,33 @@ def _ramp(fleet: Fleet, policy: str, alpha: float) -> _Ramp:
 def level_table(fleet: Fleet, policy: str) -> tuple[np.ndarray, np.ndarray]:
     """Levels of a policy, and the watts above the floors that all jobs take at each."""
     return _totals_by_level(_ramp(fleet, policy, 1.0), fleet.count)
+
+
+def filling_path(
+    fleet: Fleet, policy: str, alpha: float = 2.0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Levels, and the watts and performance of each row as a policy's level rises.
+
+    Watts and performance are arrays of levels × rows, and linear between two levels; for
+    ``throughput`` the levels count the segments filled.
+    """
+    floor = at_performance(fleet, fleet.floor_performance)
+    if policy == "throughput":
+        full = segment_watts(fleet, fleet.floor_performance)
+        order = np.argsort(-(fleet.weight * fleet.slope), axis=None, kind="stable")
+        order = order[full.ravel()[order] > 0]
+        steps = np.zeros((len(order) + 1, len(floor)))
+        steps[np.arange(len(order)) + 1, order % len(floor)] = full.ravel()[order]
+        watts = floor + np.cumsum(steps, axis=0)
+        levels = np.arange(len(watts), dtype=float)
+    else:
+        ramp = _ramp(fleet, policy, alpha)
+        used = ramp.full > 0
+        levels = np.unique(
+            np.concatenate([ramp.low[used], ramp.high[used], ramp.low[:1].min(axis=1)])
+        )
+        watts = floor + np.array([ramp.watts(np.full(len(floor), level)) for level in levels])
+    return levels, watts, np.array([at_watts(fleet, row) for row in watts])
 
 
 def _totals_by_level(ramp: _Ramp, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -427,7 +454,7 @@ def allocate(
             raise
     runs = _running(jobs, fleet, budget, budget_watts)
     kept = [job for job, is_running in zip(jobs, runs, strict=True) if is_running]
-    idle = fleet.idle_watts[fleet.row]
+    idle = fleet.idle_watts[fleet.row] * fleet.gpus
     if not kept:
         raise InfeasibleError(
             "the budget cannot run a single job", remedy="raise the budget or lower the floors"
@@ -435,7 +462,7 @@ def allocate(
     found = Allocator(
         Fleet.from_jobs(kept, budget.names), _with_idle(budget, fleet, ~runs), policy, alpha
     ).solve(budget_watts)
-    return _spread(found, runs, idle, fleet.weight[fleet.row], ids)
+    return _spread(found, runs, idle, fleet.weights, ids)
 
 
 def _running(jobs: Sequence[Job], fleet: Fleet, budget: Budget, watts: float | None) -> np.ndarray:
@@ -446,19 +473,19 @@ def _running(jobs: Sequence[Job], fleet: Fleet, budget: Budget, watts: float | N
     need = np.maximum(floor - fleet.idle_watts, 0.0)
     runs = np.zeros(len(jobs), dtype=bool)
     for position in sorted(range(len(jobs)), key=lambda p: (-jobs[p].credit, -jobs[p].weight)):
-        row = fleet.row[position]
+        row, gpus = fleet.row[position], fleet.gpus[position]
         path = [int(part[row]) for part in tree.parts]
-        if all(need[row] <= room[part] for part in path):
+        if all(gpus * need[row] <= room[part] for part in path):
             runs[position] = True
-            room[path] -= need[row]
+            room[path] -= gpus * need[row]
     return runs
 
 
 def _with_idle(budget: Budget, fleet: Fleet, paused: np.ndarray) -> Budget:
     """The budget with the idle power of paused jobs as overhead."""
-    idle = np.bincount(
-        fleet.node[fleet.row], fleet.idle_watts[fleet.row] * paused, minlength=len(budget.caps)
-    )
+    row = fleet.row
+    watts = fleet.idle_watts[row] * fleet.gpus * paused
+    idle = np.bincount(fleet.node[row], watts, minlength=len(budget.caps))
     return Budget(
         tuple(
             replace(cap, overhead_watts=cap.overhead_watts + watts)

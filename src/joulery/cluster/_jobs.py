@@ -157,9 +157,10 @@ def flexibility_floor(tier: str) -> float:
 
 
 class Fleet:
-    """Jobs as columns, with equal jobs merged into one row.
+    """Jobs as columns, with the GPUs of equal jobs merged into one row.
 
-    Knots of the curves are arrays of knots × rows.
+    A job of several GPUs is as many GPUs that share its weight. GPUs that are equal in everything
+    get equal watts, so one row stands for all of them. Knots of curves are arrays of knots × rows.
 
     Args:
         curves: Distinct curves.
@@ -185,20 +186,21 @@ class Fleet:
         credit: Any = 0.0,
     ) -> None:
         index = np.atleast_1d(np.asarray(curve, dtype=np.int64))
-        columns = np.broadcast_arrays(index, gpus, weight, floor, limit_watts, node, credit)
-        keys = np.stack([column.astype(float) for column in columns])
-        # Jobs that are equal in every column get equal watts, so one row stands for all of them.
+        size = len(index)
+        self.gpus = np.broadcast_to(np.asarray(gpus, dtype=float), size)
+        self.weights = np.broadcast_to(np.asarray(weight, dtype=float), size)
+        columns = (index, self.weights / self.gpus, floor, limit_watts, node, credit)
+        keys = np.stack([np.broadcast_to(np.asarray(c, dtype=float), size) for c in columns])
         rows, self.row = _distinct(keys)
-        self.count = np.bincount(self.row, minlength=rows.shape[1]).astype(float)
-        of_curve, self.gpus, self.weight, self.floor, limit, node_of, self.credit = rows
-        self.weights = self.weight[self.row]
+        self.count = np.bincount(self.row, self.gpus, minlength=rows.shape[1])
+        of_curve, self.weight, self.floor, limit, node_of, self.credit = rows
         self.node = node_of.astype(np.int64)
-        self.watts, self.performance = _knots(curves, of_curve.astype(np.int64), self.gpus)
-        self.idle_watts = np.array([c.idle_watts for c in curves])[of_curve.astype(int)] * self.gpus
+        self.watts, self.performance = _knots(curves, of_curve.astype(np.int64))
+        self.idle_watts = np.array([c.idle_watts for c in curves])[of_curve.astype(np.int64)]
         with np.errstate(invalid="ignore", divide="ignore"):
             widths = np.diff(self.watts, axis=0)
             self.slope = np.where(widths > 0, np.diff(self.performance, axis=0) / widths, 0.0)
-        most = at_watts(self, limit * self.gpus)
+        most = at_watts(self, limit)
         self.floor_performance = np.clip(self.floor, self.performance[0], most)
         self.most_performance = most
 
@@ -232,14 +234,14 @@ class Fleet:
 
 
 def at_watts(fleet: Fleet, watts: np.ndarray) -> np.ndarray:
-    """Performance of each row under its total power, within the curve's range."""
+    """Performance of each row under a power of one GPU, within the curve's range."""
     steps = np.clip(watts - fleet.watts[:-1], 0.0, np.diff(fleet.watts, axis=0))
     found: np.ndarray = fleet.performance[0] + (steps * fleet.slope).sum(axis=0)
     return found
 
 
 def at_performance(fleet: Fleet, performance: np.ndarray) -> np.ndarray:
-    """Total power at which each row reaches a performance, within the curve's range."""
+    """Power of one GPU at which each row reaches a performance, within the curve's range."""
     heights = np.diff(fleet.performance, axis=0)
     steps = np.clip(performance - fleet.performance[:-1], 0.0, heights)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -317,9 +319,7 @@ def _distinct(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return ordered[:, first], inverse
 
 
-def _knots(
-    curves: Sequence[Curve], of_curve: np.ndarray, gpus: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _knots(curves: Sequence[Curve], of_curve: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Knots of each row, padded by repeating the last."""
     width = max(2, *(len(curve.watts) for curve in curves))
     pad = [range(width - len(curve.watts)) for curve in curves]
@@ -328,4 +328,4 @@ def _knots(
     # Rows lie side by side in memory, so that sums over knots run over whole columns at once.
     columns = (np.ascontiguousarray(np.array(table).T[:, of_curve]) for table in (watts, rates))
     power, performance = columns
-    return power * gpus, performance
+    return power, performance

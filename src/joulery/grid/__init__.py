@@ -17,7 +17,7 @@ from joulery.grid._providers import (
     WattTime,
     fetch_signal,
 )
-from joulery.grid._series import Series, read_series
+from joulery.grid._series import Series, read_series, read_table
 from joulery.grid._static import REGIONS, static_intensity
 
 __all__ = [
@@ -33,5 +33,6 @@ __all__ = [
     "fetch_signal",
     "read_events",
     "read_series",
+    "read_table",
     "static_intensity",
 ]

@@ -130,7 +130,7 @@ def read_series(
     Raises:
         FileError: The file has gaps, unreadable rows or times without a zone; says where.
     """
-    names, table = _read_table(path)
+    names, table = read_table(path)
     time_column = next((n for n in names if n.strip().lower().split(" ")[0] in _TIME_COLUMNS), None)
     values = [name for name in names if name != time_column]
     if time_column is None or not values or column not in (None, *values):
@@ -153,7 +153,8 @@ def read_series(
     return Series.from_rows(rows, path.name, most_gap_steps)
 
 
-def _read_table(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
+def read_table(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
+    """Column names and rows of a CSV or Parquet file."""
     if path.suffix == ".parquet":
         return _read_parquet(path)
     try:
