@@ -11,20 +11,21 @@ is what a further second of work costs. Known policies are special cases of the 
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from joulery.cluster._jobs import Curve
 from joulery.errors import InfeasibleError, InvalidValueError
+from joulery.grid import Series
 from joulery.units import JOULES_PER_KILOWATT_HOUR, finite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from joulery.grid import Series
 
 # A plan without pauses tries this many ends between the earliest and the deadline.
 _ENDS = 32
@@ -129,12 +130,13 @@ def follow_forecasts(
     issued = [forecast.start for forecast in forecasts]
     while left > 1e-6:
         newest = bisect_right(issued, now) - 1
-        if newest < 0 or forecasts[newest].end < deadline:
+        if newest < 0:
             raise InvalidValueError(
-                "no forecast covers the time until the deadline",
-                remedy="give longer forecasts, or an earlier deadline",
+                "no forecast is known at the start", remedy="give one that starts before the work"
             )
-        plan = plan_work(curve, left, _corrected(forecasts[newest], actual, now), now, deadline)
+        plan = plan_work(
+            curve, left, _corrected(forecasts[newest], actual, now, deadline), now, deadline
+        )
         steps.append((now, *(float(c[0]) for c in (plan.seconds, plan.watts, plan.performance))))
         left -= steps[-1][1] * steps[-1][3]
         now += steps[-1][1]
@@ -144,18 +146,28 @@ def follow_forecasts(
     return WorkPlan(starts, seconds, watts, performance, amount, plan.price)
 
 
-# The error of a forecast in the current hour fades over the next ones.
-_ERROR_LASTS_SECONDS = 3 * 3600.0
+# The error of a forecast in the current hour fades over the next ones; of 1, 3, 6 and 12 hours,
+# 6 lost least on CarbonCast's forecasts for California.
+_ERROR_LASTS_SECONDS = 6 * 3600.0
+_DAY_SECONDS = 86400.0
 
 
-def _corrected(forecast: Series, actual: Series, now: float) -> Series:
-    """A forecast from now on, moved by its error in the current step."""
-    first = int((now - forecast.start) // forecast.step_seconds)
-    values = np.array(forecast.values[first:])
-    fading = np.exp(-forecast.step_seconds * np.arange(len(values)) / _ERROR_LASTS_SECONDS)
+def _corrected(forecast: Series, actual: Series, now: float, until: float) -> Series:
+    """A forecast from now on, moved by its error in the current step.
+
+    Beyond its end the last day repeats.
+    """
+    step = forecast.step_seconds
+    first = int((now - forecast.start) // step)
+    needed = math.ceil((until - forecast.start) / step) + 1
+    values = np.array(forecast.values)
+    if len(values) < needed:
+        day = values[-max(1, round(_DAY_SECONDS / step)) :]
+        values = np.concatenate([values, np.resize(day, needed - len(values))])
+    values = values[first:]
+    fading = np.exp(-step * np.arange(len(values)) / _ERROR_LASTS_SECONDS)
     moved = np.maximum(values + (actual.at(now) - values[0]) * fading, 0.0)
-    start = forecast.start + first * forecast.step_seconds
-    return replace(forecast, start=start, values=tuple(moved.tolist()))
+    return Series(forecast.start + first * step, step, tuple(moved.tolist()))
 
 
 def _cheapest(

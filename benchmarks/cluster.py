@@ -1,0 +1,417 @@
+"""Clusters under a power budget: speed, fairness, events, carbon, and the simulator.
+
+Every power-capping table in DATA (zeus/summary_power_*.csv, emerald/*dvfs_sweep*.csv) gives
+frontiers; traces, carbon series and regulation signals are taken as they are found. Times are CPU
+seconds of one core. The Emerald event is a model on its published sweep, not a field result.
+
+usage: python benchmarks/cluster.py [--quick] [--json FILE] [--data DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import os
+import statistics
+import time
+from collections import defaultdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from peers import say, write_results
+
+from joulery.cluster import (
+    POLICIES,
+    Allocator,
+    Budget,
+    Cap,
+    Curve,
+    Fleet,
+    Job,
+    aggregate,
+    allocate,
+    flexibility_floor,
+    follow_forecasts,
+    plan_work,
+)
+from joulery.errors import InfeasibleError
+from joulery.grid import Series, read_series
+from joulery.simulate.cluster import Site, read_trace, simulate, summarize
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+HOUR = 3600.0
+# GAIA's queues: jobs up to 2 h may wait 6 h, longer ones 24 h.
+SHORT_SECONDS, SHORT_WAIT, LONG_WAIT = 2 * HOUR, 6 * HOUR, 24 * HOUR
+
+
+class Results:
+    """Figures with what they should reach, printed as they come."""
+
+    def __init__(self) -> None:
+        self.figures: dict[str, float] = {}
+        self.details: list[dict[str, Any]] = []
+
+    def add(self, name: str, value: float, goal: str = "", **details: Any) -> None:
+        """Keep one figure and show it."""
+        self.figures[name] = value
+        self.details.append({"figure": name, "goal": goal, **details})
+        note = "  ".join(f"{key} {_short(text)}" for key, text in details.items())
+        print(f"{name:<44} {_short(value):>11}  {goal:<10} {note}", flush=True)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def cpu_milliseconds(action: Callable[[int], object], repeats: int) -> float:
+    """Median CPU time of an action."""
+    spent = []
+    for number in range(repeats):
+        begin = time.process_time()
+        action(number)
+        spent.append(time.process_time() - begin)
+    return 1e3 * statistics.median(spent)
+
+
+def read_curves(data: Path) -> dict[str, Curve]:
+    """All frontiers in the folder, by GPU and workload."""
+    clouds: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for file in sorted(data.glob("zeus/summary_power_*.csv")):
+        for row in _rows(file):
+            keys = (row["dataset"], row["network"], row["batch_size"], row["optimizer"])
+            point = float(row["average_power"]), 1 / float(row["time_per_epoch"])
+            clouds["/".join((file.stem.removeprefix("summary_power_"), *keys))].append(point)
+    for file in sorted(data.glob("emerald/*dvfs_sweep*.csv")):
+        for row in _rows(file):
+            point = float(row["power per GPU"]), float(row["throughput"])
+            clouds[f"{file.stem}/{row['Workload']}"].append(point)
+    return {name: Curve.from_points(points) for name, points in clouds.items()}
+
+
+def _rows(file: Path) -> Iterator[dict[str, str]]:
+    with file.open(newline="", encoding="utf-8-sig") as opened:
+        yield from csv.DictReader(opened)
+
+
+def mixed_fleet(curves: list[Curve], jobs: int, seed: int = 0) -> Fleet:
+    """Jobs of 1 to 16 GPUs with curves drawn at random, weighed by their GPUs."""
+    rng = np.random.default_rng(seed)
+    gpus = rng.choice([1, 2, 4, 8, 16], jobs)
+    return Fleet(curves, rng.integers(len(curves), size=jobs), gpus=gpus, weight=gpus)
+
+
+def full_watts(fleet: Fleet) -> float:
+    """Power of all jobs at full speed."""
+    return float(fleet.watts[-1] @ fleet.count)
+
+
+def bench_cut(results: Results, curves: list[Curve]) -> None:
+    """A 25 % cut over a mix of all frontiers."""
+    fleet = mixed_fleet(curves, 100_000)
+    goals = {"fair": (">= 0.93", ">= 0.85"), "max-min": ("", ">= 0.89")}
+    for policy in POLICIES:
+        found = Allocator(fleet, Budget.flat(0.75 * full_watts(fleet)), policy).solve()
+        mean, worst = goals.get(policy, ("", ""))
+        results.add(f"cut25_{policy}_weighted", found.weighted_performance, mean)
+        results.add(f"cut25_{policy}_worst", found.worst_performance, worst)
+
+
+def bench_speed(results: Results, curves: list[Curve], repeats: int) -> None:
+    """Time to solve again after a change of the budget."""
+    for jobs, goal in ((100_000, "<= 2"), (1_000_000, "<= 20")):
+        fleet = mixed_fleet(curves, jobs)
+        full = full_watts(fleet)
+        for policy in ("fair", "max-min", "throughput"):
+            allocator = Allocator(fleet, Budget.flat(full), policy)
+            allocator.solve(0.8 * full)
+            spent = cpu_milliseconds(lambda n: allocator.solve((0.7 + 0.01 * n) * full), repeats)  # noqa: B023
+            results.add(f"resolve_{jobs}_{policy}_ms", spent, goal, classes=len(fleet.count))
+    budget, fleet, full = tree_case(curves)
+    for policy in ("fair", "max-min", "throughput"):
+        allocator = Allocator(fleet, budget, policy)
+        allocator.solve(0.8 * full)
+        spent = cpu_milliseconds(lambda n: allocator.solve((0.75 + 0.01 * n) * full), 9)  # noqa: B023
+        cold = cpu_milliseconds(lambda _: Allocator(fleet, budget, policy).solve(0.8 * full), 3)  # noqa: B023
+        results.add(f"tree_{len(budget.caps)}_{policy}_ms", spent, "<= 50", first_ms=cold)
+
+
+def tree_case(curves: list[Curve], seed: int = 0) -> tuple[Budget, Fleet, float]:
+    """10 rows of 40 racks of 24 nodes, capped at random, with a job on every node."""
+    rng = np.random.default_rng(seed)
+    caps = [Cap("hall")]
+    for row in range(10):
+        caps.append(Cap(f"{row}", parent="hall"))
+        for rack in range(40):
+            caps.append(Cap(f"{row}.{rack}", parent=f"{row}"))
+            caps += [Cap(f"{row}.{rack}.{n}", parent=f"{row}.{rack}") for n in range(24)]
+    leaves = np.array([n for n, cap in enumerate(caps) if cap.name.count(".") == 2])
+    gpus = rng.choice([1, 2, 4, 8], len(leaves))
+    columns = {"gpus": gpus, "weight": gpus, "node": leaves}
+    fleet = Fleet(curves, rng.integers(len(curves), size=len(leaves)), **columns)
+    place = {cap.name: number for number, cap in enumerate(caps)}
+    least, most = np.zeros(len(caps)), np.zeros(len(caps))
+    np.add.at(least, fleet.node, fleet.watts[0] * fleet.count)
+    np.add.at(most, fleet.node, fleet.watts[-1] * fleet.count)
+    for number in range(len(caps) - 1, 0, -1):
+        parent = place[caps[number].parent or ""]
+        least[parent] += least[number]
+        most[parent] += most[number]
+    share = rng.uniform(0.4, 1.3, len(caps))
+    watts = least + (most - least) * share + 1e-3
+    capped = [Cap(c.name, float(w), c.parent) for c, w in zip(caps, watts, strict=True)]
+    return Budget(tuple(capped)), fleet, float(most[0])
+
+
+def bench_sites(results: Results, curves: list[Curve], sites: int) -> None:
+    """Two levels through aggregated frontiers against one flat optimum."""
+    rng = np.random.default_rng(3)
+    fleets, summaries, errors = [], [], []
+    begin = time.process_time()
+    for number in range(sites):
+        gpus = rng.choice([1, 2, 4, 8], 1000)
+        fleet = Fleet(curves, rng.integers(len(curves), size=1000), gpus=gpus, weight=gpus)
+        summary, error = aggregate(fleet, f"site-{number}")
+        fleets.append(fleet)
+        summaries.append(summary)
+        errors.append(error)
+    spent = time.process_time() - begin
+    full = sum(map(full_watts, fleets))
+    upper = allocate(summaries, 0.75 * full, "throughput")
+    total = 0.0
+    for fleet, watts in zip(fleets, upper.watts.tolist(), strict=True):
+        found = Allocator(fleet, Budget.flat(watts), "throughput").solve()
+        total += float(found.weight @ found.performance)
+    flat = _flat_throughput(fleets, 0.75 * full)
+    loss = 1 - total / flat
+    details = {"sites": sites, "points_error": max(errors), "aggregate_ms": 1e3 * spent / sites}
+    results.add("two_levels_loss", loss, "<= 0.005", **details)
+
+
+def _flat_throughput(fleets: list[Fleet], watts: float) -> float:
+    """Best weighted performance of all sites' jobs together."""
+    value = sum(float((f.weight * f.performance[0]) @ f.count) for f in fleets)
+    room = watts - sum(float(f.watts[0] @ f.count) for f in fleets)
+    slope = np.concatenate([(f.weight * f.slope).ravel() for f in fleets])
+    width = np.concatenate([(np.diff(f.watts, axis=0) * f.count).ravel() for f in fleets])
+    order = np.argsort(-slope)
+    before = np.cumsum(width[order]) - width[order]
+    return value + float(np.clip(room - before, 0.0, width[order]) @ slope[order])
+
+
+def bench_emerald(results: Results, data: Path, curves: dict[str, Curve]) -> None:
+    """The event of May 2025 at the recorded power of every minute."""
+    sweeps = sorted(data.glob("emerald/*dvfs_sweep*.csv"))
+    performances = sorted(data.glob("emerald/*performance*.csv"))
+    powers = sorted(data.glob("emerald/*total_power*.csv"))
+    if not (sweeps and performances and powers):
+        say("no Emerald event here")
+        return
+    gpus = {
+        row["Workload"]: round(float(row["total GPU power"]) / float(row["power per GPU"]))
+        for row in _rows(sweeps[0])
+    }
+    jobs = []
+    published = {}
+    for row in _rows(performances[0]):
+        if row["Flexibility"]:
+            name = row["Model"].strip()
+            workload = name.rsplit("-", 1)[0]
+            floor = flexibility_floor(row["Flexibility"])
+            curve = curves[f"{sweeps[0].stem}/{workload}"]
+            jobs.append(Job(name, curve, gpus[workload], weight=floor, floor=floor))
+            published[name] = float(row["Performance"])
+    recorded = np.array([float(row["total"]) for row in _rows(powers[0])])
+    # The sweep's sum at full power is 1.4 % above the recorded baseline.
+    full = sum(job.gpus * job.curve.most_watts for job in jobs)
+    budgets = recorded * full / recorded[:60].mean()
+    during = budgets <= 0.75 * full
+    weight = np.array([job.weight for job in jobs])
+    field = np.array([published[job.id] for job in jobs])
+    results.add("emerald_published_weighted", float(field @ weight / weight.sum()))
+    results.add("emerald_published_worst", float(field.min()))
+    for policy in ("throughput", "fair", "max-min"):
+        shares = [allocate(jobs, watts, policy, may_pause=True) for watts in budgets.tolist()]
+        speeds = np.array([found.performance for found in shares])
+        mean, event = speeds.mean(axis=0), speeds[during].mean(axis=0)
+        used = np.array([found.used_watts for found in shares])
+        unused = float(1 - used[during].sum() / budgets[during].sum())
+        goals = (">= 0.93", ">= 0.88") if policy == "throughput" else ("", "")
+        details = {"event_only": float(event @ weight / weight.sum())}
+        value = float(mean @ weight / weight.sum())
+        results.add(f"emerald_{policy}_weighted", value, goals[0], **details)
+        results.add(
+            f"emerald_{policy}_worst", float(mean.min()), goals[1], event_only=float(event.min())
+        )
+        results.add(f"emerald_{policy}_over_delivery", unused, "<= 0.01")
+
+
+def bench_regulation(results: Results, data: Path, curves: list[Curve], stride: int) -> None:
+    """Follow a regulation signal with a reserve of 15 % of the mean power.
+
+    Power approaches its cap with a time constant of 1 s; the error is taken when the next value
+    of the signal comes, and over time.
+    """
+    for file in sorted(data.glob("grid/*regd*.csv")):
+        signal = read_series(file)
+        values = np.array(signal.values)
+        fleet = mixed_fleet(curves, 1000)
+        full = full_watts(fleet)
+        reserve = 0.15
+        base = full / (1 + reserve)
+        allocator = Allocator(fleet, Budget.flat(full), "fair")
+        shares = [allocator.solve(base * (1 + reserve * v)) for v in values[::stride].tolist()]
+        performance = statistics.mean(found.weighted_performance for found in shares)
+        left = math.exp(-signal.step_seconds / 1.0)
+        reached = values[0]
+        at_end, over_time = [], []
+        for value in values.tolist():
+            gap = reached - value
+            over_time.append(abs(gap) * (1 - left) / signal.step_seconds)
+            reached = value + gap * left
+            at_end.append(abs(reached - value))
+        details = {"mean_over_time": statistics.mean(over_time)}
+        results.add("regulation_error", statistics.mean(at_end), "<= 0.01", **details)
+        results.add("regulation_performance", performance, ">= 0.975", jobs=1000)
+
+
+def bench_hall(results: Results, curves: list[Curve]) -> None:
+    """Throughput of a hall of fixed power: more GPUs, each at its best power.
+
+    Hosts and network take a share of a GPU's full power, whatever its cap.
+    """
+    mean = statistics.mean(curve.most_watts for curve in curves)
+    for share, goal in ((0.25, ">= 1.13"), (0.5, ""), (1.0, "")):
+        host = share * mean
+        uniform = 1e6 / (mean + host)
+        best = (0.0, 0.0)
+        for more in np.linspace(1.0, 2.0, 41).tolist():
+            each = more * uniform / len(curves)
+            fleet = Fleet(curves, range(len(curves)), gpus=each, weight=each)
+            budget = Budget.flat(1e6, overhead_watts=more * uniform * host)
+            try:
+                found = Allocator(fleet, budget, "fair").solve()
+            except InfeasibleError:
+                break
+            best = max(best, (float(found.weight @ found.performance) / uniform, more))
+        results.add(f"hall_gain_host_{share:g}", best[0], goal, gpus=best[1])
+
+
+def bench_carbon(results: Results, data: Path, curves: list[Curve], starts: int) -> None:
+    """Jobs of a trace, shifted and shaped within their deadlines."""
+    traces = sorted(data.glob("jobs/*pai_1k*.csv"))
+    forecast_files = sorted(data.glob("carbon/*CISO*forecast*direct*.csv"))
+    if not (traces and forecast_files):
+        say("no PAI trace or CISO forecast here")
+        return
+    region = data / "carbon"
+    actual = read_series(next(iter(sorted(region.glob("*CISO_direct_*.csv")))))
+    forecasts = read_forecasts(forecast_files[0])
+    named = {str(number): curve for number, curve in enumerate(curves)}
+    trace = read_trace(traces[0], named)
+    days = np.linspace(0, len(forecasts) - 12, starts).astype(int)
+    saved, kept, spent = [], [], []
+    for day in days.tolist():
+        begin = forecasts[day].start
+        base = planned = followed = 0.0
+        clock = time.process_time()
+        windows = list(_windows(trace, begin))
+        for curve, gpus, work, start, deadline in windows:
+            planned += gpus * plan_work(curve, work, actual, start, deadline).amount
+        spent.append(time.process_time() - clock)
+        for curve, gpus, work, start, deadline in windows:
+            _, seconds, values = actual.window(start, start + work)
+            base += gpus * float(seconds @ values) * curve.most_watts / 3.6e6
+            plan = follow_forecasts(curve, work, actual, forecasts, start, deadline)
+            followed += gpus * plan.amount
+        saved.append(1 - planned / base)
+        kept.append((base - followed) / (base - planned))
+    details = {"least": min(saved), "starts": starts, "jobs": len(trace)}
+    results.add("carbon_saved_oracle", statistics.mean(saved), ">= 0.38", **details)
+    results.add("carbon_kept_with_forecasts", statistics.mean(kept), ">= 0.90", least=min(kept))
+    results.add("carbon_planning_seconds", statistics.median(spent), "<= 2")
+
+
+def _windows(trace: Any, begin: float) -> Iterator[tuple[Curve, int, float, float, float]]:
+    for number in range(len(trace)):
+        work = float(trace.work_seconds[number])
+        start = begin + float(trace.submit[number])
+        wait = SHORT_WAIT if work <= SHORT_SECONDS else LONG_WAIT
+        gpus = int(trace.gpus[number])
+        yield trace.curves[trace.curve[number]], gpus, work, start, start + work + wait
+
+
+def read_forecasts(file: Path) -> list[Series]:
+    """Forecasts in blocks that each start anew, 96 hours long in CarbonCast's files."""
+    blocks: list[list[tuple[float, float]]] = []
+    last = math.inf
+    for row in _rows(file):
+        column = next(name for name in row if "forecast" in name)
+        moment = datetime.fromisoformat(row["utc"]).replace(tzinfo=UTC).timestamp()
+        if moment <= last:
+            blocks.append([])
+        blocks[-1].append((moment, float(row[column])))
+        last = moment
+    return [Series.from_rows(block, file.name) for block in blocks]
+
+
+def bench_simulator(
+    results: Results, data: Path, curves: dict[str, Curve], policies: list[str]
+) -> None:
+    """The largest trace under a budget that binds."""
+    files = sorted(data.glob("jobs/philly*.csv"))
+    chosen = {name: curve for name, curve in curves.items() if "dvfs" in name} or curves
+    for file in files:
+        trace = read_trace(file, chosen)
+        peak = simulate(trace, Site(10**6, policy="max-min"))
+        gpus = int(peak.watts.max() / max(curve.most_watts for curve in chosen.values()))
+        for policy in policies:
+            site = Site(gpus, [(0.0, 0.6 * float(peak.watts.max()))], policy, "backfill")
+            begin = time.process_time()
+            replay = simulate(trace, site)
+            spent = time.process_time() - begin
+            found = summarize(replay)
+            results.add(
+                f"simulator_{file.stem}_{policy}_seconds",
+                spent,
+                "<= 5",
+                jobs=len(trace),
+                worst=found["performance_worst"],
+                violations=found["violation_seconds"],
+            )
+            rate = replay.events / spent
+            results.add(f"simulator_{file.stem}_{policy}_events_per_second", rate, ">= 1e5")
+
+
+def main() -> None:
+    """Run all parts."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    default = os.environ.get("JOULERY_DATA", "../shared/data")
+    parser.add_argument("--data", type=Path, default=Path(default))
+    parser.add_argument("--quick", action="store_true", help="end within 50 seconds")
+    parser.add_argument("--json", metavar="FILE")
+    arguments = parser.parse_args()
+    named = read_curves(arguments.data)
+    if not named:
+        raise SystemExit(f"no power-capping tables in {arguments.data}; name a folder with --data")
+    curves = list(named.values())
+    results = Results()
+    say(f"{len(curves)} frontiers")
+    bench_cut(results, curves)
+    bench_speed(results, curves, 9 if arguments.quick else 31)
+    bench_sites(results, curves, 100 if arguments.quick else 1000)
+    bench_emerald(results, arguments.data, named)
+    bench_regulation(results, arguments.data, curves, 20 if arguments.quick else 1)
+    bench_hall(results, curves)
+    bench_carbon(results, arguments.data, curves, 5 if arguments.quick else 12)
+    simulated = ["fair"] if arguments.quick else ["fair", "max-min", "throughput", "equal-watts"]
+    bench_simulator(results, arguments.data, named, simulated)
+    write_results(arguments.json, "cluster", results.figures, results.details)
+
+
+if __name__ == "__main__":
+    main()
