@@ -6,6 +6,13 @@
 0.9
 """
 
+from joulery.cluster._agent import (
+    Agent,
+    AgentSettings,
+    announce,
+    decide,
+    read_agent_settings,
+)
 from joulery.cluster._aggregate import aggregate
 from joulery.cluster._allocate import (
     FAIR_SHARE,
@@ -18,29 +25,51 @@ from joulery.cluster._allocate import (
 from joulery.cluster._budget import Budget, Cap, read_budget
 from joulery.cluster._fairness import Ledger, oversubscribed_watts, ramped
 from joulery.cluster._jobs import FLEXIBILITY, Curve, Fleet, Job, flexibility_floor, read_jobs
+from joulery.cluster._nodes import (
+    DeviceState,
+    EmulatedGpu,
+    LeasedGpu,
+    NodeClient,
+    NodeServer,
+    NodeService,
+)
 from joulery.cluster._shaping import WorkPlan, follow_forecasts, plan_work
+from joulery.cluster._slurm import EngineJob, Slurm
 
 __all__ = [
     "FAIR_SHARE",
     "FLEXIBILITY",
     "POLICIES",
+    "Agent",
+    "AgentSettings",
     "Allocation",
     "Allocator",
     "Budget",
     "Cap",
     "Curve",
+    "DeviceState",
+    "EmulatedGpu",
+    "EngineJob",
     "Fleet",
     "Job",
+    "LeasedGpu",
     "Ledger",
+    "NodeClient",
+    "NodeServer",
+    "NodeService",
+    "Slurm",
     "WorkPlan",
     "aggregate",
     "allocate",
+    "announce",
+    "decide",
     "filling_path",
     "flexibility_floor",
     "follow_forecasts",
     "oversubscribed_watts",
     "plan_work",
     "ramped",
+    "read_agent_settings",
     "read_budget",
     "read_jobs",
 ]

@@ -1,0 +1,420 @@
+"""``joulery cluster``: many jobs under one power budget, decided, simulated and in earnest."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from joulery.errors import FileError, InvalidValueError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from joulery.grid import Series
+
+_POLICIES = ("fair", "max-min", "throughput", "equal-watts", "equal-fraction", "alpha-fair")
+_EXAMPLES = """\
+examples:
+  joulery cluster allocate --jobs jobs.json --budget 20000
+  joulery cluster simulate --trace trace.csv --curves jobs.json --gpus 64 --budget 20000
+  joulery cluster node --listen 127.0.0.1:7001 --token token --safe 150
+  joulery cluster agent --settings agent.toml
+  joulery cluster event --state state --id peak --reduce 0.25 --minutes 60
+  joulery cluster status --state state --watch
+"""
+_PROLOG = """\
+#!/bin/sh
+# Slurm runs this as root before a job starts on a node. Without watts the job goes back.
+if [ -e "{state}/no-watts" ]; then
+    scontrol requeue "$SLURM_JOB_ID"
+fi
+exit 0
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Define the options."""
+    parser.epilog = f"Every action takes --json.\n\n{_EXAMPLES}"
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    for name, (text, define) in _ACTIONS.items():
+        action = actions.add_parser(name, help=text)
+        define(action)
+        action.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what was asked."""
+    _RUN[arguments.action](arguments)
+    return 0
+
+
+def _add_allocate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--jobs", type=Path, required=True, metavar="FILE", help="jobs as JSON")
+    parser.add_argument("--budget", type=float, metavar="W", help="IT power of the cluster")
+    parser.add_argument("--tree", type=Path, metavar="FILE", help="nested caps as JSON")
+    parser.add_argument("--pause", action="store_true", help="jobs may be paused if floors demand")
+    _add_policy(parser)
+
+
+def _add_policy(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--policy", choices=_POLICIES, default="fair", help="default: fair")
+    parser.add_argument("--alpha", type=float, default=2.0, help="for alpha-fair")
+
+
+def _allocate(arguments: argparse.Namespace) -> None:
+    from joulery.cluster import allocate, read_budget, read_jobs
+
+    shares = allocate(
+        read_jobs(arguments.jobs),
+        arguments.budget,
+        arguments.policy,
+        budget=read_budget(arguments.tree) if arguments.tree else None,
+        alpha=arguments.alpha,
+        may_pause=arguments.pause,
+    )
+    document = shares.to_dict()
+    _show(arguments, document, _allocation_text)
+
+
+def _allocation_text(document: dict[str, Any]) -> str:
+    from joulery.cli.table import table
+
+    rows = [
+        [job["id"], f"{job['watts']:.1f} W", f"{100 * job['performance']:.1f} %"]
+        for job in document["jobs"]
+    ]
+    return (
+        f"{document['policy']}: {document['used_watts']:.0f} of {document['budget_watts']:.0f} W, "
+        f"weighted performance {100 * document['weighted_performance']:.1f} %, "
+        f"worst {100 * document['worst_performance']:.1f} %\n\n"
+        + table(["job", "power", "performance"], rows, "lrr")
+    )
+
+
+def _add_simulate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--trace", type=Path, required=True, metavar="FILE", help="CSV or Parquet")
+    parser.add_argument(
+        "--curves", type=Path, required=True, metavar="FILE", help="frontiers, as a file of jobs"
+    )
+    parser.add_argument("--gpus", required=True, metavar="N", help="number, or a100=64,h100=32")
+    parser.add_argument("--budget", metavar="W", help="watts, or seconds:watts,seconds:watts")
+    parser.add_argument("--queue", choices=("fifo", "backfill", "sjf"), default="fifo")
+    parser.add_argument("--overhead", type=float, default=0.0, metavar="W", help="hosts, network")
+    parser.add_argument("--idle", type=float, default=0.0, metavar="W", help="of a GPU without job")
+    parser.add_argument("--carbon", metavar="SOURCE", help="region, or a series as CSV or Parquet")
+    parser.add_argument("--price", type=Path, metavar="FILE", help="series of a price per kWh")
+    _add_policy(parser)
+
+
+def _simulate(arguments: argparse.Namespace) -> None:
+    from joulery.cluster import read_jobs
+    from joulery.grid import read_series
+    from joulery.simulate.cluster import Site, read_trace, simulate, summarize
+
+    curves = {job.id: job.curve for job in read_jobs(arguments.curves)}
+    trace = read_trace(arguments.trace, curves)
+    site = Site(
+        gpus=_gpus(arguments.gpus),
+        budget=_budget_steps(arguments.budget),
+        policy=arguments.policy,
+        queue=arguments.queue,
+        overhead_watts=arguments.overhead,
+        idle_watts=arguments.idle,
+        alpha=arguments.alpha,
+    )
+    carbon = _carbon(arguments.carbon) if arguments.carbon else None
+    price = read_series(arguments.price) if arguments.price else None
+    found = summarize(simulate(trace, site), carbon, price)
+    _show(arguments, {"policy": site.policy, "queue": site.queue, **found}, _summary_text)
+
+
+def _gpus(text: str) -> int | dict[str, int]:
+    try:
+        if "=" not in text:
+            return int(text)
+        pairs = (part.split("=", 1) for part in text.split(","))
+        return {name: int(count) for name, count in pairs}
+    except ValueError:
+        raise InvalidValueError(f"--gpus {text}", remedy="give 64, or a100=64,h100=32") from None
+
+
+def _budget_steps(text: str | None) -> list[tuple[float, float]]:
+    if text is None:
+        return []
+    try:
+        pairs = [part.rpartition(":") for part in text.split(",")]
+        return [(float(time or 0.0), float(watts)) for time, _, watts in pairs]
+    except ValueError:
+        remedy = "give 20000, or 0:20000,3600:15000,7200:20000"
+        raise InvalidValueError(f"--budget {text}", remedy=remedy) from None
+
+
+def _carbon(source: str) -> Series:
+    from joulery.grid import read_series, static_intensity
+
+    path = Path(source)
+    return read_series(path) if path.suffix in (".csv", ".parquet") else static_intensity(source)
+
+
+def _summary_text(found: dict[str, Any]) -> str:
+    from joulery.cli.table import table
+
+    shown = [
+        ("jobs ended", f"{found['ended']} of {found['jobs']}"),
+        ("rows left out", f"{sum(found['skipped_rows'].values())} {found['skipped_rows'] or ''}"),
+        ("energy", f"{found['energy_kilowatt_hours']:.6g} kWh"),
+        ("peak power", f"{found['peak_watts']:.6g} W"),
+        ("time above the budget", f"{found['violation_seconds']:.6g} s"),
+        (
+            "performance",
+            f"mean {found['performance_mean']:.3f}, worst {found['performance_worst']:.3f}",
+        ),
+        ("Jain index", f"{found['jain_index']:.4f}"),
+        ("pauses", str(found["pauses"])),
+    ]
+    shown += [
+        (name, "  ".join(f"{key} {value:.5g}" for key, value in found[name].items()))
+        for name in ("turnaround_seconds", "wait_seconds", "slowdown")
+    ]
+    for name in ("carbon_kilograms", "cost"):
+        if name in found:
+            shown.append((name, f"{found[name]:.6g}"))
+    return table([found["policy"], found["queue"]], [list(row) for row in shown])
+
+
+def _add_node(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--listen", required=True, metavar="HOST:PORT")
+    parser.add_argument("--token", type=Path, required=True, metavar="FILE", help="with the secret")
+    parser.add_argument(
+        "--safe", type=float, required=True, metavar="W", help="cap of a GPU without an agent"
+    )
+    parser.add_argument("--certificate", type=Path, metavar="FILE", help="for TLS")
+    parser.add_argument("--key", type=Path, metavar="FILE", help="for TLS")
+    parser.add_argument("--emulate", type=int, metavar="N", help="N emulated GPUs, for trying")
+
+
+def _node(arguments: argparse.Namespace) -> None:
+    import ssl
+    from contextlib import ExitStack
+
+    from joulery.cluster import EmulatedGpu, LeasedGpu, NodeServer, NodeService
+    from joulery.governor import lease
+    from joulery.hardware import discover
+
+    tls = None
+    if arguments.certificate:
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(arguments.certificate, arguments.key)
+    with ExitStack() as stack:
+        if arguments.emulate:
+            names = [f"emulated-{arguments.listen}-{n}" for n in range(arguments.emulate)]
+            devices: list[Any] = [EmulatedGpu(name) for name in names]
+        else:
+            found = [device for device in discover() if hasattr(device, "set_power_limit")]
+            devices = [LeasedGpu(each, stack.enter_context(lease(each))) for each in found]
+        if not devices:
+            raise InvalidValueError("no GPU here", remedy="try --emulate 4; see `joulery doctor`")
+        service = NodeService(devices, _secret(arguments.token), arguments.safe)
+        server = NodeServer(service, _address(arguments.listen), tls)
+        sys.stderr.write(f"{len(devices)} GPUs on {arguments.listen}\n")
+        server.run()
+
+
+def _secret(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise FileError(
+            f"cannot read token {path}: {error}", remedy="write a secret there"
+        ) from None
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise InvalidValueError(f"not an address: {text!r}", remedy="write it as host:port")
+    return host, int(port)
+
+
+def _add_agent(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--settings", type=Path, required=True, metavar="FILE", help="as TOML")
+    parser.add_argument("--ticks", type=int, metavar="N", help="stop after N decisions")
+
+
+def _agent(arguments: argparse.Namespace) -> None:
+    import ssl
+
+    from joulery.cluster import Agent, NodeClient, Slurm, read_agent_settings
+
+    settings = read_agent_settings(arguments.settings)
+    if settings.token_file is None:
+        raise InvalidValueError("no token_file in the settings", remedy="name the nodes' token")
+    secret = _secret(settings.token_file)
+    tls = ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else None
+    nodes = {
+        name: NodeClient(_address(place), secret, tls) for name, place in settings.nodes.items()
+    }
+    Agent(settings, Slurm(), nodes).run(arguments.ticks)
+
+
+def _add_status(parser: argparse.ArgumentParser) -> None:
+    _add_state(parser)
+    parser.add_argument("--watch", action="store_true", help="show it anew every second")
+
+
+def _add_state(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="of the agent")
+
+
+def _status(arguments: argparse.Namespace) -> None:
+    from joulery.clock import REAL_CLOCK
+
+    while True:
+        try:
+            document = json.loads((arguments.state / "status.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise FileError(f"no status: {error}", remedy="start `joulery cluster agent`") from None
+        document["age_seconds"] = REAL_CLOCK.wall() - document["at"]
+        if arguments.watch:
+            sys.stdout.write("\x1b[2J\x1b[H")
+        _show(arguments, document, _status_text)
+        if not arguments.watch:
+            return
+        sys.stdout.flush()
+        REAL_CLOCK.sleep(1.0)
+
+
+def _status_text(document: dict[str, Any]) -> str:
+    from joulery.cli.table import table
+
+    budget, power = document["budget_watts"], document["power_watts"]
+    filled = round(40 * min(1.0, power / budget)) if budget else 0
+    bar = "█" * filled + "░" * (40 - filled)
+    caps, age = document["caps_watts"], document["age_seconds"]
+    lines = [
+        f"[{bar}] {power:.0f} of {budget:.0f} W, caps {caps:.0f} W, {age:.0f} s ago",
+        *(f"event {event['id']} until {event['end']:.0f}" for event in document["events"]),
+        *(f"! {message}" for message in document["messages"]),
+        "",
+        table(
+            ["job", "power", "performance"],
+            [
+                [job["id"], f"{job['watts']:.0f} W", f"{100 * job['performance']:.1f} %"]
+                for job in document["jobs"]
+            ],
+            "lrr",
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def _add_event(parser: argparse.ArgumentParser) -> None:
+    _add_state(parser)
+    parser.add_argument("--id", required=True, help="name of the event")
+    amount = parser.add_mutually_exclusive_group(required=True)
+    amount.add_argument("--reduce", type=float, metavar="SHARE", help="such as 0.25")
+    amount.add_argument("--watts", type=float, metavar="W", help="most IT power")
+    parser.add_argument("--start", default="+0", metavar="TIME", help="+seconds, or ISO with zone")
+    parser.add_argument("--minutes", type=float, required=True, help="how long")
+
+
+def _event(arguments: argparse.Namespace) -> None:
+    from joulery.clock import REAL_CLOCK
+    from joulery.cluster import announce
+    from joulery.grid import GridEvent
+
+    now = REAL_CLOCK.wall()
+    start = _moment(arguments.start, now)
+    end = start + 60 * arguments.minutes
+    event = GridEvent(arguments.id, start, end, arguments.watts, arguments.reduce, now)
+    announce(arguments.state, event)
+    _show(arguments, event.to_dict(), lambda found: f"event {found['id']} is announced")
+
+
+def _moment(text: str, now: float) -> float:
+    from datetime import datetime
+
+    try:
+        if text.startswith("+"):
+            return now + float(text)
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidValueError(f"--start {text}", remedy="give +30 or an ISO time") from None
+    if time.tzinfo is None:
+        raise InvalidValueError(f"--start {text} has no time zone", remedy="add Z or +02:00")
+    return time.timestamp()
+
+
+def _add_replay(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--jobs", type=Path, required=True, metavar="FILE", help="jobs as JSON")
+    parser.add_argument("--power", type=Path, required=True, metavar="FILE", help="series of watts")
+    parser.add_argument("--column", metavar="NAME", help="column of the watts")
+    _add_policy(parser)
+
+
+def _replay(arguments: argparse.Namespace) -> None:
+    import numpy as np
+
+    from joulery.cluster import allocate, read_jobs
+    from joulery.grid import read_series
+
+    jobs = read_jobs(arguments.jobs)
+    series = read_series(arguments.power, arguments.column)
+    shares = [
+        allocate(jobs, watts, arguments.policy, alpha=arguments.alpha, may_pause=True)
+        for watts in series.values
+    ]
+    mean = np.mean([found.performance for found in shares], axis=0)
+    used = np.array([found.used_watts for found in shares])
+    whole = replace(
+        shares[0],
+        budget_watts=float(np.mean(series.values)),
+        used_watts=float(used.mean()),
+        watts=np.mean([found.watts for found in shares], axis=0),
+        performance=mean,
+        paused=mean == 0,
+    )
+    document = {"steps": len(shares), "step_seconds": series.step_seconds, **whole.to_dict()}
+    _show(arguments, document, _allocation_text)
+
+
+def _add_prolog(parser: argparse.ArgumentParser) -> None:
+    _add_state(parser)
+
+
+def _prolog(arguments: argparse.Namespace) -> None:
+    script = _PROLOG.format(state=arguments.state.resolve())
+    _show(arguments, {"prolog": script}, lambda found: str(found["prolog"]).rstrip("\n"))
+
+
+def _show(
+    arguments: argparse.Namespace, document: dict[str, Any], text: Callable[[dict[str, Any]], str]
+) -> None:
+    shown = json.dumps(document) if arguments.json else text(document)
+    sys.stdout.write(shown + "\n")
+
+
+_ACTIONS = {
+    "allocate": ("share a power budget over jobs, once", _add_allocate),
+    "simulate": ("what would have happened to a trace under a budget", _add_simulate),
+    "replay": ("jobs under a recorded power, step by step", _add_replay),
+    "agent": ("keep a Slurm cluster under its budget", _add_agent),
+    "node": ("hold the caps of this node's GPUs for the agent", _add_node),
+    "status": ("power against budget, and every job's share", _add_status),
+    "event": ("announce a demand-response event to the agent", _add_event),
+    "prolog": ("print the script that Slurm runs before a job", _add_prolog),
+}
+_RUN = {
+    "allocate": _allocate,
+    "simulate": _simulate,
+    "replay": _replay,
+    "agent": _agent,
+    "node": _node,
+    "status": _status,
+    "event": _event,
+    "prolog": _prolog,
+}
