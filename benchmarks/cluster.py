@@ -4,7 +4,7 @@ Every power-capping table in DATA (zeus/summary_power_*.csv, emerald/*dvfs_sweep
 frontiers; traces, carbon series and regulation signals are taken as they are found. Times are CPU
 seconds of one core. The Emerald event is a model on its published sweep, not a field result.
 
-usage: python benchmarks/cluster.py [--quick] [--json FILE] [--data DIR]
+usage: python benchmarks/cluster.py [--quick] [--json FILE] [--data DIR] [--events N]
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import argparse
 import csv
 import math
 import os
+import random
 import statistics
+import tempfile
 import time
 from collections import defaultdict
 from datetime import UTC, datetime
@@ -23,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from peers import say, write_results
 
+from joulery.clock import REAL_CLOCK
 from joulery.cluster import (
     POLICIES,
     Allocator,
@@ -33,13 +36,15 @@ from joulery.cluster import (
     Job,
     aggregate,
     allocate,
+    announce,
     flexibility_floor,
     follow_forecasts,
     plan_work,
 )
 from joulery.errors import InfeasibleError
-from joulery.grid import Series, read_series
+from joulery.grid import GridEvent, Series, read_series
 from joulery.simulate.cluster import Site, read_trace, simulate, summarize
+from joulery.testing.slurm import PoweredCluster, slurm_obstacle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -387,6 +392,79 @@ def bench_simulator(
             results.add(f"simulator_{file.stem}_{policy}_events_per_second", rate, ">= 1e5")
 
 
+def bench_slurm(results: Results, curves: dict[str, Curve], events: int, seed: int) -> None:
+    """Random demand-response events on a real Slurm with emulated GPUs.
+
+    Cuts of 10 to 40 %, with notice from none to 3 s (30 s, compressed tenfold). Response is the
+    time from the announcement without notice until the power is down.
+    """
+    if obstacle := slurm_obstacle():
+        say(f"no Slurm here: {obstacle}")
+        return
+    chosen = [curve for curve in curves.values() if curve.most_watts > 250][:4] or list(
+        curves.values()
+    )[:4]
+    frontiers = {
+        f"job{number}": list(zip(curve.watts, curve.performance, strict=True))
+        for number, curve in enumerate(chosen)
+    }
+    chance = random.Random(seed)  # noqa: S311 - not a secret
+    budget = 8000.0
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        PoweredCluster(Path(folder), budget, frontiers) as cluster,
+    ):
+        for number in range(8):
+            cluster.slurm.submit(f"job{number % len(frontiers)}", 4)
+        cluster.wait_for(lambda: len(cluster.status()["jobs"]) == 8, "all jobs to run")
+        full = _settled(cluster)
+        begin = REAL_CLOCK.wall()
+        found = [_one_event(cluster, chance, full, number) for number in range(events)]
+        whole = cluster.recorded(begin, REAL_CLOCK.wall())
+    responses = [each["response"] for each in found if each["response"] is not None]
+    deep = [e["response"] for e in found if e["response"] is not None and e["cut"] >= 0.3]
+    details = {"events": events, "without_notice": len(responses)}
+    results.add("slurm_events_met", sum(e["met"] for e in found) / events, "== 1", **details)
+    results.add("slurm_response_seconds_worst", max(responses, default=0.0), "<= 2")
+    results.add("slurm_response_30_percent_seconds", max(deep, default=0.0), "<= 2")
+    worst = max(each["over"] for each in found)
+    mean = statistics.mean(each["over"] for each in found)
+    results.add("slurm_over_delivery_mean", mean, "<= 0.01", worst=worst)
+    results.add("slurm_budget_excess", max(whole) / budget - 1, "<= 0")
+
+
+def _settled(cluster: PoweredCluster) -> float:
+    """Power once it has stopped rising."""
+    last = 0.0
+    while cluster.power() > last + 1.0:
+        last = cluster.power()
+        REAL_CLOCK.sleep(0.7)
+    return last
+
+
+def _one_event(
+    cluster: PoweredCluster, chance: random.Random, full: float, number: int
+) -> dict[str, Any]:
+    """Announce an event, wait for its end and see how it was met."""
+    cut, notice = chance.uniform(0.1, 0.4), chance.choice([0.0, chance.uniform(0.0, 3.0)])
+    target, lasts = (1 - cut) * full, chance.uniform(1.2, 2.5)
+    cluster.wait_for(lambda: cluster.power() > 0.995 * full, "full power")
+    announced = REAL_CLOCK.wall()
+    start = announced + notice
+    begins = start if notice >= 1.5 else announced + 1.5
+    event = GridEvent(f"e{number}", start, begins + lasts, target_watts=target)
+    announce(cluster.state, event)
+    response = cluster.wait_for(lambda: cluster.power() <= target * 1.001, "the event to be met")
+    REAL_CLOCK.sleep(max(0.0, event.end - 0.05 - REAL_CLOCK.wall()))
+    during = cluster.recorded(begins, event.end - 0.05)
+    return {
+        "cut": cut,
+        "response": response if notice == 0 else None,
+        "met": bool(during) and max(during) <= target * 1.001,
+        "over": 1 - statistics.mean(during) / target,
+    }
+
+
 def main() -> None:
     """Run all parts."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -394,6 +472,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path(default))
     parser.add_argument("--quick", action="store_true", help="end within 50 seconds")
     parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--events", type=int, default=0, help="events on a real Slurm (needs root)")
+    parser.add_argument("--seed", type=int, default=0, help="of the events")
     arguments = parser.parse_args()
     named = read_curves(arguments.data)
     if not named:
@@ -410,6 +490,8 @@ def main() -> None:
     bench_carbon(results, arguments.data, curves, 5 if arguments.quick else 12)
     simulated = ["fair"] if arguments.quick else ["fair", "max-min", "throughput", "equal-watts"]
     bench_simulator(results, arguments.data, named, simulated)
+    if arguments.events:
+        bench_slurm(results, named, arguments.events, arguments.seed)
     write_results(arguments.json, "cluster", results.figures, results.details)
 
 

@@ -66,17 +66,19 @@ def _add_policy(parser: argparse.ArgumentParser) -> None:
 
 
 def _allocate(arguments: argparse.Namespace) -> None:
-    from joulery.cluster import allocate, read_budget, read_jobs
+    from joulery.cluster import allocate, flexibility_price, read_budget, read_jobs
 
+    jobs = read_jobs(arguments.jobs)
     shares = allocate(
-        read_jobs(arguments.jobs),
+        jobs,
         arguments.budget,
         arguments.policy,
         budget=read_budget(arguments.tree) if arguments.tree else None,
         alpha=arguments.alpha,
         may_pause=arguments.pause,
     )
-    document = shares.to_dict()
+    price = flexibility_price(jobs, shares)
+    document = {**shares.to_dict(), "gpu_hours_of_delay_per_megawatt_hour": price}
     _show(arguments, document, _allocation_text)
 
 
@@ -90,9 +92,14 @@ def _allocation_text(document: dict[str, Any]) -> str:
     return (
         f"{document['policy']}: {document['used_watts']:.0f} of {document['budget_watts']:.0f} W, "
         f"weighted performance {100 * document['weighted_performance']:.1f} %, "
-        f"worst {100 * document['worst_performance']:.1f} %\n\n"
-        + table(["job", "power", "performance"], rows, "lrr")
+        f"worst {100 * document['worst_performance']:.1f} %\n"
+        f"{_price_text(document)}\n" + table(["job", "power", "performance"], rows, "lrr")
     )
+
+
+def _price_text(document: dict[str, Any]) -> str:
+    price = document.get("gpu_hours_of_delay_per_megawatt_hour")
+    return "" if price is None else f"a MWh not used costs {price:.0f} GPU-hours of delay\n"
 
 
 def _add_simulate(parser: argparse.ArgumentParser) -> None:

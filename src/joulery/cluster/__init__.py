@@ -33,7 +33,7 @@ from joulery.cluster._nodes import (
     NodeServer,
     NodeService,
 )
-from joulery.cluster._shaping import WorkPlan, follow_forecasts, plan_work
+from joulery.cluster._shaping import WorkPlan, flexibility_price, follow_forecasts, plan_work
 from joulery.cluster._slurm import EngineJob, Slurm
 
 __all__ = [
@@ -65,6 +65,7 @@ __all__ = [
     "decide",
     "filling_path",
     "flexibility_floor",
+    "flexibility_price",
     "follow_forecasts",
     "oversubscribed_watts",
     "plan_work",

@@ -8,23 +8,26 @@ without a job stay at their least cap, which is reserved for them: a job may sta
 from __future__ import annotations
 
 import json
+import math
 import tomllib
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from joulery.clock import REAL_CLOCK, Clock
 from joulery.cluster._allocate import POLICIES, Allocation, allocate
+from joulery.cluster._budget import Budget, Cap, read_budget
 from joulery.cluster._fairness import Ledger
 from joulery.cluster._jobs import Curve, Job, flexibility_floor, read_jobs
 from joulery.cluster._nodes import DeviceState, NodeUnreachableError
 from joulery.cluster._slurm import EngineError, EngineJob
 from joulery.errors import FileError, InfeasibleError, InvalidValueError, JouleryError
-from joulery.grid import GridEvent
+from joulery.grid import GridEvent, Series, read_series
 from joulery.units import finite
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 # Share of the most cap that a job without a frontier may use until it has one.
@@ -74,6 +77,8 @@ class AgentSettings:
         ttl_seconds: Time after which nodes lower their caps when the agent is silent.
         lead_seconds: How long before an announced event the caps fall.
         ramp_up_watts_per_second: Most increase of the sum of caps.
+        budget_series: Budget over time; where it is lower than ``budget_watts`` it counts.
+        tree: Caps on parts of the cluster, whose leaves are named like the nodes.
         frontiers: Curves by name of a job or of a preference ``frontier=``.
         token_file: File with the secret of the nodes' services.
         ca_file: Authority that signed the nodes' certificates; None only on loopback.
@@ -88,6 +93,8 @@ class AgentSettings:
     ttl_seconds: float = 10.0
     lead_seconds: float = 3.0
     ramp_up_watts_per_second: float = float("inf")
+    budget_series: Series | None = None
+    tree: Budget | None = None
     frontiers: Mapping[str, Curve] = field(default_factory=dict)
     token_file: Path | None = None
     ca_file: Path | None = None
@@ -105,12 +112,16 @@ def read_agent_settings(path: Path) -> AgentSettings:
     """Read an agent's settings from TOML; paths in it are relative to the file."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-        for name in ("state", "token_file", "ca_file", "frontiers"):
+        for name in ("state", "token_file", "ca_file", "frontiers", "tree", "budget_series"):
             if name in document:
                 document[name] = path.parent / document[name]
         if "frontiers" in document:
             jobs = read_jobs(document["frontiers"])
             document["frontiers"] = {job.id: job.curve for job in jobs}
+        if "tree" in document:
+            document["tree"] = read_budget(document["tree"])
+        if "budget_series" in document:
+            document["budget_series"] = read_series(document["budget_series"])
         return AgentSettings(**document)
     except (OSError, ValueError, TypeError) as error:
         if isinstance(error, JouleryError):
@@ -158,8 +169,6 @@ def decide(
         ledger: What jobs are owed.
     """
     caps = {node: {d.id: d.least_watts for d in devices} for node, devices in reachable.items()}
-    free = budget_watts - settings.overhead_watts
-    free -= sum(device.cap_watts for devices in lost.values() for device in devices)
     messages: list[str] = []
     shared, held = [], {}
     for job in jobs:
@@ -169,21 +178,85 @@ def decide(
             continue
         shared.append(_allocator_job(job, devices, settings.frontiers, ledger, messages))
         held[job.id] = devices
-    idle = sum(watts for each in caps.values() for watts in each.values())
-    idle -= sum(d.least_watts for devices in held.values() for _, d in devices)
+    kept = {node: sum(d.cap_watts for d in devices) for node, devices in lost.items()}
+    kept |= {node: sum(each.values()) for node, each in caps.items()}
+    for devices in held.values():
+        for node, device in devices:
+            kept[node] -= device.least_watts
+    if not shared:
+        short = budget_watts < settings.overhead_watts + sum(kept.values())
+        return Decision(caps, frozenset(), None, is_short=short, messages=tuple(messages))
+    budget, shared = _placed(settings, budget_watts, shared, held, kept)
     try:
-        shares = allocate(shared, free - idle, settings.policy, may_pause=True) if shared else None
+        shares = allocate(shared, None, settings.policy, budget=budget, may_pause=True)
     except InfeasibleError as error:
         messages.append(error.message)
         return Decision(caps, frozenset(held), None, is_short=True, messages=tuple(messages))
-    if shares is None:
-        short = free < idle
-        return Decision(caps, frozenset(), None, is_short=short, messages=tuple(messages))
     for name, watts in zip(shares.ids, shares.watts.tolist(), strict=True):
         for node, device in held[name]:
             caps[node][device.id] = max(device.least_watts, watts / len(held[name]))
     paused = frozenset(n for n, stop in zip(shares.ids, shares.paused, strict=True) if stop)
     return Decision(caps, paused, shares, is_short=bool(paused), messages=tuple(messages))
+
+
+def _placed(
+    settings: AgentSettings,
+    watts: float,
+    jobs: list[Job],
+    held: Mapping[str, list[tuple[str, DeviceState]]],
+    kept: Mapping[str, float],
+) -> tuple[Budget, list[Job]]:
+    """The budget's tree with what is not shared as overhead, and each job's place in it.
+
+    A job belongs to the smallest part that holds all its GPUs. Where a smaller part with a cap
+    holds some of them, those get an equal share of that cap by GPUs, set aside for them.
+    """
+    tree = settings.tree or Budget((Cap("cluster"),))
+    root = tree.names[0]
+    above = {cap.name: cap.parent for cap in tree.caps}
+    overhead = dict.fromkeys(tree.names, 0.0)
+    overhead[root] += settings.overhead_watts
+    for node, used in kept.items():
+        overhead[node if node in overhead else root] += used
+    paths = {node: list(_path(node if node in above else root, above)) for node in kept}
+    busy = Counter(part for d in held.values() for node, _ in d for part in paths[node])
+    limits = {cap.name: cap.watts - _inside(overhead, above, cap.name) for cap in tree.caps}
+    placed = []
+    for job in jobs:
+        nodes = [node for node, _ in held[job.id]]
+        common = set.intersection(*(set(paths[node]) for node in nodes))
+        home = next(part for part in paths[nodes[0]] if part in common)
+        split = Counter(p for n in nodes for p in paths[n] if p not in common)
+        each = [limits[part] / busy[part] for part in split if math.isfinite(limits[part])]
+        limit = max(min([job.limit_watts or math.inf, *each]), job.curve.least_watts)
+        for part, gpus in split.items():
+            # Its watts count at home; below, they are only out of reach of the others.
+            limits[part] -= gpus * limit
+            busy[part] -= gpus
+        placed.append(replace(job, node=home, limit_watts=limit))
+    caps = [
+        replace(
+            cap,
+            watts=limits[cap.name] + _inside(overhead, above, cap.name),
+            overhead_watts=cap.overhead_watts + overhead[cap.name],
+        )
+        for cap in tree.caps
+    ]
+    caps[0] = replace(caps[0], watts=min(watts, tree.caps[0].watts))
+    return Budget(tuple(caps)), placed
+
+
+def _path(part: str, above: Mapping[str, str | None]) -> Iterator[str]:
+    """A part and all that contain it, smallest first."""
+    place: str | None = part
+    while place is not None:
+        yield place
+        place = above[place]
+
+
+def _inside(overhead: Mapping[str, float], above: Mapping[str, str | None], part: str) -> float:
+    """Overhead in a part and in everything that it contains."""
+    return sum(watts for name, watts in overhead.items() if part in _path(name, above))
 
 
 def _devices(
@@ -404,6 +477,9 @@ class Agent:
         if not events:
             self._baseline_watts = self._power()
         limits = [event.budget(self._baseline_watts) for event in events]
+        series = self._settings.budget_series
+        if series is not None and series.start <= self._clock.wall() < series.end:
+            limits.append(series.at(self._clock.wall()))
         return min([self._settings.budget_watts, *limits])
 
     def _power(self) -> float:

@@ -176,10 +176,7 @@ class NodeServer(socketserver.ThreadingTCPServer):
     def __init__(
         self, service: NodeService, address: tuple[str, int], tls: ssl.SSLContext | None = None
     ) -> None:
-        if tls is None and not address[0].startswith("127."):
-            raise InvalidValueError(
-                f"listening on {address[0]} without TLS", remedy="give a certificate and its key"
-            )
+        _check_secrecy(address, tls)
         self.service, self._tls = service, tls
         self._over = threading.Event()
         self._channels: weakref.WeakSet[socket.socket] = weakref.WeakSet()
@@ -236,6 +233,14 @@ class _Conversation(socketserver.StreamRequestHandler):
             self.wfile.write(json.dumps(reply).encode() + b"\n")
 
 
+def _check_secrecy(address: tuple[str, int], tls: ssl.SSLContext | None) -> None:
+    if tls is None and not address[0].startswith("127."):
+        raise InvalidValueError(
+            f"{address[0]} is not on this machine: the token needs TLS",
+            remedy="give a certificate and its key, and the agent their authority",
+        )
+
+
 class NodeUnreachableError(NotPossibleHereError):
     """A node does not answer, or refuses."""
 
@@ -252,6 +257,7 @@ class NodeClient:
     def __init__(
         self, address: tuple[str, int], token: str, tls: ssl.SSLContext | None = None
     ) -> None:
+        _check_secrecy(address, tls)
         self._address, self._token, self._tls = address, token, tls
         self._channel: socket.socket | None = None
         self._lines: Any = None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.cluster._jobs import Curve
+from joulery.cluster._jobs import Curve, Job
 from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.grid import Series
 from joulery.units import JOULES_PER_KILOWATT_HOUR, finite
@@ -26,7 +26,10 @@ from joulery.units import JOULES_PER_KILOWATT_HOUR, finite
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from joulery.cluster._allocate import Allocation
 
+
+_WATTS_PER_MEGAWATT = 1e6
 # A plan without pauses tries this many ends between the earliest and the deadline.
 _ENDS = 32
 
@@ -144,6 +147,13 @@ def follow_forecasts(
     values = np.array([actual.at(time) for time in starts.tolist()])
     amount = float((watts * seconds) @ values) / JOULES_PER_KILOWATT_HOUR
     return WorkPlan(starts, seconds, watts, performance, amount, plan.price)
+
+
+def flexibility_price(jobs: Sequence[Job], shares: Allocation) -> float:
+    """GPU-hours of delay that each MWh not used costs, against all jobs at full speed."""
+    saved = sum(job.gpus * job.curve.most_watts for job in jobs) - float(shares.watts.sum())
+    lost = sum(j.gpus * (1 - p) for j, p in zip(jobs, shares.performance.tolist(), strict=True))
+    return lost / saved * _WATTS_PER_MEGAWATT if saved > 0 else 0.0
 
 
 # The error of a forecast in the current hour fades over the next ones; of 1, 3, 6 and 12 hours,

@@ -11,6 +11,8 @@ from joulery.clock import VirtualClock
 from joulery.cluster import (
     Agent,
     AgentSettings,
+    Budget,
+    Cap,
     Curve,
     EmulatedGpu,
     EngineJob,
@@ -21,7 +23,7 @@ from joulery.cluster import (
 from joulery.cluster._nodes import DeviceState, NodeUnreachableError
 from joulery.cluster._slurm import EngineError, Slurm, expand_hosts, parse_squeue
 from joulery.errors import FileError, InvalidValueError
-from joulery.grid import GridEvent
+from joulery.grid import GridEvent, Series
 
 CURVE = Curve.from_points([(100, 25), (200, 60), (300, 85), (400, 100)])
 
@@ -250,6 +252,33 @@ def test_power_ramps_up_no_faster_than_allowed(tmp_path):
     steps = [later - earlier for earlier, later in itertools.pairwise(totals)]
     assert max(steps) <= 100 + 1e-6
     assert totals[-1] == pytest.approx(1600)
+
+
+def test_a_hot_rack_is_kept_cool(tmp_path):
+    """A cap on a part of the cluster is exceeded, by a job inside it or by one that spans it."""
+    tree = Budget((Cap("hall"), Cap("n1", 450.0, "hall"), Cap("n2", parent="hall")))
+    bench = Bench(tmp_path, tree=tree)
+    bench.engine.held = [job(1, {"n1": (0,)}), job(2, {"n1": (1,), "n2": (0, 1)})]
+    bench.tick()
+    caps = bench.caps()
+    assert caps[0] + caps[1] <= 450 + 1e-6
+    assert caps[1] == caps[2] == caps[3]
+    assert caps[0] + caps[1] >= 0.99 * 450
+    bench.engine.held = [job(1, {"n1": (0, 1)}), job(2, {"n2": (0, 1)})]
+    bench.tick()
+    assert bench.caps() == pytest.approx([225, 225, 400, 400])
+
+
+def test_a_series_sets_the_budget_of_each_hour(tmp_path):
+    """A budget over time is ignored."""
+    clock = VirtualClock()
+    series = Series(clock.wall(), 3600.0, (1600.0, 900.0))
+    bench = Bench(tmp_path, budget_series=series)
+    bench.engine.held = [job(1, {"n1": (0, 1), "n2": (0, 1)})]
+    assert bench.tick()["budget_watts"] == 1600
+    bench.clock.sleep(3600)
+    assert bench.tick()["budget_watts"] == 900
+    assert sum(bench.caps()) == pytest.approx(900)
 
 
 def test_a_wrong_token_changes_nothing():
