@@ -156,12 +156,13 @@ class _FairPath(_Path):
 
     def __init__(self, fleet: Fleet, base: float, idle: float) -> None:
         super().__init__(fleet, "max-min", base, idle, 1.0)
-        _, steep_watts, self._steep = filling_path(fleet, "throughput")
-        moves = np.diff(steep_watts, axis=0)
-        self._steep_watts = steep_watts - idle
-        self._moving = moves.argmax(axis=1)
-        with np.errstate(invalid="ignore"):
-            self._slope = np.diff(self._steep, axis=0).max(axis=1, initial=0.0) / moves.max(axis=1)
+        _, watts, self._steep = filling_path(fleet, "throughput")
+        # Each step along the path fills one segment of one class.
+        self._moving = np.diff(watts, axis=0).argmax(axis=1)
+        steps = np.arange(len(self._moving))
+        self._low, self._high = watts[steps, self._moving], watts[steps + 1, self._moving]
+        gains = self._steep[steps + 1, self._moving] - self._steep[steps, self._moving]
+        self._slope = gains / (self._high - self._low)
         self._idle = idle
 
     def solve(self, budget: float) -> tuple[np.ndarray, float]:
@@ -170,19 +171,19 @@ class _FairPath(_Path):
             return self.performance[-1], float(self.totals[-1])
         if budget <= self.totals[0]:
             return self.performance[0], float(self.totals[0])
-        floor = FAIR_SHARE * self.level(budget)
-        watts, floors = self._at(floor)
-        totals = np.maximum(self._steep_watts, watts - self._idle) @ self.running
-        totals += self._base
-        place = int(totals.searchsorted(budget))
-        if place == 0:
-            return floors, float(totals[0])
-        if place == len(totals):
-            return self.performance[-1], float(totals[-1])
-        found = np.maximum(self._steep[place - 1], floors)
-        row = self._moving[place - 1]
-        left = (budget - totals[place - 1]) / self.running[row]
-        found[row] += left * self._slope[place - 1]
+        watts, floors = self._at(FAIR_SHARE * self.level(budget))
+        left = budget - self._base - float((watts - self._idle) @ self.running)
+        moving = self._moving
+        above = np.maximum(self._high - np.maximum(self._low, watts[moving]), 0.0)
+        spent = np.cumsum(above * self.running[moving])
+        place = int(spent.searchsorted(left))
+        if place == len(spent):
+            return self.performance[-1], budget
+        found = np.maximum(self._steep[place], floors)
+        row = moving[place]
+        before = float(spent[place - 1]) if place else 0.0
+        if left > before:
+            found[row] += (left - before) / self.running[row] * self._slope[place]
         return found, budget
 
     def _at(self, level: float) -> tuple[np.ndarray, np.ndarray]:
