@@ -18,6 +18,9 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
         "recurring-runs.md",
         "pipelines.md",
         "store.md",
+        "cluster.md",
+        "grid.md",
+        "scale.md",
     ],
 )
 def test_the_first_example_of_a_page_runs(page):

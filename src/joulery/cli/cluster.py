@@ -304,7 +304,7 @@ def _status_text(document: dict[str, Any]) -> str:
     caps, age = document["caps_watts"], document["age_seconds"]
     lines = [
         f"[{bar}] {power:.0f} of {budget:.0f} W, caps {caps:.0f} W, {age:.0f} s ago",
-        *(f"event {event['id']} until {event['end']:.0f}" for event in document["events"]),
+        *(f"event {event['id']} until {_clock_time(event['end'])}" for event in document["events"]),
         *(f"! {message}" for message in document["messages"]),
         "",
         table(
@@ -317,6 +317,12 @@ def _status_text(document: dict[str, Any]) -> str:
         ),
     ]
     return "\n".join(lines)
+
+
+def _clock_time(seconds: float) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(seconds, UTC).astimezone().isoformat(timespec="seconds")
 
 
 def _add_event(parser: argparse.ArgumentParser) -> None:

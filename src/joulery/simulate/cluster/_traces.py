@@ -103,7 +103,7 @@ def read_trace(path: Path, curves: Mapping[str, Curve]) -> Trace:
         try:
             row = reader(entry)
             _check(row)
-        except (KeyError, TypeError, ValueError) as flaw:
+        except (ValueError, OverflowError) as flaw:
             skipped[str(flaw)] += 1
         else:
             rows.append(row)
@@ -137,32 +137,52 @@ def _reader(
         is_hours = any(str(row.get("arrival_time")).partition(".")[2].strip("0") for row in table)
         scale = 3600.0 if is_hours else 1.0
         return lambda row: _Row(
-            scale * float(row["arrival_time"]), scale * float(row["length"]), int(row["cpus"])
+            scale * _number(row, "arrival_time"),
+            scale * _number(row, "length"),
+            int(_number(row, "cpus")),
         )
     return None
 
 
+def _number(row: dict[str, Any], name: str, default: float | None = None) -> float:
+    """A number in a column, or what is wrong with it in words that many rows share."""
+    value = row.get(name)
+    if value in (None, ""):
+        if default is None:
+            raise ValueError(f"{name} is missing")
+        return default
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} is not a number") from None
+
+
 def _own(row: dict[str, Any]) -> _Row:
     return _Row(
-        float(row["submit_seconds"]),
-        float(row["duration_seconds"]),
-        int(row["gpus"]),
+        _number(row, "submit_seconds"),
+        _number(row, "duration_seconds"),
+        int(_number(row, "gpus")),
         str(row.get("workload") or ""),
-        float(row.get("weight") or 1.0),
-        float(row.get("floor") or 0.0),
+        _number(row, "weight", 1.0),
+        _number(row, "floor", 0.0),
         str(row.get("gpu_type") or ""),
     )
 
 
 def _philly(row: dict[str, Any]) -> _Row:
-    time = datetime.fromisoformat(row["timestamp"]).replace(tzinfo=UTC).timestamp()
-    return _Row(time, float(row["duration"]), int(row["num_gpus"]))
+    try:
+        time = datetime.fromisoformat(row["timestamp"]).replace(tzinfo=UTC).timestamp()
+    except (TypeError, ValueError):
+        raise ValueError("timestamp is not a time") from None
+    return _Row(time, _number(row, "duration"), int(_number(row, "num_gpus")))
 
 
 def _pollux(row: dict[str, Any]) -> _Row:
-    gpus = int(row["num_replicas"])
-    hours = _POLLUX_GPU_HOURS[row["application"]]
-    return _Row(float(row["time"]), 3600.0 * hours / gpus, gpus, row["application"])
+    gpus, application = int(_number(row, "num_replicas")), row["application"]
+    if application not in _POLLUX_GPU_HOURS or gpus < 1:
+        raise ValueError("unknown application or no replicas")
+    seconds = 3600.0 * _POLLUX_GPU_HOURS[application] / gpus
+    return _Row(_number(row, "time"), seconds, gpus, application)
 
 
 def _trace(rows: list[_Row], curves: Mapping[str, Curve], skipped: dict[str, int]) -> Trace:

@@ -194,6 +194,8 @@ def test_malformed_rows_are_counted_and_named(tmp_path):
     assert len(trace) == 1
     assert sum(trace.skipped.values()) == 5
     assert trace.skipped["no duration"] == 1
+    assert trace.skipped["submit_seconds is not a number"] == 1
+    assert trace.skipped["gpus is missing"] == 1
     file.write_text("a,b\n1,2\n")
     with pytest.raises(FileError, match="submit_seconds"):
         read_trace(file, CURVES)
