@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 
 import pytest
 
+from joulery.clock import REAL_CLOCK
 from joulery.cluster import EmulatedGpu, NodeClient, NodeServer, NodeService
 from joulery.cluster._nodes import NodeUnreachableError
 from joulery.errors import InvalidValueError
+from joulery.testing.emulator import build
+from joulery.testing.governor.node import GovernedNode
 
 
 def served(server):
@@ -115,3 +120,37 @@ def test_the_network_needs_tls(service):
         NodeServer(service, ("0.0.0.0", 0))  # noqa: S104 - refused
     with pytest.raises(InvalidValueError, match="TLS"):
         NodeClient(("192.0.2.1", 7001), "secret")
+
+
+def test_caps_reach_real_driver_calls_through_the_governor(tmp_path):
+    """A node's service sets caps that never arrive at the board, or leaves them behind."""
+    if build.compiler() is None:
+        pytest.skip("no C compiler: the emulated NVML cannot be built")
+    token = tmp_path / "token"
+    token.write_text("secret")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with GovernedNode(("A100", "A100")) as governed:
+        command = [sys.executable, "-m", "joulery", "cluster", "node", "--token", str(token)]
+        process = subprocess.Popen(
+            [*command, "--listen", f"127.0.0.1:{port}", "--safe", "150"],
+            env=os.environ | governed.env,
+            stderr=subprocess.PIPE,
+        )
+        try:
+            assert b"2 GPUs" in process.stderr.readline()
+            client = NodeClient(("127.0.0.1", port), "secret")
+            states = client.status()
+            assert [governed.node.power_limit(n) for n in (0, 1)] == [150, 150]
+            client.set_caps({states[0].id: 321.0}, 30.0)
+            assert [governed.node.power_limit(n) for n in (0, 1)] == [321, 150]
+            client.close()
+        finally:
+            process.kill()
+            process.wait()
+            process.stderr.close()
+        deadline = REAL_CLOCK.now() + 10
+        while governed.node.power_limit(0) != 400 and REAL_CLOCK.now() < deadline:
+            REAL_CLOCK.sleep(0.05)
+        assert governed.node.power_limit(0) == 400

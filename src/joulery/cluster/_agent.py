@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 # Share of the most cap that a job without a frontier may use until it has one.
 UNKNOWN_SHARE = 0.75
 _POLL_SECONDS = 0.1
+# Boards round caps to their own steps.
+_TOLERANCE_WATTS = 1.0
 
 
 class Engine(Protocol):
@@ -343,6 +345,7 @@ class Agent:
         self._jobs: list[EngineJob] = []
         self._devices: dict[str, list[DeviceState]] = {}
         self._stopped: set[str] = set()
+        self._refused_watts = 0.0
         self._baseline_watts = settings.budget_watts
         self._last_tick = clock.now()
         self._pool = ThreadPoolExecutor(max_workers=min(64, len(nodes)))
@@ -373,7 +376,9 @@ class Agent:
         budget = self._budget(events)
         reachable = {node: d for node, d in self._devices.items() if node not in lost}
         gone = {node: self._devices[node] for node in lost if node in self._devices}
-        decision = decide(self._settings, budget, self._jobs, reachable, gone, self._ledger)
+        # What GPUs hold beyond their caps, because they refused to lower them, others must save.
+        usable = budget - self._refused_watts
+        decision = decide(self._settings, usable, self._jobs, reachable, gone, self._ledger)
         self._apply(decision, now - self._last_tick, messages)
         self._pause(decision.paused, messages)
         if decision.allocation is not None:
@@ -438,6 +443,15 @@ class Agent:
             return ""
 
         failures = [failure for failure in self._pool.map(send, caps) if failure]
+        held = {d.id: d.cap_watts for node in caps for d in self._devices[node]}
+        beyond = {
+            name: held[name] - watts
+            for wanted in caps.values()
+            for name, watts in wanted.items()
+            if held[name] > watts + _TOLERANCE_WATTS
+        }
+        failures += [f"GPU {name} refuses to lower its cap" for name in beyond]
+        self._refused_watts = sum(beyond.values())
         messages += failures
         return not failures
 

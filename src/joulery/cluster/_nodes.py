@@ -130,7 +130,8 @@ class NodeService:
             factor = _DECREASE_PER_SECOND**silent
             for name, cap in list(self._caps.items()):
                 if cap > self._safe[name]:
-                    self._set(name, max(self._safe[name], cap * factor))
+                    with suppress(JouleryError):
+                        self._set(name, max(self._safe[name], cap * factor))
 
     def _take(self, message: Mapping[str, Any]) -> None:
         caps = message.get("caps")
@@ -139,7 +140,9 @@ class NodeService:
         ttl = finite(message.get("ttl_seconds", 0.0), "ttl_seconds", minimum=0.0)
         wanted = {name: finite(watts, f"cap of {name}") for name, watts in caps.items()}
         for name, watts in wanted.items():
-            self._set(name, watts)
+            # A GPU that refuses must not keep the others from theirs; its state shows it.
+            with suppress(JouleryError):
+                self._set(name, watts)
         self._kept_until = self._clock.now() + ttl
 
     def _set(self, name: str, watts: float) -> None:
@@ -152,12 +155,15 @@ class NodeService:
     def _state(self, name: str) -> dict[str, Any]:
         device = self._devices[name]
         least, most = device.range_watts
+        drawn = self._caps[name]  # what it may draw, where it does not tell
+        with suppress(JouleryError):
+            drawn = device.read_power()
         return {
             "id": name,
             "least_watts": least,
             "most_watts": most,
             "cap_watts": self._caps[name],
-            "watts": device.read_power(),
+            "watts": drawn,
         }
 
 
@@ -212,9 +218,7 @@ class NodeServer(socketserver.ThreadingTCPServer):
 
     def _watch(self) -> None:
         while not self._over.wait(_TICK_SECONDS):
-            # A GPU that does not answer must not end the watch over the others.
-            with suppress(JouleryError):
-                self.service.tick()
+            self.service.tick()
 
 
 class _Conversation(socketserver.StreamRequestHandler):

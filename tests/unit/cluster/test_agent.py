@@ -22,7 +22,7 @@ from joulery.cluster import (
 )
 from joulery.cluster._nodes import DeviceState, NodeUnreachableError
 from joulery.cluster._slurm import EngineError, Slurm, expand_hosts, parse_squeue
-from joulery.errors import FileError, InvalidValueError
+from joulery.errors import DeviceError, FileError, InvalidValueError
 from joulery.grid import GridEvent, Series
 
 CURVE = Curve.from_points([(100, 25), (200, 60), (300, 85), (400, 100)])
@@ -185,7 +185,9 @@ def test_caps_rise_only_after_the_others_fell(tmp_path):
     bench.tick()
     assert sum(bench.caps()) <= 1000 + 1e-6
     bench.nodes["n1"].set_caps = answer
-    bench.tick()
+    for _ in range(2):
+        bench.tick()
+        assert sum(bench.caps()) <= 1000 + 1e-6
     assert bench.caps() == pytest.approx([100, 100, 400, 400])
 
 
@@ -252,6 +254,26 @@ def test_power_ramps_up_no_faster_than_allowed(tmp_path):
     steps = [later - earlier for earlier, later in itertools.pairwise(totals)]
     assert max(steps) <= 100 + 1e-6
     assert totals[-1] == pytest.approx(1600)
+
+
+def test_a_gpu_that_refuses_a_lower_cap_is_made_up_for(tmp_path):
+    """One broken GPU exceeds the budget, or keeps its neighbours from their caps."""
+    bench = Bench(tmp_path)
+    bench.engine.held = [job(1, {"n1": (0, 1), "n2": (0, 1)})]
+    bench.tick()
+    broken = bench.gpus["n1"][0]
+
+    def refuse(_):
+        raise DeviceError("no answer", remedy="restart it")
+
+    broken.set_cap = broken.read_power = refuse
+    now = bench.clock.wall()
+    announce(tmp_path, GridEvent("cut", now, now + 60, target_watts=1000), bench.clock)
+    for _ in range(3):
+        report = bench.tick()
+    assert broken._cap == 400
+    assert sum(bench.caps()) <= 1000 + 1e-6
+    assert any("refuses" in message for message in report["messages"])
 
 
 def test_a_hot_rack_is_kept_cool(tmp_path):
