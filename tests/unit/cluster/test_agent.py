@@ -263,7 +263,7 @@ def test_a_gpu_that_refuses_a_lower_cap_is_made_up_for(tmp_path):
     bench.tick()
     broken = bench.gpus["n1"][0]
 
-    def refuse(_):
+    def refuse(*_):
         raise DeviceError("no answer", remedy="restart it")
 
     broken.set_cap = broken.read_power = refuse
