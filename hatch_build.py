@@ -27,7 +27,6 @@ class CompiledCoreHook(BuildHookInterface):
         sys.path.insert(0, str(Path(self.root) / "src"))
         from joulery.compiled import compiler
         from joulery.pipeline.native import build as pipeline
-        from joulery.recurring.native import library as recurring
 
         if compiler() is None:
             self.app.display_warning("no C compiler: the wheel is pure Python, and slower")
@@ -35,10 +34,9 @@ class CompiledCoreHook(BuildHookInterface):
         # The builder copies the file after this returns, and removes nothing: so the folder stays
         # until the process ends.
         self._scratch = tempfile.TemporaryDirectory()
-        for room, made in (("pipeline", pipeline), ("recurring", recurring)):
-            library = Path(self._scratch.name) / made.file_name()
-            made.SOURCES.compile(library)
-            build_data["force_include"][str(library)] = f"joulery/{room}/native/{library.name}"
+        library = Path(self._scratch.name) / pipeline.file_name()
+        pipeline.SOURCES.compile(library)
+        build_data["force_include"][str(library)] = f"joulery/pipeline/native/{library.name}"
         build_data["pure_python"] = False
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"py3-none-{platform}"

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from joulery.errors import UnknownDeviceError
 from joulery.hardware import catalog
-from joulery.hardware.calibrate import Measurement, WorkloadFit, compared, fit_workloads
+from joulery.hardware.calibrate import SweepPoint, WorkloadFit, compared, fit_workloads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +44,7 @@ class Sweep:
     board: Board
     workload: str
     label: str
-    measurements: tuple[Measurement, ...]
+    measurements: tuple[SweepPoint, ...]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -87,7 +87,7 @@ def discovered(folder: Path) -> Iterator[Sweep]:
         if board is None:
             print(f"skipped {path.name}: no board of the catalog in its name", file=sys.stderr)
             continue
-        points: dict[tuple[str, str], list[Measurement]] = defaultdict(list)
+        points: dict[tuple[str, str], list[SweepPoint]] = defaultdict(list)
         with path.open(newline="", encoding="utf-8") as lines:
             for number, row in enumerate(csv.DictReader(lines), start=2):
                 try:
@@ -116,15 +116,15 @@ def board_in(stem: str) -> Board | None:
     return None
 
 
-def parsed_row(row: dict[str, str]) -> tuple[tuple[str, str], Measurement]:
+def parsed_row(row: dict[str, str]) -> tuple[tuple[str, str], SweepPoint]:
     """One line of either layout: by epoch and batch size, or by throughput."""
     if "throughput" in row:
         key = (row["Workload"], row["Workload"])
         seconds, watts = 1.0 / float(row["throughput"]), float(row["power per GPU"])
-        return key, Measurement(float(row["GPU power cap"]), seconds, watts)
+        return key, SweepPoint(float(row["GPU power cap"]), seconds, watts)
     label = f"{row['dataset']}/{row['network']}/{row['optimizer']} batch {row['batch_size']}"
     seconds, watts = float(row["time_per_epoch"]), float(row["average_power"])
-    return (row["dataset"], label), Measurement(float(row["power_limit"]), seconds, watts)
+    return (row["dataset"], label), SweepPoint(float(row["power_limit"]), seconds, watts)
 
 
 def thinned(sweeps: list[Sweep]) -> list[Sweep]:

@@ -30,7 +30,7 @@ from joulery.cli.table import table
 from joulery.clock import VirtualClock
 from joulery.hardware import catalog
 from joulery.hardware.simulated import SimulatedGpu
-from joulery.measure.meter import Meter
+from joulery.metering.meter import Meter
 from joulery.objectives import Cost
 from joulery.power.knob import LimitKnob, held_here
 from joulery.power.messages import State

@@ -13,11 +13,11 @@ import numpy as np
 from physics import discovered
 
 from joulery.frontier import OperatingPoint
-from joulery.objectives import Cost, EnergyDelayProduct, LeastEnergy
-from joulery.power.machine import Range, TuningMachine
+from joulery.objectives import Cost, EnergyDelayProduct, LeastEnergy, score
 from joulery.power.messages import Reading, State
 from joulery.power.prior import limit_curves
 from joulery.power.rules import Rules
+from joulery.power.state_machine import Range, TuningMachine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,12 +130,12 @@ def regret_of(
 def _excesses(job: Job, objective: Objective) -> list[float]:
     """Relative excess of every limit over the best; too slow counts as late, lean or not."""
     points = [OperatingPoint(s, j) for s, j in zip(job.seconds, job.joules, strict=True)]
-    scores = [objective.score(point, points[-1]) for point in points]
+    scores = [score(objective, p.seconds, p.joules, points[-1]) for p in points]
     best = min(range(len(points)), key=scores.__getitem__)
     excesses = []
-    for point, score in zip(points, scores, strict=True):
-        if math.isfinite(score):
-            excesses.append(score / scores[best] - 1)
+    for point, value in zip(points, scores, strict=True):
+        if math.isfinite(value):
+            excesses.append(value / scores[best] - 1)
         else:
             late = point.seconds / points[best].seconds - 1
             excesses.append(max(late, abs(point.joules / scores[best] - 1)))
@@ -173,6 +173,9 @@ def _exhaustive(run: Run, objective: Objective, steps: int) -> int:
         elapsed = after.now_seconds - before.now_seconds
         point = OperatingPoint(elapsed / count, max(0.0, after.joules - before.joules) / count)
         seen.append((point, position))
-    _, best = min(seen, key=lambda pair: objective.score(pair[0], seen[0][0]))
+    _, best = min(
+        seen,
+        key=lambda pair: score(objective, pair[0].seconds, pair[0].joules, seen[0][0]),
+    )
     run.advance(best, max(1, steps - run.steps))
     return best

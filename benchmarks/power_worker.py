@@ -22,8 +22,8 @@ from joulery.clock import VirtualClock
 from joulery.frontier import OperatingPoint
 from joulery.hardware import catalog, nvidia
 from joulery.hardware.physics import settle
-from joulery.measure.meter import Meter
-from joulery.objectives import Cost, LeastEnergy
+from joulery.metering.meter import Meter
+from joulery.objectives import Cost, LeastEnergy, score
 from joulery.power.knob import LimitKnob, held_here
 from joulery.power.messages import State
 from joulery.power.tuner import PowerTuner
@@ -116,7 +116,8 @@ class Truth:
 
     def score(self, limit: int) -> float:
         """The objective's score at a limit."""
-        return self.objective.score(self.points[limit], self.reference)
+        point = self.points[limit]
+        return score(self.objective, point.seconds, point.joules, self.reference)
 
 
 class Loop:

@@ -24,7 +24,7 @@ from recurring_peer import ETA, compared_with_peer
 from recurring_scenes import AFTER, DRIFTS, drift_scene, overlap_scene
 
 from joulery.cli.table import table
-from joulery.recurring.registry import make_policy, policy_names
+from joulery.jobs.policies.registry import make_policy, policy_names
 from joulery.simulate.recurring import Options, horizon, simulate
 from joulery.simulate.summary import summaries
 from joulery.simulate.traces import read_traces
@@ -32,8 +32,8 @@ from joulery.simulate.traces import read_traces
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from joulery.simulate.summary import Summary
-    from joulery.simulate.workload import Workload
+    from joulery.simulate.summary import PolicySummary
+    from joulery.simulate.workload import TracedWorkload
 
 POLICIES = ("zeus", "joulery", "default")
 # Standard error below which a ratio to Zeus's own regret says something.
@@ -41,8 +41,8 @@ RESOLVED = 0.03
 
 
 def compared(
-    loads: Sequence[Workload], seeds: int
-) -> tuple[dict[str, list[Summary]], dict[str, float]]:
+    loads: Sequence[TracedWorkload], seeds: int
+) -> tuple[dict[str, list[PolicySummary]], dict[str, float]]:
     """Summaries per policy, and recurrences per CPU second."""
     found, speed = {}, {}
     for name in (name for name in POLICIES if name in policy_names()):
@@ -54,7 +54,7 @@ def compared(
     return found, speed
 
 
-def scenes(loads: Sequence[Workload], seeds: int) -> list[dict[str, Any]]:
+def scenes(loads: Sequence[TracedWorkload], seeds: int) -> list[dict[str, Any]]:
     """Drift and overlap, both policies."""
     rows = []
     for policy in ("zeus", "joulery"):
@@ -67,7 +67,9 @@ def scenes(loads: Sequence[Workload], seeds: int) -> list[dict[str, Any]]:
 
 
 def figures_of(
-    same: list[dict[str, Any]], found: dict[str, list[Summary]], scene_rows: list[dict[str, Any]]
+    same: list[dict[str, Any]],
+    found: dict[str, list[PolicySummary]],
+    scene_rows: list[dict[str, Any]],
 ) -> dict[str, float]:
     """The numbers that goals are about."""
     zeus, ours = found["zeus"], found["joulery"]
@@ -130,7 +132,9 @@ def _scene_figures(rows: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def show(
-    same: list[dict[str, Any]], found: dict[str, list[Summary]], scene_rows: list[dict[str, Any]]
+    same: list[dict[str, Any]],
+    found: dict[str, list[PolicySummary]],
+    scene_rows: list[dict[str, Any]],
 ) -> None:
     """Tables for people."""
     rows = []

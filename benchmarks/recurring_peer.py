@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from peers import PEER_PYTHON, say, work
 
-from joulery.recurring.draws import Draws
-from joulery.recurring.lanes import Lanes
-from joulery.recurring.policy import End, Kind, Outcomes
-from joulery.recurring.zeus import Zeus
+from joulery.jobs.policies.base import ActionKind, Outcomes, RunEnd
+from joulery.jobs.policies.counter_rng import CounterRng
+from joulery.jobs.policies.job_batch import JobBatch
+from joulery.jobs.policies.zeus import Zeus
 from joulery.simulate.recurring import Options, horizon, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from joulery.simulate.log import Log
-    from joulery.simulate.workload import Workload
+    from joulery.simulate.log import SimulationLog
+    from joulery.simulate.workload import TracedWorkload
 
 WORKER = Path(__file__).with_name("recurring_worker.py")
 PROCESSES = os.cpu_count() or 1
@@ -40,7 +40,7 @@ BLOCK = 25
 
 
 def compared_with_peer(
-    loads: Sequence[Workload], our_seeds: int, *, quick: bool
+    loads: Sequence[TracedWorkload], our_seeds: int, *, quick: bool
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Our ``zeus`` beside Zeus's own simulator, one row per workload, and what Zeus did."""
     peer: list[dict[str, Any]] = [{"runs": [], "seconds": 0.0} for _ in loads]
@@ -56,7 +56,7 @@ def compared_with_peer(
     return rows, peer
 
 
-def _more(load: Workload, row: dict[str, Any]) -> range:
+def _more(load: TracedWorkload, row: dict[str, Any]) -> range:
     """Further seeds of a workload whose agreement is left open by chance."""
     seeds = row.get("peer_seeds", 0)
     if not seeds or abs(row["ratio"] - 1) + row["ratio_error"] <= TOLERANCE:
@@ -66,7 +66,7 @@ def _more(load: Workload, row: dict[str, Any]) -> range:
 
 
 def _peer_runs(
-    loads: Sequence[Workload], peer: list[dict[str, Any]], seeds: Sequence[range]
+    loads: Sequence[TracedWorkload], peer: list[dict[str, Any]], seeds: Sequence[range]
 ) -> None:
     """Add every attempt of Zeus's simulator, and its CPU seconds, to ``peer``."""
     tasks = [
@@ -94,7 +94,7 @@ def _share(share: list[tuple[int, dict[str, Any]]]) -> list[dict[str, Any]]:
     return answers
 
 
-def _task(load: Workload, seeds: list[int]) -> dict[str, Any]:
+def _task(load: TracedWorkload, seeds: list[int]) -> dict[str, Any]:
     runs = load.runs.astype(int)
     train = [
         [size, None if math.isnan(epochs) else epochs]
@@ -122,7 +122,7 @@ def _task(load: Workload, seeds: list[int]) -> dict[str, Any]:
 
 
 def agreement(
-    loads: Sequence[Workload], peer: list[dict[str, Any]], seeds: int
+    loads: Sequence[TracedWorkload], peer: list[dict[str, Any]], seeds: int
 ) -> list[dict[str, Any]]:
     """Our ``zeus`` beside Zeus's own simulator, one row per workload."""
     log = simulate(loads, Zeus(), None, range(seeds), Options(eta=ETA, keep_deeds=True))
@@ -151,11 +151,11 @@ def _relative(values: Any) -> float:
     return float(values.std(ddof=1) / math.sqrt(len(values)) / abs(values.mean()))
 
 
-def _cost(load: Workload, joules: float, seconds: float) -> float:
+def _cost(load: TracedWorkload, joules: float, seconds: float) -> float:
     return ETA * joules + (1 - ETA) * load.max_watts * seconds
 
 
-def _peer_regret(load: Workload, runs: list[Any]) -> tuple[Any, Any]:
+def _peer_regret(load: TracedWorkload, runs: list[Any]) -> tuple[Any, Any]:
     """Per seed: regret as it happened, and with reached attempts at their expected cost."""
     best = load.optimum(ETA)[2]
     expected = load.expected_cost(ETA)
@@ -173,13 +173,13 @@ def _peer_regret(load: Workload, runs: list[Any]) -> tuple[Any, Any]:
     return np.array(real), np.array(smooth)
 
 
-def _our_regret(log: Log) -> list[tuple[Any, Any]]:
+def _our_regret(log: SimulationLog) -> list[tuple[Any, Any]]:
     """The same two figures of our ``zeus``, per workload."""
     deeds = log.deeds
     assert deeds is not None
     even = deeds.cost.copy()
     for position, load in enumerate(log.workloads):
-        rows = (log.of_lane[deeds.lane] == position) & (deeds.end == End.REACHED)
+        rows = (log.of_lane[deeds.lane] == position) & (deeds.end == RunEnd.REACHED)
         even[rows] = load.expected_cost(ETA)[deeds.arm[rows], deeds.limit[rows]]
     total = np.zeros(len(log.seeds))
     np.add.at(total, deeds.lane, even)
@@ -189,10 +189,10 @@ def _our_regret(log: Log) -> list[tuple[Any, Any]]:
     return [(real[rows], smooth[rows]) for rows in lanes]
 
 
-def _same_decisions(load: Workload, runs: list[Any]) -> tuple[int, int]:
+def _same_decisions(load: TracedWorkload, runs: list[Any]) -> tuple[int, int]:
     """Exploring decisions of Zeus, and how many of them our policy makes after its history."""
     policy = Zeus()
-    lanes = Lanes.of([load.job(ETA)] * len(runs), list(range(len(runs))))
+    lanes = JobBatch.of([load.job(ETA)] * len(runs), list(range(len(runs))))
     beliefs = policy.start(lanes)
     recurrence = np.zeros(len(runs), dtype=np.int64)
     made = same = 0
@@ -200,7 +200,7 @@ def _same_decisions(load: Workload, runs: list[Any]) -> tuple[int, int]:
         rows = np.array([row for row, run in enumerate(runs) if len(run) > number])
         told = [runs[row][number] for row in rows]
         arm = np.array([load.batch_sizes.index(entry[0]) for entry in told])
-        actions = policy.decide(beliefs, rows, Draws.of(lanes.seeds[rows], rows))
+        actions = policy.decide(beliefs, rows, CounterRng.of(lanes.seeds[rows], rows))
         exploring = ~beliefs.exploration.over[rows]
         made += int(exploring.sum())
         same += int((exploring & (actions.arm == arm)).sum())
@@ -213,15 +213,17 @@ def _same_decisions(load: Workload, runs: list[Any]) -> tuple[int, int]:
     return made, same
 
 
-def _outcomes(load: Workload, rows: Any, recurrence: Any, arm: Any, told: list[Any]) -> Outcomes:
+def _outcomes(
+    load: TracedWorkload, rows: Any, recurrence: Any, arm: Any, told: list[Any]
+) -> Outcomes:
     unknown = np.full((len(rows), len(load.limits_watts)), np.nan)
     return Outcomes(
         lane=rows,
         recurrence=recurrence,
-        kind=np.full(len(rows), Kind.TRAIN),
+        kind=np.full(len(rows), ActionKind.TRAIN),
         arm=arm,
         limit=np.full(len(rows), -1),
-        end=np.array([End.REACHED if entry[4] else End.STOPPED for entry in told]),
+        end=np.array([RunEnd.REACHED if entry[4] else RunEnd.STOPPED for entry in told]),
         epochs=np.ones(len(rows)),
         seconds=np.array([entry[3] for entry in told]),
         joules=np.array([entry[2] for entry in told]),

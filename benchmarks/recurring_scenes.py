@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulery.recurring.registry import make_policy
+from joulery.jobs.policies.registry import make_policy
 from joulery.simulate import drift
 from joulery.simulate.recurring import Options, simulate
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from joulery.simulate.drift import Drift
-    from joulery.simulate.log import Log
-    from joulery.simulate.workload import Workload
+    from joulery.simulate.log import SimulationLog
+    from joulery.simulate.workload import TracedWorkload
 
 AT = 50
 OVERLAP = 10
@@ -23,7 +23,7 @@ AFTER = 100
 # Settled: five recurrences in a row whose setting is expected to cost at most a tenth more.
 RUN, WITHIN = 5, 0.10
 
-DRIFTS: dict[str, Callable[[Workload], Drift]] = {
+DRIFTS: dict[str, Callable[[TracedWorkload], Drift]] = {
     "all need twice the epochs": lambda load: drift.scaled(load, AT, 2.0),
     "the optimum moves": lambda load: drift.optimum_moves(load, AT),
     "the optimum moves unannounced": lambda load: drift.optimum_moves(load, AT, announced=False),
@@ -34,7 +34,9 @@ DRIFTS: dict[str, Callable[[Workload], Drift]] = {
 }
 
 
-def drift_scene(loads: Sequence[Workload], name: str, policy: str, seeds: int) -> dict[str, Any]:
+def drift_scene(
+    loads: Sequence[TracedWorkload], name: str, policy: str, seeds: int
+) -> dict[str, Any]:
     """Regret after the change, and recurrences until settled."""
     options = Options(drift=DRIFTS[name])
     log = simulate(loads, make_policy(policy), AT + AFTER, range(seeds), options)
@@ -51,7 +53,7 @@ def drift_scene(loads: Sequence[Workload], name: str, policy: str, seeds: int) -
     }
 
 
-def _settled(log: Log) -> Any:
+def _settled(log: SimulationLog) -> Any:
     """(lanes,), recurrences after the change until settled; AFTER where never."""
     ratio = log.expected[:, AT:] / log.optimal[:, AT:]
     good = (ratio <= 1 + WITHIN) & log.reached[:, AT:]
@@ -59,7 +61,7 @@ def _settled(log: Log) -> Any:
     return np.where(runs.any(axis=1), runs.argmax(axis=1), AFTER)
 
 
-def overlap_scene(loads: Sequence[Workload], policy: str, seeds: int) -> dict[str, Any]:
+def overlap_scene(loads: Sequence[TracedWorkload], policy: str, seeds: int) -> dict[str, Any]:
     """Regret with overlapping submissions."""
     log = simulate(loads, make_policy(policy), None, range(seeds), Options(overlap=OVERLAP))
     return {

@@ -108,9 +108,9 @@ class Server:
 
 
 def _our_job(name: str, policy: str) -> dict[str, Any]:
+    from joulery.jobs.job import Job
+    from joulery.jobs.specification import job_document
     from joulery.objectives import Cost
-    from joulery.recurring.desk_specification import job_document
-    from joulery.recurring.job import Job
 
     job = Job(name, BATCH_SIZES, 128, Cost(0.5, max_watts=MAX_WATTS))
     return {

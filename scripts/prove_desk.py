@@ -15,7 +15,7 @@ import numpy as np
 
 from joulery.simulate import drift
 from joulery.simulate.traces import read_traces
-from joulery.store.store import Store
+from joulery.storage.store import Store
 from joulery.testing import filled_store
 from joulery.testing.crowd import LIES, Circumstances, lives, says_nothing
 from joulery.testing.postgresql import Cluster
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from joulery.simulate.drift import Drift
-    from joulery.simulate.workload import Workload
+    from joulery.simulate.workload import TracedWorkload
 
-DRIFTS: dict[str, Callable[[int], Callable[[Workload], Drift]]] = {
+DRIFTS: dict[str, Callable[[int], Callable[[TracedWorkload], Drift]]] = {
     "no change": lambda _: drift.none,
     "twice the epochs": lambda at: lambda load: drift.scaled(load, at, 2.0),
     "the optimum moves": lambda at: lambda load: drift.optimum_moves(load, at),
@@ -45,7 +45,7 @@ HALVES: dict[str, Callable[[int], bool] | None] = {
 }
 
 
-def _loads(arguments: argparse.Namespace) -> dict[str, Workload]:
+def _loads(arguments: argparse.Namespace) -> dict[str, TracedWorkload]:
     """Of the traces in a folder; without one, made-up ones."""
     if arguments.data:
         wanted = [name for name in arguments.datasets.split(",") if name]

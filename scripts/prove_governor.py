@@ -12,7 +12,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from joulery.governor.server import Bounds
+from joulery.governor.server import ConnectionLimits
 from joulery.testing.governor.bench import Bench
 from joulery.testing.governor.experiments import crash_everywhere, kill_holders
 from joulery.testing.governor.flood import under_flood
@@ -137,7 +137,7 @@ def flood(rounds: _Rounds, _: int) -> tuple[dict[str, Any], bool]:
         return {"skipped": "needs root to act as another user"}, True
     idle: list[float] = []
     flooded: list[float] = []
-    with GovernedNode(requests_per_second=Bounds().requests_per_second) as governed:
+    with GovernedNode(requests_per_second=ConnectionLimits().requests_per_second) as governed:
         for size, _ in rounds:
             waits = under_flood(governed, size)
             idle += waits[0]

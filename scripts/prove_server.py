@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from joulery.recurring.registry import policy_names
+from joulery.jobs.policies.registry import policy_names
 from joulery.testing.postgresql import Cluster
 from joulery.testing.server import ServerProcess
 from joulery.testing.server_clients import Clients, assert_nothing_lost_or_doubled

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from joulery.errors import JouleryError
     from joulery.frontier import Frontier, OperatingPoint, Provenance, Setting
     from joulery.hardware import discover
-    from joulery.measure.measurement import Measurement
-    from joulery.measure.meter import Meter
+    from joulery.metering.measurement import Measurement
+    from joulery.metering.meter import Meter
     from joulery.objectives import choose
     from joulery.training.run import Run
 
@@ -39,8 +39,8 @@ __all__ = [
 _HOMES = {
     "Frontier": "frontier",
     "JouleryError": "errors",
-    "Measurement": "measure.measurement",
-    "Meter": "measure.meter",
+    "Measurement": "metering.measurement",
+    "Meter": "metering.meter",
     "OperatingPoint": "frontier",
     "Provenance": "frontier",
     "Run": "training.run",

@@ -1,38 +1,126 @@
-"""Choose one operating point: what the user wants, as small immutable objects.
+"""Objectives: what to minimise, and which operating point that chooses.
 
-Every objective scores a point (lower is better) and may rule points out. All but the grid
-objectives under a varying or negative signal never prefer a dominated point, so choosing from the
-frontier is choosing from the whole cloud.
+An objective has a ``value`` to minimise and ``bounds`` that rule settings out. Both work on plain
+floats and on NumPy arrays that broadcast, so every optimizer uses the same few lines. All but the
+grid objectives under a varying or negative signal never prefer a dominated point, so choosing from
+the frontier is choosing from the whole cloud.
+
+A new objective is one class with ``value`` and ``bounds``, and one line in ``_TEXT_FORMS`` if
+people are to write it as text: on the command line, in the environment, over HTTP and in stores
+an objective is text such as ``cost:eta=0.5``, ``least-energy:slowdown=5%``, ``edp``, ``eds:k=2``,
+``fastest:joules=1e6``, ``carbon:intensity=400`` or ``money:price=0.3,rent=2``.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import MISSING, dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from joulery.errors import InfeasibleError, InvalidValueError
-from joulery.units import JOULES_PER_KILOWATT_HOUR, finite, kilowatt_hours
+from joulery.units import JOULES_PER_KILOWATT_HOUR, finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from joulery.frontier import OperatingPoint
 
+# A float, or a NumPy array of them.
+Quantity = Any
+
+OBJECTIVE_HELP = (
+    "objective: cost:eta=0.5 | least-energy:slowdown=5%% | least-energy:deadline=SECONDS | "
+    "edp | eds:k=2 | fastest:joules=J | carbon:intensity=G_PER_KWH | "
+    "money:price=PER_KWH,rent=PER_HOUR"
+)
+
+_ROUNDING = 1.0 + 1e-12
+_SMALLEST_BOUND = 1e-250  # in place of a bound of zero, which nothing meets
+
+
+class Reference(Protocol):
+    """The run that ratios refer to: what happens if nothing is changed."""
+
+    @property
+    def seconds(self) -> Quantity:
+        """Time of the work."""
+        ...
+
+    @property
+    def joules(self) -> Quantity:
+        """Energy of the work."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Time and energy of whole runs, as floats or arrays."""
+
+    seconds: Quantity
+    joules: Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Limits that a setting must keep.
+
+    Attributes:
+        deadline_seconds: Longest time of the work.
+        max_slowdown: Largest extra time against the reference, as a fraction: 0.05 is 5 %.
+        max_joules: Largest energy of the work.
+    """
+
+    deadline_seconds: float | None = None
+    max_slowdown: float | None = None
+    max_joules: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.deadline_seconds is not None:
+            finite(self.deadline_seconds, "deadline in seconds", minimum=0.0)
+        if self.max_slowdown is not None:
+            finite(self.max_slowdown, "slowdown as a fraction", minimum=0.0)
+        if self.max_joules is not None:
+            finite(self.max_joules, "energy budget in joules", minimum=0.0)
+
+    def overshoot(self, seconds: Quantity, joules: Quantity, reference: Reference) -> Quantity:
+        """How many times its tightest bound a run takes; at most 1 where all are kept."""
+        worst: Quantity = 0.0
+        if self.deadline_seconds is not None:
+            worst = _larger(worst, seconds / max(self.deadline_seconds, _SMALLEST_BOUND))
+        if self.max_slowdown is not None:
+            worst = _larger(worst, seconds / ((1 + self.max_slowdown) * reference.seconds))
+        if self.max_joules is not None:
+            worst = _larger(worst, joules / max(self.max_joules, _SMALLEST_BOUND))
+        return worst
+
+    def kept(self, seconds: Quantity, joules: Quantity, reference: Reference) -> Any:
+        """Whether a run keeps every bound; rounding of the last bits is forgiven."""
+        return self.overshoot(seconds, joules, reference) <= _ROUNDING
+
+
+UNBOUNDED = Bounds()
+
 
 class Objective(Protocol):
     """What an optimizer asks of an objective."""
 
-    def score(self, point: OperatingPoint, reference: OperatingPoint) -> float:
-        """How bad ``point`` is; infinite where it breaks a bound.
+    def value(self, seconds: Quantity, joules: Quantity, reference: Reference) -> Quantity:
+        """The quantity to minimise, bounds aside.
 
         Args:
-            point: The candidate.
-            reference: The point that ratios refer to: what happens if nothing is changed.
+            seconds: Time of the work; a float or an array.
+            joules: Energy of the work, alike.
+            reference: Run that ratios refer to: what happens if nothing is changed.
         """
         ...
 
+    @property
+    def bounds(self) -> Bounds:
+        """What a setting must keep."""
+        ...
 
+
+@runtime_checkable
 class GridSignal(Protocol):
     """A quantity per kilowatt-hour that may vary over time: carbon intensity or price."""
 
@@ -42,63 +130,17 @@ class GridSignal(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ConstantSignal:
-    """The same intensity or price at all times."""
-
-    per_kilowatt_hour: float
-
-    def __post_init__(self) -> None:
-        finite(self.per_kilowatt_hour, "intensity or price per kWh")
-
-    def mean(self, start_seconds: float, end_seconds: float) -> float:  # noqa: ARG002 - constant
-        """The constant."""
-        return self.per_kilowatt_hour
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What a point must respect: a longest time, absolute or against the reference.
-
-    Attributes:
-        deadline_seconds: The work must end within this time.
-        max_slowdown: Largest extra time against the reference, as a fraction: 0.05 is 5 %.
-    """
-
-    deadline_seconds: float | None = None
-    max_slowdown: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.deadline_seconds is not None:
-            finite(self.deadline_seconds, "deadline in seconds", minimum=0.0)
-        if self.max_slowdown is not None:
-            finite(self.max_slowdown, "slowdown as a fraction", minimum=0.0)
-
-    def longest_seconds(self, reference: OperatingPoint) -> float:
-        """The time that no point may exceed."""
-        longest = math.inf if self.deadline_seconds is None else self.deadline_seconds
-        if self.max_slowdown is not None:
-            longest = min(longest, (1 + self.max_slowdown) * reference.seconds)
-        return longest
-
-    def allow(self, point: OperatingPoint, reference: OperatingPoint) -> bool:
-        """Whether ``point`` is within; rounding of the last bits is forgiven."""
-        return point.seconds <= self.longest_seconds(reference) * (1 + 1e-12)
-
-
-UNBOUNDED = Bounds()
-
-
-@dataclass(frozen=True, slots=True)
 class Cost:
     """eta·joules + (1 - eta)·max_watts·seconds, in joules (You et al., NSDI'23, Eq. 2).
 
     Attributes:
-        eta: 1 counts energy only, 0 time only.
-        max_watts: The most the devices of the job can draw together. It turns time into joules.
+        eta: Weight of energy: 1 counts energy only, 0 time only.
+        max_watts: Highest power of all devices of the job together. It turns time into joules.
     """
 
     eta: float = 0.5
     max_watts: float = 0.0
+    bounds: ClassVar[Bounds] = UNBOUNDED
 
     def __post_init__(self) -> None:
         finite(self.eta, "eta", minimum=0.0)
@@ -113,13 +155,13 @@ class Cost:
                 remedy="give max_watts: the sum of the job's boards' highest power limits",
             )
 
-    def of(self, seconds: float, joules: float) -> float:
+    def of(self, seconds: Quantity, joules: Quantity) -> Quantity:
         """The cost in joules of a time and an energy."""
         return self.eta * joules + (1 - self.eta) * self.max_watts * seconds
 
-    def score(self, point: OperatingPoint, reference: OperatingPoint) -> float:  # noqa: ARG002
+    def value(self, seconds: Quantity, joules: Quantity, reference: Reference) -> Quantity:  # noqa: ARG002
         """The cost in joules; needs no reference."""
-        return self.of(point.seconds, point.joules)
+        return self.of(seconds, joules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +169,8 @@ class LeastEnergy:
     """The fewest joules within a slowdown or a deadline.
 
     Attributes:
-        max_slowdown: Against the reference (the fastest point unless one is given), as a fraction.
+        max_slowdown: Largest extra time against the reference (the fastest point unless one is
+            given), as a fraction.
         deadline_seconds: Longest time for the work.
     """
 
@@ -135,35 +178,50 @@ class LeastEnergy:
     deadline_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        Bounds(self.deadline_seconds, self.max_slowdown)
+        _ = self.bounds
 
-    def score(self, point: OperatingPoint, reference: OperatingPoint) -> float:
-        """Joules, or infinity where the point is too slow."""
-        bounds = Bounds(self.deadline_seconds, self.max_slowdown)
-        return point.joules if bounds.allow(point, reference) else math.inf
+    @property
+    def bounds(self) -> Bounds:
+        """The slowdown and the deadline."""
+        return Bounds(self.deadline_seconds, self.max_slowdown)
+
+    def value(self, seconds: Quantity, joules: Quantity, reference: Reference) -> Quantity:  # noqa: ARG002
+        """Joules."""
+        return joules
 
 
 @dataclass(frozen=True, slots=True)
 class FastestWithin:
-    """The least time that an energy budget allows."""
+    """The least time that an energy budget allows.
+
+    Attributes:
+        joules: Energy budget of the work.
+    """
 
     joules: float
 
     def __post_init__(self) -> None:
-        finite(self.joules, "energy budget in joules", minimum=0.0)
+        _ = self.bounds
 
-    def score(self, point: OperatingPoint, reference: OperatingPoint) -> float:  # noqa: ARG002
-        """Seconds, or infinity where the budget is exceeded."""
-        return point.seconds if point.joules <= self.joules * (1 + 1e-12) else math.inf
+    @property
+    def bounds(self) -> Bounds:
+        """The energy budget."""
+        return Bounds(max_joules=self.joules)
+
+    def value(self, seconds: Quantity, joules: Quantity, reference: Reference) -> Quantity:  # noqa: ARG002
+        """Seconds."""
+        return seconds
 
 
 @dataclass(frozen=True, slots=True)
 class EnergyDelayProduct:
     """joules × seconds."""
 
-    def score(self, point: OperatingPoint, reference: OperatingPoint) -> float:  # noqa: ARG002
+    bounds: ClassVar[Bounds] = UNBOUNDED
+
+    def value(self, seconds: Quantity, joules: Quantity, reference: Reference) -> Quantity:  # noqa: ARG002
         """The product in joule-seconds."""
-        return point.joules * point.seconds
+        return joules * seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,65 +230,108 @@ class EnergyDelaySum:
 
     alpha = (k - 1)/(k·E_ref), beta = 1/(k·t_ref) (Koszczał et al., Euro-Par'23, §3). It is 1 at
     the reference; k = 1 counts time only.
+
+    Attributes:
+        k: Factor of time that is accepted for all of the energy.
     """
 
-    k: float
+    k: float = 2.0
+    bounds: ClassVar[Bounds] = UNBOUNDED
 
     def __post_init__(self) -> None:
         finite(self.k, "k of the energy-delay sum", minimum=1.0)
 
-    def score(self, point: OperatingPoint, reference: OperatingPoint) -> float:
-        """Dimensionless; 1 at the reference."""
-        time = point.seconds / reference.seconds / self.k
+    def value(self, seconds: Quantity, joules: Quantity, reference: Reference) -> Quantity:
+        """The weighted sum of both ratios; 1 at the reference."""
+        time = seconds / reference.seconds / self.k
         if self.k == 1:
             return time
-        return (self.k - 1) / self.k * _energy_ratio(point, reference) + time
+        return (self.k - 1) / self.k * _ratio(joules, reference.joules) + time
 
 
 @dataclass(frozen=True, slots=True)
 class LeastCarbon:
-    """The fewest grams of CO2 when started at ``start_seconds`` under a grid signal in gCO2/kWh."""
+    """The fewest grams of CO2 of a run on the grid.
 
-    signal: GridSignal
+    Attributes:
+        intensity: Carbon intensity in gCO2/kWh, a constant or a signal over time.
+        max_slowdown: Largest extra time against the reference, as a fraction.
+        deadline_seconds: Longest time for the work.
+        start_seconds: Start of the work on the signal's clock.
+    """
+
+    intensity: float | GridSignal
+    max_slowdown: float | None = None
+    deadline_seconds: float | None = None
     start_seconds: float = 0.0
-    bounds: Bounds = UNBOUNDED
 
-    def score(self, point: OperatingPoint, reference: OperatingPoint) -> float:
-        """Grams of CO2, or infinity where a bound is broken."""
-        if not self.bounds.allow(point, reference):
-            return math.inf
-        end_seconds = self.start_seconds + point.seconds
-        return kilowatt_hours(point.joules) * self.signal.mean(self.start_seconds, end_seconds)
+    def __post_init__(self) -> None:
+        _checked_signal(self.intensity, "carbon intensity in g/kWh")
+        _ = self.bounds
+
+    @property
+    def bounds(self) -> Bounds:
+        """The slowdown and the deadline."""
+        return Bounds(self.deadline_seconds, self.max_slowdown)
+
+    def value(self, seconds: Quantity, joules: Quantity, reference: Reference) -> Quantity:  # noqa: ARG002
+        """Grams of CO2."""
+        mean = _mean(self.intensity, self.start_seconds, seconds)
+        return joules * mean / JOULES_PER_KILOWATT_HOUR
 
 
 @dataclass(frozen=True, slots=True)
 class LeastMoney:
-    """The least money: energy at a price signal per kWh, plus rent for the time.
+    """The least money: energy at a price per kWh, plus rent for the time.
 
     Attributes:
-        signal: Price per kilowatt-hour.
-        rent_per_hour: What the devices cost per hour besides energy, in the same currency.
-        start_seconds: When the work starts, on the signal's clock.
-        bounds: Deadline or slowdown to respect.
+        price: Price per kWh, a constant or a signal over time.
+        rent_per_hour: Cost of the devices per hour apart from energy, in the same currency.
+        max_slowdown: Largest extra time against the reference, as a fraction.
+        deadline_seconds: Longest time for the work.
+        start_seconds: Start of the work on the signal's clock.
     """
 
-    signal: GridSignal
+    price: float | GridSignal
     rent_per_hour: float = 0.0
+    max_slowdown: float | None = None
+    deadline_seconds: float | None = None
     start_seconds: float = 0.0
-    bounds: Bounds = UNBOUNDED
 
     def __post_init__(self) -> None:
+        _checked_signal(self.price, "price per kWh")
         finite(self.rent_per_hour, "rent per hour", minimum=0.0)
+        _ = self.bounds
 
-    def score(self, point: OperatingPoint, reference: OperatingPoint) -> float:
-        """Money in the signal's currency, or infinity where a bound is broken."""
-        if not self.bounds.allow(point, reference):
-            return math.inf
-        end_seconds = self.start_seconds + point.seconds
-        price_per_joule = (
-            self.signal.mean(self.start_seconds, end_seconds) / JOULES_PER_KILOWATT_HOUR
-        )
-        return point.joules * price_per_joule + self.rent_per_hour * point.seconds / 3600
+    @property
+    def bounds(self) -> Bounds:
+        """The slowdown and the deadline."""
+        return Bounds(self.deadline_seconds, self.max_slowdown)
+
+    def value(self, seconds: Quantity, joules: Quantity, reference: Reference) -> Quantity:  # noqa: ARG002
+        """Money in the price's currency."""
+        mean = _mean(self.price, self.start_seconds, seconds)
+        return joules * mean / JOULES_PER_KILOWATT_HOUR + self.rent_per_hour * seconds / 3600
+
+
+def score(
+    objective: Objective, seconds: Quantity, joules: Quantity, reference: Reference
+) -> Quantity:
+    """The value of runs, infinite where one breaks a bound: lower is better."""
+    value = objective.value(seconds, joules, reference)
+    kept = objective.bounds.kept(seconds, joules, reference)
+    if _is_array(kept):
+        import numpy as np
+
+        return np.where(kept, value, np.inf)
+    return value if kept else math.inf
+
+
+def depends_on_reference(objective: Objective) -> bool:
+    """Whether scores change with the reference, so that it has to be measured well."""
+    one, other = Totals(1.0, 1.0), Totals(2.0, 3.0)
+    values = (objective.value(1.0, 1.0, one), objective.value(1.0, 1.0, other))
+    return objective.bounds.max_slowdown is not None or values[0] != values[1]
 
 
 def choose(
@@ -238,12 +339,12 @@ def choose(
     points: Iterable[OperatingPoint],
     reference: OperatingPoint | None = None,
 ) -> OperatingPoint:
-    """The point that minimises ``objective``; of equals the faster, then the leaner.
+    """The point that minimises ``objective``; of equals the faster, then the one of less energy.
 
     Args:
-        objective: What to minimise.
-        points: A frontier, or any cloud.
-        reference: What ratios refer to; the fastest point unless given. Pass what the default
+        objective: Objective to minimise.
+        points: Frontier, or any cloud of points.
+        reference: Point that ratios refer to; the fastest unless given. Pass what the default
             setting costs to measure slowdown against it.
 
     Raises:
@@ -253,15 +354,15 @@ def choose(
     if not candidates:
         raise InvalidValueError("no points to choose from", remedy="measure at least one setting")
     baseline = candidates[0] if reference is None else reference
-    scored = [(objective.score(point, baseline), point) for point in candidates]
-    best_score, best = min(scored, key=lambda pair: pair[0])
-    if not best_score < math.inf:
+    scores = [score(objective, point.seconds, point.joules, baseline) for point in candidates]
+    best = min(scores)
+    if not best < math.inf:
         raise InfeasibleError(
             f"no operating point meets {objective}",
-            remedy=f"the fastest takes {candidates[0].seconds:g} s and the leanest needs "
+            remedy=f"the fastest takes {candidates[0].seconds:g} s and the lowest energy is "
             f"{min(point.joules for point in candidates):g} J; widen the bound to one of them",
         )
-    return best
+    return candidates[scores.index(best)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,9 +382,9 @@ class Gains:
     edp: float
 
 
-def gains(point: OperatingPoint, reference: OperatingPoint) -> Gains:
+def gains(point: Reference, reference: Reference) -> Gains:
     """Per cent gained by ``point`` over ``reference``."""
-    energy_ratio = _energy_ratio(point, reference)
+    energy_ratio = _ratio(point.joules, reference.joules)
     time_ratio = point.seconds / reference.seconds
     return Gains(
         energy=100 * (1 - energy_ratio),
@@ -293,14 +394,141 @@ def gains(point: OperatingPoint, reference: OperatingPoint) -> Gains:
     )
 
 
-def _energy_ratio(point: OperatingPoint, reference: OperatingPoint) -> float:
-    if reference.joules == 0:
+def eds_gain(point: Reference, reference: Reference, k: float) -> float:
+    """Per cent by which the energy-delay sum falls from its value of 1 at ``reference``."""
+    value = EnergyDelaySum(k).value(point.seconds, point.joules, reference)
+    return float(100 * (1 - value))
+
+
+# How objectives are written: name, class, and the field that each option sets.
+_BOUND_OPTIONS = {"slowdown": "max_slowdown", "deadline": "deadline_seconds"}
+_TEXT_FORMS: dict[str, tuple[type[Any], dict[str, str]]] = {
+    "cost": (Cost, {"eta": "eta", "max_watts": "max_watts"}),
+    "least-energy": (LeastEnergy, _BOUND_OPTIONS),
+    "edp": (EnergyDelayProduct, {}),
+    "eds": (EnergyDelaySum, {"k": "k"}),
+    "fastest": (FastestWithin, {"joules": "joules"}),
+    "carbon": (LeastCarbon, {"intensity": "intensity", **_BOUND_OPTIONS}),
+    "money": (LeastMoney, {"price": "price", "rent": "rent_per_hour", **_BOUND_OPTIONS}),
+}
+
+
+def parse_objective(text: str, max_watts: float = 0.0) -> Objective:
+    """The objective that ``text`` describes, such as ``least-energy:slowdown=5%``.
+
+    Args:
+        text: Name and options, as in the examples of this module.
+        max_watts: Highest power of the job's devices, for ``cost`` without its own.
+
+    Raises:
+        InvalidValueError: Unknown name or option, or a value out of range.
+    """
+    name, _, rest = text.strip().partition(":")
+    name = name.strip().lower()
+    if name not in _TEXT_FORMS:
+        raise InvalidValueError(
+            f"unknown objective {name!r}", remedy=f"choose one of {', '.join(_TEXT_FORMS)}"
+        )
+    kind, options = _TEXT_FORMS[name]
+    values: dict[str, float] = {"max_watts": max_watts} if "max_watts" in options else {}
+    for option, value in _read_options(text, rest).items():
+        if option not in options:
+            raise InvalidValueError(
+                f"objective {name!r} has no option {option!r}",
+                remedy=f"its options are: {', '.join(options) or 'none'}",
+            )
+        values[options[option]] = value
+    for option, required in options.items():
+        if required not in values and _is_required(kind, required):
+            raise InvalidValueError(
+                f"objective {name!r} needs {option}=…", remedy=f"write {name}:{option}=NUMBER"
+            )
+    objective: Objective = kind(**values)
+    return objective
+
+
+def objective_text(objective: Objective) -> str:
+    """The text that :func:`parse_objective` reads as the same objective.
+
+    Raises:
+        InvalidValueError: The objective has no text form, or a signal that varies over time.
+    """
+    for name, (kind, options) in _TEXT_FORMS.items():
+        if type(objective) is kind:
+            values = {option: getattr(objective, field) for option, field in options.items()}
+            if any(isinstance(value, GridSignal) for value in values.values()):
+                break
+            given = [f"{option}={v!r}" for option, v in values.items() if v is not None]
+            return f"{name}:{','.join(given)}" if given else name
+    raise InvalidValueError(
+        f"{objective} has no text form",
+        remedy=f"use one of {', '.join(_TEXT_FORMS)}, with constant intensity or price",
+    )
+
+
+def _read_options(text: str, rest: str) -> dict[str, float]:
+    options: dict[str, float] = {}
+    for part in filter(None, (part.strip() for part in rest.split(","))):
+        key, _, value = (piece.strip() for piece in part.partition("="))
+        if key in options:
+            raise InvalidValueError(
+                f"objective {text!r} gives {key} twice", remedy="give each option once"
+            )
+        try:
+            options[key] = _number(value)
+        except ValueError:
+            raise InvalidValueError(
+                f"cannot read {part!r} in objective {text!r}",
+                remedy="write options as name=number, such as eta=0.5 or slowdown=5%",
+            ) from None
+        if key == "slowdown" and options[key] > 1 and not value.endswith("%"):
+            raise InvalidValueError(
+                f"slowdown={value} would be {100 * options[key]:g} %",
+                remedy=f"write slowdown={value}% for per cent, or a fraction of at most 1",
+            )
+    return options
+
+
+def _number(text: str) -> float:
+    return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+
+
+def _is_required(kind: type[Any], name: str) -> bool:
+    return any(field.name == name and field.default is MISSING for field in fields(kind))
+
+
+def _checked_signal(signal: float | GridSignal, name: str) -> None:
+    if not isinstance(signal, GridSignal):
+        finite(signal, name)
+
+
+def _mean(signal: float | GridSignal, start_seconds: float, seconds: Quantity) -> Quantity:
+    """Mean of a constant or a signal over a run of ``seconds``."""
+    if not isinstance(signal, GridSignal):
+        return signal
+    if not _is_array(seconds):
+        return signal.mean(start_seconds, start_seconds + seconds)
+    import numpy as np
+
+    means = [signal.mean(start_seconds, start_seconds + length) for length in seconds.flat]
+    return np.array(means).reshape(seconds.shape)
+
+
+def _ratio(joules: Quantity, reference_joules: Quantity) -> Quantity:
+    if not _is_array(reference_joules) and reference_joules == 0:
         raise InvalidValueError(
             "the reference used no energy", remedy="measure the default setting first"
         )
-    return point.joules / reference.joules
+    return joules / reference_joules
 
 
-def eds_gain(point: OperatingPoint, reference: OperatingPoint, k: float) -> float:
-    """Per cent by which the energy-delay sum falls from its value of 1 at ``reference``."""
-    return 100 * (1 - EnergyDelaySum(k).score(point, reference))
+def _larger(first: Quantity, second: Quantity) -> Quantity:
+    if _is_array(first) or _is_array(second):
+        import numpy as np
+
+        return np.maximum(first, second)
+    return max(first, second)
+
+
+def _is_array(value: Quantity) -> bool:
+    return getattr(value, "ndim", 0) > 0

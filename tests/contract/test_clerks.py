@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from joulery.client.opening import open_clerk
+from joulery.client.opening import open_backend
 from joulery.errors import (
     ConflictError,
     InvalidValueError,
@@ -18,18 +18,18 @@ from joulery.errors import (
     UnknownRecordError,
 )
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
+from joulery.jobs.job import Job
+from joulery.jobs.models import Measured, Outcome
+from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.jobs.requests import Definition, Request
+from joulery.jobs.wire_measurements import EnergyEntry, ProfileEntry
 from joulery.objectives import Cost, LeastEnergy
-from joulery.recurring.desk_requests import Definition, Request
-from joulery.recurring.desk_values import Measured, Outcome
-from joulery.recurring.job import Job
-from joulery.recurring.policy import End, Kind
-from joulery.recurring.wire_measurements import EnergyEntry, ProfileEntry
 
 LIMITS = (125.0, 150.0, 175.0)
 JOB = Job("nightly run/ä", (64, 128, 256), 128, Cost(0.5, 300.0), None, 40, LIMITS)
-ABANDONED = Outcome(End.ABANDONED, 2.0, 1.0, 200.0)
+ABANDONED = Outcome(RunEnd.ABANDONED, 2.0, 1.0, 200.0)
 MEASURED = tuple(Measured(watts, 2.0, 1.5 * watts, 0.02) for watts in LIMITS)
-REACHED = Outcome(End.REACHED, 20.0, 40.0, 7000.0, 150.0, MEASURED)
+REACHED = Outcome(RunEnd.REACHED, 20.0, 40.0, 7000.0, 150.0, MEASURED)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def where(request, tmp_path, monkeypatch):
 @pytest.fixture
 def clerk(where):
     """A clerk, with time enough for a busy machine."""
-    opened = open_clerk(where[0], where[1], seconds=20.0)
+    opened = open_backend(where[0], where[1], seconds=20.0)
     yield opened
     opened.close()
 
@@ -111,7 +111,7 @@ def test_the_same_key_gives_the_same_decision(clerk):
 def test_a_decision_says_all_there_is_to_run(clerk):
     """If this fails, a training does not know what to do."""
     decision = clerk.decide(clerk.define(Definition(JOB)).job, Request("a"))
-    assert decision.kind == Kind.TRAIN
+    assert decision.kind == ActionKind.TRAIN
     assert decision.batch_size == 128
     assert decision.cost_ceiling_joules == math.inf
     assert decision.recurrence == 0
@@ -123,7 +123,7 @@ def test_a_recurrence_goes_on_after_a_decision(clerk):
     """If this fails, retries count as nights of their own."""
     job = clerk.define(Definition(JOB)).job
     first = clerk.decide(job, Request("a"))
-    clerk.report(first, Outcome(End.STOPPED, 2.0, 1.0, 200.0), "a")
+    clerk.report(first, Outcome(RunEnd.STOPPED, 2.0, 1.0, 200.0), "a")
     second = clerk.decide(job, Request("b", first.id))
     assert second.recurrence == first.recurrence == 0
     assert clerk.decide(job, Request("c")).recurrence == 1
@@ -162,7 +162,7 @@ def test_heartbeats_prolong_and_end_with_the_report(clerk):
         replace(REACHED, joules=1e9),
         replace(REACHED, seconds=1e6),
         replace(REACHED, epochs=41.0),
-        replace(REACHED, end=End.PROBED),
+        replace(REACHED, end=RunEnd.PROBED),
         replace(REACHED, measured=(Measured(150.0, 1.0, 1e7, 0.1),)),
     ],
 )
@@ -178,15 +178,18 @@ def test_probes_come_only_to_those_who_can_make_them(clerk):
     job = clerk.define(Definition(JOB)).job
     first = clerk.decide(job, Request("a"))
     clerk.report(first, REACHED, "a")
-    assert clerk.decide(job, Request("b", probing=False)).kind == Kind.TRAIN
-    assert clerk.decide(job, Request("c", probing=True)).kind in (Kind.TRAIN, Kind.PROBE)
+    assert clerk.decide(job, Request("b", probing=False)).kind == ActionKind.TRAIN
+    assert clerk.decide(job, Request("c", probing=True)).kind in (
+        ActionKind.TRAIN,
+        ActionKind.PROBE,
+    )
 
 
 def test_who_runs_a_batch_size_anyway_is_granted_it_and_teaches(clerk):
     """If this fails, those who watch or were offline teach nothing."""
     job = clerk.define(Definition(JOB)).job
     decision = clerk.decide(job, Request("a", only=256))
-    assert (decision.kind, decision.batch_size) == (Kind.TRAIN, 256)
+    assert (decision.kind, decision.batch_size) == (ActionKind.TRAIN, 256)
     assert decision.cost_ceiling_joules == math.inf
     assert "128 would be run" in decision.reason
     assert clerk.decide(job, Request("a", only=256)).id == decision.id
@@ -383,7 +386,7 @@ def test_forgotten_jobs_are_gone(clerk):
 def test_teams_do_not_see_each_other(clerk, where):
     """If this fails, teams read each other's jobs."""
     clerk.define(Definition(JOB))
-    other = open_clerk(where[0], where[1][:50] + " others", seconds=20.0)
+    other = open_backend(where[0], where[1][:50] + " others", seconds=20.0)
     try:
         assert other.jobs() == ([], None)
         with pytest.raises(UnknownRecordError):
@@ -402,7 +405,7 @@ def test_a_wrong_token_opens_nothing(server, monkeypatch, tmp_path):
     """If this fails, anybody may read and write."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     for token in (None, "joulery_wrong"):
-        stranger = open_clerk(server[0], "team", token, seconds=20.0)
+        stranger = open_backend(server[0], "team", token, seconds=20.0)
         with pytest.raises(JouleryError) as refused:
             stranger.jobs()
         assert not isinstance(refused.value, StoreBusyError)
@@ -412,10 +415,10 @@ def test_a_wrong_token_opens_nothing(server, monkeypatch, tmp_path):
 def test_a_decision_is_reported_on_with_its_own_token_only(server, monkeypatch):
     """If this fails, workers need the rights of their team, or others can report for them."""
     monkeypatch.setenv("XDG_DATA_HOME", str(server[1]))
-    holder = open_clerk(server[0], "own token", seconds=20.0)
+    holder = open_backend(server[0], "own token", seconds=20.0)
     decision = holder.decide(holder.define(Definition(JOB)).job, Request("a"))
     assert decision.token
-    stranger = open_clerk(server[0], "nobody", "joulery_wrong", seconds=20.0)
+    stranger = open_backend(server[0], "nobody", "joulery_wrong", seconds=20.0)
     with pytest.raises(JouleryError):
         stranger.report(replace(decision, token="forged" * 8), REACHED, "a")
     with pytest.raises(JouleryError):

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from joulery.recurring.oracle import Oracle
-from joulery.recurring.registry import make_policy
-from joulery.recurring.zeus import Zeus
+from joulery.jobs.policies.oracle import Oracle
+from joulery.jobs.policies.registry import make_policy
+from joulery.jobs.policies.zeus import Zeus
 from joulery.testing.policy_contract import PolicyContract
 
 

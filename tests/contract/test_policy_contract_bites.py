@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from joulery.recurring.policy import End, Kind
-from joulery.recurring.zeus import Zeus
+from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.jobs.policies.zeus import Zeus
 from joulery.testing.policy_contract import PolicyContract
 
 CONTRACT = PolicyContract()
@@ -90,7 +90,7 @@ class RemembersInItself(Broken):
 class OnlyProbes(Broken):
     def spoil(self, actions, beliefs, rows):
         """Break the promise."""
-        return dataclasses.replace(actions, kind=np.full(len(rows), Kind.PROBE))
+        return dataclasses.replace(actions, kind=np.full(len(rows), ActionKind.PROBE))
 
 
 class WaitsForTheLost(Broken):
@@ -98,7 +98,7 @@ class WaitsForTheLost(Broken):
 
     def learn(self, beliefs, outcomes):
         """Forgets to clear what was abandoned."""
-        if (outcomes.end == End.ABANDONED).any():
+        if (outcomes.end == RunEnd.ABANDONED).any():
             beliefs.least[outcomes.lane] = 1.0
             return
         self.sound.learn(beliefs, outcomes)

@@ -11,12 +11,12 @@ from sqlalchemy import event, text
 
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, InvalidValueError, StoreBusyError
+from joulery.jobs.job import Job
+from joulery.jobs.requests import Definition
+from joulery.jobs.service import JobService
 from joulery.objectives import Cost
-from joulery.recurring.desk import Desk
-from joulery.recurring.desk_requests import Definition
-from joulery.recurring.job import Job
-from joulery.store.engines import open_engine
-from joulery.store.records import (
+from joulery.storage.engines import open_engine
+from joulery.storage.records import (
     DecisionRecord,
     DecisionState,
     Event,
@@ -26,7 +26,7 @@ from joulery.store.records import (
     Snapshot,
     Subject,
 )
-from joulery.store.store import Store
+from joulery.storage.store import Store
 from joulery.testing import filled_store
 from joulery.testing.one_group import one_group
 
@@ -148,7 +148,7 @@ def test_a_group_takes_two_messages(store, tmp_path):
 def test_two_messages_are_enough_for_the_desk(store, tmp_path):
     """The same: whatever the desk asks for besides would go alone again."""
     clock = VirtualClock()
-    desk = Desk(store, clock, filled_store.TERMS)
+    desk = JobService(store, clock, filled_store.DEFAULT_CONFIG)
     nightly = Job("nightly", (64, 128), 128, Cost(0.5, max_watts=300.0))
     job = desk.define("team", Definition(nightly)).id
     filled_store.run(desk, clock, job, 4, "first")

@@ -19,11 +19,11 @@ from joulery.errors import (
     UnknownRecordError,
 )
 from joulery.frontier import Frontier, OperatingPoint
-from joulery.store import engines, measurements, statements, tables
-from joulery.store import ledger as ledger_module
-from joulery.store.engines import open_engine
-from joulery.store.migrate import HEAD, MIGRATIONS, current, upgrade
-from joulery.store.records import (
+from joulery.storage import engines, measurements, statements, tables
+from joulery.storage import transaction as ledger_module
+from joulery.storage.engines import open_engine
+from joulery.storage.migrate import HEAD, MIGRATIONS, current, upgrade
+from joulery.storage.records import (
     DecisionRecord,
     DecisionState,
     EnergyRecord,
@@ -35,9 +35,9 @@ from joulery.store.records import (
     Snapshot,
     Subject,
 )
-from joulery.store.rows import decision_row
-from joulery.store.store import Store
-from joulery.store.watch import UNHURRIED
+from joulery.storage.rows import decision_row
+from joulery.storage.store import Store
+from joulery.storage.watch import UNHURRIED
 from joulery.testing.one_group import one_group
 from joulery.testing.postgresql import Cluster
 

@@ -3,10 +3,10 @@
 import pytest
 
 from joulery.errors import InvalidValueError, UnknownRecordError
-from joulery.store.store import Store
-from joulery.store.tokens import (
+from joulery.storage.store import Store
+from joulery.storage.tokens import (
     NewToken,
-    Right,
+    Permission,
     add_token,
     decision_secret,
     digest_of,
@@ -25,7 +25,7 @@ def store(location):
         yield store
 
 
-def made(store, team="vision", right=Right.WORK, expires=None):
+def made(store, team="vision", right=Permission.WORK, expires=None):
     """A token and what is stored of it."""
     wanted = NewToken(team, right, "for tests", expires)
     return store.write(lambda ledger: add_token(ledger, wanted, 100.0))
@@ -55,7 +55,7 @@ def test_tokens_end(store):
 def test_lists_and_revocations_stay_within_a_team(store):
     """The administrator of one team could revoke another's tokens."""
     _, own = made(store)
-    _, foreign = made(store, "speech", Right.ADMIN)
+    _, foreign = made(store, "speech", Permission.ADMIN)
     with store.reading() as ledger:
         assert list_tokens(ledger, "vision") == [own]
         assert list_tokens(ledger) == [own, foreign]
@@ -73,6 +73,6 @@ def test_the_secret_is_chosen_once(store):
 
 def test_unknown_rights_are_refused():
     """A misspelt right would be taken for another."""
-    assert right_named("manage") is Right.MANAGE
+    assert right_named("manage") is Permission.MANAGE
     with pytest.raises(InvalidValueError, match="owner"):
         right_named("owner")

@@ -8,15 +8,15 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, FileError
 from joulery.frontier import Frontier, OperatingPoint
-from joulery.recurring.desk import Desk
-from joulery.recurring.desk_requests import Definition, Request
-from joulery.recurring.desk_values import Measured, Outcome
-from joulery.recurring.policy import End
-from joulery.store.measurements import add_energy, put_profile
-from joulery.store.records import EnergyRecord, ProfileRecord
-from joulery.store.store import Store
-from joulery.store.tokens import NewToken, Right, add_token, decision_secret
-from joulery.store.transfer import exported, imported
+from joulery.jobs.models import Measured, Outcome
+from joulery.jobs.policies.base import RunEnd
+from joulery.jobs.requests import Definition, Request
+from joulery.jobs.service import JobService
+from joulery.storage.measurements import add_energy, put_profile
+from joulery.storage.records import EnergyRecord, ProfileRecord
+from joulery.storage.store import Store
+from joulery.storage.tokens import NewToken, Permission, add_token, decision_secret
+from joulery.storage.transfer import exported, imported
 from joulery.testing.policy_contract import assert_identical
 from joulery.testing.workloads import made_up_workload
 
@@ -27,12 +27,12 @@ def fill(location):
     """A store with some of everything; the number of a job that goes on."""
     clock = VirtualClock()
     with Store.open(location) as store:
-        desk = Desk(store, clock)
+        desk = JobService(store, clock)
         number = desk.define("vision", Definition(JOB, "V100", policy="joulery"), seed=2**63 + 5).id
         for turn in range(6):
             decision = desk.decide(number, Request(f"ü{turn}", probing=False))
             clock.sleep(700.0 if turn == 3 else 60.0)
-            outcome = Outcome(End.REACHED, 3 + turn, 50.0, 7000.0 / 3, None, (measured(),))
+            outcome = Outcome(RunEnd.REACHED, 3 + turn, 50.0, 7000.0 / 3, None, (measured(),))
             if turn != 5:
                 desk.report(decision.id, outcome, f"r{turn}")
         forgotten = desk.define(
@@ -45,7 +45,7 @@ def fill(location):
         )
         used = EnergyRecord(number, 1, "V100", 1.0, 5e-324, {"origin": "measured"}, 2.5)
         store.write(lambda ledger: add_energy(ledger, used))
-        wanted = NewToken("vision", Right.WORK, "ünï", 1e9)
+        wanted = NewToken("vision", Permission.WORK, "ünï", 1e9)
         store.write(lambda ledger: add_token(ledger, wanted, 1.0))
         store.write(decision_secret)
     return number, forgotten
@@ -59,7 +59,7 @@ def measured():
 def beliefs(location, job):
     """What is believed in the end."""
     with Store.open(location) as store:
-        return Desk(store, VirtualClock()).rebuild(job)
+        return JobService(store, VirtualClock()).rebuild(job)
 
 
 def test_a_moved_store_is_the_same(location, tmp_path, request):
@@ -76,7 +76,8 @@ def test_a_moved_store_is_the_same(location, tmp_path, request):
         assert_identical(beliefs(other, number), beliefs(location, number))
         with Store.open(other) as store:
             assert (
-                Desk(store).define("vision", Definition(JOB, "new", policy="grid")).id > forgotten
+                JobService(store).define("vision", Definition(JOB, "new", policy="grid")).id
+                > forgotten
             )
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from joulery.jobs.policies.bayesian.policy import BayesianPolicy
+from joulery.jobs.policies.zeus import Zeus
 from joulery.objectives import EnergyDelayProduct, LeastEnergy
-from joulery.recurring.joulery import Joulery
-from joulery.recurring.zeus import Zeus
 from joulery.simulate.recurring import Options, simulate
 from joulery.simulate.traces import read_traces
 
@@ -21,7 +21,9 @@ SEEDS = range(12)
 def logs():
     """Both policies on every workload and GPU, horizon as published."""
     loads = read_traces(TRACES).workloads
-    return {policy.name: simulate(loads, policy, None, SEEDS) for policy in (Joulery(), Zeus())}
+    return {
+        policy.name: simulate(loads, policy, None, SEEDS) for policy in (BayesianPolicy(), Zeus())
+    }
 
 
 def regrets(log):
@@ -79,7 +81,7 @@ def test_other_objectives_end_at_their_best_setting(objective, least):
     """Within 2 % of the best setting that keeps the bound, and 1 % of the bound, for most jobs."""
     loads = read_traces(TRACES).workloads
     options = Options(objective=objective)
-    log = simulate(loads, Joulery(objective=objective), None, range(6), options)
+    log = simulate(loads, BayesianPolicy(objective=objective), None, range(6), options)
     settled = [
         ((part.expected <= 1.02 * part.optimal) & part.within)[:, -5:].sum(axis=1) >= 3
         for part in log.by_workload()

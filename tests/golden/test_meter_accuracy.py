@@ -14,7 +14,7 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.hardware import catalog
 from joulery.hardware.simulated import Sensor, SimulatedGpu
-from joulery.measure.meter import Meter
+from joulery.metering.meter import Meter
 
 BOARD = replace(catalog.board("V100"), counter_period_seconds=0.1, power_lag_seconds=0.005)
 LOADS = [catalog.workload(name, BOARD) for name in catalog.workload_names()]

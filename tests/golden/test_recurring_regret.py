@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from joulery.recurring.registry import make_policy
+from joulery.jobs.policies.registry import make_policy
 from joulery.simulate.recurring import simulate
 from joulery.simulate.summary import summaries
 from joulery.simulate.traces import read_traces

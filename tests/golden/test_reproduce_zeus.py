@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from joulery.recurring.zeus import Zeus
+from joulery.jobs.policies.zeus import Zeus
 from joulery.simulate.recurring import simulate
 from joulery.simulate.reproduce import Study
 from joulery.simulate.reproduce_claims import claims

@@ -11,11 +11,11 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.hardware.simulated_node import SimulatedNode, noiseless, preset
-from joulery.measure.sweep_journal import SweepJournal
-from joulery.measure.sweep_plan import SweepPlan
-from joulery.measure.sweep_published import PUBLISHED
-from joulery.measure.sweep_runs import Bench, SimulatedWork, run_sweep
-from joulery.measure.sweep_table import Metric, SweepTable
+from joulery.sweep.journal import SweepJournal
+from joulery.sweep.plan import SweepPlan
+from joulery.sweep.published import PUBLISHED
+from joulery.sweep.runs import SimulatedWork, SweepEnvironment, run_sweep
+from joulery.sweep.table import Metric, SweepTable
 
 NAME = "rtx6000x8"
 LIMITS = tuple(260.0 - 10 * n for n in range(17))
@@ -26,7 +26,7 @@ def swept(folder, node, counts, repeats):
     """The table of a sweep over the paper's limits."""
     boards = tuple(gpu.info.id for gpu in node.gpus)
     plan = SweepPlan(("job",), boards, LIMITS, counts, repeats, 260.0)
-    bench = Bench(node.gpus, (*node.gpus, node.meter), node.clock, 0.01)
+    bench = SweepEnvironment(node.gpus, (*node.gpus, node.meter), node.clock, 0.01)
     with SweepJournal.open(folder, plan) as journal:
         assert run_sweep(plan, bench, SimulatedWork(node), journal)
         return SweepTable.of(journal.runs, 260.0, "RTX6000")

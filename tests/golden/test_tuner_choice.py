@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from joulery.objectives import Cost, EnergyDelayProduct, EnergyDelaySum, LeastEnergy
+from joulery.objectives import Cost, EnergyDelayProduct, EnergyDelaySum, LeastEnergy, score
 from joulery.power.messages import State
 from joulery.testing.training import TrainingLoop
 
@@ -29,7 +29,8 @@ def settled(loop, objective):
     balanced = Cost(0.5, watts)
     reference = loop.point(loop.board.default_limit_watts)
     limits = range(round(loop.board.min_limit_watts), round(loop.board.default_limit_watts) + 1)
-    best = loop.point(min(limits, key=lambda w: objective.score(loop.point(w), reference)))
+    points = [loop.point(watts) for watts in limits]
+    best = min(points, key=lambda p: score(objective, p.seconds, p.joules, reference))
     with loop.tuner(objective) as tuner:
         loop.run(tuner.step, until=lambda: tuner.state is State.HOLDING)
         assert tuner.failure is None

@@ -10,13 +10,13 @@ import time
 
 import pytest
 
-from joulery.client.local import LocalClerk
-from joulery.client.opening import open_clerk
+from joulery.client.local import LocalBackend
+from joulery.client.opening import open_backend
 from joulery.clock import REAL_CLOCK
-from joulery.recurring.desk import Desk
-from joulery.recurring.policy import End
-from joulery.store.records import EventKind
-from joulery.store.store import Store
+from joulery.jobs.policies.base import RunEnd
+from joulery.jobs.service import JobService
+from joulery.storage.records import EventKind
+from joulery.storage.store import Store
 
 pytestmark = pytest.mark.slow
 
@@ -81,7 +81,7 @@ def until(process, words):
 
 def decisions(location):
     """All decisions with their outcomes."""
-    clerk = open_clerk(location, "default", seconds=20.0)
+    clerk = open_backend(location, "default", seconds=20.0)
     try:
         return [e for job in clerk.jobs()[0] for e in clerk.decisions(job.id)[0]]
     finally:
@@ -98,7 +98,7 @@ def test_a_killed_training_is_released_with_what_it_had_cost(environ):
         with store.reading() as ledger:
             (open_one,) = ledger.decisions(1)
         assert open_one.progress["epochs"] >= 1
-        assert Desk(store).expire(REAL_CLOCK.wall() + 700.0) == 1
+        assert JobService(store).expire(REAL_CLOCK.wall() + 700.0) == 1
         with store.reading() as ledger:
             events = list(ledger.events(1))
     assert events[-1].kind == EventKind.EXPIRED
@@ -114,7 +114,7 @@ def test_a_training_that_ends_itself_is_told_at_the_end_of_the_process(environ, 
         process.communicate(timeout=60)
     assert process.returncode == code
     (entry,) = decisions(path)
-    assert entry.outcome.end == End.ABANDONED
+    assert entry.outcome.end == RunEnd.ABANDONED
     assert entry.outcome.epochs == 3
     assert entry.outcome.joules > 0
 
@@ -130,7 +130,7 @@ def test_two_processes_at_once_share_a_file(environ):
             assert process.returncode == 0, errors
     entries = decisions(path)
     assert len(entries) == 2 * rounds
-    assert {entry.outcome.end for entry in entries} <= {End.REACHED, End.STOPPED}
+    assert {entry.outcome.end for entry in entries} <= {RunEnd.REACHED, RunEnd.STOPPED}
     assert len({entry.decision.recurrence for entry in entries}) == 2 * rounds
 
 
@@ -198,7 +198,7 @@ def test_a_server_that_dies_in_the_middle_changes_nothing_and_hears_of_it_later(
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     entries = decisions(server.url)
-    assert [entry.outcome.end for entry in entries] == [End.REACHED] * 3
+    assert [entry.outcome.end for entry in entries] == [RunEnd.REACHED] * 3
     assert entries[0].outcome.epochs == 12
     # The run that nobody could be asked about was asked for when somebody was there again.
     (unasked,) = [entry for entry in entries if entry.key.endswith("-instead")]
@@ -233,7 +233,7 @@ def test_a_killed_training_delivers_through_the_next(server):
 def test_a_run_needs_no_store_packages_to_talk_to_a_server():
     """If this fails, training images must carry a database library."""
     code = (
-        "import sys; import joulery.client.remote, joulery.client.steady, joulery.client.opening, "
+        "import sys; import joulery.client.http, joulery.client.resilient, joulery.client.opening, "
         "joulery.training.recurrence; print('sqlalchemy' in sys.modules)"
     )
     found = subprocess.run(
@@ -249,7 +249,7 @@ def test_runs_leave_their_energy_and_frontiers_behind(server, environ, how):
         with training(location, how) as process:
             process.wait(30.0)
         (entry,) = decisions(location)
-        clerk = open_clerk(location, "default", seconds=20.0)
+        clerk = open_backend(location, "default", seconds=20.0)
         (used,), (profile,) = clerk.energy(1)[0], clerk.profiles(1)
         clerk.close()
         assert (used.decision, used.origin) == (entry.decision.id, "simulated")
@@ -268,6 +268,6 @@ def test_local_and_remote_learn_the_same(server, environ):
     assert local.decision.batch_size == remote.decision.batch_size
     assert local.outcome.epochs == remote.outcome.epochs == 4
     assert local.outcome.seconds == pytest.approx(remote.outcome.seconds, rel=0.5)
-    clerk = LocalClerk.open(path)
+    clerk = LocalBackend.open(path)
     assert clerk.jobs()[0][0].device == "V100"
     clerk.close()

@@ -289,3 +289,35 @@ def test_a_log_outlives_restarts_and_crashes(tmp_path):
     text = _joulery("report", log).stdout.decode()
     assert text.startswith("2 sessions: ")
     assert "left out: " in text
+
+
+@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", ">/dev/full", ">&-", "<&-"])
+def test_measure_passes_on_the_exit_code_whatever_its_streams(redirection):
+    """A full disk or a closed stream would cost a training run its result."""
+    script = f"exec {JOULERY} measure -- sh -c 'exit 7' {redirection}"
+    done = subprocess.run(["/bin/sh", "-c", script], env=ENVIRONMENT, check=False)
+    assert done.returncode == 7
+
+
+def test_output_that_cannot_be_written_is_explained(files):
+    """A full disk is not an internal error."""
+    script = f"exec {JOULERY} report {files}/good.json >/dev/full"
+    command = ["/bin/sh", "-c", script]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "cannot write: No space left" in done.stderr
+    assert "internal" not in done.stderr
+
+
+def test_an_ascii_terminal_gets_plain_letters(files):
+    """Question marks in place of rules and dashes make tables unreadable."""
+    done = subprocess.run(
+        [JOULERY, "report", files / "good.json"],
+        env={**ENVIRONMENT, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.isascii()
+    assert "?" not in done.stdout
+    assert "-----" in done.stdout

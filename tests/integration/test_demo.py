@@ -56,7 +56,7 @@ def test_one_json_document(tmp_path, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["origin"] == "simulated"
     assert document["objective"] == "least-energy:slowdown=10%"
-    assert document["foretold"]["time_lost_percent"] <= 10.0
+    assert document["expected"]["time_lost_percent"] <= 10.0
     assert document["same_weights"] is True
     assert document["default"]["accuracy"] == document["retrained"]["accuracy"]
     assert all(os.path.exists(path) for path in document["files"])  # noqa: PTH110 - as printed

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from joulery.measure.log import INTERVAL_SECONDS, EnergyLog
+from joulery.metering.log import INTERVAL_SECONDS, EnergyLog
 
 WATTS = 100.0
 
@@ -19,8 +19,8 @@ CHILD = """
 import sys, time
 from joulery.frontier import Origin, Provenance
 from joulery.hardware.device import Capability, DeviceInfo, DeviceKind, EnergyReading
-from joulery.measure.log import EnergyLog
-from joulery.measure.meter import Meter
+from joulery.metering.log import EnergyLog
+from joulery.metering.meter import Meter
 
 class Constant:
     info = DeviceInfo("fake:0", "Fake", DeviceKind.GPU, "fake", max_watts=200.0)

@@ -13,7 +13,7 @@ import pytest
 
 from joulery.governor.client import Connection
 from joulery.governor.frames import encode
-from joulery.governor.server import Bounds
+from joulery.governor.server import ConnectionLimits
 from joulery.testing.emulator import build
 from joulery.testing.governor.flood import under_flood
 from joulery.testing.governor.fuzz import frame, fuzz
@@ -63,7 +63,7 @@ def test_daemon_outlives_rubbish(start):
 @pytest.mark.skipif(os.geteuid() != 0, reason="a flood by another user needs root to start it")
 def test_flood_by_others_does_not_slow_an_honest_holder(start):
     """One user's runaway script would stall every other user's tuner."""
-    governed = start(requests_per_second=Bounds().requests_per_second)
+    governed = start(requests_per_second=ConnectionLimits().requests_per_second)
     waits = under_flood(governed, 120)
     idle, flooded = (statistics.quantiles(each, n=100)[98] for each in waits)
     assert flooded <= max(2 * idle, 0.02)

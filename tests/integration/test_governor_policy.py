@@ -5,10 +5,10 @@ import itertools
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.governor.board import Board
-from joulery.governor.ledger import Ledger
+from joulery.governor.board import GovernedDevice
+from joulery.governor.leases import LeaseTable
 from joulery.governor.peer import Peer
-from joulery.governor.policy import Policy, parse_policy
+from joulery.governor.policy import AccessPolicy, parse_policy
 from joulery.testing.governor.bench import Caller, MemoryJournal, PlainBoard, PromptWorker
 
 POLICY = """
@@ -53,9 +53,9 @@ ALLOWED = (
 
 def _ledger(policy, audit=lambda *_, **__: None):
     boards = [PlainBoard(index) for index in range(4)]
-    governed = {board.info.id: Board(board, MemoryJournal()) for board in boards}
+    governed = {board.info.id: GovernedDevice(board, MemoryJournal()) for board in boards}
     running = PEERS["member running"].pid
-    ledger = Ledger(
+    ledger = LeaseTable(
         governed,
         policy,
         VirtualClock(),
@@ -97,7 +97,7 @@ def test_matrix_of_changes(peer, operation):
 
 def test_closed_without_a_policy():
     """A daemon started without a file would be open to everyone."""
-    ledger, _ = _ledger(Policy())
+    ledger, _ = _ledger(AccessPolicy())
     for peer, board in itertools.product(PEERS.values(), range(4)):
         caller = Caller(ledger, peer)
         reply = caller.ask("acquire", device=f"plain:{board}", ttl_seconds=5)
@@ -127,7 +127,7 @@ def test_a_new_policy_ends_what_it_does_not_allow():
 def test_refusals_are_audited():
     """An administrator could not see who tries doors."""
     seen = []
-    ledger, _ = _ledger(Policy(), lambda event, **details: seen.append((event, details)))
+    ledger, _ = _ledger(AccessPolicy(), lambda event, **details: seen.append((event, details)))
     Caller(ledger, PEERS["stranger"]).ask("acquire", device="plain:0", ttl_seconds=5)
     ((event, details),) = seen
     assert event == "refuse"

@@ -10,7 +10,7 @@ import pytest
 
 from joulery.frontier import Origin, Provenance
 from joulery.hardware.device import Capability, DeviceInfo, DeviceKind, EnergyReading
-from joulery.measure.meter import Meter
+from joulery.metering.meter import Meter
 
 WATTS = 100.0
 
@@ -102,7 +102,7 @@ FORK = """
 import os, sys, time
 sys.path.insert(0, sys.argv[1])
 from test_meter_threads import Constant, WATTS
-from joulery.measure.meter import Meter
+from joulery.metering.meter import Meter
 
 meter = Meter([Constant()]).start()
 time.sleep(0.2)
@@ -136,7 +136,7 @@ EXIT = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from test_meter_threads import Constant
-from joulery.measure.meter import Meter
+from joulery.metering.meter import Meter
 meter = Meter([Constant()]).start()
 meter.begin("never ended")
 """

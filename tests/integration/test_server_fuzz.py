@@ -12,7 +12,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from joulery.recurring.registry import policy_names
+from joulery.jobs.policies.registry import policy_names
 from joulery.server.description import document
 from joulery.testing.server import ServerProcess
 from joulery.testing.server_fuzz import Grammar, Target, fuzz

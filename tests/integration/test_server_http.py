@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from joulery.recurring.wire import decision_from, receipt_from
-from joulery.recurring.wire_entries import decision_entry_from, job_entry_from
+from joulery.jobs.wire import decision_from, receipt_from
+from joulery.jobs.wire_entries import decision_entry_from, job_entry_from
 from joulery.testing.server import OUTCOME, SPECIFICATION, ServerProcess
 
 pytestmark = pytest.mark.slow

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.recurring.desk import Desk
-from joulery.recurring.desk_requests import Definition, Request
-from joulery.recurring.desk_values import Outcome
-from joulery.recurring.policy import End
-from joulery.store.records import DecisionState, EventKind
-from joulery.store.store import Store
+from joulery.jobs.models import Outcome
+from joulery.jobs.policies.base import RunEnd
+from joulery.jobs.requests import Definition, Request
+from joulery.jobs.service import JobService
+from joulery.storage.records import DecisionState, EventKind
+from joulery.storage.store import Store
 from joulery.testing.history import Findings, check_beliefs
 from joulery.testing.population import Population, Setting, compare
 from joulery.testing.workloads import made_up_workload
@@ -47,15 +47,15 @@ def test_the_desk_hears_of_deaths_and_goes_on(tmp_path):
     """What heartbeats told must count, and nothing may stay open after its lease."""
     clock = VirtualClock()
     with Store.open(tmp_path / "store.sqlite") as store:
-        desk = Desk(store, clock)
+        desk = JobService(store, clock)
         job = desk.define("team", Definition(made_up_workload().job(), policy="zeus"), seed=1).id
         for number in range(24):
             decision = desk.decide(job, Request(f"k{number}"))
             clock.sleep(300.0)
-            desk.heartbeat(decision.id, Outcome(End.ABANDONED, 3.0, 250.0, 20_000.0))
+            desk.heartbeat(decision.id, Outcome(RunEnd.ABANDONED, 3.0, 250.0, 20_000.0))
             clock.sleep(500.0 if number % 2 else 700.0)
             if number % 2:
-                outcome = Outcome(End.REACHED, 9.0, 700.0, 60_000.0 + number)
+                outcome = Outcome(RunEnd.REACHED, 9.0, 700.0, 60_000.0 + number)
                 desk.report(decision.id, outcome, f"k{number}")
         clock.sleep(1000.0)
         desk.expire()

@@ -14,10 +14,10 @@ from collections import Counter
 
 import pytest
 
-from joulery.recurring.desk import Desk
-from joulery.recurring.desk_requests import Definition
-from joulery.store.records import EventKind
-from joulery.store.store import Store
+from joulery.jobs.requests import Definition
+from joulery.jobs.service import JobService
+from joulery.storage.records import EventKind
+from joulery.storage.store import Store
 from joulery.testing.policy_contract import assert_identical
 from joulery.testing.workloads import made_up_workload
 
@@ -27,11 +27,11 @@ POLICIES = ("zeus", "joulery")
 # Each line is written in one call, so that a kill leaves at most one that is torn.
 CHILD = """
 import os, sys, threading
-from joulery.recurring.desk import Desk
-from joulery.recurring.desk_requests import Request
-from joulery.recurring.desk_values import Outcome
-from joulery.recurring.policy import End, Kind
-from joulery.store.store import Store
+from joulery.jobs.service import Desk
+from joulery.jobs.requests import Request
+from joulery.jobs.models import Outcome
+from joulery.jobs.policies.base import End, Kind
+from joulery.storage.store import Store
 
 location, life, *jobs = sys.argv[1:]
 desk = Desk(Store.open(location))
@@ -86,7 +86,7 @@ def acknowledged_until_killed(processes, seconds):
 def check(location, jobs, acknowledged):
     """Nothing lost, nothing doubled, and beliefs can be rebuilt."""
     with Store.open(location) as store:
-        desk = Desk(store)
+        desk = JobService(store)
         stored = Counter()
         for job in jobs:
             with store.reading() as ledger:
@@ -118,7 +118,7 @@ def test_no_kill_loses_or_doubles_what_was_acknowledged(location):
     load = made_up_workload()
     with Store.open(location) as store:
         jobs = [
-            Desk(store).define(policy, Definition(load.job(), policy=policy), seed=1).id
+            JobService(store).define(policy, Definition(load.job(), policy=policy), seed=1).id
             for policy in POLICIES
         ]
     acknowledged = []

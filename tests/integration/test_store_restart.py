@@ -7,11 +7,11 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import StoreError
-from joulery.recurring.desk import Desk
-from joulery.recurring.desk_requests import Definition, Request
-from joulery.recurring.desk_values import Outcome
-from joulery.recurring.policy import End
-from joulery.store.store import Store
+from joulery.jobs.models import Outcome
+from joulery.jobs.policies.base import RunEnd
+from joulery.jobs.requests import Definition, Request
+from joulery.jobs.service import JobService
+from joulery.storage.store import Store
 from joulery.testing.policy_contract import assert_identical
 from joulery.testing.postgresql import Cluster
 from joulery.testing.workloads import made_up_workload
@@ -33,7 +33,7 @@ def client(desk, job, number, errors):
         key = f"{number}.{turn}"
         try:
             decision = persist(lambda key=key: desk.decide(job, Request(key)))
-            outcome = Outcome(End.REACHED, 5, 20.0, 2000.0)
+            outcome = Outcome(RunEnd.REACHED, 5, 20.0, 2000.0)
             persist(lambda key=key, one=decision, told=outcome: desk.report(one.id, told, key))
         except Exception as error:  # noqa: BLE001 - told to the test
             errors.append(error)
@@ -50,7 +50,7 @@ def test_crashes_of_the_database_lose_nothing():
     """Operators restart databases; teams must not notice more than a delay."""
     clock, errors = VirtualClock(), []
     with Cluster() as cluster, Store.open(cluster.new_database()) as store:
-        desk = Desk(store, clock)
+        desk = JobService(store, clock)
         job = desk.define("team", Definition(made_up_workload().job(), policy="zeus"), seed=1).id
         clients = [
             threading.Thread(target=client, args=(desk, job, number, errors)) for number in range(4)

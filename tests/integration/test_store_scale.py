@@ -3,11 +3,11 @@
 import dataclasses
 
 from joulery.clock import VirtualClock
-from joulery.recurring.desk import Desk
-from joulery.recurring.desk_beliefs import _SNAPSHOT_EVENTS, Folded
-from joulery.recurring.desk_requests import Request
-from joulery.store.store import Store
-from joulery.testing.filled_store import TERMS, fill, measure
+from joulery.jobs.posterior import _SNAPSHOT_EVENTS, JobState
+from joulery.jobs.requests import Request
+from joulery.jobs.service import JobService
+from joulery.storage.store import Store
+from joulery.testing.filled_store import DEFAULT_CONFIG, fill, measure
 from joulery.testing.policy_contract import assert_identical
 
 
@@ -15,11 +15,11 @@ def test_a_restart_folds_no_more_than_the_tail(location, monkeypatch):
     """A server with thousands of old jobs would not answer for minutes after a restart."""
     with Store.open(location) as store:
         numbers = fill(store, "zeus", 4, 100)
-        desk = Desk(store, VirtualClock(), TERMS)
+        desk = JobService(store, VirtualClock(), DEFAULT_CONFIG)
         folded = []
-        whole = Folded.fold
+        whole = JobState.fold
         monkeypatch.setattr(
-            Folded, "fold", lambda self, event: (folded.append(event), whole(self, event))
+            JobState, "fold", lambda self, event: (folded.append(event), whole(self, event))
         )
         for number in numbers:
             desk.decide(number, Request("cold"))

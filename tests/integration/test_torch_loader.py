@@ -93,7 +93,7 @@ def test_recurring_trainings_of_a_real_model_choose_other_batch_sizes(data, tmp_
 
 def test_without_a_board_it_is_a_loader_like_any_other(data, caplog, monkeypatch):
     """If this fails, scripts break where there is nothing to measure."""
-    monkeypatch.setattr("joulery.measure.attribution.my_devices", lambda *_: [])
+    monkeypatch.setattr("joulery.metering.attribution.my_devices", lambda *_: [])
     loader = EnergyDataLoader(
         data, 64, 3, 0.5, name="job", batch_sizes=[32, 64], num_workers=0, drop_last=True
     )
@@ -107,7 +107,7 @@ def test_without_a_board_it_is_a_loader_like_any_other(data, caplog, monkeypatch
 
 def test_a_lower_metric_ends_training_where_it_is_better(data, monkeypatch):
     """If this fails, error rates never reach their target."""
-    monkeypatch.setattr("joulery.measure.attribution.my_devices", lambda *_: [])
+    monkeypatch.setattr("joulery.metering.attribution.my_devices", lambda *_: [])
     loader = EnergyDataLoader(data, 64, 10, 0.5)
     done = 0
     for _ in loader.epochs():
@@ -185,14 +185,14 @@ def test_ranks_share_batches_decide_together_and_end_together(tmp_path):
         assert sorted(seen) == [float(value) for value in range(64)]
     assert [x for e, _, x in first[4] if e == 0] != [x for e, _, x in first[4] if e == 1]
 
-    from joulery.client.local import LocalClerk
-    from joulery.recurring.policy import End
+    from joulery.client.local import LocalBackend
+    from joulery.jobs.policies.base import RunEnd
 
-    clerk = LocalClerk.open(tmp_path / "s.sqlite")
+    clerk = LocalBackend.open(tmp_path / "s.sqlite")
     (job,) = clerk.jobs()[0]
     (entry,) = clerk.decisions(job.id)[0]
     clerk.close()
     assert job.device == "V100 × 2"
     assert job.specification["cost"]["max_watts"] == 500.0
-    assert (entry.outcome.end, entry.outcome.epochs) == (End.REACHED, 2)
+    assert (entry.outcome.end, entry.outcome.epochs) == (RunEnd.REACHED, 2)
     assert entry.outcome.joules > 100.0

@@ -49,7 +49,7 @@ RANK = """
 import json, sys
 from multiprocessing.connection import Client, Listener
 from joulery.objectives import Cost
-from joulery.power.group import RankGroup
+from joulery.power.ranks import RankGroup
 from joulery.testing.training import TrainingLoop
 
 rank, size, address = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]

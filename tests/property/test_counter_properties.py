@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulery.hardware.device import DeviceInfo, DeviceKind, EnergyReading
-from joulery.measure.attribution import LocalRank, rank_share
-from joulery.measure.counter import CounterRepair
-from joulery.measure.measurement import counted_positions
-from joulery.measure.refresh import RefreshTimer
+from joulery.metering.attribution import LocalRank, rank_share
+from joulery.metering.counter import CounterRepair
+from joulery.metering.measurement import counted_positions
+from joulery.metering.refresh import RefreshTimer
 
 JOULES = st.floats(0.0, 1e9)
 STEPS = st.lists(st.tuples(JOULES, st.floats(1e-3, 10.0)), min_size=1, max_size=40)

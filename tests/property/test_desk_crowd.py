@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulery.recurring.desk_fold import ROW, action_document, outcome_document
-from joulery.recurring.desk_report import Standing
-from joulery.recurring.desk_values import Measured, Outcome
-from joulery.recurring.draws import Draws
-from joulery.recurring.policy import End
+from joulery.jobs.models import Measured, Outcome
+from joulery.jobs.policies.base import RunEnd
+from joulery.jobs.policies.counter_rng import CounterRng
+from joulery.jobs.replay import ROW, action_document, outcome_document
+from joulery.jobs.report import Verdict
 from joulery.simulate import drift
-from joulery.store.records import Event, EventKind
+from joulery.storage.records import Event, EventKind
 from joulery.testing.crowd import LIES, Circumstances, Crowd, lives, says_nothing
 from joulery.testing.workloads import made_up_workload
 
@@ -114,7 +114,7 @@ def test_a_job_that_really_changes_is_followed():
     folded = Crowd(LOAD, "joulery", 2, about)
     folded.live()
     history = folded._folded.history
-    assert history.latest[-1].standing == Standing.BELIEVED
+    assert history.latest[-1].standing == Verdict.BELIEVED
     assert history.latest[-1].log_epochs > math.log(20.0)
 
 
@@ -123,17 +123,19 @@ def choice_after(order):
     folded = Crowd(LOAD, "joulery", 1, HONEST)._folded
     job, bodies = folded.job, []
     for number in range(16):
-        draws = Draws.of(folded.lanes.seeds, np.array([number]))
+        draws = CounterRng.of(folded.lanes.seeds, np.array([number]))
         action = action_document(folded.policy.decide(folded.beliefs, ROW, draws), job)
         event = {"action": action, "recurrence": number}
         folded.fold(Event(number + 1, EventKind.ISSUED, number + 1, event, 0.0))
         epochs = 12.0 + 3 * action["arm"] + number % 3
         measured = (Measured(200.0, 90.0, 9000.0, 0.005),)
-        told = Outcome(End.REACHED, epochs, 90 * epochs, 9000 * epochs, 200.0, measured)
+        told = Outcome(RunEnd.REACHED, epochs, 90 * epochs, 9000 * epochs, 200.0, measured)
         bodies.append(outcome_document(told, job, action, number))
     for place, number in enumerate(order):
         folded.fold(Event(17 + place, EventKind.OUTCOME, number + 1, bodies[number], 0.0))
-    last = folded.policy.decide(folded.beliefs, ROW, Draws.of(folded.lanes.seeds, np.array([99])))
+    last = folded.policy.decide(
+        folded.beliefs, ROW, CounterRng.of(folded.lanes.seeds, np.array([99]))
+    )
     assert folded.beliefs.under_way.sum() == 0
     return int(last.arm[0])
 

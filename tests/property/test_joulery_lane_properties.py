@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from joulery.jobs.job import Job
+from joulery.jobs.policies.base import ActionKind, Actions, Outcomes, RunEnd
+from joulery.jobs.policies.bayesian.policy import BayesianPolicy
+from joulery.jobs.policies.counter_rng import CounterRng
+from joulery.jobs.policies.job_batch import JobBatch
+from joulery.jobs.warm_start import Inheritance
 from joulery.objectives import Cost, EnergyDelayProduct, FastestWithin, LeastEnergy
-from joulery.recurring.draws import Draws
-from joulery.recurring.inheritance import Inheritance
-from joulery.recurring.job import Job
-from joulery.recurring.joulery import Joulery
-from joulery.recurring.lanes import Lanes
-from joulery.recurring.policy import Actions, End, Kind, Outcomes
 
 OBJECTIVES = (
     None,
@@ -49,14 +49,14 @@ def happened(chance, row, actions, at, shift):
     """What became of one action: reached, stopped, failed or never heard of; some limits told."""
     limits = actions.probe_limits.shape[1]
     told = chance.random(limits) < chance.choice([0.0, 0.2, 1.0])
-    training = actions.kind[at] == Kind.TRAIN
-    ends = [End.REACHED, End.STOPPED, End.EXHAUSTED, End.ABANDONED]
-    end = int(chance.choice(ends, p=[0.6, 0.2, 0.1, 0.1])) if training else int(End.PROBED)
-    if end == End.ABANDONED:
+    training = actions.kind[at] == ActionKind.TRAIN
+    ends = [RunEnd.REACHED, RunEnd.STOPPED, RunEnd.EXHAUSTED, RunEnd.ABANDONED]
+    end = int(chance.choice(ends, p=[0.6, 0.2, 0.1, 0.1])) if training else int(RunEnd.PROBED)
+    if end == RunEnd.ABANDONED:
         told[:] = False
     seconds = np.where(told, 60.0 * np.exp(0.2 * chance.normal(size=limits)), np.nan)
     epochs = float(np.ceil(np.exp(2.5 + shift + 0.2 * chance.normal())))
-    if end == End.STOPPED:
+    if end == RunEnd.STOPPED:
         epochs = float(chance.integers(0, 12))
     one = np.array([1.0])
     return Outcomes(
@@ -66,7 +66,7 @@ def happened(chance, row, actions, at, shift):
         arm=actions.arm[at : at + 1],
         limit=actions.limit[at : at + 1],
         end=np.array([end]),
-        epochs=np.array([epochs if training and end != End.ABANDONED else 0.0]),
+        epochs=np.array([epochs if training and end != RunEnd.ABANDONED else 0.0]),
         seconds=one,
         joules=one,
         cost=one,
@@ -118,18 +118,18 @@ def test_a_job_alone_is_decided_as_among_others(seed, objective, lanes, arms, li
     """A server decides for one job what a simulation of thousands decided, or its figures lie."""
     chance = np.random.default_rng(seed)
     all_jobs = jobs(chance, lanes, arms, limits)
-    policy = Joulery(objective, inherited=(HEIRLOOM,) if heir else ())
-    together = Lanes.of(all_jobs, range(lanes))
+    policy = BayesianPolicy(objective, inherited=(HEIRLOOM,) if heir else ())
+    together = JobBatch.of(all_jobs, range(lanes))
     beliefs = policy.start(together)
-    each = [policy.start(Lanes.of([job], [lane])) for lane, job in enumerate(all_jobs)]
+    each = [policy.start(JobBatch.of([job], [lane])) for lane, job in enumerate(all_jobs)]
     pending = []
     for step in range(20):
         rows = chance.permutation(lanes)[: chance.integers(1, lanes + 1)]
-        actions = policy.decide(beliefs, rows, Draws.of(together.seeds[rows], rows))
+        actions = policy.decide(beliefs, rows, CounterRng.of(together.seeds[rows], rows))
         policy.begin(beliefs, rows, actions)
         for at, lane in enumerate(rows.tolist()):
             own = policy.decide(
-                each[lane], ALONE, Draws.of(together.seeds[lane : lane + 1], rows[at : at + 1])
+                each[lane], ALONE, CounterRng.of(together.seeds[lane : lane + 1], rows[at : at + 1])
             )
             for part in dataclasses.fields(Actions):
                 mine, theirs = getattr(own, part.name)[0], getattr(actions, part.name)[at]

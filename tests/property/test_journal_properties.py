@@ -7,17 +7,19 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulery.client.entries import Undelivered, entry_from
-from joulery.client.journal import Journal
+from joulery.client.outbox import Outbox
+from joulery.client.outbox_entries import Undelivered, entry_from
 from joulery.errors import StoreBusyError
-from joulery.recurring.desk_values import Decision, Measured, Outcome
-from joulery.recurring.policy import End, Kind
+from joulery.jobs.models import Decision, Measured, Outcome
+from joulery.jobs.policies.base import ActionKind, RunEnd
 
-DECISION = Decision("7.1", 0, Kind.TRAIN, 64, 150.0, (125.0,), float("inf"), "why", 1.7e9, "tok")
+DECISION = Decision(
+    "7.1", 0, ActionKind.TRAIN, 64, 150.0, (125.0,), float("inf"), "why", 1.7e9, "tok"
+)
 QUANTITY = st.floats(1e-6, 1e12)
 OUTCOMES = st.builds(
     Outcome,
-    st.sampled_from(list(End)),
+    st.sampled_from(list(RunEnd)),
     QUANTITY,
     QUANTITY,
     QUANTITY,
@@ -44,14 +46,14 @@ def test_acknowledged_reports_are_delivered_in_order_each_at_least_once(steps):
     """If this fails, some mix of crashes and outages loses a report or invents one."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "j.jsonl"
-        journal, kept, sent = Journal(path), [], []
+        journal, kept, sent = Outbox(path), [], []
         for number, (what, how) in enumerate(steps):
             if what == "append":
                 entry = Undelivered(replace(DECISION, id=f"7.{number + 1}"), how, f"key{number}")
                 journal.append(entry)
                 kept.append(entry)
             elif what == "tear":
-                line = Undelivered(DECISION, Outcome(End.STOPPED, 1, 1, 1), "torn").to_line()
+                line = Undelivered(DECISION, Outcome(RunEnd.STOPPED, 1, 1, 1), "torn").to_line()
                 _add(path, line[: -how - 1])
             elif what == "rubbish":
                 _add(path, how)

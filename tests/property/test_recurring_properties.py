@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulery.recurring.grid import Grid
-from joulery.recurring.policy import End, Kind
-from joulery.recurring.zeus import Zeus
+from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.jobs.policies.grid import Grid
+from joulery.jobs.policies.zeus import Zeus
 from joulery.simulate.probing import EpochAtMean, Slices
 from joulery.simulate.recurring import Options, simulate
 from joulery.testing.workloads import made_up_workload
@@ -54,13 +54,13 @@ def test_books_balance(load, policy, probing, overlap, seed):
     assert (log.attempts[0] <= 20).all()
     assert np.isfinite(log.cost).all()
     assert (log.cost > 0).all()
-    trained = deeds.kind == Kind.TRAIN
+    trained = deeds.kind == ActionKind.TRAIN
     assert np.isfinite(load.epoch_seconds[deeds.arm[trained], deeds.limit[trained]]).all()
     total = np.zeros_like(log.cost)
     np.add.at(total, (deeds.lane, deeds.recurrence), deeds.cost)
     assert np.allclose(total[log.reached], log.cost[log.reached])
-    assert (deeds.end == End.REACHED).sum() == log.reached.sum()
-    stopped = trained & (deeds.end == End.STOPPED)
+    assert (deeds.end == RunEnd.REACHED).sum() == log.reached.sum()
+    stopped = trained & (deeds.end == RunEnd.STOPPED)
     if probing.within_budget:
         assert (deeds.cost[stopped] <= deeds.ceiling[stopped] * (1 + 1e-9)).all()
 

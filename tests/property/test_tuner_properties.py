@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulery.objectives import Cost, LeastEnergy
-from joulery.power.machine import Range, TuningMachine
-from joulery.power.messages import Event, Reading, State
+from joulery.power.messages import Reading, State, TuningEvent
 from joulery.power.prior import limit_curves
 from joulery.power.rules import Rules
 from joulery.power.slices import Stretch, Tally
+from joulery.power.state_machine import Range, TuningMachine
 
 LIMITS = np.arange(100.0, 301.0, 4.0)
 LAST = len(LIMITS) - 1
@@ -107,11 +107,11 @@ def test_pauses_anywhere_do_not_matter(job, pauses):
             steps + done,
             joules + job.watts[command.position] * seconds,
         )
-        event = Event.PAUSED if done < command.steps else Event.STEP
+        event = TuningEvent.PAUSED if done < command.steps else TuningEvent.STEP
         command = machine.send(Reading(now, joules, 0.1, steps, event))
-        if event is Event.PAUSED:
+        if event is TuningEvent.PAUSED:
             now, joules = now + 60.0, joules + 60.0 * 30.0
-            command = machine.send(Reading(now, joules, 0.1, steps, Event.RESUMED))
+            command = machine.send(Reading(now, joules, 0.1, steps, TuningEvent.RESUMED))
     for position, seen in machine.estimates().items():
         assert math.isclose(seen.seconds, job.seconds[position], rel_tol=1e-6)
         assert math.isclose(seen.watts, job.watts[position], rel_tol=1e-6)

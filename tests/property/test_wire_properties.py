@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulery.errors import InvalidValueError
-from joulery.recurring import wire, wire_entries, wire_measurements
-from joulery.recurring.desk_values import Decision, Measured, Outcome
-from joulery.recurring.policy import End, Kind
-from joulery.recurring.wire_text import from_bytes, to_bytes
+from joulery.jobs import wire, wire_entries, wire_measurements
+from joulery.jobs.models import Decision, Measured, Outcome
+from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.jobs.wire_text import from_bytes, to_bytes
 
 _NUMBERS = st.just(0.0) | st.floats(1e-9, 1e12)
 _LIMITS = st.none() | _NUMBERS
@@ -17,7 +17,7 @@ _NAMES = st.text(min_size=1, max_size=50).filter(str.isprintable)
 _MEASURED = st.builds(Measured, _LIMITS, _NUMBERS, _NUMBERS, _NUMBERS)
 _OUTCOMES = st.builds(
     Outcome,
-    st.sampled_from(End),
+    st.sampled_from(RunEnd),
     _NUMBERS,
     _NUMBERS,
     _NUMBERS,
@@ -28,7 +28,7 @@ _DECISIONS = st.builds(
     Decision,
     id=st.builds("{}.{}".format, st.integers(1, 10**17), st.integers(1, 10**17)),
     recurrence=st.integers(0, 10**17),
-    kind=st.sampled_from(Kind),
+    kind=st.sampled_from(ActionKind),
     batch_size=st.integers(1, 2**40),
     power_limit_watts=_LIMITS,
     probe_limits_watts=st.lists(_NUMBERS, max_size=5).map(tuple),

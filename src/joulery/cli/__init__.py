@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import io
 import os
 import sys
@@ -32,27 +34,74 @@ def main(argv: list[str] | None = None) -> int:
     ``measure`` and ``run`` pass on the exit code of what they ran.
     """
     arguments = sys.argv[1:] if argv is None else argv
-    _make_stdout_forgiving()
+    _prepare_streams()
     try:
         code = _run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of our output has gone; nothing is left to say. Python would complain once
-        # more at exit unless stdout leads nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of our output has gone; nothing is left to say.
+        _discard_stdout()
         return 1
     except OSError as full:
+        _discard_stdout()
         sys.stderr.write(f"joulery: cannot write: {full.strerror}\n  → make room for the output\n")
         return 1
     return code
 
 
-def _make_stdout_forgiving() -> None:
-    """Have a question mark stand for what the terminal's encoding lacks."""
-    if sys.stdout is None:  # the caller closed it
-        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+def _discard_stdout() -> None:
+    """Have stdout lead nowhere, else Python complains once more when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+# What stands for characters that a terminal's encoding lacks.
+_PLAIN = str.maketrans(
+    {"─": "-", "–": "-", "−": "-", "→": ">", "×": "x", "±": "+-", "·": "*", "…": "~", "★": "*"}
+    | {"µ": "u", "│": "|", "█": "#", "°": " deg"}
+)
+
+
+def _plainly(error: UnicodeError) -> tuple[str, int]:
+    """An error handler of encoders: a plain letter where there is one, else a question mark."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    plain = error.object[error.start : error.end].translate(_PLAIN)
+    return "".join(char if char.isascii() else "?" for char in plain), error.end
+
+
+class _ForgivingStream(io.TextIOWrapper):
+    """Standard error that may be full or gone: what goes there must never stop a command."""
+
+    def write(self, text: str) -> int:
+        """Write, or let it be."""
+        with contextlib.suppress(OSError):
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, or let it be."""
+        with contextlib.suppress(OSError, ValueError):
+            super().flush()
+
+
+def _prepare_streams() -> None:
+    """Have plain letters stand for what an encoding lacks, and nothing depend on stderr."""
+    for number in (0, 1, 2):  # a closed one would become the next file that is opened
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    codecs.register_error("joulery-plain", _plainly)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
+        sys.stdout.reconfigure(errors="joulery-plain")
+    if sys.stderr is None or type(sys.stderr) is io.TextIOWrapper:
+        encoding = "utf-8" if sys.stderr is None else sys.stderr.encoding
+        raw = io.FileIO(2, "w", closefd=False)
+        sys.stderr = _ForgivingStream(
+            io.BufferedWriter(raw), encoding, "joulery-plain", line_buffering=True
+        )
 
 
 def _run(arguments: list[str]) -> int:

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
-    from joulery.cli.frontier_view import Canvas
-    from joulery.demo.story import Plan, Story
+    from joulery.demo.story import DemoPlan, Story
 
 HELP = "train a real small network on a simulated GPU and save energy on it"
 
@@ -23,13 +22,13 @@ _MOST_EPOCHS = 1000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    from joulery import objective_text
+    from joulery.objectives import OBJECTIVE_HELP
 
     parser.add_argument("--board", default="V100", help="accelerator to simulate (default: V100)")
     parser.add_argument(
         "--objective",
         default=_DEFAULT_OBJECTIVE,
-        help=f"{objective_text.HELP} (default: %(default)s)",
+        help=f"{OBJECTIVE_HELP} (default: %(default)s)",
     )
     parser.add_argument(
         "--limits",
@@ -60,17 +59,18 @@ def run(arguments: argparse.Namespace) -> int:
     import sys
     from pathlib import Path
 
-    from joulery.cli.demo_story import story_text
     from joulery.cli.progress import progress_line
     from joulery.demo.document import story_document
+    from joulery.demo.report import story_report
     from joulery.demo.story import Demonstration
+    from joulery.reports import Terminal
 
     if arguments.recurring:
         return _recurring(arguments)
     plan = _plan(arguments)
     folder = writable_folder(Path(arguments.out))
     try:
-        story = Demonstration(plan, progress_line).tell()
+        story = Demonstration(plan, progress_line).run()
     finally:
         progress_line("")
     written, remarks = _write_files(story, arguments.objective, folder)
@@ -83,10 +83,10 @@ def run(arguments: argparse.Namespace) -> int:
         }
         sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
         return 0
-    text = story_text(story, arguments.objective, _canvas())
+    text = story_report(story, arguments.objective).text(Terminal.of(sys.stdout, widest=80))
     files = f"Written: {', '.join(str(path) for path in written)}"
     more = "A dozen nights of it, with batch sizes chosen: joulery demo --recurring"
-    _write_out("\n".join([text, "", more, files, *remarks]) + "\n")
+    sys.stdout.write("\n".join([text, "", more, files, *remarks]) + "\n")
     return 0
 
 
@@ -112,19 +112,19 @@ def _recurring(arguments: argparse.Namespace) -> int:
     if arguments.json:
         sys.stdout.write(json.dumps(recurring_document(story), allow_nan=False) + "\n")
     else:
-        _write_out(recurring_text(story) + "\n")
+        sys.stdout.write(recurring_text(story) + "\n")
     return 0
 
 
-def _plan(arguments: argparse.Namespace) -> Plan:
+def _plan(arguments: argparse.Namespace) -> DemoPlan:
     from joulery.cli.limits_argument import parse_limits
-    from joulery.demo.story import Plan
+    from joulery.demo.story import DemoPlan
     from joulery.demo.training import Recipe
     from joulery.hardware import catalog
-    from joulery.objective_text import parse_objective
+    from joulery.objectives import parse_objective
 
     board = catalog.board(arguments.board)
-    return Plan(
+    return DemoPlan(
         board,
         catalog.workload("resnet50", board),
         parse_objective(arguments.objective, board.max_limit_watts),
@@ -138,48 +138,22 @@ def _plan(arguments: argparse.Namespace) -> Plan:
 
 def _write_files(story: Story, objective: str, folder: Path) -> tuple[list[Path], list[str]]:
     """Write the frontier as JSON, HTML and PNG; the files written, and what could not be."""
-    from joulery.cli.demo_story import frontier_view, saved_sentence
-    from joulery.cli.frontier_view import html_page, write_png
+    from joulery.demo.report import story_page
     from joulery.errors import FileError, MissingExtraError
+    from joulery.reports import draw, write_png
 
-    view = frontier_view(story, objective)
+    report = story_page(story, objective)
     data, page, picture = (folder / f"frontier.{kind}" for kind in ("json", "html", "png"))
     try:
         data.write_text(story.frontier.to_json() + "\n", encoding="utf-8")
-        page.write_text(html_page(view, saved_sentence(story)), encoding="utf-8")
+        page.write_text(report.html(), encoding="utf-8")
     except OSError as refused:
         raise FileError(
             f"cannot write {refused.filename}: {refused.strerror}",
             remedy="choose another folder with --out",
         ) from None
     try:
-        write_png(view, picture)
+        write_png([draw(chart) for chart in report.charts], picture)
     except MissingExtraError as missing:
         return [data, page], [f"No {picture.name}: {missing}"]
     return [data, page, picture], []
-
-
-def _canvas() -> Canvas:
-    """As much room, colour and alphabet as standard output has."""
-    import os
-    import shutil
-    import sys
-
-    from joulery.cli.frontier_view import Canvas
-
-    try:
-        "●★⠉".encode(sys.stdout.encoding or "ascii")
-        unicode = True
-    except UnicodeEncodeError:
-        unicode = False
-    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    columns = shutil.get_terminal_size((80, 24)).columns
-    return Canvas(min(100, columns) - 3, 15, colour, unicode)
-
-
-def _write_out(text: str) -> None:
-    """Print, with a question mark for what the terminal's encoding lacks."""
-    import sys
-
-    encoding = sys.stdout.encoding or "ascii"
-    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from joulery.cli.table import table
+from joulery.reports import table_text as table
 from joulery.units import human, human_duration, per_cent
 
 if TYPE_CHECKING:

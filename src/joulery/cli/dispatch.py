@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import json
 import os
@@ -13,6 +14,7 @@ from joulery.errors import JouleryError, UsageError
 
 _INTERRUPTED = 130
 _TRACEBACK_VARIABLE = "JOULERY_TRACEBACK"
+_OUTPUT_FAILED = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG)
 
 
 class Parser(argparse.ArgumentParser):
@@ -46,18 +48,22 @@ def run_command(name: str, summary: str, arguments: list[str]) -> int:
         return _INTERRUPTED
     except SystemExit:  # the parser has shown its help
         return 0
-    except BrokenPipeError:
-        raise  # not ours to explain: the reader of our output has gone
-    except Exception as error:  # the command line's edge: a user must never see a traceback
-        if os.environ.get(_TRACEBACK_VARIABLE):
-            raise
-        return _report(
-            f"internal error: {type(error).__name__}: {error}",
-            f"set {_TRACEBACK_VARIABLE}=1 to see where, and report it",
-            1,
-            as_json=as_json,
-        )
+    except Exception as error:  # noqa: BLE001 - a user must never see a traceback
+        if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_FAILED:
+            raise  # our output cannot be written, which the caller explains
+        return _internal_error(error, as_json=as_json)
     return code
+
+
+def _internal_error(error: Exception, *, as_json: bool) -> int:
+    if os.environ.get(_TRACEBACK_VARIABLE):
+        raise error
+    return _report(
+        f"internal error: {type(error).__name__}: {error}",
+        f"set {_TRACEBACK_VARIABLE}=1 to see where, and report it",
+        1,
+        as_json=as_json,
+    )
 
 
 def usage_error(message: str, remedy: str, *, as_json: bool) -> int:

@@ -52,10 +52,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _serve(arguments: argparse.Namespace) -> None:
-    from joulery.governor.daemon import Settings, serve
+    from joulery.governor.daemon import GovernorConfig, serve
     from joulery.governor.places import default_socket, state_folder
 
-    settings = Settings(
+    settings = GovernorConfig(
         socket=arguments.socket or default_socket(),
         state=arguments.state or state_folder(),
         policy=arguments.policy,

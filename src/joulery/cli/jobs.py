@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from joulery.client.clerk import Clerk
-    from joulery.recurring.wire_entries import JobEntry
+    from joulery.client.backend import DecisionBackend
+    from joulery.jobs.wire_entries import JobEntry
 
 # People wait longer than trainings do.
 _SECONDS = 30.0
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked."""
-    from joulery.client.opening import open_clerk
+    from joulery.client.opening import open_backend
 
     actions = {
         "list": _list,
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     }
     _check_team(arguments.team)
     _check_there(arguments.store or os.environ.get("JOULERY_STORE"))
-    clerk = open_clerk(arguments.store, arguments.team, arguments.token, seconds=_SECONDS)
+    clerk = open_backend(arguments.store, arguments.team, arguments.token, seconds=_SECONDS)
     with closing(clerk):
         actions[arguments.action](clerk, arguments)
     return 0
@@ -99,9 +99,9 @@ def _check_there(location: str | None) -> None:
         raise FileError(f"no store at {location}", remedy="give the path of one, or http(s)://…")
 
 
-def _list(clerk: Clerk, arguments: argparse.Namespace) -> None:
+def _list(clerk: DecisionBackend, arguments: argparse.Namespace) -> None:
     from joulery.cli.jobs_view import list_text
-    from joulery.recurring.wire_entries import job_entry_document
+    from joulery.jobs.wire_entries import job_entry_document
 
     entries = list(_all_jobs(clerk))
     if not arguments.all:
@@ -111,7 +111,7 @@ def _list(clerk: Clerk, arguments: argparse.Namespace) -> None:
     _print(arguments, document, list_text(entries))
 
 
-def _show(clerk: Clerk, arguments: argparse.Namespace) -> None:
+def _show(clerk: DecisionBackend, arguments: argparse.Namespace) -> None:
     from joulery.cli.checked import whole_number
     from joulery.cli.jobs_summary import summary_of
     from joulery.cli.jobs_view import show_text, summary_document
@@ -125,10 +125,10 @@ def _show(clerk: Clerk, arguments: argparse.Namespace) -> None:
     _print(arguments, document, show_text(summary, last, REAL_CLOCK.wall()))
 
 
-def _frontier(clerk: Clerk, arguments: argparse.Namespace) -> None:
+def _frontier(clerk: DecisionBackend, arguments: argparse.Namespace) -> None:
     from joulery.cli.checked import whole_number
     from joulery.cli.jobs_measured import chosen_profile
-    from joulery.recurring.wire_specification import LARGEST_BATCH_SIZE
+    from joulery.jobs.wire_specification import LARGEST_BATCH_SIZE
 
     size = arguments.batch_size
     wanted = None if size is None else whole_number(size, "--batch-size", 1, LARGEST_BATCH_SIZE)
@@ -154,7 +154,7 @@ def _write(path: Path, text: str) -> None:
         ) from None
 
 
-def _pause(clerk: Clerk, arguments: argparse.Namespace) -> None:
+def _pause(clerk: DecisionBackend, arguments: argparse.Namespace) -> None:
     job = _only(clerk, arguments)[-1]
     paused = arguments.action == "pause"
     clerk.pause(job.id, paused=paused)
@@ -163,7 +163,7 @@ def _pause(clerk: Clerk, arguments: argparse.Namespace) -> None:
     _print(arguments, document, f"{_named(job)} is {state}.\n")
 
 
-def _forget(clerk: Clerk, arguments: argparse.Namespace) -> None:
+def _forget(clerk: DecisionBackend, arguments: argparse.Namespace) -> None:
     versions = _only(clerk, arguments)
     runs = sum(entry.recurrences for entry in versions)
     job = versions[-1]
@@ -191,7 +191,7 @@ def _confirm(question: str) -> None:
         raise UsageError("nothing was forgotten", remedy="answer y, or give --yes")
 
 
-def _only(clerk: Clerk, arguments: argparse.Namespace) -> list[JobEntry]:
+def _only(clerk: DecisionBackend, arguments: argparse.Namespace) -> list[JobEntry]:
     """All versions of the one job that is meant."""
     from joulery.errors import UsageError
 
@@ -206,7 +206,7 @@ def _only(clerk: Clerk, arguments: argparse.Namespace) -> list[JobEntry]:
     return [entry for entry in same if entry.device == job.device]
 
 
-def _all_jobs(clerk: Clerk) -> Iterator[JobEntry]:
+def _all_jobs(clerk: DecisionBackend) -> Iterator[JobEntry]:
     after: int | None = 0
     while after is not None:
         entries, after = clerk.jobs(after, _PAGE)

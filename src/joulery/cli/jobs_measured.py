@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from joulery.cli.table import table
 from joulery.errors import UnknownRecordError, UsageError
-from joulery.recurring.wire_measurements import profile_document
+from joulery.jobs.wire_measurements import profile_document
 from joulery.units import human, human_duration, kilowatt_hours
 
 if TYPE_CHECKING:
-    from joulery.client.clerk import Clerk
+    from joulery.client.backend import DecisionBackend
     from joulery.frontier import Frontier, OperatingPoint
-    from joulery.recurring.wire_entries import JobEntry
-    from joulery.recurring.wire_measurements import ProfileEntry
+    from joulery.jobs.wire_entries import JobEntry
+    from joulery.jobs.wire_measurements import ProfileEntry
 
 _PAGE = 1000
 _MOST_PAGES = 20  # enough for years of most jobs; all of it is not read for one look
@@ -59,7 +59,7 @@ class Measured:
         return sum(one.joules for one in self.energy)
 
 
-def measured_of(clerk: Clerk, job: JobEntry) -> Measured:
+def measured_of(clerk: DecisionBackend, job: JobEntry) -> Measured:
     """Read what was measured of a job, and add it up."""
     found: dict[str, EnergyUsed] = {}
     after: int | None = 0

@@ -7,16 +7,16 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from joulery.cli.jobs_measured import measured_of
-from joulery.recurring.desk_specification import job_from
-from joulery.recurring.policy import End, Kind
+from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.jobs.specification import job_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from joulery.cli.jobs_measured import Measured
-    from joulery.client.clerk import Clerk
-    from joulery.recurring.job import Job
-    from joulery.recurring.wire_entries import DecisionEntry, JobEntry
+    from joulery.client.backend import DecisionBackend
+    from joulery.jobs.job import Job
+    from joulery.jobs.wire_entries import DecisionEntry, JobEntry
 
 # Enough to see how a job goes; a history of years is not read for one look.
 _MOST_EVENTS = 5000
@@ -38,7 +38,7 @@ class BatchSize:
     """
 
     batch_size: int
-    ends: dict[End, int] = field(default_factory=dict)
+    ends: dict[RunEnd, int] = field(default_factory=dict)
     costs_joules: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     joules: list[float] = field(default_factory=list)
@@ -115,7 +115,7 @@ class Summary:
         return None if told is None else self.job.cost.of(told.seconds, told.joules)
 
 
-def summary_of(entry: JobEntry, versions: Sequence[JobEntry], clerk: Clerk) -> Summary:
+def summary_of(entry: JobEntry, versions: Sequence[JobEntry], clerk: DecisionBackend) -> Summary:
     """Read the latest part of a job's history, and sum it up."""
     job = job_from(entry.name, entry.specification)
     after = max(0, entry.events - _MOST_EVENTS)
@@ -135,7 +135,7 @@ def summary_of(entry: JobEntry, versions: Sequence[JobEntry], clerk: Clerk) -> S
     )
 
 
-def _decisions(clerk: Clerk, job: int, first: int) -> Iterable[DecisionEntry]:
+def _decisions(clerk: DecisionBackend, job: int, first: int) -> Iterable[DecisionEntry]:
     after: int | None = first
     while after is not None:
         entries, after = clerk.decisions(job, after, _PAGE)
@@ -147,11 +147,11 @@ def _by_batch_size(job: Job, decisions: Sequence[DecisionEntry]) -> tuple[BatchS
     for entry in decisions:
         told = entry.outcome
         row = found.get(entry.decision.batch_size)
-        if told is None or row is None or entry.decision.kind != Kind.TRAIN:
+        if told is None or row is None or entry.decision.kind != ActionKind.TRAIN:
             continue
         row.ends[told.end] = row.ends.get(told.end, 0) + 1
         row.limit_watts = told.limit_watts
-        if told.end == End.REACHED:
+        if told.end == RunEnd.REACHED:
             row.costs_joules.append(job.cost.of(told.seconds, told.joules))
             row.seconds.append(told.seconds)
             row.joules.append(told.joules)
@@ -166,7 +166,7 @@ def _recurrences(job: Job, decisions: Sequence[DecisionEntry]) -> tuple[Recurren
     for number, entries in sorted(found.items()):
         told = [entry.outcome for entry in entries if entry.outcome is not None]
         seconds, joules = sum(one.seconds for one in told), sum(one.joules for one in told)
-        reached = any(one.end == End.REACHED for one in told)
+        reached = any(one.end == RunEnd.REACHED for one in told)
         summed.append(Recurrence(number, reached, job.cost.of(seconds, joules), seconds, joules))
     return tuple(summed)
 

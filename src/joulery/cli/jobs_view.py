@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from joulery.cli.jobs_measured import energy_text, measured_document, profiles_text
 from joulery.cli.table import table
-from joulery.recurring.policy import End, Kind
-from joulery.recurring.wire_entries import decision_entry_document, job_entry_document
+from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.jobs.wire_entries import decision_entry_document, job_entry_document
 from joulery.units import human, human_duration, per_cent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from joulery.cli.jobs_summary import BatchSize, Recurrence, Saved, Summary
-    from joulery.recurring.wire_entries import DecisionEntry, JobEntry
+    from joulery.jobs.wire_entries import DecisionEntry, JobEntry
 
 _BARS = "▁▂▃▄▅▆▇█"
 _CHART_WIDTH = 60
@@ -120,7 +120,7 @@ def _sizes(summary: Summary) -> str:
     return table(headers, rows, "r" * len(headers))
 
 
-_ENDS = (End.REACHED, End.STOPPED, End.EXHAUSTED, End.ABANDONED)
+_ENDS = (RunEnd.REACHED, RunEnd.STOPPED, RunEnd.EXHAUSTED, RunEnd.ABANDONED)
 
 
 def _chart(recurrences: Sequence[Recurrence]) -> str:
@@ -155,7 +155,7 @@ def _decisions(summary: Summary, shown: Sequence[DecisionEntry]) -> str:
         rows.append(
             [
                 str(decision.recurrence + 1),
-                "probe" if decision.kind == Kind.PROBE else "train",
+                "probe" if decision.kind == ActionKind.PROBE else "train",
                 str(decision.batch_size),
                 _watts(decision.power_limit_watts),
                 entry.state if told is None else told.end.name.lower(),

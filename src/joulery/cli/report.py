@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from joulery.objective_text import HELP as OBJECTIVE_HELP
+from joulery.objectives import OBJECTIVE_HELP
 
 if TYPE_CHECKING:
     import argparse
 
-    from joulery.frontier import Frontier, OperatingPoint
+    from joulery.frontier import Frontier
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +64,7 @@ def _read(path: Path) -> str:
 
 
 def _is_log(text: str) -> bool:
-    from joulery.measure.log import SCHEMA
+    from joulery.metering.log import SCHEMA
 
     return f'"{SCHEMA}"' in text
 
@@ -89,8 +89,8 @@ def _frontier(path: Path, text: str) -> Frontier:
 
 
 def _show_log(path: Path, text: str, *, as_json: bool) -> int:
-    from joulery.cli.table import table
-    from joulery.measure.log import EnergyLog
+    from joulery.metering.log import EnergyLog
+    from joulery.reports import table_text as table
     from joulery.units import human, human_duration
 
     # What was read already: a pipe cannot be read twice.
@@ -123,8 +123,7 @@ def _show_log(path: Path, text: str, *, as_json: bool) -> int:
 
 
 def _show_frontier(frontier: Frontier, arguments: argparse.Namespace) -> int:
-    from joulery.objective_text import parse_objective
-    from joulery.objectives import choose
+    from joulery.objectives import choose, parse_objective
 
     chosen = None
     if arguments.objective is not None:
@@ -134,29 +133,9 @@ def _show_frontier(frontier: Frontier, arguments: argparse.Namespace) -> int:
         document["chosen"] = None if chosen is None else chosen.to_dict()
         sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
     else:
-        sys.stdout.write(_frontier_table(frontier, chosen) + "\n")
+        from joulery.reports import Terminal, frontier_report
+
+        title = frontier.work or f"{len(frontier)} points of time and energy"
+        report = frontier_report(frontier, title, chosen=chosen)
+        sys.stdout.write(report.text(Terminal.of()) + "\n")
     return 0
-
-
-def _frontier_table(frontier: Frontier, chosen: OperatingPoint | None) -> str:
-    from joulery.cli.table import table
-    from joulery.objectives import gains
-    from joulery.units import human, human_duration
-
-    rows = []
-    for point in frontier:
-        saved = gains(point, frontier.fastest) if frontier.fastest.joules else None
-        rows.append(
-            [
-                "→" if point is chosen else "",
-                str(point.setting),
-                human_duration(point.seconds),
-                human(point.joules, "J"),
-                human(point.watts, "W"),
-                "" if saved is None else f"{saved.energy:+.1f} %",
-                "" if saved is None else f"{saved.time:+.1f} %",
-                str(point.provenance.origin),
-            ]
-        )
-    headers = ["", "setting", "time", "energy", "mean", "energy saved", "time lost", "provenance"]
-    return table(headers, rows, "llrrrrrl")

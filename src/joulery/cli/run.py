@@ -9,12 +9,12 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from joulery.objective_text import HELP as OBJECTIVE_HELP
+from joulery.objectives import OBJECTIVE_HELP
 
 if TYPE_CHECKING:
     import argparse
 
-    from joulery.measure.measurement import Measurement
+    from joulery.metering.measurement import Measurement
     from joulery.training.watching import Finding
 
 
@@ -39,8 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command under the objective."""
-    from joulery.measure.command import check_command
-    from joulery.objective_text import parse_objective
+    from joulery.metering.command import check_command
+    from joulery.objectives import parse_objective
 
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     check_command(command)
@@ -66,10 +66,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _trained(
     command: list[str], arguments: argparse.Namespace, folder: Path
 ) -> tuple[Measurement, list[Finding], int]:
-    from joulery.measure.command import run_command
-    from joulery.measure.meter import Meter
+    from joulery.metering.command import run_command
+    from joulery.metering.meter import Meter
+    from joulery.training.config import OBJECTIVE_VARIABLE, OBSERVE_VARIABLE
     from joulery.training.reports import FOLDER_VARIABLE
-    from joulery.training.wanted import OBJECTIVE_VARIABLE, OBSERVE_VARIABLE
     from joulery.training.watching import PowerWatch
 
     environment = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from joulery.clock import REAL_CLOCK
 
 if TYPE_CHECKING:
-    from joulery.store.store import Store
+    from joulery.storage.store import Store
 
 _DAY_SECONDS = 86_400.0
 
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked."""
-    from joulery.store.store import Store
+    from joulery.storage.store import Store
 
     actions = {"create": _create, "list": _list, "revoke": _revoke}
     with Store.open(arguments.store) as store:
@@ -48,9 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _create(arguments: argparse.Namespace, store: Store) -> None:
     from joulery.errors import InvalidValueError
-    from joulery.recurring.desk_values import checked_name
+    from joulery.jobs.models import checked_name
     from joulery.server.routes_tokens import token_document
-    from joulery.store.tokens import NewToken, add_token, right_named
+    from joulery.storage.tokens import NewToken, add_token, right_named
 
     try:
         days = float(arguments.days)
@@ -83,7 +83,7 @@ def _create(arguments: argparse.Namespace, store: Store) -> None:
 def _list(arguments: argparse.Namespace, store: Store) -> None:
     from joulery.cli.table import table
     from joulery.server.routes_tokens import token_document
-    from joulery.store.tokens import list_tokens
+    from joulery.storage.tokens import list_tokens
 
     with store.reading() as ledger:
         found = list_tokens(ledger)
@@ -117,7 +117,7 @@ def _state(record: Any, now: float) -> str:
 def _revoke(arguments: argparse.Namespace, store: Store) -> None:
     from joulery.cli.checked import whole_number
     from joulery.server.routes_tokens import token_document
-    from joulery.store.tokens import revoke_token
+    from joulery.storage.tokens import revoke_token
 
     number = whole_number(arguments.id, "token", 1, 10**18)
     record = store.write(lambda ledger: revoke_token(ledger, number, REAL_CLOCK.wall()))

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from joulery.objectives import Objective
-    from joulery.simulate.log import Log
+    from joulery.simulate.log import SimulationLog
     from joulery.simulate.recurring import Options
-    from joulery.simulate.summary import Summary
+    from joulery.simulate.summary import PolicySummary
     from joulery.simulate.traces import Traces
 
 _POLICIES = "joulery,zeus,default"
@@ -146,7 +146,7 @@ def _options(arguments: argparse.Namespace) -> Options:
 
 
 def _objective(arguments: argparse.Namespace) -> Objective | None:
-    from joulery.objective_text import parse_objective
+    from joulery.objectives import parse_objective
 
     return parse_objective(arguments.objective) if arguments.objective else None
 
@@ -171,7 +171,7 @@ def _whole(text: str | None, option: str, least: int) -> int | None:
 def _policies(arguments: argparse.Namespace) -> list[tuple[str, Any]]:
     """Names and policies; the oracle, which must know the lanes, as None."""
     from joulery.errors import InvalidValueError
-    from joulery.recurring.registry import make_policy
+    from joulery.jobs.policies.registry import make_policy
 
     names = _names(arguments.policy)
     if not names:
@@ -184,7 +184,9 @@ def _policies(arguments: argparse.Namespace) -> list[tuple[str, Any]]:
     return [(name, None if name == _ORACLE else make_policy(name, **options)) for name in names]
 
 
-def _simulated(traces: Traces, arguments: argparse.Namespace, options: Options) -> list[Log]:
+def _simulated(
+    traces: Traces, arguments: argparse.Namespace, options: Options
+) -> list[SimulationLog]:
     from dataclasses import replace
 
     from joulery.cli.checked import whole_number
@@ -208,7 +210,7 @@ def _simulated(traces: Traces, arguments: argparse.Namespace, options: Options) 
     return logs
 
 
-def _json(found: list[Summary], traces: Traces) -> str:
+def _json(found: list[PolicySummary], traces: Traces) -> str:
     import json
     from dataclasses import asdict
 
@@ -216,7 +218,7 @@ def _json(found: list[Summary], traces: Traces) -> str:
     return json.dumps(document, allow_nan=False) + "\n"
 
 
-_COLUMNS: dict[str, Callable[[Summary], str]] = {
+_COLUMNS: dict[str, Callable[[PolicySummary], str]] = {
     "GPU": lambda one: one.gpu,
     "dataset": lambda one: one.dataset,
     "policy": lambda one: one.policy,
@@ -232,7 +234,7 @@ _COLUMNS: dict[str, Callable[[Summary], str]] = {
 }
 
 
-def _text(found: list[Summary], traces: Traces, *, bounded: bool) -> str:
+def _text(found: list[PolicySummary], traces: Traces, *, bounded: bool) -> str:
     from joulery.cli.table import table
 
     shown = [name for name in _COLUMNS if bounded or name != "within"]

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from joulery.simulate.cluster_groups import Groups
     from joulery.simulate.cluster_replay import ReplayLog
-    from joulery.simulate.workload import Workload
+    from joulery.simulate.workload import TracedWorkload
 
 _POLICIES = "default,grid,zeus,joulery"
 _BASE = "default"
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _policy_names(text: str) -> list[str]:
     from joulery.errors import InvalidValueError
-    from joulery.recurring.registry import policy_names
+    from joulery.jobs.policies.registry import policy_names
 
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
@@ -112,14 +112,14 @@ def _groups(arguments: argparse.Namespace) -> Groups:
 
 def _replayed(
     groups: Groups,
-    workloads: Sequence[Workload],
+    workloads: Sequence[TracedWorkload],
     policies: Sequence[str],
     arguments: argparse.Namespace,
 ) -> tuple[dict[str, ReplayLog], dict[str, float]]:
     from joulery.cli.checked import whole_number
     from joulery.cli.progress import Progress
     from joulery.clock import REAL_CLOCK
-    from joulery.recurring.registry import make_policy
+    from joulery.jobs.policies.registry import make_policy
     from joulery.simulate.cluster_replay import ReplayOptions, replay
 
     eta = _share(arguments.eta)

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from joulery.cli.sweep_setup import Setup
-    from joulery.measure.sweep_journal import SweepJournal
-    from joulery.measure.sweep_plan import Trial
-    from joulery.measure.sweep_table import SweepTable
+    from joulery.sweep.journal import SweepJournal
+    from joulery.sweep.plan import Trial
+    from joulery.sweep.table import SweepTable
 
 _DEFAULT_OUT = "sweep-output"
 _DEFAULT_REPEATS = "3"
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from joulery.cli.checked import writable_folder
     from joulery.cli.sweep_setup import prepared
-    from joulery.measure.sweep_journal import SweepJournal
+    from joulery.sweep.journal import SweepJournal
 
     setup = prepared(arguments)
     folder = Path(arguments.out)
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _swept(
     setup: Setup, folder: Path, journal: SweepJournal, arguments: argparse.Namespace
 ) -> bool:
-    from joulery.measure.sweep_runs import run_sweep
+    from joulery.sweep.runs import run_sweep
 
     watch = _Watch(setup, journal)
     with (folder / _OUTPUT_LOG).open("ab") as output:
@@ -154,7 +154,7 @@ class _Watch:
 
     def _seconds_left(self) -> float | None:
         if self._setup.node is None:
-            from joulery.measure.sweep_runs import seconds_left
+            from joulery.sweep.runs import seconds_left
 
             return seconds_left(self._setup.plan, self._journal.runs)
         # Virtual time passes as fast as this machine reckons.
@@ -207,7 +207,7 @@ def _report(
 
     from joulery.cli.sweep_files import sweep_document, write_files
     from joulery.errors import JouleryError
-    from joulery.measure.sweep_table import SweepTable
+    from joulery.sweep.table import SweepTable
 
     table = SweepTable.of(journal.runs, setup.plan.default_watts, setup.device)
     if not table.settings:
@@ -233,13 +233,12 @@ def _report(
 def _text(
     setup: Setup, table: SweepTable, written: list[Path], remarks: list[str], *, complete: bool
 ) -> str:
-    from joulery.cli.sweep_view import sweep_text
+    from joulery.reports import Terminal, sweep_report
 
     lines = [
-        setup.title,
-        f"Energy of {setup.energy_of}.",
-        "",
-        sweep_text(table, setup.published),
+        sweep_report(table, setup.title, f"Energy of {setup.energy_of}.", setup.published).text(
+            Terminal.of()
+        ),
         "",
     ]
     if not complete:
@@ -253,8 +252,8 @@ def _dry_run(setup: Setup, folder: Path, arguments: argparse.Namespace) -> int:
     import sys
 
     from joulery.cli.sweep_setup import expected_seconds
-    from joulery.cli.sweep_view import plan_text
-    from joulery.measure.sweep_journal import recorded_runs
+    from joulery.reports import sweep_plan_text
+    from joulery.sweep.journal import recorded_runs
 
     plan = setup.plan
     runs = recorded_runs(folder, plan)
@@ -269,5 +268,7 @@ def _dry_run(setup: Setup, folder: Path, arguments: argparse.Namespace) -> int:
         }
         sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
     else:
-        sys.stdout.write(plan_text(plan, done, seconds, simulated=setup.node is not None) + "\n")
+        sys.stdout.write(
+            sweep_plan_text(plan, done, seconds, simulated=setup.node is not None) + "\n"
+        )
     return 0

@@ -7,14 +7,14 @@ import io
 import json
 from typing import TYPE_CHECKING, Any
 
-from joulery.cli.sweep_view import charts, html_page, write_png
 from joulery.errors import FileError, MissingExtraError
+from joulery.reports import draw, sweep_report, write_png
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from joulery.cli.sweep_setup import Setup
-    from joulery.measure.sweep_table import SweepTable
+    from joulery.sweep.table import SweepTable
 
 SCHEMA = "joulery.sweep/1"
 
@@ -78,10 +78,11 @@ def write_files(setup: Setup, table: SweepTable, folder: Path) -> tuple[list[Pat
         FileError: The folder cannot be written to.
     """
     summary = f"Energy is that of {setup.energy_of}. Gains are against the default limit."
+    report = sweep_report(table, setup.title, summary, setup.published)
     texts = {
         "sweep.json": json.dumps(sweep_document(setup, table), allow_nan=False, indent=1) + "\n",
         "sweep.csv": csv_text(table),
-        "sweep.html": html_page(table, setup.title, summary, setup.published),
+        "sweep.html": report.html(),
         "frontier.json": table.frontier().to_json() + "\n",
     }
     written = []
@@ -97,7 +98,7 @@ def write_files(setup: Setup, table: SweepTable, folder: Path) -> tuple[list[Pat
         written.append(path)
     picture = folder / "sweep.png"
     try:
-        write_png(charts(table), f"{setup.title} ({table.origin})", picture)
+        write_png([draw(chart, 600) for chart in report.charts], picture, columns=2)
     except MissingExtraError as missing:
         return written, [f"No {picture.name}: {missing}"]
     return [*written, picture], []

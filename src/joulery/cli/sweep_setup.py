@@ -10,9 +10,9 @@ from joulery.cli.limits_argument import parse_limits
 from joulery.clock import REAL_CLOCK, VirtualClock
 from joulery.errors import InvalidValueError, MissingHardwareError, UsageError
 from joulery.hardware.device import DeviceKind, PowerLimitRange
-from joulery.measure.sweep import spread_limits
-from joulery.measure.sweep_plan import SweepPlan, checked_limits, common_limits, settable_boards
-from joulery.measure.sweep_runs import Bench, CommandWork, SimulatedWork, seconds_left
+from joulery.sweep.plan import SweepPlan, checked_limits, common_limits, settable_boards
+from joulery.sweep.power_limits import spread_limits
+from joulery.sweep.runs import CommandWork, SimulatedWork, SweepEnvironment, seconds_left
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from joulery.hardware.device import Device
     from joulery.hardware.simulated_node import SimulatedNode
-    from joulery.measure.sweep_journal import FinishedRun
-    from joulery.measure.sweep_published import PublishedSweep
-    from joulery.measure.sweep_runs import Work
+    from joulery.sweep.journal import FinishedRun
+    from joulery.sweep.published import PublishedSweep
+    from joulery.sweep.runs import SweepWork
 
 _EXAMPLE = "joulery sweep --limits 100:260:10 -- python train.py"
 # A simulated counter is exact, so looking more often than once in a while only takes time.
@@ -46,7 +46,7 @@ class Setup:
     """
 
     plan: SweepPlan
-    bench: Bench
+    bench: SweepEnvironment
     title: str
     command: tuple[str, ...] = ()
     node: SimulatedNode | None = None
@@ -66,7 +66,7 @@ class Setup:
         others = dict.fromkeys(d.info.kind.value for d in self.bench.devices)
         return f"the sum of all devices ({', '.join(others)}); no meter for the whole node is here"
 
-    def work(self, output: IO[bytes], on_wait: Callable[[], None]) -> Work:
+    def work(self, output: IO[bytes], on_wait: Callable[[], None]) -> SweepWork:
         """What to run; ``output`` takes everything that a command prints."""
         if self.node is not None:
             return SimulatedWork(self.node)
@@ -84,7 +84,7 @@ def prepared(arguments: argparse.Namespace) -> Setup:
     repeats = whole_number(arguments.repeat, "--repeat", 1, _MOST_REPEATS)
     if arguments.simulate is not None:
         return _simulated(arguments, repeats)
-    from joulery.measure.attribution import my_devices
+    from joulery.metering.attribution import my_devices
 
     devices = tuple(my_devices(REAL_CLOCK))
     boards = settable_boards(devices)
@@ -95,25 +95,25 @@ def prepared(arguments: argparse.Namespace) -> Setup:
         )
     plan = _plan(arguments, command, boards, repeats)
     title = f"Power limits of {len(boards)} × {boards[0].info.name}: {' '.join(command)}"
-    return Setup(plan, Bench(boards, devices, REAL_CLOCK), title, command)
+    return Setup(plan, SweepEnvironment(boards, devices, REAL_CLOCK), title, command)
 
 
 def _simulated(arguments: argparse.Namespace, repeats: int) -> Setup:
     from joulery.hardware.simulated_node import SimulatedNode, preset
-    from joulery.measure.sweep_published import PUBLISHED
+    from joulery.sweep.published import PUBLISHED
 
     seed = whole_number(arguments.seed, "--seed", 0, _MOST_SEED)
     chosen = preset(arguments.simulate)
     clock = VirtualClock()
     node = SimulatedNode(chosen, clock, seed=seed)
     plan = _plan(arguments, ("simulate", chosen.name, f"seed {seed}"), node.gpus, repeats)
-    bench = Bench(node.gpus, (*node.gpus, node.meter), clock, _SIMULATED_SAMPLE_HERTZ)
+    bench = SweepEnvironment(node.gpus, (*node.gpus, node.meter), clock, _SIMULATED_SAMPLE_HERTZ)
     title = f"{chosen.job.work.name} on a simulated node of {chosen.boards} × {chosen.board}"
     return Setup(plan, bench, title, node=node, published=PUBLISHED.get(chosen.name))
 
 
 def _command(arguments: argparse.Namespace) -> tuple[str, ...]:
-    from joulery.measure.command import check_command
+    from joulery.metering.command import check_command
 
     words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if arguments.simulate is not None:

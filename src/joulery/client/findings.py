@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from joulery.frontier import Frontier, Origin
-from joulery.recurring.wire_measurements import ProfileEntry
+from joulery.jobs.wire_measurements import ProfileEntry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from joulery.client.clerk import Clerk
+    from joulery.client.backend import DecisionBackend
     from joulery.frontier import OperatingPoint
-    from joulery.recurring.wire_measurements import EnergyEntry
+    from joulery.jobs.wire_measurements import EnergyEntry
 
 # A figure that differs by no more than this many standard errors is no news.
 _SIGMAS = 2.0
@@ -26,7 +26,7 @@ _RANKS = list(Origin)
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class RunMeasurements:
     """What an attempt found out.
 
     Attributes:
@@ -44,7 +44,7 @@ class Findings:
     work: str = ""
 
 
-class Notebook:
+class ProfileUploader:
     """Tells findings about one job to a clerk, with no request for what is no news.
 
     Args:
@@ -53,13 +53,13 @@ class Notebook:
         wall: The time, in seconds since 1970.
     """
 
-    def __init__(self, clerk: Clerk, job: int, wall: Callable[[], float]) -> None:
+    def __init__(self, clerk: DecisionBackend, job: int, wall: Callable[[], float]) -> None:
         self._clerk = clerk
         self._job = job
         self._wall = wall
         self._known: dict[tuple[int, str], ProfileEntry] | None = None
 
-    def tell(self, found: Findings, check: Callable[[], object]) -> None:
+    def tell(self, found: RunMeasurements, check: Callable[[], object]) -> None:
         """Have all of it kept; ``check`` is called before every request, and may raise."""
         for used in found.energy:
             check()
@@ -68,7 +68,7 @@ class Notebook:
             check()
             self._tell_points(found, check)
 
-    def _tell_points(self, found: Findings, check: Callable[[], object]) -> None:
+    def _tell_points(self, found: RunMeasurements, check: Callable[[], object]) -> None:
         if self._known is None:
             kept = self._clerk.profiles(self._job)
             self._known = {(one.batch_size, one.device): one for one in kept}
@@ -81,7 +81,9 @@ class Notebook:
             self._known[place] = profile
 
 
-def news(kept: ProfileEntry | None, found: Findings, now_wall_seconds: float) -> Frontier | None:
+def news(
+    kept: ProfileEntry | None, found: RunMeasurements, now_wall_seconds: float
+) -> Frontier | None:
     """The frontier that findings make of the one that is kept; None where they tell nothing new.
 
     Limits that were not measured now stay as they were. Figures of different origins are not mixed:

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from joulery.client.clerk import Defined
+from joulery.client.backend import Defined
 from joulery.clock import REAL_CLOCK
-from joulery.recurring.desk import Desk
-from joulery.recurring.wire_entries import DecisionEntry, JobEntry
-from joulery.recurring.wire_measurements import (
+from joulery.jobs.service import JobService
+from joulery.jobs.wire_entries import DecisionEntry, JobEntry
+from joulery.jobs.wire_measurements import (
     EnergyEntry,
     ProfileEntry,
     checked_energy,
     checked_profile,
 )
-from joulery.store.listing import energy_page
-from joulery.store.measurements import add_energy, profiles_of, put_profile
-from joulery.store.store import Store
+from joulery.storage.listing import energy_page
+from joulery.storage.measurements import add_energy, profiles_of, put_profile
+from joulery.storage.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
     from joulery.clock import Clock
-    from joulery.recurring.desk_requests import Definition, Request
-    from joulery.recurring.desk_values import Decision, Lease, Outcome, Receipt
+    from joulery.jobs.models import Decision, DecisionLease, Outcome, Receipt
+    from joulery.jobs.requests import Definition, Request
 
 
-class LocalClerk:
+class LocalBackend:
     """Decides in this process; any number of processes may do so on the same store.
 
     Args:
@@ -40,7 +40,7 @@ class LocalClerk:
         self._store = store
         self._team = team
         self._clock = clock
-        self._desk = Desk(store, clock)
+        self._desk = JobService(store, clock)
 
     @classmethod
     def open(
@@ -59,7 +59,7 @@ class LocalClerk:
         """What to run next."""
         return self._desk.decide(job, request)
 
-    def heartbeat(self, decision: Decision, progress: Outcome | None = None) -> Lease:
+    def heartbeat(self, decision: Decision, progress: Outcome | None = None) -> DecisionLease:
         """Say that a decision is being worked on."""
         return self._desk.heartbeat(decision.id, progress)
 

@@ -18,20 +18,20 @@ from joulery.errors import MissingExtraError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from joulery.client.clerk import Clerk
+    from joulery.client.backend import DecisionBackend
     from joulery.clock import Clock
 
 REMOTE_SECONDS = 2.0
 
 
-def open_clerk(
+def open_backend(
     location: str | Path | None = None,
     team: str | None = None,
     token: str | None = None,
     *,
     seconds: float = REMOTE_SECONDS,
     clock: Clock = REAL_CLOCK,
-) -> Clerk:
+) -> DecisionBackend:
     """A clerk for the jobs of a team.
 
     Args:
@@ -50,16 +50,16 @@ def open_clerk(
     where = str(location or os.environ.get(STORE_VARIABLE) or "")
     whose = team_of(team)
     if is_server(where):
-        from joulery.client.remote import RemoteClerk
-        from joulery.recurring.token_file import read_token
+        from joulery.client.http import HttpBackend
+        from joulery.jobs.token_file import read_token
 
         given = token or os.environ.get(TOKEN_VARIABLE) or read_token(where.rstrip("/"))
         ca_file = os.environ.get(CA_VARIABLE) or None
-        return RemoteClerk.open(where, whose, given, seconds=seconds, ca_file=ca_file)
+        return HttpBackend.open(where, whose, given, seconds=seconds, ca_file=ca_file)
     try:
-        from joulery.client.local import LocalClerk
+        from joulery.client.local import LocalBackend
     except ModuleNotFoundError as missing:
         raise MissingExtraError(
             f"a store needs {missing.name}", remedy='pip install "joulery[store]"'
         ) from None
-    return LocalClerk.open(where or None, whose, clock)
+    return LocalBackend.open(where or None, whose, clock)

@@ -16,7 +16,7 @@ from joulery.errors import (
     UnknownRecordError,
     UsageError,
 )
-from joulery.recurring.wire_text import from_bytes
+from joulery.jobs.wire_text import from_bytes
 
 _LONGEST = 500
 _PREFIX = "/problems/"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from joulery.demo.story import Epoch, Story, TrainingRun
+    from joulery.demo.story import DemoEpoch, Story, TrainingRun
     from joulery.objectives import Gains
 
 NOTE = "seconds, joules and watts are simulated; loss and accuracy are real"
@@ -30,7 +30,7 @@ def story_document(story: Story) -> dict[str, Any]:
         "frontier": story.frontier.to_dict(),
         "chosen": story.chosen.to_dict(),
         "retrained": _run(story.retrained),
-        "foretold": _gains(story.foretold),
+        "expected": _gains(story.expected),
         "saved": {
             "joules": story.default.cost.joules - story.retrained.cost.joules,
             "extra_seconds": story.retrained.cost.seconds - story.default.cost.seconds,
@@ -50,7 +50,7 @@ def _run(run: TrainingRun) -> dict[str, Any]:
     }
 
 
-def _epoch(epoch: Epoch) -> dict[str, Any]:
+def _epoch(epoch: DemoEpoch) -> dict[str, Any]:
     return {
         "epoch": epoch.learned.epoch,
         "loss": epoch.learned.loss,

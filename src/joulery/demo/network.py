@@ -23,7 +23,7 @@ class Momentum:
     momentum: float = 0.9
 
 
-class Network:
+class DemoNetwork:
     """Rectified layers, a softmax on top, cross-entropy as the loss.
 
     Args:

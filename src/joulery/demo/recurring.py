@@ -112,7 +112,7 @@ def retrain(plan: RecurringPlan, on_progress: Callable[[str], None]) -> Recurrin
     Raises:
         MissingExtraError: There is no store to learn in.
     """
-    from joulery.client.opening import open_clerk
+    from joulery.client.opening import open_backend
 
     unchanged, nights = [], []
     for night in range(plan.nights):
@@ -121,7 +121,7 @@ def retrain(plan: RecurringPlan, on_progress: Callable[[str], None]) -> Recurrin
     place = _Place(plan)
     with tempfile.TemporaryDirectory(prefix="joulery-demo-") as folder:
         store = f"{folder}/store.sqlite"
-        open_clerk(store).close()  # a run would only say that it cannot, and train all the same
+        open_backend(store).close()  # a run would only say that it cannot, and train all the same
         for night in range(plan.nights):
             on_progress(f"night {night + 1} of {plan.nights} as a recurring run")
             nights.append(place.recurring(night, store))

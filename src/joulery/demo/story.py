@@ -14,9 +14,14 @@ from joulery.demo.training import Learned, Recipe, Trainer
 from joulery.frontier import Frontier, OperatingPoint, Setting
 from joulery.governor import lease
 from joulery.hardware.simulated import SimulatedGpu
-from joulery.measure.meter import Meter
-from joulery.measure.sweep import accepted_limits, limit_range, spread_limits, sweep_power_limits
+from joulery.metering.meter import Meter
 from joulery.objectives import Gains, choose, gains
+from joulery.sweep.power_limits import (
+    accepted_limits,
+    limit_range,
+    spread_limits,
+    sweep_power_limits,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +34,7 @@ _REST_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DemoPlan:
     """What to demonstrate.
 
     Attributes:
@@ -48,7 +53,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Epoch:
+class DemoEpoch:
     """One epoch: what was learned (real), and what it took (simulated)."""
 
     learned: Learned
@@ -60,7 +65,7 @@ class Epoch:
 class TrainingRun:
     """One training run: its epochs, and the time and energy of all of it."""
 
-    epochs: tuple[Epoch, ...]
+    epochs: tuple[DemoEpoch, ...]
     cost: OperatingPoint
 
     @property
@@ -93,7 +98,7 @@ class Story:
         retrained: The run under the chosen limit.
     """
 
-    plan: Plan
+    plan: DemoPlan
     untrained_accuracy: float
     default: TrainingRun
     sweep: tuple[SweptLimit, ...]
@@ -108,8 +113,8 @@ class Story:
         return gains(self.retrained.cost, self.default.cost)
 
     @property
-    def foretold(self) -> Gains:
-        """What the sweep had foretold."""
+    def expected(self) -> Gains:
+        """What the sweep promised, in per cent."""
         return gains(self.chosen, self.reference)
 
     @property
@@ -126,14 +131,14 @@ class Demonstration:
         on_progress: Told in words what is going on.
     """
 
-    def __init__(self, plan: Plan, on_progress: Callable[[str], None]) -> None:
+    def __init__(self, plan: DemoPlan, on_progress: Callable[[str], None]) -> None:
         self.plan = plan
         self._clock = VirtualClock()
         self._gpu = SimulatedGpu(plan.board, self._clock, seed=plan.recipe.seed)
         self._say = on_progress
 
-    def tell(self) -> Story:
-        """Go through the whole story."""
+    def run(self) -> Story:
+        """Train, sweep, choose, train again."""
         limits = self._limits()
         self._say("drawing the pictures")
         trainer = Trainer(self.plan.recipe)
@@ -185,7 +190,8 @@ class Demonstration:
         )
         pairs = zip(learned, windows, strict=True)
         return TrainingRun(
-            tuple(Epoch(lesson, window.seconds, window.joules) for lesson, window in pairs), cost
+            tuple(DemoEpoch(lesson, window.seconds, window.joules) for lesson, window in pairs),
+            cost,
         )
 
     def _sweep(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulery.demo import glyphs
-from joulery.demo.network import Momentum, Network
+from joulery.demo.network import DemoNetwork, Momentum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -100,10 +100,10 @@ class Trainer:
                 network.fingerprint(),
             )
 
-    def fresh(self) -> Network:
+    def fresh(self) -> DemoNetwork:
         """A network that has learned nothing yet."""
         sizes = (glyphs.FEATURES, self.recipe.hidden, glyphs.CLASSES)
-        return Network(sizes, self._weights_seed)
+        return DemoNetwork(sizes, self._weights_seed)
 
     def shuffling(self) -> np.random.Generator:
         """Decides the order of the pictures, epoch after epoch."""
@@ -116,6 +116,6 @@ class Trainer:
             order[step * size : (step + 1) * size] for step in range(self.recipe.steps_per_epoch)
         ]
 
-    def step(self, network: Network, batch: NDArray[np.int64]) -> float:
+    def step(self, network: DemoNetwork, batch: NDArray[np.int64]) -> float:
         """Learn from a batch; its loss before."""
         return network.step(self.train.pixels[batch], self.train.labels[batch], self.recipe.rule)

@@ -12,7 +12,7 @@ from joulery.hardware.device import Capability, ClockLock, PowerLimit, PowerLimi
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from joulery.governor.journal import Journal
+    from joulery.governor.journal import LeaseJournal
     from joulery.hardware.device import Device
 
 KNOBS = {Capability.POWER_LIMIT, Capability.CLOCK_LOCK}
@@ -23,7 +23,7 @@ _ROUNDING_WATTS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class LeaseRequest:
     """What a holder asks for; None leaves that knob as it was found."""
 
     watts: float | None = None
@@ -40,7 +40,7 @@ def governable_devices() -> dict[str, Device]:
 
 
 @dataclass(slots=True, eq=False)
-class Board:
+class GovernedDevice:
     """The only place that writes a knob.
 
     A value that somebody else set becomes the new baseline: it is neither fought nor exceeded, and
@@ -59,7 +59,7 @@ class Board:
     """
 
     device: Device
-    journal: Journal
+    journal: LeaseJournal
     on_foreign: Callable[..., object] = lambda **_: None
     capped: bool = True
     held: bool = False
@@ -122,7 +122,7 @@ class Board:
             self.on_foreign(expected_watts=expected, found_watts=current)
         return current
 
-    def check(self, wish: Wish) -> None:
+    def check(self, wish: LeaseRequest) -> None:
         """Refuse what the board lacks or what is above the ceiling, as last seen."""
         if wish.watts is not None:
             require(self.device, Capability.POWER_LIMIT)
@@ -141,7 +141,7 @@ class Board:
                 remedy=f"give {least:g} {unit} to {most:g} {unit}, the cap found in force",
             )
 
-    def apply(self, wish: Wish) -> None:
+    def apply(self, wish: LeaseRequest) -> None:
         """Bring the knobs from what was last seen to ``wish``, never above the ceiling."""
         if self.baseline_watts is not None and self._limits is not None:
             target = self.baseline_watts if wish.watts is None else wish.watts
@@ -156,7 +156,7 @@ class Board:
     def finish(self) -> None:
         """Give back the values found; until that worked the board stays held."""
         self.look()
-        self.apply(Wish())
+        self.apply(LeaseRequest())
         if self._dirty:
             self.journal.done()
         self.held = self._dirty = self.overridden = False

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, JouleryError, NotPossibleHereError
-from joulery.governor.board import Board, governable_devices
+from joulery.governor.board import GovernedDevice, governable_devices
 from joulery.governor.journal import FileJournal, private_folder
-from joulery.governor.ledger import LOOK_SECONDS, Ledger
+from joulery.governor.leases import LOOK_SECONDS, LeaseTable
 from joulery.governor.ownership import owns
 from joulery.governor.places import default_socket, state_folder
-from joulery.governor.policy import Policy, load_policy
-from joulery.governor.server import Bounds, Server
-from joulery.governor.worker import Worker
+from joulery.governor.policy import AccessPolicy, load_policy
+from joulery.governor.server import ConnectionLimits, Server
+from joulery.governor.worker import DeviceWorker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,17 +35,17 @@ _MAX_AUDIT_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class GovernorConfig:
     """Where the daemon's things are; the folder of ``state`` is for its user alone."""
 
     socket: Path = field(default_factory=default_socket)
     state: Path = field(default_factory=state_folder)
     policy: Path | None = None
     audit: Path | None = None
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: ConnectionLimits = field(default_factory=ConnectionLimits)
 
 
-def serve(settings: Settings, on_ready: Callable[[], None] = lambda: None) -> None:
+def serve(settings: GovernorConfig, on_ready: Callable[[], None] = lambda: None) -> None:
     """Run until SIGTERM or SIGINT; SIGHUP reads the policy again.
 
     Raises:
@@ -55,8 +55,8 @@ def serve(settings: Settings, on_ready: Callable[[], None] = lambda: None) -> No
     asyncio.run(_serve(settings, on_ready))
 
 
-async def _serve(settings: Settings, on_ready: Callable[[], None]) -> None:
-    policy = load_policy(settings.policy) if settings.policy else Policy()
+async def _serve(settings: GovernorConfig, on_ready: Callable[[], None]) -> None:
+    policy = load_policy(settings.policy) if settings.policy else AccessPolicy()
     only_one = FileJournal(private_folder(settings.state), "the governor's state")
     only_one.claim()
     audit = AuditLog(settings.audit or settings.state / "audit.jsonl")
@@ -83,20 +83,24 @@ class Governor:
     """
 
     def __init__(
-        self, settings: Settings, policy: Policy, audit: AuditLog, holder: int | None = None
+        self,
+        settings: GovernorConfig,
+        policy: AccessPolicy,
+        audit: AuditLog,
+        holder: int | None = None,
     ) -> None:
         self._audit = audit
         self._bounds = settings.bounds
         self._boards = {
-            name: Board(
+            name: GovernedDevice(
                 device,
                 FileJournal(settings.state, name, holder),
                 partial(audit.write, "foreign", device=name),
             )
             for name, device in governable_devices().items()
         }
-        worker = partial(Worker, REAL_CLOCK, settings.bounds.stall_seconds)
-        self._ledger = Ledger(self._boards, policy, REAL_CLOCK, owns, audit.write, worker)
+        worker = partial(DeviceWorker, REAL_CLOCK, settings.bounds.stall_seconds)
+        self._ledger = LeaseTable(self._boards, policy, REAL_CLOCK, owns, audit.write, worker)
 
     async def serve(self, listener: socket.socket, on_ready: Callable[[], None]) -> None:
         """Give back what the dead left changed, then serve until cancelled."""

@@ -38,7 +38,7 @@ class Intent:
     hertz: float | None = None
 
 
-class Journal:
+class LeaseJournal:
     """Notes nothing: for devices that end with their process."""
 
     def claim(self) -> None:
@@ -58,7 +58,7 @@ class Journal:
         """Note that everything was given back."""
 
 
-class FileJournal(Journal):
+class FileJournal(LeaseJournal):
     """A device's lock, which dies with its process, and a file with what was last intended.
 
     So an intent is left behind by a dead process if nobody has the lock. One of an earlier boot

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joulery.errors import NotPossibleHereError
-from joulery.governor.board import Board, Wish
+from joulery.governor.board import GovernedDevice, LeaseRequest
 from joulery.governor.client import Connection
 from joulery.governor.holding import Lease
-from joulery.governor.journal import Journal, private_folder
+from joulery.governor.journal import LeaseJournal, private_folder
 from joulery.governor.places import state_folder
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class DirectLease(Lease):
 
     def __init__(self, device: Device, *, capped: bool) -> None:
         super().__init__()
-        self._board = Board(device, Journal(), capped=capped)
+        self._board = GovernedDevice(device, LeaseJournal(), capped=capped)
 
     def acquire(self, wish: dict[str, float | None]) -> None:
         """Take the device and set what is wished for."""
@@ -109,6 +109,6 @@ class DirectLease(Lease):
     def _change(self, wish: dict[str, float | None]) -> None:
         changed = self._wish | wish
         self._board.look()  # somebody may have lowered the ceiling
-        self._board.check(Wish(**changed))
-        self._board.apply(Wish(**changed))
+        self._board.check(LeaseRequest(**changed))
+        self._board.apply(LeaseRequest(**changed))
         self._wish = changed

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from joulery.governor.board import Wish
+    from joulery.governor.board import LeaseRequest
     from joulery.governor.peer import Peer
     from joulery.hardware.device import Device, DeviceInfo
 
@@ -59,7 +59,7 @@ class Rule:
         who = self.uids is None or peer.uid in self.uids or bool(peer.gids & self.gids)
         return who and bool(_names(info) & self.devices)
 
-    def flaw(self, wish: Wish) -> str:
+    def flaw(self, wish: LeaseRequest) -> str:
         """What the rule does not allow about a wish; empty when it allows all of it."""
         checks = (
             ("power limit", "W", 1.0, wish.watts, self.limits_watts),
@@ -77,7 +77,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class AccessPolicy:
     """The rules of a file; without any, nobody may do anything.
 
     Attributes:
@@ -89,7 +89,11 @@ class Policy:
     pinned: tuple[tuple[frozenset[str], float], ...] = ()
 
     def permit(
-        self, peer: Peer, device: Device, wish: Wish, owns: Callable[[Peer, Device, str], bool]
+        self,
+        peer: Peer,
+        device: Device,
+        wish: LeaseRequest,
+        owns: Callable[[Peer, Device, str], bool],
     ) -> Rule:
         """The rule that allows all of ``wish``, or MissingRightsError with the nearest reason."""
         reason = "no rule of the policy covers it"
@@ -110,7 +114,7 @@ class Policy:
         return next((hertz for names, hertz in self.pinned if names & _names(info)), None)
 
 
-def load_policy(path: Path) -> Policy:
+def load_policy(path: Path) -> AccessPolicy:
     """Read a policy.
 
     Raises:
@@ -129,7 +133,7 @@ def load_policy(path: Path) -> Policy:
     return parse_policy(text, str(path))
 
 
-def parse_policy(text: str, name: str = "policy") -> Policy:
+def parse_policy(text: str, name: str = "policy") -> AccessPolicy:
     """A policy from its text; ``name`` is for messages."""
     try:
         document = tomllib.loads(text)
@@ -144,7 +148,7 @@ def parse_policy(text: str, name: str = "policy") -> Policy:
     def tables(kind: str) -> list[_Table]:
         return [_Table(kind, row, text, name, n) for n, row in enumerate(document.get(kind, []))]
 
-    return Policy(
+    return AccessPolicy(
         tuple(_rule(table) for table in tables("allow")),
         tuple((table.devices(), table.clock_hertz()) for table in tables("pinned")),
     )

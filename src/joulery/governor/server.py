@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from joulery.governor.peer import Peer, pidfd_of
-from joulery.governor.session import Session
+from joulery.governor.session import LeaseSession
 
 if TYPE_CHECKING:
     import socket
 
     from joulery.clock import Clock
-    from joulery.governor.ledger import Ledger
+    from joulery.governor.leases import LeaseTable
 
 _REST_SECONDS = 5e-3
 _TICK_SECONDS = 0.2
@@ -23,7 +23,7 @@ _MAX_USERS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ConnectionLimits:
     """What one user, and all together, may ask of the daemon.
 
     Attributes:
@@ -54,9 +54,9 @@ class Server:
     """
 
     listener: socket.socket
-    ledger: Ledger
+    ledger: LeaseTable
     clock: Clock
-    bounds: Bounds
+    bounds: ConnectionLimits
     _per_user: Counter[int] = field(default_factory=Counter)
     # When each user's next request may be served: a token bucket, told by the time it is full.
     _free_at: dict[int, float] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Server:
                 channel, _ = await loop.sock_accept(self.listener)
                 peer = Peer.of(channel)
                 if self._is_welcome(peer.uid):
-                    session, pidfd = Session(self.ledger, peer), pidfd_of(channel, peer.pid)
+                    session, pidfd = LeaseSession(self.ledger, peer), pidfd_of(channel, peer.pid)
                     self._per_user[peer.uid] += 1
                     tasks.create_task(self._talk(channel, pidfd, session))
                     continue
@@ -100,7 +100,7 @@ class Server:
             and self._wait_seconds(uid) <= 0.0
         )
 
-    async def _talk(self, channel: socket.socket, pidfd: int, session: Session) -> None:
+    async def _talk(self, channel: socket.socket, pidfd: int, session: LeaseSession) -> None:
         """Answer one frame after the other until the caller is gone in any way."""
         loop, why = asyncio.get_running_loop(), "it hung up"
         this = cast("asyncio.Task[None]", asyncio.current_task())

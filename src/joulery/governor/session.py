@@ -8,18 +8,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError, JouleryError
-from joulery.governor.board import Wish
+from joulery.governor.board import LeaseRequest
 from joulery.governor.frames import REMEDY, VERSION, Decoder, encode, lost_lease
 from joulery.units import finite
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from joulery.governor.ledger import Lease, Ledger
+    from joulery.governor.leases import LeaseRecord, LeaseTable
     from joulery.governor.peer import Peer
 
 
-class Session:
+class LeaseSession:
     """Answers one caller; any transport that can tell who it is may carry it.
 
     Args:
@@ -27,13 +27,13 @@ class Session:
         peer: Who calls.
     """
 
-    def __init__(self, ledger: Ledger, peer: Peer) -> None:
+    def __init__(self, ledger: LeaseTable, peer: Peer) -> None:
         self.peer = peer
         self.incoming = Decoder()
         self.greeted = False
         self.closing = False
         self._ledger = ledger
-        self._leases: dict[int, Lease] = {}
+        self._leases: dict[int, LeaseRecord] = {}
         known = (self._acquire, self._may, self._release, self._renew, self._set, self._status)
         self._operations = {each.__name__.removeprefix("_"): each for each in known}
 
@@ -79,15 +79,17 @@ class Session:
         desk = self._ledger.desk(message.get("device"))
         if any(lease.desk is desk and not lease.ended for lease in self._leases.values()):
             raise InvalidValueError("this connection holds the device", remedy="change its lease")
-        wish = Wish(**_changes(message))
+        wish = LeaseRequest(**_changes(message))
         ttl = _amount(message.get("ttl_seconds"), "ttl_seconds")
-        lease: Lease = await desk.worker.ask(partial(desk.acquire, self.peer, wish, ttl), _undo)
+        lease: LeaseRecord = await desk.worker.ask(
+            partial(desk.acquire, self.peer, wish, ttl), _undo
+        )
         self._leases[lease.number] = lease
         return lease.state()
 
     async def _may(self, message: dict[str, Any]) -> dict[str, Any]:
         desk = self._ledger.desk(message.get("device"))
-        await desk.worker.ask(partial(desk.may, self.peer, Wish()))
+        await desk.worker.ask(partial(desk.may, self.peer, LeaseRequest()))
         return {}
 
     async def _set(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -115,7 +117,7 @@ class Session:
                 await desk.worker.ask(desk.board.look)
         return {"devices": [desk.description() for desk in desks]}
 
-    def _lease(self, message: dict[str, Any]) -> Lease:
+    def _lease(self, message: dict[str, Any]) -> LeaseRecord:
         """A lease of this caller; nobody can name another's."""
         number = message.get("lease")
         found = self._leases.get(number) if type(number) is int else None
@@ -124,7 +126,7 @@ class Session:
         return found
 
 
-def _undo(acquired: Future[Lease]) -> None:
+def _undo(acquired: Future[LeaseRecord]) -> None:
     """Nobody may hold what he does not know of: he has gone, or was told that it takes too long."""
     if not acquired.cancelled() and not acquired.exception():
         lease = acquired.result()

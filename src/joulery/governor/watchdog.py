@@ -13,14 +13,14 @@ import socket
 import sys
 from pathlib import Path
 
-from joulery.governor.daemon import AuditLog, Governor, Settings
-from joulery.governor.policy import ANY, Policy, Rule
-from joulery.governor.server import Bounds
+from joulery.governor.daemon import AuditLog, Governor, GovernorConfig
+from joulery.governor.policy import ANY, AccessPolicy, Rule
+from joulery.governor.server import ConnectionLimits
 
 GOODBYE = signal.SIGUSR1
 _ALL = (0.0, float("inf"))
 _ATTEMPTS = 600
-_BOUNDS = Bounds(requests_per_second=1e6)
+_BOUNDS = ConnectionLimits(requests_per_second=1e6)
 
 
 async def watch(pid: int, listener: socket.socket) -> None:
@@ -29,8 +29,8 @@ async def watch(pid: int, listener: socket.socket) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     own = Rule(frozenset({os.geteuid()}), frozenset(), frozenset({ANY}), _ALL, _ALL)
-    settings, no_audit = Settings(bounds=_BOUNDS), AuditLog(Path(os.devnull))
-    governor = Governor(settings, Policy((own,)), no_audit, holder=pid)
+    settings, no_audit = GovernorConfig(bounds=_BOUNDS), AuditLog(Path(os.devnull))
+    governor = Governor(settings, AccessPolicy((own,)), no_audit, holder=pid)
     loop = asyncio.get_running_loop()
     serving = loop.create_task(governor.serve(listener, lambda: None))
     loop.add_signal_handler(GOODBYE, serving.cancel)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False)
-class Worker:
+class DeviceWorker:
     """Does the errands of one device, in order.
 
     Attributes:

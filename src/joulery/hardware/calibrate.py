@@ -35,7 +35,7 @@ _BOARD_CONSTANTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class SweepPoint:
     """Mean step time and power of a workload under one power limit."""
 
     limit_watts: float
@@ -80,7 +80,7 @@ class WorkloadFit:
 
 
 def fit_workload(
-    board: Board, measurements: Sequence[Measurement], name: str = "fitted"
+    board: Board, measurements: Sequence[SweepPoint], name: str = "fitted"
 ) -> WorkloadFit:
     """The workload whose behaviour on ``board`` comes closest to ``measurements``.
 
@@ -94,7 +94,7 @@ def fit_workload(
 
 def fit_workloads(
     board: Board,
-    sweeps: dict[str, Sequence[Measurement]],
+    sweeps: dict[str, Sequence[SweepPoint]],
     progress: Callable[[str], None] | None = None,
 ) -> dict[str, WorkloadFit]:
     """Like :func:`fit_workload` for many sweeps on one board, which share the coarse grid.
@@ -115,7 +115,7 @@ def fit_workloads(
 
 
 def fit_board(
-    start: Board, sweeps: Iterable[Sequence[Measurement]], *, rounds: int = 4, source: str = ""
+    start: Board, sweeps: Iterable[Sequence[SweepPoint]], *, rounds: int = 4, source: str = ""
 ) -> Board:
     """Board constants that serve many workloads best, found by pattern search from ``start``.
 
@@ -147,12 +147,12 @@ def _changed(board: Board, constant: str, factor: float) -> Board | None:
         return None  # the step led out of what a board can be
 
 
-def _board_loss(board: Board, sweeps: Sequence[Sequence[Measurement]]) -> float:
+def _board_loss(board: Board, sweeps: Sequence[Sequence[SweepPoint]]) -> float:
     grids = _Grids(board)
     return fmean(grids.best(sweep, refinements=3).loss for sweep in sweeps)
 
 
-def _checked(name: str, measurements: Sequence[Measurement]) -> Sequence[Measurement]:
+def _checked(name: str, measurements: Sequence[SweepPoint]) -> Sequence[SweepPoint]:
     if len({m.limit_watts for m in measurements}) < 2:
         raise InvalidValueError(
             f"{name}: a fit needs two or more power limits", remedy="measure more limits"
@@ -181,7 +181,7 @@ def _workload_of(shape: _Shape, name: str) -> Workload:
     )
 
 
-def compared(board: Board, workload: Workload, measurements: Sequence[Measurement]) -> WorkloadFit:
+def compared(board: Board, workload: Workload, measurements: Sequence[SweepPoint]) -> WorkloadFit:
     """How far the model of ``workload`` on ``board`` lies from ``measurements``."""
     states = physics.clock_states(board, workload)
     modelled = [physics.settle_in(states, m.limit_watts) for m in measurements]
@@ -212,7 +212,7 @@ class _Grids:
         )
         self._tables: dict[tuple[float, ...], tuple[Any, Any]] = {}
 
-    def best(self, measurements: Sequence[Measurement], refinements: int = _REFINEMENTS) -> _Shape:
+    def best(self, measurements: Sequence[SweepPoint], refinements: int = _REFINEMENTS) -> _Shape:
         limits = tuple(m.limit_watts for m in measurements)
         if limits not in self._tables:
             self._tables[limits] = settled(self._board, self._coarse_clocks, self._coarse, limits)
@@ -287,7 +287,7 @@ def settled(board: Board, clocks: Any, shapes: Any, limits: Sequence[float]) -> 
     return np.stack(out_seconds, axis=1), np.stack(out_watts, axis=1)
 
 
-def _closest(shapes: Any, table: tuple[Any, Any], measurements: Sequence[Measurement]) -> _Shape:
+def _closest(shapes: Any, table: tuple[Any, Any], measurements: Sequence[SweepPoint]) -> _Shape:
     import numpy as np
 
     seconds = np.array([m.seconds for m in measurements])

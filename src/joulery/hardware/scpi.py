@@ -35,7 +35,7 @@ _RELATIVE_ERROR = 0.0025
 _SENTINEL = 9.9e37
 
 
-class Session(Protocol):
+class ScpiSession(Protocol):
     """A conversation with an instrument, from any thread; failures are :class:`DeviceError`."""
 
     def query(self, command: str) -> str:
@@ -91,7 +91,7 @@ class WattMeter:
     """
 
     def __init__(
-        self, session: Session, identity: Identity, clock: Clock, *, is_counting: bool = False
+        self, session: ScpiSession, identity: Identity, clock: Clock, *, is_counting: bool = False
     ) -> None:
         self._session = session
         self._identity = identity
@@ -210,7 +210,7 @@ class WattMeter:
 
 
 def open_meter(
-    resource: str, clock: Clock, connect: Callable[[str], Session] | None = None
+    resource: str, clock: Clock, connect: Callable[[str], ScpiSession] | None = None
 ) -> WattMeter:
     """Connect to a wattmeter and tell it what to report.
 
@@ -231,7 +231,7 @@ def open_meter(
         raise
 
 
-def _set_up(session: Session, resource: str, clock: Clock) -> WattMeter:
+def _set_up(session: ScpiSession, resource: str, clock: Clock) -> WattMeter:
     identity = Identity.parse(session.query("*IDN?"))
     if not identity.model.upper().startswith("WT3"):
         raise UnsupportedError(
@@ -248,7 +248,7 @@ def _set_up(session: Session, resource: str, clock: Clock) -> WattMeter:
     return WattMeter(session, identity, clock, is_counting=counting)
 
 
-def integrator_state(session: Session) -> str:
+def integrator_state(session: ScpiSession) -> str:
     """RESET, READY, START, STOP, TIMEUP or ERROR; meters may answer in SCPI's short form."""
     reply = session.query(":INTEGRATE:STATE?").strip().rpartition(" ")[2].upper()
     for state in ("RESET", "READY", "START", "STOP", "TIMEUP", "ERROR"):

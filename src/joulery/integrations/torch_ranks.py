@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from joulery.errors import MissingExtraError, NotPossibleHereError
-from joulery.power.group import RankGroup
+from joulery.power.ranks import RankGroup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, cast
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError, JouleryError
 from joulery.hardware.device import Capability, ClockLock, require
-from joulery.measure.sampler import Sampler
-from joulery.measure.track import EnergyTrack
+from joulery.metering.sampler import Sampler
+from joulery.metering.track import EnergyTrack
 from joulery.pipeline.clock_setter import ClockSetter, governed
 from joulery.pipeline.problem import Instruction
 from joulery.pipeline.profiler_fit import Work, powers
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from joulery.clock import Clock
     from joulery.hardware.device import Device
-    from joulery.measure.track import Knot
+    from joulery.metering.track import Knot
     from joulery.pipeline.clock_setter import Hold
     from joulery.pipeline.profiler_fit import Powers
 

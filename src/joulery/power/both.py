@@ -7,16 +7,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from joulery.frontier import OperatingPoint
+from joulery.objectives import score
 from joulery.power.messages import State
 
 if TYPE_CHECKING:
     from joulery.frontier import Setting
     from joulery.objectives import Objective
+    from joulery.power.choice import TuningChoice
     from joulery.power.knob import Knob, SettlingMachine
     from joulery.power.messages import Command, Reading
-    from joulery.power.profiles import Profile
+    from joulery.power.profiles import PowerProfile
     from joulery.power.rules import Rules
-    from joulery.power.settled import Settled
     from joulery.power.slices import Estimate
 
 # The second knob must be this much better, relative, and beyond doubt, to be worth being different.
@@ -36,7 +37,7 @@ class BothKnobs:
         self._start = 0
 
     def machine(
-        self, objective: Objective, rules: Rules, profile: Profile | None = None
+        self, objective: Objective, rules: Rules, profile: PowerProfile | None = None
     ) -> SettlingMachine:
         """A machine that tunes one knob after the other, or holds what an earlier run chose."""
         machines = [knob.machine(objective, rules) for knob in self._knobs]
@@ -104,7 +105,7 @@ class BetterOfTwo:
         self._objective = objective
         self._active = trusted or 0
         self._tried = 0 if trusted is None else 2
-        self.settled: Settled | None = None
+        self.settled: TuningChoice | None = None
 
     def start(self, reading: Reading) -> Command:
         """The first command."""
@@ -145,7 +146,8 @@ class BetterOfTwo:
         # Both started from the same setting; the first had it measured earlier and longer.
         reference = _point(first.measured[max(first.measured)])
         scores = [
-            self._objective.score(_point(settled.chosen), reference) for settled in (first, second)
+            score(self._objective, point.seconds, point.joules, reference)
+            for point in (_point(settled.chosen) for settled in (first, second))
         ]
         errors = [
             math.hypot(settled.chosen.seconds_error, settled.chosen.watts_error)
@@ -154,7 +156,7 @@ class BetterOfTwo:
         doubt = 2 * math.hypot(*errors)
         return 1 if scores[1] < scores[0] * (1 - _CLEARLY - doubt) else 0
 
-    def _shifted(self) -> Settled | None:
+    def _shifted(self) -> TuningChoice | None:
         """The active machine's choice with what was measured by both."""
         chosen = self._machines[self._active].settled
         if chosen is None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from joulery.errors import DeviceError
 
 if TYPE_CHECKING:
-    from joulery.measure.measurement import Measurement
-    from joulery.measure.meter import Meter
+    from joulery.metering.measurement import Measurement
+    from joulery.metering.meter import Meter
 
 
 class EnergySoFar(NamedTuple):
@@ -32,7 +32,7 @@ class EnergyGauge(Protocol):
 
 
 class MeterGauge:
-    """Reads a :class:`joulery.measure.meter.Meter` as windows that follow each other."""
+    """Reads a :class:`joulery.metering.meter.Meter` as windows that follow each other."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from joulery.errors import InvalidValueError, UnsupportedError
 from joulery.frontier import Setting
 from joulery.hardware.device import Capability, ClockLock, PowerLimit, require
-from joulery.power.machine import Range, TuningMachine
+from joulery.power.state_machine import Range, TuningMachine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from joulery.hardware.device import Device
     from joulery.objectives import Objective
+    from joulery.power.choice import TuningChoice
     from joulery.power.messages import Command, Reading
-    from joulery.power.profiles import Profile
+    from joulery.power.profiles import PowerProfile
     from joulery.power.rules import Rules
-    from joulery.power.settled import Settled
 
     Hold = Callable[[Device], AbstractContextManager["Held"]]
 
@@ -41,10 +41,10 @@ class Held(Protocol):
 
 
 class SettlingMachine(Protocol):
-    """A machine that comes to a choice; :class:`joulery.power.machine.TuningMachine` for one."""
+    """A machine that comes to a choice, such as ``TuningMachine``."""
 
     @property
-    def settled(self) -> Settled | None:
+    def settled(self) -> TuningChoice | None:
         """The choice, once made."""
         ...
 
@@ -61,7 +61,7 @@ class Knob(Protocol):
     """What the tuner asks of a knob."""
 
     def machine(
-        self, objective: Objective, rules: Rules, profile: Profile | None = None
+        self, objective: Objective, rules: Rules, profile: PowerProfile | None = None
     ) -> SettlingMachine:
         """The machine that chooses among its values, as the devices are now."""
         ...
@@ -180,7 +180,7 @@ class _SameOnAll(ABC):
         """Turn the knob of one device."""
 
     def machine(
-        self, objective: Objective, rules: Rules, profile: Profile | None = None
+        self, objective: Objective, rules: Rules, profile: PowerProfile | None = None
     ) -> TuningMachine:
         """The machine that chooses among its values, as the devices are now."""
         span = self.range()

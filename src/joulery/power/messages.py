@@ -16,7 +16,7 @@ class State(StrEnum):
     STOPPED = "stopped"
 
 
-class Event(StrEnum):
+class TuningEvent(StrEnum):
     """Why a reading was taken."""
 
     STEP = "step"
@@ -41,7 +41,7 @@ class Reading:
     joules: float
     sigma_joules: float
     steps: int
-    event: Event = Event.STEP
+    event: TuningEvent = TuningEvent.STEP
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from joulery.power.model import Belief
-    from joulery.power.scoring import Judge, Stakes, Verdict
+    from joulery.power.scoring import ObjectiveScorer, Score, Stakes
 
     Forecast = Callable[[int, float, float], "SliceForecast"]
 
@@ -51,7 +51,7 @@ class SliceForecast:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ProbePlan:
     """What to do next.
 
     Attributes:
@@ -60,13 +60,13 @@ class Plan:
         steps: How many steps to measure there.
     """
 
-    verdict: Verdict
+    verdict: Score
     probe: int | None
     steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class _Outlook:
+class _Forecast:
     """What is known, and what slices would add to it.
 
     Attributes:
@@ -76,7 +76,7 @@ class _Outlook:
     """
 
     belief: Belief
-    verdict: Verdict
+    verdict: Score
     forecast: Forecast
 
     @property
@@ -105,12 +105,14 @@ class Planner:
         tolerance: Expected relative regret that is good enough.
     """
 
-    def __init__(self, judge: Judge, horizon_seconds: float, tolerance: float) -> None:
+    def __init__(self, judge: ObjectiveScorer, horizon_seconds: float, tolerance: float) -> None:
         self._judge = judge
         self._horizon_seconds = horizon_seconds
         self._tolerance = tolerance
 
-    def plan(self, belief: Belief, tried: Sequence[int], here: int, forecast: Forecast) -> Plan:
+    def plan(
+        self, belief: Belief, tried: Sequence[int], here: int, forecast: Forecast
+    ) -> ProbePlan:
         """The next probe.
 
         Args:
@@ -120,7 +122,7 @@ class Planner:
             forecast: What a slice would take and tell, by position, expected step time and what
                 that is known to.
         """
-        outlook = _Outlook(belief, self._judge.judge(belief), forecast)
+        outlook = _Forecast(belief, self._judge.judge(belief), forecast)
         probe = None
         if outlook.verdict.regret > self._tolerance:
             probe = self._telling(outlook, here)
@@ -130,10 +132,10 @@ class Planner:
         if probe is None and outlook.verdict.regret > self._tolerance:
             probe = self._sharpened(outlook)
         if probe is None:
-            return Plan(outlook.verdict, None)
-        return Plan(outlook.verdict, probe, outlook.ahead(probe).steps)
+            return ProbePlan(outlook.verdict, None)
+        return ProbePlan(outlook.verdict, probe, outlook.ahead(probe).steps)
 
-    def _telling(self, outlook: _Outlook, here: int) -> int | None:
+    def _telling(self, outlook: _Forecast, here: int) -> int | None:
         """Where a slice would improve the choice most, after its cost; None if nowhere."""
         stakes = self._judge.stakes(outlook.belief, _COLUMNS)
         regret = outlook.verdict.regret
@@ -147,7 +149,7 @@ class Planner:
                 best_gain, probe = gain, position
         return probe
 
-    def _beyond(self, outlook: _Outlook, tried: Sequence[int]) -> int | None:
+    def _beyond(self, outlook: _Forecast, tried: Sequence[int]) -> int | None:
         """The lowest value, unless it was tried or costs more than the choice may cost.
 
         Below the last probe nothing bounds the belief from the other side, and boards differ most
@@ -157,7 +159,7 @@ class Planner:
         cost = outlook.cost_seconds(0, outlook.ahead(0))
         return 0 if 0 not in tried and cost <= affordable else None
 
-    def _sharpened(self, outlook: _Outlook) -> int | None:
+    def _sharpened(self, outlook: _Forecast) -> int | None:
         """Where more of the same helps most: the choice itself, or what it is held against.
 
         The choice keeps a distance from a bound that goes with the spread of its time, against
@@ -182,7 +184,7 @@ class Planner:
                 best_gain, probe = gain, position
         return probe
 
-    def _candidates(self, outlook: _Outlook, here: int) -> Sequence[int]:
+    def _candidates(self, outlook: _Forecast, here: int) -> Sequence[int]:
         """Both ends, where we are, the best choice, and where samples see the best."""
         import numpy as np
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import FileError
-from joulery.power.settled import Known
+from joulery.power.choice import Known
 from joulery.power.slices import Estimate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from joulery.power.settled import Settled
+    from joulery.power.choice import TuningChoice
 
 SCHEMA = "joulery.profile/1"
 
@@ -51,7 +51,7 @@ class ProfileKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class PowerProfile:
     """What an earlier run found, by knob value rather than position.
 
     Attributes:
@@ -77,7 +77,7 @@ class Profile:
             return None  # what is in force today was not when it was made
         return Known(places[round(self.value, 3)], self.regret, self.chosen, measured)
 
-    def among(self, values: Sequence[float]) -> Profile | None:
+    def among(self, values: Sequence[float]) -> PowerProfile | None:
         """The part about some of its values; None when the choice is not among them."""
         mine = {round(value, 3) for value in values}
         if round(self.value, 3) not in mine:
@@ -86,7 +86,7 @@ class Profile:
         return replace(self, measured=measured)
 
     @classmethod
-    def of(cls, settled: Settled, value_at: Callable[[int], float]) -> Profile:
+    def of(cls, settled: TuningChoice, value_at: Callable[[int], float]) -> PowerProfile:
         """What to remember of a settled machine."""
         measured = {value_at(position): seen for position, seen in settled.measured.items()}
         return cls(value_at(settled.position), settled.regret, settled.chosen, measured)
@@ -113,7 +113,7 @@ class ProfileStore:
         """Where the profiles are."""
         return self._folder or profile_directory()
 
-    def load(self, key: ProfileKey) -> Profile | None:
+    def load(self, key: ProfileKey) -> PowerProfile | None:
         """The profile of an earlier run; None when there is none.
 
         Raises:
@@ -129,7 +129,7 @@ class ProfileStore:
                 f"the profile {path} cannot be used: {broken!r}", remedy="delete it"
             ) from None
 
-    def save(self, key: ProfileKey, profile: Profile) -> Path:
+    def save(self, key: ProfileKey, profile: PowerProfile) -> Path:
         """Write a profile in one piece, or not at all.
 
         Raises:
@@ -152,7 +152,7 @@ class ProfileStore:
         return path
 
 
-def _document(profile: Profile) -> dict[str, Any]:
+def _document(profile: PowerProfile) -> dict[str, Any]:
     return {
         "value": profile.value,
         "regret": profile.regret,
@@ -161,7 +161,7 @@ def _document(profile: Profile) -> dict[str, Any]:
     }
 
 
-def _parsed(document: dict[str, Any]) -> Profile:
+def _parsed(document: dict[str, Any]) -> PowerProfile:
     if document["schema"] != SCHEMA:
         raise ValueError(f"unknown format {document['schema']!r}")
     measured = {}
@@ -169,4 +169,4 @@ def _parsed(document: dict[str, Any]) -> Profile:
         value = float(row.pop("value"))
         measured[value] = Estimate(**row)
     chosen = Estimate(**document["chosen"])
-    return Profile(float(document["value"]), float(document["regret"]), chosen, measured)
+    return PowerProfile(float(document["value"]), float(document["regret"]), chosen, measured)

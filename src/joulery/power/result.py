@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.objectives import gains
-from joulery.power.settled import foretold
+from joulery.power.choice import foretold
 from joulery.units import per_cent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from joulery.power.settled import Settled
+    from joulery.power.choice import TuningChoice
     from joulery.power.slices import Estimate
 
 # Predicted points are listed this many apart at most; all of them would only be noise to a reader.
@@ -93,7 +93,7 @@ class TuningResult:
 
 
 def result_of(
-    settled: Settled,
+    settled: TuningChoice,
     setting_at: Callable[[int], Setting],
     reference: int,
     origin: Provenance,
@@ -144,7 +144,7 @@ def _point(seen: Estimate, setting: Setting, origin: Provenance) -> OperatingPoi
     return OperatingPoint(seen.seconds, seen.seconds * seen.watts, setting, provenance)
 
 
-def _predicted(settled: Settled) -> Iterator[tuple[int, Estimate]]:
+def _predicted(settled: TuningChoice) -> Iterator[tuple[int, Estimate]]:
     """What the belief foretells at evenly spaced positions."""
     if settled.belief is not None:
         count = settled.belief.log_seconds.shape[1]

@@ -8,15 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from joulery.frontier import OperatingPoint
-from joulery.objectives import (
-    Bounds,
-    Cost,
-    EnergyDelayProduct,
-    EnergyDelaySum,
-    FastestWithin,
-    LeastEnergy,
-)
+from joulery.objectives import Totals, depends_on_reference
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +26,7 @@ RISK = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Score:
     """Where to be, and how much better it could be.
 
     Attributes:
@@ -56,7 +48,7 @@ class Stakes:
     allowed: Array
 
 
-class Judge:
+class ObjectiveScorer:
     """An objective over arrays.
 
     Args:
@@ -71,10 +63,9 @@ class Judge:
         self._objective = objective
         self._steps = steps
         self._latest: tuple[Belief, tuple[Array, Array, Flags]] | None = None
-        bounded = isinstance(objective, LeastEnergy) and objective.max_slowdown is not None
-        self.refers = bounded or isinstance(objective, EnergyDelaySum)
+        self.refers = depends_on_reference(objective)
 
-    def judge(self, belief: Belief) -> Verdict:
+    def judge(self, belief: Belief) -> Score:
         """The best knob value under a belief; the reference is the last one."""
         import numpy as np
 
@@ -90,7 +81,7 @@ class Judge:
         # What breaks a bound seems cheap, but helps nobody.
         late = np.maximum(0.0, seconds / np.where(allowed, seconds, 0.0).max(axis=1)[:, None] - 1)
         excess = np.maximum(relative, late).mean(axis=0)
-        return Verdict(position, max(0.0, float(mean[position])), np.maximum(0.0, excess))
+        return Score(position, max(0.0, float(mean[position])), np.maximum(0.0, excess))
 
     def best_of_each(self, belief: Belief) -> Indices:
         """The best knob position in each sample on its own."""
@@ -134,44 +125,7 @@ class Judge:
         """Scores without bounds, and which points the bounds allow."""
         import numpy as np
 
-        objective = self._objective
-        everywhere = np.ones(seconds.shape, dtype=np.bool_)
-        if isinstance(objective, Cost):
-            return objective.eta * joules + (1 - objective.eta) * objective.max_watts * seconds, (
-                everywhere
-            )
-        if isinstance(objective, EnergyDelayProduct):
-            return joules * seconds, everywhere
-        if isinstance(objective, EnergyDelaySum):
-            slower, leaner = seconds / seconds[:, -1:], joules / joules[:, -1:]
-            return ((objective.k - 1) * leaner + slower) / objective.k, everywhere
-        if isinstance(objective, LeastEnergy):
-            bounds = Bounds(objective.deadline_seconds, objective.max_slowdown)
-            return joules, self._within(bounds, seconds)
-        if isinstance(objective, FastestWithin):
-            return seconds, joules <= objective.joules
-        return self._one_by_one(seconds, joules)
-
-    @staticmethod
-    def _within(bounds: Bounds, seconds: Array) -> Flags:
-        import numpy as np
-
-        longest = np.full(len(seconds), np.inf)
-        if bounds.deadline_seconds is not None:
-            longest = np.minimum(longest, bounds.deadline_seconds)
-        if bounds.max_slowdown is not None:
-            longest = np.minimum(longest, (1 + bounds.max_slowdown) * seconds[:, -1])
-        return seconds <= longest[:, None] * (1 + 1e-12)
-
-    def _one_by_one(self, seconds: Array, joules: Array) -> tuple[Array, Flags]:
-        import numpy as np
-
-        scores = np.empty_like(seconds)
-        for row in range(len(seconds)):
-            points = [
-                OperatingPoint(float(s), float(j))
-                for s, j in zip(seconds[row], joules[row], strict=True)
-            ]
-            scores[row] = [self._objective.score(point, points[-1]) for point in points]
-        allowed = np.isfinite(scores)
-        return np.where(allowed, scores, joules), allowed
+        reference = Totals(seconds[:, -1:], joules[:, -1:])
+        scores = self._objective.value(seconds, joules, reference)
+        kept = self._objective.bounds.kept(seconds, joules, reference)
+        return scores, np.broadcast_to(kept, seconds.shape)

@@ -24,8 +24,8 @@ from joulery.objectives import Cost
 from joulery.power.closing import ClosedAtTheEnd
 from joulery.power.gauge import MeterGauge
 from joulery.power.knob import LimitKnob
-from joulery.power.messages import Event, Reading, State
-from joulery.power.profiles import Profile
+from joulery.power.messages import Reading, State, TuningEvent
+from joulery.power.profiles import PowerProfile
 from joulery.power.result import result_of
 from joulery.power.rules import Rules
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from joulery.clock import Clock
     from joulery.hardware.device import Device
-    from joulery.measure.meter import Meter
+    from joulery.metering.meter import Meter
     from joulery.objectives import Objective
     from joulery.power.gauge import EnergyGauge
     from joulery.power.knob import Knob, SettlingMachine
@@ -47,7 +47,7 @@ _NEVER = sys.maxsize
 
 
 class Agreement(Protocol):
-    """Makes several processes follow one machine; see :mod:`joulery.power.group`."""
+    """Makes several processes follow one machine; see :mod:`joulery.power.ranks`."""
 
     def joined(self, machine: SettlingMachine | None) -> SettlingMachine:
         """The machine as this process sees it; None where it could not make one."""
@@ -118,12 +118,12 @@ class PowerTuner(ClosedAtTheEnd):
         left = self._left - 1
         self._left = left
         if left <= 0:
-            self._boundary(Event.STEP)
+            self._boundary(TuningEvent.STEP)
 
     def pause(self) -> None:
         """Say that no steps follow for now: evaluation, checkpoint, end of an epoch."""
         if self._machine is not None and not self._paused and self._state is not State.STOPPED:
-            self._boundary(Event.PAUSED)
+            self._boundary(TuningEvent.PAUSED)
             self._paused = True
             self._left = _NEVER
 
@@ -132,7 +132,7 @@ class PowerTuner(ClosedAtTheEnd):
         if self._paused and self._state is not State.STOPPED:
             self._paused = False
             self._left = self._due
-            self._boundary(Event.RESUMED)
+            self._boundary(TuningEvent.RESUMED)
 
     def close(self) -> None:
         """Stop tuning and give back what was found. May be called twice."""
@@ -173,14 +173,14 @@ class PowerTuner(ClosedAtTheEnd):
             return self._held
         return self._state is State.HOLDING and not self._rules.observe_only
 
-    def _boundary(self, event: Event) -> None:
+    def _boundary(self, event: TuningEvent) -> None:
         # The edge to somebody's training: whatever goes wrong in here must not end it.
         try:
             self._advance(event)
         except Exception as error:  # noqa: BLE001 - the fail-open guard
             self._fail(error)
 
-    def _advance(self, event: Event) -> None:
+    def _advance(self, event: TuningEvent) -> None:
         if self._machine is None:
             self._begin()
             return
@@ -193,7 +193,7 @@ class PowerTuner(ClosedAtTheEnd):
 
     def _begin(self) -> None:
         """On the first step, when the devices surely are in use."""
-        from joulery.measure.meter import Meter
+        from joulery.metering.meter import Meter
 
         machine: SettlingMachine | None = None
         try:
@@ -209,21 +209,21 @@ class PowerTuner(ClosedAtTheEnd):
         if self._group is not None:
             machine = self._group.joined(machine)
         assert machine is not None  # noqa: S101 - made above, or raised
-        command = machine.start(self._read(Event.STEP))
+        command = machine.start(self._read(TuningEvent.STEP))
         self._machine = machine
         self._reference = self._position = command.position
         self._obey(command)
 
-    def _read(self, event: Event) -> Reading:
+    def _read(self, event: TuningEvent) -> Reading:
         now = self._clock.now()
         if self._broken or self._gauge is None:
-            return Reading(now, 0.0, 0.0, self._steps, Event.FAILED)
+            return Reading(now, 0.0, 0.0, self._steps, TuningEvent.FAILED)
         try:
             energy = self._gauge.read()
         except JouleryError as error:
             # The others of a group wait for this reading, so it must come.
             self.failure = error
-            return Reading(now, 0.0, 0.0, self._steps, Event.FAILED)
+            return Reading(now, 0.0, 0.0, self._steps, TuningEvent.FAILED)
         return Reading(now, energy.joules, energy.sigma_joules, self._steps, event)
 
     def _obey(self, command: Command) -> None:
@@ -241,7 +241,7 @@ class PowerTuner(ClosedAtTheEnd):
                 self.failure, self._broken = error, True
             self._position = command.position
 
-    def _recalled(self) -> Profile | None:
+    def _recalled(self) -> PowerProfile | None:
         if self._memory is None:
             return None
         try:
@@ -255,7 +255,7 @@ class PowerTuner(ClosedAtTheEnd):
         if self._memory is None or settled is None or settled.profiling_steps == 0:
             return
         try:
-            self._memory.store.save(self._memory.key, Profile.of(settled, self._knob.value_at))
+            self._memory.store.save(self._memory.key, PowerProfile.of(settled, self._knob.value_at))
         except FileError as error:
             _log.warning("power tuning: %s", error)
 

@@ -30,7 +30,7 @@ from joulery.server.problems import (
     later,
     problem_of,
 )
-from joulery.store.tokens import Right
+from joulery.storage.tokens import Permission
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from joulery.server.logs import Log
     from joulery.server.operations import Operation
     from joulery.server.service import Service
-    from joulery.store.tokens import TokenRecord
+    from joulery.storage.tokens import TokenRecord
 
     Scope = dict[str, Any]
     Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -106,7 +106,7 @@ class Application:
             raise ProblemError(later("too many requests are under way"))
         headers = scope["headers"]
         caller: TokenRecord | None = None
-        if isinstance(access, Right):
+        if isinstance(access, Permission):
             caller = await self._caller(headers, scope)
             if not allows(caller, access):
                 raise ProblemError(NO_RIGHT)

@@ -9,13 +9,13 @@ import hmac
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from joulery.store.tokens import EVERY_TEAM, digest_of
+from joulery.storage.tokens import EVERY_TEAM, digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from joulery.clock import Clock
-    from joulery.store.tokens import Right, TokenRecord
+    from joulery.storage.tokens import Permission, TokenRecord
 
 REMEMBERED_SECONDS = 5.0
 _SCHEME = b"bearer "
@@ -39,12 +39,12 @@ def sees(record: TokenRecord, team: str) -> bool:
     return record.token.team in (team, EVERY_TEAM)
 
 
-def allows(record: TokenRecord, right: Right) -> bool:
+def allows(record: TokenRecord, right: Permission) -> bool:
     """Whether a token has a right, within its team."""
     return record.token.right >= right
 
 
-class Doorkeeper:
+class TokenCache:
     """Tells whose a token is, from memory if it was asked for in the last seconds.
 
     Args:

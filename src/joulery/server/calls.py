@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from joulery.errors import InvalidValueError
-from joulery.recurring.wire_members import LARGEST_ID, shown
-from joulery.recurring.wire_text import from_bytes, to_bytes
+from joulery.jobs.wire_members import LARGEST_ID, shown
+from joulery.jobs.wire_text import from_bytes, to_bytes
 from joulery.server.problems import NO_TOKEN, NOT_FOUND, ProblemError
 
 if TYPE_CHECKING:
-    from joulery.store.tokens import TokenRecord
+    from joulery.storage.tokens import TokenRecord
 
 JSON = b"application/json"
 _QUERY_ENTRIES = 10

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joulery.errors import FileError, StoreBusyError, StoreError
-from joulery.store.store import default_path
-from joulery.store.transfer import exported, imported
+from joulery.storage.store import default_path
+from joulery.storage.transfer import exported, imported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from joulery.store.records import Document
+    from joulery.storage.records import Document
 
 _SQLITE_MARK = b"SQLite format 3\0"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import FastAPI, Path, Query, Response
 
 from joulery import __version__
-from joulery.recurring.wire_text import to_bytes
+from joulery.jobs.wire_text import to_bytes
 from joulery.server import models
 from joulery.server.catalogue import OPERATIONS
 from joulery.server.limits import LIMITS

@@ -19,12 +19,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import JouleryError
-from joulery.recurring.desk import Desk
-from joulery.recurring.native import library
+from joulery.jobs.service import JobService
 from joulery.server import errands
 from joulery.server.frames import READY, Frames, frame_of
 from joulery.server.logs import Log, libraries_told
-from joulery.store.store import Store
+from joulery.storage.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,9 +49,8 @@ class _Counter:
 
     def serve(self, frames: Frames, store: Store) -> None:
         """Until there is nobody at the other end."""
-        desk = Desk(store)
+        desk = JobService(store)
         # Decisions are the same without it; the first requests need not wait for a compiler.
-        threading.Thread(target=library.prepare, daemon=True).start()
         store.after_each_group(self._send)
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="joulery-errand") as threads:
             self._tell(READY, None, None)

@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from joulery.recurring.desk import Desk
-    from joulery.recurring.desk_requests import Definition, Request
-    from joulery.recurring.desk_values import Decision, Lease, Outcome, Receipt
-    from joulery.store.records import JobRecord
+    from joulery.jobs.models import Decision, DecisionLease, Outcome, Receipt
+    from joulery.jobs.requests import Definition, Request
+    from joulery.jobs.service import JobService
+    from joulery.storage.records import JobRecord
 
 
-def decide(desk: Desk, job: int, request: Request) -> Future[Decision]:
+def decide(desk: JobService, job: int, request: Request) -> Future[Decision]:
     """What to run next."""
     return desk.decide_soon(job, request)
 
 
-def heartbeat(desk: Desk, decision: str, progress: Outcome | None) -> Future[Lease]:
+def heartbeat(desk: JobService, decision: str, progress: Outcome | None) -> Future[DecisionLease]:
     """Say that a decision is being worked on."""
     return desk.heartbeat_soon(decision, progress)
 
 
-def report(desk: Desk, decision: str, outcome: Outcome, key: str) -> Future[Receipt]:
+def report(desk: JobService, decision: str, outcome: Outcome, key: str) -> Future[Receipt]:
     """Tell how a decision ended."""
     return desk.report_soon(decision, outcome, key)
 
@@ -35,36 +35,36 @@ SOON = frozenset({decide, heartbeat, report})
 """Those that many wait for at once; they give futures. The others take a thread until done."""
 
 
-def define(desk: Desk, team: str, wanted: Definition) -> JobRecord:
+def define(desk: JobService, team: str, wanted: Definition) -> JobRecord:
     """The job of that name and device, made or changed if need be."""
     return desk.define(team, wanted)
 
 
-def find(desk: Desk, team: str, name: str, device: str | None) -> JobRecord:
+def find(desk: JobService, team: str, name: str, device: str | None) -> JobRecord:
     """The newest version of a job."""
     return desk.find(team, name, device)
 
 
-def pause(desk: Desk, job: int, paused: bool) -> None:  # noqa: FBT001 - travels by position
+def pause(desk: JobService, job: int, paused: bool) -> None:  # noqa: FBT001 - travels by position
     """Refuse decisions, or make them again."""
     desk.pause(job, paused=paused)
 
 
-def forget(desk: Desk, job: int) -> None:
+def forget(desk: JobService, job: int) -> None:
     """Delete a job with all its history."""
     desk.forget(job)
 
 
-def expire(desk: Desk) -> int:
+def expire(desk: JobService) -> int:
     """Release decisions of silent holders; how many."""
     return desk.expire()
 
 
-def refresh(desk: Desk) -> int:
+def refresh(desk: JobService) -> int:
     """Fold histories anew that older code has folded; how many."""
     return desk.refresh()
 
 
-def write_failure(desk: Desk) -> str | None:
+def write_failure(desk: JobService) -> str | None:
     """Why the latest write failed, if that was a moment ago."""
     return desk.write_failure()

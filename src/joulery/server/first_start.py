@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
-from joulery.recurring.token_file import read_token, write_token
-from joulery.store.store import Store, default_path
-from joulery.store.tokens import (
+from joulery.jobs.token_file import read_token, write_token
+from joulery.storage.store import Store, default_path
+from joulery.storage.tokens import (
     EVERY_TEAM,
     NewToken,
-    Right,
+    Permission,
     add_token,
     digest_of,
     find_token,
@@ -23,7 +23,7 @@ from joulery.store.tokens import (
 if TYPE_CHECKING:
     from joulery.clock import Clock
     from joulery.server.settings import Settings
-    from joulery.store.ledger import Ledger
+    from joulery.storage.transaction import Transaction
 
 _YEAR_SECONDS = 365 * 86_400.0
 _RENEWAL_SECONDS = 30 * 86_400.0
@@ -64,19 +64,21 @@ def prepare(
             usable = known is not None and _lasts(ledger, known, now)
         if usable:
             return Prepared(address, admin, None)
-        wanted = NewToken(EVERY_TEAM, Right.MANAGE, f"programs at {address}", now + _YEAR_SECONDS)
+        wanted = NewToken(
+            EVERY_TEAM, Permission.MANAGE, f"programs at {address}", now + _YEAR_SECONDS
+        )
         local, _ = store.write(lambda ledger: add_token(ledger, wanted, now))
     return Prepared(address, admin, write_token(address, local, tokens))
 
 
-def _first_token(ledger: Ledger, now: float) -> str | None:
+def _first_token(ledger: Transaction, now: float) -> str | None:
     if token_count(ledger):
         return None
-    wanted = NewToken(EVERY_TEAM, Right.ADMIN, "first start", now + _YEAR_SECONDS)
+    wanted = NewToken(EVERY_TEAM, Permission.ADMIN, "first start", now + _YEAR_SECONDS)
     return add_token(ledger, wanted, now)[0]
 
 
-def _lasts(ledger: Ledger, token: str, now: float) -> bool:
+def _lasts(ledger: Transaction, token: str, now: float) -> bool:
     record = find_token(ledger, digest_of(token))
     return record is not None and record.valid(now + _RENEWAL_SECONDS)
 

@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from joulery.clock import REAL_CLOCK
-from joulery.recurring.wire_text import to_bytes
+from joulery.jobs.wire_text import to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ from joulery import __version__
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from joulery.store.listing import Totals
+    from joulery.storage.listing import Totals
 
 BUCKETS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 STATUSES = (

@@ -1,6 +1,6 @@
 """The documents of the server as models, for its description only.
 
-Requests are read by :mod:`joulery.recurring.wire`, which these describe.
+Requests are read by :mod:`joulery.jobs.wire`, which these describe.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from joulery.recurring.desk_plausibility import LONGEST_BEFORE_SECONDS
-from joulery.recurring.wire_members import LARGEST, LARGEST_ID
-from joulery.recurring.wire_specification import (
+from joulery.jobs.validation import LONGEST_BEFORE_SECONDS
+from joulery.jobs.wire_members import LARGEST, LARGEST_ID
+from joulery.jobs.wire_specification import (
     LARGEST_BATCH_SIZE,
     MOST_BATCH_SIZES,
     MOST_EPOCHS,
@@ -31,7 +31,7 @@ Moment = Annotated[float, Field(description="seconds since 1970")]
 _SPECIFICATION = {
     "batch_sizes": [64, 128, 256],
     "default": 128,
-    "cost": {"kind": "Cost", "eta": 0.5, "max_watts": 300.0},
+    "cost": "cost:eta=0.5,max_watts=300.0",
     "limits_watts": [150.0, 200.0, 250.0, 300.0],
 }
 _OUTCOME = {"end": "reached", "epochs": 20, "seconds": 3600.0, "joules": 900000.0}
@@ -58,88 +58,6 @@ class Problem(Strict):
     remedy: str = Field(description="what to do about it, one line")
 
 
-class Cost(Strict):
-    """eta·joules + (1 - eta)·max_watts·seconds."""
-
-    kind: Literal["Cost"]
-    eta: float = Field(0.5, ge=0, le=1)
-    max_watts: Quantity = Field(0.0, description="what all boards can draw together")
-
-
-class LeastEnergy(Strict):
-    """The fewest joules within a slowdown or a deadline."""
-
-    kind: Literal["LeastEnergy"]
-    max_slowdown: Quantity | None = None
-    deadline_seconds: Quantity | None = None
-
-
-class FastestWithin(Strict):
-    """The least time that an energy budget allows."""
-
-    kind: Literal["FastestWithin"]
-    joules: Quantity
-
-
-class EnergyDelayProduct(Strict):
-    """joules × seconds."""
-
-    kind: Literal["EnergyDelayProduct"]
-
-
-class EnergyDelaySum(Strict):
-    """A weighed sum that accepts about k times the time for all of the energy."""
-
-    kind: Literal["EnergyDelaySum"]
-    k: float = Field(ge=1, le=LARGEST)
-
-
-class ConstantSignal(Strict):
-    """The same intensity or price at all times."""
-
-    kind: Literal["ConstantSignal"]
-    per_kilowatt_hour: Signed
-
-
-class Bounds(Strict):
-    """A longest time."""
-
-    kind: Literal["Bounds"]
-    deadline_seconds: Quantity | None = None
-    max_slowdown: Quantity | None = None
-
-
-class LeastCarbon(Strict):
-    """The fewest grams of CO2 under a signal in g/kWh."""
-
-    kind: Literal["LeastCarbon"]
-    signal: ConstantSignal
-    start_seconds: Signed = 0.0
-    bounds: Bounds | None = None
-
-
-class LeastMoney(Strict):
-    """The least money: energy at a price per kWh, plus rent for the time."""
-
-    kind: Literal["LeastMoney"]
-    signal: ConstantSignal
-    rent_per_hour: Quantity = 0.0
-    start_seconds: Signed = 0.0
-    bounds: Bounds | None = None
-
-
-Objective = Annotated[
-    Cost
-    | LeastEnergy
-    | FastestWithin
-    | EnergyDelayProduct
-    | EnergyDelaySum
-    | LeastCarbon
-    | LeastMoney,
-    Field(discriminator="kind"),
-]
-
-
 class Specification(Strict):
     """What may be chosen for a job, and what is wanted."""
 
@@ -150,8 +68,15 @@ class Specification(Strict):
         examples=[[64, 128, 256]],
     )
     default: BatchSize = Field(description="what the owner would run; one of batch_sizes")
-    cost: Cost = Field(description="what early stopping bounds, in joules")
-    objective: Objective | None = Field(None, description="what to minimise; null for the cost")
+    cost: str = Field(
+        description="cost that early stopping bounds, as text",
+        examples=["cost:eta=0.5,max_watts=300"],
+    )
+    objective: str | None = Field(
+        None,
+        description="objective as text; null for the cost",
+        examples=["least-energy:slowdown=5%"],
+    )
     max_epochs: int = Field(100, ge=1, le=MOST_EPOCHS)
     limits_watts: list[Quantity] = Field(
         [], max_length=MOST_LIMITS, description="power limits, ascending; empty leaves it alone"

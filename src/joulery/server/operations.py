@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from joulery.server.calls import Answer, Call
     from joulery.server.service import Service
-    from joulery.store.tokens import Right
+    from joulery.storage.tokens import Permission
 
     Handler = Callable[[Service, Call], Awaitable[Answer]]
 
@@ -42,7 +42,7 @@ class Operation:
     name: str
     method: str
     path: str
-    access: Right | str
+    access: Permission | str
     handler: Handler
     summary: str
     takes: str = ""

@@ -17,7 +17,7 @@ from joulery.errors import (
     UnknownRecordError,
     UsageError,
 )
-from joulery.recurring.wire_text import NotJsonError, to_bytes
+from joulery.jobs.wire_text import NotJsonError, to_bytes
 
 MEDIA_TYPE = b"application/problem+json"
 _RETRY_SECONDS = 1

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from joulery.recurring import wire
-from joulery.recurring.wire_entries import DecisionEntry, decision_entry_document, page_document
+from joulery.jobs import wire
+from joulery.jobs.wire_entries import DecisionEntry, decision_entry_document, page_document
 from joulery.server import errands
 from joulery.server.calls import answer
-from joulery.store.listing import outcomes_between
+from joulery.storage.listing import outcomes_between
 
 if TYPE_CHECKING:
     from joulery.server.calls import Answer, Call
     from joulery.server.service import Service
-    from joulery.store.ledger import Ledger
+    from joulery.storage.transaction import Transaction
 
 
 async def decide(service: Service, call: Call) -> Answer:
@@ -60,7 +60,7 @@ async def list_decisions(service: Service, call: Call) -> Answer:
     await service.own_job(job, call.token)
     after, limit, _ = call.page(service.limits.page_entries)
 
-    def look(ledger: Ledger) -> tuple[list[DecisionEntry], int | None]:
+    def look(ledger: Transaction) -> tuple[list[DecisionEntry], int | None]:
         found = ledger.decisions(job, after, limit + 1)
         shown = found[:limit]
         told = outcomes_between(ledger, job, shown[0].sequence, shown[-1].sequence) if shown else {}

@@ -9,7 +9,7 @@ from joulery.errors import JouleryError
 from joulery.server import errands
 from joulery.server.calls import Answer, answer
 from joulery.server.problems import DRAINING, ProblemError, later
-from joulery.store.listing import totals
+from joulery.storage.listing import totals
 
 if TYPE_CHECKING:
     from joulery.server.calls import Call

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from joulery.recurring import wire
-from joulery.recurring.wire_entries import JobEntry, job_entry_document, page_document
+from joulery.jobs import wire
+from joulery.jobs.wire_entries import JobEntry, job_entry_document, page_document
 from joulery.server import errands
 from joulery.server.auth import sees
 from joulery.server.calls import NOTHING, answer
@@ -14,7 +14,7 @@ from joulery.server.problems import NOT_FOUND, ProblemError
 if TYPE_CHECKING:
     from joulery.server.calls import Answer, Call
     from joulery.server.service import Service
-    from joulery.store.records import JobRecord
+    from joulery.storage.records import JobRecord
 
 
 def own_team(call: Call) -> str:

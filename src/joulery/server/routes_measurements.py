@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from joulery.recurring.wire_entries import page_document
-from joulery.recurring.wire_measurements import (
+from joulery.jobs.wire_entries import page_document
+from joulery.jobs.wire_measurements import (
     EnergyEntry,
     ProfileEntry,
     energy_document,
@@ -14,8 +14,8 @@ from joulery.recurring.wire_measurements import (
     profile_from,
 )
 from joulery.server.calls import NOTHING, answer
-from joulery.store.listing import energy_page
-from joulery.store.measurements import add_energy, profiles_of, put_profile
+from joulery.storage.listing import energy_page
+from joulery.storage.measurements import add_energy, profiles_of, put_profile
 
 if TYPE_CHECKING:
     from joulery.server.calls import Answer, Call

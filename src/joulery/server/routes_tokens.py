@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from joulery.recurring.wire_entries import page_document
-from joulery.recurring.wire_members import checked, checked_number, text
+from joulery.jobs.wire_entries import page_document
+from joulery.jobs.wire_members import checked, checked_number, text
 from joulery.server.auth import sees
 from joulery.server.calls import NOTHING, answer
 from joulery.server.problems import NOT_FOUND, ProblemError
-from joulery.store.tokens import NewToken, add_token, list_tokens, revoke_token, right_named
+from joulery.storage.tokens import NewToken, add_token, list_tokens, revoke_token, right_named
 
 if TYPE_CHECKING:
     from joulery.server.calls import Answer, Call
     from joulery.server.service import Service
-    from joulery.store.records import Document
-    from joulery.store.tokens import TokenRecord
+    from joulery.storage.records import Document
+    from joulery.storage.tokens import TokenRecord
 
 SECONDS_PER_DAY = 86_400.0
 DEFAULT_DAYS = 90.0

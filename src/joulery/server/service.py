@@ -8,21 +8,21 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from joulery.clock import REAL_CLOCK
-from joulery.server.auth import Doorkeeper, Signer, sees
+from joulery.server.auth import Signer, TokenCache, sees
 from joulery.server.limits import LIMITS, Limits
 from joulery.server.metrics import Metrics
 from joulery.server.problems import NOT_FOUND, ProblemError, later
-from joulery.store.tokens import find_token
+from joulery.storage.tokens import find_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from joulery.clock import Clock
     from joulery.server.desk_line import Office
-    from joulery.store.ledger import Ledger
-    from joulery.store.records import JobRecord
-    from joulery.store.store import Store
-    from joulery.store.tokens import TokenRecord
+    from joulery.storage.records import JobRecord
+    from joulery.storage.store import Store
+    from joulery.storage.tokens import TokenRecord
+    from joulery.storage.transaction import Transaction
 
 Found = TypeVar("Found")
 _THREADS = 8  # no more than the store has connections for
@@ -34,7 +34,7 @@ class Service:
     Args:
         store: Opened.
         office: Where decisions are made.
-        secret: Of the store, see :func:`joulery.store.tokens.decision_secret`.
+        secret: Of the store, see :func:`joulery.storage.tokens.decision_secret`.
         limits: On what is taken on.
         metrics: That count.
         clock: Real, or a test's.
@@ -55,7 +55,7 @@ class Service:
         self.metrics = metrics or Metrics()
         self.office = office
         self.signer = Signer(secret)
-        self.doorkeeper = Doorkeeper(self._find_token, clock, limits.remembered)
+        self.doorkeeper = TokenCache(self._find_token, clock, limits.remembered)
         self.draining = False
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="joulery-read")
@@ -73,11 +73,13 @@ class Service:
             raise ProblemError(later("the server is stopping"))
         return self._loop.run_in_executor(self._threads, work)
 
-    def write(self, operation: Callable[[Ledger], Found], job: int = 0) -> asyncio.Future[Found]:
+    def write(
+        self, operation: Callable[[Transaction], Found], job: int = 0
+    ) -> asyncio.Future[Found]:
         """Have something written, durably."""
         return self.threaded(lambda: self.store.write(operation, job))
 
-    def read(self, look: Callable[[Ledger], Found]) -> asyncio.Future[Found]:
+    def read(self, look: Callable[[Transaction], Found]) -> asyncio.Future[Found]:
         """Look something up."""
 
         def work() -> Found:
@@ -86,14 +88,14 @@ class Service:
 
         return self.threaded(work)
 
-    def read_of(self, job: int, look: Callable[[Ledger], Found]) -> asyncio.Future[Found]:
+    def read_of(self, job: int, look: Callable[[Transaction], Found]) -> asyncio.Future[Found]:
         """Look something up about a job, which may have been forgotten since its team was noted.
 
         Raises (from the future):
             UnknownRecordError: There is no such job.
         """
 
-        def look_at(ledger: Ledger) -> Found:
+        def look_at(ledger: Transaction) -> Found:
             ledger.job(job)
             return look(ledger)
 

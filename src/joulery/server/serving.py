@@ -18,8 +18,8 @@ from joulery.server.desk_line import DeskLine
 from joulery.server.logs import Log, libraries_told
 from joulery.server.protocol import protocol_with
 from joulery.server.service import Service
-from joulery.store.store import Store
-from joulery.store.tokens import decision_secret
+from joulery.storage.store import Store
+from joulery.storage.tokens import decision_secret
 
 if TYPE_CHECKING:
     import socket

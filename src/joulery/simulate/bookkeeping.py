@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.recurring.policy import End, Kind
-from joulery.recurring.scoring import Runs, worth
-from joulery.simulate.log import Deeds, Log
+from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.jobs.policies.bayesian.scoring import Runs, worth
+from joulery.simulate.log import Deeds, SimulationLog
 from joulery.simulate.yardstick import Yardstick, yardstick
 
 if TYPE_CHECKING:
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from joulery.jobs.policies.base import Outcomes
+    from joulery.jobs.policies.counter_rng import Floats, Seeds
     from joulery.objectives import Objective
-    from joulery.recurring.draws import Floats, Seeds
-    from joulery.recurring.policy import Outcomes
     from joulery.simulate.drift import Drift
     from joulery.simulate.recurring import Options
-    from joulery.simulate.workload import Workload
+    from joulery.simulate.workload import TracedWorkload
 
 
 class Books:
@@ -37,7 +37,7 @@ class Books:
 
     def __init__(
         self,
-        workloads: Sequence[Workload],
+        workloads: Sequence[TracedWorkload],
         of_lane: NDArray[np.int64],
         recurrences: NDArray[np.int64],
         options: Options,
@@ -72,10 +72,10 @@ class Books:
         self._seconds[cell] += outcomes.seconds
         self._joules[cell] += outcomes.joules
         self._cost[cell] += outcomes.cost
-        trained = outcomes.kind == Kind.TRAIN
+        trained = outcomes.kind == ActionKind.TRAIN
         self._attempts[cell] += trained
         self._probes[cell] += ~trained
-        reached = outcomes.end == End.REACHED
+        reached = outcomes.end == RunEnd.REACHED
         self._reached[cell] |= reached
         self._done += int(reached.sum())
         last = (outcomes.lane[trained], outcomes.recurrence[trained])
@@ -104,7 +104,7 @@ class Books:
         """Of all recurrences."""
         return self._done / float(self.recurrences.sum())
 
-    def log(self, policy: str, reasons: tuple[str, ...], seeds: Seeds) -> Log:
+    def log(self, policy: str, reasons: tuple[str, ...], seeds: Seeds) -> SimulationLog:
         """Close the books."""
         optimal, default, reference = self._benchmarks()
         # Who never got the model from the policy trains the default in the end, and pays for it.
@@ -116,7 +116,7 @@ class Books:
             cost = worth(self._objective, Runs(self._seconds, self._joules, *reference))
             # What a setting saves by breaking a bound is not to its credit.
             cost = np.where(within | np.isnan(cost), cost, np.maximum(cost, optimal))
-        return Log(
+        return SimulationLog(
             workloads=self._workloads,
             of_lane=self._of_lane,
             seeds=seeds,
@@ -177,7 +177,7 @@ class Books:
 
 
 def _benchmark(
-    load: Workload,
+    load: TracedWorkload,
     eta: float,
     epochs: Floats,
     standard: Yardstick,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulery.errors import FileError
-from joulery.recurring.draws import Draws, mix
+from joulery.jobs.policies.counter_rng import CounterRng, mix
 from joulery.simulate.cluster_groups import Groups
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from joulery.recurring.draws import Floats
+    from joulery.jobs.policies.counter_rng import Floats
 
 # Jobs of one owner and size whose durations agree within a factor of the square root of two are
 # taken to be one job that recurs, dealt out over as many groups as keep each below this size.
@@ -51,7 +51,7 @@ def generated(path: Path, jobs: int, seed: int = 0) -> Groups:
     copies = max(1, -(-jobs // max(1, len(label))))
     groups = int(label.max()) + 1
     numbers = np.concatenate([label + copy * groups for copy in range(copies)])
-    words = Draws.of(np.full(1, seed, dtype=np.uint64), np.zeros(1, dtype=np.int64))
+    words = CounterRng.of(np.full(1, seed, dtype=np.uint64), np.zeros(1, dtype=np.int64))
     shaken = words.normal(0, 2 * copies * len(label)).reshape(2, copies, len(label))
     shaken[:, 0] = 0.0
     submits = (submit + 600.0 * shaken[0]).ravel()

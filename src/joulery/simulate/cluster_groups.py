@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from joulery.recurring.draws import Floats
+    from joulery.jobs.policies.counter_rng import Floats
 
 COLUMNS = ("group", "submit_seconds", "duration_seconds")
 _REMEDY = f"give a CSV file with the columns {', '.join(COLUMNS)}"

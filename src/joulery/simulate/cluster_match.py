@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from joulery.recurring.draws import Floats
+    from joulery.jobs.policies.counter_rng import Floats
     from joulery.simulate.cluster_groups import Groups
-    from joulery.simulate.workload import Workload
+    from joulery.simulate.workload import TracedWorkload
 
 _MOST_TURNS = 300
 
@@ -34,7 +34,7 @@ class Match:
     ratio: Floats
 
 
-def matched(groups: Groups, workloads: Sequence[Workload]) -> Match:
+def matched(groups: Groups, workloads: Sequence[TracedWorkload]) -> Match:
     """Cluster the groups by mean run time, and give the longest cluster the longest workload.
 
     Raises:
@@ -56,7 +56,7 @@ def matched(groups: Groups, workloads: Sequence[Workload]) -> Match:
     return Match(by_time[cluster], groups.duration_seconds / mean[of_job])
 
 
-def default_seconds(load: Workload) -> float:
+def default_seconds(load: TracedWorkload) -> float:
     """Expected time to accuracy with the default setting."""
     arm, limit = load.default_setting()
     return float(load.mean_epochs()[arm] * load.epoch_seconds[arm, limit])

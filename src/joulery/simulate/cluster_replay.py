@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulery.recurring.draws import Draws
-from joulery.recurring.lanes import Lanes
-from joulery.recurring.native.library import prepare
-from joulery.recurring.policy import End, Kind
+from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.jobs.policies.counter_rng import CounterRng
+from joulery.jobs.policies.job_batch import JobBatch
 from joulery.simulate import drift
 from joulery.simulate.cluster_match import default_seconds, matched
 from joulery.simulate.cluster_slots import Slots
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from joulery.recurring.draws import Floats
-    from joulery.recurring.policy import Outcomes, Policy
+    from joulery.jobs.policies.base import Outcomes, Policy
+    from joulery.jobs.policies.counter_rng import Floats
     from joulery.simulate.cluster_groups import Groups
     from joulery.simulate.cluster_match import Match
-    from joulery.simulate.workload import Workload
+    from joulery.simulate.workload import TracedWorkload
 
 # Enough to make a turn's fixed expense small, few enough to stay in the processor's cache.
 _LANES_AT_ONCE = 8192
@@ -90,7 +89,7 @@ DEFAULT_REPLAY = ReplayOptions()
 
 def replay(
     groups: Groups,
-    workloads: Sequence[Workload],
+    workloads: Sequence[TracedWorkload],
     policy: Policy[Any],
     options: ReplayOptions = DEFAULT_REPLAY,
 ) -> ReplayLog:
@@ -102,7 +101,6 @@ def replay(
         policy: What chooses.
         options: How; see there.
     """
-    prepare()
     match = matched(groups, workloads)
     optimal = np.array([load.optimum(options.eta)[2] for load in workloads])
     of_job = match.workload[groups.group_of_job]
@@ -132,7 +130,7 @@ class _Replay:
         self,
         groups: Groups,
         match: Match,
-        workloads: Sequence[Workload],
+        workloads: Sequence[TracedWorkload],
         policy: Policy[Any],
         chosen: tuple[NDArray[np.int64], ReplayOptions],
         log: ReplayLog,
@@ -142,7 +140,7 @@ class _Replay:
         jobs = [load.job(options.eta) for load in workloads]
         of_lane = match.workload[group]
         seeds = (group + (options.seed << 32)).tolist()
-        self._lanes = Lanes.of([jobs[load] for load in of_lane.tolist()], seeds)
+        self._lanes = JobBatch.of([jobs[load] for load in of_lane.tolist()], seeds)
         changes = [drift.none(load) for load in workloads]
         probing = customary_probing(policy.name)
         self._world = Environment(workloads, of_lane, self._lanes, probing, changes)
@@ -210,7 +208,7 @@ class _Replay:
         log.seconds[job] += outcomes.seconds * ratio
         log.joules[job] += outcomes.joules * ratio
         log.cost[job] += outcomes.cost * ratio
-        trained = outcomes.kind == Kind.TRAIN
+        trained = outcomes.kind == ActionKind.TRAIN
         log.attempts[job] += trained
         log.arm[job[trained]] = outcomes.arm[trained]
         self._policy.learn(self._beliefs, self._told(outcomes, ratio))
@@ -218,7 +216,7 @@ class _Replay:
         trainings[lane, slot] += trained
         actions[lane, slot] += 1
         over = (trainings[lane, slot] >= _MOST_TRAININGS) | (actions[lane, slot] >= _MOST_ACTIONS)
-        return np.asarray((outcomes.end != End.REACHED) & ~over)
+        return np.asarray((outcomes.end != RunEnd.REACHED) & ~over)
 
     def _told(self, outcomes: Outcomes, ratio: Floats) -> Outcomes:
         if self._options.sizes_known:
@@ -243,7 +241,7 @@ class _Replay:
 
     def _act(self, lane: NDArray[np.int64], slot: NDArray[np.int64], now: Floats) -> None:
         slots = self._slots
-        draws = Draws.of(self._lanes.seeds[lane], self._decisions[lane])
+        draws = CounterRng.of(self._lanes.seeds[lane], self._decisions[lane])
         actions = self._policy.decide(self._beliefs, lane, draws)
         self._policy.begin(self._beliefs, lane, actions)
         self._decisions[lane] += 1

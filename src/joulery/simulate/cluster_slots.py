@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulery.recurring.policy import Kind, Outcomes
+from joulery.jobs.policies.base import ActionKind, Outcomes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from joulery.recurring.draws import Floats
-    from joulery.recurring.policy import Actions
+    from joulery.jobs.policies.base import Actions
+    from joulery.jobs.policies.counter_rng import Floats
     from joulery.simulate.environment import Results
 
 _FIRST_WIDTH = 4
@@ -89,7 +89,7 @@ class Slots:
             self.whole[name][lane, slot] = getattr(results, name)
         for name in self.figures:
             self.figures[name][lane, slot] = getattr(results, name)
-        probing = actions.kind == Kind.PROBE
+        probing = actions.kind == ActionKind.PROBE
         self.whole["progress_arm"][lane, slot] = np.where(probing, actions.arm, -1)
 
     def outcomes(self, lane: NDArray[np.int64], slot: NDArray[np.int64]) -> Outcomes:

@@ -13,8 +13,8 @@ from joulery.errors import InvalidValueError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from joulery.recurring.draws import Floats
-    from joulery.simulate.workload import Workload
+    from joulery.jobs.policies.counter_rng import Floats
+    from joulery.simulate.workload import TracedWorkload
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,12 +45,12 @@ class Drift:
             )
 
 
-def none(workload: Workload) -> Drift:
+def none(workload: TracedWorkload) -> Drift:
     """No change at all."""
     return Drift((0,), (workload.epochs,))
 
 
-def pieces(workload: Workload, others: Sequence[tuple[int, Workload]]) -> Drift:
+def pieces(workload: TracedWorkload, others: Sequence[tuple[int, TracedWorkload]]) -> Drift:
     """The epochs of other traces of the same batch sizes, each from a recurrence on.
 
     Raises:
@@ -69,19 +69,19 @@ def pieces(workload: Workload, others: Sequence[tuple[int, Workload]]) -> Drift:
     )
 
 
-def _resampled(workload: Workload, runs: int) -> Floats:
+def _resampled(workload: TracedWorkload, runs: int) -> Floats:
     """As many columns as another trace, each arm's runs repeated to fill its own count."""
     columns = np.arange(runs)[None, :] % workload.runs[:, None].astype(int)
     return np.take_along_axis(workload.epochs, columns, axis=1)
 
 
-def scaled(workload: Workload, at: int, factors: Floats | float) -> Drift:
+def scaled(workload: TracedWorkload, at: int, factors: Floats | float) -> Drift:
     """From recurrence ``at`` on every run takes ``factors`` (per arm, or one) times the epochs."""
     changed = _times(workload, factors)
     return Drift((0, at), (workload.epochs, changed), _patience(factors))
 
 
-def sliding(workload: Workload, start: int, end: int, factors: Floats | float) -> Drift:
+def sliding(workload: TracedWorkload, start: int, end: int, factors: Floats | float) -> Drift:
     """The same, but growing geometrically from recurrence ``start`` to ``end``."""
     steps = np.arange(start, end + 1)
     shares = (steps - start + 1) / len(steps)
@@ -90,7 +90,7 @@ def sliding(workload: Workload, start: int, end: int, factors: Floats | float) -
 
 
 def optimum_moves(
-    workload: Workload, at: int, eta: float = 0.5, *, announced: bool = True
+    workload: TracedWorkload, at: int, eta: float = 0.5, *, announced: bool = True
 ) -> Drift:
     """Abruptly, large batch sizes need more epochs or small ones do, so that another is best.
 
@@ -119,7 +119,7 @@ def optimum_moves(
 
 
 def discarded_becomes_best(
-    workload: Workload, at: int, eta: float = 0.5, others: float = 1.5
+    workload: TracedWorkload, at: int, eta: float = 0.5, others: float = 1.5
 ) -> Drift:
     """Abruptly, a batch size that cost at least twice as much becomes the cheapest.
 
@@ -143,7 +143,7 @@ def discarded_becomes_best(
     return Drift((0, at), (workload.epochs, _times(workload, factors)), max(1.0, others))
 
 
-def patient(workload: Workload, change: Drift) -> Workload:
+def patient(workload: TracedWorkload, change: Drift) -> TracedWorkload:
     """The workload with as many epochs allowed as its drift calls for.
 
     Raises:
@@ -164,6 +164,6 @@ def _patience(factors: Floats | float) -> float:
     return max(1.0, float(np.min(factors)))
 
 
-def _times(workload: Workload, factors: Floats | float) -> Floats:
+def _times(workload: TracedWorkload, factors: Floats | float) -> Floats:
     by_arm = np.broadcast_to(np.asarray(factors, dtype=float), (len(workload.batch_sizes),))
     return np.asarray(np.maximum(1.0, np.round(workload.epochs * by_arm[:, None])))

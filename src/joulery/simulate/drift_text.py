@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from joulery.simulate.drift import Drift
-    from joulery.simulate.workload import Workload
+    from joulery.simulate.workload import TracedWorkload
 
 _REMEDY = "write scale=2@40, slide=2@20-60, optimum@40, discarded@40 or traces=DIR@40"
 
 
-def parse_drift(text: str, eta: float) -> Callable[[Workload], Drift]:
+def parse_drift(text: str, eta: float) -> Callable[[TracedWorkload], Drift]:
     """The change that ``text`` describes, for any workload.
 
     Raises:
@@ -64,13 +64,13 @@ def _unreadable(text: str) -> InvalidValueError:
     return InvalidValueError(f"cannot read the drift {text!r}", remedy=_REMEDY)
 
 
-def _other_traces(folder: Path, first: int) -> Callable[[Workload], Drift]:
+def _other_traces(folder: Path, first: int) -> Callable[[TracedWorkload], Drift]:
     others = {
         (load.gpu, load.dataset, load.network, load.optimizer): load
         for load in read_traces(folder).workloads
     }
 
-    def change(load: Workload) -> Drift:
+    def change(load: TracedWorkload) -> Drift:
         other = others.get((load.gpu, load.dataset, load.network, load.optimizer))
         if other is None:
             raise InvalidValueError(

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.recurring.draws import Draws, mix
-from joulery.recurring.policy import End, Kind
-from joulery.simulate.probing import Request, noisy
+from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.jobs.policies.counter_rng import CounterRng, mix
+from joulery.simulate.probing import ProbeRequest, noisy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from joulery.recurring.draws import Floats, Seeds
-    from joulery.recurring.lanes import Lanes
-    from joulery.recurring.policy import Actions
+    from joulery.jobs.policies.base import Actions
+    from joulery.jobs.policies.counter_rng import Floats, Seeds
+    from joulery.jobs.policies.job_batch import JobBatch
     from joulery.simulate.drift import Drift
-    from joulery.simulate.probing import Probing, Profile
-    from joulery.simulate.workload import Workload
+    from joulery.simulate.probing import ProbedProfile, Probing
+    from joulery.simulate.workload import TracedWorkload
 
 # Keeps the world's draws apart from the policy's, which start from the same seeds.
 _WORLD = np.full(1, 0x776F726C64, dtype=np.int64)
@@ -53,7 +53,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What became of actions; as :class:`~joulery.recurring.policy.Outcomes`, without their place.
+    """Results of actions: :class:`~joulery.jobs.policies.base.Outcomes` without their place.
 
     ``progress`` is what probes trained, in epochs.
     """
@@ -73,7 +73,7 @@ class Results:
 class _Tables:
     """The workloads' figures side by side, padded: workload × piece × arm × run or limit."""
 
-    def __init__(self, workloads: Sequence[Workload], drifts: Sequence[Drift]) -> None:
+    def __init__(self, workloads: Sequence[TracedWorkload], drifts: Sequence[Drift]) -> None:
         count = len(workloads)
         arms = max(len(load.batch_sizes) for load in workloads)
         limits = max(len(load.limits_watts) for load in workloads)
@@ -88,7 +88,7 @@ class _Tables:
         for row, (load, drift) in enumerate(zip(workloads, drifts, strict=True)):
             self._fill(row, load, drift)
 
-    def _fill(self, row: int, load: Workload, drift: Drift) -> None:
+    def _fill(self, row: int, load: TracedWorkload, drift: Drift) -> None:
         here = len(load.batch_sizes)
         self.starts[row, : len(drift.starts)] = drift.starts
         for piece, epochs in enumerate(drift.epochs):
@@ -117,9 +117,9 @@ class Environment:
 
     def __init__(
         self,
-        workloads: Sequence[Workload],
+        workloads: Sequence[TracedWorkload],
         of_lane: NDArray[np.int64],
-        lanes: Lanes,
+        lanes: JobBatch,
         probing: Probing,
         drifts: Sequence[Drift],
     ) -> None:
@@ -139,7 +139,7 @@ class Environment:
         self._profiled[moment.lane, actions.arm] |= request.open
         limit = self._tables.nearest[self._of_lane[moment.lane], actions.arm, profile.limit]
         held = (np.arange(len(limit)), limit)
-        training = actions.kind == Kind.TRAIN
+        training = actions.kind == ActionKind.TRAIN
         begun = moment.progress + profile.progress
         profile_cost = _cost(request, profile.seconds, profile.joules)
         most = self._most_epochs(actions, moment, request.cost[held], (profile_cost, begun))
@@ -176,7 +176,7 @@ class Environment:
         run = (luck * self._tables.runs[load, actions.arm]).astype(np.int64)
         return np.asarray(self._tables.epochs[load, piece, actions.arm, run])
 
-    def _request(self, actions: Actions, moment: Moment, needed: Floats) -> Request:
+    def _request(self, actions: Actions, moment: Moment, needed: Floats) -> ProbeRequest:
         load = self._of_lane[moment.lane]
         seconds = self._tables.seconds[load, actions.arm]
         joules = self._tables.joules[load, actions.arm]
@@ -184,7 +184,7 @@ class Environment:
         left = np.minimum(needed, self._lanes.max_epochs[moment.lane]) - moment.progress
         # Hashing once more keeps measurements apart from the choice of the run.
         words = mix(self._words(actions.arm, moment, moment.action), _WORLD)
-        return Request(
+        return ProbeRequest(
             kind=actions.kind,
             limit=actions.limit,
             wanted=actions.probe_limits,
@@ -194,7 +194,7 @@ class Environment:
             joules=joules,
             cost=weights[:, :1] * joules + weights[:, 1:] * seconds,
             cost_weights=weights,
-            draws=Draws(words),
+            draws=CounterRng(words),
         )
 
     def _most_epochs(
@@ -213,13 +213,15 @@ class Environment:
         self, moment: Moment, training: NDArray[np.bool_], needed: Floats, most: Floats
     ) -> NDArray[np.int64]:
         failed = most >= self._lanes.max_epochs[moment.lane]
-        fell_short = np.where(failed, End.EXHAUSTED, End.STOPPED)
-        return np.where(training, np.where(needed <= most, End.REACHED, fell_short), End.PROBED)
+        fell_short = np.where(failed, RunEnd.EXHAUSTED, RunEnd.STOPPED)
+        return np.where(
+            training, np.where(needed <= most, RunEnd.REACHED, fell_short), RunEnd.PROBED
+        )
 
     def _measured(
         self,
-        request: Request,
-        profile: Profile,
+        request: ProbeRequest,
+        profile: ProbedProfile,
         limit: NDArray[np.int64],
         idle: NDArray[np.bool_],
         held: NDArray[np.bool_],
@@ -239,6 +241,6 @@ class Environment:
         )
 
 
-def _cost(request: Request, seconds: Floats, joules: Floats) -> Floats:
+def _cost(request: ProbeRequest, seconds: Floats, joules: Floats) -> Floats:
     """(rows,), of a time and an energy, in joules."""
     return np.asarray(request.cost_weights[:, 0] * joules + request.cost_weights[:, 1] * seconds)

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from joulery.recurring.draws import Floats
-    from joulery.simulate.workload import Workload
+    from joulery.jobs.policies.counter_rng import Floats
+    from joulery.simulate.workload import TracedWorkload
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,10 +23,10 @@ class Deeds:
     Attributes:
         lane: Whose.
         recurrence: Of that job.
-        kind: :class:`~joulery.recurring.policy.Kind`.
+        kind: :class:`~joulery.jobs.policies.base.Kind`.
         arm: Batch size as a position.
         limit: Power limit held, as a position; -1 where none was.
-        end: :class:`~joulery.recurring.policy.End`.
+        end: :class:`~joulery.jobs.policies.base.End`.
         why: Position in the policy's reasons.
         epochs: Trained.
         ceiling: Cost in joules that the action might not pass.
@@ -50,7 +50,7 @@ class Deeds:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Log:
+class SimulationLog:
     """Figures per job (lane) and recurrence; NaN and -1 beyond a lane's last recurrence.
 
     Attributes:
@@ -80,7 +80,7 @@ class Log:
         deeds: Every single action, where asked for.
     """
 
-    workloads: tuple[Workload, ...]
+    workloads: tuple[TracedWorkload, ...]
     of_lane: NDArray[np.int64]
     seeds: NDArray[np.uint64]
     policy: str
@@ -110,7 +110,7 @@ class Log:
         """(lanes,), after the last recurrence of each lane."""
         return np.asarray(np.nansum(self.cost / self.optimal - 1.0, axis=1))
 
-    def of_workload(self, position: int) -> Log:
+    def of_workload(self, position: int) -> SimulationLog:
         """Only the lanes of one workload, cut to its recurrences."""
         kept = np.flatnonzero(self.of_lane == position)
         columns = int(self.recurrences[kept].max(initial=0))
@@ -121,7 +121,7 @@ class Log:
                 *("seconds", "joules", "cost", "expected", "within", "optimal"),
             )
         }
-        return Log(
+        return SimulationLog(
             workloads=(self.workloads[position],),
             of_lane=np.zeros(len(kept), dtype=np.int64),
             seeds=self.seeds[kept],
@@ -134,7 +134,7 @@ class Log:
             **per_recurrence,
         )
 
-    def by_workload(self) -> Iterator[Log]:
+    def by_workload(self) -> Iterator[SimulationLog]:
         """One log per workload."""
         return (self.of_workload(position) for position in range(len(self.workloads)))
 

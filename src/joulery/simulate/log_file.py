@@ -8,13 +8,13 @@ import os
 from typing import TYPE_CHECKING
 
 from joulery.errors import FileError
-from joulery.recurring.policy import End, Kind
+from joulery.jobs.policies.base import ActionKind, RunEnd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from joulery.simulate.log import Deeds, Log
+    from joulery.simulate.log import Deeds, SimulationLog
 
 COLUMNS = (
     *("gpu", "dataset", "policy", "seed", "recurrence", "action", "batch_size", "limit_watts"),
@@ -23,7 +23,7 @@ COLUMNS = (
 )
 
 
-def write_log(path: Path, logs: Sequence[Log]) -> None:
+def write_log(path: Path, logs: Sequence[SimulationLog]) -> None:
     """Every action of ``logs``, which were made with ``keep_deeds``, in the order it became known.
 
     Raises:
@@ -45,7 +45,7 @@ def write_log(path: Path, logs: Sequence[Log]) -> None:
         ) from None
 
 
-def _rows(log: Log, deeds: Deeds) -> Iterator[tuple[object, ...]]:
+def _rows(log: SimulationLog, deeds: Deeds) -> Iterator[tuple[object, ...]]:
     ratio = log.cost / log.optimal
     for i, lane in enumerate(deeds.lane.tolist()):
         load = log.workloads[int(log.of_lane[lane])]
@@ -56,10 +56,10 @@ def _rows(log: Log, deeds: Deeds) -> Iterator[tuple[object, ...]]:
             log.policy,
             int(log.seeds[lane]),
             int(deeds.recurrence[i]),
-            Kind(int(deeds.kind[i])).name.lower(),
+            ActionKind(int(deeds.kind[i])).name.lower(),
             load.batch_sizes[int(deeds.arm[i])],
             f"{load.limits_watts[limit]:g}" if limit >= 0 else "",
-            End(int(deeds.end[i])).name.lower(),
+            RunEnd(int(deeds.end[i])).name.lower(),
             f"{deeds.epochs[i]:g}",
             f"{deeds.ceiling[i]:.6g}" if math.isfinite(deeds.ceiling[i]) else "",
             f"{deeds.seconds[i]:.6g}",

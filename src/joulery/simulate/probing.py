@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from joulery.errors import InvalidValueError
-from joulery.recurring.policy import Kind
+from joulery.jobs.policies.base import ActionKind
 from joulery.units import finite
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from joulery.recurring.draws import Draws, Floats
+    from joulery.jobs.policies.counter_rng import CounterRng, Floats
 
 
 _SLICE_STREAM = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ProbeRequest:
     """What is to be measured, one row per action.
 
     Attributes:
@@ -47,16 +47,16 @@ class Request:
     joules: Floats
     cost: Floats
     cost_weights: Floats
-    draws: Draws
+    draws: CounterRng
 
     @property
     def open(self) -> NDArray[np.bool_]:
         """(rows,), probes and trainings that leave the choice of the limit to the profile."""
-        return np.asarray((self.kind == Kind.PROBE) | (self.limit < 0))
+        return np.asarray((self.kind == ActionKind.PROBE) | (self.limit < 0))
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class ProbedProfile:
     """What measuring took and told.
 
     Attributes:
@@ -91,7 +91,7 @@ class Probing(Protocol):
         """One sigma of the figures of the limit that a whole training held."""
         ...
 
-    def profile(self, request: Request) -> Profile:
+    def profile(self, request: ProbeRequest) -> ProbedProfile:
         """Measure what ``request`` asks for."""
         ...
 
@@ -106,11 +106,11 @@ class EpochAtMean:
     within_budget = False
     held_error = 0.0
 
-    def profile(self, request: Request) -> Profile:
+    def profile(self, request: ProbeRequest) -> ProbedProfile:
         """Charge the epoch, tell everything."""
         first = request.fresh & request.open
         known = np.where(request.open[:, None], 0.0, np.nan)
-        return Profile(
+        return ProbedProfile(
             seconds=np.where(first, np.nanmean(request.seconds, axis=1), 0.0),
             joules=np.where(first, np.nanmean(request.joules, axis=1), 0.0),
             progress=np.where(first, 1.0, 0.0),
@@ -152,7 +152,7 @@ class Slices:
                 remedy="give the number of limits to measure, or None for all",
             )
 
-    def profile(self, request: Request) -> Profile:
+    def profile(self, request: ProbeRequest) -> ProbedProfile:
         """Measure one limit after another for seconds each."""
         share, epochs = self._slices(request)
         spent = share * self.seconds_per_setting
@@ -161,7 +161,7 @@ class Slices:
         weights = request.cost_weights
         cost = weights[:, :1] * joules + weights[:, 1:] * seconds
         best = cheapest(np.where(measured, cost, np.nan))
-        return Profile(
+        return ProbedProfile(
             seconds=spent.sum(axis=1),
             joules=np.where(measured, spent * request.joules / request.seconds, 0.0).sum(axis=1),
             progress=epochs.sum(axis=1),
@@ -171,7 +171,7 @@ class Slices:
             relative_error=np.where(measured, self.relative_error, np.nan),
         )
 
-    def _slices(self, request: Request) -> tuple[Floats, Floats]:
+    def _slices(self, request: ProbeRequest) -> tuple[Floats, Floats]:
         """Per limit: how much of its slice is made, and the epochs that it trains."""
         known = np.isfinite(request.seconds)
         wanted = request.open[:, None] & self._spread(known)
@@ -180,7 +180,7 @@ class Slices:
         epochs = np.where(wanted, self.seconds_per_setting / request.seconds, 0.0)
         descending = epochs[:, ::-1]
         before = (descending.cumsum(axis=1) - descending)[:, ::-1]
-        left = np.where(request.kind == Kind.PROBE, np.inf, request.epochs)[:, None]
+        left = np.where(request.kind == ActionKind.PROBE, np.inf, request.epochs)[:, None]
         made = np.clip(left - before, 0.0, epochs)
         share = np.divide(made, epochs, out=np.zeros_like(made), where=epochs > 0)
         return share, made
@@ -196,7 +196,7 @@ class Slices:
         return np.where(has_any, known & chosen, known)
 
 
-def noisy(request: Request, relative_error: float, stream: int) -> tuple[Floats, Floats]:
+def noisy(request: ProbeRequest, relative_error: float, stream: int) -> tuple[Floats, Floats]:
     """Time and energy per epoch with log-normal errors, independent for time and power."""
     errors = relative_error * request.draws.normal(stream, 2 * request.seconds.shape[1])
     seconds = request.seconds * np.exp(errors[:, 0::2])

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 
 from joulery.errors import InvalidValueError
-from joulery.recurring.draws import Draws
-from joulery.recurring.lanes import Lanes
-from joulery.recurring.native.library import prepare
-from joulery.recurring.oracle import Oracle
-from joulery.recurring.policy import End, Kind, Outcomes
+from joulery.jobs.policies.base import ActionKind, Outcomes, RunEnd
+from joulery.jobs.policies.counter_rng import CounterRng
+from joulery.jobs.policies.job_batch import JobBatch
+from joulery.jobs.policies.oracle import Oracle
 from joulery.simulate import drift as drifts
 from joulery.simulate.bookkeeping import Books
 from joulery.simulate.environment import Environment, Moment
@@ -30,13 +29,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from joulery.jobs.policies.base import Actions, Policy
     from joulery.objectives import Objective
-    from joulery.recurring.policy import Actions, Policy
     from joulery.simulate.drift import Drift
     from joulery.simulate.environment import Results
-    from joulery.simulate.log import Log
+    from joulery.simulate.log import SimulationLog
     from joulery.simulate.probing import Probing
-    from joulery.simulate.workload import Workload
+    from joulery.simulate.workload import TracedWorkload
 
 Beliefs = TypeVar("Beliefs")
 
@@ -66,7 +65,7 @@ class Options:
     objective: Objective | None = None
     probing: Probing | None = None
     overlap: int = 1
-    drift: Callable[[Workload], Drift] | None = None
+    drift: Callable[[TracedWorkload], Drift] | None = None
     max_attempts: int = 20
     keep_deeds: bool = False
     on_progress: Callable[[float], None] | None = None
@@ -89,18 +88,18 @@ def customary_probing(policy_name: str) -> Probing:
     return EpochAtMean() if policy_name in _WHOLE_EPOCH else Slices()
 
 
-def horizon(workload: Workload) -> int:
+def horizon(workload: TracedWorkload) -> int:
     """Recurrences as You et al. (NSDI'23) simulate them: twice the number of settings."""
     return 2 * len(workload.batch_sizes) * len(workload.limits_watts)
 
 
 def simulate(
-    workloads: Sequence[Workload],
+    workloads: Sequence[TracedWorkload],
     policy: Policy[Beliefs],
     recurrences: int | None,
     seeds: Sequence[int],
     options: Options = DEFAULT_OPTIONS,
-) -> Log:
+) -> SimulationLog:
     """Replay every workload with every seed.
 
     Args:
@@ -114,20 +113,19 @@ def simulate(
         raise InvalidValueError(
             "nothing to simulate", remedy="give at least one workload and one seed"
         )
-    prepare()
     return _Simulation(workloads, policy, recurrences, seeds, options).run()
 
 
-def lanes_of(workloads: Sequence[Workload], seeds: Sequence[int], eta: float) -> Lanes:
+def lanes_of(workloads: Sequence[TracedWorkload], seeds: Sequence[int], eta: float) -> JobBatch:
     """One lane per workload and seed, ordered by workload, then by seed."""
     jobs = [load.job(eta) for load in workloads]
-    return Lanes.of(
+    return JobBatch.of(
         [job for job in jobs for _ in seeds], [seed for _ in workloads for seed in seeds]
     )
 
 
 def oracle_of(
-    workloads: Sequence[Workload],
+    workloads: Sequence[TracedWorkload],
     seeds: Sequence[int],
     eta: float,
     objective: Objective | None = None,
@@ -171,7 +169,7 @@ class _Slots:
             *("epoch_seconds", "epoch_joules", "relative_error"),
         ):
             getattr(self, name)[place] = getattr(results, name)
-        self.progress_arm[place] = np.where(actions.kind == Kind.PROBE, actions.arm, -1)
+        self.progress_arm[place] = np.where(actions.kind == ActionKind.PROBE, actions.arm, -1)
 
     def outcomes(self, place: NDArray[np.int64], lane: NDArray[np.int64]) -> Outcomes:
         """What became of it, as the policy is told."""
@@ -187,7 +185,7 @@ class _Simulation(Generic[Beliefs]):
 
     def __init__(
         self,
-        workloads: Sequence[Workload],
+        workloads: Sequence[TracedWorkload],
         policy: Policy[Beliefs],
         recurrences: int | None,
         seeds: Sequence[int],
@@ -208,7 +206,7 @@ class _Simulation(Generic[Beliefs]):
         self._decisions = np.zeros(len(self._lanes), dtype=np.int64)
         self._now = np.zeros(len(self._lanes))
 
-    def run(self) -> Log:
+    def run(self) -> SimulationLog:
         """Simulate to the end."""
         beliefs = self._policy.start(self._lanes)
         everyone = np.arange(len(self._lanes))
@@ -234,14 +232,14 @@ class _Simulation(Generic[Beliefs]):
         slots = self._slots
         outcomes = slots.outcomes(place, lane)
         self._policy.learn(beliefs, outcomes)
-        training = outcomes.kind == Kind.TRAIN
+        training = outcomes.kind == ActionKind.TRAIN
         slots.trainings[place] += training
         slots.actions[place] += 1
         most = self._options.max_attempts
         over = (slots.trainings[place] >= most) | (
             slots.actions[place] >= most * _ACTIONS_PER_ATTEMPT
         )
-        reached = outcomes.end == End.REACHED
+        reached = outcomes.end == RunEnd.REACHED
         self._books.enter(outcomes, slots.why[place], slots.ceiling[place])
         done = reached | over
         slots.finish[place] = np.inf
@@ -264,7 +262,7 @@ class _Simulation(Generic[Beliefs]):
         if not lane.size:
             return
         slots = self._slots
-        draws = Draws.of(self._lanes.seeds[lane], self._decisions[lane])
+        draws = CounterRng.of(self._lanes.seeds[lane], self._decisions[lane])
         actions = self._policy.decide(beliefs, lane, draws)
         self._policy.begin(beliefs, lane, actions)
         self._decisions[lane] += 1

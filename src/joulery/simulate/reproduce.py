@@ -8,8 +8,8 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError
-from joulery.recurring.registry import make_policy
-from joulery.recurring.zeus import Zeus
+from joulery.jobs.policies.registry import make_policy
+from joulery.jobs.policies.zeus import Zeus
 from joulery.simulate import reproduce_drift as drifts
 from joulery.simulate.cluster_replay import ReplayOptions, replay
 from joulery.simulate.recurring import Options, simulate
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from joulery.simulate.cluster_groups import Groups
-    from joulery.simulate.log import Log
+    from joulery.simulate.log import SimulationLog
     from joulery.simulate.reproduce_rows import FigureData
-    from joulery.simulate.workload import Workload
+    from joulery.simulate.workload import TracedWorkload
 
 POLICIES = ("grid", "zeus", "joulery")
 ETA = 0.5
@@ -70,7 +70,7 @@ class Study:
 
     def __init__(
         self,
-        workloads: Sequence[Workload],
+        workloads: Sequence[TracedWorkload],
         effort: Effort = FULL,
         groups: Groups | None = None,
         on_progress: Callable[[str, float], None] = lambda _what, _share: None,
@@ -122,12 +122,12 @@ class Study:
             makers[_CLUSTER,] = partial(self._cluster, self._groups)
         return makers
 
-    def _simulate(self, what: str, policy: Any, seeds: int, **options: Any) -> Log:
+    def _simulate(self, what: str, policy: Any, seeds: int, **options: Any) -> SimulationLog:
         chosen = Options(on_progress=partial(self._on_progress, what), **options)
         return simulate(self._loads, policy, None, range(seeds), chosen)
 
     @cached_property
-    def _logs(self) -> dict[str, Log]:
+    def _logs(self) -> dict[str, SimulationLog]:
         return {
             name: self._simulate(name, make_policy(name), self._effort.seeds, eta=ETA)
             for name in POLICIES

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.recurring.exploration import Exploration
-from joulery.recurring.policy import End
-from joulery.recurring.zeus import Zeus
+from joulery.jobs.policies.base import RunEnd
+from joulery.jobs.policies.exploration import Exploration
+from joulery.jobs.policies.zeus import Zeus
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from joulery.recurring.draws import Draws, Floats
-    from joulery.recurring.lanes import Lanes
-    from joulery.recurring.policy import Actions, Outcomes
-    from joulery.recurring.zeus import ZeusBeliefs
+    from joulery.jobs.policies.base import Actions, Outcomes
+    from joulery.jobs.policies.counter_rng import CounterRng, Floats
+    from joulery.jobs.policies.job_batch import JobBatch
+    from joulery.jobs.policies.zeus import ZeusBeliefs
 
 
 class _KeepsFailures(Exploration):
@@ -49,14 +49,14 @@ class WithoutPruning:
     name = "zeus"
     reasons = Zeus.reasons
 
-    def start(self, lanes: Lanes) -> ZeusBeliefs:
+    def start(self, lanes: JobBatch) -> ZeusBeliefs:
         """Zeus's own, with another way to explore."""
         beliefs = self.zeus.start(lanes)
         rounds = beliefs.exploration.rounds
         beliefs.exploration = _KeepsFailures.of(lanes.valid, lanes.default, rounds)
         return beliefs
 
-    def decide(self, beliefs: ZeusBeliefs, rows: NDArray[np.int64], draws: Draws) -> Actions:
+    def decide(self, beliefs: ZeusBeliefs, rows: NDArray[np.int64], draws: CounterRng) -> Actions:
         """As Zeus does."""
         return self.zeus.decide(beliefs, rows, draws)
 
@@ -67,7 +67,7 @@ class WithoutPruning:
     def learn(self, beliefs: ZeusBeliefs, outcomes: Outcomes) -> None:
         """As Zeus does, with failures at their ceiling."""
         ceiling = self.zeus.beta * beliefs.least[outcomes.lane]
-        stopped = outcomes.end == End.STOPPED
+        stopped = outcomes.end == RunEnd.STOPPED
         cost = np.where(stopped, np.maximum(outcomes.cost, ceiling), outcomes.cost)
         self.zeus.learn(beliefs, replace(outcomes, cost=cost))
 
@@ -84,7 +84,7 @@ class LimitBeliefs:
     """
 
     zeus: ZeusBeliefs
-    lanes: Lanes
+    lanes: JobBatch
     tried: NDArray[np.bool_]
     epoch_cost: Floats
 
@@ -102,13 +102,13 @@ class WithoutProfiling:
     name = "zeus"
     reasons = Zeus.reasons
 
-    def start(self, lanes: Lanes) -> LimitBeliefs:
+    def start(self, lanes: JobBatch) -> LimitBeliefs:
         """Nothing is known of any limit."""
         shape = (*lanes.valid.shape, lanes.limits_watts.shape[1])
         absent = np.broadcast_to(np.isnan(lanes.limits_watts)[:, None, :], shape)
         return LimitBeliefs(self.zeus.start(lanes), lanes, absent.copy(), np.full(shape, np.inf))
 
-    def decide(self, beliefs: LimitBeliefs, rows: NDArray[np.int64], draws: Draws) -> Actions:
+    def decide(self, beliefs: LimitBeliefs, rows: NDArray[np.int64], draws: CounterRng) -> Actions:
         """Zeus's batch size under the highest limit not yet tried, or the best known."""
         actions = self.zeus.decide(beliefs.zeus, rows, draws)
         untried = ~beliefs.tried[rows, actions.arm]
@@ -139,6 +139,6 @@ class WithoutProfiling:
         told = replace(
             outcomes,
             cost=outcomes.cost * at_best,
-            end=np.where(complete, outcomes.end, End.ABANDONED),
+            end=np.where(complete, outcomes.end, RunEnd.ABANDONED),
         )
         self.zeus.learn(beliefs.zeus, told)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from joulery.simulate.cluster_replay import ReplayLog
     from joulery.simulate.reproduce_rows import Cell
-    from joulery.simulate.workload import Workload
+    from joulery.simulate.workload import TracedWorkload
 
 ALL = "all jobs"
 COLUMNS = (
@@ -29,7 +29,7 @@ COLUMNS = (
 
 
 def replay_rows(
-    logs: Mapping[str, ReplayLog], workloads: Sequence[Workload]
+    logs: Mapping[str, ReplayLog], workloads: Sequence[TracedWorkload]
 ) -> tuple[tuple[Cell, ...], ...]:
     """Energy and time per workload and policy, relative to the policy ``default``.
 
@@ -61,7 +61,7 @@ def replay_rows(
 
 
 def cluster(
-    replays: Sequence[tuple[Mapping[str, ReplayLog], Sequence[Workload]]], remark: str
+    replays: Sequence[tuple[Mapping[str, ReplayLog], Sequence[TracedWorkload]]], remark: str
 ) -> FigureData:
     """One entry of ``replays`` per GPU; ``remark`` says where the jobs come from."""
     cells = tuple(row for logs, workloads in replays for row in replay_rows(logs, workloads))

@@ -12,11 +12,11 @@ from joulery.simulate.reproduce_rows import FigureData, Rows
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from joulery.recurring.draws import Floats
+    from joulery.jobs.policies.counter_rng import Floats
     from joulery.simulate.drift import Drift
-    from joulery.simulate.log import Log
+    from joulery.simulate.log import SimulationLog
     from joulery.simulate.reproduce_rows import Cell
-    from joulery.simulate.workload import Workload
+    from joulery.simulate.workload import TracedWorkload
 
 RECURRENCES = 100
 AT = 50
@@ -35,20 +35,20 @@ _COURSE = (
 _RECOVERY = ("regret_after_drift", "share_of_seeds_that_fail", "recurrences_to_recover")
 
 
-def _all_grow(load: Workload) -> Drift:
+def _all_grow(load: TracedWorkload) -> Drift:
     """Every batch size needs more epochs, but the best still reaches its target in time."""
     most = np.nanmax(load.epochs[load.optimum()[0]])
     return drift.scaled(load, AT, min(_GROWTH, load.max_epochs / most))
 
 
-KINDS: dict[str, Callable[[Workload], Drift]] = {
+KINDS: dict[str, Callable[[TracedWorkload], Drift]] = {
     "all need up to 1.9× the epochs": _all_grow,
     "the optimum moves": lambda load: drift.optimum_moves(load, AT),
     "a discarded size is best": lambda load: drift.discarded_becomes_best(load, AT),
 }
 
 
-def drifting(logs: Mapping[tuple[str, str], Log]) -> FigureData:
+def drifting(logs: Mapping[tuple[str, str], SimulationLog]) -> FigureData:
     """Energy, time and batch size over recurrences; ``logs`` by (kind of drift, policy)."""
     cells: list[tuple[Cell, ...]] = []
     totals: list[tuple[Cell, ...]] = []
@@ -72,7 +72,7 @@ def drifting(logs: Mapping[tuple[str, str], Log]) -> FigureData:
     )
 
 
-def _course(one: Log, change: Drift) -> Iterator[tuple[Cell, ...]]:
+def _course(one: SimulationLog, change: Drift) -> Iterator[tuple[Cell, ...]]:
     """One row per recurrence, by the columns of ``_COURSE``."""
     load = one.workloads[0]
     before, after = (load.optimum(one.eta, epochs)[0] for epochs in change.epochs)
@@ -89,7 +89,7 @@ def _course(one: Log, change: Drift) -> Iterator[tuple[Cell, ...]]:
         )
 
 
-def _recovery(one: Log) -> tuple[Cell, ...]:
+def _recovery(one: SimulationLog) -> tuple[Cell, ...]:
     """What the change cost, by the columns of ``_RECOVERY``."""
     late = one.cost[:, AT:] / one.optimal[:, AT:]
     return (

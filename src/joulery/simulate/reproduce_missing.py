@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from joulery.simulate.traces import Traces
-    from joulery.simulate.workload import Workload
+    from joulery.simulate.workload import TracedWorkload
 
 SOURCE = (
     "take it from the public artifact of Zeus (NSDI'23): folder trace of github.com/ml-energy/zeus"
@@ -38,7 +38,7 @@ def found_traces(folder: Path) -> Traces:
 
 
 def missing_parts(
-    workloads: Sequence[Workload], *, own_groups: bool, some_groups: bool
+    workloads: Sequence[TracedWorkload], *, own_groups: bool, some_groups: bool
 ) -> list[str]:
     """One line per missing trace.
 

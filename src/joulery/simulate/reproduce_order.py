@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from joulery.simulate.workload import Workload
+    from joulery.simulate.workload import TracedWorkload
 
 GPUS = ("v100", "a40", "rtx6000", "p100")
 DATASETS = ("librispeech", "squad", "sentiment140", "imagenet", "cifar100", "movielens-1m")
 
 
-def in_their_order(workloads: Sequence[Workload]) -> tuple[Workload, ...]:
+def in_their_order(workloads: Sequence[TracedWorkload]) -> tuple[TracedWorkload, ...]:
     """As the publication lists GPUs and workloads; others follow by name."""
 
     def place(names: tuple[str, ...], name: str) -> tuple[int, str]:
@@ -26,7 +26,7 @@ def in_their_order(workloads: Sequence[Workload]) -> tuple[Workload, ...]:
     )
 
 
-def told_apart(workloads: Sequence[Workload]) -> tuple[Workload, ...]:
+def told_apart(workloads: Sequence[TracedWorkload]) -> tuple[TracedWorkload, ...]:
     """With the network and optimizer in the name of those that share GPU and data set."""
     named = Counter((load.gpu, load.dataset) for load in workloads)
     return tuple(

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.recurring.policy import Kind
+from joulery.jobs.policies.base import ActionKind
 from joulery.simulate.reproduce_rows import FigureData, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from joulery.simulate.log import Log
+    from joulery.simulate.log import SimulationLog
     from joulery.simulate.reproduce_rows import Cell
-    from joulery.simulate.workload import Workload
+    from joulery.simulate.workload import TracedWorkload
 
 
-def search_paths(logs: Mapping[str, Log]) -> FigureData:
+def search_paths(logs: Mapping[str, SimulationLog]) -> FigureData:
     """Every training of one seed, and the regret of every setting behind it.
 
     Args:
@@ -28,7 +28,7 @@ def search_paths(logs: Mapping[str, Log]) -> FigureData:
         deeds = log.deeds
         if deeds is None:
             continue
-        trained = np.flatnonzero(deeds.kind == Kind.TRAIN)
+        trained = np.flatnonzero(deeds.kind == ActionKind.TRAIN)
         steps = np.zeros(len(log.workloads), dtype=np.int64)
         for deed in trained.tolist():
             load = log.workloads[log.of_lane[deeds.lane[deed]]]
@@ -73,7 +73,7 @@ def search_paths(logs: Mapping[str, Log]) -> FigureData:
     )
 
 
-def _regret_map(load: Workload, eta: float) -> list[tuple[Cell, ...]]:
+def _regret_map(load: TracedWorkload, eta: float) -> list[tuple[Cell, ...]]:
     cost = load.expected_cost(eta)
     least = np.nanmin(cost)
     return [

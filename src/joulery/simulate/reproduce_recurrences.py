@@ -11,8 +11,8 @@ from joulery.simulate.reproduce_rows import FigureData, Rows, geometric_mean
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from joulery.recurring.draws import Floats
-    from joulery.simulate.log import Log
+    from joulery.jobs.policies.counter_rng import Floats
+    from joulery.simulate.log import SimulationLog
     from joulery.simulate.reproduce_rows import Cell
 
 LAST = 5
@@ -20,7 +20,7 @@ LAST = 5
 _SIGMAS = 1.96
 
 
-def last_five(logs: Mapping[str, Log]) -> FigureData:
+def last_five(logs: Mapping[str, SimulationLog]) -> FigureData:
     """ETA and TTA of the last five recurrences relative to Default's, by policy."""
     cells: list[tuple[Cell, ...]] = []
     for policy, log in logs.items():
@@ -77,7 +77,7 @@ def _ordered(cells: list[tuple[Cell, ...]]) -> tuple[tuple[Cell, ...], ...]:
     return tuple(sorted(cells, key=lambda row: pairs.index((row[0], row[1]))))
 
 
-def cumulative_regret(logs: Mapping[str, Log]) -> FigureData:
+def cumulative_regret(logs: Mapping[str, SimulationLog]) -> FigureData:
     """Regret over recurrences, in units of the optimal cost of one recurrence."""
     cells: list[tuple[Cell, ...]] = []
     totals: list[tuple[Cell, ...]] = []

@@ -12,14 +12,14 @@ from joulery.simulate.reproduce_rows import FigureData, Rows, geometric_mean
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from joulery.recurring.draws import Floats
-    from joulery.simulate.log import Log
+    from joulery.jobs.policies.counter_rng import Floats
+    from joulery.simulate.log import SimulationLog
     from joulery.simulate.reproduce_rows import Cell
 
 ALL = "geometric mean"
 
 
-def eta_sweep(logs: Mapping[tuple[str, float], Log]) -> FigureData:
+def eta_sweep(logs: Mapping[tuple[str, float], SimulationLog]) -> FigureData:
     """Where each policy ends up for each weight of energy; ``logs`` by (policy, eta)."""
     cells: list[tuple[Cell, ...]] = []
     for (policy, eta), log in logs.items():
@@ -56,7 +56,7 @@ def eta_sweep(logs: Mapping[tuple[str, float], Log]) -> FigureData:
     )
 
 
-def beta_sweep(logs: Mapping[float, Log], usual: float) -> FigureData:
+def beta_sweep(logs: Mapping[float, SimulationLog], usual: float) -> FigureData:
     """Energy over all recurrences with Zeus's early-stopping threshold, relative to the usual."""
     energy = {beta: _total(log.joules, log) for beta, log in logs.items()}
     cells: list[tuple[Cell, ...]] = []
@@ -82,7 +82,7 @@ def beta_sweep(logs: Mapping[float, Log], usual: float) -> FigureData:
     )
 
 
-def ablation(logs: Mapping[str, Log]) -> FigureData:
+def ablation(logs: Mapping[str, SimulationLog]) -> FigureData:
     """Energy and time over all recurrences without one part, relative to the whole (the first)."""
     whole = next(iter(logs.values()))
     cells: list[tuple[Cell, ...]] = []
@@ -106,7 +106,7 @@ def ablation(logs: Mapping[str, Log]) -> FigureData:
     )
 
 
-def _total(spent: Floats, log: Log) -> Floats:
+def _total(spent: Floats, log: SimulationLog) -> Floats:
     """(workloads,), sum over recurrences and seeds."""
     per_lane = np.nansum(spent, axis=1)
     positions = range(len(log.workloads))

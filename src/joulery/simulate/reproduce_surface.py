@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from joulery.recurring.draws import Floats
-    from joulery.simulate.workload import Workload
+    from joulery.jobs.policies.counter_rng import Floats
+    from joulery.simulate.workload import TracedWorkload
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Surface:
         load: The traced workload.
     """
 
-    load: Workload
+    load: TracedWorkload
 
     @property
     def gpu(self) -> str:

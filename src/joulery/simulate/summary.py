@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from joulery.simulate.log import Log
+    from joulery.simulate.log import SimulationLog
 
 _LAST = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class PolicySummary:
     """One workload under one policy, over all seeds.
 
     Attributes:
@@ -57,16 +57,16 @@ class Summary:
     failed: float
 
 
-def summaries(log: Log) -> list[Summary]:
+def summaries(log: SimulationLog) -> list[PolicySummary]:
     """One per workload of ``log``."""
     return [_summary(part) for part in log.by_workload()]
 
 
-def _summary(log: Log) -> Summary:
+def _summary(log: SimulationLog) -> PolicySummary:
     load = log.workloads[0]
     regret = log.final_regret()
     seconds, joules, _ = log.last(_LAST)
-    return Summary(
+    return PolicySummary(
         gpu=load.gpu,
         dataset=load.dataset,
         network=load.network,

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from joulery.errors import FileError
-from joulery.simulate.workload import Workload
+from joulery.simulate.workload import TracedWorkload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from joulery.recurring.draws import Floats
+    from joulery.jobs.policies.counter_rng import Floats
 
 
 class Model(NamedTuple):
@@ -28,7 +28,7 @@ class Model(NamedTuple):
         return "/".join(part for part in self if part)
 
 
-class EpochFigures(NamedTuple):
+class EpochMeasurement(NamedTuple):
     """What one epoch takes at one setting."""
 
     seconds: float
@@ -54,7 +54,7 @@ class Spec:
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
+class TraceBoard:
     """The power figures of one GPU type.
 
     Attributes:
@@ -65,7 +65,7 @@ class Board:
 
     gpu: str
     path: Path
-    figures: dict[Model, dict[int, dict[float, EpochFigures]]] = field(default_factory=dict)
+    figures: dict[Model, dict[int, dict[float, EpochMeasurement]]] = field(default_factory=dict)
 
     @property
     def max_watts(self) -> float:
@@ -78,7 +78,9 @@ class Board:
         )
 
 
-def assembled(board: Board, model: Model, runs: Mapping[int, list[float]], spec: Spec) -> Workload:
+def assembled(
+    board: TraceBoard, model: Model, runs: Mapping[int, list[float]], spec: Spec
+) -> TracedWorkload:
     """One workload from its parts.
 
     Args:
@@ -102,7 +104,7 @@ def assembled(board: Board, model: Model, runs: Mapping[int, list[float]], spec:
     limits = sorted({watts for size in sizes for watts in power[size]})
     seconds = np.array([_over_limits(power[size], limits, 0) for size in sizes])
     watts = np.array([_over_limits(power[size], limits, 1) for size in sizes])
-    return Workload(
+    return TracedWorkload(
         gpu=board.gpu,
         dataset=model.dataset,
         network=model.network,
@@ -122,7 +124,7 @@ def assembled(board: Board, model: Model, runs: Mapping[int, list[float]], spec:
 
 
 def _over_limits(
-    measured: Mapping[float, EpochFigures], limits: list[float], figure: int
+    measured: Mapping[float, EpochMeasurement], limits: list[float], figure: int
 ) -> Floats:
     """One figure at every limit, in between as the neighbours say, beyond the ends as the ends.
 

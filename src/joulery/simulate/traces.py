@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from joulery.simulate.workload import Workload
+    from joulery.simulate.workload import TracedWorkload
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Traces:
         remarks: What was left out or assumed, in words.
     """
 
-    workloads: tuple[Workload, ...]
+    workloads: tuple[TracedWorkload, ...]
     remarks: tuple[str, ...] = ()
 
     def select(self, gpus: Sequence[str] = (), datasets: Sequence[str] = ()) -> Traces:
@@ -82,13 +82,13 @@ def read_traces(folder: Path, specs: Path | None = None) -> Traces:
     return Traces(_in_order(workloads), tuple(remarks))
 
 
-def _in_order(workloads: list[Workload]) -> tuple[Workload, ...]:
+def _in_order(workloads: list[TracedWorkload]) -> tuple[TracedWorkload, ...]:
     return tuple(
         sorted(workloads, key=lambda load: (load.gpu, load.dataset, load.network, load.optimizer))
     )
 
 
-def _concerns(remark: str, load: Workload) -> bool:
+def _concerns(remark: str, load: TracedWorkload) -> bool:
     """Whether ``remark`` is about this workload on this GPU."""
     return remark.startswith(f"{load.model} on {load.gpu}:")
 

@@ -12,14 +12,14 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from joulery.errors import FileError
-from joulery.simulate.trace_assembly import Board, EpochFigures, Model, Spec, assembled
+from joulery.simulate.trace_assembly import EpochMeasurement, Model, Spec, TraceBoard, assembled
 from joulery.simulate.trace_rows import read_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from joulery.simulate.trace_rows import Row
-    from joulery.simulate.workload import Workload
+    from joulery.simulate.workload import TracedWorkload
 
 _RUN_COLUMNS = ("job", "batch_size", "epochs")
 _POWER_COLUMNS = ("gpu", "job", "batch_size", "limit_watts", "epoch_seconds", "watts")
@@ -35,7 +35,7 @@ def table_path(folder: Path, name: str) -> Path | None:
     return None
 
 
-def read_own(folder: Path) -> list[Workload]:
+def read_own(folder: Path) -> list[TracedWorkload]:
     """The workloads of a folder.
 
     Raises:
@@ -72,25 +72,25 @@ def _required(folder: Path, name: str) -> Path:
     return path
 
 
-def _boards(path: Path) -> dict[str, Board]:
-    boards: dict[str, Board] = {}
+def _boards(path: Path) -> dict[str, TraceBoard]:
+    boards: dict[str, TraceBoard] = {}
     for row in read_rows(path, _POWER_COLUMNS):
-        board = boards.setdefault(row.text("gpu"), Board(row.text("gpu"), path))
+        board = boards.setdefault(row.text("gpu"), TraceBoard(row.text("gpu"), path))
         sizes = board.figures.setdefault(Model(row.text("job"), "", ""), {})
         limits = sizes.setdefault(row.whole("batch_size"), {})
         watts = row.number("limit_watts")
         if watts in limits:
             raise row.complaint("limit_watts", "repeats an earlier row", "keep one of the two")
-        limits[watts] = EpochFigures(row.number("epoch_seconds"), row.number("watts"))
+        limits[watts] = EpochMeasurement(row.number("epoch_seconds"), row.number("watts"))
     return boards
 
 
 def _workload(
-    board: Board,
+    board: TraceBoard,
     model: Model,
     runs: dict[str, dict[int, list[Row]]],
     specs: dict[str, tuple[Row, Spec]],
-) -> Workload:
+) -> TracedWorkload:
     if model.dataset not in specs:
         raise FileError(
             f"{board.path}: job {model.dataset!r} is not in the table of jobs",
@@ -107,7 +107,7 @@ def _workload(
     return assembled(board, model, epochs, specs[model.dataset][1])
 
 
-def _check_all_used(runs: dict[str, dict[int, list[Row]]], workloads: list[Workload]) -> None:
+def _check_all_used(runs: dict[str, dict[int, list[Row]]], workloads: list[TracedWorkload]) -> None:
     used = {(load.dataset, size) for load in workloads for size in load.batch_sizes}
     for job, sizes in runs.items():
         for size, rows in sizes.items():

@@ -13,7 +13,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from joulery.errors import FileError
-from joulery.simulate.trace_assembly import Board, EpochFigures, Model, Spec, assembled
+from joulery.simulate.trace_assembly import EpochMeasurement, Model, Spec, TraceBoard, assembled
 from joulery.simulate.trace_rows import read_rows
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from joulery.simulate.trace_rows import Row
-    from joulery.simulate.workload import Workload
+    from joulery.simulate.workload import TracedWorkload
 
 TRAIN_FILE = "summary_train.csv"
 _POWER_FILES = "summary_power_*.csv"
@@ -45,7 +45,7 @@ PUBLISHED = {
 Runs = dict[Model, dict[float, dict[int, list[float]]]]
 
 
-def read_zeus(folder: Path, specs: Path | None = None) -> tuple[list[Workload], list[str]]:
+def read_zeus(folder: Path, specs: Path | None = None) -> tuple[list[TracedWorkload], list[str]]:
     """The workloads of a folder, and remarks about what was left out or assumed.
 
     Args:
@@ -62,7 +62,7 @@ def read_zeus(folder: Path, specs: Path | None = None) -> tuple[list[Workload], 
             f"{folder} has no {_POWER_FILES}", remedy="put one file per GPU type beside the runs"
         )
     stated = _stated(folder, specs)
-    workloads: list[Workload] = []
+    workloads: list[TracedWorkload] = []
     remarks: list[str] = []
     for board in map(_board, paths):
         for model in sorted(set(board.figures) & set(runs)):
@@ -96,15 +96,15 @@ def _runs(path: Path) -> Runs:
     return runs
 
 
-def _board(path: Path) -> Board:
-    board = Board(path.stem.removeprefix("summary_power_"), path)
+def _board(path: Path) -> TraceBoard:
+    board = TraceBoard(path.stem.removeprefix("summary_power_"), path)
     for row in read_rows(path, _POWER_COLUMNS):
         sizes = board.figures.setdefault(_model(row), {})
         limits = sizes.setdefault(row.whole("batch_size"), {})
         watts = row.number("power_limit")
         if watts in limits:
             raise row.complaint("power_limit", "repeats an earlier row", "keep one of the two")
-        limits[watts] = EpochFigures(row.number("time_per_epoch"), row.number("average_power"))
+        limits[watts] = EpochMeasurement(row.number("time_per_epoch"), row.number("average_power"))
     return board
 
 
@@ -137,8 +137,8 @@ def _guessed(metrics: Mapping[float, Mapping[int, list[float]]]) -> Spec:
 
 
 def _workload(
-    board: Board, model: Model, metrics: Mapping[float, Mapping[int, list[float]]], spec: Spec
-) -> Workload:
+    board: TraceBoard, model: Model, metrics: Mapping[float, Mapping[int, list[float]]], spec: Spec
+) -> TracedWorkload:
     if spec.target not in metrics:
         raise FileError(
             f"{board.path.parent / TRAIN_FILE}: column target_metric has no {spec.target:g} "
@@ -148,7 +148,7 @@ def _workload(
     return assembled(board, model, metrics[spec.target], spec)
 
 
-def _left_out(board: Board, model: Model, runs: Mapping[int, list[float]]) -> list[str]:
+def _left_out(board: TraceBoard, model: Model, runs: Mapping[int, list[float]]) -> list[str]:
     trained = sorted(set(runs) - set(board.figures[model]))
     if not trained:
         return []

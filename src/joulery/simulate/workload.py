@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulery.errors import InvalidValueError
+from joulery.jobs.job import Job
 from joulery.objectives import Cost
-from joulery.recurring.job import Job
 
 if TYPE_CHECKING:
-    from joulery.recurring.draws import Floats
+    from joulery.jobs.policies.counter_rng import Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Workload:
+class TracedWorkload:
     """What is known about training one model on one GPU type, at every setting that was tried.
 
     Attributes:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulery.errors import InfeasibleError
-from joulery.recurring.scoring import Runs, score, worth
+from joulery.jobs.policies.bayesian.scoring import Runs, score, worth
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from joulery.jobs.policies.counter_rng import Floats
     from joulery.objectives import Objective
-    from joulery.recurring.draws import Floats
-    from joulery.simulate.workload import Workload
+    from joulery.simulate.workload import TracedWorkload
 
 # Settings that are expected to take this much more than a bound still count as within it.
 TOLERANCE = 0.01
@@ -51,7 +51,7 @@ class Yardstick:
 
 
 def yardstick(
-    load: Workload, eta: float, objective: Objective | None, epochs: Floats | None = None
+    load: TracedWorkload, eta: float, objective: Objective | None, epochs: Floats | None = None
 ) -> Yardstick:
     """By the cost with ``eta``, or by ``objective`` where one is given.
 

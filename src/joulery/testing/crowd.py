@@ -15,31 +15,31 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.recurring.desk_beliefs import Folded
-from joulery.recurring.desk_fold import ROW, action_document, actions_from, outcome_document
-from joulery.recurring.desk_grants import VOLUNTEERED, granted, only_granted
-from joulery.recurring.desk_history import History, Verdict
-from joulery.recurring.desk_plausibility import check_outcome
-from joulery.recurring.desk_report import Report
-from joulery.recurring.desk_specification import job_document
-from joulery.recurring.desk_values import Measured, Outcome
-from joulery.recurring.draws import Draws
-from joulery.recurring.lanes import Lanes
-from joulery.recurring.policy import End, Kind
+from joulery.jobs.grants import VOLUNTEERED, granted, only_granted
+from joulery.jobs.models import Measured, Outcome
+from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.jobs.policies.counter_rng import CounterRng
+from joulery.jobs.policies.job_batch import JobBatch
+from joulery.jobs.posterior import JobState
+from joulery.jobs.replay import ROW, action_document, actions_from, outcome_document
+from joulery.jobs.report import Report
+from joulery.jobs.report_filter import FilterResult, ReportFilter
+from joulery.jobs.specification import job_document
+from joulery.jobs.validation import check_outcome
 from joulery.simulate import drift as drifts
 from joulery.simulate.environment import Environment, Moment
 from joulery.simulate.probing import Slices
 from joulery.simulate.yardstick import yardstick
-from joulery.store.records import Event, EventKind, JobRecord, NewJob
+from joulery.storage.records import Event, EventKind, JobRecord, NewJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from joulery.recurring.draws import Floats
+    from joulery.jobs.policies.counter_rng import Floats
     from joulery.simulate.drift import Drift
     from joulery.simulate.environment import Results
-    from joulery.simulate.workload import Workload
-    from joulery.store.records import Document
+    from joulery.simulate.workload import TracedWorkload
+    from joulery.storage.records import Document
 
     Lie = Callable[[Outcome, np.random.Generator], Outcome]
 
@@ -75,17 +75,17 @@ class Circumstances:
     doomed: Callable[[int], bool] | None = None
     lease_seconds: float = 600.0
     probing: bool = True
-    drift: Callable[[Workload], Drift] = drifts.none
+    drift: Callable[[TracedWorkload], Drift] = drifts.none
     defended: bool = True
 
 
-class Credulous(History):
+class Credulous(ReportFilter):
     """Believes whatever it is told."""
 
-    def judge(self, decision: int, body: Document) -> Verdict:
+    def judge(self, decision: int, body: Document) -> FilterResult:
         """Fold in one report."""
         self._note_cost(Report.of(self.job, decision, body))
-        return Verdict(believed=True, told=body)
+        return FilterResult(believed=True, told=body)
 
 
 @dataclass(slots=True)
@@ -141,19 +141,19 @@ class Crowd:
     """
 
     def __init__(
-        self, load: Workload, policy: str, seed: int, circumstances: Circumstances
+        self, load: TracedWorkload, policy: str, seed: int, circumstances: Circumstances
     ) -> None:
         change = circumstances.drift(load)
         load = drifts.patient(load, change)
         self._job = load.job()
         new = NewJob("team", self._job.name, job_document(self._job), policy, {}, seed)
-        self._folded = Folded.start(JobRecord(1, 1, new, 0.0, False, 0, 0))  # noqa: FBT003
+        self._folded = JobState.start(JobRecord(1, 1, new, 0.0, False, 0, 0))  # noqa: FBT003
         if not circumstances.defended:
             self._folded.history = Credulous(self._job)
         self._about = circumstances
         self._luck = np.random.default_rng((seed, 17))
         self._fancy = np.random.default_rng((seed, 19))  # of liars, so that all lies meet one luck
-        lanes = Lanes.of([self._job], [seed])
+        lanes = JobBatch.of([self._job], [seed])
         self._world = Environment([load], ROW, lanes, Slices(), [change])
         eta = self._job.cost.eta
         self._starts = change.starts
@@ -200,7 +200,7 @@ class Crowd:
 
     def _act(self, client: _Client, now: float) -> None:
         folded = self._folded
-        draws = Draws.of(folded.lanes.seeds, np.array([self._events + 1]))
+        draws = CounterRng.of(folded.lanes.seeds, np.array([self._events + 1]))
         chosen = folded.policy.decide(folded.beliefs, ROW, draws)
         before = client.action if client.actions else None
         only = self._about.only if client.lies else None
@@ -224,7 +224,7 @@ class Crowd:
         results = self._world.act(actions_from(client.action), moment)
         client.truth = self._told(results)
         client.progress = float(results.progress[0])
-        client.progress_arm = arm if client.action["kind"] == Kind.PROBE else -1
+        client.progress_arm = arm if client.action["kind"] == ActionKind.PROBE else -1
         client.dies_after -= 1
         if client.dies_after <= 0:
             self._die(client, now)
@@ -238,7 +238,7 @@ class Crowd:
         known = np.flatnonzero(np.isfinite(results.epoch_seconds[0]))
         held = int(results.limit[0])
         return Outcome(
-            end=End(int(results.end[0])),
+            end=RunEnd(int(results.end[0])),
             epochs=float(results.epochs[0]),
             seconds=float(results.seconds[0]),
             joules=float(results.joules[0]),
@@ -264,7 +264,7 @@ class Crowd:
             part = beaten / truth.seconds
             progress = dataclasses.replace(
                 truth,
-                end=End.ABANDONED,
+                end=RunEnd.ABANDONED,
                 epochs=float(math.floor(part * truth.epochs)),
                 seconds=beaten,
                 joules=part * truth.joules,
@@ -279,7 +279,7 @@ class Crowd:
         truth = told = client.truth
         if client.lies and self._about.lie is not None:
             told = self._about.lie(truth, self._fancy)
-        kind = Kind(client.action["kind"])
+        kind = ActionKind(client.action["kind"])
         check_outcome(told, self._job, kind, max(truth.seconds, told.seconds))
         body = outcome_document(told, self._job, client.action, client.recurrence)
         self._append(EventKind.OUTCOME, client.decision, body)
@@ -287,10 +287,10 @@ class Crowd:
             self._life.reports += 1
             self._life.doubted += client.decision in self._folded.history.held()
         client.actions += 1
-        client.trainings += kind == Kind.TRAIN
+        client.trainings += kind == ActionKind.TRAIN
         client.spent += self._job.cost.of(truth.seconds, truth.joules)
         failed = client.actions >= (_MOST_LIES if client.lies else _MOST_ACTIONS)
-        if told.end != End.REACHED and not failed:
+        if told.end != RunEnd.REACHED and not failed:
             self._act(client, now)
             return
         if not client.lies:
@@ -306,11 +306,11 @@ class Crowd:
 
 def claims_wonders(truth: Outcome, _: np.random.Generator) -> Outcome:
     """One epoch in one second, and that measured exactly."""
-    if truth.end == End.PROBED:
+    if truth.end == RunEnd.PROBED:
         return _measured_times(truth, 0.01)
     watts = truth.limit_watts
     measured = (Measured(watts, 1.0, 100.0, 0.001),)
-    return Outcome(End.REACHED, 1.0, 1.0, 100.0, watts, measured)
+    return Outcome(RunEnd.REACHED, 1.0, 1.0, 100.0, watts, measured)
 
 
 def claims_disaster(truth: Outcome, _: np.random.Generator) -> Outcome:
@@ -320,9 +320,11 @@ def claims_disaster(truth: Outcome, _: np.random.Generator) -> Outcome:
 
 def claims_failure(truth: Outcome, _: np.random.Generator) -> Outcome:
     """That training diverged in its first epoch."""
-    if truth.end == End.PROBED:
+    if truth.end == RunEnd.PROBED:
         return truth
-    return dataclasses.replace(truth, end=End.EXHAUSTED, epochs=min(1.0, truth.epochs), measured=())
+    return dataclasses.replace(
+        truth, end=RunEnd.EXHAUSTED, epochs=min(1.0, truth.epochs), measured=()
+    )
 
 
 def claims_cheap_epochs(truth: Outcome, _: np.random.Generator) -> Outcome:
@@ -342,14 +344,14 @@ def claims_few_epochs(truth: Outcome, _: np.random.Generator) -> Outcome:
 
 def claims_refusal(truth: Outcome, _: np.random.Generator) -> Outcome:
     """That not even one epoch could be afforded."""
-    if truth.end == End.PROBED:
+    if truth.end == RunEnd.PROBED:
         return truth
-    return Outcome(End.STOPPED, 0.0, 0.0, 0.0, truth.limit_watts, ())
+    return Outcome(RunEnd.STOPPED, 0.0, 0.0, 0.0, truth.limit_watts, ())
 
 
 def says_nothing(_: Outcome, __: np.random.Generator) -> Outcome:
     """No lie: what the same life would have been with those clients away."""
-    return Outcome(End.ABANDONED, 0.0, 0.0, 0.0, None, ())
+    return Outcome(RunEnd.ABANDONED, 0.0, 0.0, 0.0, None, ())
 
 
 def claims_anything(truth: Outcome, luck: np.random.Generator) -> Outcome:
@@ -379,12 +381,12 @@ def _times(truth: Outcome, factor: float) -> Outcome:
 
 
 def _in_epochs(truth: Outcome, epochs: float) -> Outcome:
-    if truth.end == End.PROBED or truth.epochs <= 0:
+    if truth.end == RunEnd.PROBED or truth.epochs <= 0:
         return truth
     share = epochs / truth.epochs
     return dataclasses.replace(
         truth,
-        end=End.REACHED,
+        end=RunEnd.REACHED,
         epochs=epochs,
         seconds=share * truth.seconds,
         joules=share * truth.joules,
@@ -435,7 +437,7 @@ class Lives:
         return ratio, float(apart.std(ddof=1) / math.sqrt(len(apart)) / abs(other.mean))
 
 
-def lives(load: Workload, policy: str, seeds: range, circumstances: Circumstances) -> Lives:
+def lives(load: TracedWorkload, policy: str, seeds: range, circumstances: Circumstances) -> Lives:
     """One for each seed."""
     each = [Crowd(load, policy, seed, circumstances).live() for seed in seeds]
     return Lives(

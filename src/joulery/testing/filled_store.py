@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from sqlalchemy import literal, select
 
 from joulery.clock import VirtualClock
-from joulery.recurring.desk import Desk
-from joulery.recurring.desk_definition import Terms
-from joulery.recurring.desk_requests import Definition, Request
-from joulery.recurring.desk_values import Measured, Outcome
-from joulery.recurring.policy import End, Kind
-from joulery.store.tables import decisions, events, jobs, outcomes, snapshots
+from joulery.jobs.job_registry import ServiceConfig
+from joulery.jobs.models import Measured, Outcome
+from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.jobs.requests import Definition, Request
+from joulery.jobs.service import JobService
+from joulery.storage.tables import decisions, events, jobs, outcomes, snapshots
 from joulery.testing.workloads import made_up_workload
 
 if TYPE_CHECKING:
@@ -23,27 +23,29 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Table
 
-    from joulery.recurring.desk_values import Decision
-    from joulery.store.store import Store
+    from joulery.jobs.models import Decision
+    from joulery.storage.store import Store
 
 _GROUP = 64
 _TEAM = "team"
 # A lease that outlasts the virtual time of any history.
-TERMS = Terms(lease_seconds=1e12)
+DEFAULT_CONFIG = ServiceConfig(lease_seconds=1e12)
 
 
 def plain_outcome(decision: Decision) -> Outcome:
     """What an honest client might tell, whatever was decided."""
-    if decision.kind == Kind.PROBE:
+    if decision.kind == ActionKind.PROBE:
         measured = tuple(Measured(watts, 3.0, 300.0, 0.02) for watts in decision.probe_limits_watts)
-        return Outcome(End.PROBED, 0.0, 5.0, 500.0, None, measured)
+        return Outcome(RunEnd.PROBED, 0.0, 5.0, 500.0, None, measured)
     watts = decision.power_limit_watts or 200.0
     epochs = 20.0 + decision.batch_size % 7
     one = Measured(watts, 3.0 - decision.batch_size / 1000, 300.0, 0.005)
-    return Outcome(End.REACHED, epochs, epochs * one.epoch_seconds, epochs * 300.0, watts, (one,))
+    return Outcome(
+        RunEnd.REACHED, epochs, epochs * one.epoch_seconds, epochs * 300.0, watts, (one,)
+    )
 
 
-def run(desk: Desk, clock: VirtualClock, job: int, times: int, key: str) -> None:
+def run(desk: JobService, clock: VirtualClock, job: int, times: int, key: str) -> None:
     """Decide and report so many times, in groups."""
     for first in range(0, times, _GROUP):
         names = [f"{key}.{number}" for number in range(first, min(first + _GROUP, times))]
@@ -67,7 +69,7 @@ def fill(store: Store, policy: str, count: int, recurrences: int) -> list[int]:
         Their numbers.
     """
     clock = VirtualClock()
-    desk = Desk(store, clock, TERMS)
+    desk = JobService(store, clock, DEFAULT_CONFIG)
     job = made_up_workload().job()
     names = [f"job {number:06}" for number in range(count)]
     first = desk.define(
@@ -122,7 +124,7 @@ class Costs:
 def measure(store: Store, numbers: list[int], policy: str, tries: int = 20) -> Costs:
     """Operations on a filled store, by a desk that was just started."""
     clock = VirtualClock()
-    desk = Desk(store, clock, TERMS)
+    desk = JobService(store, clock, DEFAULT_CONFIG)
     step = max(1, len(numbers) // tries)
     some = numbers[::step][:tries]
     middle = numbers[len(numbers) // 2]

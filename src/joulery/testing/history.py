@@ -11,23 +11,23 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from joulery.recurring.desk_answers import answer
-from joulery.recurring.desk_beliefs import BeliefsCache, rebuilt
-from joulery.recurring.desk_fold import outcome_document
-from joulery.recurring.desk_snapshot import freeze
-from joulery.recurring.desk_specification import job_from
-from joulery.recurring.desk_values import Outcome, decision_id, parse_decision_id
-from joulery.recurring.wire import decision_document, outcome_from
-from joulery.store.listing import outcomes_between
-from joulery.store.records import DecisionState, EventKind
+from joulery.jobs.idempotency import answer
+from joulery.jobs.models import Outcome, decision_id, parse_decision_id
+from joulery.jobs.posterior import PosteriorCache, rebuilt
+from joulery.jobs.replay import outcome_document
+from joulery.jobs.snapshot import serialize
+from joulery.jobs.specification import job_from
+from joulery.jobs.wire import decision_document, outcome_from
+from joulery.storage.listing import outcomes_between
+from joulery.storage.records import DecisionState, EventKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from joulery.recurring.desk_beliefs import Folded
-    from joulery.store.ledger import Ledger
-    from joulery.store.records import DecisionRecord, Document, Event, JobRecord, OutcomeRecord
-    from joulery.store.store import Store
+    from joulery.jobs.posterior import JobState
+    from joulery.storage.records import DecisionRecord, Document, Event, JobRecord, OutcomeRecord
+    from joulery.storage.store import Store
+    from joulery.storage.transaction import Transaction
     from joulery.testing.history_file import Call
 
 # What a decision keeps for ever; its deadline moves, and its token is the server's affair.
@@ -90,7 +90,7 @@ class Stored:
     outcomes: Sequence[OutcomeRecord]
 
     @classmethod
-    def of(cls, ledger: Ledger, job: int) -> Stored:
+    def of(cls, ledger: Transaction, job: int) -> Stored:
         """Read it, within one transaction."""
         record = ledger.job(job)
         outcomes = outcomes_between(ledger, job, 0, 2**62)
@@ -305,8 +305,8 @@ def _check_state(decision: DecisionRecord, kinds: list[EventKind], findings: Fin
 def check_beliefs(store: Store, job: int, findings: Findings) -> None:
     """A snapshot with what came after it says, bit for bit, what all events say."""
 
-    def both(ledger: Ledger) -> tuple[Folded, Folded, bool]:
-        resumed = BeliefsCache(1).current(ledger, job)
+    def both(ledger: Transaction) -> tuple[JobState, JobState, bool]:
+        resumed = PosteriorCache(1).current(ledger, job)
         return resumed, rebuilt(ledger, ledger.job(job)), ledger.snapshot(job) is not None
 
     resumed, whole, from_snapshot = store.write(both, job)
@@ -316,7 +316,7 @@ def check_beliefs(store: Store, job: int, findings: Findings) -> None:
     findings.expect(Fault.BELIEFS, f"job {job}", holds=same)
 
 
-def bits(folded: Folded) -> bytes | None:
+def bits(folded: JobState) -> bytes | None:
     """All that a process believes of a job; None where it cannot be told."""
     beside: dict[str, Any] = folded.history.to_document() | {"sequence": folded.sequence}
-    return freeze(folded.beliefs, beside)
+    return serialize(folded.beliefs, beside)

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from joulery.recurring.draws import Draws
-from joulery.recurring.lanes import Lanes
-from joulery.recurring.policy import Actions, End, Kind, Outcomes, Policy
+from joulery.jobs.policies.base import ActionKind, Actions, Outcomes, Policy, RunEnd
+from joulery.jobs.policies.counter_rng import CounterRng
+from joulery.jobs.policies.job_batch import JobBatch
 from joulery.simulate import drift
 from joulery.simulate.environment import Environment, Moment
 from joulery.simulate.probing import Slices
@@ -40,7 +40,7 @@ class Drive:
 
     def __init__(self, policy: Policy[Any], workloads: list[Any], seeds: list[int]) -> None:
         self.policy = policy
-        self.lanes = Lanes.of([load.job() for load in workloads], seeds)
+        self.lanes = JobBatch.of([load.job() for load in workloads], seeds)
         self.beliefs = policy.start(self.lanes)
         self.events: list[tuple[str, Any, Any]] = []
         self.decisions = np.zeros(len(seeds), dtype=np.int64)
@@ -51,7 +51,7 @@ class Drive:
 
     def decide(self, rows: np.ndarray[Any, Any]) -> Actions:
         """What the policy would do next, checked for sense; nothing is begun."""
-        draws = Draws.of(self.lanes.seeds[rows], self.decisions[rows])
+        draws = CounterRng.of(self.lanes.seeds[rows], self.decisions[rows])
         actions = self.policy.decide(self.beliefs, rows, draws)
         assert_sensible(self.policy, self.lanes, rows, actions)
         return actions
@@ -80,7 +80,7 @@ class Drive:
         """Tell the policy how actions ended."""
         self.policy.learn(self.beliefs, outcomes)
         self.events.append(("learn", None, outcomes))
-        self.reached[outcomes.lane] += outcomes.end == End.REACHED
+        self.reached[outcomes.lane] += outcomes.end == RunEnd.REACHED
 
     def step(self, rows: np.ndarray[Any, Any]) -> Actions:
         """One action of each lane from beginning to end."""
@@ -212,7 +212,7 @@ class PolicyContract:
         drive = _drive(policy, 1)
         for _ in range(100):
             _, outcomes = drive.begin(np.arange(1))
-            end = np.where(outcomes.kind == Kind.TRAIN, End.EXHAUSTED, outcomes.end)
+            end = np.where(outcomes.kind == ActionKind.TRAIN, RunEnd.EXHAUSTED, outcomes.end)
             drive.learn(dataclasses.replace(outcomes, end=end))
         drive.decide(np.arange(1))
 
@@ -223,7 +223,7 @@ def abandoned(outcomes: Outcomes) -> Outcomes:
     blank = np.full(outcomes.epoch_seconds.shape, np.nan)
     return dataclasses.replace(
         outcomes,
-        end=np.full(len(outcomes.lane), End.ABANDONED),
+        end=np.full(len(outcomes.lane), RunEnd.ABANDONED),
         limit=np.full(len(outcomes.lane), -1),
         epochs=unknown,
         seconds=unknown,
@@ -236,11 +236,11 @@ def abandoned(outcomes: Outcomes) -> Outcomes:
 
 
 def assert_sensible(
-    policy: Policy[Any], lanes: Lanes, rows: np.ndarray[Any, Any], actions: Actions
+    policy: Policy[Any], lanes: JobBatch, rows: np.ndarray[Any, Any], actions: Actions
 ) -> None:
     """Actions stay within the job's set, with ceilings above nothing and reasons that exist."""
     assert actions.kind.shape == actions.arm.shape == actions.limit.shape == (len(rows),)
-    assert np.isin(actions.kind, list(Kind)).all()
+    assert np.isin(actions.kind, list(ActionKind)).all()
     assert (actions.arm >= 0).all()
     assert lanes.valid[rows, actions.arm].all()
     limits = np.maximum(1, np.isfinite(lanes.limits_watts[rows]).sum(axis=1))

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.recurring.policy import End
+from joulery.jobs.policies.base import RunEnd
 from joulery.testing.crowd import Circumstances, Crowd, _Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from joulery.simulate.workload import Workload
+    from joulery.simulate.workload import TracedWorkload
 
 # Which half: by chance, every second one, or all who come first.
 HALVES: dict[str, Callable[[int, int, np.random.Generator], bool]] = {
@@ -60,7 +60,7 @@ class Population(Crowd):
     """
 
     def __init__(
-        self, load: Workload, policy: str, seed: int, half: str, setting: Setting = SETTING
+        self, load: TracedWorkload, policy: str, seed: int, half: str, setting: Setting = SETTING
     ) -> None:
         about = Circumstances(
             recurrences=setting.clients,
@@ -89,7 +89,7 @@ class Population(Crowd):
         if client.truth is None:  # it has not begun: it takes the place of one who died
             self._next(client, now)
             return
-        if client.dies_after < math.inf and client.truth.end == End.REACHED:
+        if client.dies_after < math.inf and client.truth.end == RunEnd.REACHED:
             self._die(client, now - client.truth.seconds)
             return
         completed = len(self._life.costs)
@@ -105,7 +105,7 @@ class Population(Crowd):
         self._luck.bit_generator.state = before
         super()._die(client, now)
         cost = self._job.cost.of(client.truth.seconds, client.truth.joules)
-        reaches = client.truth.end == End.REACHED
+        reaches = client.truth.end == RunEnd.REACHED
         self._account(client.spent + share * cost, share if reaches else 0.0)
         follower = _Client(lies=False, dies_after=math.inf)
         moment = now + share * client.truth.seconds
@@ -153,7 +153,7 @@ class Comparison:
 
 
 def compare(
-    load: Workload, policy: str, seeds: Sequence[int], half: str, setting: Setting = SETTING
+    load: TracedWorkload, policy: str, seeds: Sequence[int], half: str, setting: Setting = SETTING
 ) -> Comparison:
     """Lives with deaths beside the same without."""
     rows = []
@@ -191,7 +191,7 @@ _CALM: dict[tuple[str, str, int, Setting], tuple[Population, list[float]]] = {}
 
 
 def _calm(
-    load: Workload, policy: str, seed: int, setting: Setting
+    load: TracedWorkload, policy: str, seed: int, setting: Setting
 ) -> tuple[Population, list[float]]:
     """The life without deaths and its costs, lived once for all kinds of them."""
     name = load.job().name, policy, seed, setting

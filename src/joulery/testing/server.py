@@ -22,7 +22,7 @@ _PATIENCE_SECONDS = 60.0
 SPECIFICATION: dict[str, Any] = {
     "batch_sizes": [64, 128, 256],
     "default": 128,
-    "cost": {"kind": "Cost", "eta": 0.5, "max_watts": 300.0},
+    "cost": "cost:eta=0.5,max_watts=300.0",
     "objective": None,
     "max_epochs": 100,
     "limits_watts": [],

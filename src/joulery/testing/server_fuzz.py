@@ -128,8 +128,7 @@ def bodies(job: int, decision: str, key: str) -> dict[str, tuple[str, Any]]:
     outcome = OUTCOME | {"limit_watts": None, "measured": [measured | {"relative_error": 0.1}]}
     frontier = {"points": [{"seconds": 1.0, "joules": 2.0, "setting": {"power_limit_watts": 9.0}}]}
     used = {"decision": None, "device": "a", "seconds": 1.0, "joules": 1.0, "origin": "measured"}
-    signal = {"kind": "ConstantSignal", "per_kilowatt_hour": 0.3}
-    objective = {"kind": "LeastMoney", "signal": signal, "rent_per_hour": 1.0}
+    objective = "money:price=0.3,rent=1.0"
     specification = SPECIFICATION | {"objective": objective, "limits_watts": [100.0, 200.0]}
     definition = {"name": "fuzzed", "device": "A40", "specification": specification}
     return {

@@ -16,7 +16,8 @@ from joulery.frontier import OperatingPoint
 from joulery.hardware import catalog
 from joulery.hardware.physics import settle
 from joulery.hardware.simulated import SimulatedGpu
-from joulery.measure.meter import Meter
+from joulery.metering.meter import Meter
+from joulery.objectives import score
 from joulery.power.knob import LimitKnob, held_here
 from joulery.power.tuner import PowerTuner
 
@@ -108,5 +109,9 @@ class TrainingLoop:
         limits = range(
             math.ceil(self.board.min_limit_watts), math.floor(self.board.default_limit_watts) + 1
         )
-        best = min(objective.score(self.point(limit), reference) for limit in limits)
-        return objective.score(self.point(limit_watts), reference) / best - 1
+
+        def scored(watts: float) -> float:
+            point = self.point(watts)
+            return float(score(objective, point.seconds, point.joules, reference))
+
+        return scored(limit_watts) / min(scored(watts) for watts in limits) - 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from joulery.client.local import LocalClerk
+from joulery.client.local import LocalBackend
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from joulery.clock import Clock
 
 
-class WatchedClerk:
+class RecordingBackend:
     """A clerk on a store of its own.
 
     Args:
@@ -26,7 +26,7 @@ class WatchedClerk:
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
-        self.inner = LocalClerk.open(path, "team", clock)
+        self.inner = LocalBackend.open(path, "team", clock)
         self.calls: list[str] = []
 
     def before(self, name: str) -> None:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.simulate.workload import Workload
+from joulery.simulate.workload import TracedWorkload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from joulery.recurring.draws import Floats
+    from joulery.jobs.policies.counter_rng import Floats
 
 LIMITS_WATTS = (100.0, 150.0, 200.0, 250.0)
 
@@ -24,7 +24,7 @@ def made_up_workload(
     limits_watts: Sequence[float] = LIMITS_WATTS,
     runs: int = 5,
     never: Sequence[int] = (),
-) -> Workload:
+) -> TracedWorkload:
     """Epochs grow with the distance from ``best``; time falls with batch size and limit.
 
     Args:
@@ -39,7 +39,7 @@ def made_up_workload(
     octaves = np.abs(np.log2(sizes / best))
     epochs = np.round(10.0 * (1.0 + octaves)[:, None] + np.arange(runs)[None, :])
     epochs[np.isin(sizes, never)] = np.nan
-    return Workload(
+    return TracedWorkload(
         gpu="made-up",
         dataset="set",
         network="net",

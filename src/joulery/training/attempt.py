@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from joulery.jobs.models import Measured, Outcome
+from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.power.messages import State
-from joulery.recurring.desk_values import Measured, Outcome
-from joulery.recurring.policy import End, Kind
-from joulery.training.spending import NOTHING, Spending, Spent, together
+from joulery.training.energy_account import NOTHING, EnergyAccount, Usage, together
 from joulery.training.used import used_by, used_together
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from joulery.measure.measurement import Measurement
-    from joulery.measure.meter import Meter
+    from joulery.jobs.job import Job
+    from joulery.jobs.models import Decision
+    from joulery.metering.measurement import Measurement
+    from joulery.metering.meter import Meter
     from joulery.power.tuner import PowerTuner
-    from joulery.recurring.desk_values import Decision
-    from joulery.recurring.job import Job
+    from joulery.training.environment import Ranks
     from joulery.training.limit_plan import ListedKnob
-    from joulery.training.site import Ranks
     from joulery.training.used import DeviceUse
 
 _SAME_WATTS = 0.5
@@ -30,7 +30,7 @@ _LARGEST_ERROR = 1.0  # what is known less well than this is not worth telling
 
 
 @dataclass(slots=True)
-class Power:
+class AttemptPower:
     """What tunes the power of an attempt, if anything does.
 
     Attributes:
@@ -75,13 +75,13 @@ class Attempt:
     ) -> None:
         self.decision = decision
         self.epochs = epochs
-        self.power = Power()
+        self.power = AttemptPower()
         self.steps_per_epoch: int | None = None
         self.in_epoch = False
         self.is_cut = False
         self._job = job
         self._ranks = ranks
-        self._spending = Spending(meter)
+        self._spending = EnergyAccount(meter)
         self._held_since: float | None = None
         self._steps = self._whole_steps = 0
         self._marked: Measurement | None = None
@@ -117,7 +117,7 @@ class Attempt:
             return
         held = self.power.holding_watts
         # What follows the target in its epoch, such as a last test, is none of it.
-        until = None if self._marked is None else Spent.of(self._marked)
+        until = None if self._marked is None else Usage.of(self._marked)
         self._spending.end_epoch(held if held == self._held_since else None, self._ranks, until)
         self.in_epoch = False
         if self._marked is None:
@@ -136,10 +136,10 @@ class Attempt:
         """It has diverged, and would not get there in any number of epochs: all count as tried."""
         self.epochs = self._job.max_epochs
 
-    def spent(self) -> Spent:
+    def spent(self) -> Usage:
         """All so far, over all ranks; every rank has to ask."""
         self._counted = self._marked or self._spending.measurement()
-        self._total = together(Spent.of(self._counted), self._ranks)
+        self._total = together(Usage.of(self._counted), self._ranks)
         return self._total
 
     def used(self) -> tuple[DeviceUse, ...]:
@@ -148,11 +148,11 @@ class Attempt:
 
     def cost(self) -> float:
         """All so far, by the job's cost; NaN where it is unknown."""
-        return self._job.cost.of(*self.spent())
+        return float(self._job.cost.of(*self.spent()))
 
     def cost_here(self) -> float:
         """As :meth:`cost`, of this process, from any thread."""
-        return self._job.cost.of(*self._spending.now())
+        return float(self._job.cost.of(*self._spending.now()))
 
     def last_epoch_cost(self) -> float:
         """What the last epoch cost; 0 before the first."""
@@ -160,7 +160,7 @@ class Attempt:
         return self._job.cost.of(*epochs[-1].whole) if epochs else 0.0
 
     @property
-    def besides(self) -> Spent | None:
+    def besides(self) -> Usage | None:
         """What an epoch takes besides training; None before the first."""
         return self._spending.besides()
 
@@ -169,9 +169,9 @@ class Attempt:
         spent = self._total if self._ranks is not None else self._spending.now()
         if not spent.known:
             return None
-        return Outcome(End.ABANDONED, self._told_epochs(End.ABANDONED), *spent)
+        return Outcome(RunEnd.ABANDONED, self._told_epochs(RunEnd.ABANDONED), *spent)
 
-    def outcome(self, end: End, besides: Spent) -> Outcome:
+    def outcome(self, end: RunEnd, besides: Usage) -> Outcome:
         """How it ended; nothing is counted from here on. Every rank has to ask.
 
         Args:
@@ -182,15 +182,15 @@ class Attempt:
         self._spending.end()
         if not spent.known:
             # Nothing is claimed of what was not measured.
-            kind = End.PROBED if self.decision.kind == Kind.PROBE else End.ABANDONED
+            kind = RunEnd.PROBED if self.decision.kind == ActionKind.PROBE else RunEnd.ABANDONED
             return Outcome(kind, 0.0, 0.0, 0.0)
         limit = self._limit()
         return Outcome(
             end, self._told_epochs(end), *spent, limit, self._measured(self.besides or besides)
         )
 
-    def _told_epochs(self, end: End) -> float:
-        if self.decision.kind == Kind.PROBE or end == End.PROBED:
+    def _told_epochs(self, end: RunEnd) -> float:
+        if self.decision.kind == ActionKind.PROBE or end == RunEnd.PROBED:
             return 0.0
         return float(min(self.epochs, self._job.max_epochs))
 
@@ -200,7 +200,7 @@ class Attempt:
         watts = self.power.holding_watts
         return self.power.found_watts if watts is None else watts
 
-    def _measured(self, besides: Spent) -> tuple[Measured, ...]:
+    def _measured(self, besides: Usage) -> tuple[Measured, ...]:
         if not self._job.limits_watts:
             figures = self._spending.held(None)
             return () if figures is None else (Measured(None, *figures),)
@@ -215,7 +215,7 @@ class Attempt:
                 found[watts] = Measured(watts, *figures)
         return tuple(found.values())
 
-    def _slices(self, besides: Spent) -> Iterable[Measured]:
+    def _slices(self, besides: Usage) -> Iterable[Measured]:
         """What steps under each limit tell about epochs."""
         knob, steps = self.power.knob, self.steps_per_epoch
         if knob is None or not steps:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from joulery.recurring.policy import End, Kind
+from joulery.jobs.policies.base import ActionKind, RunEnd
 
 if TYPE_CHECKING:
     from joulery.training.attempt import Attempt
@@ -23,7 +23,7 @@ class Ending(NamedTuple):
         is_last: Whether its owner allows no other attempt after it.
     """
 
-    end: End
+    end: RunEnd
     stopped: str | None = None
     is_last: bool = False
 
@@ -37,25 +37,25 @@ def ending_of(attempt: Attempt, goal: Goal, stopped: str | None, *, abandoned: b
         stopped: Why it was stopped; None if it was not.
         abandoned: Whether the loop was left.
     """
-    if attempt.decision.kind == Kind.PROBE:
-        return Ending(End.ABANDONED if abandoned else End.PROBED, stopped)
+    if attempt.decision.kind == ActionKind.PROBE:
+        return Ending(RunEnd.ABANDONED if abandoned else RunEnd.PROBED, stopped)
     if goal.reached:
-        return Ending(End.REACHED, stopped)
+        return Ending(RunEnd.REACHED, stopped)
     if goal.diverged:
-        return Ending(End.EXHAUSTED, "diverged: the metric is no finite number")
+        return Ending(RunEnd.EXHAUSTED, "diverged: the metric is no finite number")
     if stopped is not None:
-        return Ending(End.STOPPED, stopped)
-    return Ending(End.ABANDONED) if abandoned else _after_all_epochs(attempt, goal)
+        return Ending(RunEnd.STOPPED, stopped)
+    return Ending(RunEnd.ABANDONED) if abandoned else _after_all_epochs(attempt, goal)
 
 
 def _after_all_epochs(attempt: Attempt, goal: Goal) -> Ending:
     if not goal.has_target:
-        return Ending(End.REACHED)  # all of its epochs were the goal
+        return Ending(RunEnd.REACHED)  # all of its epochs were the goal
     if not goal.told:
         _log.warning(
             "joulery: nothing is learned from this run, since no metric was reported "
             "(call run.report(metric) after every epoch)"
         )
-        return Ending(End.ABANDONED)
+        return Ending(RunEnd.ABANDONED)
     why = f"the target was not reached within {attempt.epochs} epochs"
-    return Ending(End.EXHAUSTED, why, is_last=True)
+    return Ending(RunEnd.EXHAUSTED, why, is_last=True)

@@ -6,15 +6,15 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from joulery.client.findings import Findings
+from joulery.client.findings import RunMeasurements
 from joulery.frontier import ASSUMED, OperatingPoint, Provenance, Setting
-from joulery.recurring.wire_measurements import EnergyEntry
+from joulery.jobs.wire_measurements import EnergyEntry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from joulery.recurring.desk_requests import Definition
-    from joulery.recurring.desk_values import Decision, Measured, Outcome
+    from joulery.jobs.models import Decision, Measured, Outcome
+    from joulery.jobs.requests import Definition
     from joulery.training.used import DeviceUse
 
 _LONGEST_TEXT = 200
@@ -22,7 +22,7 @@ _LONGEST_TEXT = 200
 
 def findings_of(
     decision: Decision, outcome: Outcome, used: Sequence[DeviceUse], wanted: Definition
-) -> Findings:
+) -> RunMeasurements:
     """What is worth keeping of an attempt besides how it ended.
 
     Args:
@@ -37,7 +37,7 @@ def findings_of(
         device=used[0].name if used else wanted.device,
         devices=len(used) if len(used) > 1 else None,
     )
-    return Findings(
+    return RunMeasurements(
         batch_size=decision.batch_size,
         device=wanted.device,
         points=tuple(_point(one, setting, whence) for one in outcome.measured),

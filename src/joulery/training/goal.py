@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from joulery.training.site import Ranks
+    from joulery.training.environment import Ranks
 
 
 class Goal:

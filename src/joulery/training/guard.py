@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from joulery.training.job_settings import Recurring
     from joulery.training.recurrence import Recurrence
-    from joulery.training.settings import Recurring
 
 T = TypeVar("T")
 

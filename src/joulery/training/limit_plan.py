@@ -6,26 +6,26 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from joulery.power.bench import LEAST_STEPS, Bench
-from joulery.power.machine import Range, TuningMachine
+from joulery.jobs.policies.base import ActionKind
+from joulery.power.choice import TuningChoice
 from joulery.power.messages import State
-from joulery.power.settled import Settled
-from joulery.recurring.policy import Kind
+from joulery.power.state_machine import Range, TuningMachine
+from joulery.power.step_profiler import LEAST_STEPS, StepProfiler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from joulery.frontier import Setting
     from joulery.hardware.device import Device, PowerLimit
+    from joulery.jobs.job import Job
+    from joulery.jobs.models import Decision
     from joulery.objectives import Objective
-    from joulery.power.bench import Talk
     from joulery.power.knob import LimitKnob
     from joulery.power.messages import Command, Reading
-    from joulery.power.profiles import Profile
+    from joulery.power.profiles import PowerProfile
     from joulery.power.rules import Rules
     from joulery.power.slices import Estimate
-    from joulery.recurring.desk_values import Decision
-    from joulery.recurring.job import Job
+    from joulery.power.step_profiler import Talk
 
 SLICE_SECONDS = 5.0  # enough for stable figures (You et al., NSDI'23, section 5)
 _MOST_LIMITS = 10
@@ -62,7 +62,7 @@ def plan_of(decision: Decision, job: Job, *, observe: bool) -> LimitPlan | None:
         return None
     if observe:
         return LimitPlan(job.limits_watts)
-    probe = decision.kind == Kind.PROBE
+    probe = decision.kind == ActionKind.PROBE
     hold = None if probe else decision.power_limit_watts
     return LimitPlan(job.limits_watts, hold, decision.probe_limits_watts, probe)
 
@@ -100,7 +100,7 @@ class ListedKnob:
         self._position = -1
 
     def machine(
-        self, objective: Objective, rules: Rules, profile: Profile | None = None
+        self, objective: Objective, rules: Rules, profile: PowerProfile | None = None
     ) -> TuningMachine | PlannedMachine:
         """The machine that follows the plan, or chooses where the plan leaves it open."""
         import numpy as np
@@ -186,16 +186,16 @@ class PlannedMachine:
         done: Callable[[], None] | None,
     ) -> None:
         self._rules = rules
-        self._bench = Bench(rules, reference)
+        self._bench = StepProfiler(rules, reference)
         self._reference = reference
         self._measured = measured
         self._hold = reference if hold is None else hold
         self._done = done
-        self._settled: Settled | None = None
+        self._settled: TuningChoice | None = None
         self._talk: Talk = self._run()
 
     @property
-    def settled(self) -> Settled | None:
+    def settled(self) -> TuningChoice | None:
         """What was found, once all was measured."""
         return self._settled
 
@@ -240,7 +240,7 @@ class PlannedMachine:
 
     def _settle(self, began: Reading) -> None:
         found, end = self.estimates(), self._bench.reading
-        self._settled = Settled(
+        self._settled = TuningChoice(
             position=self._hold,
             regret=0.0,  # whoever asked for the limit answers for it
             chosen=found[self._hold],

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from joulery.power.result import TuningResult
     from joulery.power.tuner import PowerTuner
-    from joulery.training.attempt import Power
-    from joulery.training.site import Site
+    from joulery.training.attempt import AttemptPower
+    from joulery.training.environment import RunEnvironment
     from joulery.training.tuning import Wishes
 
 _log = logging.getLogger("joulery")
@@ -33,15 +33,15 @@ class PowerPart:
         tuner: At work; None before :meth:`begin`, and where nothing is tuned.
     """
 
-    def __init__(self, name: str, site: Site) -> None:
+    def __init__(self, name: str, site: RunEnvironment) -> None:
         self.tuner: PowerTuner | None = None
         self._name = name
         self._site = site
         self._why_not: str | None = None
 
-    def begin(self, wishes: Callable[[], Wishes]) -> Power | None:
+    def begin(self, wishes: Callable[[], Wishes]) -> AttemptPower | None:
         """Make the tuner; what is known of the limit then."""
-        power: Power | None = None
+        power: AttemptPower | None = None
         # The edge to somebody's training: whatever goes wrong in here must not end it.
         try:
             from joulery.training.tuning import tuned

@@ -8,27 +8,27 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from joulery.errors import JouleryError
-from joulery.recurring.desk_values import Outcome
-from joulery.recurring.policy import End, Kind
+from joulery.jobs.models import Outcome
+from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.training.attempt import Attempt
-from joulery.training.beside import Beside
+from joulery.training.background import BackgroundTasks
 from joulery.training.ceiling import why_no_epoch
+from joulery.training.decision_session import DecisionSession
 from joulery.training.ending import ending_of
-from joulery.training.enquiry import Enquiry
+from joulery.training.energy_account import NOTHING
 from joulery.training.findings import findings_of
 from joulery.training.limit_plan import plan_of
-from joulery.training.spending import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from joulery.measure.meter import Meter
+    from joulery.jobs.models import Decision
+    from joulery.metering.meter import Meter
     from joulery.objectives import Objective
-    from joulery.recurring.desk_values import Decision
+    from joulery.training.environment import RunEnvironment
     from joulery.training.goal import Goal
+    from joulery.training.job_settings import Recurring
     from joulery.training.limit_plan import LimitPlan
-    from joulery.training.settings import Recurring
-    from joulery.training.site import Site
 
 _log = logging.getLogger("joulery")
 
@@ -66,7 +66,7 @@ class Recurrence:
     def __init__(
         self,
         settings: Recurring,
-        site: Site,
+        site: RunEnvironment,
         objective: Objective | str,
         goal: Goal,
         *,
@@ -81,9 +81,9 @@ class Recurrence:
         self._settings = settings
         self._site = site
         self._observe = observe
-        self._enquiry = Enquiry(settings, site, objective, observe=observe)
+        self._enquiry = DecisionSession(settings, site, objective, observe=observe)
         self._attempt: Attempt | None = None
-        self._beside = Beside(site.clock)
+        self._beside = BackgroundTasks(site.clock)
         self._interrupt = interrupt
         self._stage = Stage.WANTED
         self._after: str | None = None
@@ -123,7 +123,7 @@ class Recurrence:
             _log.warning("joulery: batch size %d, since nothing is decided: %s", size, error)
             return
         self._stage = Stage.DECIDED
-        if self.decision.kind == Kind.TRAIN:
+        if self.decision.kind == ActionKind.TRAIN:
             self.trainings += 1
         self.stopped = None
 
@@ -220,7 +220,7 @@ class Recurrence:
     @property
     def probing(self) -> bool:
         """Whether what runs is but a probe."""
-        return self._attempt is not None and self._attempt.decision.kind == Kind.PROBE
+        return self._attempt is not None and self._attempt.decision.kind == ActionKind.PROBE
 
     def cut(self) -> bool:
         """Whether the epoch is to be left, since it has become too dear; it is over then."""
@@ -246,7 +246,7 @@ class Recurrence:
         ending = ending_of(attempt, self.goal, self.stopped, abandoned=abandoned)
         self.stopped = ending.stopped
         self._last_attempt = self._last_attempt or ending.is_last
-        if self.goal.diverged and ending.end == End.EXHAUSTED:
+        if self.goal.diverged and ending.end == RunEnd.EXHAUSTED:
             attempt.give_up()
         if abandoned and self._site.ranks is not None:
             return  # the others may be gone; the lease tells the rest
@@ -269,7 +269,7 @@ class Recurrence:
         What was trained meanwhile then counts, and nothing has to be built again.
         """
         attempt = self._attempt
-        if attempt is None or attempt.decision.kind != Kind.PROBE:
+        if attempt is None or attempt.decision.kind != ActionKind.PROBE:
             return True
         steps = attempt.steps_per_epoch
         self._probes_tell = bool(steps)  # else nobody knows what an epoch takes
@@ -303,6 +303,6 @@ class Recurrence:
         decision = self.decision if self._stage is Stage.DECIDED else None
         if enquiry.clerk is not None and decision is not None:
             # It was asked for and never begun, so others need not wait for it.
-            nothing = Outcome(End.ABANDONED, 0.0, 0.0, 0.0)
+            nothing = Outcome(RunEnd.ABANDONED, 0.0, 0.0, 0.0)
             enquiry.clerk.report(decision, nothing, enquiry.key)
         enquiry.close()

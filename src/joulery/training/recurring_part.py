@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from joulery.recurring.desk_values import Decision
-    from joulery.training.attempt import Power
+    from joulery.jobs.models import Decision
+    from joulery.training.attempt import AttemptPower
     from joulery.training.goal import Goal
     from joulery.training.guard import Guard
+    from joulery.training.job_settings import Recurring
     from joulery.training.recurrence import Recurrence
-    from joulery.training.settings import Recurring
 
 _log = logging.getLogger("joulery")
 
@@ -113,7 +113,7 @@ class RecurringPart:
         """They have ended; how many there were."""
         self._guard.call(lambda part: part.end_training(steps))
 
-    def tuned(self, power: Power | None) -> None:
+    def tuned(self, power: AttemptPower | None) -> None:
         """What tunes the power of the attempt from now on."""
         part = self.running
         if part is not None and part.attempt is not None and power is not None:

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from joulery.clock import REAL_CLOCK
 from joulery.power.closing import ClosedAtTheEnd
+from joulery.training.config import RunConfig
+from joulery.training.environment import RunEnvironment
 from joulery.training.goal import Goal
 from joulery.training.guard import Guard
+from joulery.training.job_settings import MANY_EPOCHS, Recurring
 from joulery.training.power_part import PowerPart
 from joulery.training.recurring_part import RecurringPart
-from joulery.training.settings import MANY_EPOCHS, Recurring
-from joulery.training.site import Site
-from joulery.training.wanted import Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
     from joulery.clock import Clock
     from joulery.hardware.device import Device
+    from joulery.jobs.models import Decision
     from joulery.objectives import Objective
     from joulery.power.result import TuningResult
     from joulery.power.tuner import Agreement
-    from joulery.recurring.desk_values import Decision
     from joulery.training.recurrence import Recurrence
     from joulery.training.tuning import Wishes
 
@@ -60,7 +60,7 @@ class Run(ClosedAtTheEnd):
         target: Validation metric that ends the run.
         higher_is_better: Whether larger metrics are better.
         max_epochs: After which a run gives up.
-        policy: That chooses; see ``joulery.recurring.registry.policy_names()``.
+        policy: That chooses; see ``joulery.jobs.policies.registry.policy_names()``.
         store: Where decisions come from: a path, ``postgresql://…`` or ``http(s)://…``;
             ``$JOULERY_STORE`` unless given, or else a file in the user's data folder.
         team: Whose job it is; ``$JOULERY_TEAM`` unless given, or else ``default``.
@@ -109,8 +109,8 @@ class Run(ClosedAtTheEnd):
         self.name = name
         self.total_steps = 0
         self._max_epochs = max_epochs
-        self._site = Site(devices, group, clock)
-        self._wanted = Wanted(objective, observe, self._site.environ)
+        self._site = RunEnvironment(devices, group, clock)
+        self._wanted = RunConfig(objective, observe, self._site.environ)
         self._goal = Goal(target, higher_is_better=higher_is_better)
         usual = batch_size if default is None else default
         wishes = Recurring(

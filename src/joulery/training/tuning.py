@@ -6,17 +6,17 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from joulery.training.attempt import Power
+from joulery.training.attempt import AttemptPower
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from joulery.hardware.device import Device, PowerLimit
-    from joulery.measure.meter import Meter
+    from joulery.metering.meter import Meter
     from joulery.objectives import Objective
     from joulery.power.tuner import Memory, PowerTuner
+    from joulery.training.environment import RunEnvironment
     from joulery.training.limit_plan import LimitPlan
-    from joulery.training.site import Site
 
 _FRAMEWORKS = ("torch", "tensorflow", "jax", "mxnet", "paddle")
 
@@ -44,9 +44,11 @@ class Wishes:
     probe_done: Callable[[], None]
 
 
-def tuned(site: Site, wishes: Wishes) -> tuple[PowerTuner | None, Power, str | None]:
+def tuned(
+    site: RunEnvironment, wishes: Wishes
+) -> tuple[PowerTuner | None, AttemptPower, str | None]:
     """The tuner, what is known of the limit, and why there is no tuner if there is none."""
-    from joulery.measure.attribution import local_rank
+    from joulery.metering.attribution import local_rank
     from joulery.power.knob import LimitKnob
     from joulery.power.rules import Rules
     from joulery.power.tuner import PowerTuner
@@ -54,12 +56,12 @@ def tuned(site: Site, wishes: Wishes) -> tuple[PowerTuner | None, Power, str | N
 
     boards = site.boards()
     if not boards:
-        return None, Power(), "no GPU with a power limit was found (see `joulery doctor`)"
+        return None, AttemptPower(), "no GPU with a power limit was found (see `joulery doctor`)"
     found = max(cast("PowerLimit", board).power_limits().current_watts for board in boards)
     rank = local_rank(site.environ)
     if rank is not None and rank.size > 1 and site.group is None:
         why = "several processes train together; give Run a group, so that they decide together"
-        return None, Power(found_watts=found), why
+        return None, AttemptPower(found_watts=found), why
     knob = None
     if wishes.plan is not None:
         knob = ListedKnob(LimitKnob(boards), wishes.plan, len(boards), wishes.probe_done)
@@ -74,13 +76,13 @@ def tuned(site: Site, wishes: Wishes) -> tuple[PowerTuner | None, Power, str | N
         memory=_memory(wishes, boards, objective),
         group=site.group,
     )
-    return tuner, Power(tuner, knob, found), None
+    return tuner, AttemptPower(tuner, knob, found), None
 
 
 def _parsed(wanted: Objective | str, boards: Sequence[Device]) -> Objective:
     if not isinstance(wanted, str):
         return wanted
-    from joulery.objective_text import parse_objective
+    from joulery.objectives import parse_objective
     from joulery.power.tuner import weighed_cost
 
     return parse_objective(wanted, weighed_cost(1.0, boards).max_watts)

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from joulery.frontier import Provenance
-    from joulery.measure.measurement import Measurement
-    from joulery.training.site import Ranks
+    from joulery.metering.measurement import Measurement
+    from joulery.training.environment import Ranks
 
 
 class DeviceUse(NamedTuple):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from joulery.hardware.device import Device
-    from joulery.power.infer import Rhythm
+    from joulery.power.step_period import StepPeriod
 
 _INTERVAL_SECONDS = 0.05
 _REMEMBERED_SECONDS = 120.0
@@ -34,7 +34,7 @@ class Finding:
     """
 
     device: str
-    rhythm: Rhythm | None
+    rhythm: StepPeriod | None
 
     @property
     def advice(self) -> str:
@@ -102,7 +102,7 @@ class PowerWatch:
 
     def findings(self) -> list[Finding]:
         """What the samples so far tell about each device."""
-        from joulery.power.infer import rhythm
+        from joulery.power.step_period import rhythm
 
         return [
             Finding(name, rhythm(list(samples), _INTERVAL_SECONDS))

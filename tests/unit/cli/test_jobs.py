@@ -9,14 +9,14 @@ import pytest
 
 from joulery.cli import main
 from joulery.cli.jobs_measured import Measured, energy_text, measured_of, profiles_text
-from joulery.client.local import LocalClerk
+from joulery.client.local import LocalBackend
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
+from joulery.jobs.job import Job
+from joulery.jobs.models import Outcome
+from joulery.jobs.policies.base import RunEnd
+from joulery.jobs.requests import Definition, Request
+from joulery.jobs.wire_measurements import EnergyEntry, ProfileEntry
 from joulery.objectives import Cost, LeastEnergy
-from joulery.recurring.desk_requests import Definition, Request
-from joulery.recurring.desk_values import Outcome
-from joulery.recurring.job import Job
-from joulery.recurring.policy import End
-from joulery.recurring.wire_measurements import EnergyEntry, ProfileEntry
 
 JOB = Job("nightly", (64, 128, 256), 256, Cost(0.5, 300.0), LeastEnergy(0.05), 40, (150.0, 200.0))
 
@@ -28,12 +28,12 @@ def store(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     path = tmp_path / "store.sqlite"
-    clerk = LocalClerk.open(path, "default")
+    clerk = LocalBackend.open(path, "default")
     job = clerk.define(Definition(JOB, "V100")).job
     for number in range(4):
         decision = clerk.decide(job, Request(f"a{number}"))
         seconds = 50.0 if decision.batch_size == 256 else 30.0
-        end = End.STOPPED if number == 2 else End.REACHED
+        end = RunEnd.STOPPED if number == 2 else RunEnd.REACHED
         outcome = Outcome(end, 9.0, seconds, 150.0 * seconds, 200.0)
         clerk.report(decision, outcome, f"a{number}")
     clerk.decide(job, Request("open"))
@@ -123,7 +123,7 @@ def test_forgetting_asks_first(store, capsys, monkeypatch):
 
 def test_a_name_on_several_devices_must_be_said_exactly(store, capsys):
     """If this fails, forgetting takes the wrong job."""
-    clerk = LocalClerk.open(store, "default")
+    clerk = LocalBackend.open(store, "default")
     clerk.define(Definition(JOB, "H100"))
     clerk.close()
     assert main(["jobs", "forget", "nightly", "--yes", "--store", store]) == 2
@@ -135,7 +135,7 @@ def test_a_name_on_several_devices_must_be_said_exactly(store, capsys):
 
 def test_a_changed_job_shows_its_versions(store, capsys):
     """If this fails, nobody sees where a job came from."""
-    clerk = LocalClerk.open(store, "default")
+    clerk = LocalBackend.open(store, "default")
     clerk.define(Definition(replace(JOB, max_epochs=60), "V100"))
     clerk.close()
     assert main(["jobs", "show", "nightly", "--store", store]) == 0
@@ -189,7 +189,7 @@ def frontier_at(size, origin=Origin.SIMULATED):
 @pytest.fixture
 def measured(store):
     """The same store, with energy of two runs and frontiers of two batch sizes."""
-    clerk = LocalClerk.open(store, "default")
+    clerk = LocalBackend.open(store, "default")
     first, second = (entry.decision.id for entry in clerk.decisions(1)[0][:2])
     for decision, joules, origin in ((first, 7.2e6, "measured"), (second, 3.6e6, "simulated")):
         clerk.note_energy(1, EnergyEntry(decision, "gpu", 50.0, joules, origin, "a counter"))

@@ -9,8 +9,8 @@ import pytest
 from joulery.cli import main, measure
 from joulery.frontier import Origin, Provenance
 from joulery.hardware.device import DeviceInfo, DeviceKind
-from joulery.measure.flags import Flag
-from joulery.measure.measurement import DeviceMeasurement, Measurement
+from joulery.metering.flags import Flag
+from joulery.metering.measurement import DeviceMeasurement, Measurement
 
 GPU = DeviceMeasurement(
     DeviceInfo("GPU-1", "V100", DeviceKind.GPU, "nvidia"),

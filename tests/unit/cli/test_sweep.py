@@ -5,11 +5,9 @@ import sys
 import pytest
 
 from joulery.cli import main
-from joulery.cli.sweep_view import charts
 from joulery.frontier import Frontier
-from joulery.measure import sweep_runs
-from joulery.measure.sweep_journal import FILE_NAME
-from joulery.measure.sweep_runs import SimulatedWork
+from joulery.sweep.journal import FILE_NAME
+from joulery.sweep.runs import SimulatedWork
 
 SMALL = ["sweep", "--simulate", "rtx6000x8", "--limits", "150:260:55", "--repeat", "2"]
 FILES = ("sweep.json", "sweep.csv", "sweep.html", "frontier.json", "sweep.png")
@@ -41,7 +39,7 @@ def failing(monkeypatch, undrawn):
             raise outcome
         return outcome
 
-    monkeypatch.setattr(sweep_runs.SimulatedWork, "run", run)
+    monkeypatch.setattr(SimulatedWork, "run", run)
     return script
 
 
@@ -107,7 +105,7 @@ def test_the_page_fetches_nothing_and_says_that_it_is_simulated(tmp_path, undraw
     """The page would be blank without a network, or pass for a measurement."""
     sweep("--gpus", "1,2,8", out=tmp_path)
     page = (tmp_path / "sweep.html").read_text()
-    assert page.count("<svg") == 6
+    assert page.count("<figure") == 6
     assert "every figure here is simulated" in page
     assert page.count("(simulated)") >= 6
     for word in ("http://", "https://", "<script", "<link", "@import", "src="):
@@ -175,7 +173,7 @@ def test_without_the_default_there_is_one_chart_and_a_word(tmp_path, capsys, fai
     failing.update({1: 1, 4: 1})
     assert sweep(out=tmp_path) == 1
     assert "No run at the default 260 W succeeded" in capsys.readouterr().out
-    assert (tmp_path / "sweep.html").read_text().count("<svg") == 1
+    assert (tmp_path / "sweep.html").read_text().count("<figure") == 1
 
 
 def test_another_plan_in_the_same_folder_is_refused(tmp_path, capsys, undrawn):
@@ -259,7 +257,7 @@ def test_an_unknown_program_is_told_before_anything_else(capsys):
 
 def test_without_a_gpu_it_says_how_to_simulate(tmp_path, capsys, monkeypatch):
     """A newcomer would give up."""
-    monkeypatch.setattr("joulery.measure.attribution.my_devices", lambda *_: [])
+    monkeypatch.setattr("joulery.metering.attribution.my_devices", lambda *_: [])
     assert main(["sweep", "--out", str(tmp_path / "out"), "--", "true"]) == 3
     assert "--simulate rtx6000x8" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -277,30 +275,3 @@ def test_without_matplotlib_everything_else_is_written(tmp_path, capsys, undrawn
     assert sweep(out=tmp_path) == 0
     assert "joulery[plots]" in capsys.readouterr().out
     assert (tmp_path / "sweep.html").exists()
-
-
-def test_charts_mark_the_best_and_leave_room(tmp_path):
-    """A star would sit on the wrong limit, or outside of the frame."""
-    from joulery.clock import VirtualClock
-    from joulery.hardware.simulated_node import SimulatedNode, preset
-    from joulery.measure.sweep_journal import FinishedRun
-    from joulery.measure.sweep_table import SweepTable
-
-    node = SimulatedNode(preset("rtx6000x8"), VirtualClock())
-    runs = [
-        FinishedRun(n, gpus, watts, 0, node.expected_seconds(gpus, watts) + n, 50 * watts + n)
-        for gpus in (1, 8)
-        for watts in (150.0, 200.0, 260.0)
-        for n in (0, 1)
-    ]
-    drawn = charts(SweepTable.of(runs, 260.0, "RTX6000"))
-    assert [len(chart.series) for chart in drawn] == [2, 2, 1, 2, 2, 2]
-    energy = drawn[0].series[1]
-    assert energy.name == "8 GPUs"
-    assert energy.points[energy.best][0] == 150.0
-    assert all(error > 0 for error in energy.errors)
-    assert drawn[-1].x_axis().ticks == (1.0, 8.0)
-    for chart in drawn:
-        for line in chart.series:
-            assert all(0 < chart.x_axis().share(x) < 1 for x, _ in line.points)
-            assert all(0 < chart.y_axis().share(y) < 1 for _, y in line.points)

@@ -5,22 +5,22 @@ import time
 
 import pytest
 
+from joulery.client.background import BackgroundWorker
 from joulery.client.deadline import Deadline
-from joulery.client.findings import Findings, Notebook, news
-from joulery.client.sideline import Sideline
-from joulery.client.steady import Order, SteadyClerk
+from joulery.client.findings import ProfileUploader, RunMeasurements, news
+from joulery.client.resilient import Order, ResilientClient
 from joulery.errors import StoreBusyError, UnknownRecordError
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
+from joulery.jobs.job import Job
+from joulery.jobs.models import Outcome
+from joulery.jobs.policies.base import RunEnd
+from joulery.jobs.requests import Definition, Request
+from joulery.jobs.wire_measurements import EnergyEntry, ProfileEntry
 from joulery.objectives import Cost
-from joulery.recurring.desk_requests import Definition, Request
-from joulery.recurring.desk_values import Outcome
-from joulery.recurring.job import Job
-from joulery.recurring.policy import End
-from joulery.recurring.wire_measurements import EnergyEntry, ProfileEntry
-from joulery.testing.watched_clerk import WatchedClerk
+from joulery.testing.watched_clerk import RecordingBackend
 
 JOB = Job("nightly", (64, 128), 128, Cost(0.5, 300.0))
-REACHED = Outcome(End.REACHED, 20.0, 40.0, 9000.0)
+REACHED = Outcome(RunEnd.REACHED, 20.0, 40.0, 9000.0)
 
 
 def point(limit, seconds, joules, origin=Origin.MEASURED, error=0.01):
@@ -34,7 +34,7 @@ FAST, LEAN = point(250.0, 10.0, 2000.0), point(150.0, 12.0, 1500.0)
 
 def found(*points, energy=()):
     """Findings at batch size 128."""
-    return Findings(128, "V100", points, energy, "an epoch")
+    return RunMeasurements(128, "V100", points, energy, "an epoch")
 
 
 def kept(*points, wall_seconds=0.0):
@@ -107,7 +107,7 @@ def test_simulated_figures_never_replace_measured_ones():
     assert {one.provenance.origin for one in again} == {Origin.SIMULATED}
 
 
-class Counting(WatchedClerk):
+class Counting(RecordingBackend):
     """A clerk that waits for a gate, and fails as told."""
 
     def __init__(self, path, clock):
@@ -136,7 +136,7 @@ def counting(tmp_path, clock):
 def steady_on(counting, clock, seconds=5.0):
     """The same, made steady."""
     order = Order(Definition(JOB, "V100"))
-    return SteadyClerk(lambda: counting, "http://there", seconds, order, clock=clock)
+    return ResilientClient(lambda: counting, "http://there", seconds, order, clock=clock)
 
 
 def reported(steady, key, *points, devices=1):
@@ -227,13 +227,13 @@ def test_a_training_does_not_wait_for_its_findings(counting, clock):
 
 def test_the_sideline_keeps_the_order():
     """If this fails, an older frontier overwrites a newer one."""
-    sideline, seen, gate = Sideline(), [], threading.Event()
+    sideline, seen, gate = BackgroundWorker(), [], threading.Event()
     sideline.do(lambda: (gate.wait(5.0), seen.append(1)), Deadline(5.0))
     sideline.do(lambda: seen.append(2), Deadline(5.0))
     gate.set()
     sideline.wait()
     assert seen == [1, 2]
-    Sideline().wait()
+    BackgroundWorker().wait()
 
 
 def test_no_more_threads_are_no_trouble(monkeypatch):
@@ -243,7 +243,7 @@ def test_no_more_threads_are_no_trouble(monkeypatch):
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    sideline = Sideline()
+    sideline = BackgroundWorker()
     sideline.do(lambda: None, Deadline(1.0))
     sideline.wait()
 
@@ -252,6 +252,6 @@ def test_a_job_that_was_forgotten_meanwhile_is_left_alone(counting, clock):
     """If this fails, findings about nobody are made up for."""
     job = counting.inner.define(Definition(JOB, "V100")).job
     counting.inner.forget(job)
-    notebook = Notebook(counting.inner, job, clock.wall)
+    notebook = ProfileUploader(counting.inner, job, clock.wall)
     with pytest.raises(UnknownRecordError):
         notebook.tell(found(FAST), lambda: None)

@@ -9,17 +9,19 @@ from dataclasses import replace
 
 import pytest
 
-from joulery.client.entries import Unasked, Undelivered
-from joulery.client.journal import Journal
+from joulery.client.outbox import Outbox
+from joulery.client.outbox_entries import Unasked, Undelivered
 from joulery.errors import ConflictError, FileError, MissingRightsError, StoreBusyError
+from joulery.jobs.job import Job
+from joulery.jobs.models import Decision, Measured, Outcome
+from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.jobs.requests import Definition, Request
 from joulery.objectives import Cost, LeastEnergy
-from joulery.recurring.desk_requests import Definition, Request
-from joulery.recurring.desk_values import Decision, Measured, Outcome
-from joulery.recurring.job import Job
-from joulery.recurring.policy import End, Kind
 
-DECISION = Decision("7.1", 0, Kind.TRAIN, 64, 150.0, (125.0,), float("inf"), "why", 1.7e9, "tok")
-OUTCOME = Outcome(End.REACHED, 9.0, 100.0, 2e4, 150.0, (Measured(150.0, 11.0, 2200.0, 0.01),))
+DECISION = Decision(
+    "7.1", 0, ActionKind.TRAIN, 64, 150.0, (125.0,), float("inf"), "why", 1.7e9, "tok"
+)
+OUTCOME = Outcome(RunEnd.REACHED, 9.0, 100.0, 2e4, 150.0, (Measured(150.0, 11.0, 2200.0, 0.01),))
 
 JOB = Job("nightly", (64, 128), 64, Cost(0.5, 300.0), LeastEnergy(0.05), 40, (125.0, 150.0))
 UNASKED = Unasked(
@@ -39,7 +41,7 @@ def entry(number, key="key"):
 @pytest.fixture
 def journal(tmp_path):
     """An empty journal."""
-    return Journal(tmp_path / "deep" / "down" / "j.jsonl")
+    return Outbox(tmp_path / "deep" / "down" / "j.jsonl")
 
 
 def test_what_is_kept_comes_back_as_it_was(journal):
@@ -116,7 +118,7 @@ def test_a_torn_tail_costs_nothing_but_itself(journal):
 
 def test_it_does_not_grow_without_bound(tmp_path):
     """If this fails, a server that is gone for months fills the disk."""
-    small = Journal(tmp_path / "j.jsonl", largest_bytes=5000)
+    small = Outbox(tmp_path / "j.jsonl", largest_bytes=5000)
     for number in range(100):
         small.append(entry(number, None if number % 2 else "key"))
     assert small._path.stat().st_size <= 5000
@@ -129,7 +131,7 @@ def test_a_folder_that_cannot_be_written_is_said_to_be(tmp_path):
     """If this fails, a report is lost in silence."""
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="cannot keep"):
-        Journal(tmp_path / "file" / "j.jsonl").append(entry(1))
+        Outbox(tmp_path / "file" / "j.jsonl").append(entry(1))
 
 
 def test_only_one_delivers_at_a_time(journal):
@@ -159,10 +161,10 @@ import sys
 sys.path.insert(0, sys.argv[3])
 from pathlib import Path
 from dataclasses import replace
-from joulery.client.entries import Undelivered
-from joulery.client.journal import Journal
-from joulery.recurring.desk_values import Decision, Outcome
-from joulery.recurring.policy import End, Kind
+from joulery.client.outbox_entries import Undelivered
+from joulery.client.outbox import Journal
+from joulery.jobs.models import Decision, Outcome
+from joulery.jobs.policies.base import End, Kind
 decision = Decision("7.1", 0, Kind.TRAIN, 64, None, (), float("inf"), "why", 1.7e9, "tok")
 outcome = Outcome(End.REACHED, 9.0, 100.0, 2e4)
 journal = Journal(Path(sys.argv[1]))
@@ -179,7 +181,7 @@ def test_several_processes_write_while_one_delivers(tmp_path):
         subprocess.Popen([sys.executable, "-c", _WRITER, str(path), str(name), source])
         for name in range(3)
     ]
-    journal, sent = Journal(path), []
+    journal, sent = Outbox(path), []
     while any(writer.poll() is None for writer in writers):
         journal.deliver(lambda one: sent.append(one.key))
     journal.deliver(lambda one: sent.append(one.key))

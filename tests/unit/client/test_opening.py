@@ -2,18 +2,18 @@
 
 import pytest
 
-from joulery.client.local import LocalClerk
-from joulery.client.opening import open_clerk
-from joulery.client.remembered import Remembered, Setting
-from joulery.client.remote import RemoteClerk
+from joulery.client.http import HttpBackend
+from joulery.client.last_good import LastGood, LastGoodSetting
+from joulery.client.local import LocalBackend
+from joulery.client.opening import open_backend
 from joulery.errors import InvalidValueError, MissingExtraError
-from joulery.recurring.token_file import write_token
+from joulery.jobs.token_file import write_token
 
 
 def test_nothing_means_the_store_of_the_user(tmp_path):
     """If this fails, runs without a server have nowhere to learn."""
-    clerk = open_clerk()
-    assert isinstance(clerk, LocalClerk)
+    clerk = open_backend()
+    assert isinstance(clerk, LocalBackend)
     clerk.close()
     assert (tmp_path / "data" / "joulery" / "store.sqlite").exists()
 
@@ -23,8 +23,8 @@ def test_the_environment_names_a_server(monkeypatch):
     monkeypatch.setenv("JOULERY_STORE", "http://127.0.0.1:1")
     monkeypatch.setenv("JOULERY_TOKEN", "from the environment")
     monkeypatch.setenv("JOULERY_TEAM", "vision")
-    clerk = open_clerk()
-    assert isinstance(clerk, RemoteClerk)
+    clerk = open_backend()
+    assert isinstance(clerk, HttpBackend)
     assert clerk._token == "from the environment"  # noqa: S105 - of this test
     assert clerk._team == "vision"
     clerk.close()
@@ -33,8 +33,8 @@ def test_the_environment_names_a_server(monkeypatch):
 def test_arguments_win_over_the_environment(monkeypatch, tmp_path):
     """If this fails, a script cannot choose its store."""
     monkeypatch.setenv("JOULERY_STORE", "http://127.0.0.1:1")
-    clerk = open_clerk(tmp_path / "own.sqlite", "mine")
-    assert isinstance(clerk, LocalClerk)
+    clerk = open_backend(tmp_path / "own.sqlite", "mine")
+    assert isinstance(clerk, LocalBackend)
     assert clerk._team == "mine"
     clerk.close()
 
@@ -42,34 +42,34 @@ def test_arguments_win_over_the_environment(monkeypatch, tmp_path):
 def test_the_token_that_a_server_left_is_found():
     """If this fails, every user must copy a token by hand."""
     write_token("http://127.0.0.1:8420", "left by the server")
-    assert open_clerk("http://127.0.0.1:8420/")._token == "left by the server"  # noqa: S105
-    assert open_clerk("http://127.0.0.1:9999")._token is None
+    assert open_backend("http://127.0.0.1:8420/")._token == "left by the server"  # noqa: S105
+    assert open_backend("http://127.0.0.1:9999")._token is None
 
 
 def test_nonsense_is_refused():
     """If this fails, a typo in an address makes a file of that name."""
     with pytest.raises(InvalidValueError):
-        open_clerk("ftp://server")
+        open_backend("ftp://server")
     with pytest.raises(InvalidValueError):
-        open_clerk("http://user:password@server")
+        open_backend("http://user:password@server")
 
 
 def test_missing_packages_are_named(monkeypatch):
     """If this fails, a user without the extra sees an import error."""
     monkeypatch.setitem(__import__("sys").modules, "joulery.client.local", None)
     with pytest.raises(MissingExtraError, match=r"joulery\[store\]"):
-        open_clerk()
+        open_backend()
 
 
 def test_what_was_good_is_remembered(tmp_path):
     """If this fails, an outage throws jobs back to their defaults."""
-    remembered = Remembered(tmp_path / "deep" / "last.json")
+    remembered = LastGoodSetting(tmp_path / "deep" / "last.json")
     assert remembered.recall([64]) is None
-    remembered.note(Setting(64, 150.0))
-    assert remembered.recall([64, 128]) == Setting(64, 150.0)
+    remembered.note(LastGood(64, 150.0))
+    assert remembered.recall([64, 128]) == LastGood(64, 150.0)
     assert remembered.recall([128]) is None
-    remembered.note(Setting(128, None))
-    assert remembered.recall([128]) == Setting(128, None)
+    remembered.note(LastGood(128, None))
+    assert remembered.recall([128]) == LastGood(128, None)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"batch_size": "x"}', "\x00"])
@@ -77,10 +77,10 @@ def test_a_damaged_memory_is_no_memory(tmp_path, content):
     """If this fails, a torn file ends a training."""
     path = tmp_path / "last.json"
     path.write_text(content)
-    assert Remembered(path).recall([64]) is None
+    assert LastGoodSetting(path).recall([64]) is None
 
 
 def test_a_memory_that_cannot_be_written_hurts_nobody(tmp_path):
     """If this fails, a full disk ends a training."""
     (tmp_path / "file").write_text("")
-    Remembered(tmp_path / "file" / "last.json").note(Setting(64, None))
+    LastGoodSetting(tmp_path / "file" / "last.json").note(LastGood(64, None))

@@ -6,21 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from joulery.client.opening import open_clerk
-from joulery.client.steady import Order, SteadyClerk
+from joulery.client.opening import open_backend
+from joulery.client.resilient import Order, ResilientClient
 from joulery.errors import ConflictError, MissingRightsError, StoreBusyError, StoreError
+from joulery.jobs.job import Job
+from joulery.jobs.models import Outcome
+from joulery.jobs.policies.base import RunEnd
+from joulery.jobs.requests import Definition, Request
 from joulery.objectives import Cost
-from joulery.recurring.desk_requests import Definition, Request
-from joulery.recurring.desk_values import Outcome
-from joulery.recurring.job import Job
-from joulery.recurring.policy import End
-from joulery.testing.watched_clerk import WatchedClerk
+from joulery.testing.watched_clerk import RecordingBackend
 
 JOB = Job("nightly", (64, 128, 256), 128, Cost(0.5, 300.0))
-REACHED = Outcome(End.REACHED, 20.0, 40.0, 9000.0)
+REACHED = Outcome(RunEnd.REACHED, 20.0, 40.0, 9000.0)
 
 
-class Switch(WatchedClerk):
+class Switch(RecordingBackend):
     """A clerk on a store that can be made to fail, hang or refuse."""
 
     error = None
@@ -44,7 +44,7 @@ def switch(tmp_path, clock):
 @pytest.fixture
 def steady(switch, clock):
     """The same, made steady."""
-    return SteadyClerk(lambda: switch, "http://there", 5.0, Order(Definition(JOB)), clock=clock)
+    return ResilientClient(lambda: switch, "http://there", 5.0, Order(Definition(JOB)), clock=clock)
 
 
 def down():
@@ -70,7 +70,7 @@ def test_all_is_well(steady, switch):
     assert decision.id
     assert steady.trouble is None
     steady.report(decision, REACHED, "a")
-    assert outcomes(switch) == [(decision.id, End.REACHED)]
+    assert outcomes(switch) == [(decision.id, RunEnd.REACHED)]
 
 
 def test_nobody_there_means_the_default(steady, switch, caplog):
@@ -99,7 +99,7 @@ def untold(steady, switch, clock, seconds=3600.0, outcome=REACHED):
 
 def test_a_run_that_nobody_could_be_asked_about_teaches_later(steady, switch, clock):
     """If this fails, all that is trained during an outage is lost."""
-    long = Outcome(End.REACHED, 20.0, 3500.0, 9000.0)
+    long = Outcome(RunEnd.REACHED, 20.0, 3500.0, 9000.0)
     decision = untold(steady, switch, clock, outcome=long)
     (entry,) = steady._journal.entries()
     assert entry.request.ran_seconds == 3600.0
@@ -122,7 +122,7 @@ def test_what_is_asked_for_later_counts_once(steady, switch, clock):
         clock.sleep(100.0)
     steady.decide(Request("b"))
     delivered(steady)
-    assert outcomes(switch) == [("1.1", End.REACHED)]
+    assert outcomes(switch) == [("1.1", RunEnd.REACHED)]
     assert not steady._journal.waiting
 
 
@@ -134,7 +134,7 @@ def test_a_server_that_is_back_by_the_end_is_told_at_once(steady, switch, clock)
     switch.error = None
     steady.report(decision, REACHED, "a")
     assert not steady._journal.waiting
-    assert outcomes(switch) == [("1.1", End.REACHED)]
+    assert outcomes(switch) == [("1.1", RunEnd.REACHED)]
 
 
 def test_a_lost_answer_does_not_keep_the_run_from_teaching(steady, switch, clock):
@@ -146,7 +146,7 @@ def test_a_lost_answer_does_not_keep_the_run_from_teaching(steady, switch, clock
     delivered(steady)
     ((told, end),) = outcomes(switch)
     assert told != stored.id
-    assert end == End.REACHED
+    assert end == RunEnd.REACHED
 
 
 def test_a_job_that_was_changed_meanwhile_is_not_changed_back(steady, switch, clock):
@@ -154,7 +154,7 @@ def test_a_job_that_was_changed_meanwhile_is_not_changed_back(steady, switch, cl
     untold(steady, switch, clock)
     switch.inner.define(Definition(replace(JOB, max_epochs=7)))
     clock.sleep(20.0)
-    other = SteadyClerk(
+    other = ResilientClient(
         lambda: switch,
         "http://there",
         5.0,
@@ -170,7 +170,9 @@ def test_a_job_that_was_changed_meanwhile_is_not_changed_back(steady, switch, cl
 def test_another_teams_run_waits_for_that_team(switch, clock):
     """If this fails, one team's run is learned by another's job of the same name."""
     mine, theirs = (
-        SteadyClerk(lambda: switch, "http://there", 5.0, Order(Definition(JOB), team), clock=clock)
+        ResilientClient(
+            lambda: switch, "http://there", 5.0, Order(Definition(JOB), team), clock=clock
+        )
         for team in ("mine", "theirs")
     )
     untold(mine, switch, clock)
@@ -180,13 +182,13 @@ def test_another_teams_run_waits_for_that_team(switch, clock):
     assert outcomes(switch) == []
     mine.decide(Request("c"))
     delivered(mine)
-    assert [end for _, end in outcomes(switch)] == [End.REACHED]
+    assert [end for _, end in outcomes(switch)] == [RunEnd.REACHED]
 
 
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [
-        (StoreBusyError("no answer", remedy="start it"), Outcome(End.ABANDONED, 0.0, 0.0, 0.0)),
+        (StoreBusyError("no answer", remedy="start it"), Outcome(RunEnd.ABANDONED, 0.0, 0.0, 0.0)),
         (ConflictError("paused", remedy="resume it"), REACHED),
         (MissingRightsError("no such token", remedy="get one"), REACHED),
     ],
@@ -213,7 +215,7 @@ def test_what_was_wanted_is_run_when_nobody_answers(steady, switch):
 def test_nobody_there_means_what_was_good_before(steady, switch, clock):
     """If this fails, an outage throws every job back to its default."""
     decision = steady.decide(Request("a"))
-    good = Outcome(End.REACHED, 20.0, 40.0, 9000.0, 175.0)
+    good = Outcome(RunEnd.REACHED, 20.0, 40.0, 9000.0, 175.0)
     steady.report(decision, good, "a")
     steady._remembered.note(type(steady._remembered.recall([128]))(256, 175.0))
     switch.error = down()
@@ -230,9 +232,9 @@ def test_a_paused_job_runs_its_default_even_if_better_is_known(steady, switch):
 
 
 def _setting(size):
-    from joulery.client.remembered import Setting
+    from joulery.client.last_good import LastGood
 
-    return Setting(size, None)
+    return LastGood(size, None)
 
 
 def test_a_batch_size_that_is_not_allowed_any_more_is_not_repeated(steady, switch):
@@ -244,7 +246,9 @@ def test_a_batch_size_that_is_not_allowed_any_more_is_not_repeated(steady, switc
 
 def test_a_store_that_hangs_is_given_up_within_the_bound(switch, clock):
     """If this fails, a store that hangs delays a training."""
-    steady = SteadyClerk(lambda: switch, "http://there", 0.1, Order(Definition(JOB)), clock=clock)
+    steady = ResilientClient(
+        lambda: switch, "http://there", 0.1, Order(Definition(JOB)), clock=clock
+    )
     switch.hang_seconds = 0.5
     began = time.monotonic()
     decision = steady.decide(Request("a"))
@@ -263,21 +267,25 @@ def test_a_report_is_kept_and_delivered_when_somebody_is_back(steady, switch, cl
     clock.sleep(20.0)
     steady.decide(Request("b"))
     delivered(steady)
-    assert outcomes(switch) == [(decision.id, End.REACHED)]
+    assert outcomes(switch) == [(decision.id, RunEnd.REACHED)]
     assert not steady._journal.waiting
 
 
 def test_another_process_delivers_what_one_left(switch, clock):
     """If this fails, reports of processes that ended during an outage wait for ever."""
-    first = SteadyClerk(lambda: switch, "http://there", 5.0, Order(Definition(JOB)), clock=clock)
+    first = ResilientClient(
+        lambda: switch, "http://there", 5.0, Order(Definition(JOB)), clock=clock
+    )
     decision = first.decide(Request("a"))
     switch.error = down()
     first.report(decision, REACHED, "a")
     switch.error = None
-    second = SteadyClerk(lambda: switch, "http://there", 5.0, Order(Definition(JOB)), clock=clock)
+    second = ResilientClient(
+        lambda: switch, "http://there", 5.0, Order(Definition(JOB)), clock=clock
+    )
     second.decide(Request("b"))
     delivered(second)
-    assert outcomes(switch) == [(decision.id, End.REACHED)]
+    assert outcomes(switch) == [(decision.id, RunEnd.REACHED)]
 
 
 def test_a_report_that_was_taken_without_an_answer_counts_once(steady, switch, clock):
@@ -290,7 +298,7 @@ def test_a_report_that_was_taken_without_an_answer_counts_once(steady, switch, c
     clock.sleep(20.0)
     steady.decide(Request("b"))
     delivered(steady)
-    assert outcomes(switch) == [(decision.id, End.REACHED)]
+    assert outcomes(switch) == [(decision.id, RunEnd.REACHED)]
     assert not steady._journal.waiting
 
 
@@ -310,7 +318,7 @@ def test_progress_during_an_outage_reaches_the_store(steady, switch, clock):
     """If this fails, a run that dies in an outage has cost nothing, as far as the policy knows."""
     decision = steady.decide(Request("a"))
     switch.error = down()
-    steady.heartbeat(decision, Outcome(End.ABANDONED, 3.0, 30.0, 6000.0))
+    steady.heartbeat(decision, Outcome(RunEnd.ABANDONED, 3.0, 30.0, 6000.0))
     switch.error = None
     clock.sleep(20.0)
     steady.decide(Request("b"))
@@ -322,7 +330,7 @@ def test_progress_during_an_outage_reaches_the_store(steady, switch, clock):
 def test_what_is_refused_is_said_and_not_kept(steady, switch, caplog):
     """If this fails, an impossible report is sent again for ever."""
     decision = steady.decide(Request("a"))
-    steady.report(decision, Outcome(End.REACHED, 20.0, 40.0, 1e12), "a")
+    steady.report(decision, Outcome(RunEnd.REACHED, 20.0, 40.0, 1e12), "a")
     assert "not taken" in caplog.text
     assert not steady._journal.waiting
 
@@ -347,8 +355,8 @@ def test_a_journal_that_cannot_be_written_hurts_nobody(steady, switch, monkeypat
 def test_opening_that_fails_is_no_harm(clock, tmp_path, caplog):
     """If this fails, a folder without rights stops a training."""
     (tmp_path / "file").write_text("")
-    steady = SteadyClerk(
-        lambda: open_clerk(tmp_path / "file" / "s.sqlite"),
+    steady = ResilientClient(
+        lambda: open_backend(tmp_path / "file" / "s.sqlite"),
         "x",
         5.0,
         Order(Definition(JOB)),

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from joulery.demo.document import story_document
-from joulery.demo.story import Demonstration, Plan
+from joulery.demo.story import Demonstration, DemoPlan
 from joulery.demo.training import Recipe
 from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.frontier import Frontier, Origin
@@ -24,7 +24,7 @@ RECIPE = Recipe(epochs=2, pictures=960, test_pictures=200, hidden=16)
 
 
 def _plan(objective=None, limits=(250.0, 200.0, 150.0), board=BOARD):
-    return Plan(board, WORKLOAD, objective or Cost(0.5, 250.0), limits, RECIPE)
+    return DemoPlan(board, WORKLOAD, objective or Cost(0.5, 250.0), limits, RECIPE)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def said():
 @pytest.fixture(scope="module")
 def story(said):
     """A whole small demonstration."""
-    return Demonstration(_plan(), said.append).tell()
+    return Demonstration(_plan(), said.append).run()
 
 
 def test_default_run_costs_what_the_model_says(story):
@@ -70,13 +70,13 @@ def test_learning_does_not_depend_on_the_limit(story):
     assert story.default.final == story.retrained.final
 
 
-def test_chosen_limit_is_used_and_saves_what_was_foretold(story):
+def test_chosen_limit_is_used_and_saves_what_was_expected(story):
     """The second run has to bear out the sweep."""
     assert story.chosen in story.frontier.points
     assert story.retrained.cost.setting == story.chosen.setting
     assert story.saved.energy > 5
-    assert story.saved.energy == pytest.approx(story.foretold.energy, abs=1.5)
-    assert story.saved.time == pytest.approx(story.foretold.time, abs=0.1)
+    assert story.saved.energy == pytest.approx(story.expected.energy, abs=1.5)
+    assert story.saved.time == pytest.approx(story.expected.time, abs=0.1)
 
 
 def test_everything_is_marked_simulated(story):
@@ -94,19 +94,19 @@ def test_progress_names_every_stage(story, said):
 
 def test_slowdown_refers_to_the_default_limit():
     """Slowdown 0 keeps the default, whatever else is swept."""
-    told = Demonstration(_plan(LeastEnergy(max_slowdown=0.0)), lambda _: None).tell()
+    told = Demonstration(_plan(LeastEnergy(max_slowdown=0.0)), lambda _: None).run()
     assert told.chosen.setting.power_limit_watts == 250.0
 
 
 def test_reference_is_the_default_run_where_the_sweep_leaves_it_out():
     """Savings are told against the default even if the user swept other limits."""
-    told = Demonstration(_plan(limits=(200.0, 150.0)), lambda _: None).tell()
+    told = Demonstration(_plan(limits=(200.0, 150.0)), lambda _: None).run()
     assert told.reference == told.default.cost
 
 
 def test_no_limits_means_a_spread_with_the_default():
     """Without --limits the whole range of the board is swept."""
-    told = Demonstration(_plan(limits=()), lambda _: None).tell()
+    told = Demonstration(_plan(limits=()), lambda _: None).run()
     watts = [swept.cost.setting.power_limit_watts for swept in told.sweep]
     assert watts[0] == 250.0
     assert watts[-1] == 100.0
@@ -117,14 +117,14 @@ def test_limit_outside_the_range_fails_before_any_training():
     """Nobody should wait for a run to learn of a typing error."""
     said = []
     with pytest.raises(InvalidValueError, match="300 W"):
-        Demonstration(_plan(limits=(300.0,)), said.append).tell()
+        Demonstration(_plan(limits=(300.0,)), said.append).run()
     assert said == []
 
 
 def test_impossible_budget_is_explained():
     """An objective that nothing meets is the user's to widen."""
     with pytest.raises(InfeasibleError):
-        Demonstration(_plan(FastestWithin(joules=1.0)), lambda _: None).tell()
+        Demonstration(_plan(FastestWithin(joules=1.0)), lambda _: None).run()
 
 
 def test_document_is_json_and_carries_the_frontier(story):

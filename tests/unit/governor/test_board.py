@@ -3,7 +3,7 @@
 import pytest
 
 from joulery.errors import DeviceError, InvalidValueError, UnsupportedError
-from joulery.governor.board import Board, Wish
+from joulery.governor.board import GovernedDevice, LeaseRequest
 from joulery.governor.journal import Intent
 from joulery.hardware.device import Capability
 from joulery.testing.governor.bench import MemoryJournal, PlainBoard
@@ -51,13 +51,15 @@ def foreign():
 def board(hardware, foreign):
     """The governed board."""
     journal = RecordedJournal(hardware.events)
-    return Board(hardware, journal, on_foreign=lambda **pair: foreign.append(tuple(pair.values())))
+    return GovernedDevice(
+        hardware, journal, on_foreign=lambda **pair: foreign.append(tuple(pair.values()))
+    )
 
 
 def test_each_write_is_noted_before_it_is_made(board, hardware):
     """A crash between a write and its note would leave a limit that nobody knows of."""
     board.begin()
-    board.apply(Wish(watts=200.0))
+    board.apply(LeaseRequest(watts=200.0))
     board.finish()
     assert hardware.events == [
         ("intend", 200.0),
@@ -70,7 +72,7 @@ def test_each_write_is_noted_before_it_is_made(board, hardware):
 def test_nothing_is_written_where_nothing_changes(board, hardware):
     """A lease that only holds would wear out the journal and touch the board."""
     board.begin()
-    board.apply(Wish())
+    board.apply(LeaseRequest())
     board.finish()
     assert hardware.events == []
 
@@ -81,9 +83,9 @@ def test_ceiling_is_what_was_found(board, hardware, watts):
     hardware.watts = 350.0
     board.begin()
     with pytest.raises(InvalidValueError) as raised:
-        board.check(Wish(watts=watts))
+        board.check(LeaseRequest(watts=watts))
     assert raised.value.remedy == "give 100 W to 350 W, the cap found in force"
-    board.apply(Wish(watts=400.0))
+    board.apply(LeaseRequest(watts=400.0))
     assert hardware.watts == 350.0
 
 
@@ -91,7 +93,7 @@ def test_ceiling_is_what_was_found(board, hardware, watts):
 def test_foreign_value_is_reported_and_left(board, hardware, foreign, value):
     """Fighting an administrator's tool would make both useless."""
     board.begin()
-    board.apply(Wish(watts=200.0))
+    board.apply(LeaseRequest(watts=200.0))
     hardware.watts = value
     assert board.look() == value
     assert foreign == [(200.0, value)]
@@ -104,7 +106,7 @@ def test_foreign_value_is_reported_and_left(board, hardware, foreign, value):
 def test_failed_restore_is_tried_again(board, hardware):
     """A driver that fails once would leave the limit for good."""
     board.begin()
-    board.apply(Wish(watts=200.0, hertz=1.2e9))
+    board.apply(LeaseRequest(watts=200.0, hertz=1.2e9))
     hardware.broken = True
     with pytest.raises(DeviceError):
         board.finish()
@@ -121,8 +123,8 @@ def test_pinned_clock_is_a_ceiling_and_comes_back(board, hardware):
     board.pinned_hertz = 1.2e9
     board.begin()
     with pytest.raises(InvalidValueError):
-        board.check(Wish(hertz=1.4e9))
-    board.apply(Wish(hertz=1.0e9))
+        board.check(LeaseRequest(hertz=1.4e9))
+    board.apply(LeaseRequest(hertz=1.0e9))
     assert hardware.locked_hertz == 1.0e9
     board.finish()
     assert hardware.locked_hertz == 1.2e9
@@ -162,4 +164,4 @@ def test_missing_knobs_are_said(board, hardware):
     hardware.capabilities = frozenset({Capability.POWER_LIMIT})
     board.begin()
     with pytest.raises(UnsupportedError):
-        board.check(Wish(hertz=1.2e9))
+        board.check(LeaseRequest(hertz=1.2e9))

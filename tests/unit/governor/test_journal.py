@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from joulery.errors import FileError, NotPossibleHereError
-from joulery.governor.board import Board, Wish
+from joulery.governor.board import GovernedDevice, LeaseRequest
 from joulery.governor.journal import FileJournal, Intent, private_folder
 from joulery.testing.governor.bench import PlainBoard
 
@@ -90,11 +90,11 @@ def test_what_the_dead_left_is_taken_over_by_the_next_holder(tmp_path):
     dead.intend(Intent(400.0, (400.0, 200.0)))
     dead.disclaim()
     hardware.watts = 200.0
-    board = Board(hardware, FileJournal(tmp_path, "plain:0"))
+    board = GovernedDevice(hardware, FileJournal(tmp_path, "plain:0"))
     board.begin()
     assert board.baseline_watts == 400.0
     board.look()
-    board.apply(Wish(watts=300.0))
+    board.apply(LeaseRequest(watts=300.0))
     assert hardware.watts == 300.0
     board.finish()
     assert hardware.watts == 400.0
@@ -118,13 +118,13 @@ def test_claim_keeps_other_processes_out(journal, tmp_path):
 def test_full_disk_keeps_nobody_from_giving_back(journal, monkeypatch):
     """A full disk would leave every limit as it is, or change one that nobody knows of."""
     hardware = PlainBoard()
-    board = Board(hardware, journal)
+    board = GovernedDevice(hardware, journal)
     board.begin()
-    board.apply(Wish(watts=200.0))
+    board.apply(LeaseRequest(watts=200.0))
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", lambda *_: 3)
         with pytest.raises(FileError, match="cannot write journal"):
-            board.apply(Wish(watts=150.0))
+            board.apply(LeaseRequest(watts=150.0))
         assert hardware.watts == 200.0
         board.finish()
     assert hardware.watts == 400.0

@@ -3,7 +3,7 @@
 import pytest
 
 from joulery.governor.frames import encode
-from joulery.governor.session import Session
+from joulery.governor.session import LeaseSession
 from joulery.testing.governor.bench import Bench, at_once
 
 
@@ -118,7 +118,7 @@ def test_nonsense_is_refused_and_the_talk_goes_on(bench, message):
 
 def test_first_word_must_be_a_greeting(bench):
     """A later version of the protocol could not be told from this one."""
-    session = Session(bench.ledger, bench.callers[0].session.peer)
+    session = LeaseSession(bench.ledger, bench.callers[0].session.peer)
     session.incoming.feed(encode({"op": "status"}) * 2)
     assert b"did not greet" in at_once(session.answer())
     assert session.closing

@@ -7,7 +7,7 @@ import pytest
 
 from joulery.clock import REAL_CLOCK
 from joulery.errors import DeviceError
-from joulery.governor.worker import Worker
+from joulery.governor.worker import DeviceWorker
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def gate():
 
 def test_errands_run_in_order_and_tell_their_errors():
     """A restore could overtake the change that it undoes, or an error be lost."""
-    worker, seen = Worker(REAL_CLOCK, 5.0), []
+    worker, seen = DeviceWorker(REAL_CLOCK, 5.0), []
 
     def fail():
         raise DeviceError("broken", remedy="mend it")
@@ -35,7 +35,7 @@ def test_errands_run_in_order_and_tell_their_errors():
 
 def test_hanging_errand_is_given_up_and_later_ones_forgotten(gate):
     """A caller who was told no would find his change made later."""
-    worker, seen, ended = Worker(REAL_CLOCK, 0.05), [], []
+    worker, seen, ended = DeviceWorker(REAL_CLOCK, 0.05), [], []
 
     async def ask_thrice():
         with pytest.raises(DeviceError, match="does not answer"):

@@ -9,7 +9,7 @@ import pytest
 from joulery.errors import InvalidValueError
 from joulery.hardware import catalog, physics
 from joulery.hardware.calibrate import (
-    Measurement,
+    SweepPoint,
     fit_board,
     fit_workload,
     fit_workloads,
@@ -31,7 +31,7 @@ def sweep(work, board=BOARD, limits=LIMITS):
     """What would be measured if ``board`` were real."""
     states = [physics.settle(board, work, limit) for limit in limits]
     return [
-        Measurement(limit, state.seconds, state.watts)
+        SweepPoint(limit, state.seconds, state.watts)
         for limit, state in zip(limits, states, strict=True)
     ]
 
@@ -105,7 +105,7 @@ def test_board_fit_moves_towards_the_board_that_was_measured():
     assert mean_loss(found, sweeps) < 0.5 * mean_loss(BOARD, sweeps)
 
 
-@pytest.mark.parametrize("points", [[], [Measurement(100.0, 1.0, 90.0)] * 3])
+@pytest.mark.parametrize("points", [[], [SweepPoint(100.0, 1.0, 90.0)] * 3])
 def test_too_few_limits_are_refused(points):
     """A curve through one limit would be invented."""
     with pytest.raises(InvalidValueError, match="two or more"):
@@ -115,4 +115,4 @@ def test_too_few_limits_are_refused(points):
 def test_failed_measurements_are_refused():
     """The logarithm of zero seconds would poison the fit."""
     with pytest.raises(InvalidValueError, match="above zero"):
-        Measurement(100.0, 0.0, 90.0)
+        SweepPoint(100.0, 0.0, 90.0)

@@ -5,9 +5,9 @@ import math
 import pytest
 
 from joulery.errors import DeviceError
-from joulery.power.bench import LEAST_STEPS, Bench
-from joulery.power.messages import Event, Reading
+from joulery.power.messages import Reading, TuningEvent
 from joulery.power.rules import Rules
+from joulery.power.step_profiler import LEAST_STEPS, StepProfiler
 
 
 def driven(bench, talk, pace=0.1, watts=200.0):
@@ -29,19 +29,19 @@ def driven(bench, talk, pace=0.1, watts=200.0):
 )
 def test_slices_tell_as_much_as_is_known(spread, expected):
     """Shorter ones would be wasted on what is known well, longer ones on what is not."""
-    assert Bench(Rules(), 9).slice_steps(0.1, 0.01, spread) == expected
+    assert StepProfiler(Rules(), 9).slice_steps(0.1, 0.01, spread) == expected
 
 
 def test_slices_of_long_steps_have_a_few_and_not_many():
     """A slice of minutes would cost more than it tells."""
-    bench = Bench(Rules(), 9)
+    bench = StepProfiler(Rules(), 9)
     assert bench.slice_steps(2.0, 0.01, 0.1) == LEAST_STEPS
     assert bench.slice_steps(2.0, 0.01, 1e-6) == 64
 
 
 def test_measuring_ends_and_counts_its_visits():
     """A slice that lay in one disturbance must be told from one that was repeated."""
-    bench = Bench(Rules(), 9)
+    bench = StepProfiler(Rules(), 9)
     driven(bench, bench.measure(20))
     driven(bench, bench.measure(20))
     tally = bench.tally()
@@ -53,7 +53,7 @@ def test_measuring_ends_and_counts_its_visits():
 
 def test_moving_lets_time_pass_before_anything_counts():
     """Power lags behind a new limit."""
-    bench = Bench(Rules(), 9)
+    bench = StepProfiler(Rules(), 9)
     bench.pace_seconds = 0.01
     assert driven(bench, bench.move(3), pace=0.01) >= 10
     assert bench.position == 3
@@ -62,10 +62,10 @@ def test_moving_lets_time_pass_before_anything_counts():
 
 def test_failure_ends_the_talk():
     """Without readings every figure would be a guess."""
-    bench = Bench(Rules(), 9)
+    bench = StepProfiler(Rules(), 9)
     bench.reading = Reading(0.0, 0.0, 0.1, 0)
     talk = bench.warm_up()
     next(talk)
     with pytest.raises(DeviceError):
-        talk.send(Reading(1.0, 0.0, 0.0, 1, Event.FAILED))
+        talk.send(Reading(1.0, 0.0, 0.0, 1, TuningEvent.FAILED))
     assert math.isnan(bench.pace_seconds)

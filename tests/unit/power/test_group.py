@@ -7,8 +7,8 @@ import pytest
 from joulery.errors import DeviceError
 from joulery.hardware.simulated import Faults, simulated_node
 from joulery.objectives import Cost
-from joulery.power.group import RankGroup, idle_devices
 from joulery.power.messages import State
+from joulery.power.ranks import RankGroup, idle_devices
 from joulery.testing.training import TrainingLoop
 
 RANKS = 4

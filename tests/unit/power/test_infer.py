@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.power.infer import advice, rhythm
+from joulery.power.step_period import advice, rhythm
 
 
 def power(seconds, period, interval, noise, seed=0):

@@ -9,17 +9,17 @@ from joulery.frontier import OperatingPoint
 from joulery.hardware import catalog
 from joulery.hardware.physics import settle
 from joulery.objectives import (
-    ConstantSignal,
     Cost,
     EnergyDelayProduct,
     FastestWithin,
     LeastCarbon,
     LeastEnergy,
+    score,
 )
 from joulery.power.model import Belief, CurveModel
 from joulery.power.planner import Planner, SliceForecast
 from joulery.power.prior import clock_curves, limit_curves
-from joulery.power.scoring import Judge
+from joulery.power.scoring import ObjectiveScorer
 from joulery.power.slices import Estimate
 
 BOARD = catalog.board("V100")
@@ -133,36 +133,24 @@ SPLIT = curves(
         (LeastEnergy(deadline_seconds=1.1), 1),
         (FastestWithin(160.0), 1),
         (EnergyDelayProduct(), 0),
-        (LeastCarbon(ConstantSignal(400.0)), 0),
+        (LeastCarbon(400.0), 0),
     ],
 )
 def test_every_objective_is_judged(objective, expected):
     """An objective that is misjudged makes the tuner hold the wrong limit."""
-    verdict = Judge(objective).judge(SURE)
+    verdict = ObjectiveScorer(objective).judge(SURE)
     assert verdict.position == expected
     assert verdict.regret == pytest.approx(0.0, abs=1e-9)
 
 
-def test_general_and_fast_scoring_agree():
-    """The fast forms are copies of the objectives' own formulas and must not drift apart."""
-
-    class Wrapped:
-        def score(self, point, reference):
-            return Cost(0.5, 200.0).score(point, reference)
-
-    fast, general = Judge(Cost(0.5, 200.0)).judge(SPLIT), Judge(Wrapped()).judge(SPLIT)
-    assert fast.position == general.position
-    assert fast.regret == pytest.approx(general.regret)
-
-
 def test_doubtful_limits_are_not_chosen_under_a_bound():
     """Half a chance to break the bound is too much."""
-    assert Judge(LeastEnergy(max_slowdown=0.05)).judge(SPLIT).position == 2
+    assert ObjectiveScorer(LeastEnergy(max_slowdown=0.05)).judge(SPLIT).position == 2
 
 
 def test_impossible_bounds_mean_as_fast_as_possible():
     """An unreachable deadline must not end in an error inside the loop."""
-    assert Judge(LeastEnergy(deadline_seconds=0.5)).judge(SURE).position == 2
+    assert ObjectiveScorer(LeastEnergy(deadline_seconds=0.5)).judge(SURE).position == 2
 
 
 def test_planner_asks_where_the_answer_lies():
@@ -171,7 +159,7 @@ def test_planner_asks_where_the_answer_lies():
     def forecast(position, seconds, spread):
         return SliceForecast(10, 1.0, 1e-3, 1e-3)
 
-    planner = Planner(Judge(LeastEnergy(max_slowdown=0.05)), 600.0, 1e-3)
+    planner = Planner(ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), 600.0, 1e-3)
     assert planner.plan(SPLIT, (2,), 2, forecast).probe in {0, 1}
     assert planner.plan(SURE, (0, 1, 2), 2, forecast).probe is None
 
@@ -182,7 +170,7 @@ def test_planner_does_not_pay_more_than_it_gains():
     def forecast(position, seconds, spread):
         return SliceForecast(10, 1000.0, 1e-3, 1e-3)
 
-    planner = Planner(Judge(LeastEnergy(max_slowdown=0.05)), 1.0, 1e-3)
+    planner = Planner(ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), 1.0, 1e-3)
     probe = planner.plan(SPLIT, (2,), 2, forecast).probe
     assert probe in {None, 2}, "staying at the reference costs nothing extra here"
 
@@ -199,7 +187,7 @@ def test_planner_measures_the_reference_again_while_that_pays(cost_seconds, expe
     def forecast(position, seconds, spread):
         return SliceForecast(10, cost_seconds if position == 2 else 1e9, 1e-3, 1e-3)
 
-    planner = Planner(Judge(LeastEnergy(max_slowdown=0.05)), 10_000.0, 1e-4)
+    planner = Planner(ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), 10_000.0, 1e-4)
     assert planner.plan(belief, (0, 1, 2), 1, forecast).probe == expected
 
 
@@ -210,7 +198,7 @@ def test_planner_looks_beyond_the_last_probe_where_a_look_is_cheap(seconds, expe
     def forecast(position, pace, spread):
         return SliceForecast(10, seconds, 1e-3, 1e-3)
 
-    planner = Planner(Judge(LeastEnergy(max_slowdown=0.05)), 600.0, 1e-3)
+    planner = Planner(ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), 600.0, 1e-3)
     assert planner.plan(SURE, (1, 2), 1, forecast).probe == expected
 
 
@@ -219,5 +207,5 @@ def test_scores_use_the_waist_of_the_package():
     seconds, joules = np.exp(SURE.log_seconds[0]), np.exp(SURE.log_seconds + SURE.log_watts)[0]
     points = [OperatingPoint(float(s), float(j)) for s, j in zip(seconds, joules, strict=True)]
     objective = LeastEnergy(max_slowdown=0.05)
-    scores = [objective.score(point, points[-1]) for point in points]
-    assert Judge(objective).judge(SURE).position == int(np.argmin(scores))
+    scores = [score(objective, p.seconds, p.joules, points[-1]) for p in points]
+    assert ObjectiveScorer(objective).judge(SURE).position == int(np.argmin(scores))

@@ -5,12 +5,12 @@ import json
 import pytest
 
 from joulery.errors import FileError
-from joulery.power.profiles import Profile, ProfileKey, ProfileStore, profile_directory
+from joulery.power.profiles import PowerProfile, ProfileKey, ProfileStore, profile_directory
 from joulery.power.slices import Estimate
 
 KEY = ProfileKey("bert/large", 32, "A100", "driver 550", "LeastEnergy")
 SEEN = Estimate(0.1, 200.0, 0.001, 0.002, 100, 10.0)
-PROFILE = Profile(180.0, 0.001, SEEN, {100.0: SEEN, 250.0: SEEN})
+PROFILE = PowerProfile(180.0, 0.001, SEEN, {100.0: SEEN, 250.0: SEEN})
 
 
 def test_round_trip(tmp_path):
@@ -24,7 +24,7 @@ def test_round_trip(tmp_path):
 
 def test_part_of_a_profile_belongs_to_the_knob_that_was_chosen():
     """The clocks of a profile are no power limits."""
-    both = Profile(180.0, 0.001, SEEN, {180.0: SEEN, 250.0: SEEN, 1.4e9: SEEN})
+    both = PowerProfile(180.0, 0.001, SEEN, {180.0: SEEN, 250.0: SEEN, 1.4e9: SEEN})
     assert both.among([100.0, 180.0, 250.0]).measured == {180.0: SEEN, 250.0: SEEN}
     assert both.among([1.0e9, 1.4e9]) is None
 

@@ -9,10 +9,10 @@ from joulery.clock import VirtualClock
 from joulery.errors import InvalidValueError
 from joulery.hardware import catalog
 from joulery.hardware.simulated import Faults, SimulatedGpu
-from joulery.measure.meter import Meter
+from joulery.metering.meter import Meter
 from joulery.power.gauge import MeterGauge
+from joulery.power.inference import InferenceTuner, Slo
 from joulery.power.knob import LimitKnob, held_here
-from joulery.power.service import ServiceTuner, Slo
 
 
 class QueueingService:
@@ -48,7 +48,7 @@ class QueueingService:
 
 def tuned(service, slo, meter):
     """A tuner of that service."""
-    return ServiceTuner(
+    return InferenceTuner(
         [service.gpu],
         slo,
         knob=LimitKnob([service.gpu], held_here),

@@ -7,13 +7,13 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import StoreError
-from joulery.recurring.desk import Desk
+from joulery.jobs.service import JobService
 from joulery.server import errands
 from joulery.server.app import Application
 from joulery.server.limits import Limits
 from joulery.server.service import Service
-from joulery.store.store import Store
-from joulery.store.tokens import NewToken, Right, add_token
+from joulery.storage.store import Store
+from joulery.storage.tokens import NewToken, Permission, add_token
 from joulery.testing.server import OUTCOME, SPECIFICATION
 
 
@@ -59,10 +59,10 @@ class Caller:
 
     def __init__(self, store, limits):
         self.clock = VirtualClock()
-        wanted = NewToken("*", Right.ADMIN)
+        wanted = NewToken("*", Permission.ADMIN)
         self.token, _ = store.write(lambda ledger: add_token(ledger, wanted, 0.0))
         self.service = Service(
-            store, AtHand(Desk(store, self.clock)), b"secret", limits, clock=self.clock
+            store, AtHand(JobService(store, self.clock)), b"secret", limits, clock=self.clock
         )
         self.log = Recorder()
         self.application = Application(self.service, self.log)

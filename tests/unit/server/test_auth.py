@@ -7,11 +7,11 @@ import hmac
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.server.auth import REMEMBERED_SECONDS, Doorkeeper, Signer, allows, bearer, sees
-from joulery.store.tokens import NewToken, Right, TokenRecord, digest_of
+from joulery.server.auth import REMEMBERED_SECONDS, Signer, TokenCache, allows, bearer, sees
+from joulery.storage.tokens import NewToken, Permission, TokenRecord, digest_of
 
 
-def record(team="vision", right=Right.WORK, expires=None, revoked=None):
+def record(team="vision", right=Permission.WORK, expires=None, revoked=None):
     """A stored token."""
     return TokenRecord(1, NewToken(team, right, "", expires), 0.0, revoked)
 
@@ -49,7 +49,7 @@ def test_tokens_are_read_from_one_header(headers, token):
 def test_a_token_is_looked_up_once_in_a_while():
     """Every request would cost a look into the store, or a revoked token would work for ever."""
     clock, book = VirtualClock(), Book(a=record())
-    keeper = Doorkeeper(book.find, clock, 10)
+    keeper = TokenCache(book.find, clock, 10)
     for _ in range(5):
         assert asyncio.run(keeper.verify("a")) is not None
     assert book.asked == 1
@@ -61,7 +61,7 @@ def test_a_token_is_looked_up_once_in_a_while():
 def test_many_at_once_cost_one_look():
     """Every few seconds all requests would queue up for the store."""
     book = Book(a=record())
-    keeper = Doorkeeper(book.find, VirtualClock(), 10)
+    keeper = TokenCache(book.find, VirtualClock(), 10)
 
     async def ask():
         return await asyncio.gather(*(keeper.verify("a") for _ in range(100)))
@@ -73,7 +73,7 @@ def test_many_at_once_cost_one_look():
 def test_a_store_that_fails_is_asked_again():
     """One failure would keep a team out for ever."""
     book = Book(a=record())
-    keeper = Doorkeeper(book.find, VirtualClock(), 10)
+    keeper = TokenCache(book.find, VirtualClock(), 10)
     tokens, book.tokens = book.tokens, None
 
     async def ask():
@@ -90,7 +90,7 @@ def test_unknown_expired_and_revoked_tokens_open_nothing():
     clock = VirtualClock()
     past = clock.wall() - 1.0
     book = Book(old=record(expires=past), void=record(revoked=past), fine=record())
-    keeper = Doorkeeper(book.find, clock, 10)
+    keeper = TokenCache(book.find, clock, 10)
     assert asyncio.run(keeper.verify("old")) is None
     assert asyncio.run(keeper.verify("void")) is None
     assert asyncio.run(keeper.verify("made up")) is None
@@ -100,7 +100,7 @@ def test_unknown_expired_and_revoked_tokens_open_nothing():
 def test_a_token_that_expires_while_remembered_is_refused():
     """Tokens would last longer than they say."""
     clock = VirtualClock()
-    keeper = Doorkeeper(Book(a=record(expires=clock.wall() + 1.0)).find, clock, 10)
+    keeper = TokenCache(Book(a=record(expires=clock.wall() + 1.0)).find, clock, 10)
     assert asyncio.run(keeper.verify("a")) is not None
     clock.sleep(1.5)
     assert asyncio.run(keeper.verify("a")) is None
@@ -108,7 +108,7 @@ def test_a_token_that_expires_while_remembered_is_refused():
 
 def test_made_up_tokens_do_not_fill_the_memory():
     """Guessing would use up the memory."""
-    keeper = Doorkeeper(Book().find, VirtualClock(), 50)
+    keeper = TokenCache(Book().find, VirtualClock(), 50)
 
     async def guess():
         for number in range(500):
@@ -121,7 +121,7 @@ def test_made_up_tokens_do_not_fill_the_memory():
 def test_those_let_in_before_are_known():
     """Somebody who guesses would keep out everybody at the same address."""
     clock = VirtualClock()
-    keeper = Doorkeeper(Book(a=record()).find, clock, 10)
+    keeper = TokenCache(Book(a=record()).find, clock, 10)
     assert not keeper.knows("a")
     asyncio.run(keeper.verify("a"))
     asyncio.run(keeper.verify("wrong"))
@@ -134,8 +134,8 @@ def test_those_let_in_before_are_known():
 
 def test_rights_include_those_before_and_end_at_the_team():
     """A reader could forget jobs, or a team see another's."""
-    assert allows(record(right=Right.MANAGE), Right.READ)
-    assert not allows(record(right=Right.READ), Right.WORK)
+    assert allows(record(right=Permission.MANAGE), Permission.READ)
+    assert not allows(record(right=Permission.READ), Permission.WORK)
     assert sees(record("vision"), "vision")
     assert not sees(record("vision"), "speech")
     assert not sees(record("vision"), "*")

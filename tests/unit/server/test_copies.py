@@ -6,10 +6,10 @@ import stat
 import pytest
 
 from joulery.errors import FileError
-from joulery.recurring.desk import Desk
-from joulery.recurring.desk_requests import Definition
+from joulery.jobs.requests import Definition
+from joulery.jobs.service import JobService
 from joulery.server.copies import backup, export, restore, whole_file
-from joulery.store.store import Store
+from joulery.storage.store import Store
 from joulery.testing.workloads import made_up_workload
 
 
@@ -18,7 +18,7 @@ def store(tmp_path):
     """The path of a store with a job."""
     path = tmp_path / "store.sqlite"
     with Store.open(path) as store:
-        Desk(store).define("vision", Definition(made_up_workload().job(), policy="zeus"))
+        JobService(store).define("vision", Definition(made_up_workload().job(), policy="zeus"))
     return str(path)
 
 

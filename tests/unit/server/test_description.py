@@ -2,9 +2,9 @@
 
 import json
 
-from joulery.recurring import wire
-from joulery.recurring.desk_values import Decision, Measured, Outcome
-from joulery.recurring.policy import End, Kind
+from joulery.jobs import wire
+from joulery.jobs.models import Decision, Measured, Outcome
+from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.server import models
 from joulery.server.catalogue import OPERATIONS
 from joulery.server.description import described, document
@@ -59,9 +59,11 @@ def test_it_is_json():
 
 def test_models_agree_with_what_is_sent():
     """The description would tell of documents that are not."""
-    outcome = Outcome(End.REACHED, 3, 40.0, 9000.5, 250.0, (Measured(250.0, 13.0, 3000.0, 0.01),))
+    outcome = Outcome(
+        RunEnd.REACHED, 3, 40.0, 9000.5, 250.0, (Measured(250.0, 13.0, 3000.0, 0.01),)
+    )
     models.Outcome.model_validate(wire.outcome_document(outcome))
-    decision = Decision("7.12", 3, Kind.PROBE, 64, None, (100.0,), 5.0, "why", 1.8e9, "t")
+    decision = Decision("7.12", 3, ActionKind.PROBE, 64, None, (100.0,), 5.0, "why", 1.8e9, "t")
     models.Decision.model_validate(wire.decision_document(decision))
     takes = {one.path: one.takes for one in OPERATIONS if one.takes}
     for path, (_, sent) in bodies(7, "7.12", "k").items():

@@ -5,12 +5,12 @@ import stat
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.recurring.token_file import read_token
+from joulery.jobs.token_file import read_token
 from joulery.server.first_start import prepare
 from joulery.server.listening import address_of, bound_socket
 from joulery.server.settings import Settings
-from joulery.store.store import Store
-from joulery.store.tokens import Right, digest_of, find_token, list_tokens, revoke_token
+from joulery.storage.store import Store
+from joulery.storage.tokens import Permission, digest_of, find_token, list_tokens, revoke_token
 
 ADDRESS = "http://127.0.0.1:8420"
 _DAY_SECONDS = 86_400.0
@@ -33,8 +33,8 @@ def test_tokens_are_made_once(settings, tmp_path):
     clock, file = VirtualClock(), tmp_path / "tokens.json"
     first = prepare(settings, ADDRESS, file, clock)
     again = prepare(settings, ADDRESS, file, clock)
-    assert right_of(settings, first.admin_token) is Right.ADMIN
-    assert right_of(settings, read_token(ADDRESS, file)) is Right.MANAGE
+    assert right_of(settings, first.admin_token) is Permission.ADMIN
+    assert right_of(settings, read_token(ADDRESS, file)) is Permission.MANAGE
     assert (again.admin_token, again.token_file) == (None, None)
     mode = stat.S_IMODE((tmp_path / "store.sqlite").stat().st_mode)
     assert not mode & 0o007

@@ -3,7 +3,7 @@
 import mmap
 
 from joulery.server.metrics import NO_OPERATION, SHARED_BYTES, Metrics
-from joulery.store.listing import Totals
+from joulery.storage.listing import Totals
 
 
 def test_requests_of_all_workers_are_told():

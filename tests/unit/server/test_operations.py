@@ -6,7 +6,7 @@ from joulery.server.catalogue import OPERATIONS, TABLE
 from joulery.server.metrics import MOST_OPERATIONS
 from joulery.server.operations import BY_DECISION, OPEN_TO_ALL
 from joulery.server.problems import ProblemError
-from joulery.store.tokens import Right
+from joulery.storage.tokens import Permission
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
@@ -55,7 +55,7 @@ def test_only_health_and_descriptions_are_open():
     open_ones = {one.name for one in OPERATIONS if one.access is OPEN_TO_ALL}
     assert open_ones == {"live", "ready", "metrics", "openapi"}
     assert {one.name for one in OPERATIONS if one.access is BY_DECISION} == {"report", "heartbeat"}
-    assert all(one.access is Right.ADMIN for one in OPERATIONS if "/tokens" in one.path)
+    assert all(one.access is Permission.ADMIN for one in OPERATIONS if "/tokens" in one.path)
 
 
 def test_metrics_have_room_for_all():

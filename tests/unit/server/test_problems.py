@@ -14,7 +14,7 @@ from joulery.errors import (
     UnknownRecordError,
     UnsupportedError,
 )
-from joulery.recurring.wire_text import NotJsonError
+from joulery.jobs.wire_text import NotJsonError
 from joulery.server.problems import Problem, problem_of
 
 

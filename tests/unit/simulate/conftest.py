@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from joulery.simulate.workload import Workload
+from joulery.simulate.workload import TracedWorkload
 
 
 def _workload(gpu="v100", dataset="cifar100", scale=1.0):
@@ -15,7 +15,7 @@ def _workload(gpu="v100", dataset="cifar100", scale=1.0):
     watts = np.array(
         [[80.0, 110.0, 115.0], [85.0, 130.0, 150.0], [90.0, 140.0, 190.0], [95.0, 145.0, 240.0]]
     )
-    return Workload(
+    return TracedWorkload(
         gpu=gpu,
         dataset=dataset,
         network="net",

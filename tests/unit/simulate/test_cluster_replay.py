@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from joulery.recurring.default import Default
-from joulery.recurring.zeus import Zeus
+from joulery.jobs.policies.default import Default
+from joulery.jobs.policies.zeus import Zeus
 from joulery.simulate.cluster_groups import Groups
 from joulery.simulate.cluster_match import default_seconds
 from joulery.simulate.cluster_replay import ReplayOptions, replay

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from joulery.recurring.policy import Actions, End, Kind
+from joulery.jobs.policies.base import ActionKind, Actions, RunEnd
 from joulery.simulate import drift
 from joulery.simulate.environment import Environment, Moment
 from joulery.simulate.probing import EpochAtMean, Slices
@@ -29,7 +29,7 @@ def world(load, probing=None, seeds=(0,), change=drift.none):
 def act(
     world,
     *,
-    kind=Kind.TRAIN,
+    kind=ActionKind.TRAIN,
     arm=ARM,
     limit=LIMIT,
     ceiling=np.inf,
@@ -60,7 +60,7 @@ def act(
 def test_training_takes_its_epochs(load):
     """Ten epochs at a held limit cost ten times what one costs."""
     result = act(world(load))
-    assert result.end[0] == End.REACHED
+    assert result.end[0] == RunEnd.REACHED
     assert result.epochs[0] == 10
     assert result.seconds[0] == pytest.approx(10 * load.epoch_seconds[ARM, LIMIT])
     assert result.joules[0] == pytest.approx(10 * load.epoch_joules[ARM, LIMIT])
@@ -81,33 +81,33 @@ def test_ceiling_floors_to_whole_epochs(load):
     """A run stops before the epoch that would pass the ceiling."""
     epoch = load.epoch_cost()[ARM, LIMIT]
     result = act(world(load), ceiling=4.9 * epoch)
-    assert (result.end[0], result.epochs[0]) == (End.STOPPED, 4)
+    assert (result.end[0], result.epochs[0]) == (RunEnd.STOPPED, 4)
     assert result.cost[0] == pytest.approx(4 * epoch)
 
 
 def test_exact_ceiling_is_enough(load):
     """The cost may come up to the ceiling."""
     result = act(world(load), ceiling=10 * load.epoch_cost()[ARM, LIMIT] * (1 + 1e-9))
-    assert result.end[0] == End.REACHED
+    assert result.end[0] == RunEnd.REACHED
 
 
 def test_unaffordable_training_is_not_begun(load):
     """Where not even one epoch fits, nothing is spent and nothing learnt."""
     result = act(world(load), limit=-1, ceiling=1.0)
-    assert (result.end[0], result.epochs[0], result.cost[0]) == (End.STOPPED, 0, 0)
+    assert (result.end[0], result.epochs[0], result.cost[0]) == (RunEnd.STOPPED, 0, 0)
     assert np.isnan(result.epoch_seconds).all()
 
 
 def test_failing_batch_size_is_exhausted(load):
     """A run that never gets there pays for all epochs allowed."""
     result = act(world(made_up_workload(never=(64,), runs=1)))
-    assert (result.end[0], result.epochs[0]) == (End.EXHAUSTED, 100)
+    assert (result.end[0], result.epochs[0]) == (RunEnd.EXHAUSTED, 100)
 
 
 def test_probe_is_charged_and_trains_nothing(load):
     """A probe costs its slices."""
-    result = act(world(load), kind=Kind.PROBE, limit=-1, probe=[True, False, False, True])
-    assert result.end[0] == End.PROBED
+    result = act(world(load), kind=ActionKind.PROBE, limit=-1, probe=[True, False, False, True])
+    assert result.end[0] == RunEnd.PROBED
     assert result.seconds[0] == 10
     assert result.epochs[0] == 0
     assert result.limit[0] == -1
@@ -117,7 +117,7 @@ def test_probe_is_charged_and_trains_nothing(load):
 def test_probe_of_the_trained_batch_size_is_progress(load):
     """Probing and then training one batch size is one run."""
     place = world(load)
-    probe = act(place, kind=Kind.PROBE, limit=-1)
+    probe = act(place, kind=ActionKind.PROBE, limit=-1)
     rest = act(place, progress=probe.progress[0])
     whole = act(world(load))
     lost = probe.seconds[0] - probe.progress[0] * load.epoch_seconds[ARM, LIMIT]

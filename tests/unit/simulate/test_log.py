@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from joulery.errors import FileError
-from joulery.recurring.default import Default
-from joulery.recurring.zeus import Zeus
+from joulery.jobs.policies.default import Default
+from joulery.jobs.policies.zeus import Zeus
 from joulery.simulate.log_file import COLUMNS, write_log
 from joulery.simulate.recurring import Options, simulate
 from joulery.simulate.summary import summaries

@@ -4,21 +4,28 @@ import numpy as np
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.recurring.draws import Draws
-from joulery.recurring.policy import Kind
-from joulery.simulate.probing import EpochAtMean, Request, Slices, cheapest
+from joulery.jobs.policies.base import ActionKind
+from joulery.jobs.policies.counter_rng import CounterRng
+from joulery.simulate.probing import EpochAtMean, ProbeRequest, Slices, cheapest
 
 SECONDS = np.array([[40.0, 20.0, 10.0]])
 JOULES = np.array([[4000.0, 3000.0, 2000.0]])
 
 
 def request(
-    kind=Kind.TRAIN, limit=-1, wanted=None, *, fresh=True, epochs=100.0, seconds=SECONDS, word=1
+    kind=ActionKind.TRAIN,
+    limit=-1,
+    wanted=None,
+    *,
+    fresh=True,
+    epochs=100.0,
+    seconds=SECONDS,
+    word=1,
 ):
     """One row to be measured."""
     joules = JOULES * seconds / SECONDS
     weights = np.array([[0.5, 100.0]])
-    return Request(
+    return ProbeRequest(
         kind=np.array([kind]),
         limit=np.array([limit]),
         wanted=None if wanted is None else np.array([wanted]),
@@ -28,7 +35,7 @@ def request(
         joules=joules,
         cost=weights[:, :1] * joules + weights[:, 1:] * seconds,
         cost_weights=weights,
-        draws=Draws(np.array([word], dtype=np.uint64)),
+        draws=CounterRng(np.array([word], dtype=np.uint64)),
     )
 
 
@@ -99,7 +106,7 @@ def test_training_that_ends_meanwhile_measures_no_more():
 
 def test_probe_measures_all_whatever_the_run_would_need():
     """A probe is not a training: nothing ends it early."""
-    profile = Slices(10.0, 0.0).profile(request(Kind.PROBE, epochs=0.5))
+    profile = Slices(10.0, 0.0).profile(request(ActionKind.PROBE, epochs=0.5))
     assert profile.seconds[0] == 30
     assert np.isfinite(profile.epoch_seconds).all()
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.recurring.default import Default
-from joulery.recurring.policy import Actions, Kind
-from joulery.recurring.zeus import Zeus
+from joulery.jobs.policies.base import ActionKind, Actions
+from joulery.jobs.policies.default import Default
+from joulery.jobs.policies.zeus import Zeus
 from joulery.simulate import drift
 from joulery.simulate.probing import EpochAtMean, Slices
 from joulery.simulate.recurring import (
@@ -100,7 +100,7 @@ class _Hopeless(Default):
 
     def decide(self, beliefs, rows, draws):
         return Actions(
-            kind=np.full(len(rows), Kind.TRAIN),
+            kind=np.full(len(rows), ActionKind.TRAIN),
             arm=beliefs.arm[rows],
             limit=beliefs.limit[rows],
             ceiling=np.ones(len(rows)),
@@ -123,7 +123,7 @@ class _ProbesForEver(Default):
 
     def decide(self, beliefs, rows, draws):
         return Actions(
-            kind=np.full(len(rows), Kind.PROBE),
+            kind=np.full(len(rows), ActionKind.PROBE),
             arm=beliefs.arm[rows],
             limit=np.full(len(rows), -1),
             ceiling=np.ones(len(rows)),

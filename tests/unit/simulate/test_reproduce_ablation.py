@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from joulery.recurring.policy import Kind
+from joulery.jobs.policies.base import ActionKind
 from joulery.simulate.recurring import Options, simulate
 from joulery.simulate.reproduce_ablation import WithoutProfiling, WithoutPruning
 
 
 def _trainings(load, policy, recurrences):
     deeds = simulate([load], policy, recurrences, range(1), Options(keep_deeds=True)).deeds
-    trained = deeds.kind == Kind.TRAIN
+    trained = deeds.kind == ActionKind.TRAIN
     return deeds.arm[trained], deeds.limit[trained]
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from joulery.recurring.zeus import Zeus
+from joulery.jobs.policies.zeus import Zeus
 from joulery.simulate.recurring import Options, simulate
 from joulery.simulate.reproduce_drift import AT, KINDS, RECURRENCES, drifting
 

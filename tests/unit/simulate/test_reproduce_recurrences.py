@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from joulery.recurring.default import Default
-from joulery.recurring.grid import Grid
-from joulery.recurring.zeus import Zeus
+from joulery.jobs.policies.default import Default
+from joulery.jobs.policies.grid import Grid
+from joulery.jobs.policies.zeus import Zeus
 from joulery.simulate.recurring import Options, simulate
 from joulery.simulate.reproduce_paths import search_paths
 from joulery.simulate.reproduce_recurrences import cumulative_regret, last_five, mean_by_gpu

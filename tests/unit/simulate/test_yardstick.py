@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from joulery.errors import InfeasibleError
+from joulery.jobs.policies.bayesian.policy import BayesianPolicy
+from joulery.jobs.policies.default import Default
 from joulery.objectives import EnergyDelayProduct, EnergyDelaySum, LeastEnergy
-from joulery.recurring.default import Default
-from joulery.recurring.joulery import Joulery
 from joulery.simulate.recurring import Options, oracle_of, simulate
 from joulery.simulate.summary import summaries
 from joulery.simulate.yardstick import yardstick
@@ -67,5 +67,5 @@ def test_breaking_a_bound_is_not_credited():
     log = simulate([LOAD], Default(), 20, range(3), Options(objective=objective))
     assert not log.within.any()
     assert (log.cost >= log.optimal).all()
-    wanted = simulate([LOAD], Joulery(objective), 60, range(6), Options(objective=objective))
+    wanted = simulate([LOAD], BayesianPolicy(objective), 60, range(6), Options(objective=objective))
     assert wanted.within[:, -5:].mean() > 0.8

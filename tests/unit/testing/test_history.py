@@ -7,13 +7,13 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, StoreBusyError
-from joulery.recurring.desk import Desk
-from joulery.recurring.desk_requests import Definition, Request
-from joulery.recurring.desk_values import Outcome
-from joulery.recurring.policy import End, Kind
-from joulery.recurring.wire import decision_document, outcome_document, receipt_document
-from joulery.store.records import EventKind, Snapshot
-from joulery.store.store import Store
+from joulery.jobs.models import Outcome
+from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.jobs.requests import Definition, Request
+from joulery.jobs.service import JobService
+from joulery.jobs.wire import decision_document, outcome_document, receipt_document
+from joulery.storage.records import EventKind, Snapshot
+from joulery.storage.store import Store
 from joulery.testing.history import Fault, Findings, Stored, check_beliefs, check_job, check_store
 from joulery.testing.history_file import Call, Recorder, read_calls
 from joulery.testing.workloads import made_up_workload
@@ -22,7 +22,7 @@ from joulery.testing.workloads import made_up_workload
 def lived(store, recurrences=6):
     """A job with some history, one decision late and one given up, and the calls of its client."""
     clock = VirtualClock()
-    desk = Desk(store, clock)
+    desk = JobService(store, clock)
     job = desk.define("team", Definition(made_up_workload().job(), policy="zeus"), seed=1).id
     calls = []
     for number in range(recurrences):
@@ -35,8 +35,8 @@ def lived(store, recurrences=6):
             desk.expire()
         if number == 2:
             continue
-        end = End.PROBED if decision.kind == Kind.PROBE else End.REACHED
-        outcome = Outcome(end, 0.0 if end == End.PROBED else 9.0, 20.0 + number, 2000.0)
+        end = RunEnd.PROBED if decision.kind == ActionKind.PROBE else RunEnd.REACHED
+        outcome = Outcome(end, 0.0 if end == RunEnd.PROBED else 9.0, 20.0 + number, 2000.0)
         told = {"decision": decision.id, "outcome": outcome_document(outcome)}
         receipt = receipt_document(desk.report(decision.id, outcome, key))
         calls.append(Call("report", job, key, told, receipt))

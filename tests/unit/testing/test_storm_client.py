@@ -3,8 +3,8 @@
 import random
 
 from joulery.errors import StoreBusyError
-from joulery.recurring.desk_values import Decision, Lease, Receipt
-from joulery.recurring.policy import Kind
+from joulery.jobs.models import Decision, DecisionLease, Receipt
+from joulery.jobs.policies.base import ActionKind
 from joulery.testing.history_file import Recorder, read_calls
 from joulery.testing.storm.client import Client
 
@@ -26,11 +26,13 @@ class Flaky:
         """A decision for each key, made whether or not it is told."""
         made = self.decided.setdefault(key, f"{job}.{len(self.decided) + 1}")
         self._maybe()
-        return Decision(made, 0, Kind.TRAIN, 8, None, (), float("inf"), str(probing), 0.0)
+        return Decision(made, 0, ActionKind.TRAIN, 8, None, (), float("inf"), str(probing), 0.0)
 
     def heartbeat(self, decision, progress=None):
         """Taken."""
-        return Lease(held=progress is not None, expires_wall_seconds=float(len(decision.id)))
+        return DecisionLease(
+            held=progress is not None, expires_wall_seconds=float(len(decision.id))
+        )
 
     def report(self, decision, outcome, key):
         """One outcome for each decision, and no other."""

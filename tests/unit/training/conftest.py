@@ -87,9 +87,9 @@ class Shop:
 
     def decisions(self):
         """All decisions of the job with their outcomes."""
-        from joulery.client.local import LocalClerk
+        from joulery.client.local import LocalBackend
 
-        clerk = LocalClerk.open(self.store, clock=self.clock)
+        clerk = LocalBackend.open(self.store, clock=self.clock)
         try:
             return [e for job in clerk.jobs()[0] for e in clerk.decisions(job.id)[0]]
         finally:

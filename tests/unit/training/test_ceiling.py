@@ -11,9 +11,9 @@ import pytest
 from joulery.clock import REAL_CLOCK, VirtualClock
 from joulery.hardware import catalog
 from joulery.hardware.simulated import SimulatedGpu
+from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.objectives import Cost
-from joulery.recurring.policy import End, Kind
-from joulery.training.beside import Beside
+from joulery.training.background import BackgroundTasks
 from joulery.training.ceiling import CeilingWatch
 from joulery.training.run import Run
 
@@ -37,7 +37,7 @@ def train(place, run, steps=ENDLESS, epochs=60, metric=0.5):
 
 def last(place):
     """The latest decision of a training."""
-    return [one for one in place.decisions() if one.decision.kind == Kind.TRAIN][-1]
+    return [one for one in place.decisions() if one.decision.kind == ActionKind.TRAIN][-1]
 
 
 def test_an_endless_first_epoch_is_left_at_its_ceiling(place, caplog):
@@ -52,7 +52,7 @@ def test_an_endless_first_epoch_is_left_at_its_ceiling(place, caplog):
     assert "cost ceiling within epoch 1" in run.stopped
     assert "cost ceiling within epoch 1" in caplog.text
     told = last(place).outcome
-    assert (told.end, told.epochs) == (End.STOPPED, 0)
+    assert (told.end, told.epochs) == (RunEnd.STOPPED, 0)
     spent = COST.of(told.seconds, told.joules)
     assert ceiling < spent < ceiling + 2 * STEP_SECONDS * COST.max_watts
     assert place.gpu.power_limits().current_watts == 250
@@ -69,7 +69,7 @@ def test_whole_epochs_before_it_count(place):
         run.report(0.5)
     assert seen == [0, 1, 2]
     told = last(place).outcome
-    assert (told.end, told.epochs) == (End.STOPPED, 2)
+    assert (told.end, told.epochs) == (RunEnd.STOPPED, 2)
     assert "within epoch 3" in run.stopped
     for one in told.measured:
         assert one.epoch_seconds == pytest.approx(60.0, rel=0.05)
@@ -85,7 +85,7 @@ def test_what_was_measured_is_told_by_the_length_of_the_epoch(place):
             place.gpu.run(work)
         run.report(0.5)
     told = last(place).outcome
-    assert (told.end, told.epochs) == (End.STOPPED, 0)
+    assert (told.end, told.epochs) == (RunEnd.STOPPED, 0)
     assert told.measured
     for one in told.measured:
         assert one.epoch_seconds == pytest.approx(5_000 * told.seconds / run.total_steps, rel=0.2)
@@ -104,9 +104,9 @@ def test_the_next_attempt_follows(place):
         train(place, run, 2 if stopped else ENDLESS, metric=0.95)
         stopped = stopped or run.stopped is not None
     assert run.reached
-    ended = [one.outcome.end for one in place.decisions() if one.decision.kind == Kind.TRAIN]
-    assert End.STOPPED in ended
-    assert ended[-1] == End.REACHED
+    ended = [one.outcome.end for one in place.decisions() if one.decision.kind == ActionKind.TRAIN]
+    assert RunEnd.STOPPED in ended
+    assert ended[-1] == RunEnd.REACHED
     assert {one.decision.recurrence for one in place.decisions()} == {0, 1}
 
 
@@ -117,7 +117,7 @@ def test_a_training_that_follows_its_probe_is_left_too(place):
     for _ in run.attempts():
         for _ in run.epochs(60):
             for _ in run.steps(range(SAMPLES // run.batch_size)):
-                if run.decision.kind == Kind.PROBE:
+                if run.decision.kind == ActionKind.PROBE:
                     place.gpu.run(work)
                     probed += 1
                 else:
@@ -128,7 +128,7 @@ def test_a_training_that_follows_its_probe_is_left_too(place):
     assert probed
     told = last(place)
     assert told.decision.batch_size == run.batch_size
-    assert (told.outcome.end, told.outcome.epochs) == (End.STOPPED, 0)
+    assert (told.outcome.end, told.outcome.epochs) == (RunEnd.STOPPED, 0)
     spent = COST.of(told.outcome.seconds, told.outcome.joules)
     assert spent < told.decision.cost_ceiling_joules + 1000.0 * COST.max_watts
 
@@ -162,7 +162,7 @@ def test_an_epoch_that_ends_in_time_is_whole(place):
         run.report(0.99)
     assert run.reached
     told = last(place).outcome
-    assert (told.end, told.epochs) == (End.REACHED, 1)
+    assert (told.end, told.epochs) == (RunEnd.REACHED, 1)
 
 
 def test_loops_that_report_their_steps_by_hand_are_not_cut(place):
@@ -198,7 +198,7 @@ def test_a_second_loop_of_the_same_epoch_is_empty(place):
         seen += list(run.steps(range(5)))
         run.report(0.5)
     assert seen == []
-    assert last(place).outcome.end == End.STOPPED
+    assert last(place).outcome.end == RunEnd.STOPPED
 
 
 def test_leaving_the_loop_by_oneself_is_no_stop(place):
@@ -255,7 +255,7 @@ def test_a_watch_looks_no_more_often_than_it_must():
     """If this fails, looking costs more than it saves on long runs."""
     clock, called = VirtualClock(), []
     tried = attempt(clock, watts=100.0, ceiling=1e6)
-    beside = Beside(clock)
+    beside = BackgroundTasks(clock)
     job = SimpleNamespace(cost=Cost(0.5, 250.0))
     beside.watch(tried, job, lambda: called.append(clock.now()))
     beside.begin_training()
@@ -307,7 +307,7 @@ def test_what_is_not_known_stops_nothing(cost):
 def test_a_thread_leaves_a_loop_in_real_time(place, monkeypatch):
     """If this fails, only simulated epochs are left."""
     place.recur(0)
-    monkeypatch.setattr("joulery.training.beside.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("joulery.training.background.LOOK_SECONDS", 0.01)
     run = Run(
         "nightly",
         batch_sizes=[32, 64, 128, 256, 512, 1024],

@@ -5,14 +5,14 @@ from collections import Counter
 
 import pytest
 
-from joulery.client.local import LocalClerk
+from joulery.client.local import LocalBackend
 from joulery.frontier import Origin, Provenance
 from joulery.hardware.simulated import SimulatedGpu
+from joulery.jobs.job import Job
+from joulery.jobs.models import Decision, Measured, Outcome
+from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.jobs.requests import Definition
 from joulery.objectives import Cost
-from joulery.recurring.desk_requests import Definition
-from joulery.recurring.desk_values import Decision, Measured, Outcome
-from joulery.recurring.job import Job
-from joulery.recurring.policy import End, Kind
 from joulery.training.findings import findings_of
 from joulery.training.used import DeviceUse, used_together
 
@@ -22,7 +22,7 @@ MEASURED = Provenance(Origin.MEASURED, "a counter", 0.02)
 
 def kept(place):
     """Profiles and energy of the job."""
-    clerk = LocalClerk.open(place.store, clock=place.clock)
+    clerk = LocalBackend.open(place.store, clock=place.clock)
     try:
         return clerk.profiles(1), clerk.energy(1)[0]
     finally:
@@ -97,13 +97,13 @@ def test_a_settled_job_asks_for_little(place, monkeypatch):
     """If this fails, every run makes requests that tell nothing new."""
     calls = Counter()
     for name in ("profiles", "keep_profile", "note_energy"):
-        real = getattr(LocalClerk, name)
+        real = getattr(LocalBackend, name)
 
         def count(*args, _real=real, _name=name):
             calls[_name] += 1
             return _real(*args)
 
-        monkeypatch.setattr(LocalClerk, name, count)
+        monkeypatch.setattr(LocalBackend, name, count)
     seen = []
     for _ in range(5):
         calls.clear()
@@ -150,8 +150,8 @@ def test_boards_of_other_machines_keep_their_names_apart():
 
 def test_findings_are_as_good_as_their_weakest_device():
     """If this fails, simulated figures pass for measured ones."""
-    decision = Decision("1.1", 0, Kind.TRAIN, 64, None, (), math.inf, "", 0.0)
-    outcome = Outcome(End.REACHED, 1.0, 9.0, 9.0, None, (Measured(None, 9.0, 8.0, 0.01),))
+    decision = Decision("1.1", 0, ActionKind.TRAIN, 64, None, (), math.inf, "", 0.0)
+    outcome = Outcome(RunEnd.REACHED, 1.0, 9.0, 9.0, None, (Measured(None, 9.0, 8.0, 0.01),))
     used = [
         DeviceUse("a", "V100", 9.0, 4.0, MEASURED),
         DeviceUse("b" * 300, "V100", 9.0, 5.0, SIMULATED),

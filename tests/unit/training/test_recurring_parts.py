@@ -8,16 +8,16 @@ import pytest
 from joulery.clock import REAL_CLOCK, VirtualClock
 from joulery.hardware import catalog
 from joulery.hardware.simulated import SimulatedGpu
-from joulery.measure.meter import Meter
-from joulery.power.messages import Event, Reading, State
+from joulery.metering.meter import Meter
+from joulery.power.messages import Reading, State, TuningEvent
 from joulery.power.rules import Rules
+from joulery.training.energy_account import NOTHING, EnergyAccount, Usage, figures_of, together
+from joulery.training.environment import RunEnvironment
 from joulery.training.goal import Goal
 from joulery.training.heartbeat import Heartbeat
+from joulery.training.job_settings import Recurring
 from joulery.training.learning_rate import is_adaptive, scaled_learning_rate
 from joulery.training.limit_plan import PlannedMachine, listed_limits
-from joulery.training.settings import Recurring
-from joulery.training.site import Site
-from joulery.training.spending import NOTHING, Spending, Spent, figures_of, together
 
 
 @pytest.mark.parametrize(
@@ -140,10 +140,12 @@ def test_a_plan_survives_pauses():
             now = reading.now_seconds + 0.1 * steps
             reading = Reading(now, now * 100.0, 0.01, reading.steps + steps)
             command = machine.send(reading)
-        pause = Reading(reading.now_seconds, reading.joules, 0.01, reading.steps, Event.PAUSED)
+        pause = Reading(
+            reading.now_seconds, reading.joules, 0.01, reading.steps, TuningEvent.PAUSED
+        )
         machine.send(pause)
         now = reading.now_seconds + 5.0
-        reading = Reading(now, reading.joules + 100.0, 0.01, reading.steps, Event.RESUMED)
+        reading = Reading(now, reading.joules + 100.0, 0.01, reading.steps, TuningEvent.RESUMED)
         command = machine.send(reading)
     assert machine.settled is not None
     assert machine.estimates()[0].watts == pytest.approx(100.0, rel=0.02)
@@ -155,7 +157,7 @@ def test_spending_keeps_training_and_the_rest_apart():
     gpu = SimulatedGpu(catalog.board("V100"), clock)
     work = catalog.workload("resnet50", gpu.board).scaled(0.2)
     with Meter([gpu], clock=clock) as meter:
-        spending = Spending(meter)
+        spending = EnergyAccount(meter)
         for _ in range(3):
             spending.begin_epoch()
             spending.begin_training()
@@ -178,11 +180,11 @@ def test_spending_keeps_training_and_the_rest_apart():
 def test_figures_say_how_sure_they_are():
     """If this fails, one noisy epoch counts as certain."""
     assert figures_of([]) is None
-    assert figures_of([Spent(10.0, 0.0)]) is None
-    assert figures_of([Spent(10.0, 100.0)]).relative_error == 0.02
-    noisy = figures_of([Spent(10.0, 100.0), Spent(14.0, 140.0)])
+    assert figures_of([Usage(10.0, 0.0)]) is None
+    assert figures_of([Usage(10.0, 100.0)]).relative_error == 0.02
+    noisy = figures_of([Usage(10.0, 100.0), Usage(14.0, 140.0)])
     assert noisy.relative_error > 0.1
-    assert figures_of([Spent(10.0, 100.0)] * 50).relative_error == 0.005
+    assert figures_of([Usage(10.0, 100.0)] * 50).relative_error == 0.005
 
 
 def test_ranks_add_joules_and_wait_for_the_slowest():
@@ -197,9 +199,9 @@ def test_ranks_add_joules_and_wait_for_the_slowest():
         def gather(self, value):
             return [value, (12.0, 50.0)]
 
-    assert together(Spent(10.0, 100.0), Ranks()) == Spent(12.0, 150.0)
+    assert together(Usage(10.0, 100.0), Ranks()) == Usage(12.0, 150.0)
     assert together(NOTHING, None) == NOTHING
-    assert not Spent(1.0, math.nan).known
+    assert not Usage(1.0, math.nan).known
 
 
 class Heart:
@@ -255,8 +257,8 @@ def test_sizes_are_put_in_order_and_get_a_default():
 
 def test_a_site_knows_its_processes():
     """If this fails, each rank loads the whole batch."""
-    assert Site(environ={}).processes == 1
-    assert Site(environ={"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "4"}).processes == 4
+    assert RunEnvironment(environ={}).processes == 1
+    assert RunEnvironment(environ={"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "4"}).processes == 4
     alike = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "4", "WORLD_SIZE": "16"}
-    assert Site(environ=alike).processes == 16
-    assert Site(environ={"WORLD_SIZE": "many"}).processes == 1
+    assert RunEnvironment(environ=alike).processes == 16
+    assert RunEnvironment(environ={"WORLD_SIZE": "many"}).processes == 1

@@ -9,16 +9,16 @@ import threading
 
 import pytest
 
-from joulery.client.local import LocalClerk
+from joulery.client.local import LocalBackend
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, DeviceError, StoreBusyError
 from joulery.hardware import catalog
 from joulery.hardware.simulated import SimulatedGpu
+from joulery.jobs.models import Outcome
+from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.jobs.service import JobService
 from joulery.objectives import Cost, LeastEnergy
-from joulery.recurring.desk import Desk
-from joulery.recurring.desk_values import Outcome
-from joulery.recurring.policy import End, Kind
-from joulery.store.store import Store
+from joulery.storage.store import Store
 from joulery.training.run import Run
 
 COST = Cost(0.5, 250.0)
@@ -29,7 +29,7 @@ def ends(place):
     return [
         entry.outcome.end
         for entry in place.decisions()
-        if entry.outcome is not None and entry.decision.kind == Kind.TRAIN
+        if entry.outcome is not None and entry.decision.kind == ActionKind.TRAIN
     ]
 
 
@@ -56,7 +56,7 @@ def test_the_outcome_tells_what_really_happened(place):
     assert place.train(run, 30) == 30
     (entry,) = place.decisions()
     told = entry.outcome
-    assert told.end == End.REACHED
+    assert told.end == RunEnd.REACHED
     assert told.epochs == 30
     assert told.seconds == pytest.approx(place.clock.now() - began, rel=1e-3)
     assert told.joules == pytest.approx(place.gpu.read_energy().joules - used, rel=0.01)
@@ -99,7 +99,7 @@ def test_a_run_that_becomes_too_dear_is_stopped_and_said_to_be(place, caplog):
     assert "cost ceiling" in run.stopped
     assert any("cost ceiling" in record.message for record in caplog.records)
     last = place.decisions()[-1]
-    assert last.outcome.end == End.STOPPED
+    assert last.outcome.end == RunEnd.STOPPED
     spent = COST.of(last.outcome.seconds, last.outcome.joules)
     assert spent <= last.decision.cost_ceiling_joules
     assert spent > 0.7 * last.decision.cost_ceiling_joules
@@ -144,7 +144,7 @@ def test_running_out_of_epochs_is_told_and_not_repeated(place):
         attempts += 1
         place.train(run, 10_000, epochs=3)
     assert attempts == 1
-    assert ends(place) == [End.EXHAUSTED]
+    assert ends(place) == [RunEnd.EXHAUSTED]
 
 
 @pytest.mark.parametrize("metric", [math.nan, math.inf, -math.inf])
@@ -160,7 +160,7 @@ def test_a_run_that_diverges_is_ended_and_counts_as_failed(place, metric):
     assert not run.reached
     assert "diverged" in run.stopped
     (entry,) = place.decisions()
-    assert entry.outcome.end == End.EXHAUSTED
+    assert entry.outcome.end == RunEnd.EXHAUSTED
     assert entry.outcome.epochs == 60
 
 
@@ -188,7 +188,7 @@ def test_a_metric_that_is_none_ends_nothing(place, metric, caplog):
         done += 1
     assert done == 4
     assert "no metric" in caplog.text
-    assert ends(place) == [End.ABANDONED]
+    assert ends(place) == [RunEnd.ABANDONED]
 
 
 def test_observing_runs_the_default_and_says_what_would_be_run(place, caplog):
@@ -204,7 +204,7 @@ def test_observing_runs_the_default_and_says_what_would_be_run(place, caplog):
     assert place.limits[-1] == 250
     assert "would be run" in caplog.text
     entry = place.decisions()[-1]
-    assert (entry.decision.batch_size, entry.outcome.end) == (1024, End.REACHED)
+    assert (entry.decision.batch_size, entry.outcome.end) == (1024, RunEnd.REACHED)
     assert (entry.outcome.epochs, entry.outcome.limit_watts) == (30, 250)
 
 
@@ -216,7 +216,7 @@ def test_what_is_watched_is_believed_as_far_as_it_fits(place):
     place.train(place.run(observe=True), 1)
     watched = [entry.decision.id for entry in place.decisions()][-2:]
     with Store.open(place.store) as store:
-        held = Desk(store, place.clock).held(1)
+        held = JobService(store, place.clock).held(1)
     assert watched[0] not in held
     assert watched[1] in held
 
@@ -238,7 +238,7 @@ def test_a_run_may_insist_on_its_batch_size(place):
     assert run.scaled_learning_rate(0.1, "linear") == pytest.approx(0.025)
     place.train(run, 10)
     entry = place.decisions()[-1]
-    assert (entry.decision.batch_size, entry.outcome.end) == (256, End.REACHED)
+    assert (entry.decision.batch_size, entry.outcome.end) == (256, RunEnd.REACHED)
     assert place.limits[-1] < 250
 
 
@@ -255,7 +255,7 @@ def test_observing_the_first_run_teaches(place):
     run = place.run(observe=True)
     place.train(run, 30)
     (entry,) = place.decisions()
-    assert entry.outcome.end == End.REACHED
+    assert entry.outcome.end == RunEnd.REACHED
     assert entry.outcome.limit_watts == 250
     assert run.result is not None
     assert not run.result.held
@@ -269,7 +269,7 @@ def test_one_batch_size_is_enough(place):
         assert run.batch_size == 256
         place.train(run, 10)
     assert place.limits[-1] < 250
-    assert ends(place) == [End.REACHED] * 3
+    assert ends(place) == [RunEnd.REACHED] * 3
 
 
 def test_one_batch_size_needs_no_target(place):
@@ -277,7 +277,7 @@ def test_one_batch_size_needs_no_target(place):
     run = place.run(batch_sizes=[256], default=256, target=None)
     place.train(run, 10, epochs=5)
     (entry,) = place.decisions()
-    assert (entry.outcome.end, entry.outcome.epochs) == (End.REACHED, 5)
+    assert (entry.outcome.end, entry.outcome.epochs) == (RunEnd.REACHED, 5)
 
 
 def test_several_batch_sizes_need_a_target(place, caplog):
@@ -305,7 +305,7 @@ def test_an_exception_in_the_loop_is_told_as_abandoned_with_its_cost(place):
     gc.collect()
     run.close()
     (entry,) = place.decisions()
-    assert entry.outcome.end == End.ABANDONED
+    assert entry.outcome.end == RunEnd.ABANDONED
     assert entry.outcome.epochs == 3
     assert entry.outcome.seconds == pytest.approx(40.0, rel=0.01)
     assert entry.outcome.joules > 0
@@ -322,7 +322,7 @@ def test_leaving_the_loop_once_the_target_is_reached_counts_as_reached(place):
             break
     run.close()
     (entry,) = place.decisions()
-    assert entry.outcome.end == End.REACHED
+    assert entry.outcome.end == RunEnd.REACHED
     assert entry.outcome.epochs == 1
 
 
@@ -339,7 +339,7 @@ def test_a_with_block_ends_the_run(place):
 
     with pytest.raises(ZeroDivisionError):
         crash()
-    assert ends(place) == [End.ABANDONED]
+    assert ends(place) == [RunEnd.ABANDONED]
 
 
 def test_a_copy_of_the_process_does_not_speak_for_it(place):
@@ -352,21 +352,21 @@ def test_a_copy_of_the_process_does_not_speak_for_it(place):
         os._exit(0)
     os.waitpid(child, 0)
     place.train(run, 30)
-    assert ends(place) == [End.REACHED]
+    assert ends(place) == [RunEnd.REACHED]
 
 
 def test_heartbeats_carry_progress_and_stop_with_the_run(place):
     """If this fails, a killed run has cost nothing, or a finished one never seems to end."""
     run = place.run()
     seen = []
-    real = LocalClerk.heartbeat
+    real = LocalBackend.heartbeat
 
     def spy(clerk, decision, progress=None):
         seen.append(progress)
         return real(clerk, decision, progress)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LocalClerk, "heartbeat", spy)
+        patch.setattr(LocalBackend, "heartbeat", spy)
         for _ in run.epochs(8):
             for _ in run.steps(range(20)):
                 place.clock.sleep(1.0)
@@ -375,7 +375,7 @@ def test_heartbeats_carry_progress_and_stop_with_the_run(place):
         place.clock.sleep(1000.0)
     assert beats >= 2
     assert len(seen) == beats
-    assert seen[-1].end == End.ABANDONED
+    assert seen[-1].end == RunEnd.ABANDONED
     assert seen[-1].epochs >= 5
     assert seen[-1].joules > 0
 
@@ -473,7 +473,7 @@ def test_an_unreadable_meter_claims_nothing(place):
         run.report(0.99)
     told = place.decisions()
     assert all(
-        entry.outcome == Outcome(End.ABANDONED, 0.0, 0.0, 0.0) or entry.outcome.joules > 0
+        entry.outcome == Outcome(RunEnd.ABANDONED, 0.0, 0.0, 0.0) or entry.outcome.joules > 0
         for entry in told
     )
 
@@ -496,7 +496,7 @@ def test_other_objectives_reach_the_policy(place):
     """If this fails, a user's objective is forgotten on the way."""
     run = place.run(objective=LeastEnergy(max_slowdown=0.1))
     assert run.batch_size == 1024
-    clerk = LocalClerk.open(place.store)
+    clerk = LocalBackend.open(place.store)
     entry = clerk.job("nightly")
     clerk.close()
     assert entry.specification["objective"]["kind"] == "LeastEnergy"
@@ -519,7 +519,7 @@ def test_a_dead_store_costs_its_bound_and_nothing_else(place, monkeypatch):
     def dead(*_args, **_options):
         raise StoreBusyError("no answer", remedy="wait")
 
-    monkeypatch.setattr(LocalClerk, "open", dead)
+    monkeypatch.setattr(LocalBackend, "open", dead)
     run = place.run()
     assert run.batch_size == 1024
     assert place.train(run, 12) == 12
@@ -591,7 +591,7 @@ def test_a_decision_that_was_never_begun_is_given_back(place):
     assert run.batch_size == 1024
     run.close()
     (entry,) = place.decisions()
-    assert entry.outcome == Outcome(End.ABANDONED, 0.0, 0.0, 0.0)
+    assert entry.outcome == Outcome(RunEnd.ABANDONED, 0.0, 0.0, 0.0)
 
 
 def test_a_local_run_opens_no_network_and_prints_nothing(place, monkeypatch, capsys):
@@ -631,14 +631,14 @@ def test_whatever_fails_inside_the_same_epochs_are_trained(place, monkeypatch, s
     """If this fails, some mix of failures ends, repeats or changes a training."""
     chance = random.Random(seed)  # noqa: S311 - no secret
     for name in ("open", "define", "decide", "heartbeat", "report", "close"):
-        real = getattr(LocalClerk, name)
+        real = getattr(LocalBackend, name)
 
         def sometimes(*args, _real=real, **options):
             if chance.random() < 0.4:
                 raise chance.choice(FAILURES)
             return _real(*args, **options)
 
-        monkeypatch.setattr(LocalClerk, name, sometimes)
+        monkeypatch.setattr(LocalBackend, name, sometimes)
     run = place.run(early_stop=False)
     done = 0
     for _ in run.epochs(20):
@@ -705,7 +705,7 @@ def test_ranks_end_alike_whatever_fails_on_one(tmp_path, monkeypatch, broken):
     """If this fails, one rank waits for ever for another, or trains another batch size."""
     ranks, found = Ranks(), [None, None]
     if broken == "decide":
-        monkeypatch.setattr(LocalClerk, "decide", lambda *_, **__: 1 / 0)
+        monkeypatch.setattr(LocalBackend, "decide", lambda *_, **__: 1 / 0)
 
     def train(rank):
         clock = VirtualClock()
@@ -738,7 +738,7 @@ def test_ranks_end_alike_whatever_fails_on_one(tmp_path, monkeypatch, broken):
     assert found == [(64, 3, True)] * 2
     assert not ranks.barrier.broken
     if broken is None:
-        clerk = LocalClerk.open(tmp_path / "s.sqlite")
+        clerk = LocalBackend.open(tmp_path / "s.sqlite")
         (entry,), used = clerk.decisions(1)[0], clerk.energy(1)[0]
         clerk.close()
         assert {one.device for one in used} == {"simulated:v100:0", "simulated:v100:1"}

@@ -8,7 +8,7 @@ import pytest
 from joulery.errors import DeviceError
 from joulery.frontier import Origin, Provenance
 from joulery.hardware.device import Capability, DeviceInfo, DeviceKind
-from joulery.power.infer import Rhythm
+from joulery.power.step_period import StepPeriod
 from joulery.training.watching import Finding, PowerWatch
 
 
@@ -50,5 +50,5 @@ def test_only_accelerators_are_watched():
 
 def test_advice_says_how_sure_it_is():
     """If this fails, a guess reads like a fact."""
-    assert "(sure: 90 %" in Finding("a", Rhythm(0.5, 0.9)).advice
-    assert "(not sure: 30 %" in Finding("a", Rhythm(0.5, 0.3)).advice
+    assert "(sure: 90 %" in Finding("a", StepPeriod(0.5, 0.9)).advice
+    assert "(not sure: 30 %" in Finding("a", StepPeriod(0.5, 0.3)).advice

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, JouleryError
 from joulery.frontier import Origin, Provenance
-from joulery.governor.board import Board
+from joulery.governor.board import GovernedDevice
 from joulery.governor.frames import MAX_REPLY_BYTES, VERSION, Decoder, encode
-from joulery.governor.journal import Journal
-from joulery.governor.ledger import Ledger
+from joulery.governor.journal import LeaseJournal
+from joulery.governor.leases import LeaseTable
 from joulery.governor.peer import Peer
 from joulery.governor.policy import parse_policy
-from joulery.governor.session import Session
-from joulery.governor.worker import Worker
+from joulery.governor.session import LeaseSession
+from joulery.governor.worker import DeviceWorker
 from joulery.hardware.device import Capability, DeviceInfo, DeviceKind, PowerLimitRange
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class PlainBoard:
             raise DeviceError("the board does not answer", remedy="mend it")
 
 
-class MemoryJournal(Journal):
+class MemoryJournal(LeaseJournal):
     """A journal that outlives the governor that writes it."""
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class MemoryJournal(Journal):
         self.open = None
 
 
-class PromptWorker(Worker):
+class PromptWorker(DeviceWorker):
     """Does each errand at once, on the thread that asks."""
 
     stuck = busy = False
@@ -148,8 +148,8 @@ def at_once(answer: Coroutine[Any, Any, bytes]) -> bytes:
 class Caller:
     """A caller's end of a session."""
 
-    def __init__(self, ledger: Ledger, peer: Peer) -> None:
-        self.session = Session(ledger, peer)
+    def __init__(self, ledger: LeaseTable, peer: Peer) -> None:
+        self.session = LeaseSession(ledger, peer)
         self._decoder = Decoder(MAX_REPLY_BYTES)
         self.ask("hello", versions=[VERSION])
 
@@ -287,11 +287,11 @@ class Bench:
 
     def _start(self) -> None:
         pairs = zip(self.boards, self.journals, strict=True)
-        governed = {board.info.id: Board(board, journal) for board, journal in pairs}
+        governed = {board.info.id: GovernedDevice(board, journal) for board, journal in pairs}
         for each in governed.values():
             if each.journal.left():
                 each.begin()
-        self.ledger = Ledger(
+        self.ledger = LeaseTable(
             governed,
             _POLICY,
             self.clock,

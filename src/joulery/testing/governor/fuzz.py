@@ -7,7 +7,7 @@ import random
 from typing import TYPE_CHECKING
 
 from joulery.governor.frames import HEADER, MAX_REQUEST_BYTES
-from joulery.governor.session import Session
+from joulery.governor.session import LeaseSession
 from joulery.testing.governor.bench import Bench, at_once
 
 if TYPE_CHECKING:
@@ -104,8 +104,8 @@ def fuzz(
     return answered, sessions
 
 
-def _greeted(bench: Bench, peer: Peer) -> Session:
-    session = Session(bench.ledger, peer)
+def _greeted(bench: Bench, peer: Peer) -> LeaseSession:
+    session = LeaseSession(bench.ledger, peer)
     data = json.dumps(_VALID[0]).encode()
     session.incoming.feed(HEADER.pack(len(data)) + data)
     at_once(session.answer())

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from joulery.errors import JouleryError, MissingHardwareError
 from joulery.governor.client import Connection
-from joulery.governor.daemon import Settings, serve
-from joulery.governor.server import Bounds
+from joulery.governor.daemon import GovernorConfig, serve
+from joulery.governor.server import ConnectionLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -150,9 +150,9 @@ def _become(request: dict[str, Any], ready: Callable[[], None]) -> None:
             boundary = settings.pop("die_at", None)
             if boundary is not None:
                 die_at_boundary(boundary)
-            bounds = Bounds(**settings.pop("bounds", {}))
+            bounds = ConnectionLimits(**settings.pop("bounds", {}))
             paths = {key: Path(value) for key, value in settings.items()}
-            serve(Settings(**paths, bounds=bounds), ready)
+            serve(GovernorConfig(**paths, bounds=bounds), ready)
         else:
             hold(ready, **request["hold"])
         code = 0

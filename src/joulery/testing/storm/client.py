@@ -10,10 +10,10 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from joulery.errors import StoreError
-from joulery.recurring.desk_requests import Request
-from joulery.recurring.desk_values import Measured, Outcome
-from joulery.recurring.policy import End, Kind
-from joulery.recurring.wire import (
+from joulery.jobs.models import Measured, Outcome
+from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.jobs.requests import Request
+from joulery.jobs.wire import (
     decision_document,
     decision_from,
     outcome_document,
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Sequence
 
-    from joulery.recurring.desk_values import Decision, Lease, Receipt
-    from joulery.store.records import Document
+    from joulery.jobs.models import Decision, DecisionLease, Receipt
+    from joulery.storage.records import Document
     from joulery.testing.history_file import Recorder
 
 _LONGEST_SECONDS = 50.0  # that a run claims to have taken; the desk grants a minute unseen
 
 
 class Asked(Protocol):
-    """Whom it asks; a part of :class:`joulery.client.clerk.Clerk`."""
+    """Whom it asks; a part of :class:`joulery.client.backend.Clerk`."""
 
     def decide(self, job: int, request: Request) -> Decision:
         """What to run next."""
         ...
 
-    def heartbeat(self, decision: Decision, progress: Outcome | None = None) -> Lease:
+    def heartbeat(self, decision: Decision, progress: Outcome | None = None) -> DecisionLease:
         """Say that a decision is being worked on."""
         ...
 
@@ -142,7 +142,7 @@ class Client:
     def _beat(self, decision: Decision) -> None:
         seconds = self._luck.uniform(0.1, 1.0)
         try:
-            progress = Outcome(End.ABANDONED, 0.0, seconds, 100.0 * seconds)
+            progress = Outcome(RunEnd.ABANDONED, 0.0, seconds, 100.0 * seconds)
             self._asked.heartbeat(decision, progress)
         except StoreError:  # nothing was promised
             time.sleep(self._pause_seconds)
@@ -172,10 +172,10 @@ def made_up_outcome(decision: Decision, luck: random.Random) -> Outcome:
     joules = seconds * luck.uniform(50.0, 90.0)
     limits = decision.probe_limits_watts or (decision.power_limit_watts,)
     watts = luck.choice(limits)
-    if decision.kind == Kind.PROBE:
+    if decision.kind == ActionKind.PROBE:
         measured = (Measured(watts, seconds, joules, 0.01),)
-        return Outcome(End.PROBED, 0.0, seconds, joules, None, measured)
+        return Outcome(RunEnd.PROBED, 0.0, seconds, joules, None, measured)
     epochs = float(luck.randint(5, 20))
-    end = luck.choices((End.REACHED, End.STOPPED, End.EXHAUSTED), (8, 1, 1))[0]
+    end = luck.choices((RunEnd.REACHED, RunEnd.STOPPED, RunEnd.EXHAUSTED), (8, 1, 1))[0]
     measured = (Measured(watts, seconds / epochs, joules / epochs, 0.01),)
     return Outcome(end, epochs, seconds, joules, watts, measured)

@@ -22,10 +22,10 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from joulery.recurring.desk import Desk
-from joulery.recurring.desk_requests import Definition
-from joulery.store.store import Store
-from joulery.store.tokens import EVERY_TEAM, NewToken, Right, add_token
+from joulery.jobs.requests import Definition
+from joulery.jobs.service import JobService
+from joulery.storage.store import Store
+from joulery.storage.tokens import EVERY_TEAM, NewToken, Permission, add_token
 from joulery.testing.history import check_store
 from joulery.testing.history_file import read_calls
 from joulery.testing.postgresql import Cluster
@@ -226,13 +226,13 @@ class Storm:
 
         def work() -> None:
             with Store.open(location) as store:
-                desk, load = Desk(store), made_up_workload()
+                desk, load = JobService(store), made_up_workload()
                 jobs = [
                     desk.define(TEAM, Definition(load.job(), policy=policy)).id
                     for policy in _POLICIES
                 ]
                 now = time.time()
-                wanted = NewToken(EVERY_TEAM, Right.WORK, "storm", now + 86_400.0)
+                wanted = NewToken(EVERY_TEAM, Permission.WORK, "storm", now + 86_400.0)
                 token, _ = store.write(lambda ledger: add_token(ledger, wanted, now))
             file.write_text(json.dumps([jobs, token]), encoding="ascii")
 

@@ -10,14 +10,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from joulery.client.remote import RemoteClerk
+from joulery.client.http import HttpBackend
 from joulery.errors import StoreError
-from joulery.recurring.desk import Desk
-from joulery.recurring.desk_definition import Terms
-from joulery.recurring.desk_snapshot import code_fingerprint
+from joulery.jobs.job_registry import ServiceConfig
+from joulery.jobs.service import JobService
+from joulery.jobs.snapshot import code_fingerprint
 from joulery.server.running import run
 from joulery.server.settings import Settings
-from joulery.store.store import Store
+from joulery.storage.store import Store
 from joulery.testing.history_file import Recorder, read_calls
 from joulery.testing.storm.client import Client
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from joulery.recurring.desk_requests import Request
-    from joulery.recurring.desk_values import Decision, Lease, Outcome, Receipt
+    from joulery.jobs.models import Decision, DecisionLease, Outcome, Receipt
+    from joulery.jobs.requests import Request
 
 TEAM = "storm"
 _PAUSE_SECONDS = 0.02
 _ANSWER_SECONDS = 5.0
 # Decisions of writers that die come back soon, so that there are late reports.
-_TERMS = Terms(lease_seconds=0.5)
+_TERMS = ServiceConfig(lease_seconds=0.5)
 
 
 _NEEDED = (
     "alembic.command",
-    "joulery.recurring.joulery",
-    "joulery.recurring.zeus",
+    "joulery.jobs.policies.bayesian.policy",
+    "joulery.jobs.policies.zeus",
     "joulery.server.first_start",
     "joulery.server.serving",
     "psycopg",
@@ -72,7 +72,7 @@ class Task:
     seed: int
 
 
-class DeskClerk:
+class ServiceBackend:
     """A desk as clients ask it.
 
     Args:
@@ -80,13 +80,13 @@ class DeskClerk:
     """
 
     def __init__(self, store: Store) -> None:
-        self._desk = Desk(store, terms=_TERMS)
+        self._desk = JobService(store, terms=_TERMS)
 
     def decide(self, job: int, request: Request) -> Decision:
         """What to run next."""
         return self._desk.decide(job, request)
 
-    def heartbeat(self, decision: Decision, progress: Outcome | None = None) -> Lease:
+    def heartbeat(self, decision: Decision, progress: Outcome | None = None) -> DecisionLease:
         """Say that a decision is being worked on."""
         return self._desk.heartbeat(decision.id, progress)
 
@@ -114,7 +114,7 @@ def serve(location: str, port: int, ready: int) -> None:
 
 def ask_server(url: str, token: str, task: Task) -> None:
     """A client over HTTP."""
-    clerk = RemoteClerk.open(url, TEAM, token, seconds=_ANSWER_SECONDS)
+    clerk = HttpBackend.open(url, TEAM, token, seconds=_ANSWER_SECONDS)
     _work(clerk, task)
 
 
@@ -127,10 +127,10 @@ def write_directly(location: str, task: Task) -> None:
             sys.stderr.write(f"writer: {error}\n")
             time.sleep(_PAUSE_SECONDS)
         else:
-            _work(DeskClerk(store), task)
+            _work(ServiceBackend(store), task)
 
 
-def _work(asked: RemoteClerk | DeskClerk, task: Task) -> None:
+def _work(asked: HttpBackend | ServiceBackend, task: Task) -> None:
     earlier = read_calls([task.history])
     luck = random.Random(task.seed)  # noqa: S311 - what to do, no secret
     client = Client(task.name, asked, Recorder(task.history), task.jobs, luck)

@@ -15,12 +15,12 @@ import sys
 import time
 from typing import TYPE_CHECKING, TypeVar
 
+from joulery.client.http import HttpBackend
 from joulery.client.places import file_stem
-from joulery.client.remote import RemoteClerk
-from joulery.client.steady import Order, SteadyClerk
+from joulery.client.resilient import Order, ResilientClient
 from joulery.errors import StoreBusyError
-from joulery.recurring.desk_requests import Definition, Request
-from joulery.recurring.wire import decision_document, outcome_document
+from joulery.jobs.requests import Definition, Request
+from joulery.jobs.wire import decision_document, outcome_document
 from joulery.testing.history_file import Call, Recorder
 from joulery.testing.storm import slots
 from joulery.testing.storm.client import made_up_outcome
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from joulery.recurring.desk_values import Decision
-    from joulery.store.records import Document
+    from joulery.jobs.models import Decision
+    from joulery.storage.records import Document
     from joulery.testing.storm.slots import Place
 
 T = TypeVar("T")
@@ -56,8 +56,8 @@ class Training:
 
     def __init__(self, place: Place, name: str, history: Path) -> None:
         url = f"http://127.0.0.1:{place.ports[0]}"
-        self._clerk = SteadyClerk(
-            lambda: RemoteClerk.open(url, TEAM, place.token, seconds=_CALL_SECONDS),
+        self._clerk = ResilientClient(
+            lambda: HttpBackend.open(url, TEAM, place.token, seconds=_CALL_SECONDS),
             url,
             _CALL_SECONDS,
             Order(Definition(made_up_workload().job(), policy=_POLICY)),

@@ -1,0 +1,47 @@
+"""Imports of a package's API on first use, so that importing the package costs next to nothing."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def lazy(package: str) -> Callable[[str], object]:
+    """The ``__getattr__`` of a package whose API stands under ``if TYPE_CHECKING``.
+
+    Type checkers and readers see plain imports; each is made when its name is first asked for.
+
+    Args:
+        package: Name of the package, which has been read from a file.
+    """
+    homes: dict[str, str] = {}
+
+    def get(name: str) -> object:
+        module = sys.modules[package]
+        if not homes:
+            homes.update(_listed_imports(Path(str(module.__file__))))
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(homes[name]), name)
+        setattr(module, name, value)
+        return value
+
+    return get
+
+
+def _listed_imports(source: Path) -> dict[str, str]:
+    """Module of every name that is imported under ``if TYPE_CHECKING``."""
+    return {
+        alias.name: statement.module
+        for block in ast.parse(source.read_text(encoding="utf-8")).body
+        if isinstance(block, ast.If)
+        for statement in block.body
+        if isinstance(statement, ast.ImportFrom) and statement.module
+        for alias in statement.names
+    }

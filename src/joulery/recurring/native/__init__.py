@@ -1,1 +1,0 @@
-"""The compiled form of the policy ``joulery``'s decision: plain C, reached through ctypes."""

@@ -1,0 +1,61 @@
+"""Reports: charts and tables as data, shown in the terminal, as an HTML page or as a PNG."""
+
+from joulery.reports.chart import (
+    Axis,
+    Bar,
+    Chart,
+    Gantt,
+    Series,
+    Unit,
+    joules_unit,
+    round_ticks,
+    seconds_unit,
+)
+from joulery.reports.document import (
+    Details,
+    Grid,
+    Heading,
+    HeatLegend,
+    Paragraph,
+    Report,
+    Table,
+    html_page,
+)
+from joulery.reports.drawing import draw, palette_css, series_symbol, svg, write_png
+from joulery.reports.frontier import frontier_chart, frontier_report, frontier_table
+from joulery.reports.sweep import sweep_charts, sweep_plan_text, sweep_report
+from joulery.reports.terminal import Terminal, plot, table_text
+
+__all__ = [
+    "Axis",
+    "Bar",
+    "Chart",
+    "Details",
+    "Gantt",
+    "Grid",
+    "Heading",
+    "HeatLegend",
+    "Paragraph",
+    "Report",
+    "Series",
+    "Table",
+    "Terminal",
+    "Unit",
+    "draw",
+    "frontier_chart",
+    "frontier_report",
+    "frontier_table",
+    "html_page",
+    "joules_unit",
+    "palette_css",
+    "plot",
+    "round_ticks",
+    "seconds_unit",
+    "series_symbol",
+    "svg",
+    "sweep_charts",
+    "sweep_plan_text",
+    "sweep_report",
+    "table_text",
+    "write_png",
+]

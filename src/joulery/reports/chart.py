@@ -1,0 +1,233 @@
+"""Charts as data, apart from how they are drawn: units, axes, series and Gantt bars."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# Space between the outermost points and the frame, as a share of the range.
+_MARGIN = 0.08
+# A range narrower than this share of its values is shown as if all were the same.
+_NARROWEST = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A unit that people read, for all figures of one table or axis.
+
+    Attributes:
+        name: Name such as ``kJ``.
+        size: SI units in one of it.
+        from_size: Smallest largest figure, in SI units, for which it is used.
+    """
+
+    name: str
+    size: float = 1.0
+    from_size: float = 0.0
+
+    def text(self, value: float) -> str:
+        """An SI value in this unit, such as ``12.3 kJ``."""
+        return f"{value / self.size:.1f} {self.name}"
+
+
+_JOULES = (
+    Unit("GJ", 1e9, 2e9),
+    Unit("MJ", 1e6, 2e6),
+    Unit("kJ", 1e3, 2e3),
+    Unit("J", 1.0, 2.0),
+    Unit("mJ", 1e-3, 0.0),
+)
+_SECONDS = (
+    Unit("d", 86400.0, 3 * 86400.0),
+    Unit("h", 3600.0, 3 * 3600.0),
+    # Runs of some minutes compare better in seconds.
+    Unit("min", 60.0, 30 * 60.0),
+    Unit("s", 1.0, 2.0),
+    Unit("ms", 1e-3, 0.0),
+)
+
+
+def joules_unit(values: Iterable[float]) -> Unit:
+    """One unit of energy for all of ``values``."""
+    return _unit_for(values, _JOULES)
+
+
+def seconds_unit(values: Iterable[float]) -> Unit:
+    """One unit of time for all of ``values``."""
+    return _unit_for(values, _SECONDS)
+
+
+def _unit_for(values: Iterable[float], units: tuple[Unit, ...]) -> Unit:
+    largest = max(values)
+    return next((unit for unit in units if largest >= unit.from_size), units[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis of a chart.
+
+    Attributes:
+        name: Quantity and unit, as written beside the axis.
+        unit: Unit of the ticks.
+        ticks: Values to label, in the unit; round ones unless given.
+    """
+
+    name: str
+    unit: Unit = Unit("")
+    ticks: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The range of an axis in its unit, with round ticks."""
+
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+    size: float = 1.0
+
+    def share(self, value: float) -> float:
+        """Where an SI value lies: 0 at the low end, 1 at the high end."""
+        return self.tick_share(value / self.size)
+
+    def tick_share(self, tick: float) -> float:
+        """Where a tick lies."""
+        return (tick - self.low) / (self.high - self.low)
+
+
+def scale_of(values: Iterable[float], axis: Axis, most_ticks: int) -> Scale:
+    """A scale around SI values, with some room at both ends."""
+    found = [value / axis.unit.size for value in values]
+    low, high = min(found), max(found)
+    margin = _MARGIN * (high - low)
+    # A single point needs room on both sides, and rounding is not to be magnified.
+    if high - low < _NARROWEST * max(abs(high), abs(low)):
+        margin = 0.1 * max(abs(high), abs(low))
+    margin = margin or 1.0
+    low, high = low - margin, high + margin
+    return Scale(low, high, axis.ticks or round_ticks(low, high, most_ticks), axis.unit.size)
+
+
+def round_ticks(low: float, high: float, most: int) -> tuple[float, ...]:
+    """At most ``most`` multiples of 1, 2 or 5 times a power of ten between two values."""
+    magnitude = 10.0 ** math.floor(math.log10((high - low) / most))
+    for factor in (1, 2, 5, 10, 20):
+        step = factor * magnitude
+        first, last = math.ceil(low / step), math.floor(high / step)
+        if last - first < most:
+            break
+    # Rounded, so that 3 × 0.1 reads 0.3; adding 0.0 turns -0.0 into 0.0.
+    digits = max(0, 1 - math.floor(math.log10(step)))
+    return tuple(round(count * step, digits) + 0.0 for count in range(first, last + 1))
+
+
+Symbol = Literal["", "dot", "square", "triangle", "cross", "diamond", "star"]
+Line = Literal["", "solid", "dashed", "dotted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Points of a chart that belong together.
+
+    Attributes:
+        name: Name for the legend; empty for none.
+        points: (x, y) in SI units.
+        errors: One standard deviation of each y; empty where unknown.
+        labels: Text beside each point; empty for none.
+        tips: Text of each point for mouse and screen reader; empty for none.
+        line: Line that connects the points.
+        symbol: Shape of each point.
+        colour: Number of the colour in the palette.
+        emphasis: Whether labels are bold and placed before all others.
+    """
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+    errors: tuple[float, ...] = ()
+    labels: tuple[str, ...] = ()
+    tips: tuple[str, ...] = ()
+    line: Line = "solid"
+    symbol: Symbol = "dot"
+    colour: int = 0
+    emphasis: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart of y over x.
+
+    Attributes:
+        title: What the chart shows.
+        x: Axis to the right.
+        y: Axis upwards.
+        series: Lines and points, later ones drawn on top.
+        description: What it shows in words, for those who cannot see it.
+        reference: Height of a dashed line across, such as the default; None for none.
+    """
+
+    title: str
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...]
+    description: str = ""
+    reference: float | None = None
+
+    def x_scale(self, most_ticks: int) -> Scale:
+        """The scale to the right."""
+        return scale_of((x for s in self.series for x, _ in s.points), self.x, most_ticks)
+
+    def y_scale(self, most_ticks: int) -> Scale:
+        """The scale upwards, with room for error bars and the reference."""
+        values = [y for s in self.series for _, y in s.points]
+        for s in self.series:
+            for (_, y), error in zip(s.points, s.errors, strict=False):
+                values += [y - error, y + error]
+        if self.reference is not None:
+            values.append(self.reference)
+        return scale_of(values, self.y, most_ticks)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One piece of work in a Gantt chart.
+
+    Attributes:
+        row: Number of the row, from the top.
+        start_seconds: Start of the work.
+        seconds: Length of the work.
+        heat: Colour from 0 (cold) to 1 (hot).
+        label: Text inside, where it fits.
+        tip: Text for mouse and screen reader.
+        low: Whether the bar is lower than the others of its row.
+    """
+
+    row: int
+    start_seconds: float
+    seconds: float
+    heat: float
+    label: str = ""
+    tip: str = ""
+    low: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Gantt:
+    """Work over time, one row per worker.
+
+    Attributes:
+        title: What the chart shows.
+        rows: Name of each row.
+        bars: Pieces of work.
+        seconds: Time that the width stands for; later work is cut off.
+        end_seconds: Time to mark as the end.
+    """
+
+    title: str
+    rows: tuple[str, ...]
+    bars: tuple[Bar, ...]
+    seconds: float
+    end_seconds: float

@@ -1,0 +1,1 @@
+"""Run the same work under one power limit after another and compare."""

@@ -1,0 +1,71 @@
+"""Jobs and objectives survive being stored."""
+
+import dataclasses
+import json
+
+import pytest
+
+from joulery import objectives
+from joulery.errors import InvalidValueError
+from joulery.jobs.job import Job
+from joulery.jobs.specification import (
+    inheritance_document,
+    inheritance_from,
+    job_document,
+    job_from,
+    policy_from,
+)
+from joulery.jobs.warm_start import Inheritance
+from joulery.objectives import Cost
+from joulery.storage.records import NewJob
+
+JOB = Job("job", (8, 16), 16, Cost(0.25, 300.5), max_epochs=7, limits_watts=(100.0, 200.5))
+INHERITANCE = Inheritance((8, 16), (1.5, 0.1 + 0.2), (0.1, 0.2), 0.3, 0.1)
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        None,
+        Cost(1.0),
+        objectives.LeastEnergy(max_slowdown=0.05),
+        objectives.LeastEnergy(deadline_seconds=3600.0),
+        objectives.FastestWithin(1e6),
+        objectives.EnergyDelayProduct(),
+        objectives.EnergyDelaySum(2.0),
+        objectives.LeastCarbon(400.0, deadline_seconds=60.0),
+        objectives.LeastMoney(0.3, 2.0),
+    ],
+)
+def test_a_job_comes_back_the_same(objective):
+    """A restart would minimise something else."""
+    job = dataclasses.replace(JOB, objective=objective)
+    document = json.loads(json.dumps(job_document(job), allow_nan=False))
+    assert job_from("job", document) == job
+
+
+def test_what_cannot_be_stored_is_refused():
+    """It would be lost without a word."""
+
+    class Forecast:
+        def mean(self, start_seconds, end_seconds):
+            return 1.0
+
+    job = dataclasses.replace(JOB, objective=objectives.LeastCarbon(Forecast()))
+    with pytest.raises(InvalidValueError, match="Forecast"):
+        job_document(job)
+
+
+def test_a_policy_is_made_with_its_parameters():
+    """Options that the owner gave would be forgotten."""
+    stored = NewJob("team", "job", job_document(JOB), "zeus", {"beta": 3.0, "window": 10}, 1)
+    policy = policy_from(stored, JOB)
+    assert (policy.beta, policy.window) == (3.0, 10)
+
+
+def test_inheritance_comes_back_the_same():
+    """An heir would start from other beliefs after each restart."""
+    document = json.loads(json.dumps(inheritance_document(INHERITANCE)))
+    assert inheritance_from(document) == INHERITANCE
+    stored = NewJob("team", "job", job_document(JOB), "joulery", {"inherited": document}, 1)
+    assert policy_from(stored, JOB).inherited == (INHERITANCE,)

@@ -1,0 +1,74 @@
+"""Tables and charts of text."""
+
+import pytest
+
+from joulery.reports import table_text as table
+
+
+def test_columns_line_up():
+    """Ragged columns make figures unreadable."""
+    assert table(["name", "W"], [["a", "250"], ["longer", "5"]], "lr").splitlines() == [
+        "name      W",
+        "──────  ───",
+        "a       250",
+        "longer    5",
+    ]
+
+
+def test_no_rows_is_a_header():
+    """A log without devices still prints."""
+    assert table(["device", "energy"], []).splitlines() == ["device  energy", "──────  ──────"]
+
+
+def test_missing_alignment_is_left():
+    """Columns beyond the letters given are text."""
+    assert table(["a", "b"], [["1", "x"], ["10", "xyz"]], "r").splitlines()[2:] == [
+        " 1  x",
+        "10  xyz",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wide", "width"), [("日本", 4), ("é", 1), ("e\u0301", 1), ("°C", 2)], ids=ascii
+)
+def test_width_is_what_the_terminal_shows(wide, width):
+    """Characters of two cells or none must not shift the next column."""
+    header, rule, row = table(["h", "x"], [[wide, "|"]]).splitlines()
+    assert rule.split()[0] == "─" * width
+    assert row == f"{wide}  |"
+    assert header.startswith("h")
+
+
+@pytest.mark.parametrize("cell", ["a\nb", "a\rb", "a\tb", "a\x1b[31mb", "a\x00b", "a\u202eb"])
+def test_cells_cannot_break_out(cell):
+    """Text from a file must neither break rows nor command the terminal."""
+    lines = table(["h", "x"], [[cell, "|"]]).splitlines()
+    assert len(lines) == 3
+    assert all(line.isprintable() for line in lines)
+
+
+def test_rows_of_another_length_are_refused():
+    """A cell dropped in silence would shift figures under the wrong header."""
+    with pytest.raises(ValueError, match="zip"):
+        table(["a", "b"], [["1"]])
+
+
+WIDE = (["setting", "time", "energy", "why"], [["a" * 30, "1.0 s", "2.0 kJ", "b" * 60]], "lrrl")
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_tables_keep_within_the_terminal(columns):
+    """A line that wraps destroys a table."""
+    lines = table(*WIDE, columns=columns).splitlines()
+    assert max(map(len, lines)) <= columns
+    assert any("…" in line for line in lines)
+    assert any("2.0 kJ" in line for line in lines)
+
+
+def test_figures_are_never_cut():
+    """A figure cut short is another figure: columns go on below instead."""
+    headers = [f"column {number}" for number in range(8)]
+    text = table(headers, [[f"{1000 + number} kJ" for number in range(8)]], "r" * 8, columns=40)
+    assert max(map(len, text.splitlines())) <= 40
+    assert all(f"{1000 + number} kJ" in text for number in range(8))
+    assert text.count("column 0") == text.count("1000 kJ") > 1

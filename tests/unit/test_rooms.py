@@ -1,0 +1,60 @@
+"""The house: rooms name their API, documents use nothing else, and a name means one thing."""
+
+import ast
+import re
+from collections import defaultdict
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "joulery"
+PACKAGES = sorted(path.parent for path in SOURCE.rglob("__init__.py"))
+# Folders whose files are each an entry of their own: commands, frameworks, a kit for tests.
+OPEN = {"cli", "integrations", "testing"}
+ROOMS = [
+    path.name for path in PACKAGES if path.parent == SOURCE and path.name not in OPEN | {"joulery"}
+]
+PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_room_names_its_api(room):
+    """A reader could not tell what is meant to be used from what may change tomorrow."""
+    package = import_module(f"joulery.{room}")
+    assert package.__all__
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+        assert not name.startswith("_")
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_modules_of_a_room_are_private(room):
+    """Whoever imports a module by a public name will be broken by the next tidying."""
+    public = [path for path in (SOURCE / room).glob("*.py") if not path.name.startswith("_")]
+    assert public == []
+
+
+def test_no_two_public_classes_share_a_name():
+    """A name that stands for two things has to be explained every time."""
+    homes = defaultdict(set)
+    for path in SOURCE.rglob("*.py"):
+        if "testing" in path.parts:
+            continue
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].add(str(path.relative_to(SOURCE)))
+    assert {name: sorted(found) for name, found in homes.items() if len(found) > 1} == {}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_import_only_from_rooms(page):
+    """An example that imports a private module teaches what will break."""
+    inside = [
+        module
+        for module in re.findall(r"(?:from|import) (joulery[\w.]*)", page.read_text("utf-8"))
+        if re.search(r"\._|^joulery\.(\w+)\.(?!policies\b)", module)
+        and module.split(".")[1] not in OPEN
+    ]
+    assert inside == []
