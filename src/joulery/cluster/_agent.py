@@ -35,6 +35,8 @@ UNKNOWN_SHARE = 0.75
 _POLL_SECONDS = 0.1
 # Boards round caps to their own steps.
 _TOLERANCE_WATTS = 1.0
+# Each round comes closer by the share of GPUs that do not refuse.
+_MOST_ROUNDS = 30
 
 
 class Engine(Protocol):
@@ -345,7 +347,7 @@ class Agent:
         self._jobs: list[EngineJob] = []
         self._devices: dict[str, list[DeviceState]] = {}
         self._stopped: set[str] = set()
-        self._refused_watts = 0.0
+        self._refusing: set[str] = set()
         self._baseline_watts = settings.budget_watts
         self._last_tick = clock.now()
         self._pool = ThreadPoolExecutor(max_workers=min(64, len(nodes)))
@@ -376,15 +378,32 @@ class Agent:
         budget = self._budget(events)
         reachable = {node: d for node, d in self._devices.items() if node not in lost}
         gone = {node: self._devices[node] for node in lost if node in self._devices}
-        # What GPUs hold beyond their caps, because they refused to lower them, others must save.
-        usable = budget - self._refused_watts
-        decision = decide(self._settings, usable, self._jobs, reachable, gone, self._ledger)
+        decision = self._decide(budget, reachable, gone)
         self._apply(decision, now - self._last_tick, messages)
         self._pause(decision.paused, messages)
         if decision.allocation is not None:
             self._ledger.record(decision.allocation, now - self._last_tick)
         self._last_tick = now
         return self._report(decision, budget, events, [*messages, *decision.messages])
+
+    def _decide(
+        self,
+        budget: float,
+        reachable: Mapping[str, list[DeviceState]],
+        lost: Mapping[str, list[DeviceState]],
+    ) -> Decision:
+        """Decide so that others save what refusing GPUs hold beyond their shares."""
+        beyond = 0.0
+        for _ in range(_MOST_ROUNDS):
+            usable = budget - beyond
+            decision = decide(self._settings, usable, self._jobs, reachable, lost, self._ledger)
+            wanted = {name: w for caps in decision.caps.values() for name, w in caps.items()}
+            held = {d.id: d.cap_watts for devices in reachable.values() for d in devices}
+            now = sum(max(0.0, held[n] - wanted[n]) for n in self._refusing & held.keys())
+            if now <= beyond + 1e-6:
+                break
+            beyond = now
+        return decision
 
     def _look(self, messages: list[str]) -> set[str]:
         """Read all nodes; names of those that do not answer."""
@@ -444,14 +463,13 @@ class Agent:
 
         failures = [failure for failure in self._pool.map(send, caps) if failure]
         held = {d.id: d.cap_watts for node in caps for d in self._devices[node]}
-        beyond = {
-            name: held[name] - watts
+        self._refusing = {
+            name
             for wanted in caps.values()
             for name, watts in wanted.items()
             if held[name] > watts + _TOLERANCE_WATTS
         }
-        failures += [f"GPU {name} refuses to lower its cap" for name in beyond]
-        self._refused_watts = sum(beyond.values())
+        failures += [f"GPU {name} refuses to lower its cap" for name in sorted(self._refusing)]
         messages += failures
         return not failures
 

@@ -272,7 +272,7 @@ def test_a_gpu_that_refuses_a_lower_cap_is_made_up_for(tmp_path):
     for _ in range(3):
         report = bench.tick()
     assert broken._cap == 400
-    assert sum(bench.caps()) <= 1000 + 1e-6
+    assert sum(bench.caps()) <= 1000 + 1e-3
     assert any("refuses" in message for message in report["messages"])
 
 
