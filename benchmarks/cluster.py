@@ -31,9 +31,9 @@ from joulery.cluster import (
     Allocator,
     Budget,
     Cap,
-    Curve,
+    ClusterJob,
     Fleet,
-    Job,
+    PowerCurve,
     aggregate,
     allocate,
     announce,
@@ -42,7 +42,7 @@ from joulery.cluster import (
     plan_work,
 )
 from joulery.errors import InfeasibleError
-from joulery.grid import GridEvent, Series, read_series
+from joulery.grid import GridEvent, Signal, read_signal
 from joulery.simulate.cluster import Site, read_trace, simulate, summarize
 from joulery.testing.slurm import PoweredCluster, slurm_obstacle
 
@@ -83,7 +83,7 @@ def cpu_milliseconds(action: Callable[[int], object], repeats: int) -> float:
     return 1e3 * statistics.median(spent)
 
 
-def read_curves(data: Path) -> dict[str, Curve]:
+def read_curves(data: Path) -> dict[str, PowerCurve]:
     """All frontiers in the folder, by GPU and workload."""
     clouds: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for file in sorted(data.glob("zeus/summary_power_*.csv")):
@@ -95,7 +95,7 @@ def read_curves(data: Path) -> dict[str, Curve]:
         for row in _rows(file):
             point = float(row["power per GPU"]), float(row["throughput"])
             clouds[f"{file.stem}/{row['Workload']}"].append(point)
-    return {name: Curve.from_points(points) for name, points in clouds.items()}
+    return {name: PowerCurve.from_points(points) for name, points in clouds.items()}
 
 
 def _rows(file: Path) -> Iterator[dict[str, str]]:
@@ -103,7 +103,7 @@ def _rows(file: Path) -> Iterator[dict[str, str]]:
         yield from csv.DictReader(opened)
 
 
-def mixed_fleet(curves: list[Curve], jobs: int, seed: int = 0) -> Fleet:
+def mixed_fleet(curves: list[PowerCurve], jobs: int, seed: int = 0) -> Fleet:
     """Jobs of 1 to 16 GPUs with curves drawn at random, weighed by their GPUs."""
     rng = np.random.default_rng(seed)
     gpus = rng.choice([1, 2, 4, 8, 16], jobs)
@@ -115,7 +115,7 @@ def full_watts(fleet: Fleet) -> float:
     return float(fleet.watts[-1] @ fleet.count)
 
 
-def bench_cut(results: Results, curves: list[Curve]) -> None:
+def bench_cut(results: Results, curves: list[PowerCurve]) -> None:
     """A 25 % cut over a mix of all frontiers."""
     fleet = mixed_fleet(curves, 100_000)
     goals = {"fair": (">= 0.93", ">= 0.85"), "max-min": ("", ">= 0.89")}
@@ -126,7 +126,7 @@ def bench_cut(results: Results, curves: list[Curve]) -> None:
         results.add(f"cut25_{policy}_worst", found.worst_performance, worst)
 
 
-def bench_speed(results: Results, curves: list[Curve], repeats: int) -> None:
+def bench_speed(results: Results, curves: list[PowerCurve], repeats: int) -> None:
     """Time to solve again after a change of the budget."""
     for jobs, goal in ((100_000, "<= 2"), (1_000_000, "<= 20")):
         fleet = mixed_fleet(curves, jobs)
@@ -145,7 +145,7 @@ def bench_speed(results: Results, curves: list[Curve], repeats: int) -> None:
         results.add(f"tree_{len(budget.caps)}_{policy}_ms", spent, "<= 50", first_ms=cold)
 
 
-def tree_case(curves: list[Curve], seed: int = 0) -> tuple[Budget, Fleet, float]:
+def tree_case(curves: list[PowerCurve], seed: int = 0) -> tuple[Budget, Fleet, float]:
     """10 rows of 40 racks of 24 nodes, capped at random, with a job on every node."""
     rng = np.random.default_rng(seed)
     caps = [Cap("hall")]
@@ -172,7 +172,7 @@ def tree_case(curves: list[Curve], seed: int = 0) -> tuple[Budget, Fleet, float]
     return Budget(tuple(capped)), fleet, float(most[0])
 
 
-def bench_sites(results: Results, curves: list[Curve], sites: int) -> None:
+def bench_sites(results: Results, curves: list[PowerCurve], sites: int) -> None:
     """Two levels through aggregated frontiers against one flat optimum."""
     rng = np.random.default_rng(3)
     fleets, summaries, errors = [], [], []
@@ -208,7 +208,7 @@ def _flat_throughput(fleets: list[Fleet], watts: float) -> float:
     return value + float(np.clip(room - before, 0.0, width[order]) @ slope[order])
 
 
-def bench_emerald(results: Results, data: Path, curves: dict[str, Curve]) -> None:
+def bench_emerald(results: Results, data: Path, curves: dict[str, PowerCurve]) -> None:
     """The event of May 2025 at the recorded power of every minute."""
     sweeps = sorted(data.glob("emerald/*dvfs_sweep*.csv"))
     performances = sorted(data.glob("emerald/*performance*.csv"))
@@ -228,7 +228,7 @@ def bench_emerald(results: Results, data: Path, curves: dict[str, Curve]) -> Non
             workload = name.rsplit("-", 1)[0]
             floor = flexibility_floor(row["Flexibility"])
             curve = curves[f"{sweeps[0].stem}/{workload}"]
-            jobs.append(Job(name, curve, gpus[workload], weight=floor, floor=floor))
+            jobs.append(ClusterJob(name, curve, gpus[workload], weight=floor, floor=floor))
             published[name] = float(row["Performance"])
     recorded = np.array([float(row["total"]) for row in _rows(powers[0])])
     # The sweep's sum at full power is 1.4 % above the recorded baseline.
@@ -255,14 +255,14 @@ def bench_emerald(results: Results, data: Path, curves: dict[str, Curve]) -> Non
         results.add(f"emerald_{policy}_over_delivery", unused, "<= 0.01")
 
 
-def bench_regulation(results: Results, data: Path, curves: list[Curve], stride: int) -> None:
+def bench_regulation(results: Results, data: Path, curves: list[PowerCurve], stride: int) -> None:
     """Follow a regulation signal with a reserve of 15 % of the mean power.
 
     Power approaches its cap with a time constant of 1 s; the error is taken when the next value
     of the signal comes, and over time.
     """
     for file in sorted(data.glob("grid/*regd*.csv")):
-        signal = read_series(file)
+        signal = read_signal(file)
         values = np.array(signal.values)
         fleet = mixed_fleet(curves, 1000)
         full = full_watts(fleet)
@@ -284,7 +284,7 @@ def bench_regulation(results: Results, data: Path, curves: list[Curve], stride: 
         results.add("regulation_performance", performance, ">= 0.975", jobs=1000)
 
 
-def bench_hall(results: Results, curves: list[Curve]) -> None:
+def bench_hall(results: Results, curves: list[PowerCurve]) -> None:
     """Throughput of a hall of fixed power: more GPUs, each at its best power.
 
     Hosts and network take a share of a GPU's full power, whatever its cap.
@@ -306,7 +306,7 @@ def bench_hall(results: Results, curves: list[Curve]) -> None:
         results.add(f"hall_gain_host_{share:g}", best[0], goal, gpus=best[1])
 
 
-def bench_carbon(results: Results, data: Path, curves: list[Curve], starts: int) -> None:
+def bench_carbon(results: Results, data: Path, curves: list[PowerCurve], starts: int) -> None:
     """Jobs of a trace, shifted and shaped within their deadlines."""
     traces = sorted(data.glob("jobs/*pai_1k*.csv"))
     forecast_files = sorted(data.glob("carbon/*CISO*forecast*direct*.csv"))
@@ -314,7 +314,7 @@ def bench_carbon(results: Results, data: Path, curves: list[Curve], starts: int)
         say("no PAI trace or CISO forecast here")
         return
     region = data / "carbon"
-    actual = read_series(next(iter(sorted(region.glob("*CISO_direct_*.csv")))))
+    actual = read_signal(next(iter(sorted(region.glob("*CISO_direct_*.csv")))))
     forecasts = read_forecasts(forecast_files[0])
     named = {str(number): curve for number, curve in enumerate(curves)}
     trace = read_trace(traces[0], named)
@@ -341,7 +341,7 @@ def bench_carbon(results: Results, data: Path, curves: list[Curve], starts: int)
     results.add("carbon_planning_seconds", statistics.median(spent), "<= 2")
 
 
-def _windows(trace: Any, begin: float) -> Iterator[tuple[Curve, int, float, float, float]]:
+def _windows(trace: Any, begin: float) -> Iterator[tuple[PowerCurve, int, float, float, float]]:
     for number in range(len(trace)):
         work = float(trace.work_seconds[number])
         start = begin + float(trace.submit[number])
@@ -350,7 +350,7 @@ def _windows(trace: Any, begin: float) -> Iterator[tuple[Curve, int, float, floa
         yield trace.curves[trace.curve[number]], gpus, work, start, start + work + wait
 
 
-def read_forecasts(file: Path) -> list[Series]:
+def read_forecasts(file: Path) -> list[Signal]:
     """Forecasts in blocks that each start anew, 96 hours long in CarbonCast's files."""
     blocks: list[list[tuple[float, float]]] = []
     last = math.inf
@@ -361,11 +361,11 @@ def read_forecasts(file: Path) -> list[Series]:
             blocks.append([])
         blocks[-1].append((moment, float(row[column])))
         last = moment
-    return [Series.from_rows(block, file.name) for block in blocks]
+    return [Signal.from_rows(block, file.name) for block in blocks]
 
 
 def bench_simulator(
-    results: Results, data: Path, curves: dict[str, Curve], policies: list[str]
+    results: Results, data: Path, curves: dict[str, PowerCurve], policies: list[str]
 ) -> None:
     """The largest trace under a budget that binds."""
     files = sorted(data.glob("jobs/philly*.csv"))
@@ -392,7 +392,7 @@ def bench_simulator(
             results.add(f"simulator_{file.stem}_{policy}_events_per_second", rate, ">= 1e5")
 
 
-def bench_slurm(results: Results, curves: dict[str, Curve], events: int, seed: int) -> None:
+def bench_slurm(results: Results, curves: dict[str, PowerCurve], events: int, seed: int) -> None:
     """Random demand-response events on a real Slurm with emulated GPUs.
 
     Cuts of 10 to 40 %, with notice from none to 3 s (30 s, compressed tenfold). Response is the

@@ -15,9 +15,9 @@ from joulery.cluster import (
     Allocator,
     Budget,
     Cap,
-    Curve,
+    ClusterJob,
     Fleet,
-    Job,
+    PowerCurve,
     aggregate,
     allocate,
     oversubscribed_watts,
@@ -34,13 +34,13 @@ def random_jobs(rng, count, nodes=("",)):
         knots = int(rng.integers(1, 7))
         watts = np.cumsum(rng.uniform(20, 120, knots))
         rates = np.cumsum(np.sort(rng.uniform(0.01, 1, knots))[::-1])
-        curve = Curve.from_points(zip(watts, rates, strict=True))
+        curve = PowerCurve.from_points(zip(watts, rates, strict=True))
         floor = float(rng.choice([0.0, 0.5, 0.75, 0.9]))
         limit = None
         if rng.random() < 0.2:
             limit = float(rng.uniform(curve.watts_for(floor) + 1e-6, 1.5 * curve.most_watts))
         jobs.append(
-            Job(
+            ClusterJob(
                 f"j{number}",
                 curve,
                 gpus=int(rng.integers(1, 9)),
@@ -135,7 +135,7 @@ def flat(rng, jobs):
     return with_random_caps(
         rng,
         [Cap("root")],
-        [Job(j.id, j.curve, j.gpus, j.weight, j.floor, j.limit_watts, "root") for j in jobs],
+        [ClusterJob(j.id, j.curve, j.gpus, j.weight, j.floor, j.limit_watts, "root") for j in jobs],
     )
 
 
@@ -157,7 +157,7 @@ def test_throughput_equals_the_linear_program(seed):
 def test_max_min_equals_the_linear_program(seed):
     """The slowest job could be faster under the same budget."""
     rng = np.random.default_rng(seed)
-    jobs = [Job(j.id, j.curve, j.gpus) for j in random_jobs(rng, int(rng.integers(1, 25)))]
+    jobs = [ClusterJob(j.id, j.curve, j.gpus) for j in random_jobs(rng, int(rng.integers(1, 25)))]
     budget = flat(rng, jobs)
     found = allocate(jobs, policy="max-min", budget=budget)
     best = solve_program(jobs, budget, is_max_min=True)
@@ -189,7 +189,7 @@ def test_a_tree_equals_the_linear_program(seed):
     found = allocate(jobs, policy="throughput", budget=budget)
     assert found.weight @ found.performance == pytest.approx(solve_program(jobs, budget), rel=1e-6)
     level = allocate(jobs, policy="max-min", budget=budget)
-    plain = [Job(j.id, j.curve, j.gpus, node=j.node) for j in jobs]
+    plain = [ClusterJob(j.id, j.curve, j.gpus, node=j.node) for j in jobs]
     best = solve_program(plain, budget, is_max_min=True)
     found = allocate(plain, policy="max-min", budget=budget)
     assert found.worst_performance == pytest.approx(best, rel=1e-6)
@@ -227,7 +227,7 @@ def test_a_new_budget_gives_what_a_new_allocator_would(seed, policy, share):
 def test_alpha_fair_meets_its_optimality_condition(seed, alpha):
     """A watt moved between two jobs would raise the alpha-fair utility."""
     rng = np.random.default_rng(seed)
-    jobs = [Job(j.id, j.curve, j.gpus, j.weight) for j in random_jobs(rng, 12)]
+    jobs = [ClusterJob(j.id, j.curve, j.gpus, j.weight) for j in random_jobs(rng, 12)]
     budget = flat(rng, jobs)
     found = allocate(jobs, policy="alpha-fair", budget=budget, alpha=alpha)
     full = sum(job.gpus * job.curve.most_watts for job in jobs)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulery.cluster import Curve, follow_forecasts, plan_work
+from joulery.cluster import PowerCurve, follow_forecasts, plan_work
 from joulery.errors import InfeasibleError
-from joulery.grid import Series
+from joulery.grid import Signal
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -23,8 +23,10 @@ def random_case(seed):
     knots = int(rng.integers(1, 6))
     watts = np.cumsum(rng.uniform(30, 120, knots))
     rates = np.cumsum(np.sort(rng.uniform(0.01, 1, knots))[::-1])
-    curve = Curve.from_points(zip(watts, rates, strict=True), idle_watts=float(rng.uniform(0, 20)))
-    signal = Series(0.0, 3600.0, tuple(rng.uniform(1, 500, 60).tolist()))
+    curve = PowerCurve.from_points(
+        zip(watts, rates, strict=True), idle_watts=float(rng.uniform(0, 20))
+    )
+    signal = Signal(0.0, 3600.0, tuple(rng.uniform(1, 500, 60).tolist()))
     work = float(rng.uniform(600, 20 * 3600))
     start = float(rng.uniform(0, 10 * 3600))
     return curve, work, signal, start, start + work * float(rng.uniform(1.0, 2.2)) + 1
@@ -36,7 +38,7 @@ def best_amount(curve, work, signal, start, deadline):
     solver.setOptionValue("output_flag", False)  # noqa: FBT003 - the solver's own signature
     _, seconds, values = signal.window(start, deadline)
     done = []
-    points = Curve.from_points(
+    points = PowerCurve.from_points(
         [(curve.idle_watts, 0.0), *zip(curve.watts, curve.performance, strict=True)]
     )
     knots = list(zip(points.watts, points.performance, strict=True))
@@ -86,7 +88,7 @@ def test_without_pauses_the_job_never_stops_and_meets_its_deadline(seed):
 def test_a_perfect_forecast_loses_nothing(seed):
     """Planning again every hour makes a perfect forecast worse."""
     curve, work, signal, start, deadline = random_case(seed)
-    curve = Curve(curve.watts, curve.performance)
+    curve = PowerCurve(curve.watts, curve.performance)
     planned = plan_work(curve, work, signal, start, deadline)
     followed = follow_forecasts(curve, work, signal, [signal], start, deadline)
     assert followed.amount == pytest.approx(planned.amount, rel=1e-6)
@@ -100,7 +102,7 @@ def test_wrong_forecasts_never_cost_the_deadline(seed):
     curve, work, signal, start, deadline = random_case(seed)
     rng = np.random.default_rng(seed)
     wrong = [
-        Series(day * 18000.0, 3600.0, tuple(rng.uniform(1, 500, 96).tolist())) for day in range(4)
+        Signal(day * 18000.0, 3600.0, tuple(rng.uniform(1, 500, 96).tolist())) for day in range(4)
     ]
     found = follow_forecasts(curve, work, signal, wrong, start, deadline)
     assert found.work_seconds == pytest.approx(work, abs=1e-3)
@@ -109,6 +111,6 @@ def test_wrong_forecasts_never_cost_the_deadline(seed):
 
 def test_work_beyond_the_deadline_is_refused():
     """An impossible deadline is promised."""
-    signal = Series(0.0, 3600.0, (1.0,) * 48)
+    signal = Signal(0.0, 3600.0, (1.0,) * 48)
     with pytest.raises(InfeasibleError, match="later deadline"):
-        plan_work(Curve((300.0,), (1.0,)), 7200, signal, 0, 3600)
+        plan_work(PowerCurve((300.0,), (1.0,)), 7200, signal, 0, 3600)

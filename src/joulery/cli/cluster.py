@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from joulery.grid import Series
+    from joulery.grid import Signal
 
 _POLICIES = ("fair", "max-min", "throughput", "equal-watts", "equal-fraction", "alpha-fair")
 _EXAMPLES = """\
@@ -119,7 +119,7 @@ def _add_simulate(parser: argparse.ArgumentParser) -> None:
 
 def _simulate(arguments: argparse.Namespace) -> None:
     from joulery.cluster import read_jobs
-    from joulery.grid import read_series
+    from joulery.grid import read_signal
     from joulery.simulate.cluster import Site, read_trace, simulate, summarize
 
     curves = {job.id: job.curve for job in read_jobs(arguments.curves)}
@@ -134,7 +134,7 @@ def _simulate(arguments: argparse.Namespace) -> None:
         alpha=arguments.alpha,
     )
     carbon = _carbon(arguments.carbon) if arguments.carbon else None
-    price = read_series(arguments.price) if arguments.price else None
+    price = read_signal(arguments.price) if arguments.price else None
     found = summarize(simulate(trace, site), carbon, price)
     _show(arguments, {"policy": site.policy, "queue": site.queue, **found}, _summary_text)
 
@@ -160,11 +160,11 @@ def _budget_steps(text: str | None) -> list[tuple[float, float]]:
         raise InvalidValueError(f"--budget {text}", remedy=remedy) from None
 
 
-def _carbon(source: str) -> Series:
-    from joulery.grid import read_series, static_intensity
+def _carbon(source: str) -> Signal:
+    from joulery.grid import read_signal, static_intensity
 
     path = Path(source)
-    return read_series(path) if path.suffix in (".csv", ".parquet") else static_intensity(source)
+    return read_signal(path) if path.suffix in (".csv", ".parquet") else static_intensity(source)
 
 
 def _summary_text(found: dict[str, Any]) -> str:
@@ -373,10 +373,10 @@ def _replay(arguments: argparse.Namespace) -> None:
     import numpy as np
 
     from joulery.cluster import allocate, read_jobs
-    from joulery.grid import read_series
+    from joulery.grid import read_signal
 
     jobs = read_jobs(arguments.jobs)
-    series = read_series(arguments.power, arguments.column)
+    series = read_signal(arguments.power, arguments.column)
     shares = [
         allocate(jobs, watts, arguments.policy, alpha=arguments.alpha, may_pause=True)
         for watts in series.values

@@ -1,7 +1,7 @@
 """Many jobs, one power budget: fair and exact shares of a cluster's watts.
 
->>> from joulery.cluster import Curve, Job, allocate
->>> job = Job("resnet", Curve.from_points([(100, 30), (200, 80), (300, 100)]), gpus=4)
+>>> from joulery.cluster import PowerCurve, ClusterJob, allocate
+>>> job = ClusterJob("resnet", PowerCurve.from_points([(100, 30), (200, 80), (300, 100)]), gpus=4)
 >>> allocate([job], budget_watts=1000).worst_performance
 0.9
 """
@@ -23,8 +23,15 @@ from joulery.cluster._allocate import (
     filling_path,
 )
 from joulery.cluster._budget import Budget, Cap, read_budget
-from joulery.cluster._fairness import Ledger, oversubscribed_watts, ramped
-from joulery.cluster._jobs import FLEXIBILITY, Curve, Fleet, Job, flexibility_floor, read_jobs
+from joulery.cluster._fairness import DeficitLedger, oversubscribed_watts, ramped
+from joulery.cluster._jobs import (
+    FLEXIBILITY,
+    ClusterJob,
+    Fleet,
+    PowerCurve,
+    flexibility_floor,
+    read_jobs,
+)
 from joulery.cluster._nodes import (
     DeviceState,
     EmulatedGpu,
@@ -46,17 +53,17 @@ __all__ = [
     "Allocator",
     "Budget",
     "Cap",
-    "Curve",
+    "ClusterJob",
+    "DeficitLedger",
     "DeviceState",
     "EmulatedGpu",
     "EngineJob",
     "Fleet",
-    "Job",
     "LeasedGpu",
-    "Ledger",
     "NodeClient",
     "NodeServer",
     "NodeService",
+    "PowerCurve",
     "Slurm",
     "WorkPlan",
     "aggregate",

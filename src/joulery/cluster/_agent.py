@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from joulery.clock import REAL_CLOCK, Clock
 from joulery.cluster._allocate import POLICIES, Allocation, allocate
 from joulery.cluster._budget import Budget, Cap, read_budget
-from joulery.cluster._fairness import Ledger
-from joulery.cluster._jobs import Curve, Job, flexibility_floor, read_jobs
+from joulery.cluster._fairness import DeficitLedger
+from joulery.cluster._jobs import ClusterJob, PowerCurve, flexibility_floor, read_jobs
 from joulery.cluster._nodes import DeviceState, NodeUnreachableError
 from joulery.cluster._slurm import EngineError, EngineJob
 from joulery.errors import FileError, InfeasibleError, InvalidValueError, JouleryError
-from joulery.grid import GridEvent, Series, read_series
+from joulery.grid import GridEvent, Signal, read_signal
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -97,9 +97,9 @@ class AgentSettings:
     ttl_seconds: float = 10.0
     lead_seconds: float = 3.0
     ramp_up_watts_per_second: float = float("inf")
-    budget_series: Series | None = None
+    budget_series: Signal | None = None
     tree: Budget | None = None
-    frontiers: Mapping[str, Curve] = field(default_factory=dict)
+    frontiers: Mapping[str, PowerCurve] = field(default_factory=dict)
     token_file: Path | None = None
     ca_file: Path | None = None
 
@@ -125,7 +125,7 @@ def read_agent_settings(path: Path) -> AgentSettings:
         if "tree" in document:
             document["tree"] = read_budget(document["tree"])
         if "budget_series" in document:
-            document["budget_series"] = read_series(document["budget_series"])
+            document["budget_series"] = read_signal(document["budget_series"])
         return AgentSettings(**document)
     except (OSError, ValueError, TypeError) as error:
         if isinstance(error, JouleryError):
@@ -136,7 +136,7 @@ def read_agent_settings(path: Path) -> AgentSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class CapDecision:
     """What the caps should be.
 
     Attributes:
@@ -160,8 +160,8 @@ def decide(
     jobs: Sequence[EngineJob],
     reachable: Mapping[str, Sequence[DeviceState]],
     lost: Mapping[str, Sequence[DeviceState]],
-    ledger: Ledger,
-) -> Decision:
+    ledger: DeficitLedger,
+) -> CapDecision:
     """Share the budget over the jobs on reachable nodes.
 
     Args:
@@ -189,27 +189,27 @@ def decide(
             kept[node] -= device.least_watts
     if not shared:
         short = budget_watts < settings.overhead_watts + sum(kept.values())
-        return Decision(caps, frozenset(), None, is_short=short, messages=tuple(messages))
+        return CapDecision(caps, frozenset(), None, is_short=short, messages=tuple(messages))
     budget, shared = _placed(settings, budget_watts, shared, held, kept)
     try:
         shares = allocate(shared, None, settings.policy, budget=budget, may_pause=True)
     except InfeasibleError as error:
         messages.append(error.message)
-        return Decision(caps, frozenset(held), None, is_short=True, messages=tuple(messages))
+        return CapDecision(caps, frozenset(held), None, is_short=True, messages=tuple(messages))
     for name, watts in zip(shares.ids, shares.watts.tolist(), strict=True):
         for node, device in held[name]:
             caps[node][device.id] = max(device.least_watts, watts / len(held[name]))
     paused = frozenset(n for n, stop in zip(shares.ids, shares.paused, strict=True) if stop)
-    return Decision(caps, paused, shares, is_short=bool(paused), messages=tuple(messages))
+    return CapDecision(caps, paused, shares, is_short=bool(paused), messages=tuple(messages))
 
 
 def _placed(
     settings: AgentSettings,
     watts: float,
-    jobs: list[Job],
+    jobs: list[ClusterJob],
     held: Mapping[str, list[tuple[str, DeviceState]]],
     kept: Mapping[str, float],
-) -> tuple[Budget, list[Job]]:
+) -> tuple[Budget, list[ClusterJob]]:
     """The budget's tree with what is not shared as overhead, and each job's place in it.
 
     A job belongs to the smallest part that holds all its GPUs. Where a smaller part with a cap
@@ -279,10 +279,10 @@ def _devices(
 def _allocator_job(
     job: EngineJob,
     devices: list[tuple[str, DeviceState]],
-    frontiers: Mapping[str, Curve],
-    ledger: Ledger,
+    frontiers: Mapping[str, PowerCurve],
+    ledger: DeficitLedger,
     messages: list[str],
-) -> Job:
+) -> ClusterJob:
     least = max(device.least_watts for _, device in devices)
     most = max(least, min(device.most_watts for _, device in devices))
     wishes = job.preferences
@@ -291,7 +291,9 @@ def _allocator_job(
         messages.append(f"job {job.id} ({job.name}) has no frontier: capped at {UNKNOWN_SHARE:.0%}")
         limit = max(least, UNKNOWN_SHARE * most)
         curve = (
-            Curve((least, most), (least / most, 1.0)) if most > least else Curve((most,), (1.0,))
+            PowerCurve((least, most), (least / most, 1.0))
+            if most > least
+            else PowerCurve((most,), (1.0,))
         )
     else:
         curve, limit = _between(curve, least), most
@@ -304,7 +306,7 @@ def _allocator_job(
         floor = min(1.0, finite(floor, "floor", minimum=0.0))
     except ValueError as error:
         messages.append(f"job {job.id}: {error}; its comment is ignored")
-    return Job(
+    return ClusterJob(
         id=job.id,
         curve=replace(curve, idle_watts=least),
         gpus=len(devices),
@@ -315,13 +317,13 @@ def _allocator_job(
     )
 
 
-def _between(curve: Curve, least: float) -> Curve:
+def _between(curve: PowerCurve, least: float) -> PowerCurve:
     """The part of a curve that a GPU's least cap leaves."""
     if curve.least_watts >= least:
         return curve
     kept = [(w, p) for w, p in zip(curve.watts, curve.performance, strict=True) if w > least]
     watts, performance = zip((least, curve.at(least)), *kept, strict=True)
-    return Curve(watts, performance)
+    return PowerCurve(watts, performance)
 
 
 class Agent:
@@ -343,7 +345,7 @@ class Agent:
     ) -> None:
         self._settings, self._engine, self._nodes = settings, engine, nodes
         self._clock = clock
-        self._ledger = Ledger()
+        self._ledger = DeficitLedger()
         self._jobs: list[EngineJob] = []
         self._devices: dict[str, list[DeviceState]] = {}
         self._stopped: set[str] = set()
@@ -391,7 +393,7 @@ class Agent:
         budget: float,
         reachable: Mapping[str, list[DeviceState]],
         lost: Mapping[str, list[DeviceState]],
-    ) -> Decision:
+    ) -> CapDecision:
         """Decide so that others save what refusing GPUs hold beyond their shares."""
         beyond = 0.0
         for _ in range(_MOST_ROUNDS):
@@ -423,7 +425,7 @@ class Agent:
         except NodeUnreachableError as error:
             return error.message
 
-    def _apply(self, decision: Decision, elapsed: float, messages: list[str]) -> None:
+    def _apply(self, decision: CapDecision, elapsed: float, messages: list[str]) -> None:
         """Lower caps, and raise the others only when all that had to fall have fallen."""
         now = {n: {d.id: d.cap_watts for d in self._devices[n]} for n in decision.caps}
         falling = {
@@ -520,7 +522,7 @@ class Agent:
         return self._settings.overhead_watts + drawn
 
     def _report(
-        self, decision: Decision, budget: float, events: list[GridEvent], messages: list[str]
+        self, decision: CapDecision, budget: float, events: list[GridEvent], messages: list[str]
     ) -> dict[str, Any]:
         caps = sum(d.cap_watts for devices in self._devices.values() for d in devices)
         shares = decision.allocation

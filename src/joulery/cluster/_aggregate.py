@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulery.cluster._allocate import level_table
-from joulery.cluster._jobs import Curve, Fleet, Job, at_performance, segment_watts
+from joulery.cluster._jobs import ClusterJob, Fleet, PowerCurve, at_performance, segment_watts
 from joulery.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ MOST_POINTS = 64
 
 
 def aggregate(
-    jobs: Sequence[Job] | Fleet,
+    jobs: Sequence[ClusterJob] | Fleet,
     name: str = "site",
     policy: str = "throughput",
     points: int = MOST_POINTS,
-) -> tuple[Job, float]:
+) -> tuple[ClusterJob, float]:
     """One job that stands for many, and the relative error of its performance.
 
     The curve has at most ``points`` knots, all of them attainable: it never promises more than
@@ -52,10 +52,10 @@ def aggregate(
         )
     keep, error = _thinned(watts, value, points)
     idle = float(fleet.idle_watts @ fleet.count)
-    curve = Curve(
+    curve = PowerCurve(
         tuple((base + watts[keep]).tolist()), tuple((value[keep] / value[-1]).tolist()), idle
     )
-    return Job(name, curve, weight=float(value[-1])), error
+    return ClusterJob(name, curve, weight=float(value[-1])), error
 
 
 def _throughput(fleet: Fleet) -> tuple[np.ndarray, np.ndarray]:

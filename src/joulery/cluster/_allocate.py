@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joulery.cluster._budget import Budget
-from joulery.cluster._jobs import Fleet, Job, at_performance, at_watts, segment_watts
+from joulery.cluster._jobs import ClusterJob, Fleet, at_performance, at_watts, segment_watts
 from joulery.errors import InfeasibleError, InvalidValueError
 
 if TYPE_CHECKING:
@@ -414,7 +414,7 @@ def _common_level(ramp: _Ramp, count: np.ndarray, of: np.ndarray, room: np.ndarr
 
 
 def allocate(
-    jobs: Sequence[Job],
+    jobs: Sequence[ClusterJob],
     budget_watts: float | None = None,
     policy: str = "fair",
     *,
@@ -433,10 +433,11 @@ def allocate(
         may_pause: Whether jobs may be paused where the floors of all of them do not fit; the
             jobs with the least credit are paused first.
 
-    >>> from joulery.cluster import Curve, Job, allocate
-    >>> steep = Curve.from_points([(100, 25), (200, 60), (400, 100)])
-    >>> flat = Curve.from_points([(100, 90), (150, 98), (400, 100)])
-    >>> shares = allocate([Job("compute", steep), Job("memory", flat)], budget_watts=500)
+    >>> from joulery.cluster import PowerCurve, ClusterJob, allocate
+    >>> steep = PowerCurve.from_points([(100, 25), (200, 60), (400, 100)])
+    >>> flat = PowerCurve.from_points([(100, 90), (150, 98), (400, 100)])
+    >>> jobs = [ClusterJob("compute", steep), ClusterJob("memory", flat)]
+    >>> shares = allocate(jobs, budget_watts=500)
     >>> [round(watts) for watts in shares.watts]
     [400, 100]
     """
@@ -465,7 +466,9 @@ def allocate(
     return _spread(found, runs, idle, fleet.weights, ids)
 
 
-def _running(jobs: Sequence[Job], fleet: Fleet, budget: Budget, watts: float | None) -> np.ndarray:
+def _running(
+    jobs: Sequence[ClusterJob], fleet: Fleet, budget: Budget, watts: float | None
+) -> np.ndarray:
     """Jobs that run, taken by credit and weight while their floors fit under every cap."""
     tree = _Tree(budget, fleet.node)
     floor = at_performance(fleet, fleet.floor_performance)

@@ -20,7 +20,7 @@ MOST_CREDIT = 0.25
 CREDIT_STEP = 1 / 64
 
 
-class Ledger:
+class DeficitLedger:
     """Performance that jobs lost against their fair share, and get back later.
 
     A job's fair share is the mean performance of all jobs at the time, so deficits add up to zero.

@@ -21,7 +21,7 @@ FLEXIBILITY = {"flex-0": 0.0, "flex-1": 0.10, "flex-2": 0.25, "flex-3": 0.50}
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class PowerCurve:
     """Performance of one GPU's share of a job for each power: concave, increasing, in [0, 1].
 
     A frontier keeps the points that no other beats in time and energy; a power budget also needs
@@ -33,7 +33,7 @@ class Curve:
         performance: Throughput at each knot as a fraction of the highest.
         idle_watts: Power of one GPU while the job is paused.
 
-    >>> curve = Curve.from_points([(100, 30), (200, 80), (300, 100)])
+    >>> curve = PowerCurve.from_points([(100, 30), (200, 80), (300, 100)])
     >>> round(curve.at(250), 3)
     0.9
     """
@@ -45,11 +45,13 @@ class Curve:
     def __post_init__(self) -> None:
         if not self.watts or len(self.watts) != len(self.performance):
             raise InvalidValueError(
-                "a curve needs as many watts as performances", remedy="use Curve.from_points"
+                "a curve needs as many watts as performances", remedy="use PowerCurve.from_points"
             )
 
     @classmethod
-    def from_points(cls, points: Iterable[tuple[float, float]], idle_watts: float = 0.0) -> Curve:
+    def from_points(
+        cls, points: Iterable[tuple[float, float]], idle_watts: float = 0.0
+    ) -> PowerCurve:
         """The concave hull of measured (watts, throughput) pairs of one GPU."""
         cloud = sorted(
             (finite(watts, "watts", minimum=0.0), finite(rate, "throughput", minimum=0.0))
@@ -72,7 +74,9 @@ class Curve:
         return cls(watts, tuple(rate / top for rate in rates), idle_watts)
 
     @classmethod
-    def from_frontier(cls, frontier: Frontier, gpus: int = 1, idle_watts: float = 0.0) -> Curve:
+    def from_frontier(
+        cls, frontier: Frontier, gpus: int = 1, idle_watts: float = 0.0
+    ) -> PowerCurve:
         """The curve of one of the ``gpus`` on which the frontier's work was done."""
         points = ((point.watts / gpus, 1 / point.seconds) for point in frontier)
         return cls.from_points(points, idle_watts)
@@ -107,7 +111,7 @@ def _is_below(edge: list[tuple[float, float]], point: tuple[float, float]) -> bo
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ClusterJob:
     """A job that shares a power budget.
 
     Attributes:
@@ -118,11 +122,11 @@ class Job:
         floor: Least performance that the job must keep.
         limit_watts: Most power of one GPU; None for what the curve allows.
         node: Name of the smallest part of the budget tree that holds all its GPUs.
-        credit: Performance the job is owed from earlier intervals (see :class:`Ledger`).
+        credit: Performance the job is owed from earlier intervals (see :class:`DeficitLedger`).
     """
 
     id: str
-    curve: Curve
+    curve: PowerCurve
     gpus: int = 1
     weight: float = 1.0
     floor: float = 0.0
@@ -175,7 +179,7 @@ class Fleet:
 
     def __init__(  # noqa: PLR0913 - one argument for each column
         self,
-        curves: Sequence[Curve],
+        curves: Sequence[PowerCurve],
         curve: Any,
         *,
         gpus: Any = 1,
@@ -205,7 +209,7 @@ class Fleet:
         self.most_performance = most
 
     @classmethod
-    def from_jobs(cls, jobs: Sequence[Job], nodes: Sequence[str] = ("",)) -> Fleet:
+    def from_jobs(cls, jobs: Sequence[ClusterJob], nodes: Sequence[str] = ("",)) -> Fleet:
         """The columns of a list of jobs; ``nodes`` are the names of the tree's nodes."""
         if not jobs:
             raise InvalidValueError("there are no jobs", remedy="give at least one job")
@@ -258,7 +262,7 @@ def segment_watts(fleet: Fleet, floor: np.ndarray) -> np.ndarray:
         return np.where(fleet.slope > 0, heights / fleet.slope, 0.0)
 
 
-def read_jobs(path: Path) -> list[Job]:
+def read_jobs(path: Path) -> list[ClusterJob]:
     """Read jobs from a JSON file.
 
     ``{"jobs": [{"id": "a", "gpus": 4, "weight": 1, "tier": "flex-2", "points": [[100, 0.2],
@@ -285,20 +289,20 @@ def read_jobs(path: Path) -> list[Job]:
     return jobs
 
 
-def _job(entry: dict[str, Any]) -> Job:
+def _job(entry: dict[str, Any]) -> ClusterJob:
     name, gpus = str(entry["id"]), int(entry.get("gpus", 1))
     idle = float(entry.get("idle_watts", 0.0))
     if "points" in entry:
-        curve = Curve.from_points([(watts, rate) for watts, rate in entry["points"]], idle)
+        curve = PowerCurve.from_points([(watts, rate) for watts, rate in entry["points"]], idle)
     elif "frontier" in entry:
-        curve = Curve.from_frontier(Frontier.from_dict(entry["frontier"]), gpus, idle)
+        curve = PowerCurve.from_frontier(Frontier.from_dict(entry["frontier"]), gpus, idle)
     else:
         raise FileError(
             f"job {name} has no frontier",
             remedy="give points or a frontier; `joulery sweep` measures one",
         )
     floor = flexibility_floor(entry["tier"]) if "tier" in entry else entry.get("floor", 0.0)
-    return Job(
+    return ClusterJob(
         id=name,
         curve=curve,
         gpus=gpus,
@@ -319,7 +323,7 @@ def _distinct(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return ordered[:, first], inverse
 
 
-def _knots(curves: Sequence[Curve], of_curve: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _knots(curves: Sequence[PowerCurve], of_curve: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Knots of each row, padded by repeating the last."""
     width = max(2, *(len(curve.watts) for curve in curves))
     pad = [range(width - len(curve.watts)) for curve in curves]

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.cluster._jobs import Curve, Job
+from joulery.cluster._jobs import ClusterJob, PowerCurve
 from joulery.errors import InfeasibleError, InvalidValueError
-from joulery.grid import Series
+from joulery.grid import Signal
 from joulery.units import JOULES_PER_KILOWATT_HOUR, finite
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ class WorkPlan:
 
 
 def plan_work(
-    curve: Curve,
+    curve: PowerCurve,
     work_seconds: float,
-    signal: Series,
+    signal: Signal,
     start: float,
     deadline: float,
     *,
@@ -111,10 +111,10 @@ def plan_work(
 
 
 def follow_forecasts(
-    curve: Curve,
+    curve: PowerCurve,
     work_seconds: float,
-    actual: Series,
-    forecasts: Sequence[Series],
+    actual: Signal,
+    forecasts: Sequence[Signal],
     start: float,
     deadline: float,
 ) -> WorkPlan:
@@ -149,7 +149,7 @@ def follow_forecasts(
     return WorkPlan(starts, seconds, watts, performance, amount, plan.price)
 
 
-def flexibility_price(jobs: Sequence[Job], shares: Allocation) -> float:
+def flexibility_price(jobs: Sequence[ClusterJob], shares: Allocation) -> float:
     """GPU-hours of delay that each MWh not used costs, against all jobs at full speed."""
     saved = sum(job.gpus * job.curve.most_watts for job in jobs) - float(shares.watts.sum())
     lost = sum(j.gpus * (1 - p) for j, p in zip(jobs, shares.performance.tolist(), strict=True))
@@ -162,7 +162,7 @@ _ERROR_LASTS_SECONDS = 6 * 3600.0
 _DAY_SECONDS = 86400.0
 
 
-def _corrected(forecast: Series, actual: Series, now: float, until: float) -> Series:
+def _corrected(forecast: Signal, actual: Signal, now: float, until: float) -> Signal:
     """A forecast from now on, moved by its error in the current step.
 
     Beyond its end the last day repeats.
@@ -177,11 +177,11 @@ def _corrected(forecast: Series, actual: Series, now: float, until: float) -> Se
     values = values[first:]
     fading = np.exp(-step * np.arange(len(values)) / _ERROR_LASTS_SECONDS)
     moved = np.maximum(values + (actual.at(now) - values[0]) * fading, 0.0)
-    return Series(forecast.start + first * step, step, tuple(moved.tolist()))
+    return Signal(forecast.start + first * step, step, tuple(moved.tolist()))
 
 
 def _cheapest(
-    curve: Curve, work: float, signal: Series, window: tuple[float, float], *, may_pause: bool
+    curve: PowerCurve, work: float, signal: Signal, window: tuple[float, float], *, may_pause: bool
 ) -> WorkPlan:
     """Take the cheapest offers of all steps until they add up to the work."""
     starts, seconds, values = signal.window(*window)
@@ -209,11 +209,11 @@ def _cheapest(
     return WorkPlan(starts, seconds, power, speed, amount, price)
 
 
-def _knots(curve: Curve, *, may_pause: bool) -> tuple[np.ndarray, np.ndarray]:
+def _knots(curve: PowerCurve, *, may_pause: bool) -> tuple[np.ndarray, np.ndarray]:
     """Knots of the curve, with a pause as the first where it is allowed."""
     if not may_pause:
         return np.array(curve.watts), np.array(curve.performance)
     paused = (curve.idle_watts, 0.0)
     pairs = zip(curve.watts, curve.performance, strict=True)
-    hull = Curve.from_points([paused, *pairs])
+    hull = PowerCurve.from_points([paused, *pairs])
     return np.array(hull.watts), np.array(hull.performance)

@@ -17,7 +17,7 @@ from joulery.grid._providers import (
     WattTime,
     fetch_signal,
 )
-from joulery.grid._series import Series, read_series, read_table
+from joulery.grid._signal import Signal, read_signal, read_table
 from joulery.grid._static import REGIONS, static_intensity
 
 __all__ = [
@@ -28,11 +28,11 @@ __all__ = [
     "GridEvent",
     "OpenAdr",
     "Provider",
-    "Series",
+    "Signal",
     "WattTime",
     "fetch_signal",
     "read_events",
-    "read_series",
+    "read_signal",
     "read_table",
     "static_intensity",
 ]

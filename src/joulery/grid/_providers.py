@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 from joulery.clock import REAL_CLOCK, Clock
 from joulery.errors import FileError
 from joulery.grid._http import SignalError, request
-from joulery.grid._series import Series
+from joulery.grid._signal import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ class Provider(Protocol):
         """Name and region, unique enough for a cache file."""
         ...
 
-    def fetch(self, start: float, end: float) -> Series:
+    def fetch(self, start: float, end: float) -> Signal:
         """The signal between two times, as far as the provider has it."""
         ...
 
@@ -54,7 +54,7 @@ class ElectricityMaps:
         """Name for the cache."""
         return f"electricity-maps {self.zone}"
 
-    def fetch(self, start: float, end: float) -> Series:  # noqa: ARG002 - it decides how far
+    def fetch(self, start: float, end: float) -> Signal:  # noqa: ARG002 - it decides how far
         """The forecast from now on."""
         body = request(
             f"{self.url}/carbon-intensity/forecast",
@@ -91,7 +91,7 @@ class WattTime:
         """Name for the cache."""
         return f"watttime {self.region}"
 
-    def fetch(self, start: float, end: float) -> Series:
+    def fetch(self, start: float, end: float) -> Signal:
         """The forecast from now on."""
         login = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
         body = request(f"{self.url}/login", headers={"Authorization": f"Basic {login}"})
@@ -135,7 +135,7 @@ class Entsoe:
         """Name for the cache."""
         return f"entsoe {self.domain}"
 
-    def fetch(self, start: float, end: float) -> Series:
+    def fetch(self, start: float, end: float) -> Signal:
         """The prices of the days that hold both times."""
         query = {
             "securityToken": self.token,
@@ -190,7 +190,7 @@ class Eia:
         """Name for the cache."""
         return f"eia {self.respondent}"
 
-    def fetch(self, start: float, end: float) -> Series:
+    def fetch(self, start: float, end: float) -> Signal:
         """The past hours between two times."""
         query = {
             "api_key": self.key,
@@ -221,17 +221,17 @@ def fetch_signal(
     window: tuple[float, float],
     *,
     cache: Path,
-    fallback: Series | None = None,
+    fallback: Signal | None = None,
     fresh_seconds: float = 900.0,
     clock: Clock = REAL_CLOCK,
-) -> Series:
+) -> Signal:
     """The signal of a provider, else what it said last, else the fallback.
 
     Args:
         provider: Source to ask.
         window: First and last time of interest, in seconds since 1970 UTC.
         cache: Folder in which the last answer is kept.
-        fallback: Series to use when there is neither an answer nor a cached one that covers the
+        fallback: Signal to use when there is neither an answer nor a cached one that covers the
             start.
         fresh_seconds: Age below which the kept answer is used without asking.
         clock: Clock for the age of the kept answer.
@@ -263,14 +263,14 @@ def fetch_signal(
     return found
 
 
-def _covers(series: Series, time: float) -> bool:
+def _covers(series: Signal, time: float) -> bool:
     return series.start <= time < series.end
 
 
-def _kept(file: Path) -> tuple[float, Series] | None:
+def _kept(file: Path) -> tuple[float, Signal] | None:
     try:
         written, start, step, values, source = json.loads(file.read_text(encoding="utf-8"))
-        return float(written), Series(start, step, tuple(values), source)
+        return float(written), Signal(start, step, tuple(values), source)
     except (OSError, ValueError, TypeError):
         return None  # an unreadable cache is no cache
 
@@ -280,10 +280,10 @@ def _time(text: str) -> float:
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
-def _parsed(name: str, body: bytes, parse: Callable[[bytes], list[tuple[float, float]]]) -> Series:
+def _parsed(name: str, body: bytes, parse: Callable[[bytes], list[tuple[float, float]]]) -> Signal:
     try:
         # Providers leave out single hours now and then.
-        return Series.from_rows(parse(body), name, most_gap_steps=3)
+        return Signal.from_rows(parse(body), name, most_gap_steps=3)
     except (ValueError, KeyError, TypeError, ET.ParseError) as error:
         raise SignalError(
             f"{name} answers something else than it documents: {error!r}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from joulery.errors import InvalidValueError
-from joulery.grid._series import Series
+from joulery.grid._signal import Signal
 
 # gCO2/kWh over a year. Countries: lifecycle, about 2023, rounded to tens, after Ember's Yearly
 # Electricity Data. Grids (CISO, ERCO, PJM) and DE, ES, SE: lifecycle means of 2021 in CarbonCast's
@@ -17,7 +17,7 @@ REGIONS = {
 }  # fmt: skip
 
 
-def static_intensity(region: str) -> Series:
+def static_intensity(region: str) -> Signal:
     """A constant carbon intensity in gCO2/kWh, from the built-in table."""
     name = region.strip().upper()
     if name not in REGIONS:
@@ -26,4 +26,4 @@ def static_intensity(region: str) -> Series:
             remedy=f"use one of {', '.join(sorted(REGIONS))}, or give a series",
         )
     century = 100 * 365.25 * 86400.0
-    return Series(0.0, century, (REGIONS[name],), f"built-in yearly mean of {name}")
+    return Signal(0.0, century, (REGIONS[name],), f"built-in yearly mean of {name}")

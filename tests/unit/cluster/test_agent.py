@@ -13,19 +13,19 @@ from joulery.cluster import (
     AgentSettings,
     Budget,
     Cap,
-    Curve,
     EmulatedGpu,
     EngineJob,
     NodeService,
+    PowerCurve,
     announce,
     read_agent_settings,
 )
 from joulery.cluster._nodes import DeviceState, NodeUnreachableError
 from joulery.cluster._slurm import EngineError, Slurm, expand_hosts, parse_squeue
 from joulery.errors import DeviceError, FileError, InvalidValueError
-from joulery.grid import GridEvent, Series
+from joulery.grid import GridEvent, Signal
 
-CURVE = Curve.from_points([(100, 25), (200, 60), (300, 85), (400, 100)])
+CURVE = PowerCurve.from_points([(100, 25), (200, 60), (300, 85), (400, 100)])
 
 
 class FakeEngine:
@@ -294,7 +294,7 @@ def test_a_hot_rack_is_kept_cool(tmp_path):
 def test_a_series_sets_the_budget_of_each_hour(tmp_path):
     """A budget over time is ignored."""
     clock = VirtualClock()
-    series = Series(clock.wall(), 3600.0, (1600.0, 900.0))
+    series = Signal(clock.wall(), 3600.0, (1600.0, 900.0))
     bench = Bench(tmp_path, budget_series=series)
     bench.engine.held = [job(1, {"n1": (0, 1), "n2": (0, 1)})]
     assert bench.tick()["budget_watts"] == 1600

@@ -10,9 +10,9 @@ import pytest
 from joulery.cluster import (
     Budget,
     Cap,
-    Curve,
-    Job,
-    Ledger,
+    ClusterJob,
+    DeficitLedger,
+    PowerCurve,
     aggregate,
     allocate,
     flexibility_floor,
@@ -23,13 +23,13 @@ from joulery.cluster import (
 from joulery.errors import FileError, InfeasibleError, InvalidValueError
 from joulery.frontier import Frontier, OperatingPoint
 
-COMPUTE = Curve.from_points([(100, 25), (200, 60), (300, 85), (400, 100)])
-MEMORY = Curve.from_points([(100, 60), (160, 99), (250, 100)])
+COMPUTE = PowerCurve.from_points([(100, 25), (200, 60), (300, 85), (400, 100)])
+MEMORY = PowerCurve.from_points([(100, 60), (160, 99), (250, 100)])
 
 
 def test_a_curve_is_the_concave_hull_of_its_points():
     """Noise in a sweep makes more power look worse than less."""
-    curve = Curve.from_points([(100, 10), (150, 11), (200, 30), (210, 29), (300, 40)])
+    curve = PowerCurve.from_points([(100, 10), (150, 11), (200, 30), (210, 29), (300, 40)])
     assert curve.watts == (100, 200, 300)
     assert curve.at(150) == pytest.approx(0.5)
     assert curve.watts_for(0.5) == pytest.approx(150)
@@ -39,14 +39,14 @@ def test_a_curve_is_the_concave_hull_of_its_points():
 def test_a_frontier_becomes_the_curve_of_one_gpu():
     """The frontier of a job on several GPUs is taken for that of one."""
     points = [OperatingPoint(1.0, 800.0), OperatingPoint(2.0, 1000.0 - 200.0 - 1.0)]
-    curve = Curve.from_frontier(Frontier.from_points(points), gpus=2)
+    curve = PowerCurve.from_frontier(Frontier.from_points(points), gpus=2)
     assert curve.watts == pytest.approx((199.75, 400.0))
     assert curve.performance == pytest.approx((0.5, 1.0))
 
 
 def test_watts_move_from_a_memory_bound_to_a_compute_bound_job():
     """Complementary jobs do not trade watts: 20 % from the one, 20 % to the other."""
-    jobs = [Job("compute", COMPUTE), Job("memory", MEMORY)]
+    jobs = [ClusterJob("compute", COMPUTE), ClusterJob("memory", MEMORY)]
     even = allocate(jobs, 400, "equal-watts")
     fair = allocate(jobs, 400, "throughput")
     assert even.watts == pytest.approx([200, 200])
@@ -58,9 +58,9 @@ def test_watts_move_from_a_memory_bound_to_a_compute_bound_job():
 
 def test_max_min_slows_all_jobs_alike():
     """Some job is slower than it must be for the sake of another."""
-    steep = Job("steep", COMPUTE, gpus=4)
+    steep = ClusterJob("steep", COMPUTE, gpus=4)
     shares = allocate(
-        [steep, Job("other", Curve.from_points([(50, 10), (350, 70)]))], 1500, "max-min"
+        [steep, ClusterJob("other", PowerCurve.from_points([(50, 10), (350, 70)]))], 1500, "max-min"
     )
     assert shares.performance[0] == pytest.approx(shares.performance[1])
     assert shares.used_watts == pytest.approx(1500)
@@ -68,7 +68,7 @@ def test_max_min_slows_all_jobs_alike():
 
 def test_tiers_are_floors():
     """A job of tier 1 loses more than a tenth of its speed in an event."""
-    jobs = [Job("a", COMPUTE, floor=flexibility_floor("Flex 1")), Job("b", COMPUTE)]
+    jobs = [ClusterJob("a", COMPUTE, floor=flexibility_floor("Flex 1")), ClusterJob("b", COMPUTE)]
     shares = allocate(jobs, 500, "throughput")
     assert shares.performance[0] >= 0.9 - 1e-12
     with pytest.raises(InvalidValueError, match="flex-9"):
@@ -79,9 +79,9 @@ def test_a_hot_rack_does_not_slow_the_others():
     """A hotspot cap on one rack is broken, or takes watts from jobs elsewhere."""
     racks = (Cap("room", 900), Cap("hot", 250, "room"), Cap("cool", parent="room"))
     jobs = [
-        Job("a", COMPUTE, node="hot"),
-        Job("b", COMPUTE, node="cool"),
-        Job("c", COMPUTE, node="cool"),
+        ClusterJob("a", COMPUTE, node="hot"),
+        ClusterJob("b", COMPUTE, node="cool"),
+        ClusterJob("c", COMPUTE, node="cool"),
     ]
     shares = allocate(jobs, policy="max-min", budget=Budget(racks))
     assert shares.watts == pytest.approx([250, 325, 325])
@@ -89,7 +89,7 @@ def test_a_hot_rack_does_not_slow_the_others():
 
 def test_overhead_is_not_handed_out():
     """Hosts and switches are forgotten and the cluster exceeds its budget."""
-    shares = allocate([Job("a", COMPUTE)], budget=Budget.flat(400, overhead_watts=150))
+    shares = allocate([ClusterJob("a", COMPUTE)], budget=Budget.flat(400, overhead_watts=150))
     assert shares.watts[0] == pytest.approx(250)
     assert shares.used_watts == pytest.approx(400)
 
@@ -97,17 +97,17 @@ def test_overhead_is_not_handed_out():
 def test_a_budget_below_the_floors_is_refused_with_the_need():
     """An impossible budget is accepted, or the message does not say what would do."""
     with pytest.raises(InfeasibleError, match="need at least 200 W"):
-        allocate([Job("a", COMPUTE), Job("b", COMPUTE)], 150)
+        allocate([ClusterJob("a", COMPUTE), ClusterJob("b", COMPUTE)], 150)
     with pytest.raises(InvalidValueError, match="no jobs"):
         allocate([], 100)
 
 
 def test_paused_jobs_take_turns():
     """The same job is paused again and again while others run."""
-    curve = Curve(COMPUTE.watts, COMPUTE.performance, idle_watts=10)
-    ledger, runs = Ledger(horizon_seconds=600), dict.fromkeys("abc", 0)
+    curve = PowerCurve(COMPUTE.watts, COMPUTE.performance, idle_watts=10)
+    ledger, runs = DeficitLedger(horizon_seconds=600), dict.fromkeys("abc", 0)
     for _ in range(60):
-        jobs = [Job(name, curve, floor=0.6, credit=ledger.credit(name)) for name in runs]
+        jobs = [ClusterJob(name, curve, floor=0.6, credit=ledger.credit(name)) for name in runs]
         shares = allocate(jobs, 420, may_pause=True)
         assert shares.used_watts <= 420 + 1e-9
         ledger.record(shares, 60)
@@ -118,13 +118,13 @@ def test_paused_jobs_take_turns():
 
 def test_a_slowed_job_gets_its_share_back():
     """A job that a hot rack slowed for an hour never makes up for it."""
-    ledger = Ledger(horizon_seconds=2 * 3600)
+    ledger = DeficitLedger(horizon_seconds=2 * 3600)
     hot = Budget((Cap("room", 600), Cap("hot", 150, "room")))
-    jobs = [Job("a", COMPUTE, node="hot"), Job("b", COMPUTE)]
+    jobs = [ClusterJob("a", COMPUTE, node="hot"), ClusterJob("b", COMPUTE)]
     ledger.record(allocate(jobs, policy="max-min", budget=hot), 3600)
     owed = ledger.deficits["a"]
     assert owed > 0 > ledger.deficits["b"]
-    later = [Job(name, COMPUTE, credit=ledger.credit(name)) for name in "ab"]
+    later = [ClusterJob(name, COMPUTE, credit=ledger.credit(name)) for name in "ab"]
     shares = allocate(later, 600, "max-min")
     assert shares.performance[0] > shares.performance[1] + 0.1
     ledger.record(shares, 3600)
@@ -145,7 +145,7 @@ def test_two_levels_reach_the_flat_optimum():
     rng = np.random.default_rng(5)
     sites = [
         [
-            Job(f"{s}.{n}", rng.choice([COMPUTE, MEMORY]), gpus=int(rng.integers(1, 9)))
+            ClusterJob(f"{s}.{n}", rng.choice([COMPUTE, MEMORY]), gpus=int(rng.integers(1, 9)))
             for n in range(50)
         ]
         for s in range(8)

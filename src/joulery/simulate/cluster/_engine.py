@@ -73,7 +73,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class ClusterReplay:
     """What happened to every job, and the power over time.
 
     Attributes:
@@ -197,7 +197,7 @@ class _FairPath(_Path):
         return watts, self.performance[place - 1] + share * self.steps[place - 1]
 
 
-def simulate(trace: Trace, site: Site) -> Replay:
+def simulate(trace: Trace, site: Site) -> ClusterReplay:
     """Replay a trace on a cluster under a power budget."""
     return _Simulation(trace, site).run()
 
@@ -246,7 +246,7 @@ class _Simulation:
             remedy=f"this cluster has {', '.join(names)}",
         )
 
-    def run(self) -> Replay:
+    def run(self) -> ClusterReplay:
         """Go from event to event until every job has ended."""
         submit = [*self._trace.submit.tolist(), math.inf]
         changes = [*self._site.budget, (math.inf, 0.0)]
@@ -385,9 +385,9 @@ class _Simulation:
             else:
                 self._waiting[pool].appendleft(job)
 
-    def _replay(self) -> Replay:
+    def _replay(self) -> ClusterReplay:
         times, watts, budgets = (np.array(c) for c in zip(*self._record, strict=True))
-        return Replay(
+        return ClusterReplay(
             start=np.array(self._start),
             end=np.array(self._end),
             times=times,

@@ -9,8 +9,8 @@ import numpy as np
 from joulery.units import JOULES_PER_KILOWATT_HOUR
 
 if TYPE_CHECKING:
-    from joulery.grid import Series
-    from joulery.simulate.cluster._engine import Replay
+    from joulery.grid import Signal
+    from joulery.simulate.cluster._engine import ClusterReplay
 
 # Times at which the power is shown.
 _SHOWN = 240
@@ -18,7 +18,7 @@ _PERCENTILES = (50, 90, 99)
 
 
 def summarize(
-    replay: Replay, carbon: Series | None = None, price: Series | None = None
+    replay: ClusterReplay, carbon: Signal | None = None, price: Signal | None = None
 ) -> dict[str, Any]:
     """The figures of a replay, ready for JSON.
 
@@ -68,14 +68,14 @@ def _distribution(values: np.ndarray) -> dict[str, float]:
     return {"mean": float(values.mean()), **named, "max": float(values.max())}
 
 
-def energy_until(replay: Replay, times: np.ndarray) -> np.ndarray:
+def energy_until(replay: ClusterReplay, times: np.ndarray) -> np.ndarray:
     """Joules used from the start until each of some times."""
     spent = np.concatenate([[0.0], np.cumsum(replay.watts[:-1] * np.diff(replay.times))])
     found: np.ndarray = np.interp(times, replay.times, spent)
     return found
 
 
-def _power(replay: Replay) -> dict[str, list[float]]:
+def _power(replay: ClusterReplay) -> dict[str, list[float]]:
     """Mean power in equal steps of time."""
     edges = np.linspace(replay.times[0], replay.times[-1], _SHOWN + 1)
     if edges[-1] == edges[0]:
@@ -84,7 +84,7 @@ def _power(replay: Replay) -> dict[str, list[float]]:
     return {"seconds": edges[:-1].tolist(), "watts": watts.tolist()}
 
 
-def _charged(replay: Replay, signal: Series) -> float:
+def _charged(replay: ClusterReplay, signal: Signal) -> float:
     """Energy times the signal, which starts with the trace."""
     first, last = float(replay.times[0]), float(replay.times[-1])
     starts, _, values = signal.window(signal.start + first, signal.start + last)

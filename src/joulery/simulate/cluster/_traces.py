@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from joulery.cluster import Curve
+    from joulery.cluster import PowerCurve
 
 # GPU-hours of the applications of the Pollux workloads, which state no duration: the geometric
 # middle of the size class that the paper (OSDI'21, Table 1) puts each into.
@@ -57,7 +57,7 @@ class Trace:
     work_seconds: np.ndarray
     gpus: np.ndarray
     curve: np.ndarray
-    curves: tuple[Curve, ...]
+    curves: tuple[PowerCurve, ...]
     weight: np.ndarray
     floor: np.ndarray
     pool: tuple[str, ...]
@@ -79,7 +79,7 @@ class _Row:
     pool: str = ""
 
 
-def read_trace(path: Path, curves: Mapping[str, Curve]) -> Trace:
+def read_trace(path: Path, curves: Mapping[str, PowerCurve]) -> Trace:
     """Read a trace; its format is known by its columns.
 
     - Philly: ``timestamp, duration, num_gpus, …``
@@ -185,7 +185,7 @@ def _pollux(row: dict[str, Any]) -> _Row:
     return _Row(_number(row, "time"), seconds, gpus, application)
 
 
-def _trace(rows: list[_Row], curves: Mapping[str, Curve], skipped: dict[str, int]) -> Trace:
+def _trace(rows: list[_Row], curves: Mapping[str, PowerCurve], skipped: dict[str, int]) -> Trace:
     rows.sort(key=lambda row: row.submit)
     places = {name: number for number, name in enumerate(curves)}
     chosen = [

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulery.cluster import Curve, Job, allocate
+from joulery.cluster import ClusterJob, PowerCurve, allocate
 from joulery.errors import FileError, InfeasibleError, InvalidValueError
-from joulery.grid import Series
+from joulery.grid import Signal
 from joulery.simulate.cluster import Site, Trace, read_trace, simulate, summarize
 
-COMPUTE = Curve.from_points([(100, 25), (200, 60), (300, 85), (400, 100)])
-MEMORY = Curve.from_points([(100, 60), (160, 99), (250, 100)])
+COMPUTE = PowerCurve.from_points([(100, 25), (200, 60), (300, 85), (400, 100)])
+MEMORY = PowerCurve.from_points([(100, 60), (160, 99), (250, 100)])
 CURVES = {"compute": COMPUTE, "memory": MEMORY}
 
 
@@ -54,7 +54,7 @@ def plain_ends(trace, gpus, budget, policy):
         speeds = {}
         if running:
             jobs = [
-                Job(
+                ClusterJob(
                     str(j),
                     trace.curves[trace.curve[j]],
                     int(trace.gpus[j]),
@@ -159,7 +159,7 @@ def test_a_job_larger_than_the_cluster_is_counted_not_lost():
 def test_the_summary_charges_carbon_and_price_by_the_hour():
     """Energy is charged at the wrong hour's intensity."""
     replay = simulate(trace_of([0], [7200], [1]), Site(1))
-    found = summarize(replay, Series(1e9, 3600, (100.0, 300.0)), Series(1e9, 3600, (0.1, 0.2)))
+    found = summarize(replay, Signal(1e9, 3600, (100.0, 300.0)), Signal(1e9, 3600, (0.1, 0.2)))
     assert found["carbon_kilograms"] == pytest.approx(0.4 * (100 + 300) / 1000)
     assert found["cost"] == pytest.approx(0.4 * 0.3)
     assert found["jain_index"] == pytest.approx(1)

@@ -7,9 +7,9 @@ from datetime import timedelta, timezone
 import pytest
 
 from joulery.errors import FileError, InvalidValueError
-from joulery.grid import GridEvent, Series, read_events, read_series, static_intensity
+from joulery.grid import GridEvent, Signal, read_events, read_signal, static_intensity
 
-HOURLY = Series(0.0, 3600.0, (10.0, 20.0, 30.0))
+HOURLY = Signal(0.0, 3600.0, (10.0, 20.0, 30.0))
 
 
 def test_a_window_cuts_the_first_and_last_step():
@@ -30,20 +30,20 @@ def test_times_outside_are_refused():
 
 def test_a_newer_series_replaces_the_rest():
     """A corrected forecast is ignored."""
-    joined = HOURLY.followed_by(Series(3600.0, 3600.0, (5.0, 6.0, 7.0)))
+    joined = HOURLY.followed_by(Signal(3600.0, 3600.0, (5.0, 6.0, 7.0)))
     assert joined.values == (10.0, 5.0, 6.0, 7.0)
     with pytest.raises(InvalidValueError):
-        HOURLY.followed_by(Series(36000.0, 3600.0, (5.0,)))
+        HOURLY.followed_by(Signal(36000.0, 3600.0, (5.0,)))
 
 
 def test_a_file_in_utc_is_read(tmp_path):
     """A documented file is refused."""
     file = tmp_path / "a.csv"
     file.write_text("utc,grams,other\n1970-01-01T01:00Z,2,7\n1970-01-01T00:00Z,1,8\n")
-    assert read_series(file).values == (1.0, 2.0)
-    assert read_series(file, "other").values == (8.0, 7.0)
+    assert read_signal(file).values == (1.0, 2.0)
+    assert read_signal(file, "other").values == (8.0, 7.0)
     with pytest.raises(FileError, match="columns"):
-        read_series(file, "none")
+        read_signal(file, "none")
 
 
 def test_a_parquet_file_is_read(tmp_path):
@@ -53,7 +53,7 @@ def test_a_parquet_file_is_read(tmp_path):
 
     file = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.table({"t_s": [0, 2, 4], "regd": [0.1, -0.2, 0.3]}), file)
-    assert read_series(file) == Series(0.0, 2.0, (0.1, -0.2, 0.3), "a.parquet")
+    assert read_signal(file) == Signal(0.0, 2.0, (0.1, -0.2, 0.3), "a.parquet")
 
 
 def test_times_without_a_zone_need_one(tmp_path):
@@ -61,8 +61,8 @@ def test_times_without_a_zone_need_one(tmp_path):
     file = tmp_path / "a.csv"
     file.write_text("timestamp,price\n1970-01-01 02:00,1\n1970-01-01 03:00,2\n")
     with pytest.raises(FileError, match="zone"):
-        read_series(file)
-    assert read_series(file, zone=timezone(timedelta(hours=2))).start == 0
+        read_signal(file)
+    assert read_signal(file, zone=timezone(timedelta(hours=2))).start == 0
 
 
 def test_gaps_are_named_and_filled_only_on_request(tmp_path):
@@ -72,8 +72,8 @@ def test_gaps_are_named_and_filled_only_on_request(tmp_path):
         "utc,g\n1970-01-01T00:00,1\n1970-01-01T01:00,2\n1970-01-01T02:00,3\n1970-01-01T04:00,5\n"
     )
     with pytest.raises(FileError, match="1 steps are missing after 1970-01-01 02:00"):
-        read_series(file)
-    assert read_series(file, most_gap_steps=1).values == (1, 2, 3, 4, 5)
+        read_signal(file)
+    assert read_signal(file, most_gap_steps=1).values == (1, 2, 3, 4, 5)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_broken_rows_are_refused_with_their_place(tmp_path, row):
     file = tmp_path / "a.csv"
     file.write_text(f"utc,g\n1970-01-01T00:00,1\n{row}\n1970-01-01T02:00,3\n1970-01-01T03:00,3\n")
     with pytest.raises(FileError):
-        read_series(file)
+        read_signal(file)
 
 
 def test_the_built_in_table_is_constant():

@@ -21,7 +21,7 @@ _TIME_COLUMNS = ("utc", "timestamp", "datetime", "time", "date", "t_s", "seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class Signal:
     """Values of a signal, each valid for one step.
 
     Attributes:
@@ -69,7 +69,7 @@ class Series:
         edges[0], edges[-1] = start, end
         return edges[:-1], np.diff(edges), np.array(self.values[first:last])
 
-    def followed_by(self, other: Series) -> Series:
+    def followed_by(self, other: Signal) -> Signal:
         """This series up to where the other begins, and the other from there on."""
         steps = round((other.start - self.start) / self.step_seconds)
         if other.step_seconds != self.step_seconds or not 0 <= steps <= len(self.values):
@@ -81,7 +81,7 @@ class Series:
     @classmethod
     def from_rows(
         cls, rows: Iterable[tuple[float, float]], source: str = "", most_gap_steps: int = 0
-    ) -> Series:
+    ) -> Signal:
         """A series from (seconds, value) rows in any order.
 
         Args:
@@ -116,9 +116,9 @@ class Series:
         return cls(ordered[0][0], step, tuple(values), source)
 
 
-def read_series(
+def read_signal(
     path: Path, column: str | None = None, *, zone: tzinfo | None = None, most_gap_steps: int = 0
-) -> Series:
+) -> Signal:
     """Read a series from a CSV or Parquet file with one column of times.
 
     Args:
@@ -150,7 +150,7 @@ def read_series(
             ) from None
         if math.isfinite(value):
             rows.append((time, value))
-    return Series.from_rows(rows, path.name, most_gap_steps)
+    return Signal.from_rows(rows, path.name, most_gap_steps)
 
 
 def read_table(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
