@@ -83,7 +83,7 @@ def _allocate(arguments: argparse.Namespace) -> None:
 
 
 def _allocation_text(document: dict[str, Any]) -> str:
-    from joulery.cli.table import table
+    from joulery.reports import table_text as table
 
     rows = [
         [job["id"], f"{job['watts']:.1f} W", f"{100 * job['performance']:.1f} %"]
@@ -114,12 +114,14 @@ def _add_simulate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--idle", type=float, default=0.0, metavar="W", help="of a GPU without job")
     parser.add_argument("--carbon", metavar="SOURCE", help="region, or a series as CSV or Parquet")
     parser.add_argument("--price", type=Path, metavar="FILE", help="series of a price per kWh")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write the report as HTML")
     _add_policy(parser)
 
 
 def _simulate(arguments: argparse.Namespace) -> None:
     from joulery.cluster import read_jobs
     from joulery.grid import read_signal
+    from joulery.reports import Terminal, cluster_report
     from joulery.simulate.cluster import Site, read_trace, simulate, summarize
 
     curves = {job.id: job.curve for job in read_jobs(arguments.curves)}
@@ -136,7 +138,15 @@ def _simulate(arguments: argparse.Namespace) -> None:
     carbon = _carbon(arguments.carbon) if arguments.carbon else None
     price = read_signal(arguments.price) if arguments.price else None
     found = summarize(simulate(trace, site), carbon, price)
-    _show(arguments, {"policy": site.policy, "queue": site.queue, **found}, _summary_text)
+    report = cluster_report(found, f"{arguments.trace.name}: {site.policy}, {site.queue}")
+    if arguments.page:
+        try:
+            arguments.page.write_text(report.html(), encoding="utf-8")
+        except OSError as error:
+            remedy = "choose another place"
+            raise FileError(f"cannot write {arguments.page}: {error}", remedy=remedy) from None
+    document = {"policy": site.policy, "queue": site.queue, **found}
+    _show(arguments, document, lambda _: report.text(Terminal.of()))
 
 
 def _gpus(text: str) -> int | dict[str, int]:
@@ -165,32 +175,6 @@ def _carbon(source: str) -> Signal:
 
     path = Path(source)
     return read_signal(path) if path.suffix in (".csv", ".parquet") else static_intensity(source)
-
-
-def _summary_text(found: dict[str, Any]) -> str:
-    from joulery.cli.table import table
-
-    shown = [
-        ("jobs ended", f"{found['ended']} of {found['jobs']}"),
-        ("rows left out", f"{sum(found['skipped_rows'].values())} {found['skipped_rows'] or ''}"),
-        ("energy", f"{found['energy_kilowatt_hours']:.6g} kWh"),
-        ("peak power", f"{found['peak_watts']:.6g} W"),
-        ("time above the budget", f"{found['violation_seconds']:.6g} s"),
-        (
-            "performance",
-            f"mean {found['performance_mean']:.3f}, worst {found['performance_worst']:.3f}",
-        ),
-        ("Jain index", f"{found['jain_index']:.4f}"),
-        ("pauses", str(found["pauses"])),
-    ]
-    shown += [
-        (name, "  ".join(f"{key} {value:.5g}" for key, value in found[name].items()))
-        for name in ("turnaround_seconds", "wait_seconds", "slowdown")
-    ]
-    for name in ("carbon_kilograms", "cost"):
-        if name in found:
-            shown.append((name, f"{found[name]:.6g}"))
-    return table([found["policy"], found["queue"]], [list(row) for row in shown])
 
 
 def _add_node(parser: argparse.ArgumentParser) -> None:
@@ -296,7 +280,7 @@ def _status(arguments: argparse.Namespace) -> None:
 
 
 def _status_text(document: dict[str, Any]) -> str:
-    from joulery.cli.table import table
+    from joulery.reports import table_text as table
 
     budget, power = document["budget_watts"], document["power_watts"]
     filled = round(40 * min(1.0, power / budget)) if budget else 0

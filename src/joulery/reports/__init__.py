@@ -11,6 +11,7 @@ from joulery.reports.chart import (
     round_ticks,
     seconds_unit,
 )
+from joulery.reports.cluster import cluster_report
 from joulery.reports.document import (
     Details,
     Grid,
@@ -41,6 +42,7 @@ __all__ = [
     "Table",
     "Terminal",
     "Unit",
+    "cluster_report",
     "draw",
     "frontier_chart",
     "frontier_report",

@@ -80,8 +80,11 @@ def test_simulate_reports_skipped_rows(capsys, jobs, tmp_path):
     assert sum(found["skipped_rows"].values()) == 1
     assert found["violation_seconds"] == 0
     assert found["carbon_kilograms"] > 0
-    assert main(["cluster", *map(str, words)]) == 0
+    page = tmp_path / "page.html"
+    assert main(["cluster", *map(str, words), "--budget", "900", "--page", str(page)]) == 0
     assert "Jain index" in capsys.readouterr().out
+    assert "Power over time" in page.read_text()
+    assert "duration_seconds is not a number" in page.read_text()
     for flaw in (("--budget", "x"), ("--gpus", "many")):
         assert main(["cluster", *map(str, words), *flaw]) == 2
 

@@ -76,12 +76,17 @@ def energy_until(replay: ClusterReplay, times: np.ndarray) -> np.ndarray:
 
 
 def _power(replay: ClusterReplay) -> dict[str, list[float]]:
-    """Mean power in equal steps of time."""
+    """Mean power and budget in equal steps of time; no budget where there is no limit."""
     edges = np.linspace(replay.times[0], replay.times[-1], _SHOWN + 1)
     if edges[-1] == edges[0]:
-        return {"seconds": [], "watts": []}
+        return {"seconds": [], "watts": [], "budget_watts": []}
     watts = np.diff(energy_until(replay, edges)) / np.diff(edges)
-    return {"seconds": edges[:-1].tolist(), "watts": watts.tolist()}
+    allowed = replay.budget_watts[np.searchsorted(replay.times, edges[:-1], side="right") - 1]
+    return {
+        "seconds": edges[:-1].tolist(),
+        "watts": watts.tolist(),
+        "budget_watts": allowed.tolist() if np.isfinite(allowed).all() else [],
+    }
 
 
 def _charged(replay: ClusterReplay, signal: Signal) -> float:
