@@ -224,7 +224,11 @@ def _placed(
         overhead[node if node in overhead else root] += used
     paths = {node: list(_path(node if node in above else root, above)) for node in kept}
     busy = Counter(part for d in held.values() for node, _ in d for part in paths[node])
-    limits = {cap.name: cap.watts - _inside(overhead, above, cap.name) for cap in tree.caps}
+    inside = dict.fromkeys(tree.names, 0.0)
+    for name, used in overhead.items():
+        for part in _path(name, above):
+            inside[part] += used
+    limits = {cap.name: cap.watts - inside[cap.name] for cap in tree.caps}
     placed = []
     for job in jobs:
         nodes = [node for node, _ in held[job.id]]
@@ -241,7 +245,7 @@ def _placed(
     caps = [
         replace(
             cap,
-            watts=limits[cap.name] + _inside(overhead, above, cap.name),
+            watts=limits[cap.name] + inside[cap.name],
             overhead_watts=cap.overhead_watts + overhead[cap.name],
         )
         for cap in tree.caps
@@ -256,11 +260,6 @@ def _path(part: str, above: Mapping[str, str | None]) -> Iterator[str]:
     while place is not None:
         yield place
         place = above[place]
-
-
-def _inside(overhead: Mapping[str, float], above: Mapping[str, str | None], part: str) -> float:
-    """Overhead in a part and in everything that it contains."""
-    return sum(watts for name, watts in overhead.items() if part in _path(name, above))
 
 
 def _devices(
