@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from joulery.cli import main
 from joulery.clock import VirtualClock
 from joulery.grid import (
     Eia,
@@ -235,6 +237,32 @@ def test_open_adr_registers_reads_events_reports_and_subscribes():
     assert (second.reduction, second.start) == (0.25, DAY + 17 * HOUR)
     assert first.announced == DAY - HOUR
     assert set(posted) == {"/vens", "/reports", "/subscriptions"}
+
+
+def test_events_of_a_server_reach_the_agent(tmp_path, capsys):
+    """An announced OpenADR event is not passed on, or a past one is."""
+    start = datetime.now(UTC) + timedelta(hours=1)
+    coming = EVENT | {
+        "id": "soon",
+        "intervalPeriod": {"start": start.isoformat(), "duration": "PT1H"},
+    }
+    events = [EVENT, coming, {"id": "broken", "intervals": [{}]}]
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    (tmp_path / "events").mkdir()
+
+    def answer(_method, path, *_):
+        return 200, {"access_token": "t"} if path == "/auth/token" else events
+
+    with serving(answer) as url:
+        words = ["--state", str(tmp_path), "--openadr", url, "--client", "id", "--times", "1"]
+        listen = ["cluster", "listen", *words, "--secret", str(secret)]
+        assert main(listen) == 0
+        assert "broken" in capsys.readouterr().err
+        del events[2]
+        assert main(listen) == 0
+    names = sorted(path.name for path in (tmp_path / "events").iterdir())
+    assert names == ["soon#0.json", "soon#1.json"]
 
 
 def test_messages_are_those_of_another_open_adr_client():

@@ -346,6 +346,42 @@ def _moment(text: str, now: float) -> float:
     return time.timestamp()
 
 
+def _add_listen(parser: argparse.ArgumentParser) -> None:
+    _add_state(parser)
+    parser.add_argument("--openadr", required=True, metavar="URL", help="server of OpenADR 3")
+    parser.add_argument("--client", required=True, metavar="ID", help="name of the account")
+    parser.add_argument("--secret", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--program", metavar="ID", help="only events of one program")
+    parser.add_argument("--every", type=float, default=30.0, metavar="S", help="time between calls")
+    parser.add_argument("--times", type=int, metavar="N", help="stop after N calls")
+
+
+def _listen(arguments: argparse.Namespace) -> None:
+    from itertools import count
+
+    from joulery.clock import REAL_CLOCK
+    from joulery.cluster import announce
+    from joulery.errors import NotPossibleHereError
+    from joulery.grid import OpenAdr
+
+    client = OpenAdr(arguments.openadr, arguments.client, _secret(arguments.secret))
+    announced: set[str] = set()
+    for number in count(1):
+        try:
+            events = client.events(arguments.program)
+        except NotPossibleHereError as error:  # what was announced before stays in force
+            sys.stderr.write(f"joulery: {error.message}\n  → {error.remedy}\n")
+            events = []
+        for event in events:
+            if event.id not in announced and event.end > REAL_CLOCK.wall():
+                announce(arguments.state, event)
+                announced.add(event.id)
+                _show(arguments, event.to_dict(), lambda found: f"event {found['id']}")
+        if number == arguments.times:
+            return
+        REAL_CLOCK.sleep(arguments.every)
+
+
 def _add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=Path, required=True, metavar="FILE", help="jobs as JSON")
     parser.add_argument("--power", type=Path, required=True, metavar="FILE", help="series of watts")
@@ -403,6 +439,7 @@ _ACTIONS = {
     "node": ("hold the caps of this node's GPUs for the agent", _add_node),
     "status": ("power against budget, and every job's share", _add_status),
     "event": ("announce a demand-response event to the agent", _add_event),
+    "listen": ("announce the events of an OpenADR 3 server to the agent", _add_listen),
     "prolog": ("print the script that Slurm runs before a job", _add_prolog),
 }
 _RUN = {
@@ -413,5 +450,6 @@ _RUN = {
     "node": _node,
     "status": _status,
     "event": _event,
+    "listen": _listen,
     "prolog": _prolog,
 }
