@@ -372,6 +372,8 @@ def _listen(arguments: argparse.Namespace) -> None:
         except NotPossibleHereError as error:  # what was announced before stays in force
             sys.stderr.write(f"joulery: {error.message}\n  → {error.remedy}\n")
             events = []
+        for message in client.malformed:
+            sys.stderr.write(f"joulery: {message}\n")
         for event in events:
             if event.id not in announced and event.end > REAL_CLOCK.wall():
                 announce(arguments.state, event)

@@ -30,12 +30,14 @@ class OpenAdr:
         client_id: Name of the account.
         client_secret: Secret of the account.
         ven_name: Name under which this cluster registers.
+        malformed: What was wrong with events of the last call that could not be read.
     """
 
     url: str
     client_id: str
     client_secret: str = field(repr=False)
     ven_name: str = "joulery"
+    malformed: list[str] = field(default_factory=list)
     _token: str = field(default="", repr=False)
 
     def authenticate(self) -> None:
@@ -64,9 +66,16 @@ class OpenAdr:
         return self._get("programs")
 
     def events(self, program: str | None = None) -> list[GridEvent]:
-        """Events that ask for less power (GET /events); others are left out."""
+        """Events that ask for less power (GET /events); see ``malformed`` for the rest."""
         query = {} if program is None else {"programID": program}
-        return [event for raw in self._get("events", **query) for event in grid_events(raw)]
+        found: list[GridEvent] = []
+        self.malformed = []
+        for raw in self._get("events", **query):
+            try:
+                found += grid_events(raw)
+            except SignalError as error:  # one must not hide the others
+                self.malformed.append(error.message)
+        return found
 
     def report(self, event: dict[str, Any], watts: list[tuple[float, float]]) -> dict[str, Any]:
         """Tell the power used, as (time, watts) (POST /reports)."""
