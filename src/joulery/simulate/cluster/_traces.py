@@ -87,7 +87,8 @@ def read_trace(path: Path, curves: Mapping[str, PowerCurve]) -> Trace:
       is a fraction, else in seconds
     - Pollux: ``name, time, application, num_replicas, …``; durations by application
     - one's own, CSV or Parquet: ``submit_seconds, duration_seconds, gpus`` and, if wanted,
-      ``workload`` (name of a curve), ``weight``, ``floor``, ``gpu_type``
+      ``workload`` (name of a curve), ``weight``, ``floor``, ``gpu_type``; a curve named
+      ``workload@gpu_type`` is for that type only
 
     Rows that make no sense are left out, counted and reported in ``skipped``.
     """
@@ -188,13 +189,14 @@ def _pollux(row: dict[str, Any]) -> _Row:
 def _trace(rows: list[_Row], curves: Mapping[str, PowerCurve], skipped: dict[str, int]) -> Trace:
     rows.sort(key=lambda row: row.submit)
     places = {name: number for number, name in enumerate(curves)}
-    chosen = [
-        places[row.workload]
-        if row.workload in places
+
+    def curve_of(number: int, row: _Row) -> int:
+        named = (f"{row.workload}@{row.pool}", row.workload)
+        found = next((places[name] for name in named if name in places), None)
         # A job's number mixed well, so that neighbours do not take curves in turn.
-        else crc32(str(number).encode()) % len(places)
-        for number, row in enumerate(rows)
-    ]
+        return crc32(str(number).encode()) % len(places) if found is None else found
+
+    chosen = [curve_of(number, row) for number, row in enumerate(rows)]
     first = rows[0].submit
     return Trace(
         submit=np.array([row.submit - first for row in rows]),

@@ -184,6 +184,16 @@ def test_known_traces_are_read(tmp_path, text, work, gpus):
     assert (trace.submit[0], trace.work_seconds[0], trace.gpus[0]) == (0, pytest.approx(work), gpus)
 
 
+def test_a_workload_has_its_own_curve_on_each_type_of_gpu(tmp_path):
+    """A job on one type of GPU runs with the frontier of another."""
+    file = tmp_path / "trace.csv"
+    file.write_text(
+        "submit_seconds,duration_seconds,gpus,workload,gpu_type\n0,9,1,a,x\n1,9,1,a,y\n2,9,1,a,\n"
+    )
+    trace = read_trace(file, {"a": COMPUTE, "a@y": MEMORY})
+    assert trace.curve.tolist() == [0, 1, 0]
+
+
 def test_malformed_rows_are_counted_and_named(tmp_path):
     """A malformed row is dropped in silence, or ends the whole run."""
     file = tmp_path / "trace.csv"
