@@ -177,6 +177,61 @@ def _carbon(source: str) -> Signal:
     return read_signal(path) if path.suffix in (".csv", ".parquet") else static_intensity(source)
 
 
+def _add_shape(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--jobs", type=Path, required=True, metavar="FILE", help="jobs as JSON")
+    parser.add_argument("--signal", required=True, metavar="FILE", help="carbon or price per kWh")
+    parser.add_argument("--start", required=True, metavar="TIME", help="ISO with zone")
+    parser.add_argument("--hours", type=float, required=True, help="until the deadline")
+    parser.add_argument("--work", type=float, required=True, metavar="HOURS", help="at full speed")
+    parser.add_argument("--pause", action="store_true", help="all jobs may be paused together")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="budget as CSV, for the agent")
+
+
+def _shape(arguments: argparse.Namespace) -> None:
+    from joulery.cluster import aggregate, plan_work, read_jobs
+    from joulery.units import JOULES_PER_KILOWATT_HOUR
+
+    site, _ = aggregate(read_jobs(arguments.jobs))
+    signal, start = _carbon(arguments.signal), _moment(arguments.start, 0.0)
+    work, deadline = 3600 * arguments.work, start + 3600 * arguments.hours
+    plan = plan_work(site.curve, work, signal, start, deadline, may_pause=arguments.pause)
+    _, seconds, values = signal.window(start, start + work)
+    at_once = float(seconds @ values) * site.curve.most_watts / JOULES_PER_KILOWATT_HOUR
+    columns = (plan.starts, plan.seconds, plan.watts, plan.performance)
+    names = ("start", "seconds", "watts", "performance")
+    steps = [
+        dict(zip(names, row, strict=True))
+        for row in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+    document = {
+        "amount": plan.amount,
+        "amount_at_once": at_once,
+        "end": plan.end,
+        "amount_of_one_more_hour": 3600 * plan.price,
+        "steps": steps,
+    }
+    if arguments.out:
+        # Whole steps of the signal, so that the file is a series again.
+        whole = [s["start"] - (s["start"] - signal.start) % signal.step_seconds for s in steps]
+        rows = [f"{_clock_time(t)},{s['watts']:.3f}" for t, s in zip(whole, steps, strict=True)]
+        arguments.out.write_text("\n".join(["timestamp,watts", *rows, ""]), encoding="utf-8")
+    _show(arguments, document, _shape_text)
+
+
+def _shape_text(document: dict[str, Any]) -> str:
+    from joulery.reports import table_text as table
+
+    saved = 1 - document["amount"] / document["amount_at_once"]
+    rows = [
+        [_clock_time(s["start"]), f"{s['watts']:.0f} W", f"{100 * s['performance']:.1f} %"]
+        for s in document["steps"]
+    ]
+    return (
+        f"{100 * saved:.1f} % less than at once and at full speed; done "
+        f"{_clock_time(document['end'])}\n\n" + table(["from", "power", "performance"], rows, "lrr")
+    )
+
+
 def _add_node(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--listen", required=True, metavar="HOST:PORT")
     parser.add_argument("--token", type=Path, required=True, metavar="FILE", help="with the secret")
@@ -437,6 +492,7 @@ _ACTIONS = {
     "allocate": ("share a power budget over jobs, once", _add_allocate),
     "simulate": ("what would have happened to a trace under a budget", _add_simulate),
     "replay": ("jobs under a recorded power, step by step", _add_replay),
+    "shape": ("power of a cluster over time, when the grid is best", _add_shape),
     "agent": ("keep a Slurm cluster under its budget", _add_agent),
     "node": ("hold the caps of this node's GPUs for the agent", _add_node),
     "status": ("power against budget, and every job's share", _add_status),
@@ -448,6 +504,7 @@ _RUN = {
     "allocate": _allocate,
     "simulate": _simulate,
     "replay": _replay,
+    "shape": _shape,
     "agent": _agent,
     "node": _node,
     "status": _status,

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from joulery.cli import main
+from joulery.grid import read_signal
 
 JOBS = {
     "jobs": [
@@ -99,6 +100,24 @@ def test_replay_follows_a_recorded_power(capsys, jobs, tmp_path):
     assert found["steps"] == 3
     assert found["used_watts"] <= found["budget_watts"] + 1e-6
     assert 0.5 < found["worst_performance"] < 1
+
+
+def test_shape_writes_a_budget_that_the_agent_can_follow(capsys, jobs, tmp_path):
+    """A cluster's plan costs more than running at once, or cannot be given to the agent."""
+    hours = [300, 100, 90, 310, 320, 330]
+    rows = [f"2026-05-03T{10 + n}:00Z,{value}" for n, value in enumerate(hours)]
+    signal, budget = tmp_path / "grid.csv", tmp_path / "budget.csv"
+    signal.write_text("\n".join(["utc,grams", *rows, ""]))
+    words = ("--jobs", jobs, "--signal", signal, "--start", "2026-05-03T10:20Z", "--hours", 5)
+    found = output(capsys, "shape", *words, "--work", 3, "--out", budget)
+    assert found["amount"] < found["amount_at_once"]
+    done = sum(step["performance"] * step["seconds"] for step in found["steps"])
+    assert done == pytest.approx(3 * 3600, rel=1e-6)
+    written = read_signal(budget)
+    assert written.values == pytest.approx([s["watts"] for s in found["steps"]], abs=1e-3)
+    paused = output(capsys, "shape", *words, "--work", 3, "--pause")
+    assert paused["amount"] <= found["amount"] + 1e-9
+    assert main(["cluster", "shape", *map(str, words), "--work", "7"]) == 2
 
 
 def test_status_and_event_without_an_agent_are_explained(capsys, tmp_path):
