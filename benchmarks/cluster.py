@@ -18,7 +18,6 @@ import statistics
 import tempfile
 import time
 from collections import defaultdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +41,7 @@ from joulery.cluster import (
     plan_work,
 )
 from joulery.errors import InfeasibleError
-from joulery.grid import GridEvent, Signal, read_signal
+from joulery.grid import GridEvent, read_forecasts, read_signal
 from joulery.simulate.cluster import Site, read_trace, simulate, summarize
 from joulery.testing.slurm import PoweredCluster, slurm_obstacle
 
@@ -315,7 +314,8 @@ def bench_carbon(results: Results, data: Path, curves: list[PowerCurve], starts:
         return
     region = data / "carbon"
     actual = read_signal(next(iter(sorted(region.glob("*CISO_direct_*.csv")))))
-    forecasts = read_forecasts(forecast_files[0])
+    column = next(name for name in next(_rows(forecast_files[0])) if "forecast" in name)
+    forecasts = read_forecasts(forecast_files[0], column)
     named = {str(number): curve for number, curve in enumerate(curves)}
     trace = read_trace(traces[0], named)
     days = np.linspace(0, len(forecasts) - 12, starts).astype(int)
@@ -348,20 +348,6 @@ def _windows(trace: Any, begin: float) -> Iterator[tuple[PowerCurve, int, float,
         wait = SHORT_WAIT if work <= SHORT_SECONDS else LONG_WAIT
         gpus = int(trace.gpus[number])
         yield trace.curves[trace.curve[number]], gpus, work, start, start + work + wait
-
-
-def read_forecasts(file: Path) -> list[Signal]:
-    """Forecasts in blocks that each start anew, 96 hours long in CarbonCast's files."""
-    blocks: list[list[tuple[float, float]]] = []
-    last = math.inf
-    for row in _rows(file):
-        column = next(name for name in row if "forecast" in name)
-        moment = datetime.fromisoformat(row["utc"]).replace(tzinfo=UTC).timestamp()
-        if moment <= last:
-            blocks.append([])
-        blocks[-1].append((moment, float(row[column])))
-        last = moment
-    return [Signal.from_rows(block, file.name) for block in blocks]
 
 
 def bench_simulator(

@@ -13,6 +13,7 @@ from joulery.errors import FileError, InvalidValueError
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
+    from datetime import tzinfo
 
     from joulery.grid import Signal
 
@@ -58,6 +59,21 @@ def _add_allocate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tree", type=Path, metavar="FILE", help="nested caps as JSON")
     parser.add_argument("--pause", action="store_true", help="jobs may be paused if floors demand")
     _add_policy(parser)
+
+
+def _add_zone(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--zone", metavar="NAME", help="of times without one, such as UTC or Europe/Berlin"
+    )
+
+
+def _zone(name: str | None) -> tzinfo | None:
+    from zoneinfo import ZoneInfo
+
+    try:
+        return ZoneInfo(name) if name else None
+    except (KeyError, ValueError, OSError):
+        raise InvalidValueError(f"--zone {name}", remedy="give UTC or Europe/Berlin") from None
 
 
 def _add_policy(parser: argparse.ArgumentParser) -> None:
@@ -114,6 +130,7 @@ def _add_simulate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--idle", type=float, default=0.0, metavar="W", help="of a GPU without job")
     parser.add_argument("--carbon", metavar="SOURCE", help="region, or a series as CSV or Parquet")
     parser.add_argument("--price", type=Path, metavar="FILE", help="series of a price per kWh")
+    _add_zone(parser)
     parser.add_argument("--page", type=Path, metavar="FILE", help="write the report as HTML")
     _add_policy(parser)
 
@@ -135,8 +152,9 @@ def _simulate(arguments: argparse.Namespace) -> None:
         idle_watts=arguments.idle,
         alpha=arguments.alpha,
     )
-    carbon = _carbon(arguments.carbon) if arguments.carbon else None
-    price = read_signal(arguments.price) if arguments.price else None
+    zone = _zone(arguments.zone)
+    carbon = _carbon(arguments.carbon, zone) if arguments.carbon else None
+    price = read_signal(arguments.price, zone=zone) if arguments.price else None
     found = summarize(simulate(trace, site), carbon, price)
     report = cluster_report(found, f"{arguments.trace.name}: {site.policy}, {site.queue}")
     if arguments.page:
@@ -170,11 +188,13 @@ def _budget_steps(text: str | None) -> list[tuple[float, float]]:
         raise InvalidValueError(f"--budget {text}", remedy=remedy) from None
 
 
-def _carbon(source: str) -> Signal:
+def _carbon(source: str, zone: tzinfo | None) -> Signal:
     from joulery.grid import read_signal, static_intensity
 
     path = Path(source)
-    return read_signal(path) if path.suffix in (".csv", ".parquet") else static_intensity(source)
+    if path.suffix in (".csv", ".parquet"):
+        return read_signal(path, zone=zone)
+    return static_intensity(source)
 
 
 def _add_shape(parser: argparse.ArgumentParser) -> None:
@@ -184,6 +204,7 @@ def _add_shape(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hours", type=float, required=True, help="until the deadline")
     parser.add_argument("--work", type=float, required=True, metavar="HOURS", help="at full speed")
     parser.add_argument("--pause", action="store_true", help="all jobs may be paused together")
+    _add_zone(parser)
     parser.add_argument("--out", type=Path, metavar="FILE", help="budget as CSV, for the agent")
 
 
@@ -192,7 +213,8 @@ def _shape(arguments: argparse.Namespace) -> None:
     from joulery.units import JOULES_PER_KILOWATT_HOUR
 
     site, _ = aggregate(read_jobs(arguments.jobs))
-    signal, start = _carbon(arguments.signal), _moment(arguments.start, 0.0)
+    signal = _carbon(arguments.signal, _zone(arguments.zone))
+    start = _moment(arguments.start, 0.0)
     work, deadline = 3600 * arguments.work, start + 3600 * arguments.hours
     plan = plan_work(site.curve, work, signal, start, deadline, may_pause=arguments.pause)
     _, seconds, values = signal.window(start, start + work)
@@ -443,6 +465,7 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=Path, required=True, metavar="FILE", help="jobs as JSON")
     parser.add_argument("--power", type=Path, required=True, metavar="FILE", help="series of watts")
     parser.add_argument("--column", metavar="NAME", help="column of the watts")
+    _add_zone(parser)
     _add_policy(parser)
 
 
@@ -453,7 +476,7 @@ def _replay(arguments: argparse.Namespace) -> None:
     from joulery.grid import read_signal
 
     jobs = read_jobs(arguments.jobs)
-    series = read_signal(arguments.power, arguments.column)
+    series = read_signal(arguments.power, arguments.column, zone=_zone(arguments.zone))
     shares = [
         allocate(jobs, watts, arguments.policy, alpha=arguments.alpha, may_pause=True)
         for watts in series.values

@@ -17,7 +17,7 @@ from joulery.grid._providers import (
     WattTime,
     fetch_signal,
 )
-from joulery.grid._signal import Signal, read_signal, read_table
+from joulery.grid._signal import Signal, read_forecasts, read_signal, read_table
 from joulery.grid._static import REGIONS, static_intensity
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "WattTime",
     "fetch_signal",
     "read_events",
+    "read_forecasts",
     "read_signal",
     "read_table",
     "static_intensity",

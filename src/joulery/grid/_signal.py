@@ -99,6 +99,11 @@ class Signal:
         step = float(np.median(steps)) if steps else 3600.0
         values = [ordered[0][1]]
         for (before, old), (time, new) in itertools.pairwise(ordered):
+            if time == before:
+                raise FileError(
+                    f"{source}: {_text(time)} is there twice",
+                    remedy="give UTC; read overlapping forecasts with read_forecasts",
+                )
             missing = round((time - before) / step) - 1 if step > 0 else -1
             if missing < 0 or abs(time - before - (missing + 1) * step) > 0.01 * step:
                 raise FileError(
@@ -130,6 +135,27 @@ def read_signal(
     Raises:
         FileError: The file has gaps, unreadable rows or times without a zone; says where.
     """
+    rows = _read_rows(path, column, zone)
+    return Signal.from_rows(rows, path.name, most_gap_steps)
+
+
+def read_forecasts(
+    path: Path, column: str | None = None, *, zone: tzinfo | None = None
+) -> list[Signal]:
+    """Read forecasts that follow each other in one file, each from its own start on.
+
+    A forecast begins wherever the time does not go on; it is known from its first time on.
+    Arguments are those of :func:`read_signal`.
+    """
+    blocks: list[list[tuple[float, float]]] = []
+    for row in _read_rows(path, column, zone):
+        if not blocks or row[0] <= blocks[-1][-1][0]:
+            blocks.append([])
+        blocks[-1].append(row)
+    return [Signal.from_rows(block, path.name) for block in blocks]
+
+
+def _read_rows(path: Path, column: str | None, zone: tzinfo | None) -> list[tuple[float, float]]:
     names, table = read_table(path)
     time_column = next((n for n in names if n.strip().lower().split(" ")[0] in _TIME_COLUMNS), None)
     values = [name for name in names if name != time_column]
@@ -150,7 +176,7 @@ def read_signal(
             ) from None
         if math.isfinite(value):
             rows.append((time, value))
-    return Signal.from_rows(rows, path.name, most_gap_steps)
+    return rows
 
 
 def read_table(path: Path) -> tuple[list[str], list[dict[str, Any]]]:

@@ -86,7 +86,12 @@ def test_simulate_reports_skipped_rows(capsys, jobs, tmp_path):
     assert "Jain index" in capsys.readouterr().out
     assert "Power over time" in page.read_text()
     assert "duration_seconds is not a number" in page.read_text()
-    for flaw in (("--budget", "x"), ("--gpus", "many")):
+    price = tmp_path / "price.csv"
+    price.write_text("timestamp,price\n2026-05-03 10:00,0.1\n2026-05-03 11:00,0.2\n")
+    assert main(["cluster", *map(str, words), "--price", str(price)]) == 2
+    assert "zone" in capsys.readouterr().err
+    assert output(capsys, *words, "--price", price, "--zone", "Europe/Berlin")["cost"] > 0
+    for flaw in (("--budget", "x"), ("--gpus", "many"), ("--zone", "Mars")):
         assert main(["cluster", *map(str, words), *flaw]) == 2
 
 
