@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 DATA = Path(os.environ.get("JOULERY_DATA", ROOT / ".." / "shared" / "data")).resolve()
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.data,
     pytest.mark.skipif(
         not (DATA / "emerald").is_dir(), reason=f"no measurements in {DATA}: set JOULERY_DATA"
@@ -67,7 +68,7 @@ def test_the_event_of_may_2025(benchmark, curves, capsys):
 def test_work_moves_to_green_hours(benchmark, curves, capsys):
     """Shaping and pausing saves less carbon than documented, or forecasts lose most of it."""
     results = benchmark.Results()
-    benchmark.bench_carbon(results, DATA, list(curves.values()), 3)
+    benchmark.bench_carbon(results, DATA, list(curves.values()), 1)
     assert results.figures["carbon_saved_oracle"] >= 0.36
     assert results.figures["carbon_kept_with_forecasts"] >= 0.90
 
