@@ -1,4 +1,4 @@
-"""A node's service over the network: with TLS, against strangers, after a break."""
+"""A node's service over the network: with TLS, against callers without rights, after a break."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def certificate(tmp_path_factory):
 
 
 def test_caps_are_set_over_tls(service, certificate):
-    """An agent cannot reach a node in secret, or trusts a stranger."""
+    """An agent cannot reach a node in secret, or trusts an unknown certificate."""
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(*certificate)
     server = NodeServer(service, ("127.0.0.1", 0), tls)
@@ -71,7 +71,7 @@ def test_caps_are_set_over_tls(service, certificate):
         server.stop()
 
 
-def test_strangers_and_nonsense_change_nothing(service):
+def test_wrong_tokens_and_nonsense_change_nothing(service):
     """A caller without the token sets caps, or nonsense ends the service."""
     server = NodeServer(service, ("127.0.0.1", 0))
     address = ("127.0.0.1", served(server))

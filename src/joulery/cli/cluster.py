@@ -1,4 +1,4 @@
-"""``joulery cluster``: many jobs under one power budget, decided, simulated and in earnest."""
+"""``joulery cluster``: many jobs under one power budget, allocated, simulated and on Slurm."""
 
 from __future__ import annotations
 

@@ -19,7 +19,13 @@ from joulery.clock import REAL_CLOCK, Clock
 from joulery.cluster._allocate import POLICIES, Allocation, allocate
 from joulery.cluster._budget import Budget, Cap, read_budget
 from joulery.cluster._fairness import DeficitLedger
-from joulery.cluster._jobs import ClusterJob, PowerCurve, flexibility_floor, read_jobs
+from joulery.cluster._jobs import (
+    ClusterJob,
+    PowerCurve,
+    flexibility_floor,
+    read_frontiers,
+    read_jobs,
+)
 from joulery.cluster._nodes import DeviceState, NodeUnreachableError
 from joulery.cluster._slurm import EngineError, EngineJob
 from joulery.errors import FileError, InfeasibleError, InvalidValueError, JouleryError
@@ -33,6 +39,9 @@ if TYPE_CHECKING:
 # Share of the most cap that a job without a frontier may use until it has one.
 UNKNOWN_SHARE = 0.75
 _POLL_SECONDS = 0.1
+_PATHS = (
+    "state", "token_file", "ca_file", "frontiers", "frontier_folder", "tree", "budget_series",
+)  # fmt: skip
 # Boards round caps to their own steps.
 _TOLERANCE_WATTS = 1.0
 # Each round comes closer by the share of GPUs that do not refuse.
@@ -84,6 +93,8 @@ class AgentSettings:
         budget_series: Budget over time; where it is lower than ``budget_watts`` it counts.
         tree: Caps on parts of the cluster, whose leaves are named like the nodes.
         frontiers: Curves by name of a job or of a preference ``frontier=``.
+        frontier_folder: Folder of frontier documents by such names, looked at in every tick, so
+            that a job is known as soon as its frontier was measured.
         token_file: File with the secret of the nodes' services.
         ca_file: Authority that signed the nodes' certificates; None only on loopback.
     """
@@ -100,6 +111,7 @@ class AgentSettings:
     budget_series: Signal | None = None
     tree: Budget | None = None
     frontiers: Mapping[str, PowerCurve] = field(default_factory=dict)
+    frontier_folder: Path | None = None
     token_file: Path | None = None
     ca_file: Path | None = None
 
@@ -116,7 +128,7 @@ def read_agent_settings(path: Path) -> AgentSettings:
     """Read an agent's settings from TOML; paths in it are relative to the file."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-        for name in ("state", "token_file", "ca_file", "frontiers", "tree", "budget_series"):
+        for name in _PATHS:
             if name in document:
                 document[name] = path.parent / document[name]
         if "frontiers" in document:
@@ -348,6 +360,7 @@ class Agent:
         self._jobs: list[EngineJob] = []
         self._devices: dict[str, list[DeviceState]] = {}
         self._stopped: set[str] = set()
+        self._given_frontiers = settings.frontiers
         self._refusing: set[str] = set()
         self._baseline_watts = settings.budget_watts
         self._last_tick = clock.now()
@@ -374,6 +387,7 @@ class Agent:
             self._jobs = self._engine.jobs()
         except EngineError as error:
             messages.append(f"{error.message}; the last known jobs count")
+        self._read_frontiers(messages)
         lost = self._look(messages)
         events = self._active_events(messages)
         budget = self._budget(events)
@@ -405,6 +419,14 @@ class Agent:
                 break
             beyond = now
         return decision
+
+    def _read_frontiers(self, messages: list[str]) -> None:
+        folder = self._settings.frontier_folder
+        if folder is not None:
+            found, flaws = read_frontiers(folder)
+            messages += flaws
+            known = {**self._given_frontiers, **found}
+            self._settings = replace(self._settings, frontiers=known)
 
     def _look(self, messages: list[str]) -> set[str]:
         """Read all nodes; names of those that do not answer."""

@@ -289,6 +289,22 @@ def read_jobs(path: Path) -> list[ClusterJob]:
     return jobs
 
 
+def read_frontiers(folder: Path) -> tuple[dict[str, PowerCurve], list[str]]:
+    """Curves of all frontier documents ``NAME.json`` in a folder, and what is wrong with others.
+
+    A frontier whose settings name a number of devices is that of all of them together.
+    """
+    curves, messages = {}, []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            frontier = Frontier.from_dict(json.loads(path.read_text(encoding="utf-8")))
+            gpus = frontier.fastest.setting.devices or 1
+            curves[path.stem] = PowerCurve.from_frontier(frontier, gpus)
+        except (OSError, ValueError, JouleryError) as error:
+            messages.append(f"frontier {path.name} cannot be used: {error}")
+    return curves, messages
+
+
 def _job(entry: dict[str, Any]) -> ClusterJob:
     name, gpus = str(entry["id"]), int(entry.get("gpus", 1))
     idle = float(entry.get("idle_watts", 0.0))

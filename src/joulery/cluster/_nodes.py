@@ -1,7 +1,7 @@
 """Caps on the GPUs of many nodes, set from one place, that stay safe when that place is silent.
 
 Each node runs a :class:`NodeService`, which holds its GPUs through the governor. It takes caps
-from whoever has the token, and keeps them for a while. When nothing is heard for longer, caps
+from a caller that has the token, and keeps them for a while. When nothing is heard for longer, caps
 fall step by step to a safe level and stay there: they never rise by themselves.
 """
 

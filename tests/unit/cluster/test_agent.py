@@ -23,6 +23,7 @@ from joulery.cluster import (
 from joulery.cluster._nodes import DeviceState, NodeUnreachableError
 from joulery.cluster._slurm import EngineError, Slurm, expand_hosts, parse_squeue
 from joulery.errors import DeviceError, FileError, InvalidValueError
+from joulery.frontier import Frontier, OperatingPoint, Setting
 from joulery.grid import GridEvent, Signal
 
 CURVE = PowerCurve.from_points([(100, 25), (200, 60), (300, 85), (400, 100)])
@@ -202,6 +203,23 @@ def test_an_unknown_job_is_capped_conservatively(tmp_path):
     assert bench.caps()[0] == pytest.approx(300)
     assert any("no frontier" in message for message in report["messages"])
     assert any("flex-7" in message for message in report["messages"])
+
+
+def test_a_frontier_is_used_as_soon_as_it_is_measured(tmp_path):
+    """A job stays unknown although its frontier was measured meanwhile."""
+    folder = tmp_path / "known"
+    folder.mkdir()
+    (folder / "broken.json").write_text("{")
+    bench = Bench(tmp_path, frontier_folder=folder)
+    bench.engine.held = [job(1, {"n1": (0, 1)}, name="new")]
+    report = bench.tick()
+    assert bench.caps()[:2] == [300, 300]
+    assert any("broken.json" in message for message in report["messages"])
+    points = [OperatingPoint(1.0, 500.0, Setting(devices=2)), OperatingPoint(2.0, 480.0)]
+    (folder / "new.json").write_text(Frontier.from_points(points).to_json())
+    report = bench.tick()
+    assert bench.caps()[:2] == [250, 250]
+    assert not any("no frontier" in message for message in report["messages"])
 
 
 def test_jobs_pause_when_their_floors_do_not_fit_and_resume(tmp_path):
