@@ -135,6 +135,15 @@ def bench_speed(results: Results, curves: list[PowerCurve], repeats: int) -> Non
             allocator.solve(0.8 * full)
             spent = cpu_milliseconds(lambda n: allocator.solve((0.7 + 0.01 * n) * full), repeats)  # noqa: B023
             results.add(f"resolve_{jobs}_{policy}_ms", spent, goal, classes=len(fleet.count))
+    rng = np.random.default_rng(1)
+    alone = Fleet(
+        curves, rng.integers(len(curves), size=100_000), weight=rng.uniform(1, 2, 100_000)
+    )
+    full = full_watts(alone)
+    allocator = Allocator(alone, Budget.flat(full), "fair")
+    allocator.solve(0.8 * full)
+    spent = cpu_milliseconds(lambda n: allocator.solve((0.7 + 0.01 * n) * full), 9)
+    results.add("resolve_100000_fair_all_different_ms", spent, classes=len(alone.count))
     budget, fleet, full = tree_case(curves)
     for policy in ("fair", "max-min", "throughput"):
         allocator = Allocator(fleet, budget, policy)

@@ -201,9 +201,10 @@ class Fleet:
         self.node = node_of.astype(np.int64)
         self.watts, self.performance = _knots(curves, of_curve.astype(np.int64))
         self.idle_watts = np.array([c.idle_watts for c in curves])[of_curve.astype(np.int64)]
+        self.widths, self.heights = np.diff(self.watts, axis=0), np.diff(self.performance, axis=0)
         with np.errstate(invalid="ignore", divide="ignore"):
-            widths = np.diff(self.watts, axis=0)
-            self.slope = np.where(widths > 0, np.diff(self.performance, axis=0) / widths, 0.0)
+            self.slope = np.where(self.widths > 0, self.heights / self.widths, 0.0)
+            self.rise = np.where(self.slope > 0, 1.0 / self.slope, 0.0)
         most = at_watts(self, limit)
         self.floor_performance = np.clip(self.floor, self.performance[0], most)
         self.most_performance = most
@@ -239,27 +240,23 @@ class Fleet:
 
 def at_watts(fleet: Fleet, watts: np.ndarray) -> np.ndarray:
     """Performance of each row under a power of one GPU, within the curve's range."""
-    steps = np.clip(watts - fleet.watts[:-1], 0.0, np.diff(fleet.watts, axis=0))
+    steps = np.clip(watts - fleet.watts[:-1], 0.0, fleet.widths)
     found: np.ndarray = fleet.performance[0] + (steps * fleet.slope).sum(axis=0)
     return found
 
 
 def at_performance(fleet: Fleet, performance: np.ndarray) -> np.ndarray:
     """Power of one GPU at which each row reaches a performance, within the curve's range."""
-    heights = np.diff(fleet.performance, axis=0)
-    steps = np.clip(performance - fleet.performance[:-1], 0.0, heights)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        watts = np.where(fleet.slope > 0, steps / fleet.slope, 0.0)
-    found: np.ndarray = fleet.watts[0] + watts.sum(axis=0)
+    steps = np.clip(performance - fleet.performance[:-1], 0.0, fleet.heights)
+    found: np.ndarray = fleet.watts[0] + (steps * fleet.rise).sum(axis=0)
     return found
 
 
 def segment_watts(fleet: Fleet, floor: np.ndarray) -> np.ndarray:
     """Watts of every segment of each row between a floor and the most that the row may have."""
     most = np.maximum(floor, fleet.most_performance)
-    heights = np.diff(np.clip(fleet.performance, floor, most), axis=0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(fleet.slope > 0, heights / fleet.slope, 0.0)
+    found: np.ndarray = np.diff(np.clip(fleet.performance, floor, most), axis=0) * fleet.rise
+    return found
 
 
 def read_jobs(path: Path) -> list[ClusterJob]:
