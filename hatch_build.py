@@ -26,7 +26,7 @@ class CompiledCoreHook(BuildHookInterface):
             return
         sys.path.insert(0, str(Path(self.root) / "src"))
         from joulery.compiled import compiler
-        from joulery.pipeline.native import build as pipeline
+        from joulery.pipeline.planning.native import build as pipeline
 
         if compiler() is None:
             self.app.display_warning("no C compiler: the wheel is pure Python, and slower")
@@ -36,7 +36,8 @@ class CompiledCoreHook(BuildHookInterface):
         self._scratch = tempfile.TemporaryDirectory()
         library = Path(self._scratch.name) / pipeline.file_name()
         pipeline.SOURCES.compile(library)
-        build_data["force_include"][str(library)] = f"joulery/pipeline/native/{library.name}"
+        folder = "joulery/pipeline/planning/native"
+        build_data["force_include"][str(library)] = f"{folder}/{library.name}"
         build_data["pure_python"] = False
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"py3-none-{platform}"

@@ -1,4 +1,4 @@
-"""Planning the clocks of pipelines: time to plan, distance to the bound, beside lowtime.
+"""Planning the clocks of pipelines: time to plan, distance to the bound, compared with lowtime.
 
 Every profile in DATA/pipeline/profiles, and random ones, as 1F1B. lowtime solves the same problem
 on the same choices (time steps of 1 ms, its exponential cost model). "Realised" is what the chosen
@@ -27,12 +27,10 @@ from pipeline_noise import noisy
 from pipeline_problems import Case, cases, large_cases, published
 
 from joulery.cli.table import table
-from joulery.pipeline.highs import Program
-from joulery.pipeline.network import network
-from joulery.pipeline.planner import PlannedFrontier, plan
+from joulery.pipeline import LinearProgram, PipelinePlan, plan_problem
 
 if TYPE_CHECKING:
-    from joulery.pipeline.problem import Problem
+    from joulery.pipeline import PipelineProblem
 
 WORKER = Path(__file__).with_name("pipeline_worker.py")
 UNIT_SECONDS = 1e-3
@@ -45,17 +43,17 @@ QUICK_PEER_SECONDS, PEER_SECONDS = 9.0, 400.0
 QUICK_PEER_PROBLEMS = 2
 
 
-def planned(problem: Problem, repeats: int) -> tuple[PlannedFrontier, float]:
+def planned(problem: PipelineProblem, repeats: int) -> tuple[PipelinePlan, float]:
     """The frontier and the median CPU seconds of finding it."""
     spent = []
     for _ in range(repeats):
         begin = time.process_time()
-        frontier = plan(problem)
+        frontier = plan_problem(problem)
         spent.append(time.process_time() - begin)
     return frontier, statistics.median(spent)
 
 
-def quality(frontier: PlannedFrontier) -> dict[str, float]:
+def quality(frontier: PipelinePlan) -> dict[str, float]:
     """Gap of realised plans to the bound, and how late the latest is."""
     ends = frontier.fastest_seconds, frontier.slowest_seconds
     plans = [frontier.at(deadline) for deadline in np.linspace(*ends, DEADLINES).tolist()]
@@ -66,10 +64,10 @@ def quality(frontier: PlannedFrontier) -> dict[str, float]:
     }
 
 
-def relaxation_gap(problem: Problem, frontier: PlannedFrontier) -> float:
+def relaxation_gap(frontier: PipelinePlan) -> float:
     """The continuous frontier against linear programs, relative, at its worst."""
-    arrays = network(problem)
-    program = Program(arrays)
+    arrays = frontier.network
+    program = LinearProgram(arrays)
     times = np.linspace(frontier.fastest_seconds, frontier.slowest_seconds, 13)[1:].tolist()
     return max(
         abs(frontier.bound_joules(seconds) / _joules(arrays, program, seconds) - 1)
@@ -77,11 +75,11 @@ def relaxation_gap(problem: Problem, frontier: PlannedFrontier) -> float:
     )
 
 
-def _joules(arrays: Any, program: Program, seconds: float) -> float:
+def _joules(arrays: Any, program: LinearProgram, seconds: float) -> float:
     return float(program.solve(seconds)[0] + arrays.blocking_watts * seconds)
 
 
-def query_seconds(frontier: PlannedFrontier) -> float:
+def query_seconds(frontier: PipelinePlan) -> float:
     """The median CPU seconds of a straggler's query."""
     spent = []
     for factor in np.linspace(1.0, 1.2, 21).tolist():
@@ -91,9 +89,9 @@ def query_seconds(frontier: PlannedFrontier) -> float:
     return statistics.median(spent)
 
 
-def lowtime(problem: Problem, seconds: float) -> dict[str, Any] | None:
+def lowtime(frontier: PipelinePlan, seconds: float) -> dict[str, Any] | None:
     """What lowtime answers for the same choices, or None where it is not installed."""
-    arrays = network(problem)
+    problem, arrays = frontier.problem, frontier.network
     choices = [
         [[t, c] for t, c in zip(curve.seconds.tolist(), curve.cost.tolist(), strict=True)]
         for curve in arrays.curves
@@ -114,11 +112,9 @@ def lowtime(problem: Problem, seconds: float) -> dict[str, Any] | None:
     return answer
 
 
-def beside_lowtime(
-    problem: Problem, frontier: PlannedFrontier, answer: dict[str, Any]
-) -> dict[str, float]:
+def against_lowtime(frontier: PipelinePlan, answer: dict[str, Any]) -> dict[str, float]:
     """What lowtime's clocks take and need by the measurements, and ours in the same time."""
-    arrays = network(problem)
+    arrays = frontier.network
     gaps, late, ratios = [], [], []
     for reported, _, knobs in answer["points"]:
         if knobs is None:
@@ -141,9 +137,7 @@ def beside_lowtime(
     }
 
 
-def peer_columns(
-    problem: Problem, frontier: PlannedFrontier, answer: dict[str, Any], seconds: float
-) -> dict[str, Any]:
+def peer_columns(frontier: PipelinePlan, answer: dict[str, Any], seconds: float) -> dict[str, Any]:
     """What lowtime did, if it did: some profiles it cannot fit, on some it stops at once."""
     if "failed" in answer:
         return {"lowtime_failed": answer["failed"]}
@@ -151,8 +145,8 @@ def peer_columns(
     span = frontier.slowest_seconds - frontier.fastest_seconds
     if answer["finished"] and reached > frontier.fastest_seconds + 0.1 * span:
         return {"lowtime_failed": f"stopped at {reached:g} s"}
-    beside = beside_lowtime(problem, frontier, answer)
-    return beside | {"speedup": answer["cpu_seconds"] / seconds}
+    figures = against_lowtime(frontier, answer)
+    return figures | {"speedup": answer["cpu_seconds"] / seconds}
 
 
 def compared(data: Path, *, quick: bool) -> list[dict[str, Any]]:
@@ -164,13 +158,13 @@ def compared(data: Path, *, quick: bool) -> list[dict[str, Any]]:
         problem = case.problem()
         frontier, seconds = planned(problem, 5)
         row = {"case": str(case), "instructions": len(problem), "cpu_seconds": seconds}
-        row |= quality(frontier) | {"relaxation_gap": relaxation_gap(problem, frontier)}
+        row |= quality(frontier) | {"relaxation_gap": relaxation_gap(frontier)}
         row["query_seconds"] = query_seconds(frontier)
         if not quick or asked < QUICK_PEER_PROBLEMS:
             asked += 1
-            answer = lowtime(problem, QUICK_PEER_SECONDS if quick else PEER_SECONDS)
+            answer = lowtime(frontier, QUICK_PEER_SECONDS if quick else PEER_SECONDS)
             if answer is not None:
-                row |= peer_columns(problem, frontier, answer, seconds)
+                row |= peer_columns(frontier, answer, seconds)
         rows.append(row)
     return rows
 
@@ -195,7 +189,7 @@ def alone(case: Case) -> dict[str, Any]:
     return row
 
 
-def proven_within(frontier: PlannedFrontier) -> float:
+def proven_within(frontier: PipelinePlan) -> float:
     """How far the continuous frontier is above what is proven to be its bound, at its worst."""
     relaxation = frontier.relaxation
     found: list[float] = []
@@ -227,7 +221,7 @@ def against_published(data: Path, *, quick: bool) -> list[dict[str, Any]]:
         if quick and case.microbatches > 24:
             continue
         say(f"{case} as published")
-        frontier = plan(case.problem())
+        frontier = plan_problem(case.problem())
         stretch = max(1.0, frontier.fastest_seconds / points[0][0])
         watts = float(case.problem().blocking_watts.sum())
         every = max(1, len(points) // 100) if quick else 1
@@ -423,9 +417,9 @@ def _peer_seconds(row: dict[str, Any]) -> str:
 
 def main() -> None:
     """Run everything."""
-    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    shared = Path(__file__).resolve().parents[2] / "shared" / "data"
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("JOULERY_DATA", beside)))
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("JOULERY_DATA", shared)))
     parser.add_argument("--quick", action="store_true", help="small pipelines, under a minute")
     parser.add_argument("--huge", action="store_true", help="64 × 512 too, which takes long")
     parser.add_argument("--json", metavar="FILE", help="also write figures here")

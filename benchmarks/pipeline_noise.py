@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulery.pipeline.build import Surroundings, build
-from joulery.pipeline.planner import plan
-from joulery.pipeline.profiles import profiles_of
-from joulery.pipeline.replay import replay
-from joulery.pipeline.schedules import schedule
+from joulery.pipeline import (
+    PipelineConfig,
+    plan_pipeline,
+    profiles_from_rows,
+)
+from joulery.testing.pipelines import replay
 
 if TYPE_CHECKING:
     from joulery.frontier import OperatingPoint
-    from joulery.pipeline.planner import PlannedFrontier
-    from joulery.pipeline.problem import Problem
+    from joulery.pipeline import PipelinePlan, PipelineProblem, Profiles
 
 CLOCKS = tuple(range(1410, 840, -15))
 STAGES = (1.0, 1.05, 0.95, 1.15)
-AROUND = Surroundings(blocking_watts=80.0)
+CONFIG = PipelineConfig(blocking_watts=80.0)
 NOISES = (0.01, 0.03)
 PACES = (1.0, 1.02, 1.08)
 SEEDS, QUICK_SEEDS = 20, 4
@@ -31,8 +31,8 @@ SEEDS, QUICK_SEEDS = 20, 4
 class Truth:
     """The noise-free pipeline, and each instruction's figures by clock."""
 
-    problem: Problem
-    frontier: PlannedFrontier
+    problem: PipelineProblem
+    frontier: PipelinePlan
     by_clock: list[dict[float | None, OperatingPoint]]
 
 
@@ -52,21 +52,26 @@ def rows(noise: float, seed: int) -> list[dict[str, Any]]:
     return found
 
 
+def planned(profiles: Profiles) -> PipelinePlan:
+    """1F1B with eight microbatches."""
+    return plan_pipeline(profiles, microbatches=8, config=CONFIG)
+
+
 def truth() -> Truth:
     """What the measurements would be without noise."""
-    profiles = profiles_of(rows(0.0, 0), smooth=False)
-    problem = build(schedule("1f1b", len(STAGES), 8), profiles, AROUND)
+    profiles = profiles_from_rows(rows(0.0, 0), smooth=False)
+    frontier = planned(profiles)
     by_clock = [
         {p.setting.clock_hertz: p for p in profiles.points(item.stage, item.kind, len(STAGES))}
-        for item in problem.instructions
+        for item in frontier.problem.instructions
     ]
-    return Truth(problem, plan(problem), by_clock)
+    return Truth(frontier.problem, frontier, by_clock)
 
 
 def excess(real: Truth, noise: float, seed: int, *, smooth: bool) -> list[float]:
     """How far plans on noisy profiles truly lie above the bound for the time they truly take."""
-    profiles = profiles_of(rows(noise, seed), smooth=smooth)
-    believed = plan(build(schedule("1f1b", len(STAGES), 8), profiles, AROUND))
+    profiles = profiles_from_rows(rows(noise, seed), smooth=smooth)
+    believed = planned(profiles)
     found = []
     for pace in PACES:
         clocks = believed.at(believed.fastest_seconds * pace).clocks_hertz.tolist()

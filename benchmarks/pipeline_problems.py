@@ -6,16 +6,14 @@ import csv
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from joulery.pipeline.build import Surroundings, build
-from joulery.pipeline.profiles import profiles_of
-from joulery.pipeline.schedules import schedule
+from joulery.pipeline import PipelineConfig, build_problem, make_schedule, profiles_from_rows
 from joulery.testing.pipelines import random_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from joulery.pipeline.problem import Problem
+    from joulery.pipeline import PipelineProblem
 
 # While blocked on communication, as the authors of the profiles used it.
 BLOCKING_WATTS = {"a40": 70.38, "a100": 83.64}
@@ -48,7 +46,7 @@ class Case:
         """How many there are to plan."""
         return 2 * self.stages * self.microbatches
 
-    def problem(self, slower_stage: int | None = None) -> Problem:
+    def problem(self, slower_stage: int | None = None) -> PipelineProblem:
         """1F1B on the measurements as they are; one stage 10 % slower if asked for."""
         rows = random_rows(self.stages, self.seed) if self.path is None else self._rows()
         if slower_stage is not None:
@@ -60,9 +58,9 @@ class Case:
             (watts for word, watts in BLOCKING_WATTS.items() if word in self.name.lower()),
             OTHER_BLOCKING_WATTS,
         )
-        profiles = profiles_of(rows, source=self.name, smooth=False)
-        order = schedule("1f1b", self.stages, self.microbatches)
-        return build(order, profiles, Surroundings(blocking_watts=watts))
+        profiles = profiles_from_rows(rows, source=self.name, smooth=False)
+        order = make_schedule("1f1b", self.stages, self.microbatches)
+        return build_problem(order, profiles, PipelineConfig(blocking_watts=watts))
 
     def _rows(self) -> list[dict[str, Any]]:
         """First stages of the profile over and over, and its last stage last."""

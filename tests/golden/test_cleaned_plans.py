@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from joulery.pipeline.build import Surroundings, build
-from joulery.pipeline.planner import plan
-from joulery.pipeline.profiles import profiles_of
-from joulery.pipeline.replay import replay
-from joulery.pipeline.schedules import schedule
+from joulery.pipeline.planning.planner import plan_problem
+from joulery.pipeline.planning.problem import PipelineConfig, build_problem
+from joulery.pipeline.profiles.read import profiles_from_rows
+from joulery.pipeline.schedules.schedule import make_schedule
+from joulery.testing.pipelines import replay
 
 _CLOCKS = tuple(range(1410, 840, -15))
-_AROUND = Surroundings(blocking_watts=80.0)
+_AROUND = PipelineConfig(blocking_watts=80.0)
 _STAGES = (1.0, 1.05, 0.95, 1.15)
 
 
@@ -38,25 +38,27 @@ def _rows(noise, seed):
 
 
 def _order():
-    return schedule("1f1b", len(_STAGES), 8)
+    return make_schedule("1f1b", len(_STAGES), 8)
 
 
 @pytest.fixture(scope="module")
 def truth():
     """The noise-free problem, its frontier, and each instruction's figures by clock."""
-    profiles = profiles_of(_rows(0.0, 0), smooth=False)
-    problem = build(_order(), profiles, _AROUND)
+    profiles = profiles_from_rows(_rows(0.0, 0), smooth=False)
+    problem = build_problem(_order(), profiles, _AROUND)
     by_clock = [
         {p.setting.clock_hertz: p for p in profiles.points(item.stage, item.kind, len(_STAGES))}
         for item in problem.instructions
     ]
-    return problem, plan(problem), by_clock
+    return problem, plan_problem(problem), by_clock
 
 
 def _on_truth(truth, noise, seed, pace, *, smooth):
     """How far a plan on noisy profiles lies above the truth's bound for the time it takes."""
     problem, frontier, by_clock = truth
-    believed = plan(build(_order(), profiles_of(_rows(noise, seed), smooth=smooth), _AROUND))
+    believed = plan_problem(
+        build_problem(_order(), profiles_from_rows(_rows(noise, seed), smooth=smooth), _AROUND)
+    )
     clocks = believed.at(believed.fastest_seconds * pace).clocks_hertz.tolist()
     real = [points[clock] for points, clock in zip(by_clock, clocks, strict=True)]
     run = replay(problem, [p.seconds for p in real], [p.joules for p in real])

@@ -12,7 +12,7 @@ import pytest
 
 from joulery.errors import InvalidValueError
 from joulery.integrations.torch_pipelining import observed
-from joulery.pipeline.profiles import read_profiles
+from joulery.pipeline.profiles.read import read_profiles
 from joulery.testing.governor.node import GovernedNode
 
 TRAINING = """
@@ -90,14 +90,13 @@ def rows(stages):
 
 def planned(schedule):
     from joulery.integrations.torch_pipelining import schedule_of
-    from joulery.pipeline.build import Surroundings, build
-    from joulery.pipeline.dwell import Dwell
-    from joulery.pipeline.paces import Paces
-    from joulery.pipeline.profiles import profiles_of
+    from joulery.pipeline import HoldTime, PipelineConfig, PlanCache
+    from joulery.pipeline import plan_pipeline, profiles_from_rows
 
-    profiles = profiles_of(rows(ranks), smooth=False)
-    problem = build(schedule_of(schedule), profiles, Surroundings(blocking_watts=60.0))
-    return Paces(problem, Dwell(0.002))
+    profiles = profiles_from_rows(rows(ranks), smooth=False)
+    config = PipelineConfig(blocking_watts=60.0)
+    plan = plan_pipeline(profiles, schedule=schedule_of(schedule), config=config)
+    return PlanCache(plan, HoldTime(0.002))
 """
 
 STEERED = (
@@ -108,10 +107,7 @@ from joulery.clock import REAL_CLOCK
 from joulery.hardware.simulated import simulated_node
 from joulery.hardware.physics import Workload
 from joulery.integrations.torch_pipelining import observed
-from joulery.pipeline.clock_setter import ClockSetter
-from joulery.pipeline.controller import ClockController
-from joulery.pipeline.profiler import ClockProfiler
-from joulery.pipeline.profiler_rows import write_profile
+from joulery.pipeline import ClockController, ClockProfiler, ClockSetter, write_profile
 
 gpu = simulated_node("A100", ranks, REAL_CLOCK)[rank]
 LOADS = {
@@ -141,8 +137,8 @@ class Watching:
 free = Training()
 without = [free.step(number) for number in range(3)]
 steered = Training()
-paces = planned(steered.schedule)
-plan = paces.ranks(1.0)[rank]
+plans = planned(steered.schedule)
+plan = plans.ranks(1.0)[rank]
 controller = ClockController(plan, ClockSetter([gpu], set_seconds=0.002))
 watching = Watching(controller)
 with controller, observed(steered.schedule, watching):
@@ -153,10 +149,10 @@ profiler = ClockProfiler(gpu, (1.41e9, 1.11e9), iterations_per_clock=2)
 with profiler, observed(steered.schedule, Watching(profiler)):
     for number in range(12):
         steered.step(number)
-everybody = [None] * ranks
-dist.all_gather_object(everybody, profiler.rows)
+gathered = [None] * ranks
+dist.all_gather_object(gathered, profiler.rows)
 if rank == 0:
-    write_profile(Path(folder) / "profile.json", [row for rows in everybody for row in rows])
+    write_profile(Path(folder) / "profile.json", [row for rows in gathered for row in rows])
 print(json.dumps({
     "without": without,
     "with": with_clocks,
@@ -177,8 +173,7 @@ GOVERNED = (
 from joulery.hardware import discover
 from joulery.hardware.device import DeviceKind
 from joulery.integrations.torch_pipelining import observed
-from joulery.pipeline.clock_setter import ClockSetter
-from joulery.pipeline.controller import ClockController
+from joulery.pipeline import ClockController, ClockSetter
 
 gpu = [device for device in discover() if device.info.kind is DeviceKind.GPU][rank]
 free = Training()
@@ -341,7 +336,7 @@ def test_training_survives_the_end_of_the_governor(with_torch, tmp_path):
 
 
 @pytest.mark.slow
-def test_every_schedule_of_torch_is_told_as_it_is_planned(with_torch, tmp_path):
+def test_every_schedule_of_torch_runs_as_it_is_planned(with_torch, tmp_path):
     """If it fails a plan's instructions are not those that torch runs, and clocks stay off."""
     for report, _ in _reports(_launched(ORDERS, 2, tmp_path)):
         assert len(report) == 6
@@ -382,8 +377,8 @@ class Schedule:
         return found
 
 
-class Told:
-    """Notes what it is told."""
+class Recorder:
+    """Records the callbacks."""
 
     def __init__(self):
         self.log = []
@@ -402,12 +397,12 @@ class Told:
         assert self.log[-1] == (stage, kind, microbatch)
 
 
-def test_kinds_of_work_are_told_apart():
+def test_kinds_of_work_are_distinguished():
     """If it fails halves of a backward pass for whole ones."""
-    schedule, told = Schedule(Stage()), Told()
-    with observed(schedule, told):
+    schedule, recorder = Schedule(Stage()), Recorder()
+    with observed(schedule, recorder):
         assert schedule.step() == ("forward", 0, ("input",))
-    assert told.log == [
+    assert recorder.log == [
         "iteration",
         (3, "forward", 0),
         (3, "backward", 0),
@@ -415,22 +410,22 @@ def test_kinds_of_work_are_told_apart():
         (3, "backward_weight", 1),
     ]
     schedule.step()
-    assert len(told.log) == 5
+    assert len(recorder.log) == 5
 
 
-def test_evaluation_is_not_told_of():
+def test_evaluation_is_not_observed():
     """If it fails evaluation runs at the clocks of training, or out of step with the plan."""
-    schedule, told = Schedule(Stage()), Told()
+    schedule, recorder = Schedule(Stage()), Recorder()
     schedule._has_backward = False
-    with observed(schedule, told):
+    with observed(schedule, recorder):
         schedule.step()
-    assert told.log == []
+    assert recorder.log == []
 
 
 def test_errors_of_training_pass_through():
     """If it fails an error in training is swallowed, or the schedule stays wrapped."""
     schedule = Schedule(Stage())
-    with pytest.raises(KeyError), observed(schedule, Told()):
+    with pytest.raises(KeyError), observed(schedule, Recorder()):
         schedule.step(KeyError("theirs"))
     assert "step" not in vars(schedule)
     assert "forward_one_chunk" not in vars(schedule._stage)
@@ -452,10 +447,10 @@ def test_queued_work_is_marked_with_an_event(monkeypatch):
 
     fake = SimpleNamespace(cuda=SimpleNamespace(Event=Event))
     monkeypatch.setitem(sys.modules, "torch", fake)
-    schedule, told = Schedule(Stage("cuda")), Told()
-    with observed(schedule, told):
+    schedule, recorder = Schedule(Stage("cuda")), Recorder()
+    with observed(schedule, recorder):
         schedule.step()
-    assert told.reached() == "there"
+    assert recorder.reached() == "there"
     assert len(recorded) == 9
 
 
@@ -463,6 +458,6 @@ def test_objects_without_stages_are_refused():
     """If it fails any object passes for a schedule."""
     with (
         pytest.raises(InvalidValueError, match="int has no stages to observe"),
-        observed(3, Told()),
+        observed(3, Recorder()),
     ):
         pass

@@ -1,4 +1,4 @@
-"""``joulery plan pipeline`` as people call it: figures, charts, JSON, and words for mistakes."""
+"""``joulery plan pipeline`` as users call it: figures, charts, JSON, and error messages."""
 
 import contextlib
 import io
@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from joulery.cli import main
+from joulery.pipeline import load_plan
 
 _DATA = Path(os.environ.get("JOULERY_DATA", Path(__file__).parents[3] / "shared/data"))
 _PROFILES = _DATA / "pipeline/profiles"
@@ -61,11 +62,11 @@ def test_as_a_command_of_the_shell(profile):
     )
     assert done.returncode == 0, done.stderr
     assert "equal time" in done.stdout
-    assert "●" in done.stdout
+    assert "★" in done.stdout
 
 
 def test_savings_at_equal_time_and_with_a_straggler(profile):
-    """The command would not say what there is to save."""
+    """The command would not show what there is to save."""
     done = _joulery(
         "--profile", profile, "--stages", 3, "--microbatches", 6, "--schedule", "1f1b",
         "--straggler", 1.1, "--blocking-watts", 80,
@@ -130,6 +131,15 @@ def test_energy_of_the_document_adds_up(profile):
     assert plan["joules"] == pytest.approx(work + waiting, rel=1e-9)
 
 
+def test_a_saved_plan_is_the_one_that_was_shown(profile, tmp_path):
+    """Processes that load the saved plan would run other clocks than the ones shown."""
+    path = tmp_path / "plan.json"
+    found = _document("--profile", profile, "--microbatches", 4, "--straggler", 1.1, "--save", path)
+    plan = load_plan(path).at(1.1 * found["full_clocks"]["seconds"])
+    shown = [item["clock_hertz"] for item in found["plans"][1]["instructions"]]
+    assert plan.clocks_hertz.tolist() == shown
+
+
 @pytest.mark.parametrize("name", ["gpipe", "interleaved", "zb-h1", "zbv", "dualpipe-v"])
 def test_every_schedule_by_name(profile, name):
     """A schedule by name could not be planned."""
@@ -150,7 +160,7 @@ def test_an_order_of_ones_own(profile, tmp_path):
 
 
 def test_the_schedule_chosen_together_with_the_clocks(profile):
-    """Auto would not say which schedule wins at what number of microbatches."""
+    """Auto would not show which schedule wins at what number of microbatches."""
     arguments = ("--profile", profile, "--microbatches", 6, "--schedule", "auto",
                  "--blocking-watts", 80, "--communication", 0.002)  # fmt: skip
     found = _document(*arguments)
@@ -160,7 +170,7 @@ def test_the_schedule_chosen_together_with_the_clocks(profile):
     joules = {one["name"]: one["joules"] for one in last["schedules"]}
     assert joules[last["best"]] <= joules["1f1b"]
     text = _joulery(*arguments).stdout
-    assert "★ least energy" in text
+    assert "★ best" in text
     assert "with memory to spare" in text
 
 
@@ -183,18 +193,17 @@ def test_layers_may_move(profile):
 class _Page(HTMLParser):
     def __init__(self):
         super().__init__()
-        self.open, self.rects, self.tips = [], 0, []
+        self.open, self.boxes = [], 0
 
     def handle_starttag(self, tag, attributes):
         if tag != "meta":
             self.open.append(tag)
-        self.rects += tag == "rect"
         assert tag != "script"
         for name, value in attributes:
             assert not (name in ("src", "href") and value), "nothing to fetch"
 
     def handle_startendtag(self, tag, attributes):
-        self.rects += tag == "rect"
+        self.boxes += tag == "polygon" and dict(attributes)["fill"].startswith("var(--heat")
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -209,8 +218,8 @@ def test_the_page_has_charts_before_and_after(profile, tmp_path):
     parser = _Page()
     parser.feed(text)
     assert parser.open == []
-    # Three charts of 24 instructions and three lanes each.
-    assert parser.rects == 3 * (24 + 3)
+    # Three charts of 24 instructions each.
+    assert parser.boxes == 3 * 24
     assert "Full clocks" in text
     assert "Planned: straggler × 1.2" in text
     assert "forward of microbatch 0 on stage 0: 100.0 ms at 1400 MHz" in text

@@ -16,8 +16,7 @@ from joulery.cli import main
 
 RANK = """
 import json, sys, time
-from types import SimpleNamespace
-from joulery.pipeline.coordinator_client import CoordinatorClient, Place
+from joulery.pipeline import CoordinatorClient, IterationTimes
 
 port, token, pipeline, rank, factor = int(sys.argv[1]), *sys.argv[2:4], *map(float, sys.argv[4:])
 got = []
@@ -32,14 +31,13 @@ class Controller:
         pass
 
 
-place = Place(("127.0.0.1", port), token, int(pipeline), int(rank))
-with CoordinatorClient(place, Controller()) as client:
+address = ("127.0.0.1", port)
+client = CoordinatorClient(Controller(), address, token, pipeline=int(pipeline), rank=int(rank))
+with client:
     end = time.monotonic() + 60
     iteration = 0
     while not got and time.monotonic() < end:
-        client.report(
-            SimpleNamespace(iteration=iteration, seconds=factor, planned_seconds=1.0, ratios={})
-        )
+        client.report(IterationTimes(iteration, factor, 1.0, {}))
         iteration += 1
         time.sleep(0.02)
         if factor > 1 and iteration > 200:
@@ -96,18 +94,18 @@ def _rank(port, token, pipeline, rank, factor):
 
 
 def test_ranks_get_plans_for_the_pace_of_a_late_pipeline(served):
-    """If it fails the command hosts nothing: pipelines do not slow down for a straggler."""
+    """If it fails the command serves nothing: pipelines do not slow down for a straggler."""
     process, port, secret = served
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
     token = secret.read_text(encoding="ascii").strip()
     ranks = [_rank(port, token, p, r, 1.2 if p else 1.0) for p in range(2) for r in range(2)]
     try:
-        said = [json.loads(rank.communicate(timeout=90)[0]) for rank in ranks[:2]]
+        reports = [json.loads(rank.communicate(timeout=90)[0]) for rank in ranks[:2]]
     finally:
         for rank in ranks:
             rank.kill()
             rank.communicate()
-    assert [one["plans"] >= 1 for one in said] == [True, True]
+    assert [one["plans"] >= 1 for one in reports] == [True, True]
     process.send_signal(signal.SIGTERM)
     _, words = process.communicate(timeout=30)
     assert process.returncode == 0
@@ -116,7 +114,7 @@ def test_ranks_get_plans_for_the_pace_of_a_late_pipeline(served):
 
 
 def test_a_rank_with_a_wrong_token_gets_nothing(served):
-    """If it fails anybody on the machine may change the clocks of a training."""
+    """If it fails any process on the machine may change the clocks of a training."""
     _, port, _ = served
     with socket.create_connection(("127.0.0.1", port), timeout=10) as channel:
         hello = {"op": "hello", "version": 1, "token": "x" * 64, "pipeline": 0, "rank": 0}
@@ -136,7 +134,7 @@ def test_a_rank_with_a_wrong_token_gets_nothing(served):
     ],
 )
 def test_what_is_unsafe_or_unclear_is_refused(profile, capsys, monkeypatch, options, words):
-    """If it fails a coordinator listens to strangers, or a mistake goes unnoticed."""
+    """If it fails a coordinator serves other machines, or a mistake goes unnoticed."""
     monkeypatch.delenv("JOULERY_COORDINATOR_TOKEN", raising=False)
     assert main(_command(profile, *options)) != 0
     assert words in capsys.readouterr().err

@@ -9,7 +9,7 @@ import pytest
 
 from joulery.errors import InvalidValueError
 from joulery.integrations.torch_pipelining import schedule_of
-from joulery.pipeline.schedules import schedule
+from joulery.pipeline.schedules.schedule import make_schedule
 
 _NAMES = {
     "gpipe": ("ScheduleGPipe", 1),
@@ -69,7 +69,7 @@ def test_orders_are_those_of_torch(torch_schedules, name):
                 theirs = _theirs(torch_schedules, name, ranks, microbatches)
             except (ValueError, RuntimeError):
                 continue  # torch takes fewer combinations than we do
-            ours = schedule(name, ranks, microbatches, chunks=_NAMES[name][1])
+            ours = make_schedule(name, ranks, microbatches, chunks=_NAMES[name][1])
             assert schedule_of(theirs).ranks == ours.ranks, (ranks, microbatches)
             compared += 1
     assert compared >= 20
@@ -83,7 +83,7 @@ def test_every_rank_knows_the_same_order(torch_schedules):
 
 def test_orders_of_torch_go_through_its_own_file_format(torch_schedules, tmp_path):
     """An order that torch wrote to a file would be read as another one."""
-    from joulery.pipeline.schedules_file import read_schedule
+    from joulery.pipeline.schedules.custom import read_schedule
 
     theirs = _theirs(torch_schedules, "dualpipe-v", 3, 8)
     path = tmp_path / "dualpipe.csv"

@@ -48,7 +48,7 @@ def run_command(name: str, summary: str, arguments: list[str]) -> int:
         return _INTERRUPTED
     except SystemExit:  # the parser has shown its help
         return 0
-    except Exception as error:  # noqa: BLE001 - a user must never see a traceback
+    except Exception as error:
         if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_FAILED:
             raise  # our output cannot be written, which the caller explains
         return _internal_error(error, as_json=as_json)

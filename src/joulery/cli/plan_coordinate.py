@@ -1,4 +1,4 @@
-"""Serve a plan to the ranks of running pipelines, until somebody interrupts it."""
+"""Serve a plan to the ranks of running pipelines, until interrupted."""
 
 from __future__ import annotations
 
@@ -19,21 +19,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from joulery.pipeline.build import Surroundings
-    from joulery.pipeline.coordinator import Coordinator
-    from joulery.pipeline.problem import Problem
+    from joulery.pipeline import Coordinator, PipelinePlan
 
 TOKEN_VARIABLE = "JOULERY_COORDINATOR_TOKEN"  # noqa: S105 - a name
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_LOOK_SECONDS = 0.2
-_LEAST_CHARACTERS = 16
+_POLL_SECONDS = 0.2
+_MIN_CHARACTERS = 16
 
 
 def listening_address(text: str, *, anywhere: bool) -> tuple[str, int]:
     """Host and port from ``HOST:PORT``.
 
     Raises:
-        InvalidValueError: It is none, or others could call it without being meant to.
+        InvalidValueError: The text is malformed, or other machines could connect unintentionally.
     """
     host, colon, port = text.rpartition(":")
     host = host.strip("[]")
@@ -43,26 +41,26 @@ def listening_address(text: str, *, anywhere: bool) -> tuple[str, int]:
         )
     if host not in _LOOPBACK and not anywhere:
         raise InvalidValueError(
-            f"{host} can be called from other machines, and messages are not encrypted",
+            f"{host} can be reached from other machines, and messages are not encrypted",
             remedy="listen at 127.0.0.1, or add --anywhere on a network that you trust",
         )
     return host, whole_number(port, "the port", 0, 65535)
 
 
 def token_from(path: Path | None) -> str:
-    """The secret that ranks must know: from the file, which is made if need be, or environment.
+    """The secret that ranks must send: from the file, created if missing, or the environment.
 
     Raises:
         FileError: The file cannot be used, or others may read it.
-        InvalidValueError: There is none, or it is too short to be one.
+        InvalidValueError: There is no token, or it is too short.
     """
     if path is not None:
         token, source = _from_file(path), str(path)
     else:
         token, source = os.environ.get(TOKEN_VARIABLE, ""), f"${TOKEN_VARIABLE}"
-    if len(token) < _LEAST_CHARACTERS:
+    if len(token) < _MIN_CHARACTERS:
         raise InvalidValueError(
-            f"{source} holds no token of {_LEAST_CHARACTERS} characters or more",
+            f"{source} holds no token of {_MIN_CHARACTERS} characters or more",
             remedy=f"name a new file with --token-file, or set {TOKEN_VARIABLE}",
         )
     return token
@@ -80,48 +78,43 @@ def _from_file(path: Path) -> str:
         with path.open(encoding="utf-8") as file:
             mode = os.fstat(file.fileno()).st_mode
             text = file.read(4096).strip()
-    except (OSError, UnicodeDecodeError) as refused:
+    except (OSError, UnicodeDecodeError) as error:
         raise FileError(
-            f"cannot use {path} for the token: {refused}", remedy="name another --token-file"
+            f"cannot use {path} for the token: {error}", remedy="name another --token-file"
         ) from None
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise FileError(f"others may read {path}", remedy=f"chmod 600 {path}")
     return text
 
 
-def coordinate(
-    problem: Problem, around: Surroundings, address: tuple[str, int], token: str
-) -> None:
-    """Serve until SIGINT or SIGTERM, and say on stderr how it goes."""
-    from joulery.pipeline.coordinator import Coordinator
-    from joulery.pipeline.pace_setting import PaceSetting
-    from joulery.pipeline.paces import Paces
+def coordinate(plan: PipelinePlan, address: tuple[str, int], token: str) -> None:
+    """Serve until SIGINT or SIGTERM, with the state on stderr."""
+    from joulery.pipeline import Coordinator, PlanCache, StragglerPolicy
 
-    pipelines = around.replicas
-    paces = Paces(problem, devices=around.devices_per_rank * pipelines)
-    setting = PaceSetting(paces, pipelines=pipelines)
-    # In place before anybody can be told the address, so that an early signal ends it well.
-    with _until_signal() as stopped, Coordinator(setting, token, address) as coordinator:
+    plans = PlanCache(plan)
+    policy = StragglerPolicy(plans, pipelines=plan.problem.config.replicas)
+    # Handlers are in place before the address is printed, so that an early signal ends it well.
+    with _until_signal() as stopped, Coordinator(policy, token, address) as coordinator:
         found = coordinator.address
         where = f"{found[0]}:{found[1]}" if isinstance(found, tuple) else str(found)
-        _say(f"coordinating {pipelines} × {setting.ranks} ranks at {where}; Ctrl-C ends it")
-        threading.Thread(target=paces.prepare, name="joulery-prepare", daemon=True).start()
+        _say(f"coordinating {policy.pipelines} × {policy.ranks} ranks at {where}; Ctrl-C ends it")
+        threading.Thread(target=plans.prepare, name="joulery-prepare", daemon=True).start()
         _watch(coordinator, stopped)
-    _say("ended; ranks go back to their first plan")
+    _say("ended; ranks return to their first plan")
 
 
 def _watch(coordinator: Coordinator, stopped: threading.Event) -> None:
     progress, last, over = Progress(), "", False
-    # Once more after the signal: what came last is not to go untold.
+    # Once more after the signal, to show what came last.
     while not over:
-        over = stopped.wait(_LOOK_SECONDS)
+        over = stopped.wait(_POLL_SECONDS)
         connected, most, iteration, factors = coordinator.state()
         at = f", iteration {iteration}" if iteration >= 0 else ""
         slow = [f"{n} at {factor:.3f}" for n, factor in enumerate(factors) if factor > 1.0]
-        paces = f", waiting for others: pipeline {', '.join(slow)}" if slow else ""
-        text = f"{connected} of {most} ranks{at}{paces}"
-        # A change of pace, or of who is there, is worth a line of its own.
-        key = f"{connected}{paces}"
+        slowed = f", waiting for others: pipeline {', '.join(slow)}" if slow else ""
+        text = f"{connected} of {most} ranks{at}{slowed}"
+        # A change of pace or of the connected ranks gets a line of its own.
+        key = f"{connected}{slowed}"
         if key != last:
             _say(text)
             last = key

@@ -1,4 +1,4 @@
-"""Plan and steer torch.distributed.pipelining schedules: their order, and what runs when."""
+"""Schedules of torch.distributed.pipelining: their order, and callbacks while they run."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from joulery.errors import InvalidValueError
-from joulery.pipeline.problem import Instruction
-from joulery.pipeline.schedules import Schedule
-from joulery.pipeline.schedules_check import dependencies
-from joulery.pipeline.schedules_words import (
+from joulery.pipeline import (
     BACKWARD,
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
     FORWARD,
     LETTERS,
+    Instruction,
+    Schedule,
+    dependencies,
 )
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     Reached = Callable[[], object]
 
 
-class Observer(Protocol):
-    """Who is told what runs: a ``ClockController``, or a ``ClockProfiler`` before there is a plan.
+class PipelineObserver(Protocol):
+    """Callbacks around instructions: a ``ClockController``, or a ``ClockProfiler`` without a plan.
 
     None of these may raise, since they run inside the training step.
     """
@@ -44,27 +44,27 @@ class Observer(Protocol):
 
 
 @contextmanager
-def observed(torch_schedule: Any, observer: Observer) -> Iterator[None]:
-    """Tell an observer what a schedule object of torch runs, while the block lasts.
+def observed(torch_schedule: Any, observer: PipelineObserver) -> Iterator[None]:
+    """Call an observer around everything that a schedule object of torch runs, within the block.
 
     The forwards and backwards of the schedule's stages on this rank are wrapped, and its
-    ``step``. Evaluation (``eval``) is not told of. On CUDA devices work is queued, so an event is
+    ``step``. Evaluation (``eval``) is not observed. On CUDA devices work is queued, so an event is
     recorded at each edge, for the observer to wait on in its own thread.
 
     Args:
-        torch_schedule: Such as ``Schedule1F1B``, with its stages.
-        observer: Whom to tell.
+        torch_schedule: Schedule such as ``Schedule1F1B``, with its stages.
+        observer: Observer to call.
 
     Raises:
         InvalidValueError: The object is no schedule with stages.
     """
     stages = _stages_of(torch_schedule)
-    telling = _Telling(observer)
+    wrappers = _Wrappers(observer)
     wrapped: list[tuple[Any, str]] = [(torch_schedule, "step")]
-    torch_schedule.step = telling.step(torch_schedule, torch_schedule.step, _marker(stages[0]))
+    torch_schedule.step = wrappers.step(torch_schedule, torch_schedule.step, _marker(stages[0]))
     for stage in stages:
         for name, kind_of in _EDGES.items():
-            setattr(stage, name, telling.instruction(stage, getattr(stage, name), kind_of))
+            setattr(stage, name, wrappers.instruction(stage, getattr(stage, name), kind_of))
             wrapped.append((stage, name))
     try:
         yield
@@ -74,17 +74,17 @@ def observed(torch_schedule: Any, observer: Observer) -> Iterator[None]:
             delattr(owner, name)
 
 
-class _Telling:
-    """Makes the wrappers around what is told of."""
+class _Wrappers:
+    """Makes the wrappers around a schedule's and its stages' methods."""
 
-    def __init__(self, observer: Observer) -> None:
+    def __init__(self, observer: PipelineObserver) -> None:
         self._observer = observer
         self._training = False
 
     def step(
         self, schedule: Any, run: Callable[..., Any], mark: Callable[[], Reached | None]
     ) -> Callable[..., Any]:
-        def told(*arguments: Any, **named: Any) -> Any:
+        def wrapped(*arguments: Any, **named: Any) -> Any:
             self._training = bool(getattr(schedule, "_has_backward", True))
             if self._training:
                 self._observer.begin_iteration(mark())
@@ -93,7 +93,7 @@ class _Telling:
             finally:
                 self._training = False
 
-        return told
+        return wrapped
 
     def instruction(
         self, stage: Any, run: Callable[..., Any], kind_of: Callable[..., str]
@@ -101,7 +101,7 @@ class _Telling:
         number, observer = stage.stage_index, self._observer
         mark = _marker(stage)
 
-        def told(microbatch: int, *arguments: Any, **named: Any) -> Any:
+        def wrapped(microbatch: int, *arguments: Any, **named: Any) -> Any:
             if not self._training:
                 return run(microbatch, *arguments, **named)
             kind = kind_of(*arguments, **named)
@@ -110,7 +110,7 @@ class _Telling:
             observer.after(number, kind, microbatch, mark())
             return result
 
-        return told
+        return wrapped
 
 
 def _forward(*_: Any, **__: Any) -> str:
@@ -134,14 +134,14 @@ _EDGES: dict[str, Callable[..., str]] = {
 
 
 def _marker(stage: Any) -> Callable[[], Reached | None]:
-    """What marks a place in the device's queue; nothing where the work is done at once."""
+    """A function that marks a place in the device's queue; None where work is done at once."""
     if getattr(getattr(stage, "device", None), "type", "cpu") != "cuda":
         return lambda: None
 
     cuda: Any = importlib.import_module("torch").cuda
 
     def mark() -> Reached:
-        # Blocking: whoever waits sleeps, instead of keeping a core and Python's lock busy.
+        # Blocking: the waiting thread sleeps, instead of keeping a core and Python's lock busy.
         event = cuda.Event(blocking=True)
         event.record()
         reached: Reached = event.synchronize
@@ -166,7 +166,7 @@ def schedule_of(torch_schedule: Any) -> Schedule:
 
     Every rank knows the order of all, so one object of any rank suffices. Sends, receives, waiting
     steps and reductions are left out; a forward that torch overlaps with a backward comes right
-    before it. torch itself is not imported: whoever has such an object has torch.
+    before it. torch itself is not imported.
 
     Raises:
         InvalidValueError: The object has no order, or one that cannot run.
@@ -204,9 +204,9 @@ def _computations(actions: Iterable[Any], rank: int) -> Iterator[Instruction]:
 
 
 def _renumbered(steps: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
-    """Undo a slip of torch: its 1F1B order counts the last rank's forwards from 1, not 0.
+    """Correct an error of torch: its 1F1B order counts the last rank's forwards from 1, not 0.
 
-    The step that torch runs is right; only the order it states is not.
+    The step that torch runs is right; only the stated order is not.
     """
     forwards = [item.microbatch for item in steps if item.kind == FORWARD]
     if not forwards or min(forwards) == 0:

@@ -1,1 +1,113 @@
-"""Plan the clock of every instruction of a pipeline-parallel training iteration."""
+"""Plan the clock of every instruction of a pipeline-parallel training iteration, and run the plan.
+
+>>> from joulery.pipeline import plan_pipeline
+>>> plan = plan_pipeline("gpt3.csv", schedule="1f1b", microbatches=32)     # doctest: +SKIP
+>>> plan.for_straggler(1.1).joules                                         # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from joulery.lazy import lazy
+
+if TYPE_CHECKING:
+    from joulery.pipeline.instructions import (
+        BACKWARD,
+        BACKWARD_INPUT,
+        BACKWARD_WEIGHT,
+        FORWARD,
+        LETTERS,
+        Instruction,
+    )
+    from joulery.pipeline.planning.highs import LinearProgram
+    from joulery.pipeline.planning.holding import HeldPlan, HoldTime, hold_clocks
+    from joulery.pipeline.planning.planner import (
+        ClockPlan,
+        PipelinePlan,
+        Timetable,
+        load_plan,
+        plan_problem,
+    )
+    from joulery.pipeline.planning.problem import (
+        ClockChoices,
+        PipelineConfig,
+        PipelineProblem,
+        build_problem,
+    )
+    from joulery.pipeline.profiles.profiler import ClockProfiler, ProfileRow, write_profile
+    from joulery.pipeline.profiles.read import Profiles, profiles_from_rows, read_profiles
+    from joulery.pipeline.runtime.client import CoordinatorClient
+    from joulery.pipeline.runtime.clock_setter import ClockSetter
+    from joulery.pipeline.runtime.controller import ClockController, IterationTimes
+    from joulery.pipeline.runtime.coordinator import Coordinator
+    from joulery.pipeline.runtime.plan_cache import PlanCache
+    from joulery.pipeline.runtime.rank_plan import RankPlan, RankStep
+    from joulery.pipeline.runtime.straggler import LatenessRules, StragglerPolicy
+    from joulery.pipeline.savings import PlanTarget, Saving, plan_savings
+    from joulery.pipeline.schedules.check import dependencies
+    from joulery.pipeline.schedules.custom import custom_schedule, read_schedule
+    from joulery.pipeline.schedules.schedule import SCHEDULES, Schedule, make_schedule
+    from joulery.pipeline.search import (
+        ScheduleCandidate,
+        ScheduleComparison,
+        ScheduleSearch,
+        compare_schedules,
+        plan_pipeline,
+        search_schedules,
+    )
+
+__all__ = [
+    "BACKWARD",
+    "BACKWARD_INPUT",
+    "BACKWARD_WEIGHT",
+    "FORWARD",
+    "LETTERS",
+    "SCHEDULES",
+    "ClockChoices",
+    "ClockController",
+    "ClockPlan",
+    "ClockProfiler",
+    "ClockSetter",
+    "Coordinator",
+    "CoordinatorClient",
+    "HeldPlan",
+    "HoldTime",
+    "Instruction",
+    "IterationTimes",
+    "LatenessRules",
+    "LinearProgram",
+    "PipelineConfig",
+    "PipelinePlan",
+    "PipelineProblem",
+    "PlanCache",
+    "PlanTarget",
+    "ProfileRow",
+    "Profiles",
+    "RankPlan",
+    "RankStep",
+    "Saving",
+    "Schedule",
+    "ScheduleCandidate",
+    "ScheduleComparison",
+    "ScheduleSearch",
+    "StragglerPolicy",
+    "Timetable",
+    "build_problem",
+    "compare_schedules",
+    "custom_schedule",
+    "dependencies",
+    "hold_clocks",
+    "load_plan",
+    "make_schedule",
+    "plan_pipeline",
+    "plan_problem",
+    "plan_savings",
+    "profiles_from_rows",
+    "read_profiles",
+    "read_schedule",
+    "search_schedules",
+    "write_profile",
+]
+
+__getattr__ = lazy(__name__)

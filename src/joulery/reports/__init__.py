@@ -24,6 +24,7 @@ from joulery.reports.document import (
 )
 from joulery.reports.drawing import draw, palette_css, series_symbol, svg, write_png
 from joulery.reports.frontier import frontier_chart, frontier_report, frontier_table
+from joulery.reports.pipeline import PipelineView, memory_limit, pipeline_report
 from joulery.reports.sweep import sweep_charts, sweep_plan_text, sweep_report
 from joulery.reports.terminal import Terminal, plot, table_text
 
@@ -37,6 +38,7 @@ __all__ = [
     "Heading",
     "HeatLegend",
     "Paragraph",
+    "PipelineView",
     "Report",
     "Series",
     "Table",
@@ -49,7 +51,9 @@ __all__ = [
     "frontier_table",
     "html_page",
     "joules_unit",
+    "memory_limit",
     "palette_css",
+    "pipeline_report",
     "plot",
     "round_ticks",
     "seconds_unit",

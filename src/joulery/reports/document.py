@@ -60,9 +60,10 @@ class HeatLegend:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Blocks side by side where the page is wide enough; not shown in terminals."""
+    """Blocks for pages only, side by side where there is room unless they are ``stacked``."""
 
     blocks: tuple[Block, ...]
+    stacked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,8 @@ class _HtmlWriter:
         return f"<p{soft}>{escape(block.text)}</p>"
 
     def _nested(self, block: Grid | Details) -> str:
+        if isinstance(block, Grid) and block.stacked:
+            return self.blocks(block.blocks)
         if isinstance(block, Grid):
             inner = "\n".join(f"<div>{self.block(part)}</div>" for part in block.blocks)
             return f'<div class="grid">\n{inner}\n</div>'

@@ -1,0 +1,48 @@
+"""Read and write the text files of the pipeline planner: profiles, schedules, plans."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from joulery.errors import FileError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def read_text(path: Path, what: str) -> str:
+    """The text of a file.
+
+    Args:
+        path: File to read.
+        what: Noun for messages, such as ``profile``.
+
+    Raises:
+        FileError: The file cannot be read as UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise FileError(
+            f"cannot read the {what} {path}: {reason}", remedy="check the name of the file"
+        ) from None
+
+
+def parse_json(text: str, what: str, remedy: str) -> Any:
+    """The document in a text; a FileError if it is not valid JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"the {what} is not valid JSON: {error}", remedy=remedy) from None
+
+
+def write_text(path: Path, text: str, what: str) -> None:
+    """Write a file; a FileError if that is not possible."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise FileError(
+            f"cannot write the {what} {path}: {error.strerror}", remedy="choose another place"
+        ) from None

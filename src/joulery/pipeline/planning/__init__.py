@@ -1,0 +1,1 @@
+"""The planner: from a schedule with profiled stages to a clock for every instruction."""

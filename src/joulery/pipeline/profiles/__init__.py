@@ -1,0 +1,1 @@
+"""Time and energy of every stage's instructions under every clock: measured, read, smoothed."""

@@ -1,0 +1,325 @@
+"""Smooth measured time and energy over clocks, in the shape that physics gives them.
+
+Time grows with the period of the clock and is convex: work bound by memory or by the power limit
+does not get faster. Power is a convex function of speed, which makes energy a convex function of
+time (its perspective). Noise of a per cent would otherwise decide which clock looks best, and a
+planner picks exactly the clocks that look too good. Where measurements follow no such shape beyond
+their noise, as where a device throttles in the middle of a sweep, they are kept as they are.
+
+Curves have as few bends as the noise allows: bends are added one at a time while that explains
+more than noise would (Bayesian information criterion), and outliers lose their weight (Huber).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joulery.frontier import OperatingPoint, Origin, Provenance, Setting
+from joulery.units import hertz_from_megahertz, per_cent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+# With fewer clocks noise and shape cannot be told apart.
+_FEWEST_CLOCKS = 5
+# Beyond this many samples a mean gets no better: what remains is not chance.
+_ENOUGH_SAMPLES = 30
+# A normal distribution has 1.4826 median absolute deviations per standard deviation.
+_SIGMA_PER_DEVIATION = 1.4826
+# Beyond this many standard deviations a measurement counts less and less (Huber).
+_HUBER = 2.0
+# Beyond this many it is an outlier, if its neighbours are not: a bad run explains it.
+_FAR = 5.0
+_MAX_OUTLIERS = 0.1
+# How far the rest may lie off, in standard deviations, before the shape itself is in doubt.
+_MAX_MISFIT = 1.6
+# Less than this is no noise worth a bend, nor a doubt.
+_NEGLIGIBLE = 5e-4
+_ROUNDS = 4
+_TINY = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSample:
+    """One measurement of an instruction under a clock.
+
+    Attributes:
+        megahertz: Clock.
+        seconds: Time of one instruction.
+        joules: Energy of one instruction.
+        count: Number of runs that the figures are the mean of.
+    """
+
+    megahertz: float
+    seconds: float
+    joules: float
+    count: float = _ENOUGH_SAMPLES
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionProfile:
+    """The operating points of an instruction over clocks, and how they were made.
+
+    Attributes:
+        points: One point per clock, highest clock first.
+        smoothed: Quantities that a fitted curve replaces: ``times``, ``energies``, both or none.
+        seconds_noise: Relative noise of the measured times; 0 where unknown.
+        joules_noise: Relative noise of the measured energies; 0 where unknown.
+        outliers_megahertz: Clocks whose measurement lies far off the curve.
+        kept: Reason why the rest was not smoothed; empty if everything was.
+    """
+
+    points: tuple[OperatingPoint, ...]
+    smoothed: tuple[str, ...] = ()
+    seconds_noise: float = 0.0
+    joules_noise: float = 0.0
+    outliers_megahertz: tuple[float, ...] = ()
+    kept: str = ""
+
+
+def smooth_profile(
+    samples: Iterable[ClockSample], source: str = "", *, enabled: bool = True
+) -> InstructionProfile:
+    """The operating points of one instruction from measurements.
+
+    Args:
+        samples: Measurements in any order; several of one clock are averaged.
+        source: Name of the measurements, for the points' provenance.
+        enabled: False keeps the measurements as they are.
+    """
+    merged = _merged(samples)
+    megahertz, seconds, joules, counts = (
+        np.array([getattr(sample, name) for sample in merged])
+        for name in ("megahertz", "seconds", "joules", "count")
+    )
+    if not enabled or len(merged) < _FEWEST_CLOCKS:
+        points = _points(megahertz, seconds, joules, Provenance(Origin.MEASURED, source))
+        return InstructionProfile(points, kept="too few clocks" if enabled else "as asked")
+    weights = np.minimum(counts, _ENOUGH_SAMPLES) / _ENOUGH_SAMPLES
+    period = 1 / megahertz  # highest clock first
+    seconds_noise = _local_noise(period, seconds, weights)
+    time = _convex_fit(period, seconds, weights, seconds_noise)
+    clean_seconds = time.values if time.follows else seconds
+    # A run that happens to take longer needs more energy, too, unless the two are measured apart:
+    # the power that varies less from clock to clock shows which.
+    watts, joules_noise = min(
+        (
+            (power, _local_noise(period, power, weights))
+            for power in (joules / seconds, joules / clean_seconds)
+        ),
+        key=lambda found: found[1],
+    )
+    # Power against speed, slowest first. Equal times would be one place with several values.
+    order = np.argsort(-clean_seconds, kind="stable")
+    speed = _increasing(1 / clean_seconds[order])
+    power = _convex_fit(speed, watts[order], weights[order], joules_noise, round_bends=True)
+    far = time.outliers & time.follows
+    if power.follows:
+        watts[order] = power.values
+        far[order] |= power.outliers
+    curves = {"times": time, "energies": power}
+    shapeless = [name for name, curve in curves.items() if not curve.follows]
+    provenance = Provenance(Origin.MEASURED, source, joules_noise)
+    return InstructionProfile(
+        _points(megahertz, clean_seconds, watts * clean_seconds, provenance),
+        smoothed=tuple(name for name, curve in curves.items() if curve.follows),
+        seconds_noise=seconds_noise,
+        joules_noise=joules_noise,
+        outliers_megahertz=tuple(float(clock) for clock in megahertz[far]),
+        kept=f"{' and '.join(shapeless)} follow no convex curve" if shapeless else "",
+    )
+
+
+def summary(profiles: dict[str, InstructionProfile]) -> list[str]:
+    """What was done to the measurements of each named instruction, in a line per finding."""
+    lines = []
+    for quantity, noise in (("times", "seconds_noise"), ("energies", "joules_noise")):
+        done = [found for found in profiles.values() if quantity in found.smoothed]
+        if done:
+            worst = max(getattr(found, noise) for found in done)
+            lines.append(
+                f"smoothed the {quantity} of {len(done)} of {len(profiles)} instructions "
+                f"(noise up to {per_cent(worst)})"
+            )
+    outliers = sum(len(found.outliers_megahertz) for found in profiles.values())
+    if outliers:
+        where = next(name for name, found in profiles.items() if found.outliers_megahertz)
+        lines.append(f"outliers that weigh little: {outliers}, the first in {where}")
+    by_reason: dict[str, list[str]] = {}
+    for name, found in profiles.items():
+        if found.kept:
+            by_reason.setdefault(found.kept, []).append(name)
+    for reason, names in by_reason.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        lines.append(f"kept as measured, {reason}: {names[0]}{more}")
+    return lines
+
+
+def _merged(samples: Iterable[ClockSample]) -> list[ClockSample]:
+    """One sample per clock, highest clock first."""
+    by_clock: dict[float, list[ClockSample]] = {}
+    for sample in samples:
+        by_clock.setdefault(sample.megahertz, []).append(sample)
+    merged = []
+    for megahertz in sorted(by_clock, reverse=True):
+        same = by_clock[megahertz]
+        count = sum(sample.count for sample in same)
+        seconds = sum(sample.seconds * sample.count for sample in same) / count
+        joules = sum(sample.joules * sample.count for sample in same) / count
+        merged.append(ClockSample(megahertz, seconds, joules, count))
+    return merged
+
+
+def _increasing(values: Array) -> Array:
+    """Strictly increasing, by steps too small to matter."""
+    rising: Array = np.maximum.accumulate(values) * (1 + 1e-9 * np.arange(len(values)))
+    return rising
+
+
+def _points(
+    megahertz: Array, seconds: Array, joules: Array, provenance: Provenance
+) -> tuple[OperatingPoint, ...]:
+    rows = zip(megahertz.tolist(), seconds.tolist(), joules.tolist(), strict=True)
+    return tuple(
+        OperatingPoint(time, energy, Setting(clock_hertz=hertz_from_megahertz(clock)), provenance)
+        for clock, time, energy in rows
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """A convex curve through measurements.
+
+    Attributes:
+        values: (n,), the curve at the measured places.
+        outliers: (n,), which measurements lie far off.
+        follows: Whether what lies off the curve looks like noise and single outliers.
+    """
+
+    values: Array
+    outliers: NDArray[np.bool_]
+    follows: bool
+
+
+def _convex_fit(
+    places: Array, measured: Array, weights: Array, noise: float, *, round_bends: bool = False
+) -> _Fit:
+    """The convex, non-decreasing curve through positive measurements at increasing places.
+
+    ``weights`` are 1 for the best measurements, ``noise`` is the relative standard deviation of
+    one of those; ``round_bends`` is for curves that grow like a polynomial.
+    """
+    scale = (places - places[0]) / max(float(places[-1] - places[0]), _TINY)
+    basis = _basis(scale, round_bends=round_bends)
+    noise = max(noise, _NEGLIGIBLE)
+    relative = np.sqrt(weights) / measured
+    trust = _first_trust(scale, measured, weights, noise)
+    off = np.zeros_like(measured)
+    values = measured
+    for _ in range(_ROUNDS):
+        factor = relative * np.sqrt(trust)
+        coefficients = _few_bends(basis * factor[:, None], measured * factor, noise)
+        values = basis @ coefficients
+        off = np.abs(measured - values) * relative
+        trust = np.minimum(1.0, _HUBER * noise / np.maximum(off, _TINY))
+        trust[off > _FAR * noise] = 0.0
+    outliers = off > _FAR * noise
+    return _Fit(values, outliers, _looks_like_noise(off / noise, outliers))
+
+
+def _looks_like_noise(off: Array, outliers: NDArray[np.bool_]) -> bool:
+    """Whether outliers are few and apart from each other and from the ends, and the rest close.
+
+    At an end an outlier cannot be told from a curve of another shape.
+    """
+    together = bool(np.any(outliers[1:] & outliers[:-1]))
+    at_end = bool(outliers[0] or outliers[-1])
+    few = float(np.mean(outliers)) <= _MAX_OUTLIERS
+    rest = off[~outliers]
+    close = len(rest) > 0 and math.sqrt(float(np.mean(rest**2))) <= _MAX_MISFIT
+    return few and close and not together and not at_end
+
+
+def _local_noise(places: Array, measured: Array, weights: Array) -> float:
+    """Relative noise, from how far each measurement lies off the line between its neighbours."""
+    return _SIGMA_PER_DEVIATION * float(np.median(_off_neighbours(places, measured, weights)))
+
+
+def _off_neighbours(places: Array, measured: Array, weights: Array) -> Array:
+    """(n - 2,), in units of what noise of 1 would give."""
+    share = (places[1:-1] - places[:-2]) / (places[2:] - places[:-2])
+    expected = (1 - share) * measured[:-2] + share * measured[2:]
+    spread = np.sqrt(1 / weights[1:-1] + (1 - share) ** 2 / weights[:-2] + share**2 / weights[2:])
+    off: Array = np.abs(measured[1:-1] / expected - 1) / spread
+    return off
+
+
+def _first_trust(places: Array, measured: Array, weights: Array, noise: float) -> Array:
+    """No trust in peaks: a first fit through an outlier would cast doubt on its neighbours."""
+    off = np.zeros(len(measured) + 2)
+    off[2:-2] = _off_neighbours(places, measured, weights)
+    peak = (off[1:-1] > off[:-2]) & (off[1:-1] > off[2:]) & (off[1:-1] > _FAR * noise)
+    return np.where(peak, 0.0, 1.0)
+
+
+def _basis(scale: Array, *, round_bends: bool) -> Array:
+    """Constant, line, and one bend per inner place; columns in that order."""
+    hinges = np.maximum(0.0, scale[:, None] - scale[None, 2:-2])
+    columns = [np.ones_like(scale)[:, None], scale[:, None], hinges]
+    if round_bends:
+        columns += [scale[:, None] ** 2, hinges**2]
+    return np.hstack(columns)
+
+
+def _few_bends(basis: Array, wanted: Array, noise: float) -> Array:
+    """Least squares with no negative coefficient but the constant's, bends added one at a time."""
+    price = noise**2 * math.log(max(len(wanted), 2))
+    chosen = [0, 1]
+    coefficients = _nonnegative(basis, wanted, chosen)
+    remaining = wanted - basis @ coefficients
+    norms = np.maximum(np.sum(basis**2, axis=0), _TINY)
+    while len(chosen) < basis.shape[1]:
+        gains = basis.T @ remaining
+        gains[chosen] = -1.0
+        candidates = np.argsort(-(np.maximum(gains, 0.0) ** 2) / norms)[:8]
+        trials = [
+            (_left(basis, wanted, [*chosen, int(column)]), int(column))
+            for column in candidates
+            if gains[column] > 0
+        ]
+        if not trials:
+            break
+        left, column = min(trials)
+        if float(remaining @ remaining) - left <= price:
+            break
+        chosen.append(column)
+        coefficients = _nonnegative(basis, wanted, chosen)
+        remaining = wanted - basis @ coefficients
+    return coefficients
+
+
+def _left(basis: Array, wanted: Array, columns: Sequence[int]) -> float:
+    remaining = wanted - basis @ _nonnegative(basis, wanted, columns)
+    return float(remaining @ remaining)
+
+
+def _nonnegative(basis: Array, wanted: Array, columns: Sequence[int]) -> Array:
+    """Least squares over some columns; those that would turn negative leave, one at a time."""
+    kept = list(columns)
+    while True:
+        solution = np.linalg.lstsq(basis[:, kept], wanted, rcond=None)[0]
+        worst = int(np.argmin(solution[1:])) + 1 if len(kept) > 1 else 0
+        if worst == 0 or solution[worst] >= 0:
+            break
+        kept.pop(worst)
+    full = np.zeros(basis.shape[1])
+    full[kept] = solution
+    return full

@@ -1,0 +1,1 @@
+"""Running a plan: set clocks during training, and adapt to stragglers and drift."""

@@ -1,0 +1,1 @@
+"""Pipeline schedules: the order in which every rank runs its instructions."""

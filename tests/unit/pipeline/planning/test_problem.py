@@ -1,0 +1,228 @@
+"""The event simulator that checks plans: small pipelines by hand, and what it refuses."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from joulery.errors import InvalidValueError
+from joulery.frontier import OperatingPoint
+from joulery.pipeline.planning.network import network
+from joulery.pipeline.planning.planner import plan_problem
+from joulery.pipeline.planning.problem import ClockChoices, PipelineConfig, build_problem
+from joulery.pipeline.profiles.read import profiles_from_rows
+from joulery.pipeline.schedules.custom import custom_schedule
+from joulery.pipeline.schedules.schedule import SCHEDULES, make_schedule
+from joulery.testing.pipelines import replay
+
+
+def _profiles(forward=(1.0, 1.0), backward=(2.0, 2.0), clocks=(1000, 500)):
+    """Stages with a given time at the fastest clock; half the clock takes twice as long."""
+    rows = [
+        {
+            "stage": stage,
+            "instruction": kind,
+            "frequency": clock,
+            "time": time * 1000 / clock,
+            "energy": 100.0 * time * (clock / 1000) ** 1.5,
+        }
+        for kind, seconds in (("forward", forward), ("backward", backward))
+        for stage, time in enumerate(seconds)
+        for clock in clocks
+    ]
+    return profiles_from_rows(rows)
+
+
+def _full(problem):
+    full = plan_problem(problem).full_clocks
+    return full.durations, full.joules_each
+
+
+def test_two_ranks_by_hand():
+    """Starts, waiting and energy of the smallest pipeline would be wrong."""
+    profiles = _profiles()
+    config = PipelineConfig(blocking_watts=10.0, communication_seconds=0.5)
+    problem = build_problem(make_schedule("1f1b", 2, 1), profiles, config)
+    run = replay(problem, *_full(problem))
+    # 0: F 0-1, 1: F 1.5-2.5, B 2.5-4.5, 0: B 5-7.
+    assert run.starts.tolist() == [0.0, 5.0, 1.5, 2.5]
+    assert run.seconds == 7.0
+    assert run.waiting_seconds.tolist() == [4.0, 4.0]
+    assert run.joules == pytest.approx(2 * 100 + 2 * 200 + 10 * 8, rel=1e-12)
+
+
+def test_bubble_of_equal_stages():
+    """GPipe and 1F1B would not take (M + P - 1) (F + B)."""
+    profiles = _profiles((1.0,) * 4, (2.0,) * 4)
+    for name in ("gpipe", "1f1b"):
+        problem = build_problem(make_schedule(name, 4, 8), profiles)
+        assert replay(problem, *_full(problem)).seconds == pytest.approx((8 + 3) * 3.0)
+
+
+@pytest.mark.parametrize(("name", "bubble"), [("interleaved", 4.5), ("zb-h1", 3.0), ("zbv", 1.5)])
+def test_bubbles_as_published(name, bubble):
+    """Schedules made for smaller bubbles would not have them.
+
+    Interleaving with two chunks halves (P - 1) (F + B); ZB-H1 leaves (P - 1) (F + I - W); ZBV
+    only the way to the last rank, (P - 1) F / 2, while F = I = W.
+    """
+    profiles = _profiles((1.0,) * 4, (2.0,) * 4)
+    problem = build_problem(make_schedule(name, 4, 16), profiles)
+    run = replay(problem, *_full(problem))
+    busiest = run.seconds - run.waiting_seconds.min()
+    assert run.seconds - busiest == pytest.approx(bubble, abs=1e-9)
+
+
+def test_waiting_for_a_straggler_costs_blocking_power():
+    """The wait for another pipeline would be free."""
+    profiles = _profiles()
+    config = PipelineConfig(blocking_watts=10.0)
+    problem = build_problem(make_schedule("1f1b", 2, 2), profiles, config)
+    figures = _full(problem)
+    alone = replay(problem, *figures)
+    late = replay(problem, *figures, alone.seconds + 3.0)
+    assert late.joules == pytest.approx(alone.joules + 2 * 10.0 * 3.0, rel=1e-12)
+    early = replay(problem, *figures, alone.seconds - 1.0)
+    assert early.seconds == alone.seconds
+
+
+def test_devices_and_replicas_scale_energy_but_not_time():
+    """Tensor-parallel groups and replicas would count as one device."""
+    profiles = _profiles()
+    one = PipelineConfig(blocking_watts=10.0)
+    many = PipelineConfig(blocking_watts=10.0, devices_per_rank=4, replicas=3)
+    runs = []
+    for config in (one, many):
+        problem = build_problem(make_schedule("1f1b", 2, 3), profiles, config)
+        runs.append(replay(problem, *_full(problem)))
+    assert runs[1].seconds == runs[0].seconds
+    assert runs[1].joules == pytest.approx(12 * runs[0].joules, rel=1e-12)
+
+
+def test_microbatches_of_unequal_work():
+    """Per-microbatch factors would not reach time and energy."""
+    profiles = _profiles()
+    config = PipelineConfig(microbatch_factors=(1.0, 2.0))
+    problem = build_problem(make_schedule("1f1b", 1, 2), _profiles((1.0,), (2.0,)), config)
+    seconds, joules = _full(problem)
+    assert seconds.tolist() == [1.0, 2.0, 2.0, 4.0]
+    assert joules.tolist() == [100.0, 200.0, 200.0, 400.0]
+    with pytest.raises(InvalidValueError, match="2 factors for 3 microbatches"):
+        build_problem(make_schedule("1f1b", 2, 3), profiles, config)
+
+
+def test_optimizer_ends_each_rank():
+    """The optimizer step would be left out or come early."""
+    rows = [
+        {"stage": 0, "instruction": kind, "frequency": 1000, "time": time, "energy": 10.0}
+        for kind, time in (("forward", 1.0), ("backward", 2.0), ("optimizer", 0.5))
+    ]
+    problem = build_problem(
+        make_schedule("1f1b", 1, 2), profiles_from_rows(rows), PipelineConfig(optimizer=True)
+    )
+    assert [item.kind for item in problem.instructions][-1] == "optimizer"
+    run = replay(problem, [1.0, 2.0, 1.0, 2.0, 0.5], [10.0] * 5)
+    assert run.seconds == 6.5
+    with pytest.raises(InvalidValueError, match="no profile for optimizer of stage 0"):
+        build_problem(make_schedule("1f1b", 2, 2), _profiles(), PipelineConfig(optimizer=True))
+
+
+def test_slower_clocks_stay_while_they_beat_waiting():
+    """A clock below the least energy saves the energy of waiting, and would be thrown away."""
+    rows = [
+        {"stage": 0, "instruction": kind, "frequency": f, "time": t, "energy": e}
+        for kind in ("forward", "backward")
+        for f, t, e in (
+            (1400, 1.0, 300.0),
+            (1000, 1.4, 200.0),
+            (800, 1.6, 205.0),
+            (600, 2.0, 290.0),
+        )
+    ]
+    free = build_problem(make_schedule("1f1b", 1, 1), profiles_from_rows(rows))
+    assert [point.seconds for point in free.profiles[0].points] == [1.0, 1.4]
+    config = PipelineConfig(blocking_watts=50.0, devices_per_rank=2)
+    costly = build_problem(make_schedule("1f1b", 1, 1), profiles_from_rows(rows), config)
+    assert [(p.seconds, p.joules) for p in costly.profiles[0].points] == [
+        (1.0, 600.0),
+        (1.4, 400.0),
+        (1.6, 410.0),
+    ]
+    assert network(costly).curves[0].hull()[0].tolist() == [1.0, 1.4, 1.6]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"communication_seconds": -1.0},
+        {"blocking_watts": float("nan")},
+        {"devices_per_rank": 0},
+        {"replicas": 0},
+        {"microbatch_factors": (0.0,)},
+    ],
+)
+def test_configurations_that_make_no_sense(wrong):
+    """Invalid settings would give a plan."""
+    with pytest.raises(InvalidValueError):
+        PipelineConfig(**wrong)
+
+
+def test_figures_for_every_instruction():
+    """A short list would be replayed in part."""
+    problem = build_problem(make_schedule("1f1b", 2, 1), _profiles())
+    with pytest.raises(InvalidValueError, match="1 durations and 4 energies for 4"):
+        replay(problem, [1.0], [1.0] * 4)
+
+
+def test_cycles_and_overlaps_are_refused():
+    """A broken problem would be replayed as if it could run."""
+    problem = build_problem(custom_schedule("one", [["0F0", "0B0"]]), _profiles((1.0,), (2.0,)))
+    cyclic = replace(
+        problem, edge_from=np.array([0, 1]), edge_to=np.array([1, 0]), edge_seconds=np.zeros(2)
+    )
+    with pytest.raises(InvalidValueError, match="2 instructions wait for each other"):
+        replay(cyclic, [1.0, 2.0], [1.0, 1.0])
+    nothing = np.zeros(0, dtype=np.int64)
+    loose = replace(problem, edge_from=nothing, edge_to=nothing, edge_seconds=np.zeros(0))
+    with pytest.raises(InvalidValueError, match="while rank 0 is at work"):
+        replay(loose, [1.0, 2.0], [1.0, 1.0])
+
+
+def test_choices_need_an_order():
+    """Choices out of order would confuse the planner."""
+    points = (OperatingPoint(2.0, 1.0), OperatingPoint(1.0, 2.0))
+    with pytest.raises(InvalidValueError, match="out of order"):
+        ClockChoices.from_points(points)
+    with pytest.raises(InvalidValueError, match="missing"):
+        ClockChoices((), points[0])
+    assert ClockChoices.from_points(points[::-1]).points == points[::-1]
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_plans_keep_their_promises(name):
+    """A plan would promise a time or an energy that no device keeps."""
+    draw = np.random.default_rng(5)
+    rows = [
+        {"stage": stage, "instruction": kind, "frequency": f, "time": size * work * 1400 / f,
+         "energy": size * work * (90 * 1400 / f + 310 * (f / 1400) ** 2)}
+        for stage, size in enumerate(draw.uniform(0.8, 1.2, 3))
+        for kind, work in (("forward", 0.1), ("backward", 0.21), ("optimizer", 0.02))
+        for f in range(1400, 900, -100)
+    ]  # fmt: skip
+    factors = tuple(draw.uniform(0.7, 1.3, 6).tolist())
+    config = PipelineConfig(
+        communication_seconds=0.003,
+        blocking_watts=75.0,
+        devices_per_rank=2,
+        microbatch_factors=factors,
+        optimizer=True,
+    )
+    problem = build_problem(make_schedule(name, 3, 6), profiles_from_rows(rows), config)
+    frontier = plan_problem(problem)
+    for deadline in np.linspace(frontier.fastest_seconds, frontier.slowest_seconds, 7):
+        found = frontier.at(float(deadline))
+        run = replay(problem, found.durations, found.joules_each)
+        assert run.seconds <= deadline * (1 + 1e-12)
+        assert run.seconds == pytest.approx(found.seconds, rel=1e-9)
+        assert run.joules == pytest.approx(found.joules, rel=1e-9)
+        assert np.allclose(run.starts, found.starts, rtol=1e-9, atol=1e-9)

@@ -1,0 +1,179 @@
+"""Clocks near wanted durations: in time always, and near the least energy."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from joulery.frontier import OperatingPoint
+from joulery.pipeline.instructions import Instruction
+from joulery.pipeline.planning import planner as planner_module
+from joulery.pipeline.planning import relaxation as relaxation_module
+from joulery.pipeline.planning.highs import PythonRounder
+from joulery.pipeline.planning.network import network
+from joulery.pipeline.planning.planner import _rounder, _tries_for, plan_problem
+from joulery.pipeline.planning.problem import (
+    ClockChoices,
+    PipelineConfig,
+    PipelineProblem,
+    build_problem,
+)
+from joulery.pipeline.planning.relaxation import walk
+from joulery.pipeline.profiles.read import profiles_from_rows
+from joulery.pipeline.schedules.schedule import make_schedule
+from joulery.testing.pipelines import random_problem, random_rows
+
+
+def deadlines(frontier, count=9):
+    """Evenly from the fastest to the slowest."""
+    return np.linspace(frontier.fastest_seconds, frontier.slowest_seconds, count).tolist()
+
+
+def least_by_trying_all(problem, deadline):
+    """The least joules above waiting over every combination of clocks, by brute force."""
+    arrays = network(problem)
+    ranks = [instruction.rank for instruction in problem.instructions]
+    choices = [problem.profiles[profile].points for profile in problem.profile_of.tolist()]
+    best = np.inf
+    for combination in itertools.product(*choices):
+        cost = sum(
+            point.joules - problem.blocking_watts[rank] * point.seconds
+            for point, rank in zip(combination, ranks, strict=True)
+        )
+        if cost < best:
+            lasts = np.array([point.seconds for point in combination])
+            if arrays.end_seconds(lasts) <= deadline:
+                best = cost
+    return best
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_close_to_the_best_of_all_combinations(seed):
+    """If it fails the bound is wrong, or rounding throws away what clocks can do."""
+    problem = random_problem(seed, 6, 2, points=4)
+    frontier = plan_problem(problem)
+    watts = float(problem.blocking_watts.sum())
+    for deadline in deadlines(frontier, 5):
+        found = frontier.at(deadline)
+        best = least_by_trying_all(problem, deadline) + watts * found.seconds
+        assert found.lower_bound_joules <= best * (1 + 1e-9)
+        assert best <= found.joules * (1 + 1e-9)
+        # Six instructions of four coarse clocks leave little room to even out.
+        assert found.joules <= best * 1.08
+
+
+def test_a_short_instruction_makes_way_for_a_long_one():
+    """If it fails a little slack is given away that a large saving needs."""
+    long, short = ((1.0, 20.0), (2.0, 12.0)), ((0.01, 0.3), (0.02, 0.2))
+    problem = PipelineProblem(
+        instructions=tuple(Instruction(0, 0, "work", i) for i in range(3)),
+        profiles=tuple(
+            ClockChoices.from_points(OperatingPoint(t, e) for t, e in points)
+            for points in (long, short)
+        ),
+        profile_of=np.array([0, 1, 0]),
+        edge_from=np.array([0, 1]),
+        edge_to=np.array([1, 2]),
+        edge_seconds=np.zeros(2),
+        blocking_watts=np.zeros(1),
+    )
+    found = plan_problem(problem).at(4.015)
+    assert found.durations.tolist() == [2.0, 0.01, 2.0]
+    assert found.joules == pytest.approx(24.3)
+
+
+def test_small_graphs_lie_close_to_the_best_on_average():
+    """If it fails rounding got worse where every combination of clocks can be tried."""
+    excess = []
+    for seed in range(30):
+        problem = random_problem(300 + seed, 5, 2, points=4)
+        frontier = plan_problem(problem)
+        watts = float(problem.blocking_watts.sum())
+        for deadline in deadlines(frontier, 6):
+            found = frontier.at(deadline)
+            best = least_by_trying_all(problem, deadline) + watts * found.seconds
+            assert found.seconds <= deadline
+            excess.append(found.joules / best - 1.0)
+    assert np.mean(np.array(excess) < 1e-9) > 0.95
+    assert np.mean(excess) < 0.001
+    assert max(excess) < 0.07
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_python_and_c_choose_alike(seed):
+    """If it fails machines without a compiler get other plans."""
+    arrays = network(random_problem(seed, 4 + seed * 3, 1 + seed % 4, points=6))
+    relaxed = walk(arrays)
+    plain, compiled = PythonRounder(arrays), _rounder(arrays)
+    for seconds in np.linspace(relaxed.seconds[0], relaxed.seconds[-1], 7).tolist():
+        wanted = relaxed.durations(seconds)
+        ours, theirs = plain(wanted, seconds, 1), compiled(wanted, seconds, 1)
+        assert ours[0].tolist() == theirs[0].tolist()
+        assert ours[1].tolist() == theirs[1].tolist()
+
+
+def test_thorough_plans_never_cost_more():
+    """If it fails the cheapest of what was tried is not the one that is kept."""
+    frontier = plan_problem(random_problem(2, 40, 4, points=8))
+    for deadline in deadlines(frontier):
+        quick, thorough = frontier.at(deadline), frontier.at(deadline, thorough=True)
+        assert thorough.joules_until(deadline) <= quick.joules_until(deadline) * (1 + 1e-12)
+
+
+def test_more_ways_never_cost_more():
+    """If it fails the core does not keep the cheapest of its ways."""
+    arrays = network(random_problem(2, 40, 4, points=8))
+    points, relaxed = arrays.points, walk(arrays)
+    compiled = _rounder(arrays)
+    for seconds in np.linspace(relaxed.seconds[0], relaxed.seconds[-1], 7).tolist():
+        wanted = relaxed.durations(seconds)
+        costs = [points.cost[compiled(wanted, seconds, ways)[0]].sum() for ways in (1, 2, 3, 4)]
+        assert costs == sorted(costs, reverse=True)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_gap_of_a_pipeline_is_small(seed):
+    """If it fails realised plans lose more than 0.3 % of energy to the steps of clocks."""
+    profiles = profiles_from_rows(random_rows(4, seed), smooth=False)
+    frontier = plan_problem(
+        build_problem(make_schedule("1f1b", 4, 8), profiles, PipelineConfig(blocking_watts=80.0))
+    )
+    gaps = [frontier.at(deadline).gap for deadline in deadlines(frontier, 41)]
+    assert np.mean(gaps) <= 0.003
+    assert max(gaps) <= 0.01
+
+
+def test_nothing_is_faster_than_it_needs_to_be():
+    """If it fails slack is left that the next slower clock of some instruction would fit."""
+    problem = random_problem(4, 20, 3, points=5)
+    frontier, arrays = plan_problem(problem), network(problem)
+    for deadline in deadlines(frontier, 5):
+        found = frontier.at(deadline)
+        for i in range(len(problem)):
+            curve = arrays.curves[arrays.curve_of[i]]
+            slower = curve.seconds[curve.seconds > found.durations[i]]
+            if len(slower):
+                lasts = found.durations.copy()
+                lasts[i] = slower[0]
+                assert arrays.end_seconds(lasts) > deadline * (1 - 1e-12)
+
+
+def test_fewer_attempts_where_queries_would_be_slow():
+    """If it fails a query on a large pipeline takes several milliseconds."""
+    ways = [sum(ways for _, ways in _tries_for(count)) for count in (10, 512, 513, 5000)]
+    assert ways == [12, 12, 3, 2]
+
+
+def test_plans_without_the_compiled_core(monkeypatch):
+    """If it fails nothing can be planned on a machine without a compiler."""
+    problem = random_problem(6, 15, 3, points=5)
+    exact = plan_problem(problem)
+    for module in (relaxation_module, planner_module):
+        monkeypatch.setattr(module, "available", lambda: False)
+    found = planner_module.plan_problem(problem)
+    assert found.fastest_seconds == exact.fastest_seconds
+    for deadline in deadlines(exact):
+        ours, theirs = exact.at(deadline), found.at(deadline)
+        assert theirs.seconds <= deadline
+        assert theirs.lower_bound_joules <= theirs.joules
+        assert theirs.joules_until(deadline) <= ours.joules_until(deadline) * 1.03

@@ -1,0 +1,209 @@
+"""The profiler finds the truth of simulated boards, and never disturbs training."""
+
+import logging
+
+import numpy as np
+import pytest
+
+from joulery.clock import VirtualClock
+from joulery.errors import FileError, InvalidValueError
+from joulery.hardware.device import Capability
+from joulery.hardware.physics import Workload, settle
+from joulery.hardware.simulated import Faults, Sensor, SimulatedGpu, simulated_node
+from joulery.pipeline.profiles.attribution import TimedWork, attribute_power
+from joulery.pipeline.profiles.profiler import (
+    ClockProfiler,
+    ProfileRow,
+    blocking_watts,
+    write_profile,
+)
+from joulery.pipeline.profiles.read import read_profiles
+from joulery.pipeline.schedules.schedule import make_schedule
+
+ORDER = make_schedule("1f1b", 4, 8).ranks[1]
+
+
+def loads(scale=1.0):
+    """Forwards and backwards that differ in time and power."""
+    return {
+        "forward": Workload("forward", 0.045 * scale, 0.02 * scale, 0.0, 0.8),
+        "backward": Workload("backward", 0.09 * scale, 0.055 * scale, 0.0, 0.95),
+    }
+
+
+def train(profiler, gpu, works, iterations=400):
+    """Iterations of one rank, with bubbles, until the profiler has seen enough."""
+    scale = works["forward"].compute_seconds / 0.045
+    for number in range(iterations):
+        if profiler.done:
+            return number
+        profiler.begin_iteration()
+        gpu.clock.sleep(0.07 * scale)
+        for item in ORDER:
+            gpu.clock.sleep(0.013 * scale * (item.microbatch % 3))
+            profiler.before(item.stage, item.kind, item.microbatch)
+            gpu.run(works[item.kind])
+            profiler.after(item.stage, item.kind, item.microbatch)
+        gpu.clock.sleep(0.11 * scale)
+    return iterations
+
+
+@pytest.mark.parametrize(
+    ("name", "scale", "sensor"),
+    [
+        ("A100", 1.0, Sensor()),
+        ("V100", 0.25, Sensor()),
+        ("H100", 1.0, Sensor(stamped=False, noise=0.03)),
+    ],
+)
+def test_times_and_energies_are_those_of_the_board(name, scale, sensor):
+    """If it fails plans rest on wrong profiles: 2 % in time and 3 % in energy are allowed."""
+    clock = VirtualClock()
+    gpu = simulated_node(name, 1, clock, sensor=sensor)[0]
+    works = loads(scale)
+    profiler = ClockProfiler(gpu, clock=clock)
+    used = train(profiler, gpu, works)
+    assert profiler.failure is None
+    assert used < 400
+    assert gpu._locked_hertz is None
+    for row in profiler.rows:
+        truth = settle(gpu.board, works[row.kind], gpu.board.default_limit_watts, row.hertz + 1)
+        assert row.seconds == pytest.approx(truth.seconds, rel=0.02)
+        assert row.joules == pytest.approx(truth.seconds * truth.watts, rel=0.03)
+        assert row.waiting_watts == pytest.approx(gpu.board.idle_watts, rel=0.1)
+        assert "counter refreshes" in row.source
+
+
+def test_it_stops_just_past_the_least_energy():
+    """If it fails iterations are wasted at useless clocks, or the best one is missed."""
+    clock = VirtualClock()
+    gpu = simulated_node("A100", 1, clock)[0]
+    works = loads()
+    profiler = ClockProfiler(gpu, clock=clock)
+    train(profiler, gpu, works)
+
+    def joules(hertz):
+        states = [settle(gpu.board, load, 400.0, hertz + 1) for load in works.values()]
+        return sum(state.seconds * state.watts for state in states)
+
+    tried = sorted({row.hertz for row in profiler.rows})
+    best = min(gpu.supported_clocks(), key=joules)
+    assert tried[0] < best < tried[-1]
+    assert tried[2] <= best * 1.05
+
+
+def test_given_clocks_are_tried_from_the_top():
+    """If it fails a sweep begins where it is slowest."""
+    clock = VirtualClock()
+    gpu = simulated_node("A100", 1, clock)[0]
+    profiler = ClockProfiler(gpu, (1.2e9, 1.41e9), iterations_per_clock=2, clock=clock)
+    train(profiler, gpu, loads())
+    assert [row.hertz for row in profiler.rows[::2]] == [1.41e9, 1.2e9]
+
+
+def test_a_refusal_ends_profiling_and_not_training(caplog):
+    """If it fails a user without rights cannot train."""
+    clock = VirtualClock()
+    gpu = simulated_node("A100", 1, clock, faults=Faults(no_permission=True))[0]
+    profiler = ClockProfiler(gpu, clock=clock)
+    with caplog.at_level(logging.WARNING, "joulery"):
+        train(profiler, gpu, loads(), iterations=5)
+    assert profiler.done
+    assert profiler.rows == []
+    assert caplog.text.count("training goes on") == 1
+
+
+def test_devices_without_a_counter_are_refused_softly():
+    """If it fails profiles without energy are written."""
+
+    class Dumb(SimulatedGpu):
+        @property
+        def capabilities(self):
+            return frozenset({Capability.CLOCK_LOCK})
+
+    clock = VirtualClock()
+    gpu = Dumb(simulated_node("A100", 1, clock)[0].board, clock)
+    with ClockProfiler(gpu, clock=clock) as profiler:
+        profiler.begin_iteration()
+    assert "offers no energy" in str(profiler.failure)
+
+
+def test_queued_work_is_waited_for():
+    """If it fails the time to queue an instruction passes for its own."""
+    clock = VirtualClock()
+    gpu = simulated_node("A100", 1, clock)[0]
+    profiler = ClockProfiler(gpu, clock=clock)
+    profiler.begin_iteration()
+    profiler.before(0, "forward", 0, lambda: clock.sleep(1.0))
+    profiler.after(0, "forward", 0, lambda: clock.sleep(2.0))
+    assert profiler._works == [(0, "forward", 1.0, 3.0)]
+    profiler.before(0, "forward", 1, lambda: 1 / 0)
+    assert profiler.done
+    assert isinstance(profiler.failure, ZeroDivisionError)
+
+
+def test_senseless_counts_are_refused():
+    """If it fails a sweep never ends."""
+    with pytest.raises(InvalidValueError, match="measure nothing"):
+        ClockProfiler(simulated_node("A100", 1, VirtualClock())[0], iterations_per_clock=0)
+
+
+def test_powers_within_one_refresh_are_separated():
+    """If it fails instructions shorter than a refresh all draw the mean."""
+    rng = np.random.default_rng(3)
+    works, now = [], 0.0
+    for _ in range(400):
+        kind = int(rng.integers(0, 2))
+        now += rng.uniform(0, 0.01)
+        works.append(TimedWork(kind, now, now + 0.02))
+        now += 0.02
+    grid = np.arange(0.0, now, 1e-3)
+    watts = np.full(len(grid), 50.0)
+    for work in works:
+        inside = (grid >= work.begin_seconds) & (grid < work.end_seconds)
+        watts[inside] = (200.0, 300.0)[work.kind]
+    total = np.concatenate([[0.0], np.cumsum(watts) * 1e-3])
+    knots = [(float(grid[i]), float(total[i])) for i in range(0, len(grid), 100)]
+    found = attribute_power(knots, works, 2)
+    assert found.watts == pytest.approx([200.0, 300.0], rel=0.03)
+    assert found.waiting_watts == pytest.approx(50.0, abs=10.0)
+    assert (found.relative_errors < 0.03).all()
+    assert found.spans == len(knots) - 1
+
+
+def test_too_few_refreshes_give_no_power():
+    """If it fails figures are made up."""
+    assert attribute_power([(0.0, 0.0)], [TimedWork(0, 0.0, 1.0)], 1) is None
+    assert attribute_power([(0.0, 0.0), (1.0, 5.0)], [], 0) is None
+    assert np.isnan(
+        attribute_power([(0.0, 0.0), (1.0, 5.0)], [TimedWork(0, 0.0, 1.0)], 1).relative_errors
+    ).all()
+
+
+@pytest.mark.parametrize("name", ["profile.csv", "profile.json"])
+def test_files_are_those_that_the_planner_reads(tmp_path, name):
+    """If it fails a measured profile cannot be planned with."""
+    rows = [
+        ProfileRow(stage, kind, hertz, 1e8 / hertz, hertz / 1e7, 5, 0.01, 60.0 + stage, "simulated")
+        for stage in (0, 1)
+        for kind in ("forward", "backward")
+        for hertz in (1.41e9, 1.2e9)
+    ]
+    path = tmp_path / name
+    write_profile(path, rows)
+    profiles = read_profiles(path, smooth=False)
+    point = profiles.points(1, "backward", 2)[0]
+    assert point.setting.clock_hertz == pytest.approx(1.41e9)
+    assert point.seconds == pytest.approx(1e8 / 1.41e9)
+    assert point.joules == pytest.approx(141.0)
+    assert blocking_watts(rows) == pytest.approx(60.5)
+
+
+def test_files_that_cannot_be_are_refused(tmp_path):
+    """If it fails an empty profile is left behind, or an error has no remedy."""
+    with pytest.raises(InvalidValueError, match="no instruction was measured"):
+        write_profile(tmp_path / "profile.csv", [])
+    row = ProfileRow(0, "forward", 1e9, 1.0, 1.0, 1)
+    with pytest.raises(FileError, match="cannot write"):
+        write_profile(tmp_path / "missing" / "profile.csv", [row])
+    assert np.isnan(blocking_watts([row]))

@@ -1,0 +1,166 @@
+"""Profiles of stages from files: what is read, what is made of it, and what is refused."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from joulery.errors import FileError, InvalidValueError
+from joulery.pipeline.planning.problem import PipelineConfig, build_problem
+from joulery.pipeline.profiles.read import profiles_from_rows, read_profiles
+from joulery.pipeline.schedules.schedule import make_schedule
+
+_CSV = """\
+stage,instruction,frequency,time,energy,n_time_samples,remark
+0,forward,1410,0.10,40.0,64,x
+0,forward,1200,0.11,35.0,64,y
+0,B,1410,0.20,80.0,64,
+0,B,1200,0.22,70.0,,
+1,forward,1410,0.15,60.0,64,
+1,backward,1410,0.30,120.0,64,
+"""
+_DATA = Path(os.environ.get("JOULERY_DATA", Path(__file__).parents[5] / "shared/data"))
+
+
+def _read(tmp_path, text, **options):
+    path = tmp_path / "profile.csv"
+    path.write_text(text, encoding="utf-8")
+    return read_profiles(path, **options)
+
+
+def test_csv_with_extra_columns(tmp_path):
+    """A profile with columns of its own would not be read."""
+    profiles = _read(tmp_path, _CSV)
+    assert profiles.stages == 2
+    points = profiles.points(0, "backward", 2)
+    assert [(p.setting.clock_hertz, p.seconds, p.joules) for p in points] == [
+        (1.41e9, 0.20, 80.0),
+        (1.2e9, 0.22, 70.0),
+    ]
+    assert points[0].provenance.source == "profile.csv"
+    assert profiles.notes == ["kept as measured, too few clocks: forward of stage 0 and 3 more"]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_json_rows(tmp_path, wrapped):
+    """JSON profiles would not be read."""
+    rows = [
+        {"stage": 0, "instruction": "forward", "frequency": 1410, "time": 0.1, "energy": 40.0},
+        {"stage": 0, "instruction": "backward", "frequency": 1410, "time": 0.2, "energy": 80.0},
+    ]
+    profiles = _read(tmp_path, json.dumps({"rows": rows} if wrapped else rows))
+    assert profiles.points(0, "forward", 1)[0].joules == 40.0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "lacks the column 'stage'"),
+        ("stage,instruction,frequency,time\n", "lacks the column 'energy'"),
+        ("stage,instruction,frequency,time,energy\n", "holds no measurements"),
+        ("stage,instruction,frequency,time,energy\n0,forward,1410,x,1\n", "row 1 .*time 'x'"),
+        ("stage,instruction,frequency,time,energy\n0,forward,1410,0,1\n", "time 0 is not positive"),
+        ("stage,instruction,frequency,time,energy\n0,forward,1410,1,-1\n", "energy -1 is not"),
+        ("stage,instruction,frequency,time,energy\n0,forward,1410,nan,1\n", "time 'nan'"),
+        ("stage,instruction,frequency,time,energy\n0,forward,1410\n", "time None is no number"),
+        ("stage,instruction,frequency,time,energy\n0.5,forward,1,1,1\n", "stage 0.5 is no whole"),
+        ("stage,instruction,frequency,time,energy\n-1,forward,1,1,1\n", "stage -1 is no whole"),
+        ("stage,instruction,frequency,time,energy\n0,,1,1,1\n", "names no instruction"),
+        ("[", "not valid JSON"),
+        ('stage,instruction,frequency,time,energy\n"' + "0" * 200_000, "not valid CSV"),
+        ('{"rows": 3}', "not a list of rows"),
+        ("[1]", "not a list of rows"),
+        ('[{"stage": 0, "instruction": "F", "frequency": true}]', "time None"),
+    ],
+)
+def test_broken_profiles(tmp_path, text, message):
+    """A broken profile would show a traceback, or give a wrong plan."""
+    with pytest.raises(FileError, match=message):
+        _read(tmp_path, text)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    """A missing or binary file would show a traceback."""
+    with pytest.raises(FileError, match="No such file"):
+        read_profiles(tmp_path / "none.csv")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00\x01")
+    with pytest.raises(FileError, match="not text"):
+        read_profiles(tmp_path / "binary")
+
+
+def test_missing_profile_names_stage_and_instruction(tmp_path):
+    """The missing measurement would not be named."""
+    profiles = _read(tmp_path, _CSV.replace("1,backward,1410,0.30,120.0,64,\n", ""))
+    with pytest.raises(
+        InvalidValueError, match=r"no profile for backward of stage 1.*profile\.csv"
+    ):
+        build_problem(make_schedule("1f1b", 2, 2), profiles)
+
+
+def test_wrong_number_of_stages(tmp_path):
+    """Stages would be taken from nowhere."""
+    with pytest.raises(InvalidValueError, match="has 2 stages, but the schedule 3"):
+        build_problem(make_schedule("1f1b", 3, 3), _read(tmp_path, _CSV))
+
+
+def test_stages_are_split_among_chunks(tmp_path):
+    """Interleaving would do the work of each stage several times."""
+    profiles = _read(tmp_path, _CSV)
+    whole = profiles.points(1, "forward", 2)[0]
+    piece = profiles.points(3, "forward", 4)[0]
+    assert (piece.seconds, piece.joules) == (whole.seconds / 2, whole.joules / 2)
+    problem = build_problem(
+        make_schedule("interleaved", 2, 2), profiles, PipelineConfig(devices_per_rank=2)
+    )
+    assert sum(len(rank) for rank in make_schedule("interleaved", 2, 2).ranks) == len(problem)
+
+
+def test_halves_are_made_of_wholes_and_wholes_of_halves():
+    """Zero-bubble schedules would need a profile of their own."""
+    rows = [
+        {"stage": 0, "instruction": kind, "frequency": f, "time": t * 1400 / f, "energy": 50.0 * t}
+        for kind, t in (("F", 1.0), ("I", 1.2), ("W", 0.8))
+        for f in (1400, 700)
+    ]
+    whole = profiles_from_rows(rows).points(0, "backward", 1)
+    assert [(p.seconds, p.joules) for p in whole] == [(2.0, 100.0), (4.0, 100.0)]
+    rows = [dict(row, instruction="B") for row in rows if row["instruction"] == "I"]
+    half = profiles_from_rows(rows).points(0, "backward_weight", 1)
+    assert half[0].seconds == 0.6
+    with pytest.raises(InvalidValueError, match="no profile for recompute"):
+        profiles_from_rows(rows).points(0, "recompute", 1)
+
+
+def test_recomputation_is_a_forward_unless_measured():
+    """Early recomputation would need a profile of its own."""
+    rows = [{"stage": 0, "instruction": "F", "frequency": 1400, "time": 1.0, "energy": 50.0}]
+    assert profiles_from_rows(rows).points(0, "recompute", 1)[0].joules == 50.0
+    rows.append({"stage": 0, "instruction": "R", "frequency": 1400, "time": 0.9, "energy": 45.0})
+    assert profiles_from_rows(rows).points(0, "recompute", 1)[0].joules == 45.0
+
+
+def test_scaled_work(tmp_path):
+    """A profile of a fraction of a microbatch could not be used."""
+    point = _read(tmp_path, _CSV).scaled(10).points(0, "forward", 2)[0]
+    assert (point.seconds, point.joules) == (1.0, 400.0)
+    for factor in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(InvalidValueError, match="cannot scale"):
+            _read(tmp_path, _CSV).scaled(factor)
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not _DATA.is_dir(), reason="no measurements by others here")
+def test_measured_profiles_are_read_and_hardly_changed():
+    """Profiles measured by others would not be read, or be smoothed out of recognition."""
+    found = sorted((_DATA / "pipeline/profiles").glob("*.csv"))
+    assert found
+    for path in found:
+        cleaned, raw = read_profiles(path), read_profiles(path, smooth=False)
+        assert cleaned.notes
+        for key, curve in raw.instructions.items():
+            pairs = list(zip(curve.points, cleaned.instructions[key].points, strict=True))
+            times = [abs(after.seconds / before.seconds - 1) for before, after in pairs]
+            energies = [abs(after.joules / before.joules - 1) for before, after in pairs]
+            assert sum(times) / len(times) < 0.01
+            assert sum(energies) / len(energies) < 0.01

@@ -1,0 +1,164 @@
+"""Clocks and power limits of a rank's devices, through leases."""
+
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from joulery.clock import VirtualClock
+from joulery.errors import MissingRightsError, UnsupportedError
+from joulery.hardware.device import Capability
+from joulery.hardware.physics import Workload, settle
+from joulery.hardware.simulated import Faults, SimulatedGpu, simulated_node
+from joulery.pipeline.instructions import Instruction
+from joulery.pipeline.runtime.clock_setter import ClockSetter
+from joulery.pipeline.runtime.rank_plan import RankStep
+
+
+def step(hertz, watts=None):
+    """Some work at a clock."""
+    return RankStep(Instruction(0, 0, "forward", 0), hertz, 0.1, watts)
+
+
+class OnlyLimits(SimulatedGpu):
+    """A board whose clock cannot be locked."""
+
+    @property
+    def capabilities(self):
+        """All but that."""
+        return super().capabilities - {Capability.CLOCK_LOCK}
+
+
+@pytest.fixture
+def clock():
+    """Time that tests turn."""
+    return VirtualClock()
+
+
+def test_clocks_are_set_on_every_device_and_given_back(clock):
+    """If it fails a tensor-parallel group runs at different clocks, or keeps them."""
+    boards = simulated_node("A100", 2, clock)
+    setter = ClockSetter(boards, clock=clock)
+    setter.set(step(1.2e9))
+    assert [board._locked_hertz for board in boards] == [1.2e9, 1.2e9]
+    setter.reset()
+    assert [board._locked_hertz for board in boards] == [None, None]
+    setter.set(step(0.9e9))
+    setter.release()
+    assert [board._locked_hertz for board in boards] == [None, None]
+
+
+def test_a_clock_between_two_supported_ones_goes_up(clock):
+    """If it fails a plan made elsewhere runs slower than promised."""
+    (board,) = simulated_node("A100", 1, clock)
+    supported = board.supported_clocks()
+    setter = ClockSetter([board], clock=clock)
+    setter.set(step((supported[5] + supported[6]) / 2))
+    assert board._locked_hertz == supported[6]
+    setter.set(step(supported[6] * (1 + 1e-9)))
+    assert board._locked_hertz == supported[6]
+    setter.set(step(2 * supported[-1]))
+    assert board._locked_hertz == supported[-1]
+    setter.set(step(None))
+    assert board._locked_hertz is None
+    setter.release()
+
+
+def test_a_power_limit_leads_to_the_clock_where_none_can_be_locked(clock):
+    """If it fails boards without clock locks run at other speeds than planned."""
+    plain = simulated_node("A100", 1, clock)[0]
+    board = OnlyLimits(plain.board, clock)
+    load = Workload("work", 0.1, 0.03, 0.0, 0.9)
+    wanted = settle(plain.board, load, 400.0, 1.2e9)
+    setter = ClockSetter([board], clock=clock)
+    board.set_load(load)
+    setter.set(step(1.2e9, wanted.busy_watts))
+    assert setter.uses_limits
+    assert board.steady().clock_hertz == pytest.approx(1.2e9, rel=0.01)
+    assert board.steady().seconds <= wanted.seconds
+    setter.set(step(1.41e9, 1000.0))
+    assert board.power_limits().current_watts == plain.board.default_limit_watts
+    setter.set(step(0.3e9, 1.0))
+    assert board.power_limits().current_watts == plain.board.min_limit_watts
+    setter.set(step(0.3e9))
+    assert board.power_limits().current_watts == plain.board.default_limit_watts
+    setter.release()
+
+
+def test_devices_without_knobs_are_refused(clock):
+    """If it fails plans silently do nothing."""
+
+    class Nothing(SimulatedGpu):
+        @property
+        def capabilities(self):
+            return frozenset({Capability.ENERGY})
+
+    board = Nothing(simulated_node("A100", 1, clock)[0].board, clock)
+    with pytest.raises(UnsupportedError, match="neither a clock to lock nor a power limit"):
+        ClockSetter([board], clock=clock).set(step(1e9))
+
+
+def test_a_device_that_cannot_be_had_frees_the_others(clock):
+    """If it fails half a group stays leased."""
+    good, bad = simulated_node("A100", 2, clock)
+    given_back = []
+
+    @contextmanager
+    def hold(device):
+        if device is bad:
+            raise MissingRightsError("may not", remedy="ask")
+        try:
+            yield None
+        finally:
+            given_back.append(device)
+
+    with pytest.raises(MissingRightsError):
+        ClockSetter([good, bad], hold=hold, clock=clock).set(step(1e9))
+    assert given_back == [good]
+
+
+def test_the_time_of_a_change_is_measured_while_the_board_shows_its_clock(clock):
+    """If it fails commands are given too early or too late for the board at hand."""
+
+    class Late(SimulatedGpu):
+        def lock_clock(self, hertz):
+            self.clock.call_at(self.clock.now() + 0.02, lambda: super(Late, self).lock_clock(hertz))
+
+    board = Late(simulated_node("A100", 1, clock)[0].board, clock)
+    board.set_load(Workload("work", 0.1, 0.0, 0.0, 0.3))
+    setter = ClockSetter([board], clock=clock, set_seconds=0.01)
+    assert setter.set_seconds == 0.01
+    for hertz in (1.2e9, 0.9e9, 1.2e9):
+        setter.set(step(hertz), watch=True)
+    assert setter.set_seconds == pytest.approx(0.02, abs=0.002)
+    setter.release()
+
+
+def test_refusals_reach_the_caller(clock):
+    """If it fails a controller believes that clocks are set."""
+    board = simulated_node("A100", 1, clock, faults=Faults(no_permission=True))[0]
+    setter = ClockSetter([board], clock=clock)
+    with pytest.raises(MissingRightsError):
+        setter.set(step(1e9))
+    with suppress(MissingRightsError):
+        setter.release()
+
+
+def test_a_governor_that_keeps_callers_waiting_is_asked_earlier(clock):
+    """If it fails clocks come late wherever requests are rationed."""
+
+    @contextmanager
+    def hold(device):
+        class Held:
+            def set(self, **_):
+                clock.sleep(0.05)
+
+            def reset(self):
+                """Nothing to do."""
+
+        yield Held()
+
+    setter = ClockSetter(simulated_node("A100", 1, clock), hold=hold, clock=clock)
+    for hertz in (1.2e9, 0.9e9, 1.2e9):
+        setter.set(step(hertz))
+    assert setter.set_seconds == pytest.approx(0.05)
+    setter.release()

@@ -1,0 +1,324 @@
+"""Clocks are set ahead of instructions, and nothing that goes wrong reaches training."""
+
+import logging
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from joulery.clock import VirtualClock
+from joulery.errors import DeviceError, MissingRightsError
+from joulery.hardware.physics import Workload, settle
+from joulery.hardware.simulated import SimulatedGpu, simulated_node
+from joulery.pipeline.instructions import Instruction
+from joulery.pipeline.runtime.clock_setter import ClockSetter
+from joulery.pipeline.runtime.controller import ClockController
+from joulery.pipeline.runtime.rank_plan import RankPlan, RankStep
+
+HIGH, MIDDLE, LOW = 1.41e9, 1.2e9, 0.9e9
+
+
+def rank_plan(*steps):
+    """Forwards of (clock, seconds)."""
+    return RankPlan(
+        0,
+        sum(seconds for _, seconds in steps),
+        tuple(
+            RankStep(Instruction(0, 0, "forward", number), hertz, seconds, 100.0)
+            for number, (hertz, seconds) in enumerate(steps)
+        ),
+    )
+
+
+class Setter:
+    """Notes what is set and when."""
+
+    def __init__(self, clock, set_seconds=0.01):
+        self.clock, self.set_seconds = clock, set_seconds
+        self.log, self.error, self.released = [], None, 0
+
+    def set(self, step, *, watch=False):
+        """Note the clock."""
+        if self.error is not None:
+            raise self.error
+        self.log.append((round(self.clock.now(), 9), step.hertz))
+
+    def reset(self):
+        """Note full clocks."""
+        self.log.append((round(self.clock.now(), 9), None))
+
+    def release(self):
+        """Count."""
+        self.released += 1
+
+
+@pytest.fixture
+def clock():
+    """Time that tests turn."""
+    return VirtualClock()
+
+
+def run(controller, clock, plan, waits=0.0):
+    """One iteration that goes exactly as planned, waiting before each instruction."""
+    controller.begin_iteration()
+    for step in plan.steps:
+        clock.sleep(waits)
+        number = step.instruction.microbatch
+        controller.before(0, "forward", number)
+        clock.sleep(step.seconds)
+        controller.after(0, "forward", number)
+
+
+def test_higher_clocks_come_early_and_lower_ones_when_the_work_before_ended(clock):
+    """If it fails an instruction starts below its clock, or one is slowed down before it ends."""
+    setter = Setter(clock)
+    plan = rank_plan((LOW, 0.1), (HIGH, 0.1), (LOW, 0.1))
+    controller = ClockController(plan, setter, clock=clock)
+    run(controller, clock, plan)
+    assert setter.log == [(0.0, LOW), (0.09, HIGH), (0.2, LOW), (0.3, None)]
+    assert controller.failure is None
+
+
+def test_waiting_time_is_used_to_change_clocks(clock):
+    """If it fails a rank that waits changes its clock only once work is there."""
+    setter = Setter(clock)
+    plan = rank_plan((LOW, 0.1), (HIGH, 0.1))
+    run(ClockController(plan, setter, clock=clock), clock, plan, waits=0.05)
+    # Ordered early, as the wait was not foreseen; nothing left to do when it ends.
+    assert setter.log == [(0.0, LOW), (0.14, HIGH), (0.3, None)]
+
+
+def test_equal_clocks_are_set_once(clock):
+    """If it fails the driver is bothered for nothing."""
+    setter = Setter(clock)
+    plan = rank_plan((LOW, 0.1), (LOW, 0.1), (LOW, 0.1))
+    run(ClockController(plan, setter, clock=clock), clock, plan)
+    assert setter.log == [(0.0, LOW), (0.3, None)]
+
+
+class LaggingGpu(SimulatedGpu):
+    """A board whose clock changes 10 ms after the command."""
+
+    def lock_clock(self, hertz):
+        """Later."""
+        self.clock.call_at(
+            self.clock.now() + 0.01, lambda: super(LaggingGpu, self).lock_clock(hertz)
+        )
+
+    def unlock_clock(self):
+        """Later."""
+        self.clock.call_at(self.clock.now() + 0.01, super().unlock_clock)
+
+
+@contextmanager
+def held(device):
+    """A lease of a device without a governor."""
+
+    class Held:
+        def set(self, *, watts=None, clock_hertz=None):
+            if clock_hertz is not None:
+                device.lock_clock(clock_hertz)
+            if watts is not None:
+                device.set_power_limit(watts)
+
+        def reset(self):
+            device.unlock_clock()
+            device.set_power_limit(device.board.default_limit_watts)
+
+    yield Held()
+
+
+def work_seconds(gpu, amount):
+    """Run on the board until so much work is done, whatever its clock does meanwhile."""
+    load = Workload("work", amount, 0.0, 0.0, 0.5)
+    gpu.set_load(load)
+    begun, left = gpu.clock.now(), 1.0
+    while left > 0:
+        moment = min(0.0005, left * gpu.steady().seconds)
+        left -= moment / gpu.steady().seconds
+        gpu.clock.sleep(moment)
+    gpu.set_load(None)
+    return gpu.clock.now() - begun
+
+
+def test_an_iteration_on_slow_hardware_takes_no_longer_than_planned(clock):
+    """If it fails the time that a change takes makes iterations longer."""
+    board = simulated_node("A100", 1, clock)[0].board
+    gpu = LaggingGpu(board, clock)
+    clocks = [LOW, HIGH, LOW, MIDDLE, LOW, HIGH]
+    times = [
+        settle(board, Workload("work", 0.05, 0.0, 0.0, 0.5), 400, hertz).seconds for hertz in clocks
+    ]
+    plan = rank_plan(*zip(clocks, times, strict=True))
+    controller = ClockController(plan, ClockSetter([gpu], hold=held, clock=clock), clock=clock)
+    for _ in range(3):
+        begun = clock.now()
+        controller.begin_iteration()
+        for number in range(len(clocks)):
+            controller.before(0, "forward", number)
+            work_seconds(gpu, 0.05)
+            controller.after(0, "forward", number)
+        # The first clock of an iteration is high from before, which costs energy but no time.
+        assert clock.now() - begun <= plan.seconds * (1 + 1e-6)
+        assert clock.now() - begun >= plan.seconds * 0.9
+        clock.sleep(0.05)
+    controller.close()
+    assert controller.failure is None
+
+
+def test_an_error_gives_clocks_back_and_is_said_once(clock, caplog):
+    """If it fails a refused driver call ends training, or floods the log."""
+    setter = Setter(clock)
+    setter.error = MissingRightsError("may not", remedy="ask")
+    plan = rank_plan((LOW, 0.1), (HIGH, 0.1))
+    controller = ClockController(plan, setter, clock=clock)
+    with caplog.at_level(logging.WARNING, "joulery"):
+        for _ in range(3):
+            run(controller, clock, plan)
+    assert controller.failure is setter.error
+    assert len(caplog.records) == 1
+    assert "training goes on at full clocks: may not" in caplog.text
+    assert setter.log == [(0.0, None)]
+    assert setter.released == 1
+
+
+def test_a_passing_error_is_tried_again_later(clock):
+    """If it fails a governor that restarts is lost for the rest of the job."""
+    setter = Setter(clock)
+    setter.error = DeviceError("timed out", remedy="wait")
+    plan = rank_plan((LOW, 0.1), (HIGH, 0.1))
+    controller = ClockController(plan, setter, clock=clock, retry_seconds=1.0)
+    run(controller, clock, plan)
+    setter.error = None
+    run(controller, clock, plan)
+    assert not [hertz for _, hertz in setter.log if hertz]
+    clock.sleep(1.0)
+    run(controller, clock, plan)
+    assert [hertz for _, hertz in setter.log][-3:] == [LOW, HIGH, None]
+
+
+def test_an_unknown_instruction_ends_steering(clock):
+    """If it fails another schedule than the planned one runs at clocks that do not fit."""
+    setter = Setter(clock)
+    plan = rank_plan((LOW, 0.1))
+    controller = ClockController(plan, setter, clock=clock)
+    controller.begin_iteration()
+    controller.before(0, "backward", 0)
+    assert "no backward of microbatch 0 on stage 0" in str(controller.failure)
+    assert setter.log[-1][1] is None
+    controller.begin_iteration()
+    controller.before(0, "forward", 0)
+    assert setter.log[-1][1] is None
+
+
+def test_plans_change_at_the_iteration_agreed_upon(clock):
+    """If it fails ranks follow different plans."""
+    setter = Setter(clock)
+    first, second = rank_plan((LOW, 0.1)), rank_plan((MIDDLE, 0.1))
+    controller = ClockController(first, setter, clock=clock)
+    assert controller.follow(second, from_iteration=2)
+    for _ in range(4):
+        run(controller, clock, first)
+    set_clocks = [hertz for _, hertz in setter.log if hertz]
+    assert set_clocks == [LOW, LOW, MIDDLE, MIDDLE]
+    assert not controller.follow(first, from_iteration=3)
+    controller.follow_first_plan()
+    run(controller, clock, first)
+    assert [hertz for _, hertz in setter.log if hertz][-1] == LOW
+
+
+def test_times_of_an_iteration_are_reported(clock):
+    """If it fails stragglers and drift go unnoticed."""
+    found = []
+    plan = rank_plan((LOW, 0.2), (LOW, 0.2), (LOW, 0.2))
+    controller = ClockController(plan, Setter(clock), clock=clock, on_iteration=found.append)
+    for _ in range(2):
+        controller.begin_iteration()
+        for number in range(3):
+            controller.before(0, "forward", number)
+            clock.sleep(0.22)
+            controller.after(0, "forward", number)
+    assert [times.iteration for times in found] == [0, 1]
+    assert found[1].seconds == pytest.approx(0.66)
+    assert found[1].planned_seconds == pytest.approx(0.6)
+    assert found[1].ratios[0, "forward"] == pytest.approx((1.1, 1.1, 1.1))
+
+
+def test_times_of_short_work_under_a_changing_clock_are_left_out(clock):
+    """If it fails changes of clock pass for drift."""
+    found = []
+    plan = rank_plan((LOW, 0.02), (HIGH, 0.02), (HIGH, 0.02))
+    controller = ClockController(plan, Setter(clock), clock=clock, on_iteration=found.append)
+    run(controller, clock, plan)
+    assert len(found[0].ratios[0, "forward"]) == 1
+
+
+def test_queued_work_counts_from_when_the_device_gets_there(clock):
+    """If it fails clocks run ahead of a device whose work is queued."""
+    setter = Setter(clock)
+    plan = rank_plan((LOW, 0.1), (HIGH, 0.1))
+    controller = ClockController(plan, setter, clock=clock)
+    controller.begin_iteration(lambda: clock.sleep(0.2))
+    controller.before(0, "forward", 0, lambda: clock.sleep(0.5))
+    clock.sleep(0.1)
+    assert setter.log == [(0.2, LOW), (0.79, HIGH)]
+
+
+def test_an_error_while_waiting_for_the_device_is_caught(clock):
+    """If it fails a lost device raises out of a callback."""
+    controller = ClockController(rank_plan((LOW, 0.1)), Setter(clock), clock=clock)
+    controller.begin_iteration()
+    controller.before(0, "forward", 0, lambda: 1 / 0)
+    assert isinstance(controller.failure, ZeroDivisionError)
+
+
+class Stuck(Setter):
+    """A driver that hangs until released."""
+
+    def __init__(self, clock):
+        super().__init__(clock)
+        self.go = threading.Event()
+
+    def set(self, step, *, watch=False):
+        """Hang, then note."""
+        self.go.wait(5.0)
+        super().set(step)
+
+
+def test_a_hanging_governor_does_not_hang_training():
+    """If it fails a lease that does not answer stops every instruction."""
+    from joulery.clock import REAL_CLOCK
+
+    setter = Stuck(REAL_CLOCK)
+    plan = rank_plan(*[(LOW, 0.1), (HIGH, 0.1)] * 100)
+    controller = ClockController(plan, setter)
+    begun = time.monotonic()
+    controller.begin_iteration()
+    for number in range(200):
+        controller.before(0, "forward", number)
+        controller.after(0, "forward", number)
+    assert time.monotonic() - begun < 1.0
+    setter.go.set()
+    controller.close()
+    controller.close()
+    # What the rank is long past is not set any more.
+    assert len([hertz for _, hertz in setter.log if hertz]) <= 3
+    assert setter.released == 1
+
+
+def test_the_background_thread_sets_clocks_in_time():
+    """If it fails clocks change only when the next instruction has begun."""
+    from joulery.clock import REAL_CLOCK
+
+    setter = Setter(REAL_CLOCK, set_seconds=0.03)
+    plan = rank_plan((LOW, 0.1), (HIGH, 0.02))
+    controller = ClockController(plan, setter)
+    begun = time.monotonic()
+    controller.begin_iteration()
+    controller.before(0, "forward", 0)
+    while len(setter.log) < 2 and time.monotonic() < begun + 5:
+        time.sleep(0.005)
+    controller.close()
+    assert [hertz for _, hertz in setter.log[:2]] == [LOW, HIGH]
+    assert setter.log[1][0] - begun >= 0.065

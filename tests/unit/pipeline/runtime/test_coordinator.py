@@ -1,0 +1,297 @@
+"""The coordinator and its ranks over real sockets, in one process."""
+
+import json
+import logging
+import socket
+import time
+
+import pytest
+
+from joulery.errors import InvalidValueError
+from joulery.pipeline.planning.planner import plan_problem
+from joulery.pipeline.planning.problem import PipelineConfig, build_problem
+from joulery.pipeline.profiles.read import profiles_from_rows
+from joulery.pipeline.runtime.client import CoordinatorClient
+from joulery.pipeline.runtime.clock_setter import ClockSetter
+from joulery.pipeline.runtime.controller import ClockController, IterationTimes
+from joulery.pipeline.runtime.coordinator import Coordinator
+from joulery.pipeline.runtime.messages import encode, parse_report, report_message
+from joulery.pipeline.runtime.plan_cache import PlanCache
+from joulery.pipeline.runtime.straggler import StragglerPolicy
+from joulery.pipeline.schedules.schedule import make_schedule
+from joulery.testing.pipelines import random_rows
+
+TOKEN = "a-token-for-tests"  # noqa: S105 - not a secret
+
+
+@pytest.fixture(scope="module")
+def plans():
+    """Two stages, three microbatches."""
+    profiles = profiles_from_rows(random_rows(2, 5, clocks=6), smooth=False)
+    problem = build_problem(
+        make_schedule("1f1b", 2, 3), profiles, PipelineConfig(blocking_watts=60.0)
+    )
+    made = PlanCache(plan_problem(problem))
+    made.prepare(1.3)
+    return made
+
+
+class Controller:
+    """Records the plans that it is given."""
+
+    def __init__(self):
+        self.plans, self.iteration, self.returned = [], 0, 0
+
+    def follow(self, plan, from_iteration=0):
+        """Note the plan."""
+        self.plans.append((plan, from_iteration, time.monotonic()))
+        return self.iteration < from_iteration
+
+    def follow_first_plan(self):
+        """Count."""
+        self.returned += 1
+
+
+def until(true, seconds=10.0):
+    """Whether something becomes true in time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if true():
+            return True
+        time.sleep(0.002)
+    return False
+
+
+def settled(coordinator, count):
+    """Wait until so many ranks were welcome."""
+    assert until(lambda: coordinator.state()[0] == count)
+
+
+@pytest.fixture
+def coordinator(plans):
+    """Two pipelines of two ranks."""
+    with Coordinator(StragglerPolicy(plans, 2), TOKEN) as made:
+        yield made
+
+
+@pytest.fixture
+def clients(coordinator):
+    """All four ranks."""
+    made = [
+        CoordinatorClient(
+            Controller(), coordinator.address, TOKEN, pipeline=pipeline, rank=rank
+        ).start()
+        for pipeline in (0, 1)
+        for rank in (0, 1)
+    ]
+    settled(coordinator, 4)
+    yield made
+    for client in made:
+        client.close()
+
+
+def times(number, seconds, ratios=None):
+    """A report."""
+    return IterationTimes(number, seconds, 1.0, ratios or {})
+
+
+def test_all_ranks_switch_at_the_same_iteration_within_milliseconds(coordinator, clients, plans):
+    """If it fails ranks follow different plans, or learn of a straggler too late."""
+    for number in range(3):
+        for client in clients:
+            client.report(times(number, 1.0))
+    assert until(lambda: coordinator._policy.newest_iteration == 2)
+    begun = time.monotonic()
+    clients[2].notice(1.2)
+    assert until(lambda: all(client.controller.plans for client in clients[:2]))
+    for rank, client in enumerate(clients[:2]):
+        plan, first, arrived = client.controller.plans[0]
+        assert plan == plans.ranks(1.2)[rank]
+        assert first == 4
+        # Generous, since the machine that tests may be busy; it takes a millisecond or two.
+        assert arrived - begun < 1.0
+    assert not clients[2].controller.plans
+    clients[3].notice(1.0)
+    assert until(lambda: all(len(client.controller.plans) == 2 for client in clients[:2]))
+    assert clients[0].controller.plans[1][0] == plans.ranks(1.0)[0]
+    assert clients[0].late_plans == 0
+
+
+def test_late_iterations_are_found_from_reports(coordinator, clients, plans):
+    """If it fails stragglers must be reported by hand."""
+    for number in range(6):
+        for client, seconds in zip(clients, (1.0, 0.9, 1.1, 1.25), strict=True):
+            client.report(times(number, seconds))
+    assert until(lambda: all(client.controller.plans for client in clients[:2]))
+    assert clients[0].controller.plans[0][0] == plans.ranks(1.25)[0]
+
+
+def test_the_host_may_set_a_slowdown(coordinator, clients):
+    """If it fails the server that hosts the coordinator cannot pass on a straggler."""
+    coordinator.notice(0, 1.1)
+    assert until(lambda: all(client.controller.plans for client in clients[2:]))
+    coordinator.notice(7, 1.1)  # there is none: logged, and survived
+    coordinator.wait_for(1e9)
+    assert until(lambda: all(len(client.controller.plans) == 2 for client in clients[2:]))
+
+
+def test_a_drifted_profile_is_planned_anew(coordinator, clients):
+    """If it fails plans rest on times that are no longer true."""
+    ratios = {(1, "forward"): (1.3,) * 4, (1, "backward"): (1.3,) * 4}
+    for number in range(4):
+        clients[0].report(times(number, 1.0, ratios))
+    assert until(lambda: clients[0].controller.plans and clients[1].controller.plans)
+    slower = coordinator._policy.plans_of(0)
+    assert clients[1].controller.plans[0][0] == slower.ranks()[1]
+    # The other pipeline waits for this one from now on.
+    assert until(lambda: bool(clients[2].controller.plans))
+
+
+def test_a_rank_that_comes_late_learns_the_present_plan(coordinator, clients, plans):
+    """If it fails a rank that restarts follows another plan than its pipeline."""
+    coordinator.notice(1, 1.2)
+    assert until(lambda: bool(clients[0].controller.plans))
+    late = CoordinatorClient(Controller(), coordinator.address, TOKEN, rank=1)
+    with late:
+        assert until(lambda: bool(late.controller.plans))
+    assert late.controller.plans[0][:2] == (plans.ranks(1.2)[1], 0)
+
+
+def test_a_lost_coordinator_means_the_first_plan(coordinator, clients, caplog):
+    """If it fails ranks stay at a straggler's pace forever, or stop."""
+    with caplog.at_level(logging.WARNING, "joulery"):
+        coordinator.close()
+        assert until(lambda: all(client.controller.returned for client in clients))
+        assert until(lambda: caplog.text.count("coordinator lost") == 4)
+        for client in clients:
+            client.report(times(9, 1.0))
+    assert caplog.text.count("coordinator lost") == 4
+
+
+def test_a_missing_coordinator_costs_nothing(plans, caplog):
+    """If it fails training waits for a coordinator that is not there."""
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        address = unused.getsockname()
+    controller = Controller()
+    begun = time.monotonic()
+    with CoordinatorClient(controller, address, TOKEN) as client:
+        for number in range(1000):
+            client.report(times(number, 1.0))
+        assert time.monotonic() - begun < 1.0
+        assert until(lambda: controller.returned > 0)
+
+
+def test_a_controller_joins_with_one_call(coordinator, plans):
+    """If it fails iterations are not reported."""
+    controller = ClockController(plans.ranks()[0], ClockSetter([]))
+    with CoordinatorClient(controller, coordinator.address, TOKEN):
+        settled(coordinator, 1)
+        controller.on_iteration(times(5, 1.0))
+        assert until(lambda: coordinator._policy.newest_iteration == 5)
+    controller.close()
+
+
+def _connected(coordinator):
+    return socket.create_connection(coordinator.address, timeout=10.0)
+
+
+def _refused(coordinator, *messages):
+    """Whether the coordinator closes a connection that sends this."""
+    with _connected(coordinator) as channel:
+        try:
+            for message in messages:
+                channel.sendall(message)
+            while channel.recv(65536):
+                pass
+        except TimeoutError:
+            return False
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+        return True
+
+
+def _hello(**changes):
+    known = {"op": "hello", "version": 1, "token": TOKEN, "pipeline": 0, "rank": 0}
+    return encode({**known, **changes})
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [b"GET / HTTP/1.1\r\n\r\n"],
+        [b"[1, 2]\n"],
+        [b'{"op": NaN}\n'],
+        [b"[" * 5000 + b"\n"],
+        [b"x" * 70_000],
+        [encode({"op": "done"})],
+        [_hello(token="wro" + "ng")],
+        [_hello(token=None)],
+        [_hello(version=2)],
+        [_hello(rank=2)],
+        [_hello(pipeline=-1)],
+        [_hello(rank=True)],
+        [_hello(), encode({"op": "sing"})],
+        [_hello(), encode({"op": "done", "iteration": 1, "seconds": -1.0, "planned": 1.0})],
+        [_hello(), encode({"op": "done", "iteration": "x", "seconds": 1.0, "planned": 1.0})],
+        [_hello(), encode({"op": "done", "iteration": 1, "seconds": "1", "planned": 1.0})],
+        [
+            _hello(),
+            encode({"op": "done", "iteration": 1, "seconds": 1, "planned": 1, "ratios": [[1]]}),
+        ],
+        [_hello(), encode({"op": "notice", "factor": 0.5})],
+    ],
+)
+def test_malformed_messages_are_cut_off_and_others_are_served(plans, messages):
+    """If it fails a stray message ends the coordinator, or decides about a job."""
+    with Coordinator(StragglerPolicy(plans, 2), TOKEN) as coordinator:
+        assert _refused(coordinator, *messages)
+        with _connected(coordinator) as channel:
+            channel.sendall(_hello())
+            assert json.loads(channel.recv(4096).split(b"\n")[0])["op"] == "welcome"
+
+
+def test_connections_without_a_greeting_are_closed(plans, monkeypatch):
+    """If it fails silent connections fill the coordinator."""
+    monkeypatch.setattr("joulery.pipeline.runtime.coordinator._GREETING_SECONDS", 0.01)
+    with Coordinator(StragglerPolicy(plans), TOKEN) as coordinator:
+        assert _refused(coordinator)
+
+
+def test_connections_are_bounded(plans, monkeypatch):
+    """If it fails a port scan takes all file descriptors."""
+    monkeypatch.setattr("joulery.pipeline.runtime.coordinator._SPARE_CONNECTIONS", 0)
+    with Coordinator(StragglerPolicy(plans), TOKEN) as coordinator:
+        kept = [_connected(coordinator) for _ in range(2)]
+        assert until(lambda: len(coordinator._connections) == 2)
+        assert _refused(coordinator)
+        for channel in kept:
+            channel.close()
+
+
+def test_an_address_in_use_and_an_empty_token_are_refused(plans):
+    """If it fails ranks report to another service, or any process may decide."""
+    with (
+        Coordinator(StragglerPolicy(plans), TOKEN) as coordinator,
+        pytest.raises(InvalidValueError, match="cannot listen"),
+    ):
+        Coordinator(StragglerPolicy(plans), TOKEN, coordinator.address).start()
+    with pytest.raises(InvalidValueError, match="needs a token"):
+        Coordinator(StragglerPolicy(plans), "")
+
+
+def test_messages_come_in_any_pieces(plans):
+    """If it fails a message that arrives in two parts is lost."""
+    with (
+        Coordinator(StragglerPolicy(plans), TOKEN) as coordinator,
+        _connected(coordinator) as channel,
+    ):
+        report = {"op": "done", "iteration": 7, "seconds": 1.0, "planned": 1.0, "ratios": []}
+        for byte in _hello() + encode(report):
+            channel.sendall(bytes([byte]))
+        assert until(lambda: coordinator._policy.newest_iteration == 7)
+
+
+def test_reports_arrive_as_they_were_sent():
+    """If it fails stragglers and drift are judged by other figures than the measured ones."""
+    sent = times(3, 1.25, {(1, "forward"): (1.0, 1.5), (0, "backward"): (0.5,)})
+    assert parse_report(json.loads(encode(report_message(sent)))) == sent

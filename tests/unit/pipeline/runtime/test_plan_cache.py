@@ -1,0 +1,99 @@
+"""Plans for every slowdown, and each rank's share of them."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from joulery.errors import InvalidValueError
+from joulery.pipeline.planning.holding import HoldTime
+from joulery.pipeline.planning.planner import plan_problem
+from joulery.pipeline.planning.problem import PipelineConfig, build_problem
+from joulery.pipeline.profiles.read import profiles_from_rows
+from joulery.pipeline.runtime.plan_cache import PlanCache
+from joulery.pipeline.runtime.rank_plan import RankPlan, rank_plans
+from joulery.pipeline.schedules.schedule import make_schedule
+from joulery.testing.pipelines import random_rows
+
+
+@pytest.fixture(scope="module")
+def plans():
+    """Three stages, four microbatches, two devices each."""
+    profiles = profiles_from_rows(random_rows(3, 5, clocks=8), smooth=False)
+    config = PipelineConfig(blocking_watts=60.0, devices_per_rank=2)
+    problem = build_problem(make_schedule("1f1b", 3, 4), profiles, config)
+    return PlanCache(plan_problem(problem), HoldTime(0.01))
+
+
+def test_plans_keep_the_pace_asked_for(plans):
+    """If it fails a pipeline becomes the straggler that it was slowed down for."""
+    for factor in (1.0, 1.003, 1.1, 1.27, 9.0):
+        assert plans.held(factor).plan.seconds <= plans.fastest_seconds * factor * (1 + 1e-9)
+    assert plans.held(1.1).plan.joules < plans.held(1.0).plan.joules
+
+
+def test_close_paces_share_a_plan(plans):
+    """If it fails a decision costs a plan each time."""
+    assert plans.ranks(1.1001) is plans.ranks(1.1002)
+    assert plans.ranks(50.0) is plans.ranks(60.0)
+
+
+def test_preparing_makes_look_ups(plans):
+    """If it fails the first straggler waits for planning."""
+    plans.prepare(1.03)
+    known = set(plans._made)
+    plans.ranks(1.02)
+    assert set(plans._made) == known
+
+
+def test_paces_below_one_are_refused(plans):
+    """If it fails an impossible request gets a plan."""
+    with pytest.raises(InvalidValueError, match="too fast"):
+        plans.ranks(0.9)
+
+
+def test_each_rank_gets_its_own_steps_in_order(plans):
+    """If it fails a rank sets the clocks of another."""
+    order = make_schedule("1f1b", 3, 4).ranks
+    for rank, share in enumerate(plans.ranks(1.1)):
+        assert share.rank == rank
+        assert tuple(step.instruction for step in share.steps) == order[rank]
+
+
+def test_limits_are_the_power_of_one_device(plans):
+    """If it fails boards without clock locks get the limit of a whole group."""
+    made = plans.held(1.1).plan
+    each = made.joules_each / made.durations / 2
+    found = [step.watts for share in plans.ranks(1.1) for step in share.steps]
+    assert max(found) == pytest.approx(each.max())
+    # The instruction of most power in a run decides, so that none is slowed down.
+    assert all(watts >= own - 1e-9 for watts, own in zip(found, each.tolist(), strict=True))
+
+
+def test_plans_travel_as_json(plans):
+    """If it fails a rank follows another plan than the coordinator sent."""
+    share = plans.ranks(1.1)[1]
+    assert RankPlan.from_dict(json.loads(json.dumps(share.to_dict()))) == share
+
+
+@pytest.mark.parametrize(
+    "wrong", [{}, {"rank": 0, "seconds": 1.0, "steps": [[1]]}, {"rank": "x"}, {"rank": None}]
+)
+def test_what_is_no_plan_is_refused(wrong):
+    """If it fails a malformed message sets clocks."""
+    with pytest.raises(InvalidValueError, match="no plan of a rank"):
+        RankPlan.from_dict(wrong)
+
+
+def test_work_without_a_clock_keeps_the_one_before(plans):
+    """If it fails clocks jump to full for instructions that do not care."""
+    made = plans.held(1.0).plan
+    clocks = made.clocks_hertz.copy()
+    order = np.argsort(made.starts)
+    first = [i for i in order if plans.problem.instructions[i].rank == 0]
+    clocks[first[0]] = clocks[first[2]] = math.nan
+    share = rank_plans(plans.problem, replace(made, clocks_hertz=clocks))[0]
+    assert share.steps[0].hertz == clocks[first[1]]
+    assert share.steps[2].hertz == clocks[first[1]]

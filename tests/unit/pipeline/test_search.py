@@ -1,0 +1,180 @@
+"""Schedules side by side: memory, messages, time and energy, and which one wins."""
+
+import numpy as np
+import pytest
+
+from joulery.errors import InfeasibleError, InvalidValueError
+from joulery.pipeline.planning.problem import PipelineConfig
+from joulery.pipeline.profiles.read import profiles_from_rows
+from joulery.pipeline.schedules.schedule import make_schedule
+from joulery.pipeline.search import (
+    activations_in_flight,
+    compare_schedules,
+    plan_pipeline,
+    search_schedules,
+)
+
+_CONFIG = PipelineConfig(blocking_watts=80.0)
+
+
+def _profiles(stages=4):
+    """Equal stages that take a quarter of their time whatever the clock."""
+    clocks = np.arange(1400, 800, -100)
+    return profiles_from_rows(
+        [
+            {
+                "stage": stage,
+                "instruction": kind,
+                "frequency": float(clock),
+                "time": work * (0.25 + 0.75 * 1400 / clock),
+                "energy": work * (0.25 + 0.75 * 1400 / clock) * (100 + 300 * (clock / 1400) ** 3),
+            }
+            for kind, work in (("forward", 0.1), ("backward", 0.2))
+            for stage in range(stages)
+            for clock in clocks
+        ],
+        smooth=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    """Four ranks and eight microbatches, in the time of 1F1B at full clocks."""
+    return compare_schedules(_profiles(), 8, config=_CONFIG)
+
+
+def test_activations_in_flight():
+    """Memory would be charged wrongly: the figures are those of the papers."""
+    assert activations_in_flight(make_schedule("gpipe", 4, 8)) == (8, 8, 8, 8)
+    assert activations_in_flight(make_schedule("1f1b", 4, 8)) == (4, 3, 2, 1)
+    assert activations_in_flight(make_schedule("1f1b", 4, 2)) == (2, 2, 2, 1)
+    # A rank of ZB-H1 holds at most as much as the first one of 1F1B.
+    assert max(activations_in_flight(make_schedule("zb-h1", 4, 8))) == 4
+    assert max(activations_in_flight(make_schedule("zbv", 4, 12))) == 4
+    # 1 + (P - 1) / (P v) as much as 1F1B.
+    assert max(activations_in_flight(make_schedule("interleaved", 4, 8))) == 4 * (1 + 3 / 8)
+    # Recomputation keeps inputs only; what it brings back is gone after the backward.
+    assert activations_in_flight(make_schedule("early-recompute", 4, 8)) == (1, 1, 1, 1)
+
+
+def test_messages_are_counted(comparison):
+    """Interleaving would get its extra communication for free."""
+    transfers = {found.schedule.name: found.transfers for found in comparison.candidates}
+    assert transfers["1f1b"] == transfers["gpipe"] == 2 * 8 * 3
+    assert transfers["interleaved"] == 2 * 8 * 7
+    assert transfers["zbv"] == 2 * 8 * 6
+
+
+def test_smaller_bubbles_need_less_energy_in_equal_time(comparison):
+    """A faster schedule would not give its time back as energy."""
+    joules = {found.schedule.name: found.joules for found in comparison.candidates}
+    assert joules["1f1b"] < comparison.full_clocks_joules
+    for name in ("interleaved", "zb-h1", "zbv"):
+        assert joules[name] < joules["1f1b"]
+
+
+def test_schedules_that_do_not_fit_the_memory_are_not_chosen(comparison):
+    """A schedule that does not fit would be chosen."""
+    limit = comparison.reference_activations
+    assert limit == 4
+    best = comparison.best()
+    assert best.activations <= limit
+    assert best.schedule.name in ("zbv", "zb-h1")
+    spacious = comparison.best(float("inf"))
+    assert spacious.joules is not None
+    assert best.joules is not None
+    assert spacious.joules <= best.joules * 1.001
+    with pytest.raises(InfeasibleError, match=r"no schedule gets by with 1 microbatches"):
+        comparison.best(1)
+
+
+def test_communication_is_charged():
+    """Twice the messages would cost no more than one."""
+    free = compare_schedules(_profiles(), 8, config=_CONFIG)
+    config = PipelineConfig(blocking_watts=80.0, communication_seconds=0.05)
+    slow = compare_schedules(_profiles(), 8, config=config)
+
+    def longer(name):
+        before, after = (
+            next(c for c in found.candidates if c.schedule.name == name) for found in (free, slow)
+        )
+        return after.plan.full_clocks.seconds - before.plan.full_clocks.seconds
+
+    # There and back once: nothing of it can hide behind work.
+    assert longer("gpipe") == pytest.approx(2 * 3 * 0.05)
+    for name in ("1f1b", "interleaved", "zb-h1", "zbv"):
+        assert longer(name) > 2 * 3 * 0.05
+
+
+def test_what_cannot_run_is_named():
+    """A schedule would be missing without a reason."""
+    found = compare_schedules(_profiles(), 6, config=_CONFIG)
+    assert "6 microbatches" in found.refused["dualpipe-v"]
+    assert {c.schedule.name for c in found.candidates} >= {"gpipe", "1f1b", "zb-h1", "zbv"}
+
+
+def test_a_deadline_of_ones_own():
+    """Comparisons at another pace would be those of 1F1B's."""
+    usual = compare_schedules(_profiles(), 4, config=_CONFIG)
+    pace = usual.pace_seconds
+    late = compare_schedules(_profiles(), 4, config=_CONFIG, deadline_seconds=pace * 1.3)
+    assert late.deadline_seconds == pytest.approx(1.3 * usual.pace_seconds)
+    early = compare_schedules(_profiles(), 4, config=_CONFIG, deadline_seconds=pace * 0.5)
+    assert all(found.joules is None for found in early.candidates)
+    with pytest.raises(InfeasibleError, match=r"no schedule ends within 1\.05 s"):
+        early.best()
+
+
+def test_winners_at_several_counts():
+    """The best schedule by number of microbatches would be missing."""
+    found = search_schedules(_profiles(2), 8, config=_CONFIG)
+    assert [one.microbatches for one in found.comparisons] == [2, 4, 8]
+    saved = [1 - (one.best().joules or 0) / one.full_clocks_joules for one in found.comparisons]
+    assert all(0 < share < 1 for share in saved)
+    assert found.best is found.wanted.best()
+
+
+def test_schedules_that_take_equally_long_are_not_too_slow():
+    """If it fails GPipe is refused for the last digit of a sum."""
+    found = compare_schedules(_profiles(), 32, config=_CONFIG)
+    gpipe, one_f_one_b = found.candidates[:2]
+    assert gpipe.plan.full_clocks.seconds == pytest.approx(one_f_one_b.plan.full_clocks.seconds)
+    assert gpipe.best is not None
+
+
+def test_one_line_plans_a_pipeline(tmp_path):
+    """If it fails users must wire schedules, profiles and the planner themselves."""
+    plan = plan_pipeline(_profiles(), schedule="zb-h1", microbatches=8, config=_CONFIG)
+    assert (plan.problem.schedule, plan.problem.ranks, plan.problem.microbatches) == ("zb-h1", 4, 8)
+    order = make_schedule("1f1b", 4, 6)
+    assert plan_pipeline(_profiles(), schedule=order).problem.instructions == order.instructions()
+    path = tmp_path / "profile.csv"
+    path.write_text(
+        "stage,instruction,frequency,time,energy\n0,F,1400,1,300\n0,B,1400,2,600\n",
+        encoding="utf-8",
+    )
+    assert plan_pipeline(str(path), microbatches=2).fastest_seconds == 6.0
+
+
+def test_auto_takes_the_schedule_of_least_energy():
+    """If it fails "auto" plans another schedule than the search finds."""
+    plan = plan_pipeline(_profiles(), schedule="auto", microbatches=8, config=_CONFIG)
+    best = search_schedules(_profiles(), 8, config=_CONFIG).best
+    assert plan.problem.schedule == best.schedule.name
+
+
+def test_numbers_must_fit_the_schedule():
+    """If it fails another pipeline is planned than was asked for."""
+    with pytest.raises(InvalidValueError, match="needs the number of microbatches"):
+        plan_pipeline(_profiles(), schedule="1f1b")
+    with pytest.raises(InvalidValueError, match="asked for 8 microbatches, but 1f1b has 6"):
+        plan_pipeline(_profiles(), schedule=make_schedule("1f1b", 4, 6), microbatches=8)
+    with pytest.raises(InvalidValueError, match="asked for 2 ranks"):
+        plan_pipeline(_profiles(), schedule=make_schedule("1f1b", 4, 6), ranks=2)
+
+
+def test_every_public_name_is_there():
+    """If it fails a name of the API cannot be imported."""
+    import joulery.pipeline as room
+
+    assert all(getattr(room, name) is not None for name in room.__all__)
