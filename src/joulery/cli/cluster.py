@@ -269,7 +269,7 @@ def _node(arguments: argparse.Namespace) -> None:
     import ssl
     from contextlib import ExitStack
 
-    from joulery.cluster import EmulatedGpu, LeasedGpu, NodeServer, NodeService
+    from joulery.cluster import EmulatedGpu, LeasedGpu, NodeServer, NodeService, in_slurm_order
     from joulery.governor import lease
     from joulery.hardware import discover
 
@@ -282,8 +282,9 @@ def _node(arguments: argparse.Namespace) -> None:
             names = [f"emulated-{arguments.listen}-{n}" for n in range(arguments.emulate)]
             devices: list[Any] = [EmulatedGpu(name) for name in names]
         else:
-            found = [device for device in discover() if hasattr(device, "set_power_limit")]
-            devices = [LeasedGpu(each, stack.enter_context(lease(each))) for each in found]
+            found = {d.info.id: d for d in discover() if hasattr(d, "set_power_limit")}
+            order = [found[name] for name in in_slurm_order(list(found))]
+            devices = [LeasedGpu(each, stack.enter_context(lease(each))) for each in order]
         if not devices:
             raise InvalidValueError("no GPU here", remedy="try --emulate 4; see `joulery doctor`")
         service = NodeService(devices, _secret(arguments.token), arguments.safe)

@@ -39,6 +39,7 @@ from joulery.cluster._nodes import (
     NodeClient,
     NodeServer,
     NodeService,
+    in_slurm_order,
 )
 from joulery.cluster._shaping import WorkPlan, flexibility_price, follow_forecasts, plan_work
 from joulery.cluster._slurm import EngineJob, Slurm
@@ -74,6 +75,7 @@ __all__ = [
     "flexibility_floor",
     "flexibility_price",
     "follow_forecasts",
+    "in_slurm_order",
     "oversubscribed_watts",
     "plan_work",
     "ramped",

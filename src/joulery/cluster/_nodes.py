@@ -10,12 +10,14 @@ from __future__ import annotations
 import hmac
 import json
 import math
+import re
 import socket
 import socketserver
 import threading
 import weakref
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from joulery.clock import REAL_CLOCK, Clock
@@ -306,6 +308,22 @@ class NodeClient:
         return NodeUnreachableError(
             f"node service {host}:{port}: {why}", remedy="see whether `joulery cluster node` runs"
         )
+
+
+def in_slurm_order(ids: Sequence[str], proc: Path = Path("/proc")) -> list[str]:
+    """Names of GPUs by the number of their device file, as Slurm counts them.
+
+    The driver's own index follows the bus and may differ. GPUs that the driver does not list keep
+    their order, after the others.
+    """
+    minors = {}
+    for file in proc.glob("driver/nvidia/gpus/*/information"):
+        with suppress(OSError):
+            text = file.read_text(encoding="utf-8", errors="replace")
+            minor = re.search(r"Device Minor:\s*(\d+)", text)
+            if minor:
+                minors |= dict.fromkeys(text.split(), int(minor[1]))
+    return sorted(ids, key=lambda name: minors.get(name, len(ids)))
 
 
 class EmulatedGpu:

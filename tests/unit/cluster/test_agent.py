@@ -18,6 +18,7 @@ from joulery.cluster import (
     NodeService,
     PowerCurve,
     announce,
+    in_slurm_order,
     read_agent_settings,
 )
 from joulery.cluster._nodes import DeviceState, NodeUnreachableError
@@ -319,6 +320,17 @@ def test_a_series_sets_the_budget_of_each_hour(tmp_path):
     bench.clock.sleep(3600)
     assert bench.tick()["budget_watts"] == 900
     assert sum(bench.caps()) == pytest.approx(900)
+
+
+def test_gpus_are_counted_as_slurm_counts_them(tmp_path):
+    """The cap of one job's GPU lands on another's, since driver and Slurm number them apart."""
+    for number, (uuid, minor) in enumerate([("GPU-a", 2), ("GPU-b", 0), ("GPU-c", 1)]):
+        folder = tmp_path / "driver" / "nvidia" / "gpus" / f"0000:0{number}:00.0"
+        folder.mkdir(parents=True)
+        text = f"Model: \t A100\nGPU UUID: \t {uuid}\nDevice Minor: \t {minor}\n"
+        (folder / "information").write_text(text)
+    assert in_slurm_order(["GPU-a", "GPU-b", "GPU-c"], tmp_path) == ["GPU-b", "GPU-c", "GPU-a"]
+    assert in_slurm_order(["x", "y"], tmp_path) == ["x", "y"]
 
 
 def test_a_wrong_token_changes_nothing():
