@@ -316,7 +316,7 @@ def in_slurm_order(ids: Sequence[str], proc: Path = Path("/proc")) -> list[str]:
     The driver's own index follows the bus and may differ. GPUs that the driver does not list keep
     their order, after the others.
     """
-    minors = {}
+    minors: dict[str, int] = {}
     for file in proc.glob("driver/nvidia/gpus/*/information"):
         with suppress(OSError):
             text = file.read_text(encoding="utf-8", errors="replace")
