@@ -125,6 +125,7 @@ def _add_simulate(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--gpus", required=True, metavar="N", help="number, or a100=64,h100=32")
     parser.add_argument("--budget", metavar="W", help="watts, or seconds:watts,seconds:watts")
+    parser.add_argument("--events", type=Path, metavar="FILE", help="grid events as JSON")
     parser.add_argument("--queue", choices=("fifo", "backfill", "sjf"), default="fifo")
     parser.add_argument("--overhead", type=float, default=0.0, metavar="W", help="hosts, network")
     parser.add_argument("--idle", type=float, default=0.0, metavar="W", help="of a GPU without job")
@@ -137,15 +138,20 @@ def _add_simulate(parser: argparse.ArgumentParser) -> None:
 
 def _simulate(arguments: argparse.Namespace) -> None:
     from joulery.cluster import read_jobs
-    from joulery.grid import read_signal
+    from joulery.grid import read_events, read_signal
     from joulery.reports import Terminal, cluster_report
-    from joulery.simulate.cluster import Site, read_trace, simulate, summarize
+    from joulery.simulate.cluster import Site, budget_steps, read_trace, simulate, summarize
 
     curves = {job.id: job.curve for job in read_jobs(arguments.curves)}
     trace = read_trace(arguments.trace, curves)
+    budget = _budget_steps(arguments.budget)
+    if arguments.events:
+        if len(budget) != 1:
+            raise InvalidValueError("--events needs one --budget", remedy="give --budget 20000")
+        budget = budget_steps(budget[0][1], read_events(arguments.events), trace.origin)
     site = Site(
         gpus=_gpus(arguments.gpus),
-        budget=_budget_steps(arguments.budget),
+        budget=budget,
         policy=arguments.policy,
         queue=arguments.queue,
         overhead_watts=arguments.overhead,

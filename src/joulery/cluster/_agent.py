@@ -15,10 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from joulery.clock import REAL_CLOCK, Clock
 from joulery.cluster._allocate import POLICIES, Allocation, allocate
 from joulery.cluster._budget import Budget, Cap, read_budget
-from joulery.cluster._fairness import DeficitLedger
+from joulery.cluster._fairness import DeficitLedger, ramped
 from joulery.cluster._jobs import (
     ClusterJob,
     PowerCurve,
@@ -455,22 +457,18 @@ class Agent:
         }
         if not self._send(falling, messages):
             return
-        rise = sum(
-            watts - falling[node][name]
-            for node, caps in decision.caps.items()
-            for name, watts in caps.items()
+        places = [(node, name) for node, caps in decision.caps.items() for name in caps]
+        rising = ramped(
+            np.array([falling[node][name] for node, name in places]),
+            np.array([decision.caps[node][name] for node, name in places]),
+            max(elapsed, self._settings.tick_seconds),
+            up_watts_per_second=self._settings.ramp_up_watts_per_second,
         )
-        if rise <= 0:
-            return
-        allowed = self._settings.ramp_up_watts_per_second * max(
-            elapsed, self._settings.tick_seconds
-        )
-        share = min(1.0, allowed / rise)
-        rising = {
-            node: {n: falling[node][n] + share * (w - falling[node][n]) for n, w in caps.items()}
-            for node, caps in decision.caps.items()
-        }
-        self._send(rising, messages)
+        wanted: dict[str, dict[str, float]] = {node: {} for node in decision.caps}
+        for (node, name), watts in zip(places, rising.tolist(), strict=True):
+            wanted[node][name] = watts
+        if wanted != falling:
+            self._send(wanted, messages)
 
     def _send(self, caps: dict[str, dict[str, float]], messages: list[str]) -> bool:
         """Whether every node has the caps in force."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, Any
 
@@ -68,15 +68,6 @@ class Signal:
         edges = self.start + self.step_seconds * np.arange(first, last + 1)
         edges[0], edges[-1] = start, end
         return edges[:-1], np.diff(edges), np.array(self.values[first:last])
-
-    def followed_by(self, other: Signal) -> Signal:
-        """This series up to where the other begins, and the other from there on."""
-        steps = round((other.start - self.start) / self.step_seconds)
-        if other.step_seconds != self.step_seconds or not 0 <= steps <= len(self.values):
-            raise InvalidValueError(
-                "the two series do not meet", remedy="use equal steps and no gap between them"
-            )
-        return replace(self, values=self.values[:steps] + other.values)
 
     @classmethod
     def from_rows(

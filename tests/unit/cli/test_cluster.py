@@ -86,6 +86,10 @@ def test_simulate_reports_skipped_rows(capsys, jobs, tmp_path):
     assert "Jain index" in capsys.readouterr().out
     assert "Power over time" in page.read_text()
     assert "duration_seconds is not a number" in page.read_text()
+    events = tmp_path / "events.json"
+    events.write_text('[{"id": "a", "start": 20, "end": 60, "reduction": 0.3}]')
+    assert output(capsys, *words, "--budget", 900, "--events", events)["peak_watts"] <= 900
+    assert main(["cluster", *map(str, words), "--events", str(events)]) == 2
     price = tmp_path / "price.csv"
     price.write_text("timestamp,price\n2026-05-03 10:00,0.1\n2026-05-03 11:00,0.2\n")
     assert main(["cluster", *map(str, words), "--price", str(price)]) == 2

@@ -35,14 +35,6 @@ def test_times_outside_are_refused():
             HOURLY.window(start, end)
 
 
-def test_a_newer_series_replaces_the_rest():
-    """A corrected forecast is ignored."""
-    joined = HOURLY.followed_by(Signal(3600.0, 3600.0, (5.0, 6.0, 7.0)))
-    assert joined.values == (10.0, 5.0, 6.0, 7.0)
-    with pytest.raises(InvalidValueError):
-        HOURLY.followed_by(Signal(36000.0, 3600.0, (5.0,)))
-
-
 def test_a_file_in_utc_is_read(tmp_path):
     """A documented file is refused."""
     file = tmp_path / "a.csv"

@@ -22,6 +22,7 @@ from joulery.errors import InfeasibleError, InvalidValueError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from joulery.grid import GridEvent
     from joulery.simulate.cluster._traces import Trace
 
 QUEUES = ("fifo", "backfill", "sjf")
@@ -70,6 +71,24 @@ class Site:
     def pools(self) -> Mapping[str, int]:
         """Number of GPUs of each type."""
         return {"": self.gpus} if isinstance(self.gpus, int) else self.gpus
+
+
+def budget_steps(
+    watts: float, events: Sequence[GridEvent], origin: float = 0.0
+) -> list[tuple[float, float]]:
+    """A budget that grid events lower for a while, as a :class:`Site` takes it.
+
+    Args:
+        watts: Budget without an event; reductions are of this.
+        events: Events in seconds since 1970 UTC.
+        origin: Time of the trace's start.
+    """
+    spans = [(event.start - origin, event.end - origin, event.budget(watts)) for event in events]
+    times = sorted({0.0, *(time for start, end, _ in spans for time in (start, end) if time > 0)})
+    return [
+        (time, min([watts, *(target for start, end, target in spans if start <= time < end)]))
+        for time in times
+    ]
 
 
 @dataclass(frozen=True, slots=True)

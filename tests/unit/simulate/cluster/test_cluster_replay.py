@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 
 from joulery.cluster import ClusterJob, PowerCurve, allocate
 from joulery.errors import FileError, InfeasibleError, InvalidValueError
-from joulery.grid import Signal
-from joulery.simulate.cluster import Site, Trace, read_trace, simulate, summarize
+from joulery.grid import GridEvent, Signal
+from joulery.simulate.cluster import (
+    Site,
+    Trace,
+    budget_steps,
+    read_trace,
+    simulate,
+    summarize,
+)
 
 COMPUTE = PowerCurve.from_points([(100, 25), (200, 60), (300, 85), (400, 100)])
 MEMORY = PowerCurve.from_points([(100, 60), (160, 99), (250, 100)])
@@ -108,6 +115,19 @@ def test_a_budget_event_slows_running_jobs_and_lets_them_go_on():
     assert summarize(replay)["energy_kilowatt_hours"] * 3.6e6 == pytest.approx(
         50 * 400 + 50 * 200 + 20 * 400
     )
+
+
+def test_grid_events_lower_the_budget_for_a_while():
+    """An event is missed, or lasts for ever, or two do not add up to the lower one."""
+    events = [
+        GridEvent("a", 1100, 1300, reduction=0.5),
+        GridEvent("b", 1200, 1400, target_watts=300),
+    ]
+    steps = budget_steps(400, events, origin=1000)
+    assert steps == [(0, 400), (100, 200), (200, 200), (300, 300), (400, 400)]
+    replay = simulate(trace_of([0], [500], [1]), Site(1, steps, "max-min"))
+    # 200 s at 0.6 and 100 s at 0.85 lose 95 s of full speed.
+    assert replay.end[0] == pytest.approx(595)
 
 
 def test_jobs_pause_when_the_floors_do_not_fit():
