@@ -167,7 +167,7 @@ def _entsoe(body: bytes) -> list[tuple[float, float]]:
     return sorted(rows.items())
 
 
-# Direct gCO2/kWh by fuel, IPCC 2006 emission factors over typical efficiencies of US plants.
+# Direct gCO2/kWh by fuel: round figures for US plants, not from one table. Others count as 0.
 _FUEL_GRAMS = {"COL": 1000.0, "NG": 430.0, "OIL": 880.0, "OTH": 550.0}
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from joulery.errors import InvalidValueError
 from joulery.grid._signal import Signal
 
-# gCO2/kWh over a year. Countries: lifecycle, about 2023, rounded to tens, after Ember's Yearly
-# Electricity Data. Grids (CISO, ERCO, PJM) and DE, ES, SE: lifecycle means of 2021 in CarbonCast's
-# published series. Good enough to compare places, not to time anything within a day.
+# gCO2/kWh over a year. CISO, ERCO, PJM, DE, ES and SE: lifecycle means of 2021, computed from
+# CarbonCast's published series. All others: lifecycle, about 2023, rounded to tens, as remembered
+# from Ember's Yearly Electricity Data and not checked against it. Good enough to compare places.
 REGIONS = {
     "AT": 110.0, "AU": 550.0, "BE": 140.0, "BR": 100.0, "CA": 170.0, "CH": 40.0, "CN": 580.0,
     "DE": 346.0, "DK": 150.0, "ES": 168.0, "FI": 80.0, "FR": 60.0, "GB": 240.0, "IE": 290.0,
