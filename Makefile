@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench prove clean
+.PHONY: demo test check bench reproduce prove clean
 
 demo: $(VENV)/.demo
 	$(BIN)/joulery demo
@@ -18,6 +18,11 @@ check: $(VENV)/.dev
 # Every benchmark in full, beside its peers, which live in an environment of their own.
 bench: $(VENV)/.dev .venv-peers/.done .venv-peer-server/.done
 	scripts/bench
+
+# The figures and claims of Zeus (NSDI'23) from the traces of its artifact; see docs/reproduce.md.
+TRACES ?= $(or $(JOULERY_DATA),../shared/data)
+reproduce: $(VENV)/.dev
+	$(BIN)/python -m papers.zeus --traces $(TRACES) --out zeus-output
 
 # Promises of durability, and to the honest, at full counts; `make test` runs them at reduced ones.
 prove: $(VENV)/.dev
@@ -51,4 +56,4 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-peers .venv-peer-server .build demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-peers .venv-peer-server .build demo-output zeus-output .mypy_cache .ruff_cache .pytest_cache .hypothesis

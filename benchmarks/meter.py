@@ -1,4 +1,4 @@
-"""How long a window takes and how true its joules are, beside Zeus and CodeCarbon.
+"""Overhead of a window and accuracy of its joules, compared with Zeus and CodeCarbon.
 
 All run in one interpreter on the same emulated boards behind the real NVML binding, Zeus and we on
 the very same windows. Watts are plausible, not measured; errors against the emulator's exact
@@ -19,8 +19,8 @@ from typing import Any
 
 from peers import peer_python, say, work, write_results
 
-from joulery.cli.table import table
-from joulery.hardware import catalog
+from joulery.hardware.simulated import catalog
+from joulery.reports import table_text as table
 from joulery.testing.emulator import BoardSpec, EmulatedNode
 
 WORKER = Path(__file__).with_name("meter_worker.py")

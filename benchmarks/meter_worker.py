@@ -73,7 +73,7 @@ def _median_us(function: Any, repeats: int) -> float:
 
 def accuracy(task: dict[str, Any]) -> dict[str, Any]:
     """Energy error of busy windows after idle: ours, ours settled, and Zeus's, same windows."""
-    from joulery.hardware import catalog
+    from joulery.hardware.simulated import catalog
     from joulery.metering.meter import Meter
     from joulery.testing.emulator import EmulatedNode, Phase
 
@@ -129,7 +129,7 @@ def codecarbon(task: dict[str, Any]) -> dict[str, Any]:
         return {"rows": []}
     from codecarbon import OfflineEmissionsTracker
 
-    from joulery.hardware import catalog
+    from joulery.hardware.simulated import catalog
     from joulery.testing.emulator import EmulatedNode
 
     node = EmulatedNode.attached()

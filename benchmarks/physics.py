@@ -1,10 +1,10 @@
-"""How closely the board model follows measured power-limit sweeps.
+"""Error of the board model against measured power-limit sweeps.
 
 For every sweep (GPU, workload, batch size) under the data folder, fits the four numbers of the
 workload with the board's catalog constants fixed, and compares time and power at every limit.
 Then again with each fitted board replaced by what its specification alone would give, derived
-from the other fitted boards: the error to expect on boards that nobody measured. Last, fits to
-every other limit against the limits between: the error to expect where nobody measured.
+from the other fitted boards: the error to expect on unmeasured boards. Last, fits to every
+other limit against the limits between: the error to expect at unmeasured limits.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from physics_fit import SweepPoint, WorkloadFit, compared, fit_workloads
+
 from joulery.errors import UnknownDeviceError
-from joulery.hardware import catalog
-from joulery.hardware.calibrate import SweepPoint, WorkloadFit, compared, fit_workloads
+from joulery.hardware.simulated import catalog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from joulery.hardware.physics import Board
+    from joulery.hardware.simulated.physics import Board
 
 TARGET = 0.05
 # Half of fewer limits than this would not determine four numbers.
@@ -136,7 +137,7 @@ def thinned(sweeps: list[Sweep]) -> list[Sweep]:
 
 
 def without_own_fit(board: Board) -> Board:
-    """What the catalog would say about a fitted board had nobody measured it."""
+    """Constants of a fitted board as if it had not been measured."""
     others = [other for other in catalog.fitted_boards() if other.name != board.name]
     # Unmeasured boards have no idle power in the catalog either.
     stated = replace(catalog.specs(board.name), idle_watts=None)

@@ -26,8 +26,8 @@ from peers import say, work, write_results
 from pipeline_noise import noisy
 from pipeline_problems import Case, cases, large_cases, published
 
-from joulery.cli.table import table
 from joulery.pipeline import LinearProgram, PipelinePlan, plan_problem
+from joulery.reports import table_text as table
 
 if TYPE_CHECKING:
     from joulery.pipeline import PipelineProblem

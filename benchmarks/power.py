@@ -26,15 +26,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from peers import say, work, write_results
 from power_tables import WORK_SECONDS, Job, regret_of, tables
 
-from joulery.cli.table import table
 from joulery.clock import VirtualClock
 from joulery.hardware import catalog
 from joulery.hardware.simulated import SimulatedGpu
 from joulery.metering.meter import Meter
 from joulery.objectives import Cost
-from joulery.power.knob import LimitKnob, held_here
-from joulery.power.messages import State
+from joulery.power.knobs import LimitKnob
+from joulery.power.step_profiler import TunerState
 from joulery.power.tuner import PowerTuner
+from joulery.reports import table_text as table
+from joulery.testing.training import held_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -177,7 +178,7 @@ def overhead(*, quick: bool) -> dict[str, float]:
     meter = Meter([gpu], clock=clock)
     knob = LimitKnob([gpu], held_here)
     with PowerTuner([gpu], Cost(0.5, 250.0), knob=knob, meter=meter, clock=clock) as tuner:
-        while tuner.state is not State.HOLDING:
+        while tuner.state is not TunerState.HOLDING:
             clock.sleep(gpu.steady().seconds)
             tuner.step()
         for _ in range(20_000):  # late corrections

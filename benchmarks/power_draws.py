@@ -11,7 +11,7 @@ import random
 from dataclasses import replace
 
 from joulery.hardware import catalog
-from joulery.hardware.physics import Board, Workload
+from joulery.hardware.simulated.physics import Board, Workload
 
 # Apart from seeds of noise, and from anything that was tried while the tuner was made.
 FIRST_SEED = 770_000

@@ -14,10 +14,9 @@ from physics import discovered
 
 from joulery.frontier import OperatingPoint
 from joulery.objectives import Cost, EnergyDelayProduct, LeastEnergy, score
-from joulery.power.messages import Reading, State
-from joulery.power.prior import limit_curves
-from joulery.power.rules import Rules
-from joulery.power.state_machine import Range, TuningMachine
+from joulery.power.model import limit_curves
+from joulery.power.state_machine import KnobRange, TuningMachine
+from joulery.power.step_profiler import Reading, TunerConfig, TunerState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,7 +105,7 @@ class Run:
 
 
 def regret_of(
-    job: Job, name: str, seed: int, rules: Rules | None = None
+    job: Job, name: str, seed: int, rules: TunerConfig | None = None
 ) -> tuple[float, float, float, float]:
     """Regret of the tuner and of measuring every limit, each with that of the final choice.
 
@@ -115,7 +114,7 @@ def regret_of(
     objective = objective_named(name, job.limits[-1])
     steps = round(WORK_SECONDS / STEP_SECONDS)
     ours = Run(job, seed)
-    chosen = _tuned(ours, objective, steps, rules or Rules())
+    chosen = _tuned(ours, objective, steps, rules or TunerConfig())
     exhaustive = Run(job, seed + 1)
     best_seen = _exhaustive(exhaustive, objective, steps)
     excesses = _excesses(job, objective)
@@ -147,9 +146,9 @@ def _regret(job: Job, visits: dict[int, int], excesses: list[float]) -> float:
     return best * sum(n * excesses[position] for position, n in visits.items())
 
 
-def _tuned(run: Run, objective: Objective, steps: int, rules: Rules) -> int:
+def _tuned(run: Run, objective: Objective, steps: int, rules: TunerConfig) -> int:
     values = np.array(run.job.limits)
-    span = Range(values, lambda watts: limit_curves(values, watts))
+    span = KnobRange(values, lambda watts: limit_curves(values, watts))
     machine = TuningMachine(span, objective, rules)
     last = len(values) - 1
     run.advance(last, 1)
@@ -157,7 +156,7 @@ def _tuned(run: Run, objective: Objective, steps: int, rules: Rules) -> int:
     while run.steps < steps:
         run.advance(command.position, min(command.steps, steps - run.steps))
         command = machine.send(run.reading(command.position))
-    assert command.state is not State.STOPPED
+    assert command.state is not TunerState.STOPPED
     return command.position
 
 

@@ -21,18 +21,19 @@ from power_draws import drawn
 from joulery.clock import VirtualClock
 from joulery.frontier import OperatingPoint
 from joulery.hardware import catalog, nvidia
-from joulery.hardware.physics import settle
+from joulery.hardware.simulated.physics import settle
 from joulery.metering.meter import Meter
 from joulery.objectives import Cost, LeastEnergy, score
-from joulery.power.knob import LimitKnob, held_here
-from joulery.power.messages import State
+from joulery.power.knobs import LimitKnob
+from joulery.power.step_profiler import TunerState
 from joulery.power.tuner import PowerTuner
 from joulery.testing.emulator import BoardSpec, EmulatedNode
+from joulery.testing.training import held_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from joulery.hardware.physics import Board, Workload
+    from joulery.hardware.simulated.physics import Board, Workload
     from joulery.objectives import Objective
 
 # Processor time, so that other work on the machine does not count.
@@ -175,11 +176,11 @@ class Loop:
 def ours(loop: Loop, task: dict[str, Any]) -> dict[str, Any]:
     """Tuned by Joulery, through the real NVML binding."""
     clock = CLOCK[0]
-    devices = [d for d in nvidia.discover(clock) if d.info.parent is None]
+    devices = [d for d in nvidia.survey(clock).devices if d.info.parent is None]
     meter = Meter(devices, clock=clock)
     knob = LimitKnob(devices, held_here)
     with PowerTuner(devices, loop.truth.objective, knob=knob, meter=meter, clock=clock) as tuner:
-        loop.run(tuner.step, lambda: tuner.state in {State.HOLDING, State.STOPPED})
+        loop.run(tuner.step, lambda: tuner.state in {TunerState.HOLDING, TunerState.STOPPED})
         settled = {"settled_steps": loop.steps, "settled_seconds": clock.now()}
         assert tuner.failure is None, tuner.failure
         end = loop.steps + max(LATER_STEPS, round(LATER_SECONDS / task["step_seconds"]))

@@ -3,7 +3,7 @@
 Two answers. Every decision that Zeus made while exploring, where nothing is left to chance, is
 compared with what our policy decides after the same history. And the regrets of both are compared;
 for that, attempts that reached the target count at their expected cost in both, which takes most
-of the luck out.
+of the chance out.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from peers import PEER_PYTHON, say, work
 from joulery.jobs.policies.base import ActionKind, Outcomes, RunEnd
 from joulery.jobs.policies.counter_rng import CounterRng
 from joulery.jobs.policies.job_batch import JobBatch
-from joulery.jobs.policies.zeus import Zeus
-from joulery.simulate.recurring import Options, horizon, simulate
+from joulery.jobs.policies.zeus import ZeusPolicy
+from joulery.simulate.recurring import SimulationOptions, horizon, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +42,7 @@ BLOCK = 25
 def compared_with_peer(
     loads: Sequence[TracedWorkload], our_seeds: int, *, quick: bool
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Our ``zeus`` beside Zeus's own simulator, one row per workload, and what Zeus did."""
+    """Our ``zeus`` next to Zeus's own simulator, one row per workload, and what Zeus did."""
     peer: list[dict[str, Any]] = [{"runs": [], "seconds": 0.0} for _ in loads]
     if not PEER_PYTHON.exists():
         say("Zeus is not installed (`make bench` does that): its columns stay empty")
@@ -124,8 +124,10 @@ def _task(load: TracedWorkload, seeds: list[int]) -> dict[str, Any]:
 def agreement(
     loads: Sequence[TracedWorkload], peer: list[dict[str, Any]], seeds: int
 ) -> list[dict[str, Any]]:
-    """Our ``zeus`` beside Zeus's own simulator, one row per workload."""
-    log = simulate(loads, Zeus(), None, range(seeds), Options(eta=ETA, keep_deeds=True))
+    """Our ``zeus`` next to Zeus's own simulator, one row per workload."""
+    log = simulate(
+        loads, ZeusPolicy(), None, range(seeds), SimulationOptions(eta=ETA, keep_actions=True)
+    )
     rows = []
     for load, answer, (real, smooth) in zip(loads, peer, _our_regret(log), strict=True):
         row = {"gpu": load.gpu, "dataset": load.dataset, "ours": float(real.mean())}
@@ -156,7 +158,7 @@ def _cost(load: TracedWorkload, joules: float, seconds: float) -> float:
 
 
 def _peer_regret(load: TracedWorkload, runs: list[Any]) -> tuple[Any, Any]:
-    """Per seed: regret as it happened, and with reached attempts at their expected cost."""
+    """Regret per seed as it happened, and with reached attempts at their expected cost."""
     best = load.optimum(ETA)[2]
     expected = load.expected_cost(ETA)
     arms = {size: arm for arm, size in enumerate(load.batch_sizes)}
@@ -175,38 +177,38 @@ def _peer_regret(load: TracedWorkload, runs: list[Any]) -> tuple[Any, Any]:
 
 def _our_regret(log: SimulationLog) -> list[tuple[Any, Any]]:
     """The same two figures of our ``zeus``, per workload."""
-    deeds = log.deeds
-    assert deeds is not None
-    even = deeds.cost.copy()
+    actions = log.actions
+    assert actions is not None
+    even = actions.cost.copy()
     for position, load in enumerate(log.workloads):
-        rows = (log.of_lane[deeds.lane] == position) & (deeds.end == RunEnd.REACHED)
-        even[rows] = load.expected_cost(ETA)[deeds.arm[rows], deeds.limit[rows]]
+        rows = (log.workload_of[actions.job] == position) & (actions.end == RunEnd.REACHED)
+        even[rows] = load.expected_cost(ETA)[actions.arm[rows], actions.limit[rows]]
     total = np.zeros(len(log.seeds))
-    np.add.at(total, deeds.lane, even)
+    np.add.at(total, actions.job, even)
     real = log.final_regret()
     smooth = total / log.optimal[:, 0] - log.recurrences
-    lanes = [log.of_lane == position for position in range(len(log.workloads))]
-    return [(real[rows], smooth[rows]) for rows in lanes]
+    parts = [log.workload_of == position for position in range(len(log.workloads))]
+    return [(real[rows], smooth[rows]) for rows in parts]
 
 
 def _same_decisions(load: TracedWorkload, runs: list[Any]) -> tuple[int, int]:
     """Exploring decisions of Zeus, and how many of them our policy makes after its history."""
-    policy = Zeus()
-    lanes = JobBatch.of([load.job(ETA)] * len(runs), list(range(len(runs))))
-    beliefs = policy.start(lanes)
+    policy = ZeusPolicy()
+    jobs = JobBatch.of([load.job(ETA)] * len(runs), list(range(len(runs))))
+    beliefs = policy.start(jobs)
     recurrence = np.zeros(len(runs), dtype=np.int64)
     made = same = 0
     for number in range(max(map(len, runs))):
         rows = np.array([row for row, run in enumerate(runs) if len(run) > number])
-        told = [runs[row][number] for row in rows]
-        arm = np.array([load.batch_sizes.index(entry[0]) for entry in told])
-        actions = policy.decide(beliefs, rows, CounterRng.of(lanes.seeds[rows], rows))
+        entries = [runs[row][number] for row in rows]
+        arm = np.array([load.batch_sizes.index(entry[0]) for entry in entries])
+        actions = policy.decide(beliefs, rows, CounterRng.of(jobs.seeds[rows], rows))
         exploring = ~beliefs.exploration.over[rows]
         made += int(exploring.sum())
         same += int((exploring & (actions.arm == arm)).sum())
         policy.begin(beliefs, rows, actions)
-        reached = np.array([entry[4] for entry in told])
-        policy.learn(beliefs, _outcomes(load, rows, recurrence[rows], arm, told))
+        reached = np.array([entry[4] for entry in entries])
+        policy.learn(beliefs, _outcomes(load, rows, recurrence[rows], arm, entries))
         recurrence[rows] += reached
         if beliefs.exploration.over.all():
             break
@@ -214,20 +216,20 @@ def _same_decisions(load: TracedWorkload, runs: list[Any]) -> tuple[int, int]:
 
 
 def _outcomes(
-    load: TracedWorkload, rows: Any, recurrence: Any, arm: Any, told: list[Any]
+    load: TracedWorkload, rows: Any, recurrence: Any, arm: Any, entries: list[Any]
 ) -> Outcomes:
     unknown = np.full((len(rows), len(load.limits_watts)), np.nan)
     return Outcomes(
-        lane=rows,
+        job=rows,
         recurrence=recurrence,
         kind=np.full(len(rows), ActionKind.TRAIN),
         arm=arm,
         limit=np.full(len(rows), -1),
-        end=np.array([RunEnd.REACHED if entry[4] else RunEnd.STOPPED for entry in told]),
+        end=np.array([RunEnd.REACHED if entry[4] else RunEnd.STOPPED for entry in entries]),
         epochs=np.ones(len(rows)),
-        seconds=np.array([entry[3] for entry in told]),
-        joules=np.array([entry[2] for entry in told]),
-        cost=np.array([_cost(load, entry[2], entry[3]) for entry in told]),
+        seconds=np.array([entry[3] for entry in entries]),
+        joules=np.array([entry[2] for entry in entries]),
+        cost=np.array([_cost(load, entry[2], entry[3]) for entry in entries]),
         epoch_seconds=unknown,
         epoch_joules=unknown,
         relative_error=unknown,

@@ -1,8 +1,8 @@
 """Durable decisions and reports per second over HTTP, beside Zeus's batch-size server.
 
 Every operation is a decision or a report, answered after its commit has reached the disk. Servers,
-databases and clients share this machine. In a closed loop every client asks again at once; with a
-pause, 1,000 clients are connected and each trains for a while in between, as clients do.
+databases and clients share this machine. Every client makes its next request as soon as the last
+one is answered.
 
 usage: python benchmarks/server.py [--quick] [--json FILE] [--data DIR]
 """
@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING, Any
 from peers import ROOT, say, write_results
 from server_load import BATCH_SIZES, MAX_WATTS
 
-from joulery.cli.table import table
-from joulery.testing.postgresql import Cluster, find_programs
-from joulery.testing.process_tree import family
+from joulery.reports import table_text as table
+
+sys.path.append(str(ROOT / "tests"))
+from support.postgresql import Cluster, find_programs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,49 +38,38 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 PEER_SERVER_PYTHON = ROOT / ".venv-peer-server" / "bin" / "python"
 READY_SECONDS = 60.0
-# Operations per second that clients with a pause come to, if all are answered at once.
-PACED_PER_SECOND = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Who asks.
+    """The load on a server.
 
     Attributes:
-        clients: That are connected at once.
-        jobs: That they share.
-        paced: Whether they pause between operations.
+        clients: Number of clients that are connected at the same time.
+        jobs: Number of jobs that they share.
     """
 
     clients: int
     jobs: int
-    paced: bool = False
 
     def __str__(self) -> str:
-        loop = "paced" if self.paced else "closed loop"
-        return f"{self.clients} clients, {self.jobs} job{'s'[: self.jobs > 1]}, {loop}"
-
-    @property
-    def pause_seconds(self) -> float:
-        """Between two operations of a client, on average."""
-        return self.clients / PACED_PER_SECOND if self.paced else 0.0
+        return f"{self.clients} clients, {self.jobs} jobs"
 
 
-SCENES = (Scene(16, 16), Scene(200, 100), Scene(1000, 100), Scene(1000, 1))
-QUICK = (Scene(200, 100), Scene(1000, 1))
-PACED = (Scene(1000, 100, paced=True), Scene(1000, 1, paced=True))
+SCENES = (Scene(16, 16), Scene(200, 100), Scene(1000, 100))
+QUICK = (Scene(16, 16), Scene(200, 100))
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One that runs.
+    """A server that runs.
 
     Attributes:
-        dialect: How it is talked to.
-        port: Where.
-        pid: Of its process.
-        ready_seconds: From its start until it answered.
-        token: To talk with.
+        dialect: Whose API it has: ``joulery`` or ``zeus``.
+        port: Port that it listens on.
+        pid: Number of its process.
+        ready_seconds: Time from its start until it answered.
+        token: Token for requests.
     """
 
     dialect: str
@@ -109,17 +99,11 @@ class Server:
 
 def _our_job(name: str, policy: str) -> dict[str, Any]:
     from joulery.jobs.job import Job
-    from joulery.jobs.specification import job_document
+    from joulery.jobs.models import Definition
     from joulery.objectives import Cost
 
     job = Job(name, BATCH_SIZES, 128, Cost(0.5, max_watts=MAX_WATTS))
-    return {
-        "name": name,
-        "device": "",
-        "specification": job_document(job),
-        "policy": policy,
-        "parameters": {},
-    }
+    return Definition(job, policy=policy).to_document()
 
 
 def _their_job(name: str) -> dict[str, Any]:
@@ -174,20 +158,20 @@ def _free_port() -> int:
 
 
 @contextmanager
-def joulery(location: str, workers: int = 1) -> Iterator[Server]:
+def joulery(location: str) -> Iterator[Server]:
     """Our server on a store."""
     port = _free_port()
     serve = [sys.executable, "-m", "joulery", "serve"]
     token = [*serve, "token", "create", "--team", "bench", "--rights", "manage", "--json"]
     made = subprocess.run([*token, "--store", location], capture_output=True, check=True)
-    command = [*serve, "--store", location, "--port", str(port), "--workers", str(workers)]
+    command = [*serve, "--store", location, "--port", str(port)]
     with running(command, "joulery", port, json.loads(made.stdout)["token"]) as server:
         yield server
 
 
 def measured(server: Server, scene: Scene, policy: str, seconds: float) -> dict[str, Any]:
     """One scene on one server."""
-    run = f"{scene.clients}-{scene.jobs}-{'paced' if scene.paced else 'closed'}-{policy}"
+    run = f"{scene.clients}-{scene.jobs}-{policy}"
     jobs = [server.define(f"{run}-{number}", policy) for number in range(scene.jobs)]
     task = {
         "dialect": server.dialect,
@@ -198,7 +182,6 @@ def measured(server: Server, scene: Scene, policy: str, seconds: float) -> dict[
         "run": run,
         "warm_seconds": 2.0 if scene.clients < 1000 else 4.0,
         "seconds": seconds,
-        "pause_seconds": scene.pause_seconds,
     }
     before = _cpu_seconds(server.pid)
     finished = subprocess.run(
@@ -216,15 +199,14 @@ def measured(server: Server, scene: Scene, policy: str, seconds: float) -> dict[
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Of all processes of a server."""
-    stats = (Path(f"/proc/{one}/stat").read_text() for one in family(pid))
-    fields = [stat.rpartition(")")[2].split() for stat in stats]
-    return sum(int(of[11]) + int(of[12]) for of in fields) / os.sysconf("SC_CLK_TCK")
+    """Processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _megabytes(pid: int) -> float:
-    """Of all processes of a server; pages that they share count once each."""
-    pages = sum(int(Path(f"/proc/{one}/statm").read_text().split()[1]) for one in family(pid))
+    """Resident memory of a process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 1e6
 
 
@@ -234,7 +216,7 @@ def ours(location: str, database: str, seconds: float, *, quick: bool) -> list[d
     with joulery(location) as server:
         say(f"joulery serve on {database}: ready after {server.ready_seconds:.2f} s")
         for policy in ("joulery",) if quick else ("joulery", "zeus"):
-            for scene in QUICK if quick else SCENES if policy == "zeus" else (*SCENES, *PACED):
+            for scene in QUICK if quick else SCENES:
                 found = measured(server, scene, policy, seconds)
                 rows.append(found | {"database": database, "ready_seconds": server.ready_seconds})
                 _progress(rows[-1])
@@ -251,7 +233,7 @@ def theirs(folder: str, seconds: float, *, quick: bool) -> list[dict[str, Any]]:
     script = str(HERE / "server_peer.py")
     command = [str(PEER_SERVER_PYTHON), script, f"{folder}/zeus.sqlite", str(port)]
     with running(command, "zeus", port) as server:
-        for scene in QUICK[:1] if quick else SCENES:
+        for scene in QUICK if quick else SCENES:
             found = measured(server, scene, "zeus", seconds)
             rows.append(found | {"database": "SQLite", "server": "Zeus"})
             _progress(rows[-1])
@@ -264,7 +246,7 @@ def _progress(row: dict[str, Any]) -> None:
 
 
 def figures_of(rows: list[dict[str, Any]], peer: list[dict[str, Any]]) -> dict[str, float]:
-    """What is promised, as numbers."""
+    """The figures of all runs by name."""
     found: dict[str, float] = {}
     for row in rows:
         name = f"{row['policy']}, {row['database']}, {row['scene']}"
@@ -284,7 +266,7 @@ def _errors(row: dict[str, Any]) -> int:
 
 
 def show(rows: list[dict[str, Any]], peer: list[dict[str, Any]]) -> None:
-    """All of it as a table."""
+    """Print all runs as a table."""
     headers = ("server", "policy", "database", "clients", "ops/s", "× Zeus", "p50 ms", "p99 ms")
     headers = (*headers, "5xx", "server ms/op", "MB")
     base = {row["scene"]: row["per_second"] for row in peer}

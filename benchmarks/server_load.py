@@ -1,8 +1,7 @@
-"""Clients that ask for decisions and report on them, over connections that stay open.
+"""Load on a server: clients that get decisions and report, over connections that stay open.
 
-Run as a process of its own: reads one task as JSON, prints what was measured as JSON. A client asks
-for a decision, waits as long as it is told to, reports, and asks again; in a closed loop it does
-not wait.
+Runs as a process of its own: reads one task as JSON, prints what was measured as JSON. Every client
+makes its next request as soon as the last one is answered.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ BATCH_SIZES = (32, 64, 128, 256, 512, 1024)
 EPOCHS = {32: 30, 64: 24, 128: 20, 256: 22, 512: 30, 1024: 45}
 MAX_WATTS = 300.0
 EPOCH_SECONDS = 0.01
-LUCK = random.Random(1)  # noqa: S311 - of simulated runs
+RNG = random.Random(1)  # noqa: S311 - of simulated runs
 
 
 class Channel(asyncio.Protocol):
@@ -35,11 +34,11 @@ class Channel(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Note where to write to."""
+        """Keep the transport."""
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Hand over an answer once it is whole."""
+        """Complete the request once its answer is complete."""
         self._received += data
         head, blank, rest = self._received.partition(b"\r\n\r\n")
         if not blank:
@@ -50,7 +49,7 @@ class Channel(asyncio.Protocol):
             self._waiting.set_result((int(head.split(b" ", 2)[1]), rest[:length]))
 
     def connection_lost(self, _: Exception | None) -> None:
-        """An answer that does not come."""
+        """Fail the request."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(ConnectionError())
 
@@ -63,7 +62,7 @@ class Channel(asyncio.Protocol):
 
 
 def http(method: str, path: str, token: str, body: dict[str, Any] | None) -> bytes:
-    """A request as it goes over the wire."""
+    """A request as bytes."""
     content = b"" if body is None else json.dumps(body).encode()
     head = (
         f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
@@ -74,7 +73,7 @@ def http(method: str, path: str, token: str, body: dict[str, Any] | None) -> byt
 
 @dataclass(slots=True)
 class Tally:
-    """What was seen; ``all`` counts the start and the end, too."""
+    """What was measured; ``all`` counts the start and the end, too."""
 
     all: int = 0
     latencies: list[float] = field(default_factory=list)
@@ -82,7 +81,7 @@ class Tally:
 
 
 class Joulery:
-    """How our server is talked to."""
+    """Requests to our server."""
 
     def __init__(self, task: dict[str, Any], client: int) -> None:
         self._job = task["jobs"][client % len(task["jobs"])]
@@ -91,13 +90,13 @@ class Joulery:
         self._count = 0
 
     def decide(self) -> bytes:
-        """Ask for a decision."""
+        """The request for a decision."""
         self._count += 1
         body = {"key": f"{self._client}-{self._count}", "after": None, "probing": False}
         return http("POST", f"/v1/jobs/{self._job}/decisions", self._token, body)
 
     def report(self, decision: dict[str, Any]) -> bytes:
-        """Tell that the target was reached."""
+        """The request that reports a run which reached its target."""
         epochs = _epochs(decision["batch_size"])
         seconds = _seconds(epochs)
         outcome = {
@@ -113,17 +112,17 @@ class Joulery:
 
 
 class Zeus:
-    """How Zeus's server is talked to."""
+    """Requests to Zeus's server."""
 
     def __init__(self, task: dict[str, Any], client: int) -> None:
         self._job = task["jobs"][client % len(task["jobs"])]
 
     def decide(self) -> bytes:
-        """Ask for a batch size."""
+        """The request for a batch size."""
         return http("GET", f"/jobs/batch_size?job_id={self._job}", "", None)
 
     def report(self, decision: dict[str, Any]) -> bytes:
-        """Tell that the target was reached."""
+        """The request that reports a run which reached its target."""
         epochs = _epochs(decision["batch_size"])
         seconds = _seconds(epochs)
         body = decision | {
@@ -136,12 +135,12 @@ class Zeus:
 
 
 def _epochs(batch_size: int) -> int:
-    return max(1, round(EPOCHS[batch_size] * LUCK.lognormvariate(0.0, 0.1)))
+    return max(1, round(EPOCHS[batch_size] * RNG.lognormvariate(0.0, 0.1)))
 
 
 def _seconds(epochs: int) -> float:
     """Short enough for a run that is over at once, and alike from run to run."""
-    return epochs * EPOCH_SECONDS * LUCK.lognormvariate(0.0, 0.02)
+    return epochs * EPOCH_SECONDS * RNG.lognormvariate(0.0, 0.02)
 
 
 async def client(
@@ -151,8 +150,7 @@ async def client(
     dialect = (Joulery if task["dialect"] == "joulery" else Zeus)(task, number)
     loop = asyncio.get_running_loop()
     _, channel = await loop.create_connection(Channel, "127.0.0.1", task["port"])
-    pause = task["pause_seconds"]
-    await asyncio.sleep(LUCK.uniform(0.0, pause or 0.05))
+    await asyncio.sleep(RNG.uniform(0.0, 0.05))
     begin, end = ends
 
     async def timed(request: bytes) -> tuple[int, bytes]:
@@ -170,15 +168,11 @@ async def client(
         if status != 200:
             await asyncio.sleep(0.05)
             continue
-        if pause:
-            await asyncio.sleep(LUCK.uniform(0.5, 1.5) * pause)
         await timed(dialect.report(json.loads(body)))
-        if pause:
-            await asyncio.sleep(LUCK.uniform(0.5, 1.5) * pause)
 
 
 async def load(task: dict[str, Any]) -> dict[str, Any]:
-    """All clients; what they saw."""
+    """Run all clients; what was measured."""
     tally = Tally()
     begin = time.monotonic() + task["warm_seconds"]
     ends = begin, begin + task["seconds"]

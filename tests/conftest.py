@@ -5,7 +5,7 @@ import os
 import pytest
 from hypothesis import settings
 
-from joulery.testing.postgresql import Cluster, find_programs
+from support.postgresql import Cluster, find_programs
 
 # On a busy machine the time that one example takes says nothing; pytest-timeout bounds the whole.
 # What is checked before a change is taken is the same every time; elsewhere new examples are tried.

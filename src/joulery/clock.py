@@ -1,6 +1,6 @@
-"""Time as an argument: the real monotonic clock, and a virtual one that tests and simulations turn.
+"""Time as an argument: the real monotonic clock, and a virtual one for tests and simulations.
 
-Nothing else in Joulery calls :mod:`time` to learn what time it is.
+No other module calls :mod:`time` to read the time.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Clock(Protocol):
-    """What the rest of the code may ask of time."""
+    """A source of time."""
 
     def now(self) -> float:
         """Seconds on a clock that never steps back (CLOCK_MONOTONIC); for durations."""
         ...
 
     def wall(self) -> float:
-        """Seconds since 1970 UTC; for stamps that people or drivers read, never for durations."""
+        """Seconds since 1970 UTC; for time stamps, never for durations."""
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -48,7 +48,7 @@ class RealClock:
 
 
 class VirtualClock:
-    """A clock that moves only when told to, and then calls what is due on the way.
+    """A clock that moves only in :meth:`sleep`, and makes the calls that fall due meanwhile.
 
     >>> clock = VirtualClock()
     >>> seen = []

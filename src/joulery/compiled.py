@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from joulery.errors import JouleryError, MissingExtraError
+from joulery.paths import cache_folder
 
 
 def exact_flags(level: str) -> tuple[str, ...]:
@@ -80,9 +80,8 @@ def compiler() -> str | None:
 
 
 def cache_directory(name: str) -> Path:
-    """Where compiled libraries are kept: under ``XDG_CACHE_HOME``, or ``~/.cache``."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "joulery" / name
+    """Folder of compiled libraries: under ``XDG_CACHE_HOME``, or ``~/.cache``."""
+    return cache_folder() / name
 
 
 def compile_once(sources: Sources, target: Path) -> Path:

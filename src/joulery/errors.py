@@ -28,9 +28,15 @@ class JouleryError(Exception):
     Args:
         message: What went wrong, one line, with the offending value.
         remedy: What the reader can do about it, one line.
+
+    Attributes:
+        exit_code: Exit code of the command line.
+        code: Name of the error in problem documents of the server; part of its interface, so it
+            stays when a class is renamed.
     """
 
     exit_code = 1
+    code = "joulery-error"
 
     def __init__(self, message: str, *, remedy: str) -> None:
         super().__init__(message)
@@ -54,65 +60,95 @@ class UsageError(JouleryError):
     """The request makes no sense as it stands."""
 
     exit_code = 2
+    code = "usage-error"
 
 
 class InvalidValueError(UsageError, ValueError):
     """A number or word is out of range."""
 
+    code = "invalid-value-error"
+
 
 class UnknownDeviceError(UsageError):
     """No device of that name is on this machine."""
+
+    code = "unknown-device-error"
 
 
 class FileError(UsageError):
     """A file cannot be read or does not parse."""
 
+    code = "file-error"
+
 
 class UnknownRecordError(UsageError):
     """The store has no job or decision of that name."""
+
+    code = "unknown-record-error"
 
 
 class ConflictError(UsageError):
     """The request contradicts what is stored."""
 
+    code = "conflict-error"
+
 
 class InfeasibleError(UsageError):
     """No operating point meets the objective."""
+
+    code = "infeasible-error"
 
 
 class NotPossibleHereError(JouleryError):
     """The request is right, but not on this machine."""
 
     exit_code = 3
+    code = "not-possible-here-error"
 
 
 class MissingRightsError(NotPossibleHereError):
     """The system refuses the operation to this user."""
 
+    code = "missing-rights-error"
+
 
 class MissingHardwareError(NotPossibleHereError):
     """There is no such counter, board or meter here."""
+
+    code = "missing-hardware-error"
 
 
 class MissingExtraError(NotPossibleHereError):
     """An optional package is not installed."""
 
+    code = "missing-extra-error"
+
 
 class UnsupportedError(NotPossibleHereError):
     """This device lacks the capability."""
+
+    code = "unsupported-error"
 
 
 class DeviceError(JouleryError):
     """A driver call failed."""
 
+    code = "device-error"
+
 
 class DeviceLostError(DeviceError):
     """The device is gone until the machine or driver restarts."""
+
+    code = "device-lost-error"
 
 
 class StoreError(JouleryError):
     """The database failed; what was not acknowledged may not have been kept."""
 
+    code = "store-error"
+
 
 class StoreBusyError(StoreError):
     """The database has too much to do at the moment; the same request may be made again."""
+
+    code = "store-busy-error"

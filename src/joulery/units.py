@@ -1,4 +1,4 @@
-"""Conversions between SI inside and what vendors and people use.
+"""Conversions between SI units and those of vendors and people.
 
 Everything inside Joulery is SI, with the unit in the name. Only this file and the vendor files
 convert.
@@ -66,11 +66,11 @@ def money(joules: float, price_per_kilowatt_hour: float) -> float:
 
 
 def finite(value: float, name: str, *, minimum: float | None = None) -> float:
-    """Return ``value`` as a float, or explain what is wrong with it.
+    """Return ``value`` as a float, or raise an error that names it.
 
     Args:
-        value: The number to check.
-        name: What the number is, with its unit, for the message.
+        value: Number to check.
+        name: Name of the number, with its unit, for the message.
         minimum: Smallest allowed value, itself included.
     """
     try:
@@ -95,12 +95,12 @@ def finite(value: float, name: str, *, minimum: float | None = None) -> float:
 
 
 def per_cent(fraction: float) -> str:
-    """A fraction to two digits as people read it: ``per_cent(0.0512)`` is ``"5.1 %"``."""
+    """A fraction in per cent, to two digits: ``per_cent(0.0512)`` is ``"5.1 %"``."""
     return f"{float(f'{100 * fraction:.2g}'):g} %"
 
 
 def human(value: float, unit: str, digits: int = 3) -> str:
-    """A quantity as people read it: ``human(12345.6, "J")`` is ``"12.3 kJ"``."""
+    """A quantity with an SI prefix: ``human(12345.6, "J")`` is ``"12.3 kJ"``."""
     if math.isnan(value):
         return "unknown"
     if value == 0 or math.isinf(value):
@@ -113,7 +113,7 @@ def human(value: float, unit: str, digits: int = 3) -> str:
 
 
 def human_duration(seconds: float) -> str:
-    """A duration as people read it: ``human_duration(3725)`` is ``"1 h 02 min"``."""
+    """A duration in hours, minutes and seconds: ``human_duration(3725)`` is ``"1 h 02 min"``."""
     if not math.isfinite(seconds) or abs(seconds) < 60:
         return human(seconds, "s")
     minutes, rest = divmod(round(seconds), 60)

@@ -3,11 +3,12 @@
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.hardware import amd, estimate, rapl, scpi
-from joulery.hardware.catalog import board
+from joulery.hardware import amd, estimate, rapl
 from joulery.hardware.integrated import IntegratedPower
-from joulery.hardware.ipmi import IpmiMeter
+from joulery.hardware.node import scpi
+from joulery.hardware.node.ipmi import IpmiMeter
 from joulery.hardware.simulated import Faults, SimulatedGpu
+from joulery.hardware.simulated.catalog import board
 from joulery.testing.amdsmi import NO_PERMISSION, EmulatedAmdGpu, EmulatedAmdSmi
 from joulery.testing.device_contract import DeviceContract
 from joulery.testing.powercap import PowercapTree
@@ -41,7 +42,7 @@ class TestRaplPackage(OnVirtualClock):
                 100 + step * self.wait_seconds / 2,
                 lambda step=step: tree.count("intel-rapl:0", 5_000_000 + step),
             )
-        (found,) = rapl.discover(clock, tmp_path)
+        (found,) = rapl.survey(clock, tmp_path).devices
         return found
 
 
@@ -52,7 +53,7 @@ class TestRaplWithoutCounter(OnVirtualClock):
     def device(self, clock, tmp_path):
         """The device under test."""
         PowercapTree(tmp_path).zone("intel-rapl:0", "package-0").unlink()
-        (found,) = rapl.discover(clock, tmp_path)
+        (found,) = rapl.survey(clock, tmp_path).devices
         return found
 
 
@@ -62,7 +63,7 @@ class TestModernAmdGpu(OnVirtualClock):
     @pytest.fixture
     def device(self, clock):
         """The device under test."""
-        (found,) = amd.discover(clock, EmulatedAmdSmi())
+        (found,) = amd.survey(clock, EmulatedAmdSmi()).devices
         return found
 
 
@@ -72,7 +73,7 @@ class TestOldAmdGpu(OnVirtualClock):
     @pytest.fixture
     def device(self, clock):
         """The device under test."""
-        (found,) = amd.discover(clock, EmulatedAmdSmi(modern=False, watts_caps=True))
+        (found,) = amd.survey(clock, EmulatedAmdSmi(modern=False, watts_caps=True)).devices
         return found
 
 
@@ -84,7 +85,7 @@ class TestAmdGpuWithoutRights(OnVirtualClock):
         """The device under test."""
         knobs = ("amdsmi_set_power_cap", "amdsmi_set_gpu_clk_range", "amdsmi_set_gpu_perf_level")
         refusing = EmulatedAmdSmi(codes=dict.fromkeys(knobs, NO_PERMISSION))
-        (found,) = amd.discover(clock, refusing)
+        (found,) = amd.survey(clock, refusing).devices
         return found
 
 
@@ -106,7 +107,7 @@ class TestIntegratedGpu(OnVirtualClock):
     def device(self, clock):
         """The device under test."""
         binding = EmulatedAmdSmi([EmulatedAmdGpu()], codes={"amdsmi_get_energy_count": 2})
-        (found,) = amd.discover(clock, binding)
+        (found,) = amd.survey(clock, binding).devices
         return IntegratedPower(found, clock, period_seconds=0.1)
 
 
@@ -118,7 +119,7 @@ class TestCpuEstimate(OnVirtualClock):
         """The device under test."""
         stat = tmp_path / "stat"
         stat.write_text("cpu  100 0 50 1000 7 3 2 0 0 0\ncpu0 100 0 50 1000 7 3 2 0 0 0\n")
-        return estimate.make_estimate({}, clock, stat=stat, cpuinfo=tmp_path / "none")
+        return estimate.survey({}, clock, stat=stat, cpuinfo=tmp_path / "none").devices[0]
 
 
 class _Direct:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from joulery.jobs.policies.oracle import Oracle
+from joulery.jobs.policies.default import OraclePolicy
 from joulery.jobs.policies.registry import make_policy
-from joulery.jobs.policies.zeus import Zeus
+from joulery.jobs.policies.zeus import ZeusPolicy
 from joulery.testing.policy_contract import PolicyContract
 
 
@@ -27,7 +27,7 @@ class TestZeusWindowed(PolicyContract):
     @pytest.fixture
     def policy(self):
         """The policy under test."""
-        return Zeus(window=5, prior_mean=1e5, prior_precision=1e-12)
+        return ZeusPolicy(window=5, prior_mean=1e5, prior_precision=1e-12)
 
 
 class TestGrid(PolicyContract):
@@ -45,15 +45,15 @@ class TestDefault(PolicyContract):
 
 
 class _AnyOracle:
-    """An oracle for however many lanes there are: the smallest batch size, the lowest limit."""
+    """An oracle for however many jobs there are: the smallest batch size, the lowest limit."""
 
     def __getattr__(self, name):
-        return getattr(Oracle(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)), name)
+        return getattr(OraclePolicy(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)), name)
 
-    def start(self, lanes):
-        """As many settings as lanes."""
-        zeros = np.zeros(len(lanes), dtype=np.int64)
-        return Oracle(zeros, zeros).start(lanes)
+    def start(self, jobs):
+        """As many settings as jobs."""
+        zeros = np.zeros(len(jobs), dtype=np.int64)
+        return OraclePolicy(zeros, zeros).start(jobs)
 
 
 class TestOracle(PolicyContract):

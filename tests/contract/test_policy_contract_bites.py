@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.policies.zeus import Zeus
+from joulery.jobs.policies.zeus import ZeusPolicy
 from joulery.testing.policy_contract import PolicyContract
 
 CONTRACT = PolicyContract()
@@ -16,14 +16,14 @@ class Broken:
     """Zeus but for one broken promise."""
 
     def __init__(self):
-        self.sound = Zeus()
+        self.sound = ZeusPolicy()
 
     def __getattr__(self, name):
         return getattr(self.sound, name)
 
-    def decide(self, beliefs, rows, draws):
+    def decide(self, beliefs, rows, numbers):
         """As the sound one, spoilt."""
-        return self.spoil(self.sound.decide(beliefs, rows, draws), beliefs, rows)
+        return self.spoil(self.sound.decide(beliefs, rows, numbers), beliefs, rows)
 
     def spoil(self, actions, beliefs, rows):
         """To be overridden."""
@@ -62,7 +62,7 @@ class FreeLunch(Broken):
 class Reasonless(Broken):
     def spoil(self, actions, beliefs, rows):
         """Break the promise."""
-        return dataclasses.replace(actions, why=np.full(len(rows), 7))
+        return dataclasses.replace(actions, reason=np.full(len(rows), 7))
 
 
 class LooksAtTheOthers(Broken):
@@ -99,7 +99,7 @@ class WaitsForTheLost(Broken):
     def learn(self, beliefs, outcomes):
         """Forgets to clear what was abandoned."""
         if (outcomes.end == RunEnd.ABANDONED).any():
-            beliefs.least[outcomes.lane] = 1.0
+            beliefs.least[outcomes.job] = 1.0
             return
         self.sound.learn(beliefs, outcomes)
 

@@ -19,10 +19,11 @@ from joulery.errors import (
     UnknownRecordError,
 )
 from joulery.frontier import Frontier, OperatingPoint
-from joulery.storage import engines, measurements, statements, tables
-from joulery.storage import transaction as ledger_module
+from joulery.storage import engines, measurements, schema
+from joulery.storage import transaction as transaction_module
 from joulery.storage.engines import open_engine
-from joulery.storage.migrate import HEAD, MIGRATIONS, current, upgrade
+from joulery.storage.listing import energy_page
+from joulery.storage.migrate import HEAD, MIGRATIONS, current
 from joulery.storage.records import (
     DecisionRecord,
     DecisionState,
@@ -35,11 +36,8 @@ from joulery.storage.records import (
     Snapshot,
     Subject,
 )
-from joulery.storage.rows import decision_row
 from joulery.storage.store import Store
-from joulery.storage.watch import UNHURRIED
-from joulery.testing.one_group import one_group
-from joulery.testing.postgresql import Cluster
+from support.one_group import one_group
 
 JOB = NewJob("team", "job", {"batch_sizes": [8, 16]}, "zeus", {"beta": 2.0}, seed=2**64 - 1)
 BODY = {"cost": 0.1 + 0.2, "tiny": 5e-324, "large": 1.7976931348623157e308, "none": None}
@@ -54,7 +52,7 @@ def store(location):
 
 def add_job(store, job=JOB):
     """Add one."""
-    return store.write(lambda ledger: ledger.add_job(job, 12.5)).id
+    return store.write(lambda transaction: transaction.add_job(job, 12.5)).id
 
 
 def event(number, body=None):
@@ -65,9 +63,9 @@ def event(number, body=None):
 def append_next(job):
     """An operation that adds the next event, whatever its number is."""
 
-    def operation(ledger):
-        number = ledger.lock(job).events + 1
-        ledger.append(job, event(number))
+    def operation(transaction):
+        number = transaction.lock(job).events + 1
+        transaction.append(job, event(number))
         return number
 
     return operation
@@ -83,12 +81,12 @@ def decision(job, sequence, key="key", deadline=100.0):
 def test_a_job_comes_back_as_it_was_given(store):
     """A server that restarts would decide for another job than was defined."""
     number = add_job(store)
-    with store.reading() as ledger:
-        record = ledger.job(number)
-        assert ledger.newest("team", "job") == record
-        assert ledger.jobs("team") == [record]
-        assert ledger.jobs("other team") == []
-        assert ledger.newest("other team", "job") is None
+    with store.reading() as transaction:
+        record = transaction.job(number)
+        assert transaction.newest("team", "job") == record
+        assert transaction.jobs("team") == [record]
+        assert transaction.jobs("other team") == []
+        assert transaction.newest("other team", "job") is None
     assert record.job == JOB
     assert (record.version, record.paused, record.events, record.recurrences) == (1, False, 0, 0)
     assert record.created_wall_seconds == 12.5
@@ -99,8 +97,8 @@ def test_the_same_name_again_is_the_next_version(store):
     first = add_job(store)
     heir = dataclasses.replace(JOB, inherits=first, seed=0)
     second = add_job(store, heir)
-    with store.reading() as ledger:
-        newest = ledger.newest("team", "job")
+    with store.reading() as transaction:
+        newest = transaction.newest("team", "job")
     assert (newest.id, newest.version, newest.job) == (second, 2, heir)
 
 
@@ -110,9 +108,11 @@ def test_devices_have_versions_of_their_own(store):
         add_job(store, dataclasses.replace(JOB, device=device))
         for device in ("", "V100", "V100", "A100")
     ]
-    with store.reading() as ledger:
-        newest = [ledger.newest("team", "job", one) for one in ("", "V100", "A100", "H100", None)]
-        siblings = ledger.siblings("team", "job")
+    with store.reading() as transaction:
+        newest = [
+            transaction.newest("team", "job", one) for one in ("", "V100", "A100", "H100", None)
+        ]
+        siblings = transaction.siblings("team", "job")
     assert [one and (one.id, one.version, one.device) for one in newest] == [
         (numbers[0], 1, ""),
         (numbers[2], 2, "V100"),
@@ -126,21 +126,21 @@ def test_devices_have_versions_of_their_own(store):
 def test_siblings_that_were_run_most_come_first(store):
     """A new device would start from the one that has shown least."""
     idle, busy = (add_job(store, dataclasses.replace(JOB, device=one)) for one in ("a", "b"))
-    store.write(lambda ledger: ledger.begin_recurrence(busy), busy)
-    with store.reading() as ledger:
-        assert [one.id for one in ledger.siblings("team", "job")] == [busy, idle]
-        assert [one.id for one in ledger.siblings("team", "job", limit=1)] == [busy]
+    store.write(lambda transaction: transaction.begin_recurrence(busy), busy)
+    with store.reading() as transaction:
+        assert [one.id for one in transaction.siblings("team", "job")] == [busy, idle]
+        assert [one.id for one in transaction.siblings("team", "job", limit=1)] == [busy]
 
 
 def test_events_are_numbered_and_exact(store):
     """Beliefs folded from other bits would differ from those that decided."""
     job = add_job(store)
-    store.write(lambda ledger: ledger.append(job, event(1, BODY)), job)
-    store.write(lambda ledger: ledger.append(job, event(2)), job)
-    with store.reading() as ledger:
-        assert list(ledger.events(job)) == [event(1, BODY), event(2)]
-        assert list(ledger.events(job, after=1)) == [event(2)]
-        assert ledger.job(job).events == 2
+    store.write(lambda transaction: transaction.append(job, event(1, BODY)), job)
+    store.write(lambda transaction: transaction.append(job, event(2)), job)
+    with store.reading() as transaction:
+        assert list(transaction.events(job)) == [event(1, BODY), event(2)]
+        assert list(transaction.events(job, after=1)) == [event(2)]
+        assert transaction.job(job).events == 2
 
 
 def test_many_threads_leave_no_gap(store):
@@ -152,8 +152,8 @@ def test_many_threads_leave_no_gap(store):
         )
     for place, job in enumerate(jobs):
         assert sorted(numbers[place::3]) == list(range(1, 41))
-        with store.reading() as ledger:
-            assert [one.sequence for one in ledger.events(job)] == list(range(1, 41))
+        with store.reading() as transaction:
+            assert [one.sequence for one in transaction.events(job)] == list(range(1, 41))
 
 
 def test_several_processes_leave_no_gap(store, location):
@@ -170,8 +170,8 @@ def test_several_processes_leave_no_gap(store, location):
         future.result(60)
     for other in others:
         other.close()
-    with store.reading() as ledger:
-        histories = [[one.sequence for one in ledger.events(job)] for job in jobs]
+    with store.reading() as transaction:
+        histories = [[one.sequence for one in transaction.events(job)] for job in jobs]
     assert sum(map(len, histories)) == 180
     assert all(history == list(range(1, len(history) + 1)) for history in histories)
 
@@ -180,20 +180,20 @@ def test_one_failure_does_not_touch_the_others_of_its_group(store):
     """One bad request would undo, or renumber, what others were told is kept."""
     job = add_job(store)
 
-    def failing(ledger):
-        ledger.begin_recurrence(job)
-        append_next(job)(ledger)
+    def failing(transaction):
+        transaction.begin_recurrence(job)
+        append_next(job)(transaction)
         raise InvalidValueError("no", remedy="none")
 
-    def crashing(ledger):
-        append_next(job)(ledger)
+    def crashing(transaction):
+        append_next(job)(transaction)
         return 1 // 0
 
-    def clashing(ledger):
-        append_next(job)(ledger)
-        ledger.add_decision(decision(job, 1))
-        ledger.query(statements.DECISIONS, {"of": job, "after": 0, "most": 1})
-        ledger.change(statements.ADD_DECISION, decision_row(decision(job, 1)))
+    def clashing(transaction):
+        append_next(job)(transaction)
+        transaction.add_decision(decision(job, 1))
+        transaction.decisions(job)
+        transaction.change(schema.decisions.insert(), dataclasses.asdict(decision(job, 1)))
 
     operations = [append_next(job), failing, append_next(job), crashing, clashing, append_next(job)]
     with one_group(store):
@@ -202,11 +202,11 @@ def test_one_failure_does_not_touch_the_others_of_its_group(store):
     for number, kind in ((1, InvalidValueError), (3, ZeroDivisionError), (4, ConflictError)):
         with pytest.raises(kind):
             futures[number].result(60)
-    with store.reading() as ledger:
-        record = ledger.job(job)
+    with store.reading() as transaction:
+        record = transaction.job(job)
         assert (record.events, record.recurrences) == (3, 0)
-        assert [one.sequence for one in ledger.events(job)] == [1, 2, 3]
-        assert ledger.decisions(job) == []
+        assert [one.sequence for one in transaction.events(job)] == [1, 2, 3]
+        assert transaction.decisions(job) == []
 
 
 def test_undoing_is_told_once_and_only_where_needed(store):
@@ -215,9 +215,9 @@ def test_undoing_is_told_once_and_only_where_needed(store):
     undone = []
 
     def operation(name, fails):
-        def run(ledger):
-            ledger.on_rollback(lambda: undone.append(name))
-            append_next(job)(ledger)
+        def run(transaction):
+            transaction.on_rollback(lambda: undone.append(name))
+            append_next(job)(transaction)
             if fails:
                 raise ConflictError("no", remedy="none")
 
@@ -236,11 +236,11 @@ def test_a_failed_commit_undoes_and_refuses_all(store):
     job = add_job(store)
     undone = []
 
-    def doomed(ledger):
-        ledger.on_rollback(lambda: undone.append(1))
-        append_next(job)(ledger)
+    def doomed(transaction):
+        transaction.on_rollback(lambda: undone.append(1))
+        append_next(job)(transaction)
 
-    def fatal(ledger):
+    def fatal(transaction):
         raise StoreError("the disk is full", remedy="none")
 
     with one_group(store):
@@ -249,8 +249,8 @@ def test_a_failed_commit_undoes_and_refuses_all(store):
         with pytest.raises(StoreError, match="disk is full"):
             future.result(60)
     assert undone == [1]
-    with store.reading() as ledger:
-        assert (ledger.job(job).events, list(ledger.events(job))) == (0, [])
+    with store.reading() as transaction:
+        assert (transaction.job(job).events, list(transaction.events(job))) == (0, [])
 
 
 def test_what_the_database_asks_to_repeat_is_repeated(store):
@@ -258,16 +258,16 @@ def test_what_the_database_asks_to_repeat_is_repeated(store):
     job = add_job(store)
     tries = []
 
-    def busy_once(ledger):
+    def busy_once(transaction):
         tries.append(1)
-        append_next(job)(ledger)
+        append_next(job)(transaction)
         if len(tries) == 1:
             raise StoreBusyError("deadlock", remedy="again")
 
     store.write(busy_once, job)
     assert len(tries) == 2
-    with store.reading() as ledger:
-        assert ledger.job(job).events == 1
+    with store.reading() as transaction:
+        assert transaction.job(job).events == 1
 
 
 def test_decisions_are_found_by_number_and_by_key(store):
@@ -275,13 +275,13 @@ def test_decisions_are_found_by_number_and_by_key(store):
     job = add_job(store)
     made = [decision(job, 1, "a"), decision(job, 2, "b", deadline=50.0)]
     for one in made:
-        store.write(lambda ledger, one=one: ledger.add_decision(one), job)
-    with store.reading() as ledger:
-        assert ledger.decision(job, 2) == ledger.decision_for(job, "b") == made[1]
-        assert ledger.decisions(job) == made
-        assert ledger.decisions(job, after=1) == made[1:]
-        assert ledger.decision(job, 3) is None
-        assert ledger.decision_for(job, "c") is None
+        store.write(lambda transaction, one=one: transaction.add_decision(one), job)
+    with store.reading() as transaction:
+        assert transaction.decision(job, 2) == transaction.decision_for(job, "b") == made[1]
+        assert transaction.decisions(job) == made
+        assert transaction.decisions(job, after=1) == made[1:]
+        assert transaction.decision(job, 3) is None
+        assert transaction.decision_for(job, "c") is None
 
 
 def test_only_silent_holders_are_overdue(store):
@@ -289,17 +289,17 @@ def test_only_silent_holders_are_overdue(store):
     job = add_job(store)
     for number, deadline in ((1, 50.0), (2, 50.0), (3, 50.0), (4, 200.0)):
         one = decision(job, number, f"key {number}", deadline)
-        store.write(lambda ledger, one=one: ledger.add_decision(one), job)
+        store.write(lambda transaction, one=one: transaction.add_decision(one), job)
     ended = decision(job, 1, "key 1")
-    store.write(lambda ledger: ledger.close_decision(ended, DecisionState.REPORTED), job)
+    store.write(lambda transaction: transaction.close_decision(ended, DecisionState.REPORTED), job)
     beat = decision(job, 2, "key 2")
-    store.write(lambda ledger: ledger.prolong(beat, 49.0, 300.0, {"seconds": 1.5}), job)
-    with store.reading() as ledger:
-        assert [one.sequence for one in ledger.overdue(job, 100.0)] == [3]
-        assert ledger.jobs_with_overdue(100.0) == [job]
-        assert ledger.jobs_with_overdue(100.0, after=job) == []
-        assert ledger.jobs_with_overdue(50.0) == []
-        prolonged = ledger.decision(job, 2)
+    store.write(lambda transaction: transaction.prolong(beat, 49.0, 300.0, {"seconds": 1.5}), job)
+    with store.reading() as transaction:
+        assert [one.sequence for one in transaction.overdue(job, 100.0)] == [3]
+        assert transaction.jobs_with_overdue(100.0) == [job]
+        assert transaction.jobs_with_overdue(100.0, after=job) == []
+        assert transaction.jobs_with_overdue(50.0) == []
+        prolonged = transaction.decision(job, 2)
     assert prolonged.progress == {"seconds": 1.5}
     assert (prolonged.heartbeat_wall_seconds, prolonged.deadline_wall_seconds) == (49.0, 300.0)
 
@@ -307,15 +307,15 @@ def test_only_silent_holders_are_overdue(store):
 def test_a_decision_has_one_outcome(store):
     """A report that is sent twice would count twice."""
     job = add_job(store)
-    store.write(lambda ledger: ledger.add_decision(decision(job, 1)), job)
+    store.write(lambda transaction: transaction.add_decision(decision(job, 1)), job)
     report = OutcomeRecord(job, 1, "key", BODY, 2, late=True, wall_seconds=8.0)
-    store.write(lambda ledger: ledger.add_outcome(report), job)
+    store.write(lambda transaction: transaction.add_outcome(report), job)
     with pytest.raises(ConflictError):
-        store.write(lambda ledger: ledger.add_outcome(report), job)
-    with store.reading() as ledger:
-        assert ledger.outcome(job, 1) == ledger.outcome_for(job, "key") == report
-        assert ledger.outcome(job, 9) is None
-        assert ledger.outcome_for(job, "other") is None
+        store.write(lambda transaction: transaction.add_outcome(report), job)
+    with store.reading() as transaction:
+        assert transaction.outcome(job, 1) == transaction.outcome_for(job, "key") == report
+        assert transaction.outcome(job, 9) is None
+        assert transaction.outcome_for(job, "other") is None
 
 
 def test_profiles_are_replaced_and_energy_adds_up(store):
@@ -324,12 +324,14 @@ def test_profiles_are_replaced_and_energy_adds_up(store):
     for joules in (10.0, 5.0):
         frontier = Frontier.from_points([OperatingPoint(2.0, joules)]).to_dict()
         profile = ProfileRecord(job, 64, "V100", frontier, 1.0)
-        store.write(lambda ledger, one=profile: measurements.put_profile(ledger, one), job)
+        store.write(
+            lambda transaction, one=profile: measurements.put_profile(transaction, one), job
+        )
         used = EnergyRecord(job, None, "gpu:0", 2.0, joules, {"origin": "measured"}, 1.0)
-        store.write(lambda ledger, one=used: measurements.add_energy(ledger, one), job)
-    with store.reading() as ledger:
-        assert measurements.profiles_of(ledger, job) == [profile]
-        assert [one.joules for one in measurements.energy_used(ledger, job)] == [10.0, 5.0]
+        store.write(lambda transaction, one=used: measurements.add_energy(transaction, one), job)
+    with store.reading() as transaction:
+        assert measurements.profiles_of(transaction, job) == [profile]
+        assert [one.joules for _, one in energy_page(transaction, job, 0, 9)] == [10.0, 5.0]
     assert Frontier.from_dict(profile.frontier).points[0].joules == 5.0
 
 
@@ -339,7 +341,7 @@ def test_energy_of_a_decision_counts_once(store):
     used = EnergyRecord(job, 3, "gpu:0", 2.0, 5.0, {"origin": "measured"}, 1.0)
 
     def add(one):
-        store.write(lambda ledger: measurements.add_energy(ledger, one), job)
+        store.write(lambda transaction: measurements.add_energy(transaction, one), job)
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(add, [used] * 16))
@@ -347,20 +349,20 @@ def test_energy_of_a_decision_counts_once(store):
     add(dataclasses.replace(used, device="gpu:1"))
     with pytest.raises(ConflictError):
         add(dataclasses.replace(used, joules=6.0))
-    with store.reading() as ledger:
-        kept = measurements.energy_used(ledger, job)
-    assert [(one.device, one.wall_seconds) for one in kept] == [("gpu:0", 1.0), ("gpu:1", 1.0)]
+    with store.reading() as transaction:
+        kept = energy_page(transaction, job, 0, 9)
+    assert [(one.device, one.wall_seconds) for _, one in kept] == [("gpu:0", 1.0), ("gpu:1", 1.0)]
 
 
 def test_pausing_is_kept(store):
     """A job that its owner stopped would go on after a restart."""
     job = add_job(store)
-    store.write(lambda ledger: ledger.pause(job, paused=True), job)
-    with store.reading() as ledger:
-        assert ledger.job(job).paused
-    store.write(lambda ledger: ledger.pause(job, paused=False), job)
-    with store.reading() as ledger:
-        assert not ledger.job(job).paused
+    store.write(lambda transaction: transaction.pause(job, paused=True), job)
+    with store.reading() as transaction:
+        assert transaction.job(job).paused
+    store.write(lambda transaction: transaction.pause(job, paused=False), job)
+    with store.reading() as transaction:
+        assert not transaction.job(job).paused
 
 
 def test_pausing_and_forgetting_can_be_undone_by_a_failure(store):
@@ -368,29 +370,29 @@ def test_pausing_and_forgetting_can_be_undone_by_a_failure(store):
     job = add_job(store)
 
     def refused(change):
-        def operation(ledger):
-            append_next(job)(ledger)
-            change(ledger)
+        def operation(transaction):
+            append_next(job)(transaction)
+            change(transaction)
             raise ConflictError("no", remedy="none")
 
         return operation
 
     changes = (
-        lambda ledger: ledger.forget(job),
-        lambda ledger: ledger.pause(job, paused=True),
+        lambda transaction: transaction.delete(job),
+        lambda transaction: transaction.pause(job, paused=True),
     )
     with one_group(store):
         before = store.submit(append_next(job), job)
         lost = [store.submit(refused(change), job) for change in changes]
-        after = store.submit(lambda book: (append_next(job)(book), book.lock(job).record), job)
+        after = store.submit(lambda book: (append_next(job)(book), book.lock(job)), job)
     for future in lost:
         with pytest.raises(ConflictError):
             future.result(60)
     assert before.result(60) == 1
     number, record = after.result(60)
     assert (number, record.paused) == (2, False)
-    with store.reading() as ledger:
-        assert ledger.job(job).events == 2
+    with store.reading() as transaction:
+        assert transaction.job(job).events == 2
 
 
 def test_forgetting_leaves_nothing(store):
@@ -398,20 +400,20 @@ def test_forgetting_leaves_nothing(store):
     job, other = add_job(store), add_job(store, dataclasses.replace(JOB, name="other"))
     for one in (job, other):
         store.write(append_next(one), one)
-        store.write(lambda ledger, one=one: ledger.add_decision(decision(one, 1)), one)
+        store.write(lambda transaction, one=one: transaction.add_decision(decision(one, 1)), one)
         report = OutcomeRecord(one, 1, "key", {}, 2, late=False, wall_seconds=8.0)
-        store.write(lambda ledger, report=report: ledger.add_outcome(report), one)
+        store.write(lambda transaction, report=report: transaction.add_outcome(report), one)
         kept = Snapshot(one, 1, "code", b"\0\xff")
-        store.write(lambda ledger, kept=kept: ledger.put_snapshot(kept), one)
-    store.write(lambda ledger: ledger.forget(job), job)
-    with store.reading() as ledger:
-        assert list(ledger.events(job)) == ledger.decisions(job) == []
-        assert ledger.outcome(job, 1) is None
-        assert ledger.snapshot(job) is None
-        assert ledger.snapshot(other) == Snapshot(other, 1, "code", b"\0\xff")
-        assert len(list(ledger.events(other))) == 1
+        store.write(lambda transaction, kept=kept: transaction.put_snapshot(kept), one)
+    store.write(lambda transaction: transaction.delete(job), job)
+    with store.reading() as transaction:
+        assert list(transaction.events(job)) == transaction.decisions(job) == []
+        assert transaction.outcome(job, 1) is None
+        assert transaction.snapshot(job) is None
+        assert transaction.snapshot(other) == Snapshot(other, 1, "code", b"\0\xff")
+        assert len(list(transaction.events(other))) == 1
         with pytest.raises(UnknownRecordError):
-            ledger.job(job)
+            transaction.job(job)
     with pytest.raises(UnknownRecordError):
         store.write(append_next(job), job)
     assert add_job(store) not in (job, other)
@@ -434,15 +436,17 @@ def test_rows_that_clash_are_refused_alone(store):
     with one_group(store):
         futures = [store.submit(append_next(job), job)]
         futures += [
-            store.submit(lambda ledger, n=n: ledger.add_decision(decision(job, n, "same")), job)
+            store.submit(
+                lambda transaction, n=n: transaction.add_decision(decision(job, n, "same")), job
+            )
             for n in (1, 2)
         ]
         futures += [store.submit(append_next(job), job)]
     assert [futures[n].exception(60) is None for n in range(4)] == [True, True, False, True]
     assert isinstance(futures[2].exception(), ConflictError)
-    with store.reading() as ledger:
-        assert [one.sequence for one in ledger.events(job)] == [1, 2]
-        assert [one.sequence for one in ledger.decisions(job)] == [1]
+    with store.reading() as transaction:
+        assert [one.sequence for one in transaction.events(job)] == [1, 2]
+        assert [one.sequence for one in transaction.decisions(job)] == [1]
 
 
 def test_what_was_read_ahead_is_what_is_there(store):
@@ -452,11 +456,17 @@ def test_what_was_read_ahead_is_what_is_there(store):
         decision(job, 1),
         OutcomeRecord(job, 1, "key", BODY, 2, late=False, wall_seconds=8.0),
     )
-    store.write(lambda ledger: (ledger.add_decision(made), ledger.add_outcome(report)), job)
+    store.write(
+        lambda transaction: (transaction.add_decision(made), transaction.add_outcome(report)), job
+    )
 
-    def look(ledger):
-        before = ledger.decision_for(job, "key"), ledger.decision(job, 1), ledger.outcome(job, 1)
-        return *before, ledger.outcome_for(job, "key"), ledger.outcome(job, 5)
+    def look(transaction):
+        before = (
+            transaction.decision_for(job, "key"),
+            transaction.decision(job, 1),
+            transaction.outcome(job, 1),
+        )
+        return *before, transaction.outcome_for(job, "key"), transaction.outcome(job, 5)
 
     about = Subject(job, 1, "key", "key")
     assert store.write(look, about) == store.write(look, job) == (made, made, report, report, None)
@@ -466,79 +476,9 @@ def test_the_migrated_schema_is_that_of_the_tables(store):
     """A new installation and an upgraded one would differ."""
     with store._engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert compare_metadata(context, tables.metadata) == []
+        assert compare_metadata(context, schema.metadata) == []
         assert current(connection) == HEAD
     assert ScriptDirectory(str(MIGRATIONS)).get_current_head() == HEAD
-
-
-def test_upgrading_from_the_first_release_keeps_everything(location):
-    """An upgrade would cost a team its history."""
-    engine = open_engine(location)
-    upgrade(engine, "r0001")
-    rows = [
-        (tables.jobs, _JOB_ROW),
-        (tables.jobs, _JOB_ROW | {"id": 9, "version": 2}),
-        (tables.events, _EVENT_ROW),
-    ]
-    with engine.connect() as connection, connection.begin():
-        for table, row in rows:
-            connection.execute(table.insert(), row)
-        connection.execute(tables.jobs.delete().where(tables.jobs.c.id == 9))
-        if connection.dialect.name == "postgresql":
-            connection.exec_driver_sql("SELECT setval('jobs_id_seq', 9)")
-    engine.dispose()
-    with Store.open(location) as store:
-        assert add_job(store) == 10  # number 9 was forgotten, and is not used again
-        store.write(lambda ledger: ledger.forget(10), 10)
-    with Store.open(location) as store, store.reading() as ledger:
-        record = ledger.job(7)
-        assert record.device == ""
-        assert (record.job.name, record.events, record.job.seed) == ("old", 1, 2**63 + 5)
-        assert [one.body for one in ledger.events(7)] == [{"a": 0.5}]
-        assert ledger.snapshot(7) is None
-
-
-def test_an_upgrade_keeps_energy_that_was_told_twice(location):
-    """An upgrade would stop at what an older version let in, or delete it."""
-    engine = open_engine(location)
-    upgrade(engine, "r0004")
-    row = {"job_id": 7, "decision": 1, "device": "gpu:0", "seconds": 1.0, "joules": 2.0}
-    with engine.connect() as connection, connection.begin():
-        connection.execute(tables.jobs.insert(), _JOB_ROW)
-        for _ in range(2):
-            connection.execute(
-                tables.energy.insert(), row | {"provenance": "{}", "wall_seconds": 1.0}
-            )
-    engine.dispose()
-    used = EnergyRecord(7, 1, "gpu:0", 1.0, 2.0, {}, 5.0)
-    with Store.open(location) as store:
-        store.write(lambda ledger: measurements.add_energy(ledger, used), 7)
-        with store.reading() as ledger:
-            assert len(measurements.energy_used(ledger, 7)) == 2
-
-
-_JOB_ROW = {
-    "id": 7,
-    "team": "team",
-    "name": "old",
-    "version": 1,
-    "specification": "{}",
-    "policy": "zeus",
-    "parameters": "{}",
-    "seed": 5,
-    "created_wall_seconds": 1.0,
-    "paused": False,
-    "events": 1,
-    "recurrences": 1,
-}
-_EVENT_ROW = {
-    "job_id": 7,
-    "sequence": 1,
-    "kind": 0,
-    "decision": 1,
-    "body": '{"a":0.5}',
-    "wall_seconds": 1.0,
-}
 
 
 def test_a_store_of_a_newer_version_is_refused(location):
@@ -559,8 +499,8 @@ def test_many_open_an_empty_store_at_once(location):
     job = add_job(stores[0])
     for store in stores:
         store.write(append_next(job), job)
-    with stores[3].reading() as ledger:
-        assert ledger.job(job).events == 4
+    with stores[3].reading() as transaction:
+        assert transaction.job(job).events == 4
     for store in stores:
         store.close()
 
@@ -593,9 +533,9 @@ def test_a_locked_database_is_told_of_in_seconds_and_waited_for_no_longer(store,
     job = add_job(store)
     began = time.monotonic()
     with locked(location):
-        first = store.submit(lambda ledger: ledger.pause(job, paused=True), job)
+        first = store.submit(lambda transaction: transaction.pause(job, paused=True), job)
         time.sleep(0.5)
-        behind = store.submit(lambda ledger: ledger.pause(job, paused=True), job)
+        behind = store.submit(lambda transaction: transaction.pause(job, paused=True), job)
         with pytest.raises(StoreBusyError):
             first.result(30)
         assert time.monotonic() - began < 5.0
@@ -603,7 +543,7 @@ def test_a_locked_database_is_told_of_in_seconds_and_waited_for_no_longer(store,
             behind.result(30)
         assert time.monotonic() - began < 10.0
         assert store.write_failure
-    store.write(lambda ledger: ledger.pause(job, paused=True), job)
+    store.write(lambda transaction: transaction.pause(job, paused=True), job)
     assert store.write_failure is None
 
 
@@ -611,7 +551,7 @@ def test_a_moments_lock_is_waited_for(store, location):
     """Several processes that write at once would fail one another."""
     job = add_job(store)
     with locked(location):
-        future = store.submit(lambda ledger: ledger.pause(job, paused=True), job)
+        future = store.submit(lambda transaction: transaction.pause(job, paused=True), job)
         time.sleep(1.0)
         assert not future.done()
     future.result(30)
@@ -619,67 +559,34 @@ def test_a_moments_lock_is_waited_for(store, location):
 
 def test_a_long_history_is_read_whole(store, monkeypatch):
     """Histories beyond a page would be cut off."""
-    monkeypatch.setattr(ledger_module, "_EVENTS", 3)
+    monkeypatch.setattr(transaction_module, "_EVENTS", 3)
     job = add_job(store)
     for number in range(1, 8):
         event = Event(number, EventKind.ISSUED, number, BODY, 1.0)
-        store.write(lambda ledger, event=event: ledger.append(job, event), job)
-        with store.reading() as ledger:
-            found = [one.sequence for one in ledger.events(job)]
-            rest = [one.sequence for one in ledger.events(job, 2)]
+        store.write(lambda transaction, event=event: transaction.append(job, event), job)
+        with store.reading() as transaction:
+            found = [one.sequence for one in transaction.events(job)]
+            rest = [one.sequence for one in transaction.events(job, 2)]
         assert found == list(range(1, number + 1))
         assert rest == found[2:]
 
 
-class TestPostgresql:
-    """What only a database behind a line can do."""
+def test_a_statement_without_end_is_ended(postgresql, monkeypatch):
+    """A statement that hangs would keep every other waiting for ever."""
+    monkeypatch.setattr(engines, "STATEMENT_SECONDS", 0.4)
+    with Store.open(postgresql.new_database()) as store:
+        with pytest.raises(StoreBusyError):
+            store.write(lambda transaction: transaction.query(text("SELECT pg_sleep(60)")).all())
+        add_job(store)
 
-    @pytest.fixture
-    def cluster(self, _postgresql_installed):
-        """A server of one's own, which may be halted."""
-        with Cluster() as cluster:
-            yield cluster
 
-    @pytest.fixture
-    def _hurried(self, monkeypatch):
-        """So that tests need not wait for seconds."""
-        monkeypatch.setattr(engines, "STATEMENT_SECONDS", 0.4)
-        monkeypatch.setattr(engines, "SILENCE_SECONDS", 0.8)
-
-    @pytest.mark.usefixtures("_hurried")
-    def test_a_statement_without_end_is_ended(self, postgresql):
-        """A statement that hangs would keep every other waiting for ever."""
-        began = time.monotonic()
-        with Store.open(postgresql.new_database()) as store:
-            with pytest.raises(StoreBusyError):
-                store.write(lambda ledger: ledger.query(text("SELECT pg_sleep(60)")).all())
-            assert time.monotonic() - began < 10.0
-            add_job(store)
-
-    @pytest.mark.usefixtures("_hurried")
-    def test_whoever_takes_time_may(self, postgresql):
-        """Migrations and exports of large stores would be broken off."""
-        engine = open_engine(postgresql.new_database())
-        with engine.connect().execution_options(unhurried=True) as patient, patient.begin():
-            asked = "SELECT current_setting('statement_timeout')"
-            assert patient.exec_driver_sql(asked).scalar() == "0"
-            patient.exec_driver_sql("SELECT pg_sleep(1.3)")
-        with engine.connect() as hurried, hurried.begin():
-            assert hurried.exec_driver_sql(asked).scalar() == "400ms"
-            assert not hurried.info.get(UNHURRIED)
+def test_migrations_and_exports_may_take_their_time(postgresql, monkeypatch):
+    """Those of large stores would be cancelled."""
+    monkeypatch.setattr(engines, "STATEMENT_SECONDS", 0.4)
+    location = postgresql.new_database()
+    for patient, timeout in ((True, "0"), (False, "400ms")):
+        engine = open_engine(location, patient=patient)
+        with engine.connect() as connection:
+            asked = connection.exec_driver_sql("SELECT current_setting('statement_timeout')")
+            assert asked.scalar() == timeout
         engine.dispose()
-
-    @pytest.mark.slow
-    def test_a_server_that_is_halted_is_hung_up_on(self, cluster):
-        """A machine that freezes would freeze everybody who asks it."""
-        with Store.open(cluster.new_database()) as store:
-            job = add_job(store)
-            began = time.monotonic()
-            with cluster.halted():
-                writing = store.submit(lambda ledger: ledger.pause(job, paused=True), job)
-                with pytest.raises(StoreBusyError), store.reading() as ledger:
-                    ledger.jobs("team")
-                with pytest.raises(StoreBusyError):
-                    writing.result(30)
-            assert time.monotonic() - began < 10.0
-            store.write(lambda ledger: ledger.pause(job, paused=True), job)

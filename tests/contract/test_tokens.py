@@ -28,17 +28,17 @@ def store(location):
 def made(store, team="vision", right=Permission.WORK, expires=None):
     """A token and what is stored of it."""
     wanted = NewToken(team, right, "for tests", expires)
-    return store.write(lambda ledger: add_token(ledger, wanted, 100.0))
+    return store.write(lambda transaction: add_token(transaction, wanted, 100.0))
 
 
 def test_a_token_is_found_by_its_digest_only(store):
     """Whoever steals the database would have every team's tokens."""
     text, record = made(store)
-    with store.reading() as ledger:
-        assert find_token(ledger, digest_of(text)) == record
-        assert find_token(ledger, text.encode()) is None
-        assert find_token(ledger, digest_of(text[:-1])) is None
-        assert token_count(ledger) == 1
+    with store.reading() as transaction:
+        assert find_token(transaction, digest_of(text)) == record
+        assert find_token(transaction, text.encode()) is None
+        assert find_token(transaction, digest_of(text[:-1])) is None
+        assert token_count(transaction) == 1
 
 
 def test_tokens_end(store):
@@ -46,9 +46,9 @@ def test_tokens_end(store):
     _, record = made(store, expires=200.0)
     assert record.valid(199.0)
     assert not record.valid(200.0)
-    revoked = store.write(lambda ledger: revoke_token(ledger, record.id, 150.0))
+    revoked = store.write(lambda transaction: revoke_token(transaction, record.id, 150.0))
     assert not revoked.valid(151.0)
-    again = store.write(lambda ledger: revoke_token(ledger, record.id, 170.0))
+    again = store.write(lambda transaction: revoke_token(transaction, record.id, 170.0))
     assert again.revoked_wall_seconds == 150.0
 
 
@@ -56,12 +56,12 @@ def test_lists_and_revocations_stay_within_a_team(store):
     """The administrator of one team could revoke another's tokens."""
     _, own = made(store)
     _, foreign = made(store, "speech", Permission.ADMIN)
-    with store.reading() as ledger:
-        assert list_tokens(ledger, "vision") == [own]
-        assert list_tokens(ledger) == [own, foreign]
-        assert list_tokens(ledger, after=own.id) == [foreign]
+    with store.reading() as transaction:
+        assert list_tokens(transaction, "vision") == [own]
+        assert list_tokens(transaction) == [own, foreign]
+        assert list_tokens(transaction, after=own.id) == [foreign]
     with pytest.raises(UnknownRecordError):
-        store.write(lambda ledger: revoke_token(ledger, foreign.id, 1.0, "vision"))
+        store.write(lambda transaction: revoke_token(transaction, foreign.id, 1.0, "vision"))
 
 
 def test_the_secret_is_chosen_once(store):

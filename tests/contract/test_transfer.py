@@ -8,9 +8,8 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, FileError
 from joulery.frontier import Frontier, OperatingPoint
-from joulery.jobs.models import Measured, Outcome
+from joulery.jobs.models import Definition, Measured, Outcome, Request
 from joulery.jobs.policies.base import RunEnd
-from joulery.jobs.requests import Definition, Request
 from joulery.jobs.service import JobService
 from joulery.storage.measurements import add_energy, put_profile
 from joulery.storage.records import EnergyRecord, ProfileRecord
@@ -27,26 +26,30 @@ def fill(location):
     """A store with some of everything; the number of a job that goes on."""
     clock = VirtualClock()
     with Store.open(location) as store:
-        desk = JobService(store, clock)
-        number = desk.define("vision", Definition(JOB, "V100", policy="joulery"), seed=2**63 + 5).id
+        service = JobService(store, clock)
+        number = service.define(
+            "vision", Definition(JOB, "V100", policy="joulery"), seed=2**63 + 5
+        ).id
         for turn in range(6):
-            decision = desk.decide(number, Request(f"ü{turn}", probing=False))
+            decision = service.decide(number, Request(f"ü{turn}", probing=False))
             clock.sleep(700.0 if turn == 3 else 60.0)
             outcome = Outcome(RunEnd.REACHED, 3 + turn, 50.0, 7000.0 / 3, None, (measured(),))
             if turn != 5:
-                desk.report(decision.id, outcome, f"r{turn}")
-        forgotten = desk.define(
+                service.report(decision.id, outcome, f"r{turn}")
+        forgotten = service.define(
             "vision", Definition(made_up_workload().job(), "gone", policy="zeus")
         ).id
-        desk.forget(forgotten)
+        service.delete(forgotten)
         profile = Frontier.from_points([OperatingPoint(0.1 + 0.2, 7.0)]).to_dict()
         store.write(
-            lambda ledger: put_profile(ledger, ProfileRecord(number, 64, "V100", profile, 1.5))
+            lambda transaction: put_profile(
+                transaction, ProfileRecord(number, 64, "V100", profile, 1.5)
+            )
         )
         used = EnergyRecord(number, 1, "V100", 1.0, 5e-324, {"origin": "measured"}, 2.5)
-        store.write(lambda ledger: add_energy(ledger, used))
+        store.write(lambda transaction: add_energy(transaction, used))
         wanted = NewToken("vision", Permission.WORK, "ünï", 1e9)
-        store.write(lambda ledger: add_token(ledger, wanted, 1.0))
+        store.write(lambda transaction: add_token(transaction, wanted, 1.0))
         store.write(decision_secret)
     return number, forgotten
 
@@ -99,8 +102,8 @@ def test_what_is_not_whole_is_refused(tmp_path, cut):
     lines = list(exported(source))
     with pytest.raises(FileError):
         imported(other, lines[:cut])
-    with Store.open(other) as store, store.reading() as ledger:
-        assert ledger.jobs("vision") == []
+    with Store.open(other) as store, store.reading() as transaction:
+        assert transaction.jobs("vision") == []
 
 
 @pytest.mark.parametrize(
@@ -142,8 +145,8 @@ def test_an_export_takes_little_memory(tmp_path):
     fill(tmp_path / "source.sqlite")
     with Store.open(tmp_path / "source.sqlite") as store:
         store.write(
-            lambda ledger: [
-                add_energy(ledger, EnergyRecord(1, None, "x" * 200, 1.0, 1.0, {}, time.time()))
+            lambda transaction: [
+                add_energy(transaction, EnergyRecord(1, None, "x" * 200, 1.0, 1.0, {}, time.time()))
                 for _ in range(8000)
             ]
         )

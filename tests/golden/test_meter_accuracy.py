@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.hardware import catalog
-from joulery.hardware.simulated import Sensor, SimulatedGpu
+from joulery.hardware.simulated import Sensor, SimulatedGpu, catalog
 from joulery.metering.meter import Meter
 
 BOARD = replace(catalog.board("V100"), counter_period_seconds=0.1, power_lag_seconds=0.005)
@@ -175,7 +174,7 @@ def test_the_error_bar_holds_for_each_kind_of_window(case):
 
 @pytest.mark.parametrize("seconds", [0.03, 0.06])
 def test_the_error_bar_holds_below_one_refresh(seconds):
-    """Windows too short to be seen would state what nobody knows."""
+    """Windows too short to be seen would state what is unknown."""
 
     def trials():
         for seed in range(100):

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from joulery.jobs.policies.registry import make_policy
+from joulery.simulate.log import summaries
 from joulery.simulate.recurring import simulate
-from joulery.simulate.summary import summaries
 from joulery.simulate.traces import read_traces
 
 DATA = Path(os.environ.get("JOULERY_DATA", Path(__file__).parents[3] / "shared" / "data"))

@@ -7,19 +7,26 @@ Deep Neural Network in a Multi-GPU Environment with Power Capping. Euro-Par 2023
 Fig. 7 and §5.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.hardware.simulated_node import SimulatedNode, noiseless, preset
+from joulery.hardware.simulated.node import SimulatedNode, preset
 from joulery.sweep.journal import SweepJournal
 from joulery.sweep.plan import SweepPlan
 from joulery.sweep.published import PUBLISHED
-from joulery.sweep.runs import SimulatedWork, SweepEnvironment, run_sweep
+from joulery.sweep.run import SimulatedWork, SweepEnvironment, run_sweep
 from joulery.sweep.table import Metric, SweepTable
 
 NAME = "rtx6000x8"
 LIMITS = tuple(260.0 - 10 * n for n in range(17))
 THEIRS = PUBLISHED[NAME]
+
+
+def without_noise(chosen):
+    """The preset with runs that all take the same time."""
+    return replace(chosen, job=replace(chosen.job, noise=0.0))
 
 
 def swept(folder, node, counts, repeats):
@@ -35,7 +42,7 @@ def swept(folder, node, counts, repeats):
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
     """Every setting of the paper once, without noise."""
-    node = SimulatedNode(noiseless(preset(NAME)), VirtualClock())
+    node = SimulatedNode(without_noise(preset(NAME)), VirtualClock())
     return swept(tmp_path_factory.mktemp("sweep"), node, (1, 2, 4, 8), 1)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from joulery.objectives import Cost, EnergyDelayProduct, EnergyDelaySum, LeastEnergy, score
-from joulery.power.messages import State
+from joulery.power.step_profiler import TunerState
 from joulery.testing.training import TrainingLoop
 
 OBJECTIVES = {
@@ -32,7 +32,7 @@ def settled(loop, objective):
     points = [loop.point(watts) for watts in limits]
     best = min(points, key=lambda p: score(objective, p.seconds, p.joules, reference))
     with loop.tuner(objective) as tuner:
-        loop.run(tuner.step, until=lambda: tuner.state is State.HOLDING)
+        loop.run(tuner.step, until=lambda: tuner.state is TunerState.HOLDING)
         assert tuner.failure is None
         spent = loop.clock.now(), sum(gpu.true_joules() for gpu in loop.gpus)
         extra = balanced.of(*spent) - loop.steps * balanced.of(best.seconds, best.joules)
@@ -71,12 +71,12 @@ def test_products_and_sums_are_objectives_too(objective):
 
 def test_deadline_is_kept_at_the_least_energy():
     """A deadline that the chosen limit misses is worse than no tuning."""
-    from joulery.power.rules import Rules
+    from joulery.power.step_profiler import TunerConfig
 
     loop = TrainingLoop(["V100"], 0.1)
     objective = LeastEnergy(deadline_seconds=1100.0)
-    with loop.tuner(objective, rules=Rules(work_steps=10_000)) as tuner:
-        loop.run(tuner.step, until=lambda: tuner.state is State.HOLDING)
+    with loop.tuner(objective, config=TunerConfig(work_steps=10_000)) as tuner:
+        loop.run(tuner.step, until=lambda: tuner.state is TunerState.HOLDING)
         chosen = loop.point(tuner.result.chosen.setting.power_limit_watts)
     assert 1070.0 <= 10_000 * chosen.seconds <= 1100.0
 
@@ -130,8 +130,8 @@ def test_a_neighbour_in_bursts_does_not_fool_it(name):
                 tuner.step()
                 neighbour.look()
 
-            loop.run(step, until=lambda tuner=tuner: tuner.state is State.HOLDING)
+            loop.run(step, until=lambda tuner=tuner: tuner.state is TunerState.HOLDING)
             loop.run(step, steps=300)
-            assert tuner.state is State.HOLDING, "bursts are no drift"
+            assert tuner.state is TunerState.HOLDING, "bursts are no drift"
             good += loop.regret(objective, loop.limit_watts) <= 0.01
     assert good >= 18

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
+from joulery.client.backend import open_backend
 from joulery.client.local import LocalBackend
-from joulery.client.opening import open_backend
 from joulery.clock import REAL_CLOCK
 from joulery.jobs.policies.base import RunEnd
 from joulery.jobs.service import JobService
@@ -26,19 +26,22 @@ import os, signal, sys, time
 from joulery.clock import REAL_CLOCK
 from joulery.hardware import catalog
 from joulery.hardware.simulated import SimulatedGpu
-from joulery.training import heartbeat
+from joulery.training import background
 from joulery.training.run import Run
 
-heartbeat._SHORTEST_SECONDS = heartbeat._LONGEST_SECONDS = 0.2
+background._SHORTEST_SECONDS = background._LONGEST_SECONDS = 0.2
 store, how, epochs, name = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 board = catalog.board("V100")
 work = catalog.workload("resnet50", board).scaled(0.02)
 gpu = SimulatedGpu(board, REAL_CLOCK)
 begun = time.monotonic()
-run = Run(name, batch_sizes=[32, 64], default=64, target=0.9, devices=[gpu], store=store)
+run = Run(
+    name, batch_sizes=[32, 64], default_batch_size=64, target=0.9, max_epochs=1000, devices=[gpu],
+    service=store,
+)
 size = run.batch_size
 print("asked", round(time.monotonic() - begun, 3), size, flush=True)
-for epoch in run.epochs(1000):
+for epoch in run.epochs():
     for _ in run.steps(range(10)):
         gpu.run(work)
     print("epoch", epoch, flush=True)
@@ -47,7 +50,7 @@ for epoch in run.epochs(1000):
     if how == "exit" and epoch == 3:
         sys.exit(7)
     run.report(0.99 if epoch + 1 >= epochs else 0.5)
-print("ended", round(time.monotonic() - begun, 3), run.reached, flush=True)
+print("ended", round(time.monotonic() - begun, 3), run.target_reached, flush=True)
 """
 
 
@@ -81,11 +84,11 @@ def until(process, words):
 
 def decisions(location):
     """All decisions with their outcomes."""
-    clerk = open_backend(location, "default", seconds=20.0)
+    backend = open_backend(location, "default", seconds=20.0)
     try:
-        return [e for job in clerk.jobs()[0] for e in clerk.decisions(job.id)[0]]
+        return [e for job in backend.jobs()[0] for e in backend.decisions(job.id)[0]]
     finally:
-        clerk.close()
+        backend.close()
 
 
 def test_a_killed_training_is_released_with_what_it_had_cost(environ):
@@ -95,19 +98,19 @@ def test_a_killed_training_is_released_with_what_it_had_cost(environ):
         until(process, "epoch 8")
         process.send_signal(signal.SIGKILL)
     with Store.open(path) as store:
-        with store.reading() as ledger:
-            (open_one,) = ledger.decisions(1)
+        with store.reading() as transaction:
+            (open_one,) = transaction.decisions(1)
         assert open_one.progress["epochs"] >= 1
         assert JobService(store).expire(REAL_CLOCK.wall() + 700.0) == 1
-        with store.reading() as ledger:
-            events = list(ledger.events(1))
+        with store.reading() as transaction:
+            events = list(transaction.events(1))
     assert events[-1].kind == EventKind.EXPIRED
     assert events[-1].body["epochs"] >= 1
     assert events[-1].body["cost"] > 0
 
 
 @pytest.mark.parametrize(("how", "code"), [("raise", 1), ("exit", 7)])
-def test_a_training_that_ends_itself_is_told_at_the_end_of_the_process(environ, how, code):
+def test_a_training_that_ends_itself_is_reported_at_the_end_of_the_process(environ, how, code):
     """If this fails, crashes are only noticed when their lease expires."""
     path = environ / "store.sqlite"
     with training(path, how) as process:
@@ -184,9 +187,9 @@ def test_a_server_that_dies_in_the_middle_changes_nothing_and_hears_of_it_later(
     assert process.returncode == 0, errors
     assert "ended" in output
     assert output.strip().endswith("True")
-    assert "told later" in errors
+    assert "later, by another run" in errors
 
-    with training(server.url) as process:  # nobody there at all
+    with training(server.url) as process:  # no server at all
         output, errors = process.communicate(timeout=60)
     asked = float(output.split()[1])
     assert asked < 2.0 + 3.0  # the bound, and imports on a busy machine
@@ -200,7 +203,6 @@ def test_a_server_that_dies_in_the_middle_changes_nothing_and_hears_of_it_later(
     entries = decisions(server.url)
     assert [entry.outcome.end for entry in entries] == [RunEnd.REACHED] * 3
     assert entries[0].outcome.epochs == 12
-    # The run that nobody could be asked about was asked for when somebody was there again.
     (unasked,) = [entry for entry in entries if entry.key.endswith("-instead")]
     assert unasked.decision.batch_size == entries[0].decision.batch_size
     assert unasked.outcome.epochs == 4
@@ -210,7 +212,7 @@ def test_a_server_that_dies_in_the_middle_changes_nothing_and_hears_of_it_later(
 
 
 def test_a_killed_training_delivers_through_the_next(server):
-    """If this fails, what a process left in its journal when it was killed is never told."""
+    """If this fails, what a process left in its outbox when it was killed is never reported."""
     with training(server.url, epochs=1000) as process:
         until(process, "epoch 3")
         server.kill()
@@ -226,15 +228,15 @@ def test_a_killed_training_delivers_through_the_next(server):
     entries = decisions(server.url)
     assert entries[0].outcome is None
     assert entries[0].heartbeat_wall_seconds is not None
-    with Store.open(server.folder / "server.sqlite") as store, store.reading() as ledger:
-        assert ledger.decisions(1)[0].progress["epochs"] >= 3
+    with Store.open(server.folder / "server.sqlite") as store, store.reading() as transaction:
+        assert transaction.decisions(1)[0].progress["epochs"] >= 3
 
 
 def test_a_run_needs_no_store_packages_to_talk_to_a_server():
     """If this fails, training images must carry a database library."""
     code = (
-        "import sys; import joulery.client.http, joulery.client.resilient, joulery.client.opening, "
-        "joulery.training.recurrence; print('sqlalchemy' in sys.modules)"
+        "import sys; import joulery.client.http, joulery.client.resilient, joulery.client.backend, "
+        "joulery.training.session; print('sqlalchemy' in sys.modules)"
     )
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
@@ -249,9 +251,9 @@ def test_runs_leave_their_energy_and_frontiers_behind(server, environ, how):
         with training(location, how) as process:
             process.wait(30.0)
         (entry,) = decisions(location)
-        clerk = open_backend(location, "default", seconds=20.0)
-        (used,), (profile,) = clerk.energy(1)[0], clerk.profiles(1)
-        clerk.close()
+        backend = open_backend(location, "default", seconds=20.0)
+        (used,), (profile,) = backend.energy(1)[0], backend.profiles(1)
+        backend.close()
         assert (used.decision, used.origin) == (entry.decision.id, "simulated")
         assert used.joules == pytest.approx(entry.outcome.joules)
         assert profile.batch_size == entry.decision.batch_size
@@ -268,6 +270,6 @@ def test_local_and_remote_learn_the_same(server, environ):
     assert local.decision.batch_size == remote.decision.batch_size
     assert local.outcome.epochs == remote.outcome.epochs == 4
     assert local.outcome.seconds == pytest.approx(remote.outcome.seconds, rel=0.5)
-    clerk = LocalBackend.open(path)
-    assert clerk.jobs()[0][0].device == "V100"
-    clerk.close()
+    backend = LocalBackend.open(path)
+    assert backend.jobs()[0][0].device == "V100"
+    backend.close()

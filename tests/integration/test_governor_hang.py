@@ -78,7 +78,7 @@ def test_limit_comes_back_once_the_driver_answers(governed):
 
 
 def test_lease_granted_too_late_is_not_kept(governed):
-    """A caller that was told no would hold a device without knowing it."""
+    """A client that was refused would hold a device without knowing it."""
     governed.node.slow(0, HANG_SECONDS, SET)
     with closing(Connection(governed.socket)) as connection:
         device = governed.devices[0]

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.governor.board import GovernedDevice
+from joulery.governor.device import GovernedDevice
 from joulery.governor.leases import LeaseTable
 from joulery.governor.peer import Peer
 from joulery.governor.policy import AccessPolicy, parse_policy
@@ -51,11 +51,11 @@ ALLOWED = (
 )
 
 
-def _ledger(policy, audit=lambda *_, **__: None):
+def _table(policy, audit=lambda *_, **__: None):
     boards = [PlainBoard(index) for index in range(4)]
     governed = {board.info.id: GovernedDevice(board, MemoryJournal()) for board in boards}
     running = PEERS["member running"].pid
-    ledger = LeaseTable(
+    table = LeaseTable(
         governed,
         policy,
         VirtualClock(),
@@ -63,7 +63,7 @@ def _ledger(policy, audit=lambda *_, **__: None):
         audit,
         PromptWorker,
     )
-    return ledger, boards
+    return table, boards
 
 
 @pytest.mark.parametrize("peer", PEERS)
@@ -71,13 +71,13 @@ def _ledger(policy, audit=lambda *_, **__: None):
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_matrix(peer, board, operation):
     """A forbidden cell that is granted is a hole; an allowed one that is refused is a nuisance."""
-    ledger, boards = _ledger(parse_policy(POLICY))
-    caller = Caller(ledger, PEERS[peer])
-    wish = OPERATIONS[operation]
-    reply = caller.ask("acquire", device=f"plain:{board}", ttl_seconds=5, **wish)
+    table, boards = _table(parse_policy(POLICY))
+    caller = Caller(table, PEERS[peer])
+    request = OPERATIONS[operation]
+    reply = caller.ask("acquire", device=f"plain:{board}", ttl_seconds=5, **request)
     assert reply["ok"] == ((peer, board, operation) in ALLOWED), reply
     if reply["ok"]:
-        assert boards[board].watts == wish.get("watts", 400.0)
+        assert boards[board].watts == request.get("watts", 400.0)
     else:
         assert reply["error"] == "MissingRightsError"
         assert all(each.watts == 400.0 and each.locked_hertz is None for each in boards)
@@ -87,8 +87,8 @@ def test_matrix(peer, board, operation):
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_matrix_of_changes(peer, operation):
     """What may not be asked for first could be had by asking for less first."""
-    ledger, boards = _ledger(parse_policy(POLICY))
-    caller = Caller(ledger, PEERS[peer])
+    table, boards = _table(parse_policy(POLICY))
+    caller = Caller(table, PEERS[peer])
     lease = caller.ask("acquire", device="plain:2", ttl_seconds=5)["lease"]
     reply = caller.ask("set", lease=lease, **OPERATIONS[operation])
     assert reply["ok"] == (operation == "hold")
@@ -97,18 +97,18 @@ def test_matrix_of_changes(peer, operation):
 
 def test_closed_without_a_policy():
     """A daemon started without a file would be open to everyone."""
-    ledger, _ = _ledger(AccessPolicy())
+    table, _ = _table(AccessPolicy())
     for peer, board in itertools.product(PEERS.values(), range(4)):
-        caller = Caller(ledger, peer)
+        caller = Caller(table, peer)
         reply = caller.ask("acquire", device=f"plain:{board}", ttl_seconds=5)
         assert reply["error"] == "MissingRightsError"
         assert not caller.ask("may", device=f"plain:{board}")["ok"]
 
 
-def test_nobody_can_use_anothers_lease():
+def test_no_client_can_use_anothers_lease():
     """Guessing a lease's number would let a stranger change or end it."""
-    ledger, boards = _ledger(parse_policy(POLICY))
-    owner, other = Caller(ledger, PEERS["owner"]), Caller(ledger, PEERS["owner"])
+    table, boards = _table(parse_policy(POLICY))
+    owner, other = Caller(table, PEERS["owner"]), Caller(table, PEERS["owner"])
     lease = owner.ask("acquire", device="plain:0", watts=200, ttl_seconds=5)["lease"]
     for operation in ("set", "release", "renew"):
         assert other.ask(operation, lease=lease, watts=150)["error"] == "LeaseLostError"
@@ -117,18 +117,18 @@ def test_nobody_can_use_anothers_lease():
 
 def test_a_new_policy_ends_what_it_does_not_allow():
     """Taking a right away would have no effect on those who use it."""
-    ledger, boards = _ledger(parse_policy(POLICY))
-    owner = Caller(ledger, PEERS["owner"])
+    table, boards = _table(parse_policy(POLICY))
+    owner = Caller(table, PEERS["owner"])
     owner.ask("acquire", device="plain:0", watts=200, ttl_seconds=5)
-    ledger.replace_policy(parse_policy(POLICY.replace("[1001]", "[1005]")))
+    table.replace_policy(parse_policy(POLICY.replace("[1001]", "[1005]")))
     assert boards[0].watts == 400.0
 
 
 def test_refusals_are_audited():
     """An administrator could not see who tries doors."""
     seen = []
-    ledger, _ = _ledger(AccessPolicy(), lambda event, **details: seen.append((event, details)))
-    Caller(ledger, PEERS["stranger"]).ask("acquire", device="plain:0", ttl_seconds=5)
+    table, _ = _table(AccessPolicy(), lambda event, **details: seen.append((event, details)))
+    Caller(table, PEERS["stranger"]).ask("acquire", device="plain:0", ttl_seconds=5)
     ((event, details),) = seen
     assert event == "refuse"
     assert details["uid"] == 1004

@@ -1,4 +1,4 @@
-"""Leases without the daemon: the watchdog child gives back what its parent cannot."""
+"""Leases without the daemon: the watchdog child restores what its parent cannot."""
 
 import os
 import signal
@@ -134,7 +134,7 @@ def test_stopped_parent(node, start):
         job.send_signal(signal.SIGKILL)
 
 
-def test_second_job_is_told_who_holds_the_board(node, start):
+def test_second_job_learns_who_holds_the_board(node, start):
     """Two jobs would undo each other's limits."""
     with start() as first:
         _held(first)

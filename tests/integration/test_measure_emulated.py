@@ -36,20 +36,20 @@ WORK = [sys.executable, "-m", "joulery.testing.emulator.workload", "--board", "0
 def test_measures_what_a_command_used(node):
     """If this fails, `joulery measure` prints another energy than the boards really used."""
     before = [node.true_joules(board) for board in (0, 1)]
-    told = joulery(node, "measure", "--json", "--device", "gpu", "--", *WORK)
+    reported = joulery(node, "measure", "--json", "--device", "gpu", "--", *WORK)
     used = [node.true_joules(board) - start for board, start in zip((0, 1), before, strict=True)]
-    measured = [device["joules"] for device in told["devices"]]
+    measured = [device["joules"] for device in reported["devices"]]
     # The boards also idle while the interpreter starts and ends, outside the window.
     assert 0 < measured[0] <= used[0] * 1.02
     assert measured[0] > 3 * measured[1] > 0
-    assert told["joules"] == pytest.approx(sum(measured))
-    assert told["provenance"] == "simulated"
+    assert reported["joules"] == pytest.approx(sum(measured))
+    assert reported["provenance"] == "simulated"
 
 
 def test_leaves_out_boards_that_are_hidden(node):
     """If this fails, a job is charged for boards that it may not use."""
-    told = joulery(node, "measure", "--json", "--", "true", CUDA_VISIBLE_DEVICES="1")
-    gpus = [device["name"] for device in told["devices"] if device["kind"] == "gpu"]
+    reported = joulery(node, "measure", "--json", "--", "true", CUDA_VISIBLE_DEVICES="1")
+    gpus = [device["name"] for device in reported["devices"] if device["kind"] == "gpu"]
     assert len(gpus) == 1
     assert "V100" in gpus[0]
 
@@ -58,18 +58,18 @@ def test_ranks_of_one_node_count_each_board_once(node):
     """If this fails, the ranks' energies add up to more or less than the node's."""
     ids = []
     for rank in ("0", "1"):
-        told = joulery(
+        reported = joulery(
             node, "measure", "--json", "--", "true", LOCAL_RANK=rank, LOCAL_WORLD_SIZE="2"
         )
-        ids += [device["id"] for device in told["devices"]]
+        ids += [device["id"] for device in reported["devices"]]
     assert len(ids) == len(set(ids))
     assert sum(name.startswith("GPU-") for name in ids) == 2
 
 
 def test_the_doctor_sees_the_boards(node):
     """If this fails, users cannot find out what their machine can measure and change."""
-    told = joulery(node, "doctor", "--json")
-    gpus = [device for device in told["devices"] if device["kind"] == "gpu"]
+    reported = joulery(node, "doctor", "--json")
+    gpus = [device for device in reported["devices"] if device["kind"] == "gpu"]
     assert [gpu["power_limit"]["current_watts"] for gpu in gpus] == [400.0, 250.0]
     assert all("energy" in gpu["capabilities"] for gpu in gpus)
     assert all(gpu["provenance"] == "simulated" for gpu in gpus)

@@ -34,9 +34,6 @@ class Constant:
         tick = now // self.period * self.period
         return EnergyReading(WATTS * tick, now, tick if self.stamped else None, WATTS)
 
-    def counter_range_joules(self):
-        """It never wraps."""
-
 
 @pytest.mark.parametrize("stamped", [True, False])
 def test_windows_of_many_threads_are_all_right(stamped):

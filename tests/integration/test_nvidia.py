@@ -11,10 +11,11 @@ from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, InvalidValueError, MissingRightsError
 from joulery.frontier import Origin
 from joulery.governor import lease
-from joulery.hardware import catalog, nvidia
+from joulery.hardware import nvidia
 from joulery.hardware.device import Capability, Device, protocol_of
-from joulery.hardware.nvidia_visible import visible_ids
-from joulery.hardware.physics import Workload
+from joulery.hardware.simulated import catalog
+from joulery.hardware.simulated.physics import Workload
+from joulery.hardware.visibility import cuda_visible_ids
 from joulery.testing.emulator import BoardSpec, EmulatedNode, build
 
 BOARD = replace(
@@ -48,7 +49,7 @@ def start(tmp_path):
 def test_boards_are_found_with_what_they_can_do(start):
     """A machine's boards would be missed, or promise too much or too little."""
     start(BoardSpec(BOARD), "V100")
-    found = nvidia.discover()
+    found = nvidia.survey().devices
     assert [device.info.index for device in found] == [0, 1]
     first = found[0]
     assert isinstance(first, Device)
@@ -66,7 +67,7 @@ def test_readings_follow_the_counter(start):
     node = start(BoardSpec(BOARD, counter_start_joules=50.0), time_held=True)
     clock = VirtualClock()
     node.hold_time(clock.wall())
-    gpu = nvidia.discover(clock)[0]
+    gpu = nvidia.survey(clock).devices[0]
     node.set_load(0, WORKLOAD)
     for seconds in (0.05, 1.23, 7.0):
         clock.sleep(seconds)
@@ -77,13 +78,13 @@ def test_readings_follow_the_counter(start):
         assert reading.read_at_seconds == clock.now()
         assert reading.refreshed_at_seconds == pytest.approx(shown.refreshed_at_seconds, abs=2e-6)
         assert gpu.read_power() == pytest.approx(shown.watts, abs=1e-3)
-    assert gpu.counter_range_joules() is None
+    assert gpu.read_energy().range_joules is None
 
 
 def test_readings_on_the_real_clock(start):
     """A stamp in microseconds since 1970 would not land on the monotonic clock."""
     start()
-    gpu = nvidia.discover()[0]
+    gpu = nvidia.survey().devices[0]
     before = time.monotonic()
     reading = gpu.read_energy()
     assert before <= reading.read_at_seconds <= time.monotonic()
@@ -96,7 +97,7 @@ def test_a_stepped_wall_clock_gives_no_refresh_time(start):
     node = start(time_held=True)
     clock = VirtualClock()
     node.hold_time(clock.wall())
-    gpu = nvidia.discover(clock)[0]
+    gpu = nvidia.survey(clock).devices[0]
     clock.step_wall(5.0)
     reading = gpu.read_energy()
     assert reading.refreshed_at_seconds is None
@@ -106,7 +107,7 @@ def test_a_stepped_wall_clock_gives_no_refresh_time(start):
 def test_one_reading_is_one_call_of_the_driver(start):
     """Overhead doubles with every call."""
     node = start()
-    gpu = nvidia.discover()[0]
+    gpu = nvidia.survey().devices[0]
     before = node.calls()
     gpu.read_energy()
     assert node.calls() - before == 1
@@ -115,7 +116,7 @@ def test_one_reading_is_one_call_of_the_driver(start):
 def test_threads_read_a_board_one_at_a_time(start):
     """Threads share the buffer of the fast call; one would see another's half-written answer."""
     node = start()
-    gpu = nvidia.discover()[0]
+    gpu = nvidia.survey().devices[0]
     node.slow(0, 4e-3, "nvmlDeviceGetFieldValues")
 
     def read():
@@ -135,7 +136,7 @@ def test_a_driver_without_field_values_still_counts(start):
     """Drivers from before field values would lose their energy counter."""
     node = start()
     node.fault(0, 13, "nvmlDeviceGetFieldValues")
-    gpu = nvidia.discover()[0]
+    gpu = nvidia.survey().devices[0]
     assert Capability.ENERGY in gpu.capabilities
     reading = gpu.read_energy()
     assert reading.joules > 0
@@ -147,7 +148,7 @@ def test_a_driver_without_field_values_still_counts(start):
 def test_a_board_without_power_fields_takes_power_from_the_plain_call(start):
     """Boards that refuse the instant power would have no power at all."""
     node = start(BoardSpec(BOARD, has_power_fields=False), time_held=True)
-    gpu = nvidia.discover()[0]
+    gpu = nvidia.survey().devices[0]
     node.set_load(0, WORKLOAD)
     node.advance(5.0)
     assert gpu.read_energy().watts is None
@@ -159,7 +160,7 @@ def test_zero_watts_are_unknown(start, has_power_fields):
     """A sensor that the board lacks would read as a board that costs nothing."""
     dark = replace(BOARD, idle_watts=0.0)
     start(BoardSpec(dark, has_power_fields=has_power_fields))
-    gpu = nvidia.discover()[0]
+    gpu = nvidia.survey().devices[0]
     assert Capability.POWER not in gpu.capabilities
     assert gpu.read_energy().watts is None
     with pytest.raises(DeviceError):
@@ -169,7 +170,7 @@ def test_zero_watts_are_unknown(start, has_power_fields):
 def test_an_old_board_has_power_only(start):
     """A board without a counter would report zero joules."""
     start(BoardSpec(BOARD, has_counter=False, has_power_fields=False))
-    gpu = nvidia.discover()[0]
+    gpu = nvidia.survey().devices[0]
     assert gpu.capabilities == {Capability.POWER, Capability.POWER_LIMIT, Capability.TELEMETRY}
     assert gpu.read_power() == pytest.approx(BOARD.idle_watts, abs=1e-3)
 
@@ -177,7 +178,7 @@ def test_an_old_board_has_power_only(start):
 def test_power_limits_are_set_and_read_back(start):
     """A sweep would measure every point at the same limit."""
     node = start()
-    gpu = nvidia.discover()[0]
+    gpu = nvidia.survey().devices[0]
     with lease(gpu, watts=187.5):
         assert node.power_limit(0) == 187.5
         assert gpu.power_limits().current_watts == 187.5
@@ -191,7 +192,7 @@ def test_a_refused_limit_is_a_matter_of_rights(start):
     """A user without rights would believe that the cap is on."""
     node = start()
     node.deny(0)
-    gpu = nvidia.discover()[0]
+    gpu = nvidia.survey().devices[0]
     assert Capability.POWER_LIMIT in gpu.capabilities
     for act in (
         lambda: gpu.set_power_limit(200.0),
@@ -207,7 +208,7 @@ def test_a_limit_that_did_not_take_is_noticed(start):
     """A driver that says yes and does nothing would pass for a cap."""
     node = start()
     node.ignore(0, "nvmlDeviceSetPowerManagementLimit")
-    gpu = nvidia.discover()[0]
+    gpu = nvidia.survey().devices[0]
     with pytest.raises(MissingRightsError, match="keeps 400"):
         gpu.set_power_limit(200.0)
     gpu.set_power_limit(400.0)  # what is in force already needs nothing
@@ -216,7 +217,7 @@ def test_a_limit_that_did_not_take_is_noticed(start):
 def test_clocks_lock_and_unlock(start):
     """A pipeline plan would run at other clocks than it asked for."""
     node = start()
-    gpu = nvidia.discover()[0]
+    gpu = nvidia.survey().devices[0]
     clocks = gpu.supported_clocks()
     assert list(clocks) == sorted(set(clocks))
     assert clocks[-1] == pytest.approx(BOARD.max_clock_hertz, rel=1e-3)
@@ -235,23 +236,23 @@ def test_clocks_lock_and_unlock(start):
 def test_telemetry(start):
     """Attribution to processes starts from who holds the board."""
     node = start(time_held=True)
-    gpu = nvidia.discover()[0]
+    gpu = nvidia.survey().devices[0]
     node.set_load(0, WORKLOAD)
     node.set_processes(0, {4321: 3 << 30})
     node.advance(5.0)
-    told = gpu.telemetry()
-    assert told.process_ids == (4321,)
-    assert told.memory_used_bytes == 3 << 30
-    assert 0.5 < told.utilisation <= 1.0
-    assert 30 < told.temperature_celsius <= 80
+    found = gpu.telemetry()
+    assert found.process_ids == (4321,)
+    assert found.memory_used_bytes == 3 << 30
+    assert 0.5 < found.utilisation <= 1.0
+    assert 30 < found.temperature_celsius <= 80
     node.fault(0, 3, "nvmlDeviceGetTemperature*")
-    assert gpu.telemetry() == replace(told, temperature_celsius=None)
+    assert gpu.telemetry() == replace(found, temperature_celsius=None)
 
 
 def test_mig_instances_stand_for_their_share(start):
     """Tenants of one board would each be billed for all of it, or for none."""
     node = start(BoardSpec(BOARD, mig_slices=(1, 2, 4)), BoardSpec(BOARD), time_held=True)
-    board, *parts, other = nvidia.discover()
+    board, *parts, other = nvidia.survey().devices
     assert [part.info.share for part in parts] == [1 / 7, 2 / 7, 4 / 7]
     assert {part.info.parent for part in parts} == {board.info.id}
     assert other.info.parent is None
@@ -262,16 +263,16 @@ def test_mig_instances_stand_for_their_share(start):
         assert part.capabilities == {Capability.ENERGY, Capability.POWER, Capability.TELEMETRY}
         assert part.read_energy().joules == board.read_energy().joules
         assert part.read_power() == board.read_power()
-        assert part.counter_range_joules() is None
+        assert part.read_energy().range_joules is None
         assert part.provenance.relative_error is None
         assert part.provenance.origin is Origin.SIMULATED
         assert part.telemetry().utilisation is None
     ids = [part.info.id for part in parts]
-    assert visible_ids(ids[1], [board.info.id, other.info.id], ids) == (ids[1],)
+    assert cuda_visible_ids(ids[1], [board.info.id, other.info.id], ids) == (ids[1],)
 
 
 def test_a_lost_board_hides_no_other(start):
     """One dead board would blind a node of eight."""
     node = start(BoardSpec(BOARD), BoardSpec(BOARD))
     node.lose(0)
-    assert [device.info.index for device in nvidia.discover()] == [1]
+    assert [device.info.index for device in nvidia.survey().devices] == [1]

@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from joulery.hardware import catalog, nvidia
+from joulery.hardware import nvidia
+from joulery.hardware.simulated import catalog
 from joulery.testing.device_contract import DeviceContract
 from joulery.testing.emulator import BoardSpec, EmulatedNode, build
 
@@ -28,7 +29,7 @@ class OnEmulatedNode(DeviceContract):
     @pytest.fixture
     def device(self, node, clock):
         """The device under test."""
-        return nvidia.discover(clock)[self.position]
+        return nvidia.survey(clock).devices[self.position]
 
 
 class TestBoard(OnEmulatedNode):
@@ -66,4 +67,4 @@ class TestBoardWithoutRights(OnEmulatedNode):
     def device(self, node, clock):
         """The device under test."""
         node.deny(None)
-        return nvidia.discover(clock)[0]
+        return nvidia.survey(clock).devices[0]

@@ -16,15 +16,16 @@ from joulery.errors import (
     MissingRightsError,
     UnsupportedError,
 )
-from joulery.hardware import catalog, nvidia
+from joulery.hardware import nvidia
 from joulery.hardware.device import Capability
+from joulery.hardware.simulated import catalog
 from joulery.testing.emulator import BoardSpec, EmulatedNode, build
 
 CODES = sorted(
     {value for name, value in vars(pynvml).items() if name.startswith("NVML_ERROR_")}
     | {31, 77, 998}  # codes of drivers to come
 )
-SOURCES = Path(nvidia.__file__).parent.glob("nvidia*.py")
+SOURCES = Path(nvidia.__file__).parent.glob("*.py")
 CALLS = sorted(
     {
         call
@@ -59,7 +60,6 @@ def deeds(device):
     yield device.read_energy
     yield device.read_power
     yield device.telemetry
-    yield device.counter_range_joules
     if isinstance(device, nvidia.NvidiaGpu):
         yield device.power_limits
         yield lambda: device.set_power_limit(200.0)
@@ -78,7 +78,7 @@ def test_discovery_survives_every_error(node, call):
     """One odd driver would take down the command, or claim what does not work."""
     for code in CODES:
         node.fault(None, code, symbol(call))
-        for device in nvidia.discover():
+        for device in nvidia.survey().devices:
             if Capability.ENERGY in device.capabilities:
                 assert device.read_energy().joules > 0
             if Capability.POWER in device.capabilities:
@@ -88,13 +88,13 @@ def test_discovery_survives_every_error(node, call):
             if Capability.CLOCK_LOCK in device.capabilities:
                 assert device.supported_clocks()
         node.clear_faults()
-    assert len(nvidia.discover()) == 4
+    assert len(nvidia.survey().devices) == 4
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_only_our_errors_come_out(node, call):
     """An NVMLError would end a training run that guards against JouleryError."""
-    devices = nvidia.discover()
+    devices = nvidia.survey().devices
     for code in CODES:
         node.fault(None, code, symbol(call))
         for device in devices:
@@ -110,11 +110,11 @@ def test_only_our_errors_come_out(node, call):
 @pytest.mark.parametrize("code", CODES)
 def test_each_error_is_of_the_right_kind(node, code):
     """A consumer decides by the kind whether to try again, give up or ask for rights."""
-    *_, gpu = nvidia.discover()
+    *_, gpu = nvidia.survey().devices
     expected = KINDS.get(code, DeviceError)
     node.fault(1, code)
     for deed in deeds(gpu):
-        if deed.__name__ in {"counter_range_joules", "telemetry"}:
+        if deed.__name__ == "telemetry":
             continue
         with pytest.raises(JouleryError) as caught:
             deed()
@@ -126,7 +126,7 @@ def test_each_error_is_of_the_right_kind(node, code):
 @pytest.mark.parametrize(("field", "read"), [("energy", "read_energy"), ("power", "read_power")])
 def test_a_field_that_fails_by_itself_is_an_error(node, field, read):
     """The call as a whole succeeds, and the counter would read zero."""
-    *_, gpu = nvidia.discover()
+    *_, gpu = nvidia.survey().devices
     reader = gpu._features.reader
     good = reader.read()
 
@@ -141,7 +141,7 @@ def test_a_field_that_fails_by_itself_is_an_error(node, field, read):
 
 def test_telemetry_of_a_lost_board_raises(node):
     """A monitor would show an empty row for ever instead of a dead board."""
-    *_, gpu = nvidia.discover()
+    *_, gpu = nvidia.survey().devices
     node.lose(1)
     with pytest.raises(DeviceLostError):
         gpu.telemetry()
@@ -149,7 +149,7 @@ def test_telemetry_of_a_lost_board_raises(node):
 
 def test_a_driver_that_recovers_is_used_again(node):
     """One time-out would lose the board for the rest of the run."""
-    *_, gpu = nvidia.discover()
+    *_, gpu = nvidia.survey().devices
     node.fault(1, 10, "nvmlDeviceGetFieldValues", calls=1)
     with pytest.raises(DeviceError):
         gpu.read_energy()

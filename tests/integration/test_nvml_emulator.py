@@ -23,9 +23,8 @@ from joulery.errors import (
     UnknownDeviceError,
     UsageError,
 )
-from joulery.hardware import catalog
-from joulery.hardware.physics import Steady, Workload, clock_states, settle_in
-from joulery.hardware.simulated import SimulatedGpu
+from joulery.hardware.simulated import SimulatedGpu, catalog
+from joulery.hardware.simulated.physics import Steady, Workload, clock_states, settle_in
 from joulery.testing.emulator import BoardSpec, EmulatedNode, Phase, build
 
 # The catalog's figures may be refined; these tests need fixed ones.
@@ -459,7 +458,7 @@ def test_processes_share_the_boards(start):
     assert node.power_limit(0) == 123.0
 
 
-def test_a_process_that_dies_inside_a_call_blocks_nobody(start):
+def test_a_process_that_dies_inside_a_call_blocks_no_other(start):
     """One killed trainer would hang every other process on the node."""
     node = start()
     path = f"{node.env['LD_LIBRARY_PATH'].split(os.pathsep)[0]}/{build.SONAME}"

@@ -105,7 +105,7 @@ STEERED = (
 from pathlib import Path
 from joulery.clock import REAL_CLOCK
 from joulery.hardware.simulated import simulated_node
-from joulery.hardware.physics import Workload
+from joulery.hardware.simulated.physics import Workload
 from joulery.integrations.torch_pipelining import observed
 from joulery.pipeline import ClockController, ClockProfiler, ClockSetter, write_profile
 

@@ -36,7 +36,7 @@ def node(tmp_path):
 
 
 def run(node, tmp_path, *arguments):
-    """`joulery run` over the script; exit code and what it told."""
+    """`joulery run` over the script; exit code and what it reported."""
     finished = subprocess.run(
         [
             *(sys.executable, "-m", "joulery", "run", "--json"),
@@ -55,19 +55,19 @@ def run(node, tmp_path, *arguments):
 
 def test_a_reporting_script_is_tuned_and_its_limit_given_back(node, tmp_path):
     """If this fails, `joulery run` tunes nothing, or leaves the board capped, or hides failure."""
-    code, told = run(node, tmp_path, "reports", "14", "crash")
-    assert code == told["exit_code"] == 7
-    assert told["runs"][0]["steps"] > 50
-    assert told["runs"][0]["why_not"] is None
-    assert told["runs"][0]["result"]["chosen"]["setting"]["power_limit_watts"] < 250
+    code, reported = run(node, tmp_path, "reports", "14", "crash")
+    assert code == reported["exit_code"] == 7
+    assert reported["runs"][0]["steps"] > 50
+    assert reported["runs"][0]["tuning_skipped"] is None
+    assert reported["runs"][0]["result"]["chosen"]["setting"]["power_limit_watts"] < 250
     assert node.power_limit(0) == 250
 
 
 def test_a_silent_script_is_measured_and_left_alone(node, tmp_path):
     """If this fails, scripts that report nothing are changed behind their back."""
-    code, told = run(node, tmp_path, "silent", "3")
+    code, reported = run(node, tmp_path, "silent", "3")
     assert code == 0
-    assert told["runs"] == []
-    assert told["joules"] > 100
-    assert "joulery.Run" in told["watched"][0]["advice"]
+    assert reported["runs"] == []
+    assert reported["joules"] > 100
+    assert "joulery.Run" in reported["observed_steps"][0]["advice"]
     assert node.power_limit(0) == 250

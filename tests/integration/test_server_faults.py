@@ -1,7 +1,6 @@
 """Stopped, killed, starved: the server keeps what it acknowledged and says when to come again."""
 
 import json
-import os
 import signal
 import socket
 import sqlite3
@@ -9,10 +8,9 @@ import time
 
 import pytest
 
-from joulery.testing.postgresql import Cluster
-from joulery.testing.process_tree import children, family
-from joulery.testing.server import ServerProcess
-from joulery.testing.server_clients import Clients, assert_nothing_lost_or_doubled, until
+from support.persistent_clients import Clients, assert_nothing_lost_or_doubled, until
+from support.postgresql import Cluster
+from support.server_process import ServerProcess
 
 pytestmark = pytest.mark.slow
 
@@ -52,57 +50,6 @@ def test_kills_lose_nothing(location):
                 server.start()
             until(lambda: len(clients.acknowledged) > 40)
         assert_nothing_lost_or_doubled(server, job, clients.acknowledged)
-
-
-def test_a_desk_that_dies_is_replaced(location):
-    """Whoever kills the process that writes would stop the server, or lose reports."""
-    with ServerProcess(location) as server:
-        job = server.define()
-        with Clients(server, job) as clients:
-            for round_ in range(1, 4):
-                until(lambda least=8 * round_: len(clients.acknowledged) > least)
-                (desk,) = children(server.pid)
-                os.kill(desk, signal.SIGKILL)
-                until(lambda killed=desk: children(server.pid) not in ([killed], []))
-            until(lambda: len(clients.acknowledged) > 40)
-        assert_nothing_lost_or_doubled(server, job, clients.acknowledged)
-        assert set(clients.statuses) <= {200, 503}
-        assert '"event":"failed"' not in server.log
-        left = family(server.pid)
-        assert server.stop() == 0
-        assert not any(alive(pid) for pid in left)
-
-
-def test_signals_for_all_processes_at_once_end_none_too_early(tmp_path):
-    """Service managers tell every process to stop; what is under way needs the desk until then."""
-    with ServerProcess(tmp_path / "store.sqlite", ["--drain-seconds", "0.5"]) as server:
-        job = server.define()
-        for pid in family(server.pid):
-            os.kill(pid, signal.SIGTERM)
-        assert server.report(server.decide(job, "k"), "k").status == 200
-        assert server.stop() == 0
-
-
-def test_a_worker_that_dies_is_replaced(tmp_path):
-    """A server would answer less and less."""
-    with ServerProcess(tmp_path / "store.sqlite", ["--workers", "2"]) as server:
-        job = server.define()
-        workers = until(lambda: len(found := children(server.pid)) == 2 and found)
-        os.kill(workers[0], signal.SIGKILL)
-        until(lambda: len(found := children(server.pid)) == 2 and workers[0] not in found)
-        assert server.report(server.decide(job, "k"), "k").status == 200
-        left = family(server.pid)
-        server.kill()
-        until(lambda: not any(alive(pid) for pid in left))
-
-
-def alive(pid):
-    """Whether a process runs."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii") as file:  # noqa: PTH123 - as short as it gets
-            return file.read().rpartition(") ")[2][0] != "Z"
-    except OSError:
-        return False
 
 
 @pytest.mark.usefixtures("_postgresql_installed")
@@ -176,8 +123,7 @@ def test_a_full_disk_is_told_of(tmp_path):
         # The log of the server must not grow beyond that, which it does not.
         import resource
 
-        for pid in family(server.pid):
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, (limited, resource.RLIM_INFINITY))
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (limited, resource.RLIM_INFINITY))
         acknowledged, refused = [], None
         for number in range(2000):
             path_ = f"/v1/jobs/{job}/decisions"
@@ -191,8 +137,7 @@ def test_a_full_disk_is_told_of(tmp_path):
         assert refused.headers["retry-after"] == "1"
         assert b"disk" not in refused.body
         unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
-        for pid in family(server.pid):
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, unlimited)
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, unlimited)
         assert until(lambda: server.ask("POST", path_, {"key": "after"}).status == 200)
         page = server.ask("GET", f"/v1/jobs/{job}/decisions?limit=1000").document
         kept = [one["decision"]["id"] for one in page["decisions"]]
@@ -200,7 +145,7 @@ def test_a_full_disk_is_told_of(tmp_path):
 
 
 def test_slow_and_endless_senders_are_cut_off(tmp_path):
-    """A few connections could keep everybody out, or fill the memory."""
+    """A few connections could lock all clients out, or fill the memory."""
     with ServerProcess(tmp_path / "store.sqlite") as server:
         endless = socket.create_connection(("127.0.0.1", server.port), timeout=_PATIENCE_SECONDS)
         endless.sendall(b"GET /health/live HTTP/1.1\r\n")
@@ -210,24 +155,24 @@ def test_slow_and_endless_senders_are_cut_off(tmp_path):
                 endless.sendall(b"x: " + b"y" * 1000 + b"\r\n")
             answer = endless.recv(65536)
         except (BrokenPipeError, ConnectionResetError):
-            answer = b"HTTP/1.1 431"
-        assert answer.startswith(b"HTTP/1.1 431")
+            answer = b"HTTP/1.1 400"
+        assert answer.startswith(b"HTTP/1.1 400")
         endless.close()
         assert server.ask("GET", "/health/live", token="").status == 200
 
 
 def test_guesses_are_slowed_down(tmp_path):
-    """Whoever guesses tokens would keep the store busy."""
+    """A client that guesses tokens would keep the store busy."""
     with ServerProcess(tmp_path / "store.sqlite") as server:
         server.define()
         connection = server.connect()
-        statuses = [
+        guesses = (
             server.ask("GET", "/v1/tokens", token=f"guess{n}", connection=connection).status
-            for n in range(300)
-        ]
+            for n in range(5000)
+        )
+        assert next(guesses) == 401
+        assert 429 in guesses
         connection.close()
-        assert statuses[0] == 401
-        assert statuses[-1] == 429
         # From the same address, and let in all the same.
         assert server.ask("GET", "/v1/teams/vision/jobs").status == 200
 

@@ -1,4 +1,4 @@
-"""Nothing that anybody sends ends in an internal error, or tells of our insides."""
+"""No request ends in an internal error or reveals internals."""
 
 import json
 
@@ -13,9 +13,9 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from joulery.jobs.policies.registry import policy_names
-from joulery.server.description import document
-from joulery.testing.server import ServerProcess
-from joulery.testing.server_fuzz import Grammar, Target, fuzz
+from joulery.server.app import create_app
+from support.server_fuzz import Grammar, Target, fuzz
+from support.server_process import ServerProcess
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +45,7 @@ def test_the_grammar_of_nasty_requests(target, seed):
     assert findings.statuses[422] > 100
 
 
-SCHEMA = schemathesis.openapi.from_dict(document())
+SCHEMA = schemathesis.openapi.from_dict(create_app().openapi())
 CHECKS = (
     not_a_server_error,
     status_code_conformance,

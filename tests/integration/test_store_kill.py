@@ -14,7 +14,7 @@ from collections import Counter
 
 import pytest
 
-from joulery.jobs.requests import Definition
+from joulery.jobs.models import Definition
 from joulery.jobs.service import JobService
 from joulery.storage.records import EventKind
 from joulery.storage.store import Store
@@ -27,14 +27,14 @@ POLICIES = ("zeus", "joulery")
 # Each line is written in one call, so that a kill leaves at most one that is torn.
 CHILD = """
 import os, sys, threading
-from joulery.jobs.service import Desk
-from joulery.jobs.requests import Request
+from joulery.jobs.models import Request
+from joulery.jobs.service import JobService
 from joulery.jobs.models import Outcome
-from joulery.jobs.policies.base import End, Kind
+from joulery.jobs.policies.base import ActionKind, RunEnd
 from joulery.storage.store import Store
 
 location, life, *jobs = sys.argv[1:]
-desk = Desk(Store.open(location))
+service = JobService(Store.open(location))
 
 def tell(*words):
     os.write(1, (" ".join(map(str, words)) + "\\n").encode())
@@ -44,13 +44,13 @@ def work(thread):
     while True:
         job = int(jobs[number % len(jobs)])
         key = f"{life}.{thread}.{number}"
-        decision = desk.decide(job, Request(key, probing=True))
+        decision = service.decide(job, Request(key, probing=True))
         tell("decided", decision.id, key)
-        end = End.PROBED if decision.kind == Kind.PROBE else End.REACHED
-        outcome = Outcome(end, 0 if end == End.PROBED else 9, 20.0 + number % 7, 2000.0)
+        end = RunEnd.PROBED if decision.kind == ActionKind.PROBE else RunEnd.REACHED
+        outcome = Outcome(end, 0 if end == RunEnd.PROBED else 9, 20.0 + number % 7, 2000.0)
         if number % 3:
-            receipt = desk.report(decision.id, outcome, key)
-            assert desk.report(decision.id, outcome, key) == receipt
+            receipt = service.report(decision.id, outcome, key)
+            assert service.report(decision.id, outcome, key) == receipt
             tell("reported", decision.id, key)
         number += 1
 
@@ -86,13 +86,13 @@ def acknowledged_until_killed(processes, seconds):
 def check(location, jobs, acknowledged):
     """Nothing lost, nothing doubled, and beliefs can be rebuilt."""
     with Store.open(location) as store:
-        desk = JobService(store)
+        service = JobService(store)
         stored = Counter()
         for job in jobs:
-            with store.reading() as ledger:
-                events = list(ledger.events(job))
-                decisions = ledger.decisions(job, limit=10**6)
-                assert ledger.job(job).events == len(events)
+            with store.reading() as transaction:
+                events = list(transaction.events(job))
+                decisions = transaction.decisions(job, limit=10**6)
+                assert transaction.job(job).events == len(events)
             assert [event.sequence for event in events] == list(range(1, len(events) + 1))
             issued = [event.sequence for event in events if event.kind == EventKind.ISSUED]
             assert [decision.sequence for decision in decisions] == issued
@@ -104,9 +104,9 @@ def check(location, jobs, acknowledged):
                 if event.kind in (EventKind.OUTCOME, EventKind.LATE)
             )
             running = store.write(
-                lambda ledger, job=job: desk._cache.current(ledger, job).beliefs, job
+                lambda transaction, job=job: service._cache.current(transaction, job).beliefs, job
             )
-            assert_identical(running, desk.rebuild(job))
+            assert_identical(running, service.rebuild(job))
     assert set(acknowledged) <= set(stored)
     assert max(stored.values(), default=1) == 1
 

@@ -7,14 +7,13 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import StoreError
-from joulery.jobs.models import Outcome
+from joulery.jobs.models import Definition, Outcome, Request
 from joulery.jobs.policies.base import RunEnd
-from joulery.jobs.requests import Definition, Request
 from joulery.jobs.service import JobService
 from joulery.storage.store import Store
 from joulery.testing.policy_contract import assert_identical
-from joulery.testing.postgresql import Cluster
 from joulery.testing.workloads import made_up_workload
+from support.postgresql import Cluster
 
 
 def persist(call):
@@ -27,22 +26,22 @@ def persist(call):
     raise AssertionError
 
 
-def client(desk, job, number, errors):
+def client(service, job, number, errors):
     """Decide and report, whatever the server does meanwhile."""
     for turn in range(12):
         key = f"{number}.{turn}"
         try:
-            decision = persist(lambda key=key: desk.decide(job, Request(key)))
+            decision = persist(lambda key=key: service.decide(job, Request(key)))
             outcome = Outcome(RunEnd.REACHED, 5, 20.0, 2000.0)
-            persist(lambda key=key, one=decision, told=outcome: desk.report(one.id, told, key))
+            persist(lambda key=key, one=decision, told=outcome: service.report(one.id, told, key))
         except Exception as error:  # noqa: BLE001 - told to the test
             errors.append(error)
 
 
 def stored_events(store, job):
     """Everything that was kept of a job."""
-    with store.reading() as ledger:
-        return list(ledger.events(job))
+    with store.reading() as transaction:
+        return list(transaction.events(job))
 
 
 @pytest.mark.usefixtures("_postgresql_installed")
@@ -50,10 +49,11 @@ def test_crashes_of_the_database_lose_nothing():
     """Operators restart databases; teams must not notice more than a delay."""
     clock, errors = VirtualClock(), []
     with Cluster() as cluster, Store.open(cluster.new_database()) as store:
-        desk = JobService(store, clock)
-        job = desk.define("team", Definition(made_up_workload().job(), policy="zeus"), seed=1).id
+        service = JobService(store, clock)
+        job = service.define("team", Definition(made_up_workload().job(), policy="zeus"), seed=1).id
         clients = [
-            threading.Thread(target=client, args=(desk, job, number, errors)) for number in range(4)
+            threading.Thread(target=client, args=(service, job, number, errors))
+            for number in range(4)
         ]
         for thread in clients:
             thread.start()
@@ -66,6 +66,8 @@ def test_crashes_of_the_database_lose_nothing():
         assert errors == []
         assert len(persist(lambda: stored_events(store, job))) == 4 * 12 * 2
         running = persist(
-            lambda: store.write(lambda ledger: desk._cache.current(ledger, job).beliefs, job)
+            lambda: store.write(
+                lambda transaction: service._cache.current(transaction, job).beliefs, job
+            )
         )
-        assert_identical(running, persist(lambda: desk.rebuild(job)))
+        assert_identical(running, persist(lambda: service.rebuild(job)))

@@ -1,31 +1,31 @@
-"""Long histories of many jobs; `scripts/prove_desk.py scale` measures far more of them."""
+"""Long histories of many jobs; `scripts/stress_jobs.py scale` measures far more of them."""
 
 import dataclasses
 
 from joulery.clock import VirtualClock
+from joulery.jobs.models import Request
 from joulery.jobs.posterior import _SNAPSHOT_EVENTS, JobState
-from joulery.jobs.requests import Request
 from joulery.jobs.service import JobService
 from joulery.storage.store import Store
-from joulery.testing.filled_store import DEFAULT_CONFIG, fill, measure
 from joulery.testing.policy_contract import assert_identical
+from support.filled_store import LONG_LEASES, fill, measure
 
 
 def test_a_restart_folds_no_more_than_the_tail(location, monkeypatch):
     """A server with thousands of old jobs would not answer for minutes after a restart."""
     with Store.open(location) as store:
         numbers = fill(store, "zeus", 4, 100)
-        desk = JobService(store, VirtualClock(), DEFAULT_CONFIG)
+        service = JobService(store, VirtualClock(), LONG_LEASES)
         folded = []
         whole = JobState.fold
         monkeypatch.setattr(
             JobState, "fold", lambda self, event: (folded.append(event), whole(self, event))
         )
         for number in numbers:
-            desk.decide(number, Request("cold"))
+            service.decide(number, Request("cold"))
         assert len(folded) <= len(numbers) * _SNAPSHOT_EVENTS
         monkeypatch.undo()
-        assert_identical(desk.rebuild(numbers[0]), desk.rebuild(numbers[3]))
+        assert_identical(service.rebuild(numbers[0]), service.rebuild(numbers[3]))
 
 
 def test_every_operation_works_on_a_filled_store(location):

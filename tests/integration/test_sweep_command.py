@@ -47,9 +47,9 @@ def test_a_command_is_swept(node, tmp_path):
     swept = sweep(
         node, tmp_path / "out", "--json", "--limits", "120,250", "--repeat", "1", "--", *WORK
     )
-    told, errors = swept.communicate(timeout=60)
+    reported, errors = swept.communicate(timeout=60)
     assert swept.returncode == 0, errors
-    document = json.loads(told)
+    document = json.loads(reported)
     assert document["origin"] in ("simulated", "assumed")
     slow, fast = document["settings"]
     assert (slow["power_limit_watts"], fast["power_limit_watts"]) == (120.0, 250.0)

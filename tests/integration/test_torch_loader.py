@@ -61,7 +61,7 @@ def train(loader, evaluation, gpu):
 
 
 def test_recurring_trainings_of_a_real_model_choose_other_batch_sizes(data, tmp_path):
-    """If this fails, the loader trains what it was not told to, or learns nothing."""
+    """If this fails, the loader trains what it was not reported to, or learns nothing."""
     clock = VirtualClock()
     gpu = SimulatedGpu(BOARD, clock)
     evaluation = EnergyDataLoader(data, 256)
@@ -70,13 +70,12 @@ def test_recurring_trainings_of_a_real_model_choose_other_batch_sizes(data, tmp_
         run = Run(
             "line",
             batch_sizes=[16, 32, 64, 128],
-            default=128,
+            default_batch_size=128,
             target=0.02,
             higher_is_better=False,
             max_epochs=80,
             devices=[gpu],
-            clock=clock,
-            store=tmp_path / "s.sqlite",
+            service=tmp_path / "s.sqlite",
         )
         loader = EnergyDataLoader(data, max_epochs=80, run=run, shuffle=True)
         size = loader.batch_size
@@ -134,8 +133,8 @@ work = catalog.workload("resnet50", board)
 clock = VirtualClock()
 gpu = SimulatedGpu(board, clock, index=rank)
 run = Run(
-    "ranks", batch_sizes=[16, 32], default=32, target=0.9, max_epochs=9, devices=[gpu],
-    clock=clock, group=torch_ranks(), store=f"{folder}/s.sqlite",
+    "ranks", batch_sizes=[16, 32], default_batch_size=32, target=0.9, max_epochs=9, devices=[gpu],
+    process_group=torch_ranks(), service=f"{folder}/s.sqlite",
 )
 data = TensorDataset(torch.arange(64, dtype=torch.float32)[:, None])
 loader = EnergyDataLoader(data, max_epochs=9, run=run, shuffle=True)
@@ -188,11 +187,11 @@ def test_ranks_share_batches_decide_together_and_end_together(tmp_path):
     from joulery.client.local import LocalBackend
     from joulery.jobs.policies.base import RunEnd
 
-    clerk = LocalBackend.open(tmp_path / "s.sqlite")
-    (job,) = clerk.jobs()[0]
-    (entry,) = clerk.decisions(job.id)[0]
-    clerk.close()
+    backend = LocalBackend.open(tmp_path / "s.sqlite")
+    (job,) = backend.jobs()[0]
+    (entry,) = backend.decisions(job.id)[0]
+    backend.close()
     assert job.device == "V100 × 2"
-    assert job.specification["cost"]["max_watts"] == 500.0
+    assert job.definition.job.cost.max_watts == 500.0
     assert (entry.outcome.end, entry.outcome.epochs) == (RunEnd.REACHED, 2)
     assert entry.outcome.joules > 100.0

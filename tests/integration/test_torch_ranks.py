@@ -21,7 +21,7 @@ rank, ranks, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 dist.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=ranks)
 loop = TrainingLoop(seed=rank)
 limits = []
-with loop.tuner(Cost(0.5, ranks * 250.0), group=torch_ranks()) as tuner:
+with loop.tuner(Cost(0.5, ranks * 250.0), process_group=torch_ranks()) as tuner:
     loop.run(lambda: (tuner.step(), limits.append(loop.limit_watts)), steps=300)
     failure = tuner.failure
 dist.destroy_process_group()

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from joulery.hardware import catalog
-from joulery.hardware.physics import settle
+from joulery.hardware.simulated.physics import settle
 from joulery.objectives import Cost
 from joulery.testing.emulator import EmulatedNode, build
 
@@ -19,14 +19,15 @@ import json, sys, time
 from joulery.hardware import discover
 from joulery.hardware.device import DeviceKind
 from joulery.objectives import Cost
-from joulery.power.messages import State
-from joulery.power.rules import Rules
+from joulery.power.step_profiler import TunerState
+from joulery.power.step_profiler import TunerConfig
 from joulery.power.tuner import PowerTuner
 from joulery.testing.emulator import EmulatedNode
 node = EmulatedNode.attached()
 gpus = [device for device in discover() if device.info.kind is DeviceKind.GPU]
 deadline = time.monotonic() + 40
-with PowerTuner(gpus, Cost(0.5, 250.0), rules=Rules(tolerance=0.01, most_slices=20)) as tuner:
+config = TunerConfig(tolerance=0.01, most_slices=20)
+with PowerTuner(gpus, Cost(0.5, 250.0), config=config) as tuner:
     said = False
     while time.monotonic() < deadline and tuner.failure is None:
         node.wait_steps(0, 1)
@@ -34,7 +35,7 @@ with PowerTuner(gpus, Cost(0.5, 250.0), rules=Rules(tolerance=0.01, most_slices=
         if not said and node.power_limit(0) < 250:
             said = True
             print("probing", flush=True)
-        if tuner.state is State.HOLDING and "stay" not in sys.argv:
+        if tuner.state is TunerState.HOLDING and "stay" not in sys.argv:
             break
     result = tuner.result
     print(json.dumps({
@@ -49,7 +50,6 @@ RANK = """
 import json, sys
 from multiprocessing.connection import Client, Listener
 from joulery.objectives import Cost
-from joulery.power.ranks import RankGroup
 from joulery.testing.training import TrainingLoop
 
 rank, size, address = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
@@ -68,7 +68,7 @@ class SocketRanks:
             self.hub = Client(address)
             self.hub.send(rank)
 
-    def gather(self, value):
+    def all_gather(self, value):
         if rank:
             self.hub.send(value)
             return self.hub.recv()
@@ -77,14 +77,14 @@ class SocketRanks:
             peer.send(found)
         return found
 
-    def agree(self, value):
-        return self.gather(value)[0]
+    def broadcast(self, value):
+        return self.all_gather(value)[0]
 
 
 loop = TrainingLoop(seed=rank)
 loop.slower = 1.03 if rank == 1 else 1.0
 limits = []
-with loop.tuner(Cost(0.5, size * 250.0), group=RankGroup(SocketRanks())) as tuner:
+with loop.tuner(Cost(0.5, size * 250.0), process_group=SocketRanks()) as tuner:
     loop.run(lambda: (tuner.step(), limits.append(loop.limit_watts)), steps=400)
     chosen = tuner.result.chosen
     print(json.dumps({
@@ -197,13 +197,13 @@ def test_ranks_in_processes_of_their_own_take_one_decision(tmp_path):
             )
             if rank == 0:
                 assert jobs[0].stdout.readline() == "listening\n", jobs[0].stderr.read()
-        told = [job.communicate(timeout=60) for job in jobs]
+        reported = [job.communicate(timeout=60) for job in jobs]
     finally:
         for job in jobs:
             job.kill()
             job.wait()
-    found = [json.loads(output.splitlines()[-1]) for output, _ in told]
-    assert [rank["failure"] for rank in found] == [None] * size, told
+    found = [json.loads(output.splitlines()[-1]) for output, _ in reported]
+    assert [rank["failure"] for rank in found] == [None] * size, reported
     assert {rank["state"] for rank in found} == {"holding"}
     assert found[0]["limits"] == found[1]["limits"] == found[2]["limits"]
     assert found[0]["chosen"] == found[1]["chosen"] == found[2]["chosen"]

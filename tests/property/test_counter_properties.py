@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from joulery.hardware.device import DeviceInfo, DeviceKind, EnergyReading
 from joulery.metering.attribution import LocalRank, rank_share
-from joulery.metering.counter import CounterRepair
+from joulery.metering.energy.refresh import RefreshTimer
+from joulery.metering.energy.repair import CounterRepair
 from joulery.metering.measurement import counted_positions
-from joulery.metering.refresh import RefreshTimer
 
 JOULES = st.floats(0.0, 1e9)
 STEPS = st.lists(st.tuples(JOULES, st.floats(1e-3, 10.0)), min_size=1, max_size=40)
@@ -90,7 +90,7 @@ def test_any_looks_leave_the_timer_sane(gaps, changes, stamps):
     for gap, changed, stamp in zip(gaps, changes, stamps, strict=False):
         now += gap
         refreshed = None if stamp is None else now - abs(stamp)
-        refresh = timer.look(now, refreshed, changed=changed)
+        refresh = timer.observe(now, refreshed, changed=changed)
         if refresh is not None:
             assert refresh.half_width_seconds >= 0.0
             assert math.isfinite(refresh.at_seconds)

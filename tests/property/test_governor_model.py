@@ -63,7 +63,7 @@ class GovernorMachine(RuleBasedStateMachine):
 
     @invariant()
     def limits_are_as_promised(self):
-        """A limit above the cap, or one that did not come back, would be a broken promise."""
+        """A limit above the cap, or one that was not restored, would be a broken promise."""
         self.bench.check()
 
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulery.clock import VirtualClock
-from joulery.hardware import catalog
-from joulery.hardware.simulated import Faults, Sensor, SimulatedGpu
+from joulery.hardware.simulated import Faults, Sensor, SimulatedGpu, catalog
 from joulery.metering.meter import Meter
 
 BOARD = replace(catalog.board("V100"), counter_period_seconds=0.1, power_lag_seconds=0.005)

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.policies.grid import Grid
-from joulery.jobs.policies.zeus import Zeus
-from joulery.simulate.probing import EpochAtMean, Slices
-from joulery.simulate.recurring import Options, simulate
+from joulery.jobs.policies.grid import GridSearchPolicy
+from joulery.jobs.policies.zeus import ZeusPolicy
+from joulery.simulate.environment import EpochAtMean, Slices
+from joulery.simulate.recurring import SimulationOptions, simulate
 from joulery.testing.workloads import made_up_workload
 
 SIZES = (8, 16, 32, 64, 128, 256)
@@ -38,8 +38,16 @@ def workloads(draw):
     return load
 
 
-POLICIES = st.sampled_from([Zeus(), Zeus(beta=1.2), Zeus(beta=np.inf), Zeus(window=3), Grid()])
-PROBINGS = st.sampled_from([EpochAtMean(), Slices(), Slices(0.5, 0.2, settings=2)])
+POLICIES = st.sampled_from(
+    [
+        ZeusPolicy(),
+        ZeusPolicy(beta=1.2),
+        ZeusPolicy(beta=np.inf),
+        ZeusPolicy(window=3),
+        GridSearchPolicy(),
+    ]
+)
+PROBINGS = st.sampled_from([EpochAtMean(), Slices(), Slices(0.5, 0.2)])
 
 
 @pytest.mark.slow
@@ -47,22 +55,22 @@ PROBINGS = st.sampled_from([EpochAtMean(), Slices(), Slices(0.5, 0.2, settings=2
 @given(workloads(), POLICIES, PROBINGS, st.integers(1, 6), st.integers(0, 2**63))
 def test_books_balance(load, policy, probing, overlap, seed):
     """Every recurrence ends, costs add up, and no setting comes from outside the trace."""
-    options = Options(probing=probing, overlap=overlap, keep_deeds=True)
+    options = SimulationOptions(probing=probing, overlap=overlap, keep_actions=True)
     log = simulate([load], policy, 15, [seed], options)
-    deeds = log.deeds
+    actions = log.actions
     assert (log.attempts[0] >= 1).all()
     assert (log.attempts[0] <= 20).all()
     assert np.isfinite(log.cost).all()
     assert (log.cost > 0).all()
-    trained = deeds.kind == ActionKind.TRAIN
-    assert np.isfinite(load.epoch_seconds[deeds.arm[trained], deeds.limit[trained]]).all()
+    trained = actions.kind == ActionKind.TRAIN
+    assert np.isfinite(load.epoch_seconds[actions.arm[trained], actions.limit[trained]]).all()
     total = np.zeros_like(log.cost)
-    np.add.at(total, (deeds.lane, deeds.recurrence), deeds.cost)
+    np.add.at(total, (actions.job, actions.recurrence), actions.cost)
     assert np.allclose(total[log.reached], log.cost[log.reached])
-    assert (deeds.end == RunEnd.REACHED).sum() == log.reached.sum()
-    stopped = trained & (deeds.end == RunEnd.STOPPED)
+    assert (actions.end == RunEnd.REACHED).sum() == log.reached.sum()
+    stopped = trained & (actions.end == RunEnd.STOPPED)
     if probing.within_budget:
-        assert (deeds.cost[stopped] <= deeds.ceiling[stopped] * (1 + 1e-9)).all()
+        assert (actions.cost[stopped] <= actions.ceiling[stopped] * (1 + 1e-9)).all()
 
 
 @pytest.mark.slow
@@ -70,7 +78,7 @@ def test_books_balance(load, policy, probing, overlap, seed):
 @given(st.lists(workloads(), min_size=2, max_size=3), POLICIES, st.integers(1, 4))
 def test_company_changes_nothing(loads, policy, overlap):
     """A job simulated among others does what it does alone, bit for bit."""
-    options = Options(overlap=overlap)
+    options = SimulationOptions(overlap=overlap)
     together = simulate(loads, policy, 12, [1, 2], options)
     for position, load in enumerate(loads):
         alone = simulate([load], policy, 12, [1, 2], options)

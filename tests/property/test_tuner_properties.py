@@ -7,11 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulery.objectives import Cost, LeastEnergy
-from joulery.power.messages import Reading, State, TuningEvent
-from joulery.power.prior import limit_curves
-from joulery.power.rules import Rules
-from joulery.power.slices import Stretch, Tally
-from joulery.power.state_machine import Range, TuningMachine
+from joulery.power.model import limit_curves
+from joulery.power.state_machine import KnobRange, TuningMachine
+from joulery.power.step_profiler import (
+    Reading,
+    SampleSet,
+    StepSample,
+    TunerConfig,
+    TunerState,
+    TuningEvent,
+)
 
 LIMITS = np.arange(100.0, 301.0, 4.0)
 LAST = len(LIMITS) - 1
@@ -43,14 +48,14 @@ def tuned(job, objective, seed, rules):
     """Drive the machine until it holds; yields nothing, returns it with its last command."""
     chance = np.random.default_rng(seed)
     machine = TuningMachine(
-        Range(LIMITS, lambda watts: limit_curves(LIMITS, watts)), objective, rules
+        KnobRange(LIMITS, lambda watts: limit_curves(LIMITS, watts)), objective, rules
     )
     now, joules, steps = 0.0, 0.0, 0
     command = machine.start(Reading(now, joules, 0.5, steps))
     for _ in range(5000):
         assert 0 <= command.position <= LAST
         assert command.steps >= 1
-        if command.state is State.HOLDING:
+        if command.state is TunerState.HOLDING:
             return machine, command
         spread = 0.003 * chance.standard_normal() / math.sqrt(command.steps)
         seconds = job.seconds[command.position] * command.steps * (1 + spread)
@@ -64,7 +69,7 @@ def tuned(job, objective, seed, rules):
 @given(job=jobs, objective=objectives, seed=st.integers(0, 99))
 def test_always_settles_near_the_best(job, objective, seed):
     """A board outside the catalog would make the tuner wander or hold nonsense."""
-    machine, command = tuned(job, objective, seed, Rules())
+    machine, command = tuned(job, objective, seed, TunerConfig())
     seconds, joules = job.seconds, job.seconds * job.watts
     if isinstance(objective, Cost):
         scores = objective.eta * joules + (1 - objective.eta) * 300.0 * seconds
@@ -77,14 +82,14 @@ def test_always_settles_near_the_best(job, objective, seed):
     chosen = scores[command.position] if late <= 0 else scores.min()
     # Between neighbouring limits, 4 W apart here, lies up to a per cent under a bound.
     assert chosen <= scores.min() * 1.03
-    assert machine.settled.regret >= 0
+    assert machine.choice.regret >= 0
 
 
 @FEW
 @given(job=jobs, seed=st.integers(0, 99))
 def test_time_only_stays_as_fast_as_found(job, seed):
     """Who counts only time must not lose any."""
-    _, command = tuned(job, Cost(0.0, 300.0), seed, Rules())
+    _, command = tuned(job, Cost(0.0, 300.0), seed, TunerConfig())
     assert job.seconds[command.position] <= job.seconds[-1] * 1.006
 
 
@@ -93,12 +98,12 @@ def test_time_only_stays_as_fast_as_found(job, seed):
 def test_pauses_anywhere_do_not_matter(job, pauses):
     """A pause counted as training would make its limit look slow."""
     machine = TuningMachine(
-        Range(LIMITS, lambda watts: limit_curves(LIMITS, watts)), Cost(1.0), Rules()
+        KnobRange(LIMITS, lambda watts: limit_curves(LIMITS, watts)), Cost(1.0), TunerConfig()
     )
     now, joules, steps = 0.0, 0.0, 0
     command = machine.start(Reading(now, joules, 0.1, steps))
     for count in [*pauses, *([10_000] * 300)]:
-        if command.state is State.HOLDING:
+        if command.state is TunerState.HOLDING:
             break
         done = min(count, command.steps)
         seconds = job.seconds[command.position] * done
@@ -124,6 +129,6 @@ def test_pauses_anywhere_do_not_matter(job, pauses):
 def test_one_stall_moves_no_estimate_by_more_than_the_noise(paces, stalls):
     """Whatever its size, one stall among three or more stretches is left out."""
     noise = 0.02
-    usual = Tally([Stretch(1, pace, 100.0 * pace, 0.1) for pace in paces]).estimate(noise)
-    all_of_them = [Stretch(1, pace, 100.0 * pace, 0.1) for pace in [*paces, *stalls]]
-    assert math.isclose(Tally(all_of_them).estimate(noise).seconds, usual.seconds, rel_tol=0.06)
+    usual = SampleSet([StepSample(1, pace, 100.0 * pace, 0.1) for pace in paces]).estimate(noise)
+    all_of_them = [StepSample(1, pace, 100.0 * pace, 0.1) for pace in [*paces, *stalls]]
+    assert math.isclose(SampleSet(all_of_them).estimate(noise).seconds, usual.seconds, rel_tol=0.06)

@@ -17,7 +17,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
         "recurring.md",
         "recurring-runs.md",
         "pipelines.md",
-        "store.md",
+        "storage.md",
         "cluster.md",
         "grid.md",
         "scale.md",

@@ -20,7 +20,6 @@ COMMANDS = {
     "demo": "the whole idea at work on a simulated GPU, in seconds",
     "cluster": "many jobs under one power budget: shares, replays, events, an agent for Slurm",
     "simulate": "recurring jobs and whole clusters, replayed from traces under any policy",
-    "reproduce": "the figures of a publication, made again from its data, beside the published",
     "report": "show an energy log or a frontier, and choose a point from it",
 }
 
@@ -51,7 +50,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _discard_stdout() -> None:
     """Have stdout lead nowhere, else Python complains once more when it flushes at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with contextlib.suppress(OSError, ValueError):  # a stand-in has no number
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 # What stands for characters that a terminal's encoding lacks.

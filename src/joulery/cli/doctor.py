@@ -1,4 +1,4 @@
-"""``joulery doctor``: what this machine can measure and change, and how to get more."""
+"""``joulery doctor``: the devices of this machine, their capabilities, and how to get more."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from joulery.hardware import Survey
     from joulery.hardware.device import Device
 
-# Extra by extra: a module that it brings, and what it is good for.
+# For each extra: a module that it installs, and its purpose.
 _EXTRAS = {
     "plots": ("matplotlib", "frontiers as PNG"),
     "instruments": ("pyvisa", "SCPI wattmeters for the whole node"),
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look around and tell."""
+    """Survey the machine and print what was found."""
     from joulery.hardware import survey
     from joulery.hardware.visibility import visible_devices
 
@@ -91,7 +91,7 @@ def _limits(device: Device) -> dict[str, float] | None:
 
 
 def _rendered(found: Survey, mine: set[str]) -> str:
-    from joulery.cli.table import table
+    from joulery.reports import table_text as table
 
     rows = [_row(device, mine) for device in found.devices]
     headers = ["device", "id", "energy", "power limit", "clock", "this job's", "provenance"]
@@ -100,7 +100,7 @@ def _rendered(found: Survey, mine: set[str]) -> str:
     if any("assumed" in row[-1] for row in rows):
         lines += ["", "Figures marked `assumed` are estimates: good for a rough idea only."]
     if found.obstacles:
-        lines += ["", "In the way"]
+        lines += ["", "Obstacles"]
         for obstacle in found.obstacles:
             lines += [f"  {obstacle.what}: {obstacle.why}", f"    → {obstacle.remedy}"]
     hints = _hints(found)
@@ -141,7 +141,7 @@ def _energy(device: Device) -> str:
 
 
 def _hints(found: Survey) -> list[str]:
-    """What would make more possible, besides what stands in the way."""
+    """Ways to measure more, besides removing obstacles."""
     from joulery.compiled import compiler
     from joulery.hardware.device import DeviceKind
 
@@ -165,5 +165,5 @@ def _installed(module: str) -> bool:
 
 
 def may_set_limits() -> bool:
-    """Whether drivers will let this user change limits and clocks."""
+    """Whether drivers let this user change limits and clocks."""
     return os.geteuid() == 0

@@ -1,4 +1,4 @@
-"""``joulery governor``: the daemon that owns every power limit and clock, and how it stands."""
+"""``joulery governor``: the daemon that owns every power limit and clock, and its status."""
 
 from __future__ import annotations
 
@@ -31,13 +31,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"Every action takes --json.\n\n{_EXAMPLE}"
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     serve = actions.add_parser("serve", help="run the daemon in the foreground")
-    serve.add_argument("--policy", type=Path, metavar="FILE", help="who may set what; none: nobody")
-    serve.add_argument("--socket", type=Path, metavar="PATH", help="where callers connect")
-    serve.add_argument("--state", type=Path, metavar="DIR", help="for journals, root only")
-    serve.add_argument("--audit", type=Path, metavar="FILE", help="what happened, as JSON lines")
-    status = actions.add_parser("status", help="devices, leases and foreign changes")
-    status.add_argument("--socket", type=Path, metavar="PATH", help="where the daemon listens")
-    check = actions.add_parser("check-policy", help="say whether a policy makes sense")
+    serve.add_argument(
+        "--policy", type=Path, metavar="FILE", help="access policy; without one, all is refused"
+    )
+    serve.add_argument("--socket", type=Path, metavar="PATH", help="path of the socket")
+    serve.add_argument("--state", type=Path, metavar="DIR", help="folder of journals, root only")
+    serve.add_argument("--audit", type=Path, metavar="FILE", help="audit log, as JSON lines")
+    status = actions.add_parser("status", help="show devices, leases and foreign changes")
+    status.add_argument("--socket", type=Path, metavar="PATH", help="path of the socket")
+    check = actions.add_parser("check-policy", help="check a policy file")
     check.add_argument("file", type=Path, help="the policy")
     unit = actions.add_parser("unit", help="print a systemd unit file")
     for action in (serve, status, check, unit):
@@ -45,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what was asked."""
+    """Run the action."""
     actions = {"serve": _serve, "status": _status, "check-policy": _check, "unit": _unit}
     actions[arguments.action](arguments)
     return 0
@@ -53,23 +55,24 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _serve(arguments: argparse.Namespace) -> None:
     from joulery.governor.daemon import GovernorConfig, serve
-    from joulery.governor.places import default_socket, state_folder
+    from joulery.governor.journal import state_folder
+    from joulery.governor.protocol import default_socket
 
-    settings = GovernorConfig(
+    config = GovernorConfig(
         socket=arguments.socket or default_socket(),
         state=arguments.state or state_folder(),
         policy=arguments.policy,
         audit=arguments.audit,
     )
 
-    def tell() -> None:
+    def announce() -> None:
         if arguments.json:
-            sys.stdout.write(json.dumps({"socket": str(settings.socket)}) + "\n")
+            sys.stdout.write(json.dumps({"socket": str(config.socket)}) + "\n")
             sys.stdout.flush()
         else:
-            sys.stderr.write(f"joulery: the governor serves {settings.socket}\n")
+            sys.stderr.write(f"joulery: the governor serves {config.socket}\n")
 
-    serve(settings, tell)
+    serve(config, announce)
 
 
 def _status(arguments: argparse.Namespace) -> None:
@@ -77,7 +80,7 @@ def _status(arguments: argparse.Namespace) -> None:
 
     from joulery.errors import MissingHardwareError
     from joulery.governor.client import Connection
-    from joulery.governor.places import default_socket
+    from joulery.governor.protocol import default_socket
 
     path = arguments.socket or default_socket()
     try:
@@ -95,15 +98,15 @@ def _status(arguments: argparse.Namespace) -> None:
 
 
 def _rendered(devices: list[dict[str, Any]]) -> str:
-    from joulery.cli.table import table
+    from joulery.reports import table_text as table
 
     rows = []
     for device in devices:
         holders = [
-            f"process {lease['pid']} of {_user(lease['uid'])} ({_wish(lease)})"
+            f"process {lease['pid']} of {_user(lease['uid'])} ({_requested(lease)})"
             for lease in device["leases"]
         ]
-        waiting = "to be given back" if device["held"] else "free"
+        waiting = "to be restored" if device["held"] else "free"
         stuck = ["its driver does not answer"] if device.get("stuck") else []
         rows.append(
             [
@@ -119,7 +122,7 @@ def _rendered(devices: list[dict[str, Any]]) -> str:
     return (table(headers, rows, "llrrll") if rows else "No device can be governed here.") + "\n"
 
 
-def _wish(lease: dict[str, Any]) -> str:
+def _requested(lease: dict[str, Any]) -> str:
     clock = "" if lease["hertz"] is None else f"{lease['hertz'] / 1e6:g} MHz"
     return ", ".join(filter(None, [_watts(lease["watts"]), clock]))
 
@@ -148,7 +151,7 @@ def _check(arguments: argparse.Namespace) -> None:
         f"line {rule.line}: {_who(rule)} may {_what(rule)} on {', '.join(sorted(rule.devices))}"
         for rule in policy.rules
     ]
-    sys.stdout.write("\n".join(lines or ["nobody may do anything"]) + "\n")
+    sys.stdout.write("\n".join(lines or ["every request is refused"]) + "\n")
 
 
 def _who(rule: Any) -> str:

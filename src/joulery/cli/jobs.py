@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from joulery.client.backend import DecisionBackend
-    from joulery.jobs.wire_entries import JobEntry
+    from joulery.jobs.models import JobEntry
 
 # People wait longer than trainings do.
 _SECONDS = 30.0
@@ -27,7 +27,7 @@ examples:
   joulery jobs show resnet-nightly
   joulery jobs frontier resnet-nightly --batch-size 128 --out frontier.json
   joulery jobs pause resnet-nightly --store https://joulery.example.org --team vision
-  joulery jobs forget resnet-nightly --device "NVIDIA A40"
+  joulery jobs delete resnet-nightly --device "NVIDIA A40"
 """
 
 
@@ -42,14 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     frontier = actions.add_parser("frontier", help="what an epoch costs under each power limit")
     frontier.add_argument("--batch-size", metavar="N", help="if several were measured")
     frontier.add_argument("--out", metavar="FILE", help="where to write it; stdout unless given")
-    pause = actions.add_parser("pause", help="decide nothing more: runs take their default")
-    resume = actions.add_parser("resume", help="decide again")
-    forget = actions.add_parser("forget", help="delete a job with all that was learned")
-    forget.add_argument("--yes", action="store_true", help="without asking")
-    for action in (show, frontier, pause, resume, forget):
+    pause = actions.add_parser("pause", help="make no more decisions: runs take their default")
+    resume = actions.add_parser("resume", help="make decisions again")
+    delete = actions.add_parser("delete", help="delete a job with all that was learned")
+    delete.add_argument("--yes", action="store_true", help="without asking")
+    for action in (show, frontier, pause, resume, delete):
         action.add_argument("name", metavar="NAME", help="of the job")
         action.add_argument("--device", metavar="NAME", help="kind of device it runs on")
-    for action in (shown, show, frontier, pause, resume, forget):
+    for action in (shown, show, frontier, pause, resume, delete):
         action.add_argument(
             "--store",
             metavar="LOCATION",
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked."""
-    from joulery.client.opening import open_backend
+    from joulery.client.backend import open_backend
 
     actions = {
         "list": _list,
@@ -70,18 +70,18 @@ def run(arguments: argparse.Namespace) -> int:
         "frontier": _frontier,
         "pause": _pause,
         "resume": _pause,
-        "forget": _forget,
+        "delete": _delete,
     }
     _check_team(arguments.team)
     _check_there(arguments.store or os.environ.get("JOULERY_STORE"))
-    clerk = open_backend(arguments.store, arguments.team, arguments.token, seconds=_SECONDS)
-    with closing(clerk):
-        actions[arguments.action](clerk, arguments)
+    backend = open_backend(arguments.store, arguments.team, arguments.token, seconds=_SECONDS)
+    with closing(backend):
+        actions[arguments.action](backend, arguments)
     return 0
 
 
 def _check_team(team: str | None) -> None:
-    """A variable that is not set must not stand for everybody's team."""
+    """Refuse an empty name, as a shell variable that is not set gives."""
     from joulery.errors import InvalidValueError
 
     if team is not None and not team.strip():
@@ -92,48 +92,46 @@ def _check_team(team: str | None) -> None:
 
 
 def _check_there(location: str | None) -> None:
-    """A slip in a path must not make a store."""
+    """Refuse a path without a store, so that a typo makes none."""
     from joulery.errors import FileError
 
     if location and "://" not in location and not Path(location).is_file():
         raise FileError(f"no store at {location}", remedy="give the path of one, or http(s)://…")
 
 
-def _list(clerk: DecisionBackend, arguments: argparse.Namespace) -> None:
+def _list(backend: DecisionBackend, arguments: argparse.Namespace) -> None:
     from joulery.cli.jobs_view import list_text
-    from joulery.jobs.wire_entries import job_entry_document
 
-    entries = list(_all_jobs(clerk))
+    entries = list(_all_jobs(backend))
     if not arguments.all:
         newest = {(entry.name, entry.device): entry for entry in entries}
         entries = sorted(newest.values(), key=lambda entry: (entry.name, entry.device))
-    document = {"jobs": [job_entry_document(entry) for entry in entries]}
+    document = {"jobs": [entry.to_document() for entry in entries]}
     _print(arguments, document, list_text(entries))
 
 
-def _show(clerk: DecisionBackend, arguments: argparse.Namespace) -> None:
+def _show(backend: DecisionBackend, arguments: argparse.Namespace) -> None:
     from joulery.cli.checked import whole_number
     from joulery.cli.jobs_summary import summary_of
     from joulery.cli.jobs_view import show_text, summary_document
     from joulery.clock import REAL_CLOCK
 
     last = whole_number(arguments.last, "--last", 0, _MOST_DECISIONS)
-    job = clerk.job(arguments.name, arguments.device)
-    versions = [entry for entry in _all_jobs(clerk) if entry.name == job.name]
-    summary = summary_of(job, versions, clerk)
+    job = backend.job(arguments.name, arguments.device)
+    versions = [entry for entry in _all_jobs(backend) if entry.name == job.name]
+    summary = summary_of(job, versions, backend)
     document = summary_document(summary, last)
     _print(arguments, document, show_text(summary, last, REAL_CLOCK.wall()))
 
 
-def _frontier(clerk: DecisionBackend, arguments: argparse.Namespace) -> None:
+def _frontier(backend: DecisionBackend, arguments: argparse.Namespace) -> None:
     from joulery.cli.checked import whole_number
-    from joulery.cli.jobs_measured import chosen_profile
-    from joulery.jobs.wire_specification import LARGEST_BATCH_SIZE
+    from joulery.cli.jobs_summary import chosen_profile
 
     size = arguments.batch_size
-    wanted = None if size is None else whole_number(size, "--batch-size", 1, LARGEST_BATCH_SIZE)
-    job = clerk.job(arguments.name, arguments.device)
-    frontier = chosen_profile(clerk.profiles(job.id), wanted).frontier
+    wanted = None if size is None else whole_number(size, "--batch-size", 1, 2**40)
+    job = backend.job(arguments.name, arguments.device)
+    frontier = chosen_profile(backend.profiles(job.id), wanted).frontier
     if arguments.out is None:
         sys.stdout.write(frontier.to_json() + "\n")
         return
@@ -154,49 +152,49 @@ def _write(path: Path, text: str) -> None:
         ) from None
 
 
-def _pause(clerk: DecisionBackend, arguments: argparse.Namespace) -> None:
-    job = _only(clerk, arguments)[-1]
+def _pause(backend: DecisionBackend, arguments: argparse.Namespace) -> None:
+    job = _only(backend, arguments)[-1]
     paused = arguments.action == "pause"
-    clerk.pause(job.id, paused=paused)
-    state = "paused: its runs take their default" if paused else "decided for again"
+    backend.pause(job.id, paused=paused)
+    state = "paused: its runs take their default" if paused else "active again"
     document = {"job": job.id, "name": job.name, "device": job.device, "paused": paused}
     _print(arguments, document, f"{_named(job)} is {state}.\n")
 
 
-def _forget(clerk: DecisionBackend, arguments: argparse.Namespace) -> None:
-    versions = _only(clerk, arguments)
+def _delete(backend: DecisionBackend, arguments: argparse.Namespace) -> None:
+    versions = _only(backend, arguments)
     runs = sum(entry.recurrences for entry in versions)
     job = versions[-1]
     if not arguments.yes:
-        _confirm(f"Forget {_named(job)} with {len(versions)} versions and {runs} recurrences?")
+        _confirm(f"Delete {_named(job)} with {len(versions)} versions and {runs} recurrences?")
     for entry in versions:
-        clerk.forget(entry.id)
+        backend.delete(entry.id)
     document = {
         "name": job.name,
         "device": job.device,
-        "forgotten": [entry.id for entry in versions],
+        "deleted": [entry.id for entry in versions],
         "recurrences": runs,
     }
-    _print(arguments, document, f"{_named(job)} is forgotten, with {runs} recurrences.\n")
+    _print(arguments, document, f"{_named(job)} is deleted, with {runs} recurrences.\n")
 
 
 def _confirm(question: str) -> None:
     from joulery.errors import UsageError
 
     if not sys.stdin.isatty():
-        raise UsageError("nobody can be asked whether that is meant", remedy="give --yes")
+        raise UsageError("stdin is no terminal to ask for confirmation on", remedy="give --yes")
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise UsageError("nothing was forgotten", remedy="answer y, or give --yes")
+        raise UsageError("nothing was deleted", remedy="answer y, or give --yes")
 
 
-def _only(clerk: DecisionBackend, arguments: argparse.Namespace) -> list[JobEntry]:
+def _only(backend: DecisionBackend, arguments: argparse.Namespace) -> list[JobEntry]:
     """All versions of the one job that is meant."""
     from joulery.errors import UsageError
 
-    job = clerk.job(arguments.name, arguments.device)
-    same = [entry for entry in _all_jobs(clerk) if entry.name == job.name]
+    job = backend.job(arguments.name, arguments.device)
+    same = [entry for entry in _all_jobs(backend) if entry.name == job.name]
     devices = sorted({entry.device for entry in same})
     if arguments.device is None and len(devices) > 1:
         raise UsageError(
@@ -206,10 +204,10 @@ def _only(clerk: DecisionBackend, arguments: argparse.Namespace) -> list[JobEntr
     return [entry for entry in same if entry.device == job.device]
 
 
-def _all_jobs(clerk: DecisionBackend) -> Iterator[JobEntry]:
+def _all_jobs(backend: DecisionBackend) -> Iterator[JobEntry]:
     after: int | None = 0
     while after is not None:
-        entries, after = clerk.jobs(after, _PAGE)
+        entries, after = backend.jobs(after, _PAGE)
         yield from entries
 
 

@@ -6,21 +6,28 @@ from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from joulery.cli.jobs_measured import energy_text, measured_document, profiles_text
-from joulery.cli.table import table
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.wire_entries import decision_entry_document, job_entry_document
-from joulery.units import human, human_duration, per_cent
+from joulery.reports import table_text as table
+from joulery.units import human, human_duration, kilowatt_hours, per_cent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from joulery.cli.jobs_summary import BatchSize, Recurrence, Saved, Summary
-    from joulery.jobs.wire_entries import DecisionEntry, JobEntry
+    from joulery.cli.jobs_summary import (
+        BatchSizeSummary,
+        JobMeasurements,
+        JobSummary,
+        RecurrenceSummary,
+        Savings,
+    )
+    from joulery.frontier import Frontier, OperatingPoint
+    from joulery.jobs.models import DecisionEntry, JobEntry
 
 _BARS = "▁▂▃▄▅▆▇█"
 _CHART_WIDTH = 60
 _NONE = "–"
+_ROUNDING = 0.01  # a smaller share of unknown origin is not worth a word
+_MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86_400.0
 
 
 def list_text(entries: Sequence[JobEntry]) -> str:
@@ -32,7 +39,7 @@ def list_text(entries: Sequence[JobEntry]) -> str:
             entry.name,
             entry.device or _NONE,
             str(entry.version),
-            entry.policy,
+            entry.definition.policy,
             str(entry.recurrences),
             "paused" if entry.paused else "",
         ]
@@ -42,13 +49,13 @@ def list_text(entries: Sequence[JobEntry]) -> str:
     return table(headers, rows, "llrlrl") + "\n"
 
 
-def show_text(summary: Summary, last: int, now_wall_seconds: float) -> str:
+def show_text(summary: JobSummary, last: int, now_wall_seconds: float) -> str:
     """All about one job.
 
     Args:
-        summary: Of its history.
-        last: Decisions to show.
-        now_wall_seconds: The time, that ages are told by.
+        summary: Summary of its history.
+        last: Number of decisions to show.
+        now_wall_seconds: Unix time, for the ages of profiles.
     """
     parts = [_head(summary)]
     if summary.recurrences:
@@ -66,7 +73,7 @@ def show_text(summary: Summary, last: int, now_wall_seconds: float) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _head(summary: Summary) -> str:
+def _head(summary: JobSummary) -> str:
     entry, job = summary.entry, summary.job
     device = f" on {entry.device}" if entry.device else ""
     sizes = ", ".join(
@@ -75,7 +82,8 @@ def _head(summary: Summary) -> str:
     lines = [
         f"{entry.name}{device}, version {entry.version}{', paused' if entry.paused else ''}",
         f"batch sizes: {sizes}",
-        f"policy: {entry.policy}; cost: eta {job.cost.eta:g}, {human(job.cost.max_watts, 'W')}"
+        f"policy: {entry.definition.policy}; "
+        f"cost: eta {job.cost.eta:g}, {human(job.cost.max_watts, 'W')}"
         + (f"; objective: {job.objective}" if job.objective is not None else ""),
         f"recurrences: {entry.recurrences}"
         + (", of which the latest are shown" if summary.cut else ""),
@@ -83,8 +91,8 @@ def _head(summary: Summary) -> str:
     used = energy_text(summary.measured, sum(one.joules for one in summary.recurrences))
     if used:
         lines.append(used)
-    if entry.said:
-        lines.append(f"inherited: {entry.said}")
+    if entry.warm_start:
+        lines.append(f"warm start: {entry.warm_start}")
     others = [one for one in summary.versions if one.id != entry.id]
     lines += [
         f"also: version {one.version}{f' on {one.device}' if one.device else ''}, "
@@ -94,7 +102,7 @@ def _head(summary: Summary) -> str:
     return "\n".join(lines)
 
 
-def _sizes(summary: Summary) -> str:
+def _sizes(summary: JobSummary) -> str:
     rows = [
         [
             str(row.batch_size),
@@ -123,7 +131,7 @@ def _sizes(summary: Summary) -> str:
 _ENDS = (RunEnd.REACHED, RunEnd.STOPPED, RunEnd.EXHAUSTED, RunEnd.ABANDONED)
 
 
-def _chart(recurrences: Sequence[Recurrence]) -> str:
+def _chart(recurrences: Sequence[RecurrenceSummary]) -> str:
     shown = [one for one in recurrences if one.cost_joules > 0][-_CHART_WIDTH:]
     if not shown:
         return "No recurrence has ended yet."
@@ -135,7 +143,7 @@ def _chart(recurrences: Sequence[Recurrence]) -> str:
     return f"cost of recurrences {first} to {last}, up to {human(highest, 'J')}:\n{bars}"
 
 
-def _saved(saved: Saved) -> str:
+def _saved(saved: Savings) -> str:
     def compared(share: float) -> str:
         return f"{per_cent(abs(share))} {'less' if share >= 0 else 'more'}"
 
@@ -147,10 +155,10 @@ def _saved(saved: Saved) -> str:
     )
 
 
-def _decisions(summary: Summary, shown: Sequence[DecisionEntry]) -> str:
+def _decisions(summary: JobSummary, shown: Sequence[DecisionEntry]) -> str:
     rows = []
     for entry in shown:
-        told, decision = entry.outcome, entry.decision
+        outcome, decision = entry.outcome, entry.decision
         cost = summary.cost(entry)
         rows.append(
             [
@@ -158,8 +166,8 @@ def _decisions(summary: Summary, shown: Sequence[DecisionEntry]) -> str:
                 "probe" if decision.kind == ActionKind.PROBE else "train",
                 str(decision.batch_size),
                 _watts(decision.power_limit_watts),
-                entry.state if told is None else told.end.name.lower(),
-                _NONE if told is None else f"{told.epochs:g}",
+                entry.state if outcome is None else outcome.end.name.lower(),
+                _NONE if outcome is None else f"{outcome.epochs:g}",
                 _NONE if cost is None else human(cost, "J"),
                 decision.reason,
             ]
@@ -172,22 +180,22 @@ def _watts(watts: float | None) -> str:
     return _NONE if watts is None else human(watts, "W")
 
 
-def summary_document(summary: Summary, last: int) -> dict[str, Any]:
-    """The same, ready for JSON."""
+def summary_document(summary: JobSummary, last: int) -> dict[str, Any]:
+    """A summary ready for JSON."""
     shown = summary.decisions[-last:] if last else ()
     return {
-        "job": job_entry_document(summary.entry),
-        "versions": [job_entry_document(entry) for entry in summary.versions],
+        "job": summary.entry.to_document(),
+        "versions": [entry.to_document() for entry in summary.versions],
         "batch_sizes": [_size_document(row) for row in summary.batch_sizes],
         "recurrences": [asdict(one) for one in summary.recurrences],
         "saved": None if summary.saved is None else asdict(summary.saved),
-        "decisions": [decision_entry_document(entry) for entry in shown],
+        "decisions": [entry.to_document() for entry in shown],
         "complete": not summary.cut,
         **measured_document(summary.measured),
     }
 
 
-def _size_document(row: BatchSize) -> dict[str, Any]:
+def _size_document(row: BatchSizeSummary) -> dict[str, Any]:
     return {
         "batch_size": row.batch_size,
         "ends": {end.name.lower(): count for end, count in row.ends.items()},
@@ -195,4 +203,80 @@ def _size_document(row: BatchSize) -> dict[str, Any]:
         "seconds": median(row.seconds) if row.seconds else None,
         "joules": median(row.joules) if row.joules else None,
         "limit_watts": row.limit_watts,
+    }
+
+
+def energy_text(measured: JobMeasurements, reported_joules: float) -> str:
+    """The energy of a job in one line; empty where nothing is known.
+
+    Args:
+        measured: Measurements of the job.
+        reported_joules: Energy by its reports, some of which may have no figures by device.
+    """
+    parts = [
+        f"{human(one.joules, 'J')} ({kilowatt_hours(one.joules):.3g} kWh), {one.origin}"
+        for one in measured.energy
+    ]
+    rest = reported_joules - measured.joules
+    if rest > _ROUNDING * reported_joules and measured.complete:
+        more = " more" if parts else ""
+        parts.append(f"{human(rest, 'J')}{more} by reports that do not say how it was measured")
+    if not parts:
+        return ""
+    least = "" if measured.complete else "at least "
+    return f"energy used so far: {least}{'; '.join(parts)}"
+
+
+def profiles_text(measured: JobMeasurements, now_wall_seconds: float) -> str:
+    """The profiles of a job as a table; empty where there are none."""
+    if not measured.profiles:
+        return ""
+    rows = [
+        [
+            str(one.batch_size),
+            _point(one.frontier.fastest),
+            _point(one.frontier.least_energy),
+            _limits(one.frontier),
+            _origins(one.frontier),
+            _age(now_wall_seconds - (one.wall_seconds or now_wall_seconds)),
+        ]
+        for one in measured.profiles
+    ]
+    headers = ["batch size", "fastest epoch", "lowest-energy epoch", "limits", "figures", "age"]
+    return table(headers, rows, "rrrrlr")
+
+
+def _point(point: OperatingPoint) -> str:
+    watts = point.setting.power_limit_watts
+    limit = "" if watts is None else f" at {human(watts, 'W')}"
+    return f"{human_duration(point.seconds)}, {human(point.joules, 'J')}{limit}"
+
+
+def _limits(frontier: Frontier) -> str:
+    """Number of power limits on a frontier."""
+    return str(sum(point.setting.power_limit_watts is not None for point in frontier) or "–")
+
+
+def _origins(frontier: Frontier) -> str:
+    return ", ".join(dict.fromkeys(point.provenance.origin.value for point in frontier))
+
+
+def _age(seconds: float) -> str:
+    """An age in one unit."""
+    if seconds < _MINUTE:
+        return "now"
+    units = ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min"))
+    unit, name = next(one for one in units if seconds >= one[0])
+    return f"{seconds // unit:.0f} {name}"
+
+
+def measured_document(measured: JobMeasurements) -> dict[str, Any]:
+    """Measurements ready for JSON."""
+    return {
+        "energy": {
+            "joules": measured.joules,
+            "by_origin": [asdict(one) for one in measured.energy],
+            "complete": measured.complete,
+        },
+        "profiles": [one.to_document() for one in measured.profiles],
     }

@@ -7,7 +7,7 @@ import math
 from joulery.errors import InvalidValueError
 
 _REMEDY = "write watts as low:high:step, such as 100:300:25, or a list, such as 100,150,250"
-# More limits than this is a slip of the keyboard, not a sweep.
+# More limits than this are a typing error, not a sweep.
 _MOST = 1000
 
 
@@ -31,7 +31,7 @@ def _range(text: str) -> list[float]:
             f"the range of power limits {text!r} is empty",
             remedy=f"put the lower limit first: {high:g}:{low:g}:{step:g}",
         )
-    # The slack keeps an end that rounding left a hair short.
+    # The slack keeps an end that rounding left just short.
     count = math.floor((high - low) / step + 1e-9) + 1
     if count > _MOST:
         raise InvalidValueError(

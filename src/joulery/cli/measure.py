@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "error. The exit code is the command's own.\n\n"
         "example: joulery measure --co2 380 -- python train.py"
     )
-    parser.add_argument("command", nargs="...", help="what to run, after `--`")
+    parser.add_argument("command", nargs="...", help="command to run, after `--`")
     parser.add_argument(
         "--device",
         action="append",
@@ -106,7 +106,7 @@ def _costs(measured: Measurement, arguments: argparse.Namespace) -> dict[str, fl
 
 
 def _rendered(measured: Measurement, costs: dict[str, float], code: int) -> str:
-    from joulery.cli.table import table
+    from joulery.reports import table_text as table
     from joulery.units import human, human_duration
 
     rows = [
@@ -137,9 +137,9 @@ def _rendered(measured: Measurement, costs: dict[str, float], code: int) -> str:
     if "money" in costs:
         lines.append(f"{costs['money']:.4g} at the price given")
     if measured.flags:
-        lines.append("noticed: " + ", ".join(sorted(measured.flags)))
+        lines.append("faults: " + ", ".join(sorted(measured.flags)))
     if not measured.devices:
-        lines.append("nothing here can be measured; `joulery doctor` says how to change that")
+        lines.append("nothing here can be measured; see `joulery doctor` for how to change that")
     else:
         lines += ["", table(headers, rows, "lrrrrrll")]
     return "\n".join(lines) + "\n"

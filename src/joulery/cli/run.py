@@ -1,4 +1,4 @@
-"""``joulery run``: train under an objective, and tell what that saved."""
+"""``joulery run``: train under an objective, and print what that saved."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import argparse
 
     from joulery.metering.measurement import Measurement
-    from joulery.training.watching import Finding
+    from joulery.power.step_period import ObservedSteps
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,16 +23,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "joulery run [options] -- COMMAND [ARGUMENTS...]"
     parser.epilog = (
         "The power of a script that reports its steps through joulery.Run is tuned while it\n"
-        "trains. A script that reports nothing is measured, and told what could be known about\n"
-        "its steps from outside; its limits are left alone. Figures go to standard error; with\n"
+        "trains. A script that reports nothing is measured, and its limits are left alone; what\n"
+        "its power shows about its steps is printed. Figures go to standard error; with\n"
         "--json to standard output, and the command's output to standard error. The exit code\n"
         "is the command's own.\n\n"
         "example: joulery run --objective least-energy:slowdown=5% -- python train.py"
     )
-    parser.add_argument("command", nargs="...", help="what to run, after `--`")
+    parser.add_argument("command", nargs="...", help="command to run, after `--`")
     parser.add_argument("--objective", default="cost:eta=0.5", metavar="TEXT", help=OBJECTIVE_HELP)
     parser.add_argument(
-        "--observe", action="store_true", help="find out what could be saved, change nothing"
+        "--dry-run", action="store_true", help="find out what could be saved, change nothing"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
@@ -41,58 +41,53 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command under the objective."""
     from joulery.metering.command import check_command
     from joulery.objectives import parse_objective
+    from joulery.training.tuning import read_reports
 
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     check_command(command)
-    parse_objective(arguments.objective, max_watts=1.0)  # complain before the training starts
+    parse_objective(arguments.objective, max_watts=1.0)  # refused before the training starts
     with tempfile.TemporaryDirectory(prefix="joulery-run-") as folder:
-        measured, watched, code = _trained(command, arguments, Path(folder))
-        reports = _reports(Path(folder))
+        measured, observed, code = _trained(command, arguments, Path(folder))
+        reports = read_reports(Path(folder))
     if arguments.json:
         document = {
             **measured.to_dict(),
             "objective": arguments.objective,
             "runs": reports,
-            "watched": [finding.to_dict() for finding in watched],
+            "observed_steps": [steps.to_dict() for steps in observed],
             "command": command,
             "exit_code": code,
         }
         sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
     else:
-        sys.stderr.write(_rendered(measured, reports, watched, code))
+        sys.stderr.write(_rendered(measured, reports, observed, code))
     return code
 
 
 def _trained(
     command: list[str], arguments: argparse.Namespace, folder: Path
-) -> tuple[Measurement, list[Finding], int]:
+) -> tuple[Measurement, list[ObservedSteps], int]:
     from joulery.metering.command import run_command
     from joulery.metering.meter import Meter
-    from joulery.training.config import OBJECTIVE_VARIABLE, OBSERVE_VARIABLE
-    from joulery.training.reports import FOLDER_VARIABLE
-    from joulery.training.watching import PowerWatch
+    from joulery.power.step_period import PowerObserver
+    from joulery.training.config import DRY_RUN_VARIABLE, OBJECTIVE_VARIABLE
+    from joulery.training.tuning import REPORTS_VARIABLE
 
     environment = {
         **os.environ,
-        FOLDER_VARIABLE: str(folder),
+        REPORTS_VARIABLE: str(folder),
         OBJECTIVE_VARIABLE: arguments.objective,
-        OBSERVE_VARIABLE: "1" if arguments.observe else "",
+        DRY_RUN_VARIABLE: "1" if arguments.dry_run else "",
     }
     stdout = sys.stderr.fileno() if arguments.json else None
-    with Meter() as meter, PowerWatch(meter.devices) as watch:
+    with Meter() as meter, PowerObserver(meter.devices) as observer:
         with meter.window("run") as window:
             code = run_command(command, stdout=stdout, environment=environment)
-        return window.settle(), watch.findings(), code
-
-
-def _reports(folder: Path) -> list[dict[str, Any]]:
-    from joulery.training.reports import read_reports
-
-    return read_reports(folder)
+        return window.settle(), observer.steps(), code
 
 
 def _rendered(
-    measured: Measurement, reports: list[dict[str, Any]], watched: list[Finding], code: int
+    measured: Measurement, reports: list[dict[str, Any]], observed: list[ObservedSteps], code: int
 ) -> str:
     from joulery.cli.measure import error_bar
     from joulery.units import human, human_duration
@@ -106,14 +101,14 @@ def _rendered(
     ]
     for report in reports:
         name = f"{report['name']}: " if report.get("name") else ""
-        lines.append(f"{name}{report['steps']} steps reported; {_verdict(report)}")
+        lines.append(f"{name}{report['steps']} steps reported; {_summary(report)}")
     if not reports:
         lines.append("the script reported no steps through joulery.Run, so nothing was changed")
-        lines += [finding.advice for finding in watched]
+        lines += [steps.advice for steps in observed]
     return "\n".join(lines) + "\n"
 
 
-def _verdict(report: dict[str, Any]) -> str:
+def _summary(report: dict[str, Any]) -> str:
     if report.get("summary"):
         return str(report["summary"])
-    return str(report.get("why_not") or "it ended before a limit was chosen")
+    return str(report.get("tuning_skipped") or "it ended before a limit was chosen")

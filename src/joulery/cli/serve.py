@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import argparse
 
-    from joulery.server.first_start import Prepared
+    from joulery.server.main import FirstStart
 
 _EXAMPLES = """\
 examples:
   joulery serve
   joulery serve --host 0.0.0.0 --tls-cert server.pem --tls-key server.key
-  joulery serve --store postgresql://joulery@db/joulery --workers 2
+  joulery serve --store postgresql://joulery@db/joulery
   joulery serve token create --team vision --rights work --days 90
   joulery serve --backup /backups/joulery.sqlite
   joulery serve --export all.jsonl && joulery serve --store postgresql://… --import all.jsonl
@@ -42,20 +42,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_listening(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     parser.add_argument("--port", default="8420", help="port; 0 for any that is free (8420)")
-    parser.add_argument("--workers", default="1", metavar="N", help="processes that serve (1)")
     parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate, PEM")
     parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its key, PEM")
     parser.add_argument(
         "--insecure-bind",
         action="store_true",
-        help="let tokens travel in the clear beyond this machine, behind a proxy that speaks TLS",
+        help="let tokens travel unencrypted beyond this machine, behind a proxy that speaks TLS",
     )
     parser.add_argument("--log-requests", action="store_true", help="log every request")
     parser.add_argument(
         "--drain-seconds",
         default="0",
         metavar="S",
-        help="go on for so long when told to stop, for load balancers to notice (0)",
+        help="go on for so long when asked to stop, for load balancers to notice (0)",
     )
 
 
@@ -99,7 +98,8 @@ def _check_packages() -> None:
 
     from joulery.errors import MissingExtraError
 
-    missing = [name for name in ("sqlalchemy", "uvicorn", "fastapi") if find_spec(name) is None]
+    needed = ("sqlalchemy", "uvicorn", "fastapi", "prometheus_client")
+    missing = [name for name in needed if find_spec(name) is None]
     if missing:
         raise MissingExtraError(
             f"serving needs {', '.join(missing)}", remedy='pip install "joulery[server]"'
@@ -107,29 +107,29 @@ def _check_packages() -> None:
 
 
 def _copy(arguments: argparse.Namespace) -> int:
-    from joulery.server.copies import backup, export, restore
+    from joulery.storage.backup import backup, export, restore
 
     if arguments.backup:
         kind = backup(arguments.store, arguments.backup)
-        told: dict[str, Any] = {"backup": str(arguments.backup), "kind": kind}
+        printed: dict[str, Any] = {"backup": str(arguments.backup), "kind": kind}
         words = f"copied the store to {arguments.backup}"
     elif arguments.export:
         rows = export(arguments.store, arguments.export)
-        told = {"export": str(arguments.export), "rows": rows}
+        printed = {"export": str(arguments.export), "rows": rows}
         words = f"exported {rows} rows to {arguments.export}"
     else:
         counts = restore(arguments.store, arguments.import_file, replace=arguments.replace)
-        told = {"import": str(arguments.import_file), "rows": counts}
+        printed = {"import": str(arguments.import_file), "rows": counts}
         words = f"imported {counts['jobs']} jobs with {counts['events']} events"
-    sys.stdout.write((json.dumps(told) if arguments.json else words) + "\n")
+    sys.stdout.write((json.dumps(printed) if arguments.json else words) + "\n")
     return 0
 
 
 def _serve(arguments: argparse.Namespace) -> None:
     from joulery.cli.checked import whole_number
     from joulery.errors import InvalidValueError
-    from joulery.server.running import run as serve
-    from joulery.server.settings import Settings
+    from joulery.server.config import ServerConfig
+    from joulery.server.main import serve
 
     try:
         drain_seconds = float(arguments.drain_seconds)
@@ -140,21 +140,20 @@ def _serve(arguments: argparse.Namespace) -> None:
             f"--drain-seconds {arguments.drain_seconds!r} is out of range",
             remedy="give 0 to 3600 seconds",
         )
-    settings = Settings(
+    config = ServerConfig(
         store=arguments.store,
         host=arguments.host,
         port=whole_number(arguments.port, "--port", 0, 65535),
-        workers=whole_number(arguments.workers, "--workers", 1, 64),
         tls_certificate=arguments.tls_cert,
         tls_key=arguments.tls_key,
         insecure=arguments.insecure_bind,
         log_requests=arguments.log_requests,
         drain_seconds=drain_seconds,
     )
-    serve(settings, lambda ready: _tell(ready, as_json=arguments.json))
+    serve(config, lambda ready: _tell(ready, as_json=arguments.json))
 
 
-def _tell(ready: Prepared, *, as_json: bool) -> None:
+def _tell(ready: FirstStart, *, as_json: bool) -> None:
     file = ready.token_file
     if as_json:
         document = {

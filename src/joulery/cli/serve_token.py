@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _create(arguments: argparse.Namespace, store: Store) -> None:
     from joulery.errors import InvalidValueError
     from joulery.jobs.models import checked_name
-    from joulery.server.routes_tokens import token_document
+    from joulery.server.routes import token_entry
     from joulery.storage.tokens import NewToken, add_token, right_named
 
     try:
@@ -69,9 +69,9 @@ def _create(arguments: argparse.Namespace, store: Store) -> None:
         arguments.label,
         now + days * _DAY_SECONDS,
     )
-    made, record = store.write(lambda ledger: add_token(ledger, wanted, now))
+    made, record = store.write(lambda transaction: add_token(transaction, wanted, now))
     if arguments.json:
-        _print_json(token_document(record) | {"token": made})
+        _print_json(token_entry(record, made).to_document())
     else:
         sys.stdout.write(f"{made}\n")
         sys.stderr.write(
@@ -81,14 +81,14 @@ def _create(arguments: argparse.Namespace, store: Store) -> None:
 
 
 def _list(arguments: argparse.Namespace, store: Store) -> None:
-    from joulery.cli.table import table
-    from joulery.server.routes_tokens import token_document
+    from joulery.reports import table_text as table
+    from joulery.server.routes import token_entry
     from joulery.storage.tokens import list_tokens
 
-    with store.reading() as ledger:
-        found = list_tokens(ledger)
+    with store.reading() as transaction:
+        found = list_tokens(transaction)
     if arguments.json:
-        _print_json({"tokens": [token_document(record) for record in found]})
+        _print_json({"tokens": [token_entry(record).to_document() for record in found]})
         return
     now = REAL_CLOCK.wall()
     rows = [
@@ -116,13 +116,13 @@ def _state(record: Any, now: float) -> str:
 
 def _revoke(arguments: argparse.Namespace, store: Store) -> None:
     from joulery.cli.checked import whole_number
-    from joulery.server.routes_tokens import token_document
+    from joulery.server.routes import token_entry
     from joulery.storage.tokens import revoke_token
 
     number = whole_number(arguments.id, "token", 1, 10**18)
-    record = store.write(lambda ledger: revoke_token(ledger, number, REAL_CLOCK.wall()))
+    record = store.write(lambda transaction: revoke_token(transaction, number, REAL_CLOCK.wall()))
     if arguments.json:
-        _print_json(token_document(record))
+        _print_json(token_entry(record).to_document())
     else:
         sys.stdout.write(f"token {number} of {record.token.team} is revoked\n")
 

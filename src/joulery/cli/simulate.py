@@ -1,30 +1,25 @@
-"""``joulery simulate``: what if, on traces of training."""
+"""``joulery simulate``: recurring jobs and clusters of them, replayed from traces of training."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-
-from joulery.cli import simulate_cluster
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
     from joulery.objectives import Objective
-    from joulery.simulate.log import SimulationLog
-    from joulery.simulate.recurring import Options
-    from joulery.simulate.summary import PolicySummary
+    from joulery.simulate.job_groups import JobGroups
+    from joulery.simulate.log import PolicySummary, SimulationLog
+    from joulery.simulate.recurring import SimulationOptions
+    from joulery.simulate.recurring_cluster import ReplaySummary
     from joulery.simulate.traces import Traces
 
-_POLICIES = "joulery,zeus,default"
-_ORACLE = "oracle"
-_MOST_SEEDS = 100_000
-_MOST_RECURRENCES = 1_000_000
-_MOST_OVERLAP = 1_000
+_ORACLE, _DEFAULT = "oracle", "default"
 _DRIFT_HELP = (
     "what changes: scale=F@N (from recurrence N on all batch sizes need F times the epochs), "
     "slide=F@N-M (the same, growing), optimum@N (another batch size becomes best), discarded@N "
-    "(one that was too dear becomes best), traces=DIR@N (epochs of other traces)"
+    "(one that cost twice as much becomes best), traces=DIR@N (epochs of other traces)"
 )
 
 
@@ -36,112 +31,180 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "see `docs/recurring.md`. Both kinds take --json."
     )
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="WHAT")
-    recurring = kinds.add_parser(
-        "recurring", help="jobs that are trained again and again, under one policy or several"
+    _add_recurring_arguments(
+        kinds.add_parser(
+            "recurring", help="jobs that are trained again and again, under one policy or several"
+        )
     )
-    _add_choice_arguments(recurring)
-    _add_scene_arguments(recurring)
-    recurring.add_argument("--log", metavar="FILE", help="write every single action as CSV")
-    recurring.add_argument("--json", action="store_true", help="print one JSON document")
-    simulate_cluster.add_arguments(
-        kinds.add_parser("cluster", help="a cluster's groups of recurring jobs, overlaps and all")
+    _add_cluster_arguments(
+        kinds.add_parser("cluster", help="a cluster's groups of recurring jobs, overlaps included")
     )
 
 
-def _add_choice_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--traces", metavar="DIR", required=True, help="folder of traces")
-    parser.add_argument(
+def _add_common_arguments(parser: argparse.ArgumentParser, policies: str, more: str) -> None:
+    from pathlib import Path
+
+    add = parser.add_argument
+    add("--traces", metavar="DIR", type=Path, required=True, help="folder of traces")
+    add("--policy", metavar="NAME,NAME", type=_names, default=policies, help=more)
+    add("--eta", metavar="E", type=_share, default=0.5, help="weight of energy, 0 to 1 (0.5)")
+    add("--json", action="store_true", help="print one JSON document")
+
+
+def _add_recurring_arguments(parser: argparse.ArgumentParser) -> None:
+    from pathlib import Path
+
+    names = "joulery, zeus, grid, default, oracle (default: %(default)s)"
+    _add_common_arguments(parser, "joulery,zeus,default", names)
+    add = parser.add_argument
+    add(
         "--workloads",
         metavar="FILE",
+        type=Path,
         help="table of target_metric, default_batch_size and max_epochs per dataset",
     )
-    parser.add_argument(
-        "--policy",
-        metavar="NAME,NAME",
-        default=_POLICIES,
-        help="joulery, zeus, grid, default, oracle (default: %(default)s)",
-    )
-    parser.add_argument("--gpu", metavar="NAME,NAME", default="", help="only these GPU types")
-    parser.add_argument("--dataset", metavar="NAME,NAME", default="", help="only these datasets")
-
-
-def _add_scene_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add("--gpu", metavar="NAME,NAME", type=_names, default=(), help="only these GPU types")
+    add("--dataset", metavar="NAME,NAME", type=_names, default=(), help="only these datasets")
+    add(
         "--recurrences",
         metavar="N",
-        help="of each job (default: twice the number of batch sizes times limits)",
+        type=_whole(1, 1_000_000),
+        help="recurrences of each job (default: twice the number of batch sizes times limits)",
     )
-    parser.add_argument("--seeds", metavar="N", default="100", help="jobs (default: %(default)s)")
-    parser.add_argument(
-        "--eta", metavar="E", default="0.5", help="weight of energy, 0 to 1 (default: %(default)s)"
-    )
-    parser.add_argument(
+    add("--seeds", metavar="N", type=_whole(1, 100_000), default=100, help="number of jobs (100)")
+    add(
         "--objective",
         metavar="WHAT",
         help="minimise and judge by another objective than the cost, such as least-energy:"
-        "slowdown=5%%; regret is then its score beyond that of the best setting within its bounds. "
+        "slowdown=5%%; regret is then its value beyond that of the best setting within its bounds. "
         "Of the policies only joulery and oracle pursue it",
     )
-    parser.add_argument(
-        "--beta", metavar="B", help="zeus: stop at B times the least cost so far (default: 2)"
+    add("--beta", metavar="B", type=float, help="zeus: stop at B times the least cost so far (2)")
+    add(
+        "--window",
+        metavar="N",
+        type=_whole(0, 10_000),
+        help="zeus: only the latest N costs of a batch size count",
     )
-    parser.add_argument(
-        "--window", metavar="N", help="zeus: only the latest N costs of a batch size count"
-    )
-    parser.add_argument(
+    add(
         "--overlap",
         "--concurrency",
         metavar="K",
-        default="1",
-        help="recurrences of a job under way at once (default: %(default)s)",
+        type=_whole(1, 1_000),
+        default=1,
+        help="recurrences of a job under way at once (1)",
     )
-    parser.add_argument("--drift", metavar="WHAT@N", help=_DRIFT_HELP)
+    add("--drift", metavar="WHAT@N", help=_DRIFT_HELP)
+    add("--log", metavar="FILE", type=Path, help="write every single action as CSV")
+
+
+def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
+    from pathlib import Path
+
+    _add_common_arguments(
+        parser, "default,grid,zeus,joulery", "default is added where missing (%(default)s)"
+    )
+    add = parser.add_argument
+    add(
+        "--groups",
+        metavar="FILE",
+        type=Path,
+        required=True,
+        help="CSV with the columns group, submit_seconds and duration_seconds; with --generate, a "
+        "list of jobs (Philly or Alibaba PAI) to make groups from",
+    )
+    add(
+        "--generate",
+        metavar="N",
+        type=_whole(1, 100_000_000),
+        nargs="?",
+        const=50_000,
+        help="make synthetic groups of N jobs in all from the jobs of FILE (default: %(const)s)",
+    )
+    add("--gpu", metavar="NAME", help="GPU type of the cluster (the first in the traces)")
+    add("--seed", metavar="N", type=_whole(0, 2**31 - 1), default=0, help="seed of all chance (0)")
+    add(
+        "--sizes-unknown",
+        action="store_true",
+        help="judge jobs by plain cost, as if it were unknown that some have more data than others",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Simulate, and say how it went."""
-    if arguments.kind == "cluster":
-        return simulate_cluster.run(arguments)
-    import sys
-    from pathlib import Path
-
-    from joulery.simulate.summary import summaries
-    from joulery.simulate.traces import read_traces
-
-    options = _options(arguments)
-    traces = read_traces(
-        Path(arguments.traces), Path(arguments.workloads) if arguments.workloads else None
-    ).select(_names(arguments.gpu), _names(arguments.dataset))
-    logs = _simulated(traces, arguments, options)
-    if arguments.log:
-        from joulery.simulate.log_file import write_log
-
-        write_log(Path(arguments.log), logs)
-    found = [summary for log in logs for summary in summaries(log)]
-    found.sort(key=lambda one: (one.gpu, one.dataset, one.network, one.optimizer))
-    if arguments.json:
-        sys.stdout.write(_json(found, traces))
-    else:
-        sys.stdout.write(_text(found, traces, bounded=bool(arguments.objective)))
-    return 0
+    """Simulate, and print the figures."""
+    return _cluster(arguments) if arguments.kind == "cluster" else _recurring(arguments)
 
 
 def _names(text: str) -> list[str]:
+    """Type of an option with names separated by commas."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _options(arguments: argparse.Namespace) -> Options:
-    from joulery.cli.checked import whole_number
-    from joulery.simulate.drift_text import parse_drift
-    from joulery.simulate.recurring import Options
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    """Type of an option with a whole number in a range."""
 
-    eta = _number(arguments.eta, "--eta")
-    return Options(
-        eta=eta,
+    def whole(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise _wrong(f"{text!r} is no whole number from {least} to {most}")
+        return int(text)
+
+    return whole
+
+
+def _share(text: str) -> float:
+    """Type of an option with a number from 0 to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise _wrong(f"{text!r} is no number from 0 to 1")
+    return value
+
+
+def _wrong(message: str) -> Exception:
+    from argparse import ArgumentTypeError
+
+    return ArgumentTypeError(message)
+
+
+def _print(document: dict[str, Any], text: Callable[[], str], *, as_json: bool) -> None:
+    import json
+    import sys
+
+    sys.stdout.write((json.dumps(document, allow_nan=False) if as_json else text()) + "\n")
+
+
+def _recurring(arguments: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from joulery.simulate.log import summaries, write_actions
+    from joulery.simulate.traces import read_traces
+
+    options = _options(arguments)
+    traces = read_traces(arguments.traces, arguments.workloads)
+    traces = traces.select(arguments.gpu, arguments.dataset)
+    logs = _simulated(traces, arguments, options)
+    if arguments.log:
+        write_actions(arguments.log, logs)
+    found = [summary for log in logs for summary in summaries(log)]
+    found.sort(key=lambda one: (one.gpu, one.dataset, one.network, one.optimizer))
+    document = {"results": [asdict(one) for one in found], "remarks": list(traces.remarks)}
+    bounded = bool(arguments.objective)
+    _print(document, lambda: _recurring_text(found, traces, bounded), as_json=arguments.json)
+    return 0
+
+
+def _options(arguments: argparse.Namespace) -> SimulationOptions:
+    from joulery.simulate.drift import parse_drift
+    from joulery.simulate.recurring import SimulationOptions
+
+    return SimulationOptions(
+        eta=arguments.eta,
         objective=_objective(arguments),
-        overlap=whole_number(arguments.overlap, "--overlap", 1, _MOST_OVERLAP),
-        drift=parse_drift(arguments.drift, eta) if arguments.drift else None,
-        keep_deeds=bool(arguments.log),
+        overlap=arguments.overlap,
+        drift=parse_drift(arguments.drift, arguments.eta) if arguments.drift else None,
+        keep_actions=bool(arguments.log),
     )
 
 
@@ -151,74 +214,48 @@ def _objective(arguments: argparse.Namespace) -> Objective | None:
     return parse_objective(arguments.objective) if arguments.objective else None
 
 
-def _number(text: str, option: str) -> float:
-    from joulery.errors import InvalidValueError
-
-    try:
-        return float(text)
-    except ValueError:
-        raise InvalidValueError(
-            f"{option} {text!r} is no number", remedy="give a plain number"
-        ) from None
-
-
-def _whole(text: str | None, option: str, least: int) -> int | None:
-    from joulery.cli.checked import whole_number
-
-    return None if text is None else whole_number(text, option, least, _MOST_RECURRENCES)
-
-
-def _policies(arguments: argparse.Namespace) -> list[tuple[str, Any]]:
-    """Names and policies; the oracle, which must know the lanes, as None."""
-    from joulery.errors import InvalidValueError
-    from joulery.jobs.policies.registry import make_policy
-
-    names = _names(arguments.policy)
-    if not names:
-        raise InvalidValueError("no policy given", remedy="give --policy zeus,joulery")
-    options = {
-        "beta": None if arguments.beta is None else _number(arguments.beta, "--beta"),
-        "window": _whole(arguments.window, "--window", 0),
-        "objective": _objective(arguments),
-    }
-    return [(name, None if name == _ORACLE else make_policy(name, **options)) for name in names]
-
-
 def _simulated(
-    traces: Traces, arguments: argparse.Namespace, options: Options
+    traces: Traces, arguments: argparse.Namespace, options: SimulationOptions
 ) -> list[SimulationLog]:
     from dataclasses import replace
 
-    from joulery.cli.checked import whole_number
     from joulery.cli.progress import Progress
-    from joulery.simulate.recurring import oracle_of, simulate
+    from joulery.simulate.recurring import make_oracle, simulate
 
-    policies = _policies(arguments)
-    seeds = range(whole_number(arguments.seeds, "--seeds", 1, _MOST_SEEDS))
-    count = _whole(arguments.recurrences, "--recurrences", 1)
+    policies, seeds = _policies(arguments), range(arguments.seeds)
     progress = Progress()
     logs = []
     for name, known in policies:
-        policy = known or oracle_of(traces.workloads, seeds, options.eta, options.objective)
+        policy = known or make_oracle(traces.workloads, seeds, options.eta, options.objective)
 
         def show(share: float, name: str = name) -> None:
             progress.show(f"joulery: {name}: {100 * share:.0f} %")
 
-        told = replace(options, on_progress=show)
-        logs.append(simulate(traces.workloads, policy, count, seeds, told))
+        shown = replace(options, on_progress=show)
+        logs.append(simulate(traces.workloads, policy, arguments.recurrences, seeds, shown))
     progress.done()
     return logs
 
 
-def _json(found: list[PolicySummary], traces: Traces) -> str:
-    import json
-    from dataclasses import asdict
+def _policies(arguments: argparse.Namespace) -> list[tuple[str, Any]]:
+    """Names and policies; the oracle, which depends on the workloads, as None."""
+    from joulery.errors import InvalidValueError
+    from joulery.jobs.policies.registry import make_policy
 
-    document = {"results": [asdict(one) for one in found], "remarks": list(traces.remarks)}
-    return json.dumps(document, allow_nan=False) + "\n"
+    if not arguments.policy:
+        raise InvalidValueError("no policy given", remedy="give --policy zeus,joulery")
+    options = {
+        "beta": arguments.beta,
+        "window": arguments.window,
+        "objective": _objective(arguments),
+    }
+    return [
+        (name, None if name == _ORACLE else make_policy(name, **options))
+        for name in arguments.policy
+    ]
 
 
-_COLUMNS: dict[str, Callable[[PolicySummary], str]] = {
+_RECURRING_COLUMNS: dict[str, Callable[[PolicySummary], str]] = {
     "GPU": lambda one: one.gpu,
     "dataset": lambda one: one.dataset,
     "policy": lambda one: one.policy,
@@ -234,12 +271,12 @@ _COLUMNS: dict[str, Callable[[PolicySummary], str]] = {
 }
 
 
-def _text(found: list[PolicySummary], traces: Traces, *, bounded: bool) -> str:
-    from joulery.cli.table import table
+def _recurring_text(found: list[PolicySummary], traces: Traces, bounded: bool) -> str:  # noqa: FBT001
+    from joulery.reports import table_text as table
 
-    shown = [name for name in _COLUMNS if bounded or name != "within"]
-    rows = [[_COLUMNS[name](one) for name in shown] for one in found]
-    meaning = [
+    shown = [name for name in _RECURRING_COLUMNS if bounded or name != "within"]
+    rows = [[_RECURRING_COLUMNS[name](one) for name in shown] for one in found]
+    notes = [
         (
             f"Means over {found[0].seeds} seeds. Regret: cost beyond the best fixed setting, in "
             "units of its cost; ± over seeds."
@@ -250,9 +287,103 @@ def _text(found: list[PolicySummary], traces: Traces, *, bounded: bool) -> str:
         ),
     ]
     if bounded:
-        meaning.append(
+        notes.append(
             "Within: settings of the last five recurrences that are expected to keep the "
             "objective's bounds, within 1 %."
         )
-    lines = [table(shown, rows, "lll" + "r" * len(shown)), "", *meaning, *traces.remarks]
-    return "\n".join(lines) + "\n"
+    return "\n".join([table(shown, rows, "lll" + "r" * len(shown)), "", *notes, *traces.remarks])
+
+
+def _cluster(arguments: argparse.Namespace) -> int:
+    from joulery.simulate.recurring_cluster import summarize_replays
+    from joulery.simulate.traces import read_traces
+
+    policies = _cluster_policies(arguments.policy)
+    traces = read_traces(arguments.traces)
+    traces = traces.select([arguments.gpu or traces.workloads[0].gpu])
+    groups = _groups(arguments)
+    logs, seconds = _replayed(groups, traces, policies, arguments)
+    found = summarize_replays(logs, traces.workloads)
+    document = {
+        "groups": len(groups),
+        "jobs": groups.jobs,
+        "source": groups.remark,
+        "results": [one.to_dict() for one in found],
+        "replay_seconds": seconds,
+        "remarks": list(traces.remarks),
+    }
+    _print(document, lambda: _cluster_text(document, found), as_json=arguments.json)
+    return 0
+
+
+def _cluster_policies(names: list[str]) -> list[str]:
+    from joulery.errors import InvalidValueError
+    from joulery.jobs.policies.registry import policy_names
+
+    for name in names:
+        if name not in policy_names():
+            raise InvalidValueError(
+                f"no policy {name!r}", remedy=f"choose from {', '.join(policy_names())}"
+            )
+    return list(dict.fromkeys([_DEFAULT, *names]))
+
+
+def _groups(arguments: argparse.Namespace) -> JobGroups:
+    from joulery.simulate.job_groups import generate_groups, read_groups
+
+    if arguments.generate is None:
+        return read_groups(arguments.groups)
+    return generate_groups(arguments.groups, arguments.generate)
+
+
+def _replayed(
+    groups: JobGroups, traces: Traces, policies: list[str], arguments: argparse.Namespace
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """Logs, and seconds that the replay took, by policy."""
+    from joulery.cli.progress import Progress
+    from joulery.clock import REAL_CLOCK
+    from joulery.jobs.policies.registry import make_policy
+    from joulery.simulate.recurring_cluster import ReplayOptions, replay
+
+    progress = Progress()
+    logs, seconds = {}, {}
+    for name in policies:
+
+        def show(share: float, name: str = name) -> None:
+            progress.show(f"joulery: {name}: {100 * share:.0f} % of {groups.jobs} jobs")
+
+        options = ReplayOptions(arguments.eta, arguments.seed, not arguments.sizes_unknown, show)
+        started = REAL_CLOCK.now()
+        logs[name] = replay(groups, traces.workloads, make_policy(name), options)
+        seconds[name] = REAL_CLOCK.now() - started
+    progress.done()
+    return logs, seconds
+
+
+def _cluster_text(document: dict[str, Any], found: list[ReplaySummary]) -> str:
+    from joulery.reports import table_text as table
+
+    headers = ("GPU", "workload", "policy", "jobs", "energy", "time", "regret", "overlapping")
+    rows = [
+        (
+            one.gpu,
+            one.workload,
+            one.policy,
+            str(one.jobs),
+            f"{one.eta_vs_default:.3f}",
+            f"{one.tta_vs_default:.3f}",
+            f"{one.regret_vs_optimum:.3f}",
+            f"{100 * one.jobs_while_others_run:.0f} %",
+        )
+        for one in found
+    ]
+    took = ", ".join(f"{name} {s:.1f} s" for name, s in document["replay_seconds"].items())
+    notes = [
+        "",
+        "Energy and time over all jobs, relative to default.",
+        "Regret: cost beyond the best fixed settings, as a share of theirs.",
+        "Overlapping: jobs that decided while an earlier one of their group was under way.",
+        f"{document['jobs']} jobs in {document['groups']} groups; {document['source']}.",
+        f"Replayed in: {took}.",
+    ]
+    return "\n".join([table(headers, rows, "lllrrrrr"), *notes])

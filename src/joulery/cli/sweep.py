@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import argparse
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from joulery.sweep.plan import Trial
     from joulery.sweep.table import SweepTable
 
+SCHEMA = "joulery.sweep/1"
 _DEFAULT_OUT = "sweep-output"
 _DEFAULT_REPEATS = "3"
 _OUTPUT_LOG = "output.log"
@@ -30,10 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "The command must do the same work in every run. It sees the first N boards\n"
         "(CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES, and JOULERY_GPUS=N); the others stay\n"
-        "idle and count too. Run the same command line again to go on after an interruption.\n\n"
+        "idle and count too. Run the same command line again to continue after an interruption.\n\n"
         "example: joulery sweep --limits 100:260:10 --repeat 10 --gpus 1,2,4,8 -- python train.py"
     )
-    parser.add_argument("command", nargs="...", help="what to run, after `--`")
+    parser.add_argument("command", nargs="...", help="command to run, after `--`")
     parser.add_argument(
         "--limits",
         metavar="LOW:HIGH:STEP",
@@ -66,13 +67,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dry-run", action="store_true", help="print the plan and how long it takes, run nothing"
     )
     parser.add_argument(
-        "--run-seconds", metavar="S", help="how long one run takes, for --dry-run to reckon with"
+        "--run-seconds", metavar="S", help="time of one run, for the estimate of --dry-run"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the sweep, write its files, print its table."""
+    """Run the sweep, write its files and print its table."""
     from pathlib import Path
 
     from joulery.cli.checked import writable_folder
@@ -95,14 +96,14 @@ def run(arguments: argparse.Namespace) -> int:
 def _swept(
     setup: Setup, folder: Path, journal: SweepJournal, arguments: argparse.Namespace
 ) -> bool:
-    from joulery.sweep.runs import run_sweep
+    from joulery.sweep.run import run_sweep
 
     watch = _Watch(setup, journal)
     with (folder / _OUTPUT_LOG).open("ab") as output:
         try:
             return run_sweep(
                 setup.plan,
-                setup.bench,
+                setup.environment,
                 setup.work(output, watch.show),
                 journal,
                 stop_on_failure=arguments.stop_on_failure,
@@ -113,7 +114,7 @@ def _swept(
 
 
 class _Watch:
-    """Says how far the sweep has come and how long it will take."""
+    """Progress line of a sweep, with the time that is left."""
 
     def __init__(self, setup: Setup, journal: SweepJournal) -> None:
         from joulery.cli.progress import Progress
@@ -129,14 +130,14 @@ class _Watch:
         self._trial: Trial | None = None
 
     def begin(self, trial: Trial) -> None:
-        """A run starts."""
+        """Start a run."""
         if self._trial is not None:
             self._made += 1
         self._trial = trial
         self.show()
 
     def show(self) -> None:
-        """Show the line, where it is time for it."""
+        """Show the line, if it is due."""
         from joulery.units import human_duration
 
         left = self._seconds_left()
@@ -154,10 +155,10 @@ class _Watch:
 
     def _seconds_left(self) -> float | None:
         if self._setup.node is None:
-            from joulery.sweep.runs import seconds_left
+            from joulery.sweep.run import seconds_left
 
             return seconds_left(self._setup.plan, self._journal.runs)
-        # Virtual time passes as fast as this machine reckons.
+        # Virtual time passes as fast as this machine computes.
         if not self._made:
             return None
         pace = (self._clock.now() - self._started) / self._made
@@ -166,7 +167,7 @@ class _Watch:
 
 @contextmanager
 def _signals_interrupt() -> Iterator[None]:
-    """Let a request to end the process unwind it, so that limits come back on the way."""
+    """Turn signals that end the process into KeyboardInterrupt, so that limits are restored."""
     import signal
     import threading
 
@@ -174,7 +175,7 @@ def _signals_interrupt() -> Iterator[None]:
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
-        yield  # Python hands signals to the main thread only
+        yield  # Python delivers signals to the main thread only
         return
     found = {n: signal.signal(n, interrupt) for n in (signal.SIGTERM, signal.SIGHUP)}
     try:
@@ -189,7 +190,7 @@ def _interrupted(setup: Setup, journal: SweepJournal) -> int:
 
     sys.stderr.write(
         f"joulery: interrupted after {len(journal.done)} of {len(setup.plan)} runs; the power "
-        "limits are as they were\n  → run the same command again to go on\n"
+        "limits are restored\n  → run the same command again to continue\n"
     )
     return _INTERRUPTED
 
@@ -205,7 +206,6 @@ def _report(
     import json
     import sys
 
-    from joulery.cli.sweep_files import sweep_document, write_files
     from joulery.errors import JouleryError
     from joulery.sweep.table import SweepTable
 
@@ -216,10 +216,10 @@ def _report(
             f"no run succeeded; {last.trial} ended with exit code {last.exit_code}",
             remedy=f"see what the command printed in {folder / _OUTPUT_LOG}",
         )
-    written, remarks = write_files(setup, table, folder)
+    written, remarks = _write_files(setup, table, folder)
     if arguments.json:
         document = {
-            **sweep_document(setup, table),
+            **_document(setup, table),
             "complete": complete and not table.failures,
             "files": [str(path) for path in written],
             "remarks": remarks,
@@ -228,6 +228,56 @@ def _report(
     else:
         sys.stdout.write(_text(setup, table, written, remarks, complete=complete))
     return 1 if table.failures else 0
+
+
+def _document(setup: Setup, table: SweepTable) -> dict[str, Any]:
+    """All results, ready for JSON."""
+    document = {
+        "schema": SCHEMA,
+        "title": setup.title,
+        "energy_of": setup.energy_of,
+        "plan": setup.plan.to_dict(),
+        **table.to_dict(),
+    }
+    if setup.published is not None:
+        document["published"] = setup.published.to_dict()
+    return document
+
+
+def _write_files(setup: Setup, table: SweepTable, folder: Path) -> tuple[list[Path], list[str]]:
+    """Write every form of the results; the files written, and remarks on those missing.
+
+    Raises:
+        FileError: The folder cannot be written to.
+    """
+    import json
+
+    from joulery.errors import FileError, MissingExtraError
+    from joulery.reports import draw, sweep_report, write_png
+
+    summary = f"Energy is that of {setup.energy_of}. Gains are against the default limit."
+    report = sweep_report(table, setup.title, summary, setup.published)
+    texts = {
+        "sweep.json": json.dumps(_document(setup, table), allow_nan=False, indent=1) + "\n",
+        "sweep.csv": table.to_csv(),
+        "sweep.html": report.html(),
+        "frontier.json": table.frontier().to_json() + "\n",
+    }
+    try:
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise FileError(
+            f"cannot write to {folder}: {error.strerror}",
+            remedy="make room, and run the same command again: the runs are kept",
+        ) from None
+    written = [folder / name for name in texts]
+    picture = folder / "sweep.png"
+    try:
+        write_png([draw(chart, 600) for chart in report.charts], picture, columns=2)
+    except MissingExtraError as missing:
+        return written, [f"No {picture.name}: {missing}"]
+    return [*written, picture], []
 
 
 def _text(
@@ -242,7 +292,7 @@ def _text(
         "",
     ]
     if not complete:
-        lines.append("Stopped at the first failure; run the same command again to go on.")
+        lines.append("Stopped at the first failure; run the same command again to continue.")
     lines.append(f"Written: {', '.join(str(path) for path in written)}")
     return "\n".join([*lines, *remarks]) + "\n"
 

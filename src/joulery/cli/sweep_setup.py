@@ -1,18 +1,23 @@
-"""Turn the options of ``joulery sweep`` into a plan, a place to run it and something to run."""
+"""The options of ``joulery sweep`` as a plan, a node to run it on, and the work to run."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING
 
 from joulery.cli.checked import whole_number
 from joulery.cli.limits_argument import parse_limits
 from joulery.clock import REAL_CLOCK, VirtualClock
 from joulery.errors import InvalidValueError, MissingHardwareError, UsageError
-from joulery.hardware.device import DeviceKind, PowerLimitRange
-from joulery.sweep.plan import SweepPlan, checked_limits, common_limits, settable_boards
-from joulery.sweep.power_limits import spread_limits
-from joulery.sweep.runs import CommandWork, SimulatedWork, SweepEnvironment, seconds_left
+from joulery.hardware.device import DeviceKind
+from joulery.sweep.plan import (
+    SweepPlan,
+    checked_limits,
+    common_limits,
+    settable_boards,
+    spread_limits,
+)
+from joulery.sweep.run import CommandWork, SimulatedWork, SweepEnvironment, seconds_left
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -20,13 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from joulery.hardware.device import Device
-    from joulery.hardware.simulated_node import SimulatedNode
+    from joulery.hardware.simulated.node import SimulatedNode
     from joulery.sweep.journal import FinishedRun
     from joulery.sweep.published import PublishedSweep
-    from joulery.sweep.runs import SweepWork
+    from joulery.sweep.run import SweepWork
 
 _EXAMPLE = "joulery sweep --limits 100:260:10 -- python train.py"
-# A simulated counter is exact, so looking more often than once in a while only takes time.
+# A simulated counter is exact, so frequent readings would only take time.
 _SIMULATED_SAMPLE_HERTZ = 0.01
 _MOST_REPEATS = 1_000_000
 _MOST_SEED = 2**64 - 1
@@ -34,19 +39,19 @@ _MOST_SEED = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Everything that a sweep needs.
+    """A sweep that the options describe.
 
     Attributes:
-        plan: Which runs to make.
-        bench: Where to make them.
-        title: What is swept, one line.
-        command: What to run; empty for a simulated node.
-        node: The simulated node, if it is one.
-        published: Figures by others to print beside ours.
+        plan: Runs to make.
+        environment: Node on which to make them.
+        title: Subject of the sweep in one line.
+        command: Command to run; empty for a simulated node.
+        node: Simulated node, if it is one.
+        published: Published figures to compare with.
     """
 
     plan: SweepPlan
-    bench: SweepEnvironment
+    environment: SweepEnvironment
     title: str
     command: tuple[str, ...] = ()
     node: SimulatedNode | None = None
@@ -55,30 +60,30 @@ class Setup:
     @property
     def device(self) -> str:
         """Name of the boards."""
-        return " and ".join(dict.fromkeys(board.info.name for board in self.bench.boards))
+        return " and ".join(dict.fromkeys(board.info.name for board in self.environment.boards))
 
     @property
     def energy_of(self) -> str:
-        """What the joules are the joules of, in words."""
-        nodes = [d.info.name for d in self.bench.devices if d.info.kind is DeviceKind.NODE]
+        """Description of what the joules include."""
+        nodes = [d.info.name for d in self.environment.devices if d.info.kind is DeviceKind.NODE]
         if nodes:
             return f"the whole node, by {nodes[0]}"
-        others = dict.fromkeys(d.info.kind.value for d in self.bench.devices)
+        others = dict.fromkeys(d.info.kind.value for d in self.environment.devices)
         return f"the sum of all devices ({', '.join(others)}); no meter for the whole node is here"
 
     def work(self, output: IO[bytes], on_wait: Callable[[], None]) -> SweepWork:
-        """What to run; ``output`` takes everything that a command prints."""
+        """Work to run; ``output`` takes everything that a command prints."""
         if self.node is not None:
             return SimulatedWork(self.node)
-        return CommandWork(self.command, self.bench.boards, output, on_wait)
+        return CommandWork(self.command, self.environment.boards, output, on_wait)
 
 
 def prepared(arguments: argparse.Namespace) -> Setup:
-    """The sweep that the options ask for, every one of them checked.
+    """The sweep that the options describe, once all are known to be valid.
 
     Raises:
-        UsageError: The options make no sense together, or a value is out of range.
-        MissingHardwareError: There is no GPU here.
+        UsageError: Options contradict each other, or a value is out of range.
+        MissingHardwareError: This machine has no GPU.
     """
     command = _command(arguments)
     repeats = whole_number(arguments.repeat, "--repeat", 1, _MOST_REPEATS)
@@ -99,7 +104,7 @@ def prepared(arguments: argparse.Namespace) -> Setup:
 
 
 def _simulated(arguments: argparse.Namespace, repeats: int) -> Setup:
-    from joulery.hardware.simulated_node import SimulatedNode, preset
+    from joulery.hardware.simulated.node import SimulatedNode, preset
     from joulery.sweep.published import PUBLISHED
 
     seed = whole_number(arguments.seed, "--seed", 0, _MOST_SEED)
@@ -107,9 +112,10 @@ def _simulated(arguments: argparse.Namespace, repeats: int) -> Setup:
     clock = VirtualClock()
     node = SimulatedNode(chosen, clock, seed=seed)
     plan = _plan(arguments, ("simulate", chosen.name, f"seed {seed}"), node.gpus, repeats)
-    bench = SweepEnvironment(node.gpus, (*node.gpus, node.meter), clock, _SIMULATED_SAMPLE_HERTZ)
+    devices: tuple[Device, ...] = (*node.gpus, node.meter)
+    environment = SweepEnvironment(node.gpus, devices, clock, _SIMULATED_SAMPLE_HERTZ)
     title = f"{chosen.job.work.name} on a simulated node of {chosen.boards} × {chosen.board}"
-    return Setup(plan, bench, title, node=node, published=PUBLISHED.get(chosen.name))
+    return Setup(plan, environment, title, node=node, published=PUBLISHED.get(chosen.name))
 
 
 def _command(arguments: argparse.Namespace) -> tuple[str, ...]:
@@ -136,9 +142,8 @@ def _plan(
     if arguments.limits is not None:
         wanted = parse_limits(arguments.limits)
     else:
-        highest = min(allowed.max_watts, allowed.ceiling_watts)
-        default = allowed.default_watts
-        wanted = spread_limits(PowerLimitRange(allowed.min_watts, highest, default, highest))
+        highest = min(allowed.max_watts, allowed.current_watts)
+        wanted = spread_limits(replace(allowed, max_watts=highest))
     return SweepPlan(
         work=work,
         boards=tuple(board.info.id for board in boards),
@@ -159,12 +164,12 @@ def _gpu_counts(text: str | None, here: int) -> tuple[int, ...]:
 def expected_seconds(
     setup: Setup, runs: Iterable[FinishedRun], run_seconds: str | None
 ) -> float | None:
-    """How long what is left of the plan takes; None where nobody can tell.
+    """Time of the rest of the plan; None where it is unknown.
 
     Args:
-        setup: The sweep.
-        runs: Those made already.
-        run_seconds: What the user says that one run takes.
+        setup: Sweep in question.
+        runs: Runs made already.
+        run_seconds: Time of one run, as the user states it.
     """
     found = list(runs)
     done = {run.trial for run in found if run.exit_code == 0}

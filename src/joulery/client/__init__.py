@@ -1,1 +1,1 @@
-"""Where recurring runs ask for decisions and report: a store on this machine, or a server."""
+"""Where recurring runs get decisions and report: a store on this machine, or a server."""

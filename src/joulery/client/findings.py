@@ -1,90 +1,79 @@
-"""What a run found out besides how it ended: energy by device, and the frontier of an epoch."""
+"""Measurements of a run besides its outcome: energy by device, and the frontier of an epoch."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from joulery.frontier import Frontier, Origin
-from joulery.jobs.wire_measurements import ProfileEntry
+from joulery.errors import FileError, InvalidValueError
+from joulery.frontier import Frontier, OperatingPoint, Origin
+from joulery.jobs.job import BatchSize
+from joulery.jobs.models import EnergyEntry, ProfileEntry
+from joulery.jobs.schema import Codec, JsonModel, Text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from joulery.client.backend import DecisionBackend
-    from joulery.frontier import OperatingPoint
-    from joulery.jobs.wire_measurements import EnergyEntry
 
 # A figure that differs by no more than this many standard errors is no news.
 _SIGMAS = 2.0
-# One that is surer by this factor is.
+# A figure whose error is smaller by this factor is.
 _SURER = 0.7
-# What has held for so long is told again, so that everyone sees that it does.
+# A profile that has held for so long is stored again, so that its age shows that it still holds.
 _STALE_SECONDS = 86_400.0
 _RANKS = list(Origin)
 
 
+def _read_point(document: object, name: str) -> OperatingPoint:
+    try:
+        return OperatingPoint.from_dict(document)  # type: ignore[arg-type]  # checks what it is given
+    except (FileError, InvalidValueError) as error:
+        raise InvalidValueError(f"{name}: {error}", remedy="measure again") from None
+
+
+_POINT = Codec(OperatingPoint.to_dict, _read_point, {"type": "object"})
+
+
 @dataclass(frozen=True, slots=True)
-class RunMeasurements:
-    """What an attempt found out.
+class RunMeasurements(JsonModel):
+    """What an attempt measured.
 
     Attributes:
-        batch_size: That was run.
-        device: Kind of device, as the job is known on it.
-        points: An epoch under each power limit that was measured.
-        energy: Of each device.
+        batch_size: Batch size that was run.
+        device: Kind of device, as in the job's definition.
+        points: Time and energy of an epoch under each power limit that was measured.
+        energy: Energy of each device.
         work: What the points are about, in words.
     """
 
-    batch_size: int
-    device: str
-    points: tuple[OperatingPoint, ...] = ()
+    batch_size: BatchSize
+    device: Text
+    points: tuple[Annotated[OperatingPoint, _POINT], ...] = ()
     energy: tuple[EnergyEntry, ...] = ()
     work: str = ""
 
 
-class ProfileUploader:
-    """Tells findings about one job to a clerk, with no request for what is no news.
-
-    Args:
-        clerk: Who keeps them.
-        job: Its number.
-        wall: The time, in seconds since 1970.
-    """
-
-    def __init__(self, clerk: DecisionBackend, job: int, wall: Callable[[], float]) -> None:
-        self._clerk = clerk
-        self._job = job
-        self._wall = wall
-        self._known: dict[tuple[int, str], ProfileEntry] | None = None
-
-    def tell(self, found: RunMeasurements, check: Callable[[], object]) -> None:
-        """Have all of it kept; ``check`` is called before every request, and may raise."""
-        for used in found.energy:
-            check()
-            self._clerk.note_energy(self._job, used)
-        if found.points:
-            check()
-            self._tell_points(found, check)
-
-    def _tell_points(self, found: RunMeasurements, check: Callable[[], object]) -> None:
-        if self._known is None:
-            kept = self._clerk.profiles(self._job)
-            self._known = {(one.batch_size, one.device): one for one in kept}
-        place = (found.batch_size, found.device)
-        frontier = news(self._known.get(place), found, self._wall())
-        if frontier is not None:
-            check()
-            profile = ProfileEntry(*place, frontier, self._wall())
-            self._clerk.keep_profile(self._job, profile)
-            self._known[place] = profile
+def upload_measurements(
+    backend: DecisionBackend, job: int, found: RunMeasurements, now_wall_seconds: float
+) -> None:
+    """Store what a run of a job measured, unless it is no news; repeating that changes nothing."""
+    for used in found.energy:
+        backend.note_energy(job, used)
+    if not found.points:
+        return
+    stored = {(one.batch_size, one.device): one for one in backend.profiles(job)}
+    place = (found.batch_size, found.device)
+    frontier = news(stored.get(place), found, now_wall_seconds)
+    if frontier is not None:
+        backend.keep_profile(job, ProfileEntry(*place, frontier))
 
 
 def news(
     kept: ProfileEntry | None, found: RunMeasurements, now_wall_seconds: float
 ) -> Frontier | None:
-    """The frontier that findings make of the one that is kept; None where they tell nothing new.
+    """The stored frontier updated by what was measured; None where nothing has changed.
 
     Limits that were not measured now stay as they were. Figures of different origins are not mixed:
     those of the better one count.
@@ -106,7 +95,7 @@ def news(
 
 
 def _weakest(points: Sequence[OperatingPoint]) -> int:
-    """Of the origins, as a rank; the best is 0."""
+    """The worst origin of the points, as a rank; the best is 0."""
     return max(_RANKS.index(point.provenance.origin) for point in points)
 
 
@@ -115,7 +104,7 @@ def _limit(point: OperatingPoint) -> float | None:
 
 
 def _agree(kept: OperatingPoint | None, fresh: OperatingPoint) -> bool:
-    """Whether what was kept says the same, and is about as sure."""
+    """Whether the stored point says the same, with about the same error."""
     if kept is None:
         return False
     before, now = kept.provenance.relative_error, fresh.provenance.relative_error

@@ -14,12 +14,13 @@ from joulery.clock import VirtualClock
 from joulery.demo.training import Recipe, Trainer
 from joulery.hardware.simulated import SimulatedGpu
 from joulery.objectives import Cost
+from joulery.training.config import DecisionService
 from joulery.training.run import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from joulery.hardware.physics import Board, Workload
+    from joulery.hardware.simulated.physics import Board, Workload
 
 # The part of a step of the default batch size that does not hang on the batch size.
 _FIXED_SHARE = 0.1
@@ -112,7 +113,7 @@ def retrain(plan: RecurringPlan, on_progress: Callable[[str], None]) -> Recurrin
     Raises:
         MissingExtraError: There is no store to learn in.
     """
-    from joulery.client.opening import open_backend
+    from joulery.client.backend import open_backend
 
     unchanged, nights = [], []
     for night in range(plan.nights):
@@ -156,14 +157,12 @@ class _Place:
             "the network of the demonstration",
             objective=plan.cost,
             batch_sizes=plan.batch_sizes,
-            default=plan.default,
+            default_batch_size=plan.default,
             target=plan.target,
             max_epochs=plan.max_epochs,
-            store=store,
-            team="demo",
+            service=DecisionService(store, team="demo"),
             devices=[self._gpu],
-            observe=False,
-            clock=self._clock,
+            dry_run=False,
         )
         sizes: list[int] = []
         epochs, accuracy, limit = 0, 0.0, plan.board.default_limit_watts

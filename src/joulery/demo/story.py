@@ -16,17 +16,13 @@ from joulery.governor import lease
 from joulery.hardware.simulated import SimulatedGpu
 from joulery.metering.meter import Meter
 from joulery.objectives import Gains, choose, gains
-from joulery.sweep.power_limits import (
-    accepted_limits,
-    limit_range,
-    spread_limits,
-    sweep_power_limits,
-)
+from joulery.sweep.plan import limit_range, spread_limits
+from joulery.sweep.run import accepted_limits, sweep_power_limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from joulery.hardware.physics import Board, Workload
+    from joulery.hardware.simulated.physics import Board, Workload
     from joulery.objectives import Objective
 
 # How long the simulated board rests before each run, so that none inherits another's warmth.

@@ -1,4 +1,4 @@
-"""Knobs as leases: a power limit or clock is held, and comes back whatever happens.
+"""Power limits and clocks as leases: held for a block, and restored whatever happens.
 
 >>> from joulery.governor import lease
 >>> with lease(device, watts=180) as held:      # doctest: +SKIP
@@ -6,6 +6,6 @@
 ...     held.set(watts=200)
 """
 
-from joulery.governor.holding import Lease, lease, lease_obstacle, may_lease
+from joulery.governor.client import Held, Hold, Lease, held, lease, lease_obstacle
 
-__all__ = ["Lease", "lease", "lease_obstacle", "may_lease"]
+__all__ = ["Held", "Hold", "Lease", "held", "lease", "lease_obstacle"]

@@ -1,4 +1,8 @@
-"""What is about to be done to a device, on disk before it is done, and who may do it."""
+"""Crash journal of the governor: each change is on disk before it is made.
+
+One file per device holds the last intended change, and a lock shows whether its writer lives. A
+governor that starts restores what a dead one left changed.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +11,35 @@ import hashlib
 import json
 import os
 import stat
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from joulery.errors import FileError, MissingRightsError, NotPossibleHereError
+from joulery.files import sync_folder, write_atomic
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+STATE_VARIABLE = "JOULERY_GOVERNOR_STATE"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def state_folder() -> Path:
+    """Folder of journals and locks, in memory: boards lose their limits at boot too."""
+    if os.environ.get(STATE_VARIABLE):
+        return Path(os.environ[STATE_VARIABLE])
+    if os.geteuid() == 0:
+        return Path("/run/joulery/state")
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    return (Path(runtime) if runtime else Path.home() / ".cache") / "joulery-governor"
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What a device is about to become, complete in itself: the last one says all.
+    """Change that a governor is about to make; the last one alone suffices to undo all of them.
 
     Attributes:
-        baseline_watts: The limit to give back in the end; None where there is none to set.
-        expected_watts: The limits that it may have from now on, what it is to become last.
-        pinned_hertz: The clock to give back; None for a free one.
-        hertz: The clock that it gets from us; None when we leave it alone.
+        baseline_watts: Limit to restore in the end; None where there is none to set.
+        expected_watts: Limits that the device may have from now on, the intended one last.
+        pinned_hertz: Clock to restore; None for an unlocked one.
+        hertz: Clock that the governor pins; None when it pins none.
     """
 
     baseline_watts: float | None
@@ -39,35 +49,35 @@ class Intent:
 
 
 class LeaseJournal:
-    """Notes nothing: for devices that end with their process."""
+    """Journal that records nothing, for devices that end with their process."""
 
-    def claim(self) -> None:
+    def lock(self) -> None:
         """Keep other processes from governing the device."""
 
-    def disclaim(self) -> None:
-        """Let others govern it."""
+    def unlock(self) -> None:
+        """Let other processes govern the device."""
 
-    def left(self) -> Intent | None:
-        """What somebody intended and did not give back; to be trusted under the claim."""
+    def pending(self) -> Intent | None:
+        """Change that was intended and not undone; reliable while the journal is locked."""
         return None
 
-    def intend(self, intent: Intent) -> None:
-        """Note a change; durable on return."""
+    def record(self, intent: Intent) -> None:
+        """Record a change; durable on return."""
 
-    def done(self) -> None:
-        """Note that everything was given back."""
+    def clear(self) -> None:
+        """Record that everything was restored."""
 
 
 class FileJournal(LeaseJournal):
-    """A device's lock, which dies with its process, and a file with what was last intended.
+    """Journal of one device: a lock that dies with its process, and a file with the last change.
 
-    So an intent is left behind by a dead process if nobody has the lock. One of an earlier boot
-    means nothing, since boards start with their defaults.
+    A change is pending after a crash if its file exists and the lock is free. One of an earlier
+    boot is ignored, since boards start with their defaults.
 
     Args:
-        folder: Where the files are; nobody else may write there.
-        device: The device's id.
-        holder: The process to name to others; this one by default.
+        folder: Folder of the files, writable by this user alone.
+        device: Id of the device.
+        holder: Process to name to others; this one by default.
     """
 
     def __init__(self, folder: Path, device: str, holder: int | None = None) -> None:
@@ -76,33 +86,34 @@ class FileJournal(LeaseJournal):
         self._path = self._lock_path.with_suffix(".json")
         self._device, self._holder = device, holder
         self._boot = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
-        self._lock = -1
+        self._lock_file = -1
 
-    def claim(self) -> None:
-        """Lock, or say who has; forked children do not inherit it."""
+    def lock(self) -> None:
+        """Lock, or raise an error that names the holder; forked children do not inherit it."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            self._lock = os.open(self._lock_path, _FLAGS, 0o600)
-            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(self._lock, 0)
-            os.pwrite(self._lock, str(self._holder or os.getpid()).encode(), 0)
+            self._lock_file = os.open(self._lock_path, flags, 0o600)
+            fcntl.lockf(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(self._lock_file, 0)
+            os.pwrite(self._lock_file, str(self._holder or os.getpid()).encode(), 0)
         except BlockingIOError:
-            holder = os.pread(self._lock, 20, 0).decode(errors="replace").strip()
-            self.disclaim()
+            holder = os.pread(self._lock_file, 20, 0).decode(errors="replace").strip()
+            self.unlock()
             flaw = f"{self._device} is held by process {holder or 'unknown'}"
             raise NotPossibleHereError(flaw, remedy="wait until it ends") from None
         except OSError as error:
-            self.disclaim()
+            self.unlock()
             flaw = f"cannot lock {self._lock_path}: {error.strerror}"
-            raise FileError(flaw, remedy="see to its disk") from None
+            raise FileError(flaw, remedy="check its disk") from None
 
-    def disclaim(self) -> None:
-        """Unlock; nothing happens if it is not locked."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+    def unlock(self) -> None:
+        """Unlock, if it is locked."""
+        if self._lock_file >= 0:
+            os.close(self._lock_file)
+            self._lock_file = -1
 
-    def left(self) -> Intent | None:
-        """What the file says; rubbish was not written by us and says nothing."""
+    def pending(self) -> Intent | None:
+        """Change in the file; a file that does not parse was not written by a governor."""
         try:
             record = json.loads(self._path.read_bytes())
             boot, expected = record.pop("boot"), tuple(record.pop("expected_watts"))
@@ -110,38 +121,28 @@ class FileJournal(LeaseJournal):
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    def intend(self, intent: Intent) -> None:
+    def record(self, intent: Intent) -> None:
         """Replace the file in one step, and sync."""
         data = json.dumps({"boot": self._boot, **asdict(intent)}).encode()
-        fresh = self._path.with_suffix(".new")
-        with self._syncing(fresh, _FLAGS | os.O_TRUNC) as file:
-            if os.write(file, data) != len(data):
-                raise OSError
-        with self._syncing(self._path.parent, os.O_DIRECTORY):
-            fresh.rename(self._path)
-
-    def done(self) -> None:
-        """Remove the file, and sync."""
-        with self._syncing(self._path.parent, os.O_DIRECTORY):
-            self._path.unlink(missing_ok=True)
-
-    @contextmanager
-    def _syncing(self, path: Path, flags: int) -> Iterator[int]:
-        """A file that is on disk after the block, or FileError."""
         try:
-            file = os.open(path, flags, 0o600)
-            try:
-                yield file
-                os.fsync(file)
-            finally:
-                os.close(file)
+            write_atomic(self._path, data, private=True, sync=True)
         except OSError:
-            flaw = f"cannot write journal {self._path}"
-            raise FileError(flaw, remedy="make room on its disk") from None
+            raise self._cannot_write() from None
+
+    def clear(self) -> None:
+        """Remove the file, and sync."""
+        try:
+            self._path.unlink(missing_ok=True)
+            sync_folder(self._path.parent)
+        except OSError:
+            raise self._cannot_write() from None
+
+    def _cannot_write(self) -> FileError:
+        return FileError(f"cannot write journal {self._path}", remedy="make room on its disk")
 
 
 def private_folder(path: Path) -> Path:
-    """``path`` as a folder that nobody else may read or write, made if need be."""
+    """``path`` as a folder that only this user may read or write, made if necessary."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = path.lstat()

@@ -1,4 +1,4 @@
-"""Leases: who holds which device, at what, and until when."""
+"""Leases of devices: holders, requested values and times to live."""
 
 from __future__ import annotations
 
@@ -7,57 +7,60 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import JouleryError, NotPossibleHereError, UnknownDeviceError
-from joulery.governor.board import LeaseRequest
-from joulery.governor.frames import lost_lease
+from joulery.governor.device import LeaseRequest
+from joulery.governor.protocol import lost_lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from joulery.clock import Clock
-    from joulery.governor.board import GovernedDevice
+    from joulery.governor.device import DeviceWorker, GovernedDevice
     from joulery.governor.peer import Peer
     from joulery.governor.policy import AccessPolicy, Rule
-    from joulery.governor.worker import DeviceWorker
     from joulery.hardware.device import Device
 
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 TTL_SECONDS = (0.5, 3600.0)
-# An answer must not grow with the number of holders.
+# The size of an answer must not grow with the number of holders.
 _MAX_LISTED = 16
 
 
 @dataclass(slots=True, eq=False)
 class LeaseRecord:
-    """A device in somebody's hands."""
+    """One lease of a device."""
 
     number: int
-    desk: LeaseDesk
+    device: DeviceLeases
     peer: Peer
     rule: Rule
     ttl_seconds: float
     expires_at: float
-    wish: LeaseRequest = field(default_factory=LeaseRequest)
+    request: LeaseRequest = field(default_factory=LeaseRequest)
     ended: bool = False
 
     def state(self) -> dict[str, float | None]:
-        """What its holder may know."""
-        return {"lease": self.number, "ttl_seconds": self.ttl_seconds, **self.desk.board.state()}
+        """State of the lease for its holder."""
+        return {
+            "lease": self.number,
+            "ttl_seconds": self.ttl_seconds,
+            **self.device.governed.state(),
+        }
 
 
 @dataclass(eq=False)
 class LeaseTable:
-    """Every device that can be lent, and the policy by which it is.
+    """All governed devices and their leases.
 
     Attributes:
-        boards: What there is to lease, by device id.
-        policy: Who may do what.
-        clock: Decides when leases expire.
-        owns: Whether a caller has a device.
-        audit: Told everything that happens.
-        worker: Makes what does a device's errands.
+        governed: Devices that can be leased, by id.
+        policy: Policy that permits leases.
+        clock: Clock by which leases expire.
+        owns: Function that decides whether a client uses a device.
+        audit: Function called with every event.
+        worker: Factory of a device's worker.
     """
 
-    boards: dict[str, GovernedDevice]
+    governed: dict[str, GovernedDevice]
     policy: AccessPolicy
     clock: Clock
     owns: Callable[[Peer, Device, str], bool]
@@ -66,114 +69,115 @@ class LeaseTable:
 
     def __post_init__(self) -> None:
         self.numbers = itertools.count(1)
-        self.desks = {
-            name: LeaseDesk(self, board, self.worker()) for name, board in self.boards.items()
+        self.devices = {
+            name: DeviceLeases(self, governed, self.worker())
+            for name, governed in self.governed.items()
         }
         self.replace_policy(self.policy)
 
-    def desk(self, device: object) -> LeaseDesk:
-        """Where a device is lent."""
-        if not isinstance(device, str) or device not in self.desks:
+    def device(self, device: object) -> DeviceLeases:
+        """The leases of a device."""
+        if not isinstance(device, str) or device not in self.devices:
             flaw = f"no device {str(device)[:80]!r} is governed"
             raise UnknownDeviceError(flaw, remedy="see `joulery doctor`")
-        return self.desks[device]
+        return self.devices[device]
 
     def tick(self) -> None:
-        """Have every device looked at that is due."""
+        """Submit the periodic work of every device that is due."""
         now = self.clock.now()
-        for desk in self.desks.values():
-            if desk.is_due(now) and not desk.worker.busy:
-                desk.worker.start(desk.tick)
+        for device in self.devices.values():
+            if device.is_due(now) and not device.worker.busy:
+                device.worker.submit(device.tick)
 
     def replace_policy(self, policy: AccessPolicy) -> None:
-        """Go by another policy; leases that it does not allow end."""
+        """Adopt another policy; leases that it does not allow end."""
         self.policy = policy
-        for desk in self.desks.values():
-            desk.worker.start(desk.reconsider)
+        for device in self.devices.values():
+            device.worker.submit(device.apply_policy)
 
 
-class LeaseDesk:
-    """Lends one device, and gives back what leases changed when they end.
+class DeviceLeases:
+    """Leases of one device; restores the values found when the last one ends.
 
-    Whatever calls the driver is an errand for the device's worker and runs on no other thread.
+    Methods that call the driver run on the device's worker and on no other thread.
     """
 
-    def __init__(self, ledger: LeaseTable, board: GovernedDevice, worker: DeviceWorker) -> None:
-        self.board = board
+    def __init__(self, table: LeaseTable, governed: GovernedDevice, worker: DeviceWorker) -> None:
+        self.governed = governed
         self.worker = worker
         self.leases: list[LeaseRecord] = []
-        self._look_at = 0.0
-        self._ledger = ledger
-        self._id = board.device.info.id
+        self._due_at = 0.0
+        self._table = table
+        self._id = governed.device.info.id
 
     def is_due(self, now: float) -> bool:
         """Whether :meth:`tick` has something to do."""
-        times = [self._look_at, *(lease.expires_at for lease in list(self.leases))]
-        return self.board.held and min(times) <= now
+        times = [self._due_at, *(lease.expires_at for lease in list(self.leases))]
+        return self.governed.held and min(times) <= now
 
     def description(self) -> dict[str, Any]:
-        """How it stands; the wishes of others are no secret on a node."""
+        """Status of the device, with the requests of all holders."""
         return {
             "id": self._id[:200],
-            "name": self.board.device.info.name[:200],
-            "held": self.board.held,
+            "name": self.governed.device.info.name[:200],
+            "held": self.governed.held,
             "stuck": self.worker.stuck,
-            **self.board.state(),
+            **self.governed.state(),
             "leases": [
-                {"lease": lease.number, **lease.peer.name(), **asdict(lease.wish)}
+                {"lease": lease.number, **lease.peer.name(), **asdict(lease.request)}
                 for lease in self.leases[:_MAX_LISTED]
             ],
         }
 
-    def may(self, peer: Peer, wish: LeaseRequest) -> Rule:
-        """The rule by which the device can be had now, or the refusal."""
-        rule = self._permit(peer, wish)
+    def check(self, peer: Peer, request: LeaseRequest) -> Rule:
+        """The rule that permits a lease now; raises where there is none."""
+        rule = self._permit(peer, request)
         together = [rule, *(lease.rule for lease in self.leases)]
         if self.leases and not all(each.shared for each in together):
             holder = self.leases[0].peer
             who = f"process {holder.pid} of user {holder.uid}"
-            flaw = f"{self.board.device.info.name} ({self._id}) is held by {who}"
+            flaw = f"{self.governed.device.info.name} ({self._id}) is held by {who}"
             remedy = 'wait until it ends, or ask for a policy with shared = "minimum"'
             raise NotPossibleHereError(flaw, remedy=remedy)
         return rule
 
-    def acquire(self, peer: Peer, wish: LeaseRequest, ttl_seconds: float) -> LeaseRecord:
-        """Lease the device; all or nothing.
+    def acquire(self, peer: Peer, request: LeaseRequest, ttl_seconds: float) -> LeaseRecord:
+        """Lease the device and set the requested values; all or nothing.
 
         Raises:
             MissingRightsError: The policy does not allow it.
-            NotPossibleHereError: Somebody else holds it.
-            InvalidValueError: Outside the device's range or above the cap found in force.
+            NotPossibleHereError: Another client holds it.
+            InvalidValueError: A value is outside the device's range or above the cap in force.
         """
-        rule = self.may(peer, wish)
-        if not self.board.held:
-            self.board.begin()
+        rule = self.check(peer, request)
+        if not self.governed.held:
+            self.governed.hold()
         ttl = min(max(ttl_seconds, TTL_SECONDS[0]), TTL_SECONDS[1])
-        expires_at = self._ledger.clock.now() + ttl
-        lease = LeaseRecord(next(self._ledger.numbers), self, peer, rule, ttl, expires_at)
+        expires_at = self._table.clock.now() + ttl
+        lease = LeaseRecord(next(self._table.numbers), self, peer, rule, ttl, expires_at)
         self.leases.append(lease)
-        self._note("acquire", lease)
+        self._audit("acquire", lease)
         try:
-            self.change(lease, wish)
+            self.change(lease, request)
         except JouleryError:
             self.end(lease, "its first change failed")
             raise
         return lease
 
-    def change(self, lease: LeaseRecord, wish: LeaseRequest) -> None:
-        """Ask for something else under the same lease."""
+    def change(self, lease: LeaseRecord, request: LeaseRequest) -> None:
+        """Set other values under the same lease."""
         if lease.ended:
             raise lost_lease()
-        lease.rule = self._permit(lease.peer, wish)
-        self.board.look()  # somebody may have lowered the ceiling
-        self.board.check(wish)
-        before, lease.wish = lease.wish, wish
+        lease.rule = self._permit(lease.peer, request)
+        self.governed.refresh()  # another program may have lowered the ceiling
+        self.governed.check(request)
+        before, lease.request = lease.request, request
         try:
-            self.board.apply(self._joint_wish())
+            self.governed.apply(self._joint_request())
         except JouleryError:
-            lease.wish = before
+            lease.request = before
             raise
-        self._note("set", lease, **asdict(wish))
+        self._audit("set", lease, **asdict(request))
 
     def end(self, lease: LeaseRecord, why: str) -> None:
         """End a lease, if it has not ended already."""
@@ -181,62 +185,62 @@ class LeaseDesk:
             return
         lease.ended = True
         self.leases.remove(lease)
-        self._note("end", lease, why=why)
+        self._audit("end", lease, why=why)
         if not self.leases:
-            self._finish()
+            self._restore()
             return
         try:
-            self.board.look()
-            if not self.board.overridden:  # only who asks for a change may change what others set
-                self.board.apply(self._joint_wish())
+            self.governed.refresh()
+            if not self.governed.overridden:  # a foreign change stands until a holder sets a value
+                self.governed.apply(self._joint_request())
         except JouleryError as error:
-            self._note("unchanged", lease, why=error.message)
+            self._audit("unchanged", lease, why=error.message)
 
     def tick(self) -> None:
-        """Expire leases, look for foreign changes, and retry what could not be given back."""
-        now = self._ledger.clock.now()
-        self._look_at = now + LOOK_SECONDS
+        """Expire leases, detect foreign changes, and retry a restore that failed."""
+        now = self._table.clock.now()
+        self._due_at = now + CHECK_SECONDS
         for lease in [lease for lease in self.leases if lease.expires_at <= now]:
             self.end(lease, "expired")
         try:
             if self.leases:
-                self.board.look()
-            elif self.board.held:
-                self._finish()
+                self.governed.refresh()
+            elif self.governed.held:
+                self._restore()
         except JouleryError as error:
-            self._ledger.audit("unreadable", device=self._id, why=error.message)
+            self._table.audit("unreadable", device=self._id, why=error.message)
 
-    def reconsider(self) -> None:
-        """Go by the ledger's new policy."""
-        if not self.board.held:
-            self.board.pinned_hertz = self._ledger.policy.pinned_hertz(self.board.device.info)
+    def apply_policy(self) -> None:
+        """Adopt the table's new policy."""
+        if not self.governed.held:
+            self.governed.pinned_hertz = self._table.policy.pinned_hertz(self.governed.device.info)
         for lease in list(self.leases):
             try:
-                lease.rule = self._permit(lease.peer, lease.wish)
+                lease.rule = self._permit(lease.peer, lease.request)
             except JouleryError:
                 self.end(lease, "the policy changed")
 
-    def _permit(self, peer: Peer, wish: LeaseRequest) -> Rule:
+    def _permit(self, peer: Peer, request: LeaseRequest) -> Rule:
         try:
-            return self._ledger.policy.permit(peer, self.board.device, wish, self._ledger.owns)
+            return self._table.policy.permit(peer, self.governed.device, request, self._table.owns)
         except JouleryError as refusal:
-            self._ledger.audit("refuse", device=self._id, **peer.name(), why=refusal.message)
+            self._table.audit("refuse", device=self._id, **peer.name(), why=refusal.message)
             raise
 
-    def _joint_wish(self) -> LeaseRequest:
-        watts = [lease.wish.watts for lease in self.leases if lease.wish.watts is not None]
-        hertz = [lease.wish.hertz for lease in self.leases if lease.wish.hertz is not None]
+    def _joint_request(self) -> LeaseRequest:
+        watts = [lease.request.watts for lease in self.leases if lease.request.watts is not None]
+        hertz = [lease.request.hertz for lease in self.leases if lease.request.hertz is not None]
         return LeaseRequest(min(watts, default=None), min(hertz, default=None))
 
-    def _finish(self) -> None:
+    def _restore(self) -> None:
         try:
-            self.board.finish()
+            self.governed.restore()
         except JouleryError as error:
-            self._ledger.audit("unrestored", device=self._id, why=error.message)
+            self._table.audit("unrestored", device=self._id, why=error.message)
         else:
-            self._ledger.audit("restored", device=self._id)
-            self.reconsider()
+            self._table.audit("restored", device=self._id)
+            self.apply_policy()
 
-    def _note(self, event: str, lease: LeaseRecord, **details: object) -> None:
+    def _audit(self, event: str, lease: LeaseRecord, **details: object) -> None:
         who = {"device": self._id, "lease": lease.number, **lease.peer.name()}
-        self._ledger.audit(event, **who, **details)
+        self._table.audit(event, **who, **details)

@@ -1,4 +1,4 @@
-"""Who may set what on which device; closed by default."""
+"""Access policy of the governor: which users may set which values on which devices."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import FileError, MissingRightsError
-from joulery.governor.ownership import OPEN, SLURM
+from joulery.governor.peer import OPEN, SLURM
 from joulery.units import HERTZ_PER_MEGAHERTZ
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from joulery.governor.board import LeaseRequest
+    from joulery.governor.device import LeaseRequest
     from joulery.governor.peer import Peer
     from joulery.hardware.device import Device, DeviceInfo
 
@@ -35,14 +35,14 @@ class Rule:
     """One ``[[allow]]`` table.
 
     Attributes:
-        uids: Users; None for everyone.
-        gids: Groups.
-        devices: Ids, indices, ``vendor:index`` or ``*``.
-        limits_watts: The range of power limits; None for none at all.
-        clocks_hertz: The range of clocks; None for none at all.
-        must_own: How the caller must have the device; empty when it need not.
-        shared: Whether holders share the device at the least that they ask for.
-        line: Where the table stands in its file.
+        uids: Ids of users; None for everyone.
+        gids: Ids of groups.
+        devices: Device ids, indices, ``vendor:index`` or ``*``.
+        limits_watts: Range of power limits; None for none at all.
+        clocks_hertz: Range of clocks; None for none at all.
+        must_own: How the client must use the device; empty when it need not.
+        shared: Whether holders share the device at the lowest value that any requests.
+        line: Line of the table in its file.
     """
 
     uids: frozenset[int] | None
@@ -55,15 +55,15 @@ class Rule:
     line: int = 0
 
     def covers(self, peer: Peer, info: DeviceInfo) -> bool:
-        """Whether the rule is about this caller and device."""
+        """Whether the rule applies to this client and device."""
         who = self.uids is None or peer.uid in self.uids or bool(peer.gids & self.gids)
         return who and bool(_names(info) & self.devices)
 
-    def flaw(self, wish: LeaseRequest) -> str:
-        """What the rule does not allow about a wish; empty when it allows all of it."""
+    def flaw(self, request: LeaseRequest) -> str:
+        """Part of a request that the rule does not allow; empty when it allows all of it."""
         checks = (
-            ("power limit", "W", 1.0, wish.watts, self.limits_watts),
-            ("clock", "MHz", HERTZ_PER_MEGAHERTZ, wish.hertz, self.clocks_hertz),
+            ("power limit", "W", 1.0, request.watts, self.limits_watts),
+            ("clock", "MHz", HERTZ_PER_MEGAHERTZ, request.hertz, self.clocks_hertz),
         )
         for what, unit, scale, value, allowed in checks:
             if value is None:
@@ -78,11 +78,11 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class AccessPolicy:
-    """The rules of a file; without any, nobody may do anything.
+    """The rules of a file; without a rule, every request is refused.
 
     Attributes:
-        rules: What is allowed.
-        pinned: Names of devices with the clock in hertz that the administrator keeps them at.
+        rules: Rules of what is allowed.
+        pinned: Names of devices with the clock in hertz at which the administrator keeps them.
     """
 
     rules: tuple[Rule, ...] = ()
@@ -92,17 +92,17 @@ class AccessPolicy:
         self,
         peer: Peer,
         device: Device,
-        wish: LeaseRequest,
+        request: LeaseRequest,
         owns: Callable[[Peer, Device, str], bool],
     ) -> Rule:
-        """The rule that allows all of ``wish``, or MissingRightsError with the nearest reason."""
+        """The rule that allows all of ``request``; else MissingRightsError with the reason."""
         reason = "no rule of the policy covers it"
         for rule in self.rules:
             if not rule.covers(peer, device.info):
                 continue
-            reason = rule.flaw(wish)
+            reason = rule.flaw(request)
             if not reason and rule.must_own and not owns(peer, device, rule.must_own):
-                reason = "the caller must own the device: run on it or have its device file open"
+                reason = "the client must own the device: run on it or have its device file open"
             if not reason:
                 return rule
         what = f"{device.info.name} ({device.info.id})"
@@ -110,7 +110,7 @@ class AccessPolicy:
         raise MissingRightsError(f"user {peer.uid} may not: {reason}, on {what}", remedy=remedy)
 
     def pinned_hertz(self, info: DeviceInfo) -> float | None:
-        """The clock that the administrator keeps a device at, if the file says so."""
+        """Clock at which the administrator keeps a device, if the file states one."""
         return next((hertz for names, hertz in self.pinned if names & _names(info)), None)
 
 
@@ -118,7 +118,7 @@ def load_policy(path: Path) -> AccessPolicy:
     """Read a policy.
 
     Raises:
-        FileError: It cannot be read, others may write it, or it makes no sense; with the line.
+        FileError: It cannot be read, others may write it, or a line of it is wrong.
     """
     try:
         with path.open("rb") as file:
@@ -159,9 +159,9 @@ def _rule(table: _Table) -> Rule:
         raise table.error("users", "names neither users nor groups", 'give users = ["name"]')
     must_own, shared = table.row.get("must_own", False), table.row.get("shared", "")
     if not isinstance(must_own, (bool, str)) or must_own not in _MUST_OWN:
-        raise table.error("must_own", f"makes no sense: {must_own!r}", 'true, false or "slurm"')
+        raise table.error("must_own", f"cannot be {must_own!r}", 'true, false or "slurm"')
     if shared not in ("", "minimum"):
-        raise table.error("shared", f"makes no sense: {shared!r}", 'give "minimum" or leave it out')
+        raise table.error("shared", f"cannot be {shared!r}", 'give "minimum" or leave it out')
     return Rule(
         uids=None if ANY in table.words("users") else table.ids("users", pwd.getpwnam),
         gids=table.ids("groups", grp.getgrnam),
@@ -175,7 +175,7 @@ def _rule(table: _Table) -> Rule:
 
 
 class _Table:
-    """One table of the file, which can say on which line something is wrong."""
+    """One table of the file, with the lines of its keys for messages."""
 
     def __init__(self, kind: str, row: Any, text: str, name: str, ordinal: int) -> None:
         self.row: dict[str, Any] = row if isinstance(row, dict) else {}
@@ -195,7 +195,7 @@ class _Table:
         return next((n for n, row in rows if key and word.match(row)), start)
 
     def error(self, key: str, flaw: str, remedy: str) -> FileError:
-        """What is wrong with a key."""
+        """The error for a key, with its line."""
         return FileError(f"{self._name}, line {self.line(key)}: {key} {flaw}", remedy=remedy)
 
     def words(self, key: str) -> list[str]:
@@ -241,7 +241,7 @@ class _Table:
 
 
 def _is_amount(value: Any) -> bool:
-    # Of watts or megahertz; beyond is a slip of the finger.
+    # In watts or megahertz; larger values are typing errors.
     return type(value) in (int, float) and 0 < value < 1e9
 
 

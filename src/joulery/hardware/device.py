@@ -1,4 +1,4 @@
-"""What a device can do: the protocols that every vendor implements and every consumer sees.
+"""The device protocols that every vendor implements and every consumer uses.
 
 A device is any object with ``info``, ``provenance``, ``capabilities`` and the methods of the
 protocols it claims. It claims a capability only after it tried it, so a consumer may trust
@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
-from joulery.errors import UnsupportedError
+from joulery.errors import InvalidValueError, UnsupportedError
+from joulery.units import HERTZ_PER_MEGAHERTZ
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from joulery.errors import JouleryError
     from joulery.frontier import Provenance
 
 
 class Capability(StrEnum):
-    """What a device may offer; each names the protocol of the same purpose below."""
+    """Capability of a device; each stands for one of the protocols below."""
 
     ENERGY = "energy"
     POWER = "power"
@@ -28,7 +32,7 @@ class Capability(StrEnum):
 
 
 class DeviceKind(StrEnum):
-    """What part of a machine a device measures."""
+    """Part of a machine that a device measures."""
 
     GPU = "gpu"
     CPU = "cpu"
@@ -38,17 +42,18 @@ class DeviceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """Who a device is.
+    """Identity of a device.
 
     Attributes:
-        id: Stable across reboots where the vendor allows it (a UUID, ``rapl:package-0``).
-        name: What people call it.
-        kind: The part of the machine it measures.
+        id: Identifier, stable across reboots where the vendor allows it (a UUID,
+            ``rapl:package-0``).
+        name: Name for people.
+        kind: Part of the machine that it measures.
         vendor: ``nvidia``, ``amd``, ``powercap``, ``simulated``, …
-        index: Position among the vendor's devices, as its own tools count.
-        max_watts: The most it can draw by its specification, if known.
+        index: Position among the vendor's devices, as the vendor's tools count.
+        max_watts: Highest power by its specification, if known.
         parent: Id of the device whose energy already includes this one's (a MIG slice's board).
-        share: The fraction of the parent that this device stands for; 1 for whole devices.
+        share: Fraction of the parent that this device stands for; 1 for whole devices.
     """
 
     id: str
@@ -63,42 +68,52 @@ class DeviceInfo:
 
 @dataclass(frozen=True, slots=True)
 class EnergyReading:
-    """One look at an energy counter.
+    """One reading of an energy counter.
 
     Attributes:
         joules: Energy since some fixed moment; only differences mean anything.
-        read_at_seconds: When it was read, on the device's clock (``Clock.now``).
-        refreshed_at_seconds: When the hardware last updated the counter, on the same clock, if
-            it says so. Boards update every 20-100 ms, so a reading is as old as this.
+        read_at_seconds: Time of the reading, on the device's clock (``Clock.now``).
+        refreshed_at_seconds: Time of the hardware's last update of the counter, on the same
+            clock, where the driver reports it. Boards update every 20-100 ms.
         watts: Power at the refresh, where it came with the same call.
+        range_joules: Value at which the counter wraps to zero; None when it never does.
     """
 
     joules: float
     read_at_seconds: float
     refreshed_at_seconds: float | None = None
     watts: float | None = None
+    range_joules: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PowerLimitRange:
-    """Limits in watts: what the board accepts, its default, and what is in force."""
+    """Power limits in watts: the range accepted, the default, and the limit in force."""
 
     min_watts: float
     max_watts: float
     default_watts: float
     current_watts: float
 
+    def check(self, watts: float, name: str) -> None:
+        """Raise :class:`InvalidValueError` unless device ``name`` accepts a limit of ``watts``."""
+        if not self.min_watts <= watts <= self.max_watts:
+            raise InvalidValueError(
+                f"power limit {watts:g} W is outside what {name} accepts",
+                remedy=f"give {self.min_watts:g} to {self.max_watts:g} W",
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
-    """What else a device tells about itself; None where it does not say.
+    """State of a device besides its power; None where the device does not report it.
 
     Attributes:
         utilisation: Fraction of time busy, 0 to 1.
         temperature_celsius: Core temperature.
         clock_hertz: Current core clock.
         memory_used_bytes: Memory in use.
-        process_ids: Processes that hold the device, as far as this user may see them.
+        process_ids: Processes that use the device, as far as this user may see them.
     """
 
     utilisation: float | None = None
@@ -110,21 +125,21 @@ class Telemetry:
 
 @runtime_checkable
 class Device(Protocol):
-    """What every device says about itself."""
+    """Properties of every device; plain attributes will do."""
 
     @property
     def info(self) -> DeviceInfo:
-        """Who it is."""
+        """Identity of the device."""
         ...
 
     @property
     def provenance(self) -> Provenance:
-        """Where its energy figures come from, with the relative error of a settled reading."""
+        """Source of its energy figures, with the relative error of a settled reading."""
         ...
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What it can do, tried and found working."""
+        """Capabilities that were tried and found working."""
         ...
 
 
@@ -133,16 +148,12 @@ class EnergyMeter(Protocol):
     """A counter of joules (:attr:`Capability.ENERGY`)."""
 
     def read_energy(self) -> EnergyReading:
-        """The counter, unwrapped where the range is known.
+        """Counter value, unwrapped where the range is known.
 
         Raises:
             DeviceError: The driver failed; try again later.
             DeviceLostError: The device is gone.
         """
-        ...
-
-    def counter_range_joules(self) -> float | None:
-        """Where the counter wraps to zero; None when it never does."""
         ...
 
 
@@ -151,7 +162,7 @@ class PowerMeter(Protocol):
     """A power sensor (:attr:`Capability.POWER`)."""
 
     def read_power(self) -> float:
-        """Watts drawn now, as recent as the sensor can tell."""
+        """Power in watts, as recent as the sensor reports it."""
         ...
 
 
@@ -159,19 +170,19 @@ class PowerMeter(Protocol):
 class PowerLimit(Protocol):
     """A power cap (:attr:`Capability.POWER_LIMIT`).
 
-    Changed only through ``joulery.governor.lease``, which gives back what it found.
+    Set only through ``joulery.governor.lease``, which restores the limit found before.
     """
 
     def power_limits(self) -> PowerLimitRange:
-        """The range and what is in force."""
+        """Range of limits, and the limit in force."""
         ...
 
     def set_power_limit(self, watts: float) -> None:
-        """Set the cap and check that it took.
+        """Set the limit and check that it is in force.
 
         Raises:
-            MissingRightsError: This user may not.
-            InvalidValueError: Outside the board's range.
+            MissingRightsError: This user may not set it.
+            InvalidValueError: The limit is outside the board's range.
         """
         ...
 
@@ -189,7 +200,7 @@ class ClockLock(Protocol):
         ...
 
     def unlock_clock(self) -> None:
-        """Give the clock back to the board."""
+        """Return the clock to the board's own control."""
         ...
 
 
@@ -198,7 +209,7 @@ class TelemetrySource(Protocol):
     """Utilisation, temperature and the like (:attr:`Capability.TELEMETRY`)."""
 
     def telemetry(self) -> Telemetry:
-        """What the device tells now."""
+        """Present state of the device."""
         ...
 
 
@@ -212,14 +223,63 @@ _PROTOCOLS: dict[Capability, type] = {
 
 
 def protocol_of(capability: Capability) -> type:
-    """The protocol class that a claimed capability promises."""
+    """Protocol that a device with ``capability`` implements."""
     return _PROTOCOLS[capability]
 
 
+def check_clock(hertz: float, clocks: Sequence[float], name: str) -> None:
+    """Raise :class:`InvalidValueError` unless ``hertz`` is within device ``name``'s ``clocks``."""
+    low, high = clocks[0] / HERTZ_PER_MEGAHERTZ, clocks[-1] / HERTZ_PER_MEGAHERTZ
+    if not clocks[0] <= hertz <= clocks[-1]:
+        raise InvalidValueError(
+            f"clock {hertz / HERTZ_PER_MEGAHERTZ:g} MHz is outside what {name} accepts",
+            remedy=f"give {low:g} to {high:g} MHz",
+        )
+
+
 def require(device: Device, capability: Capability) -> None:
-    """Raise :class:`UnsupportedError` unless ``device`` has ``capability``."""
+    """Raise :class:`UnsupportedError` unless ``device`` has ``capability`` and its methods."""
     if capability not in device.capabilities:
         raise UnsupportedError(
             f"{device.info.name} ({device.info.id}) offers no {capability.value.replace('_', ' ')}",
             remedy="see `joulery doctor` for what each device can do",
         )
+    if not isinstance(device, protocol_of(capability)):
+        raise UnsupportedError(
+            f"{device.info.name} claims {capability.value} but lacks its methods",
+            remedy="run joulery.testing's device contract on its driver",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Reason why something that is present cannot be used.
+
+    Attributes:
+        what: Device, meter or plug-in.
+        why: Fault, in one line.
+        remedy: What the user can do about it, in one line.
+    """
+
+    what: str
+    why: str
+    remedy: str
+
+    @classmethod
+    def from_error(cls, what: str, error: JouleryError) -> Self:
+        """The obstacle that an error describes."""
+        return cls(what, error.message, error.remedy)
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.why} ({self.remedy})"
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Devices found and obstacles met, each in the order of discovery."""
+
+    devices: tuple[Device, ...] = ()
+    obstacles: tuple[Obstacle, ...] = ()
+
+    def __add__(self, other: Survey) -> Survey:
+        return Survey(self.devices + other.devices, self.obstacles + other.obstacles)

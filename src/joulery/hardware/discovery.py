@@ -1,4 +1,4 @@
-"""Find the devices of this machine, and what stands in the way of using others.
+"""Discovery of the devices of this machine, and of what keeps others from being used.
 
 Third parties add devices through the entry-point group ``joulery.devices``: each entry point is
 a callable that takes the clock and returns devices. See ``docs/devices-of-your-own.md``.
@@ -7,13 +7,18 @@ a callable that takes the clock and returns devices. See ``docs/devices-of-your-
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
 from joulery.errors import JouleryError
-from joulery.hardware.device import Capability, Device, DeviceKind, protocol_of
-from joulery.hardware.obstacle import Obstacle, Survey
+from joulery.hardware.device import (
+    Capability,
+    Device,
+    DeviceKind,
+    Obstacle,
+    Survey,
+    protocol_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -25,89 +30,49 @@ ENTRY_POINTS = "joulery.devices"
 
 # GPU power sensors refresh every 20-100 ms, controllers and meters about every second.
 _SAMPLING_SECONDS = {DeviceKind.GPU: 0.1}
-_NVIDIA_DRIVER = Path("/dev/nvidiactl")
 
 
 def discover(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.environ) -> list[Device]:
     """The devices of this machine.
 
-    Never raises for a missing driver: what cannot be used is left out, or lacks the capability.
-    :func:`survey` tells why.
+    A missing driver is no error: what cannot be used is left out, or lacks the capability.
+    :func:`survey` also lists the reasons.
 
     Args:
-        clock: Dates every reading.
-        environ: Names node meters (:mod:`joulery.hardware.node`) and the CPU's design power
-            (:mod:`joulery.hardware.estimate`).
+        clock: Clock of every reading's time.
+        environ: Variables that name node meters (:mod:`joulery.hardware.node`) and the CPU's
+            design power (:mod:`joulery.hardware.estimate`).
     """
     return list(survey(clock, environ=environ).devices)
 
 
 def survey(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.environ) -> Survey:
-    """The devices of this machine, and the obstacles in the way of others."""
+    """The devices of this machine, and the obstacles to using others."""
+    from joulery.hardware import amd, estimate, node, nvidia, rapl
+
     found = (
-        _attempted("NVIDIA GPUs", lambda: _nvidia(clock))
-        + _attempted("AMD GPUs", lambda: _amd(clock))
-        + _attempted("CPU energy counters", lambda: _rapl(clock))
-        + _attempted("node meters", lambda: _node(environ, clock))
+        _attempted("NVIDIA GPUs", lambda: nvidia.survey(clock))
+        + _attempted("AMD GPUs", lambda: amd.survey(clock))
+        + _attempted("CPU energy counters", lambda: rapl.survey(clock))
+        + _attempted("node meters", lambda: node.survey(environ, clock))
         + _plugins(clock)
     )
     if not any(_counts_cpu_energy(device) for device in found.devices):
-        found += _estimate(environ, clock)
+        found += _attempted("CPU energy estimate", lambda: estimate.survey(environ, clock))
     return _without_duplicates(_with_energy(found, clock))
 
 
-def _attempted(what: str, look: Callable[[], Survey]) -> Survey:
-    """What ``look`` finds, or the obstacle that its error describes."""
+def _attempted(what: str, find: Callable[[], Survey]) -> Survey:
+    """Result of ``find``, or the obstacle that its error describes."""
     try:
-        return look()
+        return find()
     except JouleryError as error:
         return Survey(obstacles=(Obstacle.from_error(what, error),))
 
 
-def _nvidia(clock: Clock) -> Survey:
-    from joulery.hardware import nvidia
-
-    devices = tuple(nvidia.discover(clock))
-    if devices or not _NVIDIA_DRIVER.exists():
-        return Survey(devices)
-    return Survey(
-        obstacles=(
-            Obstacle(
-                "NVIDIA GPUs",
-                "the driver is loaded but its management library shows no board",
-                "check `nvidia-smi`; inside a container pass the GPUs and the `utility` capability",
-            ),
-        )
-    )
-
-
-def _amd(clock: Clock) -> Survey:
-    from joulery.hardware import amd
-
-    return amd.survey(clock)
-
-
-def _rapl(clock: Clock) -> Survey:
-    from joulery.hardware import rapl
-
-    return rapl.survey(clock)
-
-
-def _node(environ: Mapping[str, str], clock: Clock) -> Survey:
-    from joulery.hardware import node
-
-    return node.survey(environ, clock)
-
-
-def _estimate(environ: Mapping[str, str], clock: Clock) -> Survey:
-    from joulery.hardware import estimate
-
-    return estimate.survey(environ, clock)
-
-
 def entry_points() -> Iterable[EntryPoint]:
-    """The plug-ins installed in this environment."""
-    # Costs some 50 ms, so only a look around pays for it.
+    """Device plug-ins installed in this environment."""
+    # Costs some 50 ms, so it is imported only here.
     from importlib import metadata
 
     return metadata.entry_points(group=ENTRY_POINTS)
@@ -127,7 +92,7 @@ def _plugin(point: EntryPoint, clock: Clock) -> Survey:
         flaws = [flaw for device in devices if (flaw := _flaw(device))]
     except JouleryError as error:
         return Survey(obstacles=(Obstacle.from_error(what, error),))
-    # Someone else's code may fail in any way, and must not take the other devices with it.
+    # Third-party code may fail in any way, and must not take the other devices with it.
     except Exception as failure:  # noqa: BLE001 - a fail-open edge: reported, not hidden
         flaws = [f"{type(failure).__name__}: {failure}"]
     if flaws:
@@ -137,7 +102,7 @@ def _plugin(point: EntryPoint, clock: Clock) -> Survey:
 
 
 def _flaw(device: object) -> str:
-    """What keeps an object from being a device; empty if nothing does."""
+    """Reason why an object is no device; empty if it is one."""
     if not isinstance(device, Device):
         return f"{type(device).__name__} is not a device"
     for capability in device.capabilities:
@@ -151,7 +116,7 @@ def _counts_cpu_energy(device: Device) -> bool:
 
 
 def _with_energy(found: Survey, clock: Clock) -> Survey:
-    """Devices with a power sensor but no counter, such as old GPUs, count integrated samples."""
+    """Wrap devices with a power sensor but no counter, such as old GPUs, in integrated samples."""
     from joulery.hardware.integrated import with_energy
 
     devices = (
@@ -162,7 +127,7 @@ def _with_energy(found: Survey, clock: Clock) -> Survey:
 
 
 def _without_duplicates(found: Survey) -> Survey:
-    """Of devices with the same id the first stays; a second would count its energy twice."""
+    """Keep the first of devices with the same id; a second would count its energy twice."""
     kept: dict[str, Device] = {}
     obstacles = list(found.obstacles)
     for device in found.devices:

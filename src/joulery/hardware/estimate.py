@@ -1,4 +1,4 @@
-"""CPU energy by utilisation, where there is no counter at all.
+"""Estimate of CPU energy by utilisation, for machines without a counter.
 
     joules = idle_watts · seconds + (tdp_watts - idle_watts) · busy core-seconds / cores
 
@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
-from joulery.errors import DeviceError, JouleryError, MissingHardwareError
+from joulery.errors import DeviceError, MissingHardwareError
 from joulery.frontier import Origin, Provenance
-from joulery.hardware.device import Capability, DeviceInfo, DeviceKind, EnergyReading
-from joulery.hardware.obstacle import Obstacle, Survey
+from joulery.hardware.device import Capability, DeviceInfo, DeviceKind, EnergyReading, Survey
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ _SERVER = re.compile(r"xeon|epyc|opteron|neoverse|graviton|ampere|altra|power\d"
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """What the kernel tells of the processors: the model and how much of it there is."""
+    """Processors of the machine as the kernel describes them."""
 
     model: str
     sockets: int
@@ -59,64 +58,48 @@ class Processor:
 
 @dataclass(frozen=True, slots=True)
 class Watts:
-    """The assumed power of all packages together, idle and at design load."""
+    """Assumed power of all packages together, idle and at design load."""
 
     idle: float
     tdp: float
 
 
 class CpuEstimate:
-    """All processors of the machine as one assumed energy meter.
+    """All processors of the machine as one energy meter, assumed within a factor of about two.
 
     Args:
-        processor: What it is.
+        processor: Description of the processors.
         watts: Assumed idle and design power.
-        clock: Dates the readings and measures idle time.
-        stat: Where the kernel counts busy time.
+        clock: Clock of the readings' times and of idle time.
+        stat: File in which the kernel counts busy time.
     """
 
     def __init__(
         self, processor: Processor, watts: Watts, clock: Clock = REAL_CLOCK, stat: Path = STAT
     ) -> None:
-        self._processor = processor
+        self.info = DeviceInfo(
+            "estimate:cpu",
+            f"{processor.model or 'CPU'} (estimated)",
+            DeviceKind.CPU,
+            "estimate",
+            max_watts=watts.tdp,
+        )
+        source = f"CPU utilisation × {watts.tdp:g} W"
+        self.provenance = Provenance(Origin.ASSUMED, source, RELATIVE_ERROR)
+        self.capabilities = frozenset({Capability.ENERGY})
+        self._logical_cpus = processor.logical_cpus
         self._watts = watts
         self._clock = clock
         self._stat = stat
 
-    @property
-    def info(self) -> DeviceInfo:
-        """All processors together."""
-        return DeviceInfo(
-            "estimate:cpu",
-            f"{self._processor.model or 'CPU'} (estimated)",
-            DeviceKind.CPU,
-            "estimate",
-            max_watts=self._watts.tdp,
-        )
-
-    @property
-    def provenance(self) -> Provenance:
-        """Assumed, within a factor of about two."""
-        source = f"CPU utilisation × {self._watts.tdp:g} W"
-        return Provenance(Origin.ASSUMED, source, RELATIVE_ERROR)
-
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        """Energy."""
-        return frozenset({Capability.ENERGY})
-
     def read_energy(self) -> EnergyReading:
-        """The estimate, from cumulative busy time."""
+        """Estimated energy, from cumulative busy time."""
         busy_seconds = parse_busy_seconds(_read(self._stat), ticks_per_second())
         now = self._clock.now()
         # By the number of CPUs found at the start: taking some offline must not move the sum.
-        share_seconds = busy_seconds / self._processor.logical_cpus
+        share_seconds = busy_seconds / self._logical_cpus
         dynamic = (self._watts.tdp - self._watts.idle) * share_seconds
         return EnergyReading(self._watts.idle * now + dynamic, now)
-
-    def counter_range_joules(self) -> float | None:
-        """Never wraps."""
-        return None
 
 
 def survey(
@@ -126,44 +109,26 @@ def survey(
     stat: Path = STAT,
     cpuinfo: Path = CPUINFO,
 ) -> Survey:
-    """The estimate for this machine, or why there is none."""
-    try:
-        return Survey((make_estimate(environ, clock, stat=stat, cpuinfo=cpuinfo),))
-    except JouleryError as error:
-        return Survey(obstacles=(Obstacle.from_error("CPU energy estimate", error),))
-
-
-def make_estimate(
-    environ: Mapping[str, str],
-    clock: Clock = REAL_CLOCK,
-    *,
-    stat: Path = STAT,
-    cpuinfo: Path = CPUINFO,
-) -> CpuEstimate:
     """The estimate for this machine, read once to see that it works.
 
     Raises:
-        MissingHardwareError: No ``/proc/stat`` here.
+        MissingHardwareError: There is no ``/proc/stat``.
         InvalidValueError: ``JOULERY_CPU_TDP_WATTS`` is not a power.
     """
     processor = parse_cpuinfo(_read_optional(cpuinfo))
     given = environ.get(VARIABLE)
-    tdp = (
-        guess_tdp_watts(processor) if given is None else finite_watts(given, f"{VARIABLE} in watts")
-    )
+    tdp = guess_tdp_watts(processor) if given is None else _parse_watts(given)
     estimate = CpuEstimate(processor, Watts(_IDLE_SHARE * tdp, tdp), clock, stat)
     estimate.read_energy()
-    return estimate
+    return Survey((estimate,))
 
 
-def finite_watts(text: str, name: str) -> float:
-    """A positive power from a text."""
-    # The type says float, but `finite` also explains text that is no number.
+def _parse_watts(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    return finite(value, name, minimum=1.0)
+    return finite(value, f"{VARIABLE} in watts", minimum=1.0)
 
 
 def guess_tdp_watts(processor: Processor) -> float:

@@ -1,10 +1,10 @@
 """An energy meter made of power samples, for devices that state power but count no energy.
 
-Every read takes a sample and adds the trapezoid since the sample before. It is as good as the
-samples are dense: whoever measures should read about once per ``period_seconds``. Where samples
-lie much further apart the line between them is a guess. Such a gap is recorded in
-:attr:`IntegratedPower.gaps` with the joules that were bridged, and widens the error that
-:attr:`IntegratedPower.provenance` states, so that it never passes for a measurement.
+Every read takes a sample and adds the trapezoid since the sample before. The result is as good as
+the samples are dense: it should be read about once per ``period_seconds``. Where samples lie much
+further apart, the line between them is a guess. Such a gap is recorded in
+:attr:`IntegratedPower.gaps` with the joules that were interpolated, and widens the error in
+:attr:`IntegratedPower.provenance`, so that it never passes for a measurement.
 """
 
 from __future__ import annotations
@@ -12,29 +12,26 @@ from __future__ import annotations
 import math
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
-from joulery.errors import DeviceError, UnsupportedError
+from joulery.errors import DeviceError
 from joulery.frontier import Origin, Provenance
-from joulery.hardware.device import (
-    Capability,
-    ClockLock,
-    Device,
-    EnergyReading,
-    PowerLimit,
-    PowerMeter,
-    TelemetrySource,
-    require,
-)
+from joulery.hardware.device import Capability, Device, EnergyReading, PowerMeter, require
 from joulery.units import finite
 
 if TYPE_CHECKING:
     from joulery.clock import Clock
-    from joulery.hardware.device import DeviceInfo, PowerLimitRange, Telemetry
+    from joulery.hardware.device import (
+        ClockLock,
+        PowerLimit,
+        PowerLimitRange,
+        Telemetry,
+        TelemetrySource,
+    )
 
-# Idle and full load of a board lie about a factor of four apart; a bridge between two samples is
+# Idle and full load of a board lie about a factor of four apart; a line between two samples is
 # right within half of its value at one sigma.
-_BRIDGE_RELATIVE_ERROR = 0.5
+_GAP_RELATIVE_ERROR = 0.5
 
 
 @runtime_checkable
@@ -44,12 +41,12 @@ class PoweredDevice(Device, PowerMeter, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A stretch without samples.
+    """Time between two samples that lie too far apart.
 
     Attributes:
-        start_seconds: The last sample before it, on the device's clock.
-        end_seconds: The first sample after it.
-        joules: What the straight line between the two adds to the count.
+        start_seconds: Time of the last sample before it, on the device's clock.
+        end_seconds: Time of the first sample after it.
+        joules: Energy that was interpolated.
     """
 
     start_seconds: float
@@ -58,16 +55,16 @@ class Gap:
 
 
 class IntegratedPower:
-    """Counts the energy of a device with a power sensor by adding up samples.
+    """Energy counter of a device that has a power sensor only.
 
     Args:
-        device: Any device with the POWER capability; everything else it offers stays usable.
-        clock: The clock that dates the samples.
-        period_seconds: How often the count is meant to be read.
-        gap_periods: Two samples further apart than this many periods leave a gap.
+        device: Device with the POWER capability; everything else that it offers stays usable.
+        clock: Clock of the samples' times.
+        period_seconds: Time between two reads.
+        gap_periods: Number of periods without a sample that make a gap.
 
     >>> from joulery.clock import VirtualClock
-    >>> from joulery.hardware.ipmi import IpmiMeter
+    >>> from joulery.hardware.node.ipmi import IpmiMeter
     >>> clock = VirtualClock()
     >>> reply = "Instantaneous power reading: 300 Watts"
     >>> meter = IntegratedPower(IpmiMeter(run=lambda command: reply), clock)
@@ -84,6 +81,7 @@ class IntegratedPower:
         period_seconds: float = 1.0,
         gap_periods: float = 5.0,
     ) -> None:
+        self.info = device.info
         self._device = device
         self._clock = clock
         self._longest_seconds = period_seconds * gap_periods
@@ -93,23 +91,13 @@ class IntegratedPower:
         self._gaps: list[Gap] = []
 
     @property
-    def device(self) -> Device:
-        """The device underneath."""
-        return self._device
-
-    @property
-    def info(self) -> DeviceInfo:
-        """The device underneath."""
-        return self._device.info
-
-    @property
     def gaps(self) -> tuple[Gap, ...]:
-        """Every stretch that was bridged for want of samples, oldest first."""
+        """All gaps so far, oldest first."""
         with self._lock:
             return tuple(self._gaps)
 
     def gaps_between(self, start_seconds: float, end_seconds: float) -> tuple[Gap, ...]:
-        """The gaps that touch a window, for whoever reports on that window."""
+        """The gaps that overlap a window."""
         return tuple(
             gap
             for gap in self.gaps
@@ -118,9 +106,9 @@ class IntegratedPower:
 
     @property
     def provenance(self) -> Provenance:
-        """The sensor's, with a larger error for the share that was bridged.
+        """Provenance of the sensor, with a larger error for the interpolated share.
 
-        Mostly bridged energy is assumed, not measured.
+        Energy that was interpolated for the most part is assumed, not measured.
         """
         sensor = self._device.provenance
         source = "integrated samples" + (f" of {sensor.source}" if sensor.source else "")
@@ -130,15 +118,15 @@ class IntegratedPower:
             return Provenance(sensor.origin, source, sensor.relative_error)
         share = sum(gap.joules for gap in gaps) / joules
         seconds = sum(gap.end_seconds - gap.start_seconds for gap in gaps)
-        source += f", {len(gaps)} gap(s) of {seconds:.3g} s bridged"
+        source += f", {len(gaps)} gap(s) of {seconds:.3g} s interpolated"
         error = None
         if sensor.relative_error is not None:
-            error = math.hypot(sensor.relative_error, _BRIDGE_RELATIVE_ERROR * share)
+            error = math.hypot(sensor.relative_error, _GAP_RELATIVE_ERROR * share)
         return Provenance(Origin.ASSUMED if share > 0.5 else sensor.origin, source, error)
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """All of the device's, and energy."""
+        """Capabilities of the underlying device, and energy."""
         return self._device.capabilities | {Capability.ENERGY}
 
     def read_energy(self) -> EnergyReading:
@@ -160,10 +148,6 @@ class IntegratedPower:
             self._last = (watts, now)
             return EnergyReading(self._joules, now, refreshed_at_seconds=now, watts=watts)
 
-    def counter_range_joules(self) -> float | None:
-        """Never wraps."""
-        return None
-
     def read_power(self) -> float:
         """Watts from the sensor."""
         watts = self._device.read_power()
@@ -175,49 +159,37 @@ class IntegratedPower:
         return watts
 
     def power_limits(self) -> PowerLimitRange:
-        """The limits of the device underneath."""
+        """Limits of the underlying device."""
         return self._power_limit().power_limits()
 
     def set_power_limit(self, watts: float) -> None:
-        """Set the limit of the device underneath."""
+        """Set the limit of the underlying device."""
         self._power_limit().set_power_limit(watts)
 
     def supported_clocks(self) -> tuple[float, ...]:
-        """The clocks of the device underneath."""
+        """Clocks of the underlying device."""
         return self._clock_lock().supported_clocks()
 
     def lock_clock(self, hertz: float) -> None:
-        """Pin the clock of the device underneath."""
+        """Pin the clock of the underlying device."""
         self._clock_lock().lock_clock(hertz)
 
     def unlock_clock(self) -> None:
-        """Free the clock of the device underneath."""
+        """Unlock the clock of the underlying device."""
         self._clock_lock().unlock_clock()
 
     def telemetry(self) -> Telemetry:
-        """What the device underneath tells."""
+        """Telemetry of the underlying device."""
         require(self._device, Capability.TELEMETRY)
-        if not isinstance(self._device, TelemetrySource):
-            raise self._broken_promise(Capability.TELEMETRY)
-        return self._device.telemetry()
+        return cast("TelemetrySource", self._device).telemetry()
 
     def _power_limit(self) -> PowerLimit:
         require(self._device, Capability.POWER_LIMIT)
-        if not isinstance(self._device, PowerLimit):
-            raise self._broken_promise(Capability.POWER_LIMIT)
-        return self._device
+        return cast("PowerLimit", self._device)
 
     def _clock_lock(self) -> ClockLock:
         require(self._device, Capability.CLOCK_LOCK)
-        if not isinstance(self._device, ClockLock):
-            raise self._broken_promise(Capability.CLOCK_LOCK)
-        return self._device
-
-    def _broken_promise(self, capability: Capability) -> UnsupportedError:
-        return UnsupportedError(
-            f"{self.info.name} claims {capability.value} but lacks its methods",
-            remedy="run joulery.testing's device contract on its driver",
-        )
+        return cast("ClockLock", self._device)
 
 
 def with_energy(device: Device, clock: Clock, *, period_seconds: float = 1.0) -> Device:

@@ -1,4 +1,4 @@
-"""CPU packages and DRAM through RAPL, as the Linux powercap tree shows it.
+"""CPU packages and DRAM through RAPL, as Linux shows it in the powercap tree.
 
 Zones become devices as follows:
 
@@ -6,8 +6,8 @@ Zones become devices as follows:
 - ``dram`` below a package is that package's MEMORY. The package does not include it.
 - ``core`` and ``uncore`` are parts of the package and left out, so nothing counts twice.
 - ``psys`` is what the board maker wired to it, at least the packages and often the whole
-  laptop. It is a NODE: like a wattmeter at the wall it contains other devices, so it is read
-  beside them and never added to them. Its error is unknown.
+  laptop. It is a NODE: like a wattmeter at the wall it contains other devices, so it is never
+  added to them. Its error is unknown.
 
 The tree shows AMD's counters under ``intel-rapl`` too, and some Intel parts twice, through MSRs
 (``intel-rapl``) and through memory (``intel-rapl-mmio``); the same zone is one device.
@@ -28,15 +28,20 @@ from typing import TYPE_CHECKING
 from joulery.clock import REAL_CLOCK
 from joulery.errors import DeviceError, DeviceLostError, JouleryError, MissingRightsError
 from joulery.frontier import Origin, Provenance
-from joulery.hardware.device import Capability, DeviceInfo, DeviceKind, EnergyReading
-from joulery.hardware.obstacle import Obstacle, Survey
+from joulery.hardware.device import (
+    Capability,
+    DeviceInfo,
+    DeviceKind,
+    EnergyReading,
+    Obstacle,
+    Survey,
+)
 from joulery.units import joules_from_microjoules, watts_from_microwatts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from joulery.clock import Clock
-    from joulery.hardware.device import Device
 
 DEFAULT_ROOT = Path("/sys/class/powercap")
 
@@ -58,9 +63,9 @@ class Zone:
     """One powercap zone that stands for a device.
 
     Attributes:
-        info: Who it is.
-        energy_file: Its ``energy_uj``.
-        range_joules: Where the counter wraps, if the tree says so.
+        info: Identity of the device.
+        energy_file: Path of the zone's ``energy_uj``.
+        range_joules: Value at which the counter wraps, if the tree states it.
         control_type: ``intel-rapl``, ``intel-rapl-mmio``, …
     """
 
@@ -71,35 +76,30 @@ class Zone:
 
 
 class RaplDevice:
-    """The energy counter of one zone, unwrapped."""
+    """Energy counter of one zone, unwrapped.
+
+    Args:
+        zone: Powercap zone.
+        clock: Clock of the readings' times.
+        readable: Whether this user may read the counter.
+    """
 
     def __init__(self, zone: Zone, clock: Clock = REAL_CLOCK, *, readable: bool = True) -> None:
+        self.info = zone.info
+        self.provenance = Provenance(
+            Origin.MEASURED,
+            f"RAPL {zone.info.id.removeprefix('rapl:')} counter",
+            _RELATIVE_ERRORS[zone.info.kind],
+        )
+        self.capabilities = frozenset({Capability.ENERGY} if readable else ())
         self._zone = zone
         self._clock = clock
-        self._readable = readable
         self._lock = threading.Lock()
         self._wrapped_joules = 0.0
         self._last: tuple[float, float] | None = None
 
-    @property
-    def info(self) -> DeviceInfo:
-        """Which package, memory or platform."""
-        return self._zone.info
-
-    @property
-    def provenance(self) -> Provenance:
-        """Measured by the processor, or modelled by it on older parts."""
-        name = self.info.id.removeprefix("rapl:")
-        error = _RELATIVE_ERRORS[self.info.kind]
-        return Provenance(Origin.MEASURED, f"RAPL {name} counter", error)
-
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        """The energy counter, where this user may read it."""
-        return frozenset({Capability.ENERGY} if self._readable else ())
-
     def read_energy(self) -> EnergyReading:
-        """The counter, with the wraps seen so far added.
+        """Counter value plus the wraps seen so far.
 
         After a reset of the hardware counter it starts again from the low value, so that the
         reader sees a counter that went back and not a huge false increase.
@@ -109,14 +109,12 @@ class RaplDevice:
             now = self._clock.now()
             self._wrapped_joules += self._wrap_since_last(raw, now)
             self._last = (raw, now)
-            return EnergyReading(self._wrapped_joules + raw, now)
-
-    def counter_range_joules(self) -> float | None:
-        """Where the hardware wraps: read at least once per this many joules."""
-        return self._zone.range_joules
+            return EnergyReading(
+                self._wrapped_joules + raw, now, range_joules=self._zone.range_joules
+            )
 
     def _wrap_since_last(self, raw: float, now: float) -> float:
-        """What to add to the wrapped joules; takes all of them back after a reset."""
+        """Joules to add for a wrap; after a reset, all of them are subtracted again."""
         if self._last is None or raw >= self._last[0]:
             return 0.0
         last_raw, last_seconds = self._last
@@ -126,17 +124,12 @@ class RaplDevice:
         return span
 
 
-def discover(clock: Clock = REAL_CLOCK, root: Path = DEFAULT_ROOT) -> list[Device]:
-    """The RAPL devices of this machine; none where there is no powercap tree."""
-    return list(survey(clock, root).devices)
-
-
 def survey(clock: Clock = REAL_CLOCK, root: Path = DEFAULT_ROOT) -> Survey:
-    """The RAPL devices, and what keeps this user from reading some of them.
+    """The RAPL devices of this machine, and the obstacles to reading some of them.
 
     A zone whose counter this user may not read is listed without the ENERGY capability.
     """
-    devices: list[Device] = []
+    devices: list[RaplDevice] = []
     closed: list[Zone] = []
     faults: list[Obstacle] = []
     for candidates in _zones_by_id(_zones(root)).values():

@@ -30,14 +30,18 @@ class EnergyDataLoader:
     its share, by a ``DistributedSampler`` unless you pass a sampler of your own.
 
     Args:
-        dataset: To load from.
-        batch_size: What you would run, over all ranks; of a loader for evaluation, what is run.
-        max_epochs: After which training gives up; makes it a loader for training.
+        dataset: Dataset to load from.
+        batch_size: Batch size that you would run, over all ranks; of a loader for evaluation, the
+            one that is run.
+        max_epochs: Epochs after which training gives up; makes it a loader for training.
         target_metric: Validation metric that ends training.
-        name: Of the job that recurs.
-        batch_sizes: To choose from; without them only the power limit is tuned.
-        run: A run of your own, in place of ``name`` and ``batch_sizes``.
-        options: Of the DataLoader, all but ``batch_size``.
+        name: Name of the job that recurs.
+        batch_sizes: Batch sizes to choose from; without them only the power limit is tuned.
+        run: Run of your own, in place of all the above but the dataset.
+        options: Options of the DataLoader, all but ``batch_size``.
+
+    Raises:
+        InvalidValueError: An argument makes no sense.
     """
 
     def __init__(  # noqa: PLR0913 - the first four are those of the loader that this one replaces
@@ -54,7 +58,6 @@ class EnergyDataLoader:
     ) -> None:
         self.dataset = dataset
         self._size = batch_size
-        self._max_epochs = max_epochs
         self._options = options
         self._loader: Any = None
         self._loader_size: int | None = None
@@ -64,19 +67,18 @@ class EnergyDataLoader:
         if run is None and (max_epochs is not None or batch_sizes is not None):
             self.run = Run(
                 name,
-                batch_size=batch_size,
                 batch_sizes=batch_sizes,
-                default=batch_size,
+                default_batch_size=batch_size,
                 target=target_metric,
                 max_epochs=max_epochs,
-                group=_group(self._distributed),
+                process_group=_group(self._distributed),
             )
 
     def epochs(self) -> Iterator[int]:
-        """Epochs from 0, until the target is reached, they cost too much, or they are over."""
+        """Epochs from 0, until the target is reached, the cost limit is, or they are over."""
         if self.run is None:
             return
-        for epoch in self.run.epochs(self._max_epochs):
+        for epoch in self.run.epochs():
             self._epoch = epoch
             yield epoch
 
@@ -86,7 +88,7 @@ class EnergyDataLoader:
             yield from self.run.attempts()
 
     def report_metric(self, metric: Any, higher_is_better_metric: bool | None = None) -> None:  # noqa: FBT001 - as the loader that this one replaces
-        """Tell the validation metric of this epoch; training ends once the target is reached."""
+        """Report the validation metric of this epoch; training ends once the target is reached."""
         if self.run is not None:
             self.run.report(metric, higher_is_better=higher_is_better_metric)
 

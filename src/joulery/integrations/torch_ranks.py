@@ -1,21 +1,22 @@
-"""Ranks of torch.distributed that tune together: pass ``torch_ranks()`` as ``group``."""
+"""Ranks of torch.distributed that decide together: pass ``torch_ranks()`` as process group."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from joulery.errors import MissingExtraError, NotPossibleHereError
-from joulery.power.ranks import RankGroup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
+    from joulery.power.ranks import ProcessGroup
+
 T = TypeVar("T")
 
 
-def torch_ranks() -> RankGroup:
-    """A group of all ranks of this job, for :class:`joulery.Run` and the tuner.
+def torch_ranks() -> ProcessGroup:
+    """The process group of all ranks of this job, for :class:`joulery.Run` and the tuner.
 
     Call it on every rank, after ``torch.distributed.init_process_group``. The ranks talk over a
     process group of their own on the CPU (gloo), so that nothing waits behind gradients.
@@ -35,7 +36,7 @@ def torch_ranks() -> RankGroup:
             "torch.distributed has no process group yet",
             remedy="call torch.distributed.init_process_group first, on every rank",
         )
-    return RankGroup(_TorchRanks(distributed))
+    return _TorchRanks(distributed)
 
 
 class _TorchRanks:
@@ -44,14 +45,14 @@ class _TorchRanks:
         self._group = distributed.new_group(backend="gloo")
         self.rank = int(distributed.get_rank())
 
-    def agree(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         """Rank 0's value."""
         box: list[Any] = [value]
         self._distributed.broadcast_object_list(box, src=0, group=self._group)
         agreed: T = box[0]
         return agreed
 
-    def gather(self, value: T) -> Sequence[T]:
+    def all_gather(self, value: T) -> Sequence[T]:
         """Every rank's value."""
         found: list[Any] = [None] * self._distributed.get_world_size()
         self._distributed.all_gather_object(found, value, group=self._group)

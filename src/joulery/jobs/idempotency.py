@@ -1,4 +1,4 @@
-"""The same answer to the same request, and none to another under its key."""
+"""Answers to requests: the same for the same request, and an error for another under its key."""
 
 from __future__ import annotations
 
@@ -14,18 +14,8 @@ if TYPE_CHECKING:
     from joulery.storage.records import DecisionRecord, Document, OutcomeRecord
 
 
-def answered(made: DecisionRecord, request: Document) -> Decision:
-    """The decision that was made for the same request before."""
-    if made.request != request:
-        raise ConflictError(
-            f"key {made.key!r} was used for another request",
-            remedy="choose a new key for a new decision",
-        )
-    return answer(made)
-
-
 def answer(made: DecisionRecord) -> Decision:
-    """A stored decision as its holder sees it; its deadline is the one that holds now."""
+    """A stored decision as its holder sees it, with the deadline that holds now."""
     action = made.action
     ceiling = action["ceiling"]
     return Decision(
@@ -41,11 +31,28 @@ def answer(made: DecisionRecord) -> Decision:
     )
 
 
-def told_again(told: OutcomeRecord, sequence: int, outcome: Outcome) -> Receipt:
-    """The receipt of a report that is made again."""
-    if told.decision != sequence or told.body != outcome.to_document():
+def receipt(stored: OutcomeRecord) -> Receipt:
+    """What became of a stored report."""
+    return Receipt(
+        decision_id(stored.job, stored.decision), stored.event, stored.late, stored.quarantined
+    )
+
+
+def repeated_decision(made: DecisionRecord, asked: Document) -> Decision:
+    """The decision that was made for the same request before."""
+    if made.request != asked:
         raise ConflictError(
-            f"another outcome of decision {decision_id(told.job, told.decision)} was reported",
+            f"key {made.key!r} was used for another request",
+            remedy="choose a new key for a new decision",
+        )
+    return answer(made)
+
+
+def repeated_report(stored: OutcomeRecord, sequence: int, outcome: Outcome) -> Receipt:
+    """The receipt of a report that is made again."""
+    if stored.decision != sequence or stored.body != outcome.to_document():
+        raise ConflictError(
+            f"another outcome of decision {decision_id(stored.job, stored.decision)} was reported",
             remedy="report each decision once; repeat a report unchanged, under its own key",
         )
-    return Receipt(decision_id(told.job, told.decision), told.event, told.late)
+    return receipt(stored)

@@ -1,4 +1,4 @@
-"""How jobs come to be in the store: defined once, with what still holds of others inherited."""
+"""Definition of jobs in the store: once each, with a warm start from other versions or devices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from joulery.jobs.policies.bayesian.beliefs import BayesianBeliefs
 from joulery.jobs.specification import inheritance_document, inheritance_from
-from joulery.jobs.warm_start import Inheritance
+from joulery.jobs.warm_start import WarmStart
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -16,19 +16,18 @@ if TYPE_CHECKING:
     from joulery.storage.records import Document, JobRecord, NewJob
     from joulery.storage.transaction import Transaction
 
-# Of the devices that a job runs on, so many are asked what they have shown.
-_MOST_SIBLINGS = 4
+_MOST_SIBLINGS = 4  # devices that a job is looked for on to start from
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
-    """How a desk works.
+    """Settings of the job service.
 
     Attributes:
-        lease_seconds: How long a holder may be silent.
-        cached_jobs: Jobs whose beliefs are kept in memory.
-        shift_sd: How far the epochs of a changed job may be off together, as a logarithm.
-        shape_sd: How far those of each batch size may be off besides.
+        lease_seconds: Time for which a holder may be silent.
+        cached_jobs: Number of jobs whose posteriors are kept in memory.
+        shift_sd: Standard deviation by which log epochs of a changed job may be off together.
+        shape_sd: Standard deviation by which those of each batch size may be off besides.
     """
 
     lease_seconds: float = 600.0
@@ -47,64 +46,66 @@ class JobRegistry:
     """Defines jobs.
 
     Args:
-        cache: Knows what jobs have shown.
-        terms: How the desk works.
+        cache: Posteriors of jobs.
+        config: Settings of the service.
     """
 
-    def __init__(self, cache: PosteriorCache, terms: ServiceConfig) -> None:
+    def __init__(self, cache: PosteriorCache, config: ServiceConfig) -> None:
         self._cache = cache
-        self._terms = terms
+        self._config = config
 
-    def defined(self, ledger: Transaction, wanted: NewJob, now: float) -> JobRecord:
+    def define(self, transaction: Transaction, wanted: NewJob, now: float) -> JobRecord:
         """The newest version of a job on its device if it is as wanted, else a new version.
 
-        A changed job inherits from the version before, with doubt. The first on a device inherits
-        from the device where the job has shown most, without: epochs to the target do not hang on
-        the device (You et al., NSDI'23, section 7).
+        A changed job starts from the version before, with doubt. The first on a device starts from
+        the device where the job has run most, without: epochs to the target do not depend on the
+        device (You et al., NSDI'23, section 7).
         """
-        newest = ledger.newest(wanted.team, wanted.name, wanted.device)
+        newest = transaction.newest(wanted.team, wanted.name, wanted.device)
         if newest is not None and _same(newest.job, wanted):
             return newest
-        heir = wanted
+        started = wanted
         if newest is None:
-            for sibling in ledger.siblings(wanted.team, wanted.name, _MOST_SIBLINGS):
-                shown = self._shown(ledger, sibling, wanted)
+            for sibling in transaction.siblings(wanted.team, wanted.name, _MOST_SIBLINGS):
+                shown = self._shown(transaction, sibling, wanted)
                 if shown is not None:
-                    heir = _heir(wanted, sibling, shown)
+                    started = _warm_started(wanted, sibling, shown)
                     break
         else:
-            shown = self._shown(ledger, newest, wanted)
+            shown = self._shown(transaction, newest, wanted)
             if shown is None:
-                heir = dataclasses.replace(wanted, inherits=newest.id)
+                started = dataclasses.replace(wanted, inherits=newest.id)
             else:
-                terms = self._terms
-                heir = _heir(wanted, newest, shown.doubted(terms.shift_sd, terms.shape_sd))
-        return ledger.add_job(heir, now)
+                doubted = shown.for_changed_job(self._config.shift_sd, self._config.shape_sd)
+                started = _warm_started(wanted, newest, doubted)
+        return transaction.add_job(started, now)
 
-    def _shown(self, ledger: Transaction, source: JobRecord, wanted: NewJob) -> Inheritance | None:
-        """What there is to hand on, if anything."""
+    def _shown(
+        self, transaction: Transaction, source: JobRecord, wanted: NewJob
+    ) -> WarmStart | None:
+        """The epochs that another job has shown, if any."""
         if wanted.policy != source.job.policy:
             return None
         # Not locked: operations lock one job only, and what is committed does not change.
-        beliefs = self._cache.glimpse(ledger, source).beliefs
+        beliefs = self._cache.committed(transaction, source).beliefs
         if not isinstance(beliefs, BayesianBeliefs):
             return None
-        shown = Inheritance.of(beliefs, 0)
+        shown = WarmStart.of(beliefs, 0)
         received = source.job.parameters.get("inherited")
         if received is not None:
-            shown = shown.beside(inheritance_from(received))
+            shown = shown.extended(inheritance_from(received))
         return shown if shown.batch_sizes else None
 
 
-def _heir(wanted: NewJob, source: JobRecord, handed_on: Inheritance) -> NewJob:
-    document: Document = inheritance_document(handed_on)
+def _warm_started(wanted: NewJob, source: JobRecord, start: WarmStart) -> NewJob:
+    document: Document = inheritance_document(start)
     document["source"] = {"version": source.version, "device": source.device}
     parameters = wanted.parameters | {"inherited": document}
     return dataclasses.replace(wanted, inherits=source.id, parameters=parameters)
 
 
-def inheritance_said(record: JobRecord) -> str:
-    """In words, what a job started from; empty if from nothing."""
+def warm_start_text(record: JobRecord) -> str:
+    """What a job started from, in words; empty if from nothing."""
     document = record.job.parameters.get("inherited")
     if document is None:
         return ""
@@ -118,7 +119,7 @@ def inheritance_said(record: JobRecord) -> str:
         version = source.get("version", record.version - 1)
         return (
             f"the job has changed: {what} carry over from version {version}, within {shift:.0%} "
-            "until runs tell more"
+            "until runs show more"
         )
     device = source.get("device") or "runs on no particular device"
     return f"{what} carry over from {device}; what an epoch costs here is measured anew"

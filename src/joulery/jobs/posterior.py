@@ -1,104 +1,179 @@
-"""What a process believes about jobs: folded from the store, kept, and caught up when asked for.
+"""The posterior of each job: folded from the store's events, cached, and continued when asked for.
 
-Only the store's writer thread gets here, so nothing is locked. What is kept never runs ahead of the
-store: whatever a transaction did to it is dropped if the transaction is not kept.
+Only the store's writer thread uses the cache, so nothing is locked. The cache never runs ahead of
+the store: what a transaction did to it is dropped if the transaction is not kept.
 """
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from joulery.jobs.policies.base import RunEnd
 from joulery.jobs.policies.job_batch import JobBatch
-from joulery.jobs.replay import begin, learn
-from joulery.jobs.report import Verdict
-from joulery.jobs.report_filter import ReportFilter
+from joulery.jobs.replay import begin, learn, outcome_document, silence
+from joulery.jobs.report_filter import ReportFilter, RunReport
 from joulery.jobs.snapshot import code_fingerprint, deserialize, serialize
 from joulery.jobs.specification import job_from, policy_from
 from joulery.storage.records import EventKind, Snapshot
 
 if TYPE_CHECKING:
     from joulery.jobs.job import Job
-    from joulery.jobs.policies.base import Actions, Policy
-    from joulery.storage.records import Event, JobRecord
+    from joulery.jobs.policies.base import Policy
+    from joulery.storage.records import Document, Event, JobRecord
     from joulery.storage.transaction import Transaction
 
-# So many events at most are folded for a job that a process has not seen yet.
+# At most so many events are folded for a job that a process has not seen yet.
 _SNAPSHOT_EVENTS = 64
+# A decision that is open for this many times the usual run is no longer expected to end.
+_USUAL_RUNS = 4.0
 
 
 @dataclass(slots=True, eq=False)
 class JobState:
-    """A job with what its events say.
+    """A job with the posterior that follows from its events.
 
     Attributes:
-        job: As its owner gave it.
-        policy: That decides for it.
-        lanes: It alone.
-        beliefs: After event number ``sequence``.
-        history: Likewise, what the desk remembers.
-        sequence: Of the last event folded in.
-        kept: Of the last event folded into the stored snapshot.
-        swept_seconds: When silent holders were last looked for, on the monotonic clock.
+        job: What its owner allows and wants.
+        policy: Policy that decides for it.
+        batch: The job as a batch of one, as policies take it.
+        beliefs: The policy's posterior after event number ``sequence``.
+        settled: The same from those reports only whose verdicts are final.
+        reports: Reports whose verdicts may change.
+        open: Actions under way by decision, each with its recurrence and the time of its issue, in
+            the order of issue.
+        sequence: Number of the last event folded in.
+        kept: Number of the last event in the stored snapshot.
+        swept_seconds: Time of the last search for ended leases, on the monotonic clock.
     """
 
     job: Job
     policy: Policy[Any]
-    lanes: JobBatch
+    batch: JobBatch
     beliefs: Any
-    history: ReportFilter
+    settled: Any
+    reports: ReportFilter
+    open: dict[int, tuple[Document, int, float]] = field(default_factory=dict)
     sequence: int = 0
     kept: int = 0
     swept_seconds: float = float("-inf")
 
     @classmethod
     def start(cls, record: JobRecord) -> JobState:
-        """Before anything happened."""
+        """The state before the first event."""
         job = job_from(record.job.name, record.job.specification)
         policy = policy_from(record.job, job)
-        lanes = JobBatch.of([job], [record.job.seed])
-        return cls(job, policy, lanes, policy.start(lanes), ReportFilter(job))
-
-    def reason(self, actions: Actions) -> str:
-        """Why the policy chose them, in words."""
-        return self.policy.reasons[int(actions.why[0])]
+        batch = JobBatch.of([job], [record.job.seed])
+        return cls(job, policy, batch, policy.start(batch), policy.start(batch), ReportFilter(job))
 
     def fold(self, event: Event) -> None:
-        """One event more; nothing else ever changes beliefs.
+        """Fold in one event; nothing else ever changes the posterior.
 
         ==========  =====================================================================
-        issued      the action is under way
-        outcome     it ended as told
-        expired     it was given up; what heartbeats told of it still counts
-        late        it was given up, yet ended as told: it is taken up again, and ends
+        issued      ``begin``: the action is under way
+        outcome     ``learn``: it ended as reported, or as abandoned if that is quarantined
+        expired     ``learn``: it was abandoned; what heartbeats reported still counts
+        late        ``begin`` and ``learn``: it had expired, and ended as reported
         ==========  =====================================================================
+
+        An action that is open for several times as long as actions usually are is abandoned, too:
+        a policy that waits for what it tries must not wait for a holder that only sends heartbeats.
         """
-        if event.kind in (EventKind.ISSUED, EventKind.LATE):
-            begin(self.policy, self.beliefs, event.body)
-        if event.kind != EventKind.ISSUED:
-            self._hear(event)
+        self._release_old(event.wall_seconds)
+        if event.kind == EventKind.ISSUED:
+            action, recurrence = event.body["action"], event.body["recurrence"]
+            self.open[event.sequence] = action, recurrence, event.wall_seconds
+            begin(self.policy, self.beliefs, action)
+        else:
+            self._fold_report(event)
         self.sequence = event.sequence
 
-    def _hear(self, event: Event) -> None:
-        """As far as the report is believed; see :mod:`joulery.jobs.report_filter`."""
-        verdict = self.history.judge(event.decision, event.body)
-        if verdict.restart:
-            self.beliefs = self.policy.start(self.lanes)
-            again = [one for one in self.history.latest if one.standing == Verdict.BELIEVED]
+    def _release_old(self, now: float) -> None:
+        if not self.open:
+            return
+        oldest = now - _USUAL_RUNS * self.reports.usual_seconds()
+        for decision, (action, recurrence, issued) in list(self.open.items()):
+            if issued >= oldest:
+                return
+            del self.open[decision]
+            learn(self.policy, self.beliefs, outcome_document(None, self.job, action, recurrence))
+
+    def _fold_report(self, event: Event) -> None:
+        report = RunReport.of(self.job, event.decision, event.body)
+        opened = self.open.pop(event.decision, None)
+        if opened is None:
+            begin(self.policy, self.beliefs, event.body["action"])
         else:
-            learn(self.policy, self.beliefs, verdict.told)
-            again = verdict.released
-        for report in again:
-            begin(self.policy, self.beliefs, report.body)
-            learn(self.policy, self.beliefs, report.body)
+            report.open_seconds = event.wall_seconds - opened[2]
+        if not report.claims:
+            learn(self.policy, self.beliefs, event.body)
+            return
+        final, changed = self.reports.add(report)
+        for one in final:
+            if one.end != RunEnd.STOPPED or one.epochs:  # what a ceiling refused depends on others
+                self._learn_again(self.settled, one)
+        if changed:
+            self._rebuild()
+        else:
+            body = silence(event.body) if report.quarantined else event.body
+            learn(self.policy, self.beliefs, body)
+
+    def _rebuild(self) -> None:
+        """Start again from the settled posterior, with the reports that are accepted now."""
+        self.beliefs = copy.deepcopy(self.settled)
+        best_cost = self.reports.best_cost()
+        for one in sorted(self.reports.latest, key=lambda one: one.end == RunEnd.STOPPED):
+            # What a ceiling stopped that followed from a wrong report says nothing.
+            if one.end != RunEnd.STOPPED or one.cost >= best_cost:
+                self._learn_again(self.beliefs, one)
+        for action, *_ in self.open.values():
+            begin(self.policy, self.beliefs, action)
+
+    def _learn_again(self, beliefs: Any, report: RunReport) -> None:
+        if not report.quarantined:
+            begin(self.policy, beliefs, report.body["action"])
+            learn(self.policy, beliefs, report.body)
+
+    def to_snapshot(self, job: int) -> Snapshot | None:
+        """What saves folding the events again; None if the beliefs cannot be serialized."""
+        document = {
+            "reports": self.reports.to_document(),
+            "open": [[number, *each] for number, each in self.open.items()],
+        }
+        content = serialize((self.settled, self.beliefs), document)
+        if content is None:
+            return None
+        return Snapshot(job, self.sequence, code_fingerprint(), content)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Continue from a snapshot, if the same code made it; else stay at the start."""
+        if snapshot.code != code_fingerprint():
+            return
+        document = deserialize((self.settled, self.beliefs), snapshot.content)
+        if document is not None:
+            self.reports = ReportFilter.from_document(self.job, document["reports"])
+            self.open = {
+                number: (action, recurrence, issued)
+                for number, action, recurrence, issued in document["open"]
+            }
+            self.sequence = self.kept = snapshot.sequence
+
+
+def rebuilt(transaction: Transaction, record: JobRecord) -> JobState:
+    """A job folded from its first event on, by nothing but its events."""
+    state = JobState.start(record)
+    for event in transaction.events(record.id):
+        state.fold(event)
+    return state
 
 
 class PosteriorCache:
-    """The jobs that this process has decided for lately.
+    """The jobs that this process has worked on lately.
 
     Args:
-        capacity: How many are kept.
+        capacity: Number of jobs that are kept.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -109,81 +184,40 @@ class PosteriorCache:
         return len(self._jobs)
 
     def drop(self, job: int) -> None:
-        """Believe nothing any more about a job."""
+        """Remove a job."""
         self._jobs.pop(job, None)
 
-    def job(self, record: JobRecord) -> Job:
-        """A job as its owner gave it."""
-        folded = self._jobs.get(record.id)
-        return job_from(record.job.name, record.job.specification) if folded is None else folded.job
-
-    def current(self, ledger: Transaction, job: int) -> JobState:
+    def current(self, transaction: Transaction, job: int) -> JobState:
         """A job with all its events folded in; it is locked."""
-        locked = ledger.lock(job)
-        return self._caught_up(ledger, locked.record, locked.events)
+        return self.committed(transaction, transaction.lock(job))
 
-    def glimpse(self, ledger: Transaction, record: JobRecord) -> JobState:
-        """A job with all events that are committed, without locking it."""
-        return self._caught_up(ledger, record, record.events)
-
-    def _caught_up(self, ledger: Transaction, record: JobRecord, events: int) -> JobState:
+    def committed(self, transaction: Transaction, record: JobRecord) -> JobState:
+        """A job with the events that ``record`` counts, without locking it."""
         job = record.id
-        ledger.on_rollback(lambda: self.drop(job))
-        folded = self._jobs.get(job)
-        if folded is None:
-            folded = self._jobs[job] = _load(ledger, record)
+        transaction.on_rollback(lambda: self.drop(job))
+        state = self._jobs.get(job)
+        if state is None:
+            state = self._jobs[job] = JobState.start(record)
+            snapshot = transaction.snapshot(job)
+            if snapshot is not None:
+                state.restore(snapshot)
             while len(self._jobs) > self._capacity:
                 self._jobs.popitem(last=False)
         else:
             self._jobs.move_to_end(job)
-        if folded.sequence < events:
-            for event in ledger.events(job, folded.sequence):
-                folded.fold(event)
-        return folded
+        if state.sequence < record.events:
+            for event in transaction.events(job, state.sequence):
+                state.fold(event)
+        return state
 
-    def follow(self, ledger: Transaction, job: int, event: Event) -> None:
-        """Fold in an event that was just appended, if the job is kept here."""
-        folded = self._jobs.get(job)
-        if folded is None:
-            return
-        ledger.on_rollback(lambda: self.drop(job))
-        if folded.sequence == event.sequence - 1:
-            folded.fold(event)
-            _keep(ledger, job, folded)
-
-
-def rebuilt(ledger: Transaction, record: JobRecord) -> JobState:
-    """A job folded from its first event on, by nothing but its events."""
-    folded = JobState.start(record)
-    for event in ledger.events(record.id):
-        folded.fold(event)
-    return folded
-
-
-def _load(ledger: Transaction, record: JobRecord) -> JobState:
-    folded = JobState.start(record)
-    snapshot = ledger.snapshot(record.id)
-    if snapshot is None or snapshot.code != code_fingerprint():
-        return folded
-    beside = deserialize(folded.beliefs, snapshot.content)
-    if beside is not None:
-        folded.history = ReportFilter.from_document(folded.job, beside)
-        folded.sequence = folded.kept = snapshot.sequence
-    return folded
-
-
-def snapshot_of(job: int, folded: JobState) -> Snapshot | None:
-    """What saves folding its events again; None where its beliefs cannot be frozen."""
-    content = serialize(folded.beliefs, folded.history.to_document())
-    if content is None:
-        return None
-    return Snapshot(job, folded.sequence, code_fingerprint(), content)
-
-
-def _keep(ledger: Transaction, job: int, folded: JobState) -> None:
-    if folded.sequence - folded.kept < _SNAPSHOT_EVENTS:
-        return
-    folded.kept = folded.sequence
-    snapshot = snapshot_of(job, folded)
-    if snapshot is not None:
-        ledger.put_snapshot(snapshot)
+    def append(self, transaction: Transaction, job: int, event: Event) -> JobState:
+        """Store the next event of a job and fold it in."""
+        state = self.current(transaction, job)
+        transaction.append(job, event)
+        state.fold(event)
+        if state.sequence - state.kept >= _SNAPSHOT_EVENTS:
+            state.kept = state.sequence
+            snapshot = state.to_snapshot(job)
+            if snapshot is not None:
+                transaction.put_snapshot(snapshot)
+        return state

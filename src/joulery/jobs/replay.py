@@ -1,7 +1,7 @@
-"""Actions and outcomes as stored documents, and told to a policy from them.
+"""Actions and outcomes as stored documents, and as the arrays that policies take.
 
-The running state is changed by the same functions from the same documents as a rebuilt one, so both
-are the same bit for bit.
+A running posterior is changed by the same functions from the same documents as a rebuilt one, so
+both are the same bit for bit.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
     from joulery.jobs.policies.counter_rng import Floats
     from joulery.storage.records import Document
 
-ROW = np.zeros(1, dtype=np.int64)  # a job is decided alone: the one lane of its lanes
+ROW = np.zeros(1, dtype=np.int64)  # the position of a job in a batch of one
 _SAME_LIMIT_WATTS = 0.5
-# Nobody measures better than this, so whoever claims to counts no more than others.
+# No meter is better than this, so a report that claims to be counts no more than others.
 _LEAST_ERROR = 0.005
 
 
-def begin(policy: Policy[Any], beliefs: Any, body: Document) -> None:
-    """Tell the policy that an action is under way."""
-    policy.begin(beliefs, ROW, actions_from(body["action"]))
+def begin(policy: Policy[Any], beliefs: Any, action: Document) -> None:
+    """Update the beliefs with an action that is under way."""
+    policy.begin(beliefs, ROW, actions_from(action))
 
 
 def learn(policy: Policy[Any], beliefs: Any, body: Document) -> None:
-    """Tell the policy how an action ended."""
+    """Update the beliefs with how an action ended."""
     policy.learn(beliefs, _outcomes(body))
 
 
 def silence(body: Document) -> Document:
-    """The same decision, of which nothing was heard."""
+    """The body of a decision of which nothing is known."""
     kept = {name: body[name] for name in ("action", "recurrence", "limits")}
     return kept | {"end": int(RunEnd.ABANDONED), "limit": -1, "measured": []}
 
 
 def action_document(actions: Actions, job: Job, attempt: int = 1) -> Document:
-    """The one action of ``actions`` as JSON; ``attempt`` is its place in the recurrence."""
+    """The only action of ``actions`` as JSON; ``attempt`` is its position in the recurrence."""
     arm, limit, ceiling = int(actions.arm[0]), int(actions.limit[0]), float(actions.ceiling[0])
     wanted = None if actions.probe_limits is None else actions.probe_limits[0].tolist()
     return {
@@ -53,10 +53,10 @@ def action_document(actions: Actions, job: Job, attempt: int = 1) -> Document:
         "arm": arm,
         "limit": limit,
         "ceiling": ceiling if math.isfinite(ceiling) else None,
-        "why": int(actions.why[0]),
+        "why": int(actions.reason[0]),
         "attempt": attempt,
         "probe_limits": wanted,
-        # The same in words that need no list beside them.
+        # The same in figures, for readers that do not know the job.
         "batch_size": job.batch_sizes[arm],
         "power_limit_watts": job.limits_watts[limit]
         if 0 <= limit < len(job.limits_watts)
@@ -73,14 +73,14 @@ def _watts(actions: Actions, job: Job, wanted: Sequence[bool] | None) -> list[fl
 
 
 def actions_from(document: Document) -> Actions:
-    """What :func:`action_document` was given."""
+    """The action that :func:`action_document` described."""
     ceiling, wanted = document["ceiling"], document["probe_limits"]
     return Actions(
         kind=np.array([document["kind"]], dtype=np.int64),
         arm=np.array([document["arm"]], dtype=np.int64),
         limit=np.array([document["limit"]], dtype=np.int64),
         ceiling=np.array([math.inf if ceiling is None else ceiling], dtype=np.float64),
-        why=np.array([document["why"]], dtype=np.int64),
+        reason=np.array([document["why"]], dtype=np.int64),
         probe_limits=None if wanted is None else np.array([wanted], dtype=np.bool_),
     )
 
@@ -88,7 +88,7 @@ def actions_from(document: Document) -> Actions:
 def outcome_document(
     outcome: Outcome | None, job: Job, action: Document, recurrence: int
 ) -> Document:
-    """All that a policy learns of how an action ended; of None, that nothing was heard of it."""
+    """All that a policy learns of how an action ended; None if nothing is known of it."""
     limits = max(1, len(job.limits_watts))
     body: Document = {"action": action, "recurrence": recurrence, "limits": limits}
     if outcome is None:
@@ -111,7 +111,7 @@ def outcome_document(
 
 
 def _limit_of(job: Job, watts: float | None) -> int:
-    """The place of a power limit in the job's list; 0 where it has none; -1 if it is not there."""
+    """The position of a power limit in the job's list; 0 without limits; -1 if not in it."""
     if not job.limits_watts:
         return 0
     if watts is None:
@@ -127,7 +127,7 @@ def _outcomes(body: Document) -> Outcomes:
     for limit, *figures in body["measured"]:
         epoch[:, 0, limit] = figures
     return Outcomes(
-        lane=ROW,
+        job=ROW,
         recurrence=np.array([body["recurrence"]], dtype=np.int64),
         kind=np.array([action["kind"]], dtype=np.int64),
         arm=np.array([action["arm"]], dtype=np.int64),

@@ -1,4 +1,4 @@
-"""Beliefs as bytes and back, exactly, whatever policy they are of.
+"""Serialization of posteriors: arrays as bytes and back, exactly, of any policy.
 
 A snapshot saves folding a long history after a restart. It is never the truth: it is used only if
 the very same code made it, else the events are folded from the first on.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import struct
 import zlib
 from functools import cache
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulery.storage.documents import from_text, to_text
+from joulery.storage.records import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,34 +31,32 @@ _PREFIX = struct.Struct("<QI")  # length of the head, checksum of head and body
 
 
 @cache
-def code_fingerprint() -> str:
-    """Names the code that folds events: this package's sources and NumPy."""
+def code_fingerprint(folder: Path = Path(__file__).parent) -> str:
+    """A digest of the code that folds events: NumPy's version and this room with its policies."""
     digest = hashlib.sha256(np.__version__.encode())
-    for source in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(
-            str(source.relative_to(Path(__file__).parent)).encode() + b"\0" + source.read_bytes()
-        )
+    for source in sorted(folder.rglob("*.py")):
+        digest.update(f"{source.relative_to(folder)}\0".encode() + source.read_bytes())
     return digest.hexdigest()[:32]
 
 
-def serialize(beliefs: Any, beside: Document) -> bytes | None:
-    """All arrays of ``beliefs``, and a document besides.
+def serialize(beliefs: Any, document: Document) -> bytes | None:
+    """All arrays of ``beliefs`` and a document as bytes.
 
-    None where beliefs are made of more than arrays and constants.
+    None if the beliefs are made of more than arrays and constants.
     """
     try:
         arrays, constants = _parts(beliefs)
     except TypeError:
         return None
-    head = to_text({"shape": _shape(arrays, constants), "beside": beside}).encode()
+    head = to_json({"shape": _shape(arrays, constants), "document": document}).encode()
     body = b"".join(array.tobytes() for array in arrays)
     return _PREFIX.pack(len(head), zlib.crc32(body, zlib.crc32(head))) + head + body
 
 
 def deserialize(beliefs: Any, content: bytes) -> Document | None:
-    """Put frozen arrays into ``beliefs`` that were just started; the document frozen with them.
+    """Write serialized arrays into ``beliefs`` that were just started; the document with them.
 
-    None, and nothing changed, where they do not fit.
+    None, with nothing changed, if they do not fit.
     """
     try:
         length, check = _PREFIX.unpack_from(content)
@@ -67,7 +66,7 @@ def deserialize(beliefs: Any, content: bytes) -> Document | None:
     head, body = content[_PREFIX.size :][:length], content[_PREFIX.size + length :]
     if zlib.crc32(body, zlib.crc32(head)) != check:
         return None
-    stored = from_text(head.decode())
+    stored = json.loads(head.decode())
     if stored["shape"] != _shape(arrays, constants):
         return None
     start = 0
@@ -76,8 +75,8 @@ def deserialize(beliefs: Any, content: bytes) -> Document | None:
         start += array.nbytes
         if array.tobytes() != part:  # what never changes may be read-only
             array[...] = np.frombuffer(part, array.dtype).reshape(array.shape)
-    beside: Document = stored["beside"]
-    return beside
+    document: Document = stored["document"]
+    return document
 
 
 def _shape(arrays: list[NDArray[Any]], constants: list[str]) -> list[Any]:
@@ -85,10 +84,10 @@ def _shape(arrays: list[NDArray[Any]], constants: list[str]) -> list[Any]:
 
 
 def _parts(beliefs: Any) -> tuple[list[NDArray[Any]], list[str]]:
-    """Every array, and the path to it or what else is there as text.
+    """All arrays, and a text for each part: its path and, of a constant, its value.
 
     Raises:
-        TypeError: Something may change that is neither an array nor in that text.
+        TypeError: A part is neither an array nor a plain constant.
     """
     arrays: list[NDArray[Any]] = []
     constants: list[str] = []

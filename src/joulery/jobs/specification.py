@@ -5,11 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from joulery.errors import InvalidValueError
 from joulery.jobs.job import Job
 from joulery.jobs.policies.registry import make_policy
-from joulery.jobs.warm_start import Inheritance
-from joulery.objectives import Cost, objective_text, parse_objective
+from joulery.jobs.warm_start import WarmStart
 
 if TYPE_CHECKING:
     from joulery.jobs.policies.base import Policy
@@ -17,28 +15,15 @@ if TYPE_CHECKING:
 
 
 def job_document(job: Job) -> Document:
-    """A job as JSON, without its name."""
-    return {
-        "batch_sizes": list(job.batch_sizes),
-        "default": job.default,
-        "cost": objective_text(job.cost),
-        "objective": None if job.objective is None else objective_text(job.objective),
-        "max_epochs": job.max_epochs,
-        "limits_watts": list(job.limits_watts),
-    }
+    """A job as its stored specification: its document without the name."""
+    document = job.to_document()
+    del document["name"]
+    return document
 
 
 def job_from(name: str, document: Document) -> Job:
-    """What :func:`job_document` was given."""
-    return Job(
-        name=name,
-        batch_sizes=tuple(document["batch_sizes"]),
-        default=document["default"],
-        cost=_cost(document["cost"]),
-        objective=None if document["objective"] is None else parse_objective(document["objective"]),
-        max_epochs=document["max_epochs"],
-        limits_watts=tuple(document["limits_watts"]),
-    )
+    """The job that :func:`job_document` was given."""
+    return Job.from_document(document | {"name": name})
 
 
 def policy_from(stored: NewJob, job: Job) -> Policy[Any]:
@@ -50,13 +35,13 @@ def policy_from(stored: NewJob, job: Job) -> Policy[Any]:
         return policy
     changed: Policy[Any] = dataclasses.replace(
         policy,  # type: ignore[type-var]  # only policies that are dataclasses inherit
-        inherited=(inheritance_from(inheritance),),
+        warm_starts=(inheritance_from(inheritance),),
     )
     return changed
 
 
-def inheritance_document(inheritance: Inheritance) -> Document:
-    """An inheritance as JSON."""
+def inheritance_document(inheritance: WarmStart) -> Document:
+    """The JSON form of an inheritance."""
     return {
         field.name: list(value) if isinstance(value, tuple) else value
         for field in dataclasses.fields(inheritance)
@@ -64,19 +49,12 @@ def inheritance_document(inheritance: Inheritance) -> Document:
     }
 
 
-def inheritance_from(document: Document) -> Inheritance:
-    """What :func:`inheritance_document` was given."""
-    return Inheritance(
+def inheritance_from(document: Document) -> WarmStart:
+    """The inheritance that :func:`inheritance_document` was given."""
+    return WarmStart(
         batch_sizes=tuple(document["batch_sizes"]),
         log_epochs=tuple(document["log_epochs"]),
         log_sds=tuple(document["log_sds"]),
         shift_sd=document["shift_sd"],
         shape_sd=document["shape_sd"],
     )
-
-
-def _cost(text: str) -> Cost:
-    cost = parse_objective(text)
-    if not isinstance(cost, Cost):
-        raise InvalidValueError(f"{text!r} is no cost", remedy="write cost:eta=0.5,max_watts=300")
-    return cost

@@ -1,4 +1,4 @@
-"""The file that tells a user's programs the token of the server on this machine."""
+"""The file of a user's tokens for servers, by their addresses."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from pathlib import Path
 from typing import Any
 
 from joulery.errors import FileError, InvalidValueError
-from joulery.jobs.wire_text import from_bytes, to_bytes
+from joulery.jobs.schema import from_bytes, to_bytes
 
 
 def token_file() -> Path:
-    """Where it is; only its owner can read it."""
+    """Path of the file, which only its owner can read."""
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(data) / "joulery" / "tokens.json"
 
 
 def read_token(address: str, path: Path | None = None) -> str | None:
-    """The token for the server at ``address``, such as ``http://127.0.0.1:8420``, if there is any.
+    """The token for the server at ``address``, such as ``http://127.0.0.1:8420``, if there is one.
 
-    A token is given to the very server that it was written for and to no other.
+    A token is sent to the server that it was written for, and to no other.
     """
     token = _tokens(path or token_file()).get(address.rstrip("/"))
     return token if isinstance(token, str) else None
 
 
 def write_token(address: str, token: str, path: Path | None = None) -> Path:
-    """Note the token for a server, beside those of others; where that is."""
+    """Write the token for a server, besides those for others; the path of the file."""
     place = path or token_file()
     tokens = _tokens(place) | {address.rstrip("/"): token}
     try:
@@ -53,6 +53,6 @@ def write_token(address: str, token: str, path: Path | None = None) -> Path:
 def _tokens(path: Path) -> dict[str, Any]:
     try:
         document = from_bytes(path.read_bytes())
-    except (OSError, InvalidValueError):  # none yet, or none that anybody can read
+    except (OSError, InvalidValueError):  # none yet, or a damaged file
         return {}
     return document if isinstance(document, dict) else {}

@@ -1,4 +1,4 @@
-"""Could it have been so? Checks that keep one wrong report from ruining a job's beliefs."""
+"""Checks that a report is possible: finite figures, time, power, epochs and cost."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Tolerance:
     """How far figures may be off.
 
     Attributes:
-        seconds: That a run may have gone on before its decision was stored, or that the desk's
-            clock was set back meanwhile.
-        time: That the two clocks may differ by, relative to the time that has passed.
-        energy: That boards draw beyond their limits, or meters misread; relative.
-        epochs: Times that epochs may be faster or leaner than all that were measured.
+        seconds: Time that a run may have gone on before its decision was stored, or that the
+            service's clock was set back meanwhile.
+        time: Relative difference between the clocks of client and service.
+        energy: Relative energy that boards draw beyond their limits, or that meters misread.
+        epochs: Factor by which epochs may be faster or cheaper than all that were measured.
     """
 
     seconds: float = 60.0
@@ -40,17 +40,15 @@ TOLERANCE = Tolerance()
 
 
 def check_request(only: int | None, ran_seconds: float | None) -> None:
-    """Refuse a run that is said to have begun before it was asked for, unless that can be.
+    """Check the time for which a run had gone on before its decision was asked for.
 
-    Whoever could ask nobody asks once it is over, and what it took is then longer than its decision
-    is old. So it says how long it ran before, which counts as if it had asked when it began. That
-    opens no door: reports count however late they are, so that with patience the same could be
-    claimed under a decision asked for so many days ago. What bounds it is the same, too: energy by
-    time and boards, and both by what others tell of the job.
+    A client that could not reach the service asks once its run is over, when the run is longer than
+    its decision is old. So it says how long it ran before, which counts as if it had asked when it
+    began. Reports count however late they are, so this allows nothing that patience would not.
 
     Raises:
-        InvalidValueError: It names no batch size, so that there was nothing to run, or it is too
-            long ago.
+        InvalidValueError: The request names no batch size, so that there was nothing to run, or the
+            run began too long ago.
     """
     if ran_seconds is None:
         return
@@ -74,17 +72,17 @@ def check_outcome(
     elapsed_seconds: float,
     tolerance: Tolerance = TOLERANCE,
 ) -> None:
-    """Refuse what cannot have happened.
+    """Refuse an outcome that is impossible.
 
     Args:
-        outcome: That is claimed.
-        job: Whose.
-        kind: What was decided.
-        elapsed_seconds: Since then, by the desk's clock.
+        outcome: Outcome that is reported.
+        job: Job that it is of.
+        kind: Kind of the action that was decided.
+        elapsed_seconds: Time since the decision, by the service's clock.
         tolerance: How far figures may be off.
 
     Raises:
-        InvalidValueError: It cannot.
+        InvalidValueError: It is.
     """
     check_figures(outcome)
     _check_end(outcome, job, kind)
@@ -102,10 +100,10 @@ def check_outcome(
 
 
 def check_figures(outcome: Outcome) -> None:
-    """Refuse what is not a finite number of zero or more, whoever reports it.
+    """Refuse figures that are not finite, or negative.
 
     Raises:
-        InvalidValueError: Something is not.
+        InvalidValueError: A figure is.
     """
     for name in ("epochs", "seconds", "joules"):
         finite(getattr(outcome, name), name, minimum=0.0)
@@ -138,7 +136,7 @@ def _check_end(outcome: Outcome, job: Job, kind: ActionKind) -> None:
 
 
 def _check_whole(outcome: Outcome, job: Job, tolerance: Tolerance) -> None:
-    """Whether a whole run fits what it says of itself: its cost, and epochs that it measured."""
+    """Check a whole run against its own cost and the epochs that it measured."""
     if not job.cost.of(outcome.seconds, outcome.joules) > 0:
         raise InvalidValueError(
             "a target was reached at no cost", remedy="report the energy that the run used"
@@ -171,7 +169,7 @@ def _check_time(seconds: float, elapsed_seconds: float, tolerance: Tolerance) ->
 
 
 def _check_power(joules: float, seconds: float, max_watts: float, tolerance: Tolerance) -> None:
-    """``max_watts`` is that of all boards together; 0 where it is not known."""
+    """Check energy against ``max_watts`` of all boards together; 0 where that is not known."""
     if max_watts > 0 and joules > max_watts * seconds * (1 + tolerance.energy):
         raise InvalidValueError(
             f"{human(joules, 'J')} in {human(seconds, 's')} is more than all boards can draw, "
@@ -189,6 +187,6 @@ def _check_measured(one: Measured) -> None:
         )
     if finite(one.relative_error, "relative error", minimum=0.0) > _LARGEST_ERROR:
         raise InvalidValueError(
-            f"a relative error of {one.relative_error:g} tells nothing",
+            f"a relative error of {one.relative_error:g} says nothing",
             remedy="leave out what was not measured",
         )

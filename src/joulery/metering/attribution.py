@@ -1,8 +1,8 @@
-"""Which of the machine's devices are this job's, so that every joule is counted once.
+"""The devices of this job among those of the machine, so that every joule is counted once.
 
-Launchers say which accelerators a process may use and which rank it is. Together the ranks of a
-node measure each of its devices exactly once: accelerators are shared out in order of the local
-rank, and everything else (CPU, memory, node) belongs to local rank 0.
+Launchers set which accelerators a process may use and its rank. Together the ranks of a node
+measure each of its devices exactly once: accelerators are assigned in order of the local rank,
+and everything else (CPU, memory, node) belongs to local rank 0.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _JOB_VARIABLES = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "MASTER_PORT", "PMIX_NA
 
 @dataclass(frozen=True, slots=True)
 class LocalRank:
-    """Which of how many cooperating processes on this node this one is."""
+    """Rank of this process among the cooperating processes on this node, and their number."""
 
     rank: int
     size: int
@@ -57,13 +57,13 @@ def my_devices(clock: Clock = REAL_CLOCK, environ: Mapping[str, str] = os.enviro
 
 
 def select(wanted: Iterable[Device | str], clock: Clock = REAL_CLOCK) -> list[Device]:
-    """Devices as given, and those that the names among them stand for.
+    """Devices as given, and those that the given names stand for.
 
     A name is an id or the beginning of one, a kind (``gpu``, ``cpu``, ``memory``, ``node``), a
     vendor, or either with a position: ``gpu:0``, ``nvidia:1``.
 
     Raises:
-        UnknownDeviceError: Nothing here goes by a name.
+        UnknownDeviceError: No device has one of the names.
     """
     chosen: list[Device] = []
     here: list[Device] | None = None
@@ -75,7 +75,7 @@ def select(wanted: Iterable[Device | str], clock: Clock = REAL_CLOCK) -> list[De
             from joulery.hardware import discover
 
             here = discover(clock)
-        matches = [device for device in here if _goes_by(device, item)]
+        matches = [device for device in here if _has_name(device, item)]
         if not matches:
             known = ", ".join(device.info.id for device in here) or "none"
             raise UnknownDeviceError(
@@ -85,7 +85,7 @@ def select(wanted: Iterable[Device | str], clock: Clock = REAL_CLOCK) -> list[De
     return chosen
 
 
-def _goes_by(device: Device, name: str) -> bool:
+def _has_name(device: Device, name: str) -> bool:
     info = device.info
     word, _, position = name.lower().partition(":")
     if word in (info.kind.value, info.vendor.lower()) and (
@@ -96,7 +96,7 @@ def _goes_by(device: Device, name: str) -> bool:
 
 
 def local_rank(environ: Mapping[str, str] = os.environ) -> LocalRank | None:
-    """This process's place among those of its job on this node; None when it is alone."""
+    """Local rank of this process; None when it is the only one of its job on this node."""
     for rank_name, size_name in _RANK_VARIABLES:
         rank = _whole(environ.get(rank_name))
         size = _tasks_here(environ.get(size_name), _whole(environ.get("SLURM_NODEID")))
@@ -119,8 +119,8 @@ def rank_share(
     if len(boards) >= rank.size and not bound:
         mine = set(boards[rank.rank :: rank.size])
     else:
-        # Each rank sees only its own boards, or several share one. Only the boards' identity can
-        # tell, so the first rank to claim a board counts it.
+        # Each rank sees only its own boards, or several share one. Only the boards' identity
+        # shows which, so the first rank to claim a board counts it.
         mine = {board for board in boards if _claim(board, environ)}
     return [device for device in devices if _counts(device.info, mine, rank)]
 
@@ -147,7 +147,7 @@ def _claim(device_id: str, environ: Mapping[str, str]) -> bool:
         folder.mkdir(mode=0o700, exist_ok=True)
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError:
-        return True  # nowhere to agree: better counted twice than not at all
+        return True  # no folder for claims: better counted twice than not at all
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

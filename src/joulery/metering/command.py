@@ -1,4 +1,4 @@
-"""Run a command and everything it starts, and wait for it without getting in its way."""
+"""Run of a command to its end, with signals forwarded to it."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def run_command(
 
     Args:
         command: Program and arguments; no shell is involved.
-        stdout: Where its standard output goes; inherited unless given.
-        stderr: The same for its standard error.
-        environment: All of its variables; inherited unless given.
-        on_wait: Called about twice a second meanwhile.
-        on_signal: Told of each signal that was meant to end this process or to reach the command.
+        stdout: Target of its standard output; inherited unless given.
+        stderr: Target of its standard error; inherited unless given.
+        environment: Complete environment of the command; inherited unless given.
+        on_wait: Function called about twice a second meanwhile.
+        on_signal: Function called with each signal that was sent to this process meanwhile.
 
     Raises:
-        UsageError: It cannot be run; :func:`check_command` finds most of that out beforehand.
+        UsageError: It cannot be run; :func:`check_command` detects most such cases beforehand.
     """
     with _forwarding(on_signal) as forward:
         try:
@@ -76,7 +76,7 @@ def run_command(
 
 
 class _Forwarding:
-    """Passes signals on to a process, also those that came before it was there."""
+    """Forwards signals to a process, including those that came before it was started."""
 
     def __init__(self, on_signal: Callable[[int], None] | None = None) -> None:
         self._on_signal = on_signal
@@ -84,21 +84,21 @@ class _Forwarding:
         self._early: list[int] = []
 
     def to(self, process: subprocess.Popen[bytes]) -> None:
-        """From here on, signals go to ``process``."""
+        """Forward signals to ``process`` from now on."""
         self._process = process
         for number in self._early:
             process.send_signal(number)
 
     def receive(self, number: int, _frame: FrameType | None) -> None:
         """Handle one signal."""
-        self.note(number)
+        self.report(number)
         if self._process is None:
             self._early.append(number)
         else:
             self._process.send_signal(number)
 
-    def note(self, number: int, _frame: FrameType | None = None) -> None:
-        """Tell of a signal without passing it on."""
+    def report(self, number: int, _frame: FrameType | None = None) -> None:
+        """Report a signal without forwarding it."""
         if self._on_signal is not None:
             self._on_signal(number)
 
@@ -111,14 +111,11 @@ def _forwarding(on_signal: Callable[[int], None] | None = None) -> Iterator[_For
     """
     forwarding = _Forwarding(on_signal)
     if threading.current_thread() is not threading.main_thread():
-        yield forwarding
-        return
-    if threading.current_thread() is not threading.main_thread():
-        yield forwarding  # Python hands signals to the main thread only
+        yield forwarding  # Python delivers signals to the main thread only
         return
     found = {number: signal.signal(number, forwarding.receive) for number in _FORWARDED}
     # A handler that does nothing rather than SIG_IGN, which the command would inherit.
-    found[signal.SIGINT] = signal.signal(signal.SIGINT, forwarding.note)
+    found[signal.SIGINT] = signal.signal(signal.SIGINT, forwarding.report)
     try:
         yield forwarding
     finally:

@@ -1,8 +1,8 @@
-"""An append-only log of energy that survives being killed and adds up over restarts.
+"""The energy log: append-only, survives SIGKILL, and adds up over restarts.
 
 One JSON document per line. Each session writes its running totals about once a second, so a
 SIGKILL loses at most that; the last line of every session counts. Several processes may append
-to one log at a time. A line torn by a crash is skipped and reported, never guessed at.
+to one log at a time. A line torn by a crash is skipped and reported.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 import math
 import os
-import threading
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from joulery.background import PeriodicTask
 from joulery.errors import FileError
+from joulery.files import open_for_append, write_all
 from joulery.frontier import Origin, Provenance
 from joulery.units import finite
 
@@ -34,16 +35,16 @@ NOTHING_LOGGED = Provenance(Origin.ASSUMED, "nothing was logged")
 
 @dataclass(frozen=True, slots=True)
 class LogTotals:
-    """What a log adds up to.
+    """Totals of a log.
 
     Attributes:
         seconds: Measured time over all sessions.
         joules: Energy over all sessions; None when no session knew any.
         devices: Joules by device id.
-        sessions: How many there were.
-        unfinished: How many of them ended without saying so: killed, or still running.
+        sessions: Number of sessions.
+        unfinished: Number of sessions without a final line: killed, or still running.
         damaged_lines: Numbers of the lines that could not be read.
-        provenance: Of the joules: as good as their weakest part.
+        provenance: Provenance of the joules: as good as their weakest part.
     """
 
     seconds: float = 0.0
@@ -59,7 +60,7 @@ class EnergyLog:
     """A log file.
 
     Args:
-        path: Where it is; made on first use.
+        path: Path of the file; made on first use.
         interval_seconds: Time between two lines of a session.
     """
 
@@ -72,46 +73,45 @@ class EnergyLog:
         """Log ``window``'s running totals while the block runs, and its final ones after.
 
         Raises:
-            FileError: The log cannot be written to; at the start nothing is measured then.
+            FileError: The log cannot be written; if that is so at the start, before the block.
         """
-        descriptor = self._opened()
+        try:
+            descriptor = open_for_append(self.path)
+        except OSError as error:
+            raise self._error("open", error) from None
         session = uuid.uuid4().hex
-        finished = threading.Event()
 
-        def write(*, final: bool) -> None:
+        def write(*, final: bool = False) -> None:
             document = _line(session, label, window.measurement, final=final)
-            text = json.dumps(document, allow_nan=False) + "\n"
-            os.write(descriptor, text.encode())
+            write_all(descriptor, json.dumps(document, allow_nan=False).encode() + b"\n")
             os.fdatasync(descriptor)
 
-        def keep_writing() -> None:
-            while not finished.wait(self._interval):
-                try:
-                    write(final=False)
-                except OSError:
-                    return  # disk full or gone: the measured code must not suffer for it
+        def write_running_totals() -> None:
+            try:
+                write()
+            except OSError:  # disk full or gone: the measured code must not suffer for it
+                task.stop()
 
-        thread = threading.Thread(target=keep_writing, name="joulery-log", daemon=True)
-        try:
-            write(final=False)
-        except OSError as error:
-            os.close(descriptor)
-            raise self._error("write to", error) from None
-        thread.start()
+        task = PeriodicTask(write_running_totals, seconds=self._interval, name="joulery-log")
         completed = False
         try:
-            yield
-            completed = True
-        finally:
-            finished.set()
-            thread.join()
             try:
-                write(final=True)
+                write()
             except OSError as error:
-                if completed:  # otherwise the block's own error matters more
-                    raise self._error("write to", error) from None
+                raise self._error("write to", error) from None
+            task.start()
+            try:
+                yield
+                completed = True
             finally:
-                os.close(descriptor)
+                task.stop()
+                try:
+                    write(final=True)
+                except OSError as error:
+                    if completed:  # otherwise the block's own error matters more
+                        raise self._error("write to", error) from None
+        finally:
+            os.close(descriptor)
 
     def totals(self) -> LogTotals:
         """Add up all sessions.
@@ -145,17 +145,6 @@ class EnergyLog:
             )
         return _added_up(list(last.values()), tuple(damaged))
 
-    def _opened(self) -> int:
-        try:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-            size = os.fstat(descriptor).st_size
-            if size and os.pread(descriptor, 1, size - 1) != b"\n":
-                # A crash tore the last line: end it, so that ours stands alone.
-                os.write(descriptor, b"\n")
-        except OSError as error:
-            raise self._error("open", error) from None
-        return descriptor
-
     def _error(self, verb: str, error: OSError) -> FileError:
         return FileError(
             f"cannot {verb} {self.path}: {error.strerror or error}",
@@ -181,7 +170,7 @@ def _line(session: str, label: str, measured: Measurement, *, final: bool) -> di
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
-    """The document of one line; None where it is damaged or not ours."""
+    """Document of one line; None where it is damaged or of another schema."""
     try:
         document = json.loads(line)
         if document["schema"] != SCHEMA or not isinstance(document["session"], str):

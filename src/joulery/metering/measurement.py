@@ -1,9 +1,10 @@
-"""What a window measured, as plain immutable data."""
+"""Results of a window, as plain immutable data."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from joulery.frontier import Origin, Provenance
@@ -13,24 +14,38 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from joulery.hardware.device import DeviceInfo
-    from joulery.metering.flags import Flag
 
 _SIGMAS_95 = 1.96
 
 
+class Flag(StrEnum):
+    """Fault during a window; the energy was repaired and its error bar widened."""
+
+    RESET = "counter reset"
+    WRAPPED = "counter wrapped"
+    FROZEN = "counter frozen"
+    JUMPED = "implausible jump"
+    READ_ERROR = "read error"
+    GAP = "gap between power samples"
+    LOST = "device lost"
+    UNREADABLE = "never readable"
+    CLOCK_STEPPED = "wall clock stepped"
+    NEVER_BEGUN = "window was not open"
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceMeasurement:
-    """What one device used during a window.
+    """Energy and power of one device during a window.
 
     Attributes:
-        info: Which device.
-        joules: Energy used; NaN when unknown, never 0 for want of a reading.
+        info: Identity of the device.
+        joules: Energy used; NaN when unknown, never 0 for lack of a reading.
         standard_error_joules: One sigma of ``joules``; NaN when unknown.
         watts_peak: Highest mean power between two refreshes; NaN when none was seen.
-        idle_joules: The part of ``joules`` used while the device reported no utilisation; NaN
-            for devices that do not report it.
-        provenance: Where the figure comes from, with its relative error.
-        flags: What went wrong, if anything.
+        idle_joules: Part of ``joules`` used while the device reported no utilisation; NaN for
+            devices that do not report it.
+        provenance: Source of the figure, with its relative error.
+        flags: Faults during the window.
     """
 
     info: DeviceInfo
@@ -47,7 +62,7 @@ class DeviceMeasurement:
         return self.provenance.relative_error
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON: unknown is null."""
+        """JSON document of the device; unknown is null."""
         return {
             "id": self.info.id,
             "name": self.info.name,
@@ -64,15 +79,15 @@ class DeviceMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What a window measured.
+    """Energy and power of all devices during a window.
 
     Attributes:
-        name: The window's name.
-        seconds: Its length.
-        devices: Each device's share.
+        name: Name of the window.
+        seconds: Length of the window.
+        devices: Measurements of the devices.
         watts_peak: Highest power of all counted devices together; NaN when none was seen.
-        started_at_wall: When it began, seconds since 1970.
-        events: What went wrong with the window itself, such as a step of the wall clock.
+        started_at_wall: Start of the window, in seconds since 1970.
+        events: Faults of the window itself, such as a step of the wall clock.
     """
 
     name: str
@@ -113,14 +128,14 @@ class Measurement:
 
     @property
     def provenance(self) -> Provenance:
-        """Of the total: as good as its weakest part."""
+        """Provenance of the total: as good as its weakest part."""
         counted = self.counted
         parts = [(d.provenance, d.joules) for d in counted if not math.isnan(d.joules)]
         if not parts:
             return Provenance(Origin.ASSUMED, "no device could be read")
         combined = Provenance.combined(parts)
         if len(parts) < len(counted):
-            # What the others used is missing from the total, and nobody knows how much it is.
+            # An unknown part is missing from the total.
             return Provenance(combined.origin, combined.source)
         return combined
 
@@ -138,11 +153,11 @@ class Measurement:
 
     @property
     def flags(self) -> frozenset[Flag]:
-        """What went wrong, with the window or on any device."""
+        """Faults of the window and of any device."""
         return self.events.union(*(d.flags for d in self.devices))
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON: unknown is null."""
+        """JSON document of the window; unknown is null."""
         return {
             "name": self.name,
             "seconds": _known(self.seconds),
@@ -158,7 +173,7 @@ class Measurement:
 
 
 def counted_positions(infos: Sequence[DeviceInfo]) -> tuple[int, ...]:
-    """Which of the devices make up their total, each joule once.
+    """Positions of the devices that make up the total, each joule once.
 
     A meter of the whole node includes everything else; a device whose parent is measured too is
     part of it.

@@ -1,9 +1,9 @@
-"""Measure windows of code: begin, end, and the joules in between.
+"""The meter: energy of windows of code.
 
-Opening and closing a window reads no hardware: it notes the time and where each counter stands. A
-background sampler looks at the counters when they refresh, and the energy at the window's edges
-is worked out from the refreshes around them. Nothing here raises into the code being measured,
-except for a device that the user named and that is not there.
+Opening and closing a window reads no hardware: it records the time and the present span of each
+device's timeline. A background sampler reads the counters when they refresh, and the energy at
+the window's edges is interpolated from the refreshes around them. Nothing here raises into the
+code being measured, except for a device that the user named and that does not exist.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
 from joulery.hardware.device import Capability
+from joulery.metering.energy import EnergyTimeline, Sampler
 from joulery.metering.measurement import counted_positions
-from joulery.metering.sampler import Sampler
-from joulery.metering.track import EnergyTrack
 from joulery.metering.window import Window
 from joulery.units import finite
 
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
 
     from joulery.clock import Clock
     from joulery.hardware.device import Device
-    from joulery.metering.track import Knot
+    from joulery.metering.energy import Knot
 
 _log = logging.getLogger("joulery")
 
-# How long a closing window waits for counters that have refreshed to be read.
+# Longest wait of a closing window for the readings of refreshed counters.
 _CATCH_UP_SECONDS = 0.005
 _SETTLE_SECONDS = 1.0
 _SETTLE_STEP_SECONDS = 0.01
@@ -42,15 +41,15 @@ _meters: weakref.WeakSet[Meter] = weakref.WeakSet()
 
 
 class Meter:
-    """Measures the energy of this job's devices.
+    """Meter of the energy of this job's devices.
 
     Args:
         devices: Devices, or their names as ``joulery doctor`` lists them; all of this job's
             devices unless given.
-        clock: Real or virtual.
-        sample_hertz: Looks per second at each counter.
-        synchronize: Called before a window opens and closes, to wait for asynchronous devices
-            (``torch.cuda.synchronize``).
+        clock: Real or virtual clock.
+        sample_hertz: Readings per second of each counter.
+        synchronize: Function called before a window opens and closes, to wait for asynchronous
+            devices (``torch.cuda.synchronize``).
 
     Attributes:
         counts_all: Whether the total is simply the sum over all devices.
@@ -78,8 +77,8 @@ class Meter:
         self._synchronize = synchronize
         self._now = clock.now
         self._wall = clock.wall
-        self._tracks: tuple[EnergyTrack, ...] = ()
-        self._counted: tuple[EnergyTrack, ...] = ()
+        self._timelines: tuple[EnergyTimeline, ...] = ()
+        self._counted: tuple[EnergyTimeline, ...] = ()
         self._sampler: Sampler | None = None
         self._open: dict[int, tuple[int, Window]] = {}  # by identity, with the thread it is from
         self._starting = threading.Lock()
@@ -88,17 +87,17 @@ class Meter:
         """Find the devices and start sampling. The first window does this by itself.
 
         Raises:
-            UnknownDeviceError: A device was named that is not here.
+            UnknownDeviceError: A named device does not exist.
         """
         with self._starting:
             if self._sampler is None:
                 devices = self._find_devices()
                 now = self.clock.now()
-                self._tracks = tuple(EnergyTrack(device, now) for device in devices)
+                self._timelines = tuple(EnergyTimeline(device, now) for device in devices)
                 counted = counted_positions([device.info for device in devices])
-                self._counted = tuple(self._tracks[position] for position in counted)
+                self._counted = tuple(self._timelines[position] for position in counted)
                 self.counts_all = len(counted) == len(devices)
-                sampler = Sampler(self._tracks, self.clock, self._hertz, self._on_knot)
+                sampler = Sampler(self._timelines, self.clock, self._hertz, self._on_knot)
                 sampler.start()
                 self._sampler = sampler
                 _meters.add(self)
@@ -123,8 +122,8 @@ class Meter:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """What is being measured."""
-        return tuple(track.device for track in self._tracks)
+        """Devices that are measured."""
+        return tuple(timeline.device for timeline in self._timelines)
 
     def window(self, name: str = "window") -> Window:
         """A window to use in a ``with`` statement or as a decorator."""
@@ -137,18 +136,18 @@ class Meter:
             self.start()
         if self._synchronize is not None:
             self._synchronize()
-        opened.mark_begin(self._now(), self._wall(), self._tracks)
+        opened.mark_begin(self._now(), self._wall(), self._timelines)
         self._open[id(opened)] = (threading.get_ident(), opened)
         return opened
 
     def end(self, window: Window | str) -> Window:
-        """Close a window; by name, the latest of that name, this thread's own before others'."""
+        """Close a window; by name, the latest of that name, this thread's before others'."""
         closed = self._latest(window) if isinstance(window, str) else window
         if self._synchronize is not None:
             self._synchronize()
         now = self._now()
         sampler = self._sampler
-        if sampler is not None and sampler.next_news_seconds <= now:
+        if sampler is not None and sampler.next_refresh_seconds <= now:
             sampler.catch_up(now, _CATCH_UP_SECONDS)
         if not closed.closed:
             closed.mark_end(now, self._wall())
@@ -185,11 +184,13 @@ class Meter:
         # tuple() of the values is atomic, while other threads open and close windows.
         windows = tuple(self._open.values())
         if windows:
-            total = sum([track.share * (track.latest_watts or 0.0) for track in self._counted])
+            total = sum(
+                [timeline.share * (timeline.latest_watts or 0.0) for timeline in self._counted]
+            )
             for _, window in windows:
-                window.see(position, knot, total)
+                window.add_knot(position, knot, total)
 
-    def _forget_sampler(self) -> None:
+    def _drop_sampler(self) -> None:
         """After a fork: the sampling thread stayed in the parent."""
         self._sampler = None
         self._starting = threading.Lock()
@@ -198,7 +199,7 @@ class Meter:
 
 def _after_fork() -> None:
     for meter in tuple(_meters):
-        meter._forget_sampler()  # noqa: SLF001 - same module
+        meter._drop_sampler()  # noqa: SLF001 - same module
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -1,65 +1,39 @@
-"""One measured stretch of time: where it began and ended on every track, and what that makes."""
+"""A measured window of time: its start and end on every timeline, and its energy."""
 
 from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from joulery.frontier import Origin, Provenance
 from joulery.hardware.integrated import IntegratedPower
-from joulery.metering.edges import energy_between, energy_unseen
-from joulery.metering.flags import Flag
-from joulery.metering.measurement import DeviceMeasurement, Measurement
-from joulery.metering.track import SHORTEST_MEAN_SECONDS, mean_watts
+from joulery.metering.energy import energy_between, energy_unseen, mean_watts
+from joulery.metering.energy.timeline import SHORTEST_MEAN_SECONDS
+from joulery.metering.measurement import DeviceMeasurement, Flag, Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
-    from joulery.metering.track import EnergyTrack, Knot, Span
+    from joulery.metering.energy import EnergyTimeline, Knot, Span
+    from joulery.metering.meter import Meter
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# The wall clock moved this much against the monotonic one: somebody or something set it.
+# The wall clock moved this much against the monotonic one: it was set, not slewed.
 _STEP_SECONDS = 0.05
 _STEP_FRACTION = 1e-3
 
 
-class WindowOwner(Protocol):
-    """What a window asks of its meter."""
-
-    counts_all: bool
-
-    def begin(self, window: Window) -> Window:
-        """Note the time and where the counters stand."""
-        ...
-
-    def end(self, window: Window) -> Window:
-        """The same for the end."""
-        ...
-
-    def window(self, name: str) -> Window:
-        """A fresh window."""
-        ...
-
-    def now(self) -> tuple[float, float]:
-        """Monotonic and wall time in seconds."""
-        ...
-
-    def settle(self, window: Window) -> None:
-        """Wait for the counters to refresh past the window's end."""
-        ...
-
-
 class Window:
-    """A stretch of measured time: a context manager, a decorator, and the figures themselves.
+    """A measured window of time: a context manager, a decorator, and the figures themselves.
 
     The figures may be read while it is open (so far), right after it closed (extrapolated from
-    the last refresh, with an error bar that says so) or after :meth:`settle`. The first look
-    after closing decides them; they do not change any more.
+    the last refresh, with a wider error bar) or after :meth:`settle`. The first access after
+    closing decides them; they do not change any more.
     """
 
     __slots__ = (
@@ -69,22 +43,22 @@ class Window:
         "_frozen",
         "_last",
         "_measurement",
-        "_owner",
+        "_meter",
         "_peaks",
+        "_timelines",
         "_total_peak",
-        "_tracks",
         "_wall",
         "_wall_end",
         "name",
     )
 
-    def __init__(self, owner: WindowOwner, name: str) -> None:
+    def __init__(self, meter: Meter, name: str) -> None:
         self.name = name
-        self._owner = owner
+        self._meter = meter
         self._began = math.nan
         self._ended: float | None = None
         self._wall = self._wall_end = math.nan
-        self._tracks: Sequence[EnergyTrack] = ()
+        self._timelines: Sequence[EnergyTimeline] = ()
         self._first: list[Span | None] = []
         self._last: list[Span | None] = []
         self._peaks: dict[int, float] = {}
@@ -93,7 +67,7 @@ class Window:
         self._frozen = False  # decided as unseen: later refreshes do not count
 
     def __enter__(self) -> Self:
-        self._owner.begin(self)
+        self._meter.begin(self)
         return self
 
     def __exit__(
@@ -102,14 +76,14 @@ class Window:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._owner.end(self)
+        self._meter.end(self)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Decorate ``function``: each call is a window of its own, named like this one."""
+        """Decorate ``function``: each call is a separate window with this one's name."""
 
         @functools.wraps(function)
         def measured(*args: P.args, **kwargs: P.kwargs) -> R:
-            with self._owner.window(self.name):
+            with self._meter.window(self.name):
                 return function(*args, **kwargs)
 
         return measured
@@ -120,21 +94,21 @@ class Window:
 
     @property
     def measurement(self) -> Measurement:
-        """What it measured; so far, while it is open."""
+        """Measurement of the window; so far, while it is open."""
         if self._measurement is None:
             if self._ended is None:
-                now, wall = self._owner.now()
-                return self._resolve(now, wall, [track.span for track in self._tracks])
+                now, wall = self._meter.now()
+                return self._resolve(now, wall, [timeline.span for timeline in self._timelines])
             self._measurement = self._resolve(self._ended, self._wall_end, self._last)
         return self._measurement
 
     def settle(self) -> Measurement:
         """Wait, at most about a second, for the counters to refresh past the end.
 
-        Worth while for windows under a second, whose energy hangs on one or two refreshes.
+        Useful for windows under a second, whose energy depends on one or two refreshes.
         """
         if self.closed:
-            self._owner.settle(self)
+            self._meter.settle(self)
             self._measurement, self._frozen = None, False
         return self.measurement
 
@@ -145,31 +119,31 @@ class Window:
 
     @property
     def settled(self) -> bool:
-        """Whether every counter has refreshed twice since the end: there is no more to learn."""
+        """Whether every counter has refreshed twice since the end."""
         return self.closed and all(s is None or s.after is not None for s in self._last)
 
     @property
     def seconds(self) -> float:
-        """Its length; so far, while it is open."""
-        end = self._owner.now()[0] if self._ended is None else self._ended
+        """Length of the window; so far, while it is open."""
+        end = self._meter.now()[0] if self._ended is None else self._ended
         return end - self._began
 
     @property
     def joules(self) -> float:
         """Energy of all devices, each joule once; NaN when unknown."""
         if self._measurement is None and self._ended is not None and self._unseen_by_all():
-            # The common case of very short windows, without building a measurement: nothing is
-            # known but the power before.
+            # The common case of very short windows, without building a measurement: only the
+            # power before is known.
             return (self._ended - self._began) * sum(
-                track.share * span.watts
-                for track, span in zip(self._tracks, self._first, strict=True)
+                timeline.share * span.watts
+                for timeline, span in zip(self._timelines, self._first, strict=True)
                 if span is not None
             )
         return self.measurement.joules
 
     def _unseen_by_all(self) -> bool:
         """Whether no counter refreshed since it began, and every device counts."""
-        if not self._owner.counts_all or not self._first:
+        if not self._meter.counts_all or not self._first:
             return False
         for first, last in zip(self._first, self._last, strict=True):
             if first is not last or first is None or first.end is not None:
@@ -194,7 +168,7 @@ class Window:
 
     @property
     def provenance(self) -> Provenance:
-        """Where the joules come from."""
+        """Source of the joules."""
         return self.measurement.provenance
 
     @property
@@ -204,31 +178,31 @@ class Window:
 
     @property
     def flags(self) -> frozenset[Flag]:
-        """What went wrong, if anything."""
+        """Faults during the window."""
         return self.measurement.flags
 
-    def mark_begin(self, now: float, wall: float, tracks: Sequence[EnergyTrack]) -> None:
-        """Note where it begins; the meter calls this."""
-        self._began, self._wall, self._tracks = now, wall, tracks
+    def mark_begin(self, now: float, wall: float, timelines: Sequence[EnergyTimeline]) -> None:
+        """Record the start; called by the meter."""
+        self._began, self._wall, self._timelines = now, wall, timelines
         self._ended = self._measurement = None
         self._peaks, self._total_peak, self._frozen = {}, 0.0, False
-        self._first = [track.span for track in tracks]
+        self._first = [timeline.span for timeline in timelines]
 
     def mark_end(self, now: float, wall: float) -> None:
-        """Note where it ends; the meter calls this."""
-        self._last = [track.span for track in self._tracks]
+        """Record the end; called by the meter."""
+        self._last = [timeline.span for timeline in self._timelines]
         self._wall_end = wall
         self._ended = now
 
-    def see(self, position: int, knot: Knot, total_watts: float) -> None:
-        """Learn of a knot that arrived while it is open; the meter calls this."""
-        track = self._tracks[position]
+    def add_knot(self, position: int, knot: Knot, total_watts: float) -> None:
+        """Record a knot that arrived while the window is open; called by the meter."""
+        timeline = self._timelines[position]
         first = self._first[position]
         if first is not None and first.end is knot and knot.at_seconds <= self._began:
             # The counter had refreshed before the window began, but was read after.
-            self._first[position] = track.span
+            self._first[position] = timeline.span
             return
-        before = track.span.before if track.span is not None else None
+        before = timeline.span.before if timeline.span is not None else None
         if before is None or before.at_seconds < self._began:
             return
         if knot.at_seconds - before.at_seconds >= SHORTEST_MEAN_SECONDS:
@@ -252,10 +226,10 @@ class Window:
         return Measurement(self.name, seconds, devices, peak, self._wall, events)
 
     def _resolve_device(self, position: int, ended: float, last: Span | None) -> DeviceMeasurement:
-        track, first = self._tracks[position], self._first[position]
-        device = track.device
+        timeline, first = self._timelines[position], self._first[position]
+        device = timeline.device
         if first is None or last is None:
-            flags = frozenset(track.flags) | {Flag.UNREADABLE}
+            flags = frozenset(timeline.flags) | {Flag.UNREADABLE}
             unknown = Provenance(device.provenance.origin, device.provenance.source)
             return DeviceMeasurement(
                 device.info, math.nan, math.nan, math.nan, math.nan, unknown, flags
@@ -270,12 +244,12 @@ class Window:
         sigma = math.hypot(
             share * math.sqrt(energy.variance), (origin.relative_error or 0.0) * joules
         )
-        flags = _new_flags(first.start, last.end.flags if last.end else track.flags)
+        flags = _new_flags(first.start, last.end.flags if last.end else timeline.flags)
         if isinstance(device, IntegratedPower) and device.gaps_between(self._began, ended):
             flags |= {Flag.GAP}
         known = Flag.LOST not in flags
         if share < 1:
-            # Nobody measured how the parts of a board share its power.
+            # How the parts of a board share its power is not measured.
             source = f"{share:.3g} of {origin.source}"
             origin = Provenance(Origin.ASSUMED, source)
             known = False
@@ -287,7 +261,7 @@ class Window:
             joules=joules,
             standard_error_joules=sigma if known else math.nan,
             watts_peak=max(mean, share * self._peaks.get(position, 0.0)),
-            idle_joules=_idle_share(first, last, joules) if track.tells_idle else math.nan,
+            idle_joules=_idle_share(first, last, joules) if timeline.reports_idle else math.nan,
             provenance=Provenance(origin.origin, origin.source, relative),
             flags=flags,
         )

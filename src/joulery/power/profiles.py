@@ -1,4 +1,4 @@
-"""Keep profiles for later runs of the same job: one JSON file each, written atomically."""
+"""Profiles that later runs of the same job start from: one JSON file each."""
 
 from __future__ import annotations
 
@@ -11,27 +11,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import FileError
-from joulery.power.choice import Known
-from joulery.power.slices import Estimate
+from joulery.power.state_machine import TuningChoice
+from joulery.power.step_profiler import Estimate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from joulery.power.choice import TuningChoice
-
 SCHEMA = "joulery.profile/1"
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileKey:
-    """What makes two runs the same job to the tuner.
+    """Identity of a job to the tuner: runs of one key share a profile.
 
     Attributes:
-        job: Its name.
+        job: Name of the job.
         batch_size: Samples per step over all devices.
         device: Type of accelerator.
-        software: Versions of driver and framework, in words.
-        objective: What was asked for.
+        software: Versions of driver and framework, as text.
+        objective: Objective, as text.
         devices: Number of accelerators.
     """
 
@@ -44,7 +41,7 @@ class ProfileKey:
 
     @property
     def file_name(self) -> str:
-        """Readable in front, unique behind."""
+        """Name of its file: readable at the beginning, unique at the end."""
         text = json.dumps(asdict(self), sort_keys=True)
         words = "".join(c if c.isalnum() else "-" for c in f"{self.job}-{self.device}")[:60]
         return f"{words}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
@@ -52,12 +49,12 @@ class ProfileKey:
 
 @dataclass(frozen=True, slots=True)
 class PowerProfile:
-    """What an earlier run found, by knob value rather than position.
+    """Result of an earlier run, by knob value rather than position.
 
     Attributes:
         value: Knob value that was chosen.
-        regret: What it left to gain.
-        chosen: What to expect there.
+        regret: Expected relative excess of its score over the best possible.
+        chosen: Estimate there.
         measured: Estimates by knob value.
     """
 
@@ -66,8 +63,8 @@ class PowerProfile:
     chosen: Estimate
     measured: dict[float, Estimate]
 
-    def known(self, values: Sequence[float]) -> Known | None:
-        """The profile on today's values; None when they no longer match."""
+    def choice_on(self, values: Sequence[float]) -> TuningChoice | None:
+        """The choice on today's knob values; None when they no longer match."""
         places = {round(value, 3): position for position, value in enumerate(values)}
         wanted = [round(value, 3) for value in (self.value, *self.measured)]
         if any(value not in places for value in wanted):
@@ -75,7 +72,7 @@ class PowerProfile:
         measured = {places[round(value, 3)]: seen for value, seen in self.measured.items()}
         if len(values) - 1 not in measured:
             return None  # what is in force today was not when it was made
-        return Known(places[round(self.value, 3)], self.regret, self.chosen, measured)
+        return TuningChoice(places[round(self.value, 3)], self.regret, self.chosen, measured)
 
     def among(self, values: Sequence[float]) -> PowerProfile | None:
         """The part about some of its values; None when the choice is not among them."""
@@ -86,10 +83,10 @@ class PowerProfile:
         return replace(self, measured=measured)
 
     @classmethod
-    def of(cls, settled: TuningChoice, value_at: Callable[[int], float]) -> PowerProfile:
-        """What to remember of a settled machine."""
-        measured = {value_at(position): seen for position, seen in settled.measured.items()}
-        return cls(value_at(settled.position), settled.regret, settled.chosen, measured)
+    def of(cls, choice: TuningChoice, value_at: Callable[[int], float]) -> PowerProfile:
+        """The profile of a choice."""
+        measured = {value_at(position): seen for position, seen in choice.measured.items()}
+        return cls(value_at(choice.position), choice.regret, choice.chosen, measured)
 
 
 def profile_directory() -> Path:
@@ -98,49 +95,50 @@ def profile_directory() -> Path:
     return (Path(base) if base else Path.home() / ".local" / "share") / "joulery" / "profiles"
 
 
-class ProfileStore:
-    """Profiles in a folder; several processes may use it at once.
+class ProfileFile:
+    """The file of one profile; several processes may use it at once.
 
     Args:
-        folder: Where; :func:`profile_directory` by default.
+        key: Job that is profiled.
+        folder: Folder of the file; :func:`profile_directory` unless given.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, key: ProfileKey, folder: Path | None = None) -> None:
+        self._key = key
         self._folder = folder
 
     @property
-    def folder(self) -> Path:
-        """Where the profiles are."""
-        return self._folder or profile_directory()
+    def path(self) -> Path:
+        """The path of the file."""
+        return (self._folder or profile_directory()) / self._key.file_name
 
-    def load(self, key: ProfileKey) -> PowerProfile | None:
+    def load(self) -> PowerProfile | None:
         """The profile of an earlier run; None when there is none.
 
         Raises:
             FileError: There is one, but it cannot be read.
         """
-        path = self.folder / key.file_name
         try:
-            return _parsed(json.loads(path.read_text(encoding="utf-8")))
+            return _parsed(json.loads(self.path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as broken:
             raise FileError(
-                f"the profile {path} cannot be used: {broken!r}", remedy="delete it"
+                f"the profile {self.path} cannot be used: {broken!r}", remedy="delete it"
             ) from None
 
-    def save(self, key: ProfileKey, profile: PowerProfile) -> Path:
+    def save(self, profile: PowerProfile) -> None:
         """Write a profile in one piece, or not at all.
 
         Raises:
             FileError: The folder cannot be written.
         """
-        path = self.folder / key.file_name
-        document = {"schema": SCHEMA, "key": asdict(key), **_document(profile)}
+        path = self.path
+        document = {"schema": SCHEMA, "key": asdict(self._key), **_document(profile)}
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(
-                "w", dir=self.folder, suffix=".part", delete=False, encoding="utf-8"
+                "w", dir=path.parent, suffix=".part", delete=False, encoding="utf-8"
             ) as file:
                 json.dump(document, file, indent=1, allow_nan=False)
             Path(file.name).replace(path)
@@ -149,7 +147,6 @@ class ProfileStore:
                 f"the profile {path} cannot be written: {broken}",
                 remedy="set XDG_DATA_HOME to a folder that you may write",
             ) from None
-        return path
 
 
 def _document(profile: PowerProfile) -> dict[str, Any]:

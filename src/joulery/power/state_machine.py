@@ -1,57 +1,62 @@
 """The just-in-time tuner as a state machine without I/O.
 
-Warmup → Probing → Holding, and back over Drifted when the job changes. It is told the time, the
-joules so far and the steps done, and answers with where the knob should be and after how many
-steps it wants to hear again. So the same code runs on real boards, virtual clocks and by hand.
+Warmup → Probing → Holding, and back over Drifted when the job changes. It takes the time, the
+joules so far and the steps done, and answers with the position that the knob should have and the
+number of steps after which it wants the next reading. So the same code runs on real boards, on
+virtual clocks and by hand.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import stdev
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from joulery.power.choice import TuningChoice, foretold
-from joulery.power.drift import DriftDetector
-from joulery.power.messages import State
-from joulery.power.planner import Planner, SliceForecast
-from joulery.power.scoring import ObjectiveScorer
-from joulery.power.step_profiler import LEAST_STEPS, StepProfiler
+from joulery.power.planner import ObjectiveScorer, ProbePlanner, SliceForecast
+from joulery.power.step_profiler import LEAST_STEPS, StepProfiler, TunerState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
     from joulery.objectives import Objective
-    from joulery.power.choice import Known
-    from joulery.power.messages import Command, Reading
-    from joulery.power.model import CurveModel
+    from joulery.power.model import CurveModel, Curves, PosteriorCurves
     from joulery.power.planner import ProbePlan
-    from joulery.power.prior import Curves
-    from joulery.power.rules import Rules
-    from joulery.power.slices import Estimate, Stretch
-    from joulery.power.step_profiler import Talk
+    from joulery.power.step_profiler import (
+        Command,
+        Estimate,
+        Procedure,
+        Reading,
+        StepSample,
+        TunerConfig,
+    )
 
 _LEAST_DRIFT = 0.04
 _DRIFT_SPREADS = 2.0
-_USUAL_STRETCHES = 6
+# Two-sided cumulative sum: slack per value, alarm level, and the most that one value counts.
+_DRIFT_ALLOWANCE, _DRIFT_ALARM, _DRIFT_MOST = 0.5, 3.5, 2.0
+_BASELINE_SAMPLES = 6
 _MOST_TRIMS = 6
 _MOST_STAYS = 3
-# A slice this far off, against what the others foretell, is measured again, so often at most.
+# A slice this far off what the others predict is measured again, so often at most.
 _DOUBTFUL_SIGMAS, _MOST_VISITS = 2.0, 3
+SLICE_SECONDS = 5.0  # enough for stable figures (You et al., NSDI'23, section 5)
+_HELD_SAMPLES = 6
+_LONG_STEPS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class KnobRange:
     """The values of a knob.
 
     Attributes:
-        values: Ascending; the last one is the reference, as found.
-        curves: What to expect over them, given the watts at the reference.
+        values: Values in ascending order; the last one is the reference, as found.
+        curves: Prior curves over the values, given the watts at the reference.
     """
 
     values: NDArray[np.float64]
@@ -59,68 +64,137 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Usual:
-    """How a job goes at one setting.
+class TuningChoice:
+    """The setting that profiling chose.
 
     Attributes:
-        seconds: Per step.
-        watts: Mean power.
-        spread: By how much stretches differ, relative.
+        position: Knob position.
+        regret: Expected relative excess of its score over the best possible.
+        chosen: Estimate there: measured, or predicted (then with 0 steps behind it).
+        measured: Estimates by knob position.
+        posterior: Samples of the curves; None when an earlier profile was trusted.
+        profiling_steps: Steps that profiling took.
+        profiling_seconds: Time that they took.
+        profiling_joules: Energy that they used.
     """
+
+    position: int
+    regret: float
+    chosen: Estimate
+    measured: dict[int, Estimate]
+    posterior: PosteriorCurves | None = None
+    profiling_steps: int = 0
+    profiling_seconds: float = 0.0
+    profiling_joules: float = 0.0
+
+
+class Machine(Protocol):
+    """A state machine that comes to a choice, such as :class:`TuningMachine`."""
+
+    @property
+    def choice(self) -> TuningChoice | None:
+        """The choice; None before the first guess."""
+        ...
+
+    def start(self, reading: Reading) -> Command:
+        """The first command."""
+        ...
+
+    def send(self, reading: Reading) -> Command:
+        """The answer to a reading."""
+        ...
+
+
+class DriftDetector:
+    """Detects a lasting change of one logarithmic quantity, by a two-sided cumulative sum.
+
+    Small lasting changes add up; a single disturbed value does not.
+
+    Args:
+        baseline: Value before any change.
+        change: Smallest lasting change that matters, in logarithms (0.05 is about 5 %).
+    """
+
+    def __init__(self, baseline: float, change: float) -> None:
+        self._baseline = baseline
+        self._change = change
+        self._up = self._down = 0.0
+
+    def changed(self, value: float) -> bool:
+        """Take in a value; whether the change is certain by now."""
+        off = (value - self._baseline) / self._change
+        off = max(-_DRIFT_MOST, min(_DRIFT_MOST, off))
+        self._up = max(0.0, self._up + off - _DRIFT_ALLOWANCE)
+        self._down = max(0.0, self._down - off - _DRIFT_ALLOWANCE)
+        return self._up > _DRIFT_ALARM or self._down > _DRIFT_ALARM
+
+
+@dataclass(frozen=True, slots=True)
+class _Baseline:
+    """Behaviour of a job at one setting: seconds per step, mean watts, relative spread."""
 
     seconds: float
     watts: float
     spread: float = 0.0
 
 
-class TuningMachine:
-    """Profiles and holds one knob; :meth:`start` it, then :meth:`send` it readings.
-
-    Args:
-        knob: The values to choose from.
-        objective: What to minimise.
-        rules: How to go about it.
-        known: An earlier profile's choice, to hold at once and check.
+class _ProfilingMachine(ABC):
+    """A machine around a :class:`StepProfiler`; :meth:`start` it, then :meth:`send` it readings.
 
     Attributes:
-        settled: What was found so far; None before the first guess.
-        reprofiled: How often the job had changed.
+        choice: Choice so far; None before the first guess.
     """
 
-    def __init__(
-        self, knob: Range, objective: Objective, rules: Rules, known: Known | None = None
-    ) -> None:
-        self.settled: TuningChoice | None = None
-        self.reprofiled = 0
-        self._knob = knob
-        self._rules = rules
-        self._known = known
-        self._judge = ObjectiveScorer(objective, rules.work_steps)
-        self._reference = len(knob.values) - 1
-        self._bench = StepProfiler(rules, self._reference)
-        self._model: CurveModel | None = None
-        self._talk: Talk = self._run()
-
-    @property
-    def state(self) -> State:
-        """What it is doing."""
-        return self._bench.state
+    def __init__(self, config: TunerConfig, reference: int) -> None:
+        self.choice: TuningChoice | None = None
+        self._config = config
+        self._reference = reference
+        self._profiler = StepProfiler(config, reference)
+        self._procedure: Procedure = self._run()
 
     def start(self, reading: Reading) -> Command:
         """The first command."""
-        self._bench.reading = reading
-        return next(self._talk)
+        self._profiler.reading = reading
+        return next(self._procedure)
 
     def send(self, reading: Reading) -> Command:
         """The answer to a reading."""
-        return self._talk.send(reading)
+        return self._procedure.send(reading)
 
     def estimates(self) -> dict[int, Estimate]:
-        """What was measured, by knob position."""
-        return self._bench.estimates()
+        """Estimates by knob position."""
+        return self._profiler.estimates()
 
-    def _run(self) -> Talk:
-        yield from self._bench.warm_up()
+    @abstractmethod
+    def _run(self) -> Procedure:
+        """All that the machine does."""
+
+
+class TuningMachine(_ProfilingMachine):
+    """Finds the best value of one knob and holds it.
+
+    Args:
+        knob: Values to choose from.
+        objective: Objective to minimise.
+        config: Settings of the tuner.
+        known: Choice of an earlier profile, to be held at once and checked.
+    """
+
+    def __init__(
+        self,
+        knob: KnobRange,
+        objective: Objective,
+        config: TunerConfig,
+        known: TuningChoice | None = None,
+    ) -> None:
+        super().__init__(config, len(knob.values) - 1)
+        self._knob = knob
+        self._known = known
+        self._scorer = ObjectiveScorer(objective, config.work_steps)
+        self._model: CurveModel | None = None
+
+    def _run(self) -> Procedure:
+        yield from self._profiler.warm_up()
         if self._known is not None:
             yield from self._hold_known(self._known)
             yield from self._drifted()
@@ -129,44 +203,44 @@ class TuningMachine:
             yield from self._hold()
             yield from self._drifted()
 
-    def _drifted(self) -> Talk:
-        """Start afresh from where everything is compared with."""
-        self._bench.state = State.DRIFTED
-        self.reprofiled += 1
-        self._bench.tallies = {}
-        yield from self._bench.move(self._reference)
+    def _drifted(self) -> Procedure:
+        """Drop all samples and go back to the reference."""
+        self._profiler.state = TunerState.DRIFTED
+        self._profiler.measured = {}
+        yield from self._profiler.move(self._reference)
 
     # Probing.
 
-    def _probe(self) -> Talk:
-        bench = self._bench
-        bench.state = State.PROBING
-        began = bench.reading
-        yield from bench.measure(LEAST_STEPS)
+    def _probe(self) -> Procedure:
+        profiler = self._profiler
+        profiler.state = TunerState.PROBING
+        began = profiler.reading
+        yield from profiler.measure(LEAST_STEPS)
         model = self._model = self._new_model()
-        horizon = max(self._rules.horizon_seconds, self._rules.horizon_steps * bench.pace_seconds)
-        planner = Planner(self._judge, horizon, self._rules.tolerance)
+        config = self._config
+        horizon = max(config.horizon_seconds, config.horizon_steps * profiler.pace_seconds)
+        planner = ProbePlanner(self._scorer, horizon, config.tolerance)
         plan = self._plan(planner, model, began)
         stays = 0
-        for _ in range(self._rules.most_slices):
-            # Measuring on at the choice itself is what holding does anyway.
-            at_choice = plan.probe == bench.position == plan.verdict.position
+        for _ in range(config.most_slices):
+            # Holding measures at the choice anyway.
+            at_choice = plan.probe == profiler.position == plan.score.position
             stays = stays + 1 if at_choice else 0
             probe, steps = plan.probe, plan.steps
             if probe is None or stays > _MOST_STAYS:
                 probe, steps = self._doubtful(model), LEAST_STEPS
             if probe is None:
                 break
-            yield from bench.move(probe)
-            yield from bench.measure(steps)
+            yield from profiler.move(probe)
+            yield from profiler.measure(steps)
             plan = self._plan(planner, model, began)
 
     def _doubtful(self, model: CurveModel) -> int | None:
-        """Where all of a slice may have been disturbed, and another one would tell."""
+        """The position whose slice may have been disturbed as a whole; None if there is none."""
         doubts = {
             position: sigmas
-            for position, sigmas in model.slower_than_foretold(self.estimates()).items()
-            if sigmas > _DOUBTFUL_SIGMAS and self._bench.tallies[position].visits < _MOST_VISITS
+            for position, sigmas in model.slower_than_predicted(self.estimates()).items()
+            if sigmas > _DOUBTFUL_SIGMAS and self._profiler.measured[position].visits < _MOST_VISITS
         }
         return max(doubts, key=doubts.__getitem__) if doubts else None
 
@@ -177,20 +251,20 @@ class TuningMachine:
         curves = self._knob.curves(reference.watts)
         return CurveModel(self._knob.values, curves, reference.seconds, reference.watts)
 
-    def _plan(self, planner: Planner, model: CurveModel, began: Reading) -> ProbePlan:
-        """The next probe; what is known by now counts as settled until something better is."""
-        measured, noise = self.estimates(), self._bench.noise()
-        belief = model.believe(measured)
+    def _plan(self, planner: ProbePlanner, model: CurveModel, began: Reading) -> ProbePlan:
+        """The next probe; notes the best choice so far."""
+        measured, noise = self.estimates(), self._profiler.noise()
+        posterior = model.posterior(measured)
         plan = planner.plan(
-            belief, tuple(measured), self._bench.position, partial(self._forecast, noise)
+            posterior, tuple(measured), self._profiler.position, partial(self._forecast, noise)
         )
-        position, end = plan.verdict.position, self._bench.reading
-        self.settled = TuningChoice(
+        position, end = plan.score.position, self._profiler.reading
+        self.choice = TuningChoice(
             position,
-            plan.verdict.regret,
-            measured.get(position) or foretold(belief, position),
+            plan.score.regret,
+            measured.get(position) or posterior.predicted(position),
             measured,
-            belief,
+            posterior,
             end.steps - began.steps,
             end.now_seconds - began.now_seconds,
             end.joules - began.joules,
@@ -200,11 +274,13 @@ class TuningMachine:
     def _forecast(
         self, noise: float, position: int, pace_seconds: float, spread: float
     ) -> SliceForecast:
-        """What a slice would take and tell."""
-        bench = self._bench
-        steps = bench.slice_steps(pace_seconds, noise, spread)
+        """Forecast of a slice at a position."""
+        profiler = self._profiler
+        steps = profiler.slice_steps(pace_seconds, noise, spread)
         span = steps * pace_seconds
-        moving = 0.0 if position == bench.position else self._rules.settle_seconds + pace_seconds
+        moving = (
+            0.0 if position == profiler.position else self._config.settle_seconds + pace_seconds
+        )
         return SliceForecast(
             steps,
             span + moving,
@@ -214,68 +290,68 @@ class TuningMachine:
 
     # Holding.
 
-    def _hold(self) -> Talk:
+    def _hold(self) -> Procedure:
         """Stay at the choice until the job changes; measuring there costs nothing."""
-        bench, settled = self._bench, self.settled
-        assert settled is not None  # noqa: S101 - probing settled it
-        bench.state = State.HOLDING
-        if self._rules.observe_only:
-            yield from bench.move(self._reference)
+        profiler, choice = self._profiler, self.choice
+        assert choice is not None  # noqa: S101 - probing made it
+        profiler.state = TunerState.HOLDING
+        if self._config.dry_run:
+            yield from profiler.move(self._reference)
         else:
-            yield from bench.move(settled.position)
-            yield from self._trim(settled)
-        yield from self._watch((yield from self._usual()))
+            yield from profiler.move(choice.position)
+            yield from self._trim(choice)
+        yield from self._watch((yield from self._measure_baseline()))
 
-    def _usual(self) -> Generator[Command, Reading, Usual]:
-        """How the job goes where the knob is, with all that disturbs it time and again."""
-        seen: list[Stretch] = []
-        while len(seen) < _USUAL_STRETCHES:
-            stretch = yield from self._bench.stretch(self._rules.hold_seconds)
-            if stretch is not None:
-                seen.append(stretch)
-        paces = [stretch.log_pace for stretch in seen]
-        total = sum(stretch.seconds for stretch in seen)
-        return Usual(
-            total / sum(stretch.steps for stretch in seen),
-            sum(stretch.joules for stretch in seen) / total,
+    def _measure_baseline(self) -> Generator[Command, Reading, _Baseline]:
+        """Measure the job at the present position, with all that disturbs it regularly."""
+        seen: list[StepSample] = []
+        while len(seen) < _BASELINE_SAMPLES:
+            sample = yield from self._profiler.sample(self._config.hold_seconds)
+            if sample is not None:
+                seen.append(sample)
+        paces = [sample.log_pace for sample in seen]
+        total = sum(sample.seconds for sample in seen)
+        return _Baseline(
+            total / sum(sample.steps for sample in seen),
+            sum(sample.joules for sample in seen) / total,
             stdev(paces),
         )
 
-    def _trim(self, settled: TuningChoice) -> Talk:
-        """Follow the choice by a watt or two as it becomes clearer; no more detours."""
-        bench, belief = self._bench, settled.belief
+    def _trim(self, choice: TuningChoice) -> Procedure:
+        """Refine the choice by a watt or two while measuring at it."""
+        profiler, posterior = self._profiler, choice.posterior
         assert self._model is not None  # noqa: S101 - probing made it
-        assert belief is not None  # noqa: S101 - probing has one
+        assert posterior is not None  # noqa: S101 - probing has one
         for _ in range(_MOST_TRIMS):
-            spread = float(belief.log_seconds[:, bench.position].std())
-            steps = bench.slice_steps(bench.pace_seconds, bench.noise(), spread)
-            yield from bench.measure(steps)
+            spread = float(posterior.log_seconds[:, profiler.position].std())
+            steps = profiler.slice_steps(profiler.pace_seconds, profiler.noise(), spread)
+            yield from profiler.measure(steps)
             measured = self.estimates()
-            belief = self._model.believe(measured)
-            verdict = self._judge.judge(belief)
-            here = float(verdict.excess[bench.position])
-            if here > verdict.regret + self._rules.tolerance / 4:
-                yield from bench.move(verdict.position)
-            self.settled = settled = replace(
-                settled,
-                position=bench.position,
-                regret=verdict.regret,
-                chosen=measured.get(bench.position) or foretold(belief, bench.position),
+            posterior = self._model.posterior(measured)
+            score = self._scorer.score(posterior)
+            here = float(score.excess[profiler.position])
+            if here > score.regret + self._config.tolerance / 4:
+                yield from profiler.move(score.position)
+            self.choice = choice = replace(
+                choice,
+                position=profiler.position,
+                regret=score.regret,
+                chosen=measured.get(profiler.position) or posterior.predicted(profiler.position),
                 measured=measured,
-                belief=belief,
+                posterior=posterior,
             )
 
-    def _watch(self, usual: Usual) -> Talk:
+    def _watch(self, baseline: _Baseline) -> Procedure:
         """Return once the job behaves differently."""
-        bench = self._bench
-        steps = max(1.0, self._rules.hold_seconds / usual.seconds)
-        spread = max(usual.spread, 2 * bench.noise() / math.sqrt(steps))
+        profiler = self._profiler
+        steps = max(1.0, self._config.hold_seconds / baseline.seconds)
+        spread = max(baseline.spread, 2 * profiler.noise() / math.sqrt(steps))
         change = max(_LEAST_DRIFT, _DRIFT_SPREADS * spread)
-        pace = DriftDetector(math.log(usual.seconds), change)
-        power = DriftDetector(math.log(max(usual.watts, 1e-3)), change)
+        pace = DriftDetector(math.log(baseline.seconds), change)
+        power = DriftDetector(math.log(max(baseline.watts, 1e-3)), change)
         while True:
-            seen = yield from bench.stretch(self._rules.hold_seconds)
-            if seen is None or not self._rules.watch_drift:
+            seen = yield from profiler.sample(self._config.hold_seconds)
+            if seen is None or not self._config.watch_drift:
                 continue
             drifted = pace.changed(seen.log_pace)
             if seen.joules > 3 * seen.sigma_joules:
@@ -283,12 +359,77 @@ class TuningMachine:
             if drifted:
                 return
 
-    def _hold_known(self, known: Known) -> Talk:
+    def _hold_known(self, known: TuningChoice) -> Procedure:
         """Trust an earlier profile as long as the job behaves like it."""
-        bench = self._bench
-        bench.state = State.HOLDING
-        bench.tallies = {}
-        self.settled = known.settled()
-        yield from bench.move(self._reference if self._rules.observe_only else known.position)
-        expected = known.expected(bench.position)
-        yield from self._watch(Usual(expected.seconds, expected.watts))
+        profiler = self._profiler
+        profiler.state = TunerState.HOLDING
+        profiler.measured = {}
+        self.choice = known
+        yield from profiler.move(self._reference if self._config.dry_run else known.position)
+        # A profile has both the choice and the reference.
+        chosen = profiler.position == known.position
+        expected = known.chosen if chosen else known.measured[profiler.position]
+        yield from self._watch(_Baseline(expected.seconds, expected.watts))
+
+
+class PlannedMachine(_ProfilingMachine):
+    """Measures given positions for seconds each, then holds a given one.
+
+    Args:
+        config: Settings of the tuner.
+        reference: Position of the value found.
+        measured: Positions to measure, in this order.
+        hold: Position to hold.
+        measured_all: Called once all positions are measured; None for no call.
+    """
+
+    def __init__(
+        self,
+        config: TunerConfig,
+        reference: int,
+        measured: Sequence[int],
+        hold: int,
+        measured_all: Callable[[], None] | None,
+    ) -> None:
+        super().__init__(config, reference)
+        self._measured = measured
+        self._hold = hold
+        self._measured_all = measured_all
+
+    def _run(self) -> Procedure:
+        profiler = self._profiler
+        yield from profiler.warm_up()
+        profiler.state = TunerState.PROBING
+        began = profiler.reading
+        # A short slice at the reference, so that savings can be stated against it.
+        yield from profiler.measure(LEAST_STEPS)
+        for position in self._measured:
+            yield from profiler.move(position)
+            yield from profiler.measure(max(LEAST_STEPS, self._slice_steps()))
+        if self._measured_all is not None:
+            self._measured_all()
+        profiler.state = TunerState.HOLDING
+        yield from profiler.move(self._hold)
+        for _ in range(_HELD_SAMPLES):
+            seen = yield from profiler.sample(self._config.hold_seconds)
+            if seen is not None:
+                profiler.here().samples.append(seen)
+                self._choose(began)
+        while True:
+            yield from profiler.sample(_LONG_STEPS * profiler.pace_seconds)
+
+    def _slice_steps(self) -> int:
+        pace = self._profiler.pace_seconds
+        return math.ceil(SLICE_SECONDS / pace) if pace > 0 else LEAST_STEPS
+
+    def _choose(self, began: Reading) -> None:
+        found, end = self.estimates(), self._profiler.reading
+        self.choice = TuningChoice(
+            position=self._hold,
+            regret=0.0,  # the plan answers for it
+            chosen=found[self._hold],
+            measured=found,
+            profiling_steps=end.steps - began.steps,
+            profiling_seconds=end.now_seconds - began.now_seconds,
+            profiling_joules=end.joules - began.joules,
+        )

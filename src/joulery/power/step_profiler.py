@@ -1,95 +1,308 @@
-"""Measure steps at knob positions, by talking to whoever drives the loop.
+"""Measure step time and power at knob positions, without I/O.
 
-Whatever takes time here is a generator that yields commands and takes readings.
+The profiler is a family of generators: each yields a :class:`Command` (where the knob should be,
+and after how many steps to report) and takes a :class:`Reading` (time, joules and steps so far).
+Samples that a stall, a pause or another process disturbed stand out and are left out. The noise of
+a step is pooled over all settings, because three samples of one setting cannot tell it.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+from statistics import median
 from typing import TYPE_CHECKING
 
 from joulery.errors import DeviceError
-from joulery.power.messages import Command, Reading, State, TuningEvent
-from joulery.power.slices import Stretch, Tally, step_noise
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterable, Sequence
 
-    from joulery.power.rules import Rules
-    from joulery.power.slices import Estimate
+    Procedure = Generator["Command", "Reading", None]
 
-    Talk = Generator[Command, Reading, None]
-
-_AGREEING = 0.05
-_WARMUP_STRETCHES = 20
-LEAST_STRETCHES = 3
+# Relative noise of one step before any was seen, and how many samples that guess is worth.
+_GUESSED_NOISE, _GUESS_WEIGHT = 0.01, 2.0
+_LEAST_NOISE = 2e-4
+# A sample this many sigmas off, and by at least this much, was disturbed.
+_OUTLIER_SIGMAS, OUTLIER_LEAST = 5.0, 0.02
+_LEAST_SECONDS_ERROR, _LEAST_WATTS_ERROR = 2e-4, 1e-3
+_MAD_TO_SIGMA = 1.4826
+# From so many samples on, their own scatter tells the error of the power; as they are few, with a
+# factor on top, and never below this much for one sample.
+_TELLING_SAMPLES, _FEW_FACTOR, _FEW_ERROR = 3, 1.5, 0.003
+_WARM_DIFFERENCE = 0.05
+_WARMUP_SAMPLES = 20
+LEAST_SAMPLES = 3
 LEAST_STEPS = 4
 _FEW_STEPS = 64.0
 
 
-class StepProfiler:
-    """Where the knob is, how fast steps go, and what was measured so far.
+class TunerState(StrEnum):
+    """State of a tuner."""
 
-    Args:
-        rules: How to go about it.
-        position: Where the knob is at first.
+    WARMUP = "warmup"
+    PROBING = "probing"
+    HOLDING = "holding"
+    DRIFTED = "drifted"
+    STOPPED = "stopped"
+
+
+class TuningEvent(StrEnum):
+    """Reason why a reading was taken."""
+
+    STEP = "step"
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class TunerConfig:
+    """Settings of the tuner.
 
     Attributes:
-        state: What all this is done for.
-        position: Where the knob is.
-        pace_seconds: Of a step, lately; NaN before the first.
-        tallies: Everything measured, by knob position.
+        horizon_seconds: Least time that the job is expected to run.
+        horizon_steps: Least number of steps that it is expected to do.
+        tolerance: Expected relative regret that is good enough.
+        settle_seconds: Time after a change of the knob that is not measured.
+        sample_seconds: Shortest sample worth an energy reading; several counter refreshes.
+        hold_seconds: Length of a sample while holding.
+        most_slices: Number of slices after which the best guess is taken.
+        longest_slice_seconds: Longest slice, unless it would have few steps.
+        dry_run: Whether to go back to the reference once the choice is made.
+        watch_drift: Whether to profile again when the job changes.
+        work_steps: Steps of the work that deadlines and budgets refer to.
     """
 
-    def __init__(self, rules: Rules, position: int) -> None:
-        self.state = State.WARMUP
-        self.position = position
-        self.pace_seconds = math.nan
-        self.tallies: dict[int, Tally] = {}
-        self._rules = rules
-        self._reading: Reading | None = None
+    horizon_seconds: float = 900.0
+    horizon_steps: int = 10_000
+    tolerance: float = 0.0005
+    settle_seconds: float = 0.1
+    sample_seconds: float = 0.15
+    hold_seconds: float = 4.0
+    most_slices: int = 60
+    longest_slice_seconds: float = 20.0
+    dry_run: bool = False
+    watch_drift: bool = True
+    work_steps: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Input of a tuning machine.
+
+    Attributes:
+        now_seconds: Time on a monotonic clock.
+        joules: Energy used so far by all devices of the job.
+        sigma_joules: One sigma of where exactly the counters stand now.
+        steps: Steps done so far.
+        event: Reason why the reading was taken.
+    """
+
+    now_seconds: float
+    joules: float
+    sigma_joules: float
+    steps: int
+    event: TuningEvent = TuningEvent.STEP
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Output of a tuning machine.
+
+    Attributes:
+        position: Position that the knob should have.
+        steps: Steps until the next reading.
+        state: State of the machine.
+    """
+
+    position: int
+    steps: int
+    state: TunerState
+
+
+@dataclass(frozen=True, slots=True)
+class StepSample:
+    """Some consecutive steps at one setting.
+
+    Attributes:
+        steps: Number of steps.
+        seconds: Time that they took.
+        joules: Energy that they used.
+        sigma_joules: One sigma of the energy at both edges.
+    """
+
+    steps: int
+    seconds: float
+    joules: float
+    sigma_joules: float
 
     @property
-    def reading(self) -> Reading:
-        """The latest one."""
-        assert self._reading is not None  # noqa: S101 - a machine starts with one
-        return self._reading
+    def log_pace(self) -> float:
+        """Logarithm of the seconds per step."""
+        return math.log(self.seconds / self.steps)
 
-    @reading.setter
-    def reading(self, reading: Reading) -> None:
-        self._reading = reading
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Seconds per step and watts at one setting, with relative errors (one sigma).
+
+    Attributes:
+        seconds: Seconds per step.
+        watts: Mean power of all devices.
+        seconds_error: Relative error of the seconds.
+        watts_error: Relative error of the watts.
+        steps: Steps that were measured; 0 for a prediction.
+        span_seconds: Time that was measured.
+    """
+
+    seconds: float
+    watts: float
+    seconds_error: float
+    watts_error: float
+    steps: int
+    span_seconds: float
+
+
+@dataclass(slots=True)
+class SampleSet:
+    """All samples of one setting.
+
+    Attributes:
+        samples: Samples in the order of time; they may lie apart.
+        visits: Number of separate slices that they come from.
+    """
+
+    samples: list[StepSample] = field(default_factory=list)
+    visits: int = 0
+
+    def estimate(self, step_noise: float) -> Estimate:
+        """Step time and power without disturbed samples.
+
+        Args:
+            step_noise: Relative standard deviation of one step.
+        """
+        kept = undisturbed(self.samples, step_noise)
+        steps = sum(sample.steps for sample in kept)
+        seconds = sum(sample.seconds for sample in kept)
+        joules = sum(sample.joules for sample in kept)
+        # Neighbouring samples share their edges, so only the outer ones and those around a gap
+        # count.
+        edges = 1 + len(self.samples) - len(kept)
+        edge = math.sqrt(edges * sum(s.sigma_joules**2 for s in kept) / len(kept))
+        return Estimate(
+            seconds / steps,
+            joules / seconds,
+            max(_LEAST_SECONDS_ERROR, step_noise / math.sqrt(steps)),
+            max(_LEAST_WATTS_ERROR, min(edge / joules if joules > 0 else 1.0, _scatter(kept))),
+            steps,
+            seconds,
+        )
+
+
+def _scatter(samples: Sequence[StepSample]) -> float:
+    """Relative error of the mean power as the samples themselves show it.
+
+    A meter must allow for loads that change at any moment. These are steps of one job at one
+    setting; where their power agrees, it did not change.
+    """
+    if len(samples) < _TELLING_SAMPLES:
+        return math.inf
+    watts = [sample.joules / sample.seconds for sample in samples]
+    mean = sum(watts) / len(watts)
+    if mean <= 0:
+        return math.inf
+    variance = sum((each - mean) ** 2 for each in watts) / (len(watts) - 1)
+    return max(_FEW_FACTOR * math.sqrt(variance) / mean, _FEW_ERROR) / math.sqrt(len(watts))
+
+
+def undisturbed(samples: Sequence[StepSample], step_noise: float) -> list[StepSample]:
+    """The samples whose pace agrees with that of the fastest quarter.
+
+    Stalls and other processes make steps slower, never faster, and may be there most of the time.
+    """
+    if len(samples) < 3:
+        return list(samples)
+    quartile = sorted(sample.log_pace for sample in samples)[(len(samples) - 1) // 4]
+
+    def agrees(sample: StepSample) -> bool:
+        expected = _OUTLIER_SIGMAS * step_noise / math.sqrt(sample.steps)
+        return abs(sample.log_pace - quartile) <= max(OUTLIER_LEAST, expected)
+
+    return [sample for sample in samples if agrees(sample)] or list(samples)
+
+
+def step_noise(settings: Iterable[SampleSet]) -> float:
+    """Relative standard deviation of one step, pooled over settings; robust to stalls."""
+    deviations = []
+    for setting in settings:
+        if len(setting.samples) < 2:
+            continue
+        middle = median(sample.log_pace for sample in setting.samples)
+        shrink = math.sqrt(len(setting.samples) / (len(setting.samples) - 1))
+        deviations += [
+            shrink * math.sqrt(sample.steps) * abs(sample.log_pace - middle)
+            for sample in setting.samples
+        ]
+    if not deviations:
+        return _GUESSED_NOISE
+    rough = max(_LEAST_NOISE, _MAD_TO_SIGMA * median(deviations))
+    calm = [deviation for deviation in deviations if deviation <= _OUTLIER_SIGMAS * rough]
+    squares = sum(d * d for d in calm) + _GUESS_WEIGHT * _GUESSED_NOISE**2
+    return max(_LEAST_NOISE, math.sqrt(squares / (len(calm) + _GUESS_WEIGHT)))
+
+
+class StepProfiler:
+    """Moves a knob and measures steps.
+
+    Args:
+        config: Settings of the tuner.
+        position: Initial position of the knob.
+
+    Attributes:
+        state: State to report in commands.
+        position: Position of the knob.
+        pace_seconds: Recent seconds per step; NaN before the first.
+        measured: Samples by knob position.
+        reading: Latest reading; set by the machine when it starts.
+    """
+
+    def __init__(self, config: TunerConfig, position: int) -> None:
+        self.state = TunerState.WARMUP
+        self.position = position
+        self.pace_seconds = math.nan
+        self.measured: dict[int, SampleSet] = {}
+        self.reading = Reading(0.0, 0.0, 0.0, 0)
+        self._config = config
 
     def noise(self) -> float:
         """Relative standard deviation of one step."""
-        return step_noise(self.tallies.values())
+        return step_noise(self.measured.values())
 
     def estimates(self) -> dict[int, Estimate]:
-        """What was measured, by knob position."""
+        """Estimates by knob position."""
         noise = self.noise()
-        return {
-            position: tally.estimate(noise)
-            for position, tally in self.tallies.items()
-            if tally.stretches
-        }
+        return {at: found.estimate(noise) for at, found in self.measured.items() if found.samples}
 
-    def tally(self) -> Tally:
-        """What was measured where the knob is."""
-        return self.tallies.setdefault(self.position, Tally())
+    def here(self) -> SampleSet:
+        """The samples at the present position."""
+        return self.measured.setdefault(self.position, SampleSet())
 
     def slice_steps(self, pace_seconds: float, noise: float, spread: float) -> int:
         """Steps of a slice that tells as much as is known already, within reason.
 
         Args:
-            pace_seconds: Of a step.
+            pace_seconds: Seconds per step.
             noise: Relative standard deviation of one step.
-            spread: What the step time is known to, relative.
+            spread: Relative uncertainty of the step time as it is known.
         """
-        least = LEAST_STRETCHES * self._rules.stretch_seconds / pace_seconds
-        most = max(_FEW_STEPS, self._rules.longest_slice_seconds / pace_seconds)
+        least = LEAST_SAMPLES * self._config.sample_seconds / pace_seconds
+        most = max(_FEW_STEPS, self._config.longest_slice_seconds / pace_seconds)
         telling = (noise / spread) ** 2 if spread > 0 else most
         return max(LEAST_STEPS, math.ceil(max(least, min(telling, most))))
 
-    def stretch(self, seconds: float) -> Generator[Command, Reading, Stretch | None]:
+    def sample(self, seconds: float) -> Generator[Command, Reading, StepSample | None]:
         """Measure about ``seconds`` of steps; None when nothing was measured."""
         begin = self.reading
         if begin.event is TuningEvent.PAUSED:
@@ -103,40 +316,39 @@ class StepProfiler:
             return None
         self.pace_seconds = elapsed / done
         sigma = math.hypot(begin.sigma_joules, end.sigma_joules)
-        return Stretch(done, elapsed, max(0.0, end.joules - begin.joules), sigma)
+        return StepSample(done, elapsed, max(0.0, end.joules - begin.joules), sigma)
 
-    def move(self, position: int) -> Talk:
+    def move(self, position: int) -> Procedure:
         """Change the knob, and let a step and some time pass."""
         if position == self.position:
             return
         self.position = position
         pace = self.pace_seconds
-        settle = self._rules.settle_seconds / pace if pace > 0 else 1.0
+        settle = self._config.settle_seconds / pace if pace > 0 else 1.0
         yield from self._wait(math.ceil(settle))
 
-    def measure(self, steps: int) -> Talk:
-        """Measure a slice of at least ``steps`` steps where the knob is."""
-        tally, done = self.tally(), 0
-        tally.visits += 1
-        count = 0
-        while done < steps or count < LEAST_STRETCHES:
-            # Few long stretches tell as much as many short ones, at fewer energy readings.
-            length = max(self._rules.stretch_seconds, (steps - done) * self.pace_seconds / 4)
-            seen = yield from self.stretch(length)
+    def measure(self, steps: int) -> Procedure:
+        """Measure a slice of at least ``steps`` steps at the present position."""
+        here, done, count = self.here(), 0, 0
+        here.visits += 1
+        while done < steps or count < LEAST_SAMPLES:
+            # Few long samples tell as much as many short ones, at fewer energy readings.
+            length = max(self._config.sample_seconds, (steps - done) * self.pace_seconds / 4)
+            seen = yield from self.sample(length)
             if seen is not None:
-                tally.add(seen)
+                here.samples.append(seen)
                 done += seen.steps
                 count += 1
 
-    def warm_up(self) -> Talk:
-        """Wait until steps have found their pace; the first ones compile, cache and load."""
-        before: Stretch | None = None
-        for _ in range(_WARMUP_STRETCHES):
-            seen = yield from self.stretch(self._rules.stretch_seconds)
+    def warm_up(self) -> Procedure:
+        """Wait until the step time is steady; the first steps compile, cache and load."""
+        before: StepSample | None = None
+        for _ in range(_WARMUP_SAMPLES):
+            seen = yield from self.sample(self._config.sample_seconds)
             if seen is None:
                 continue
-            if before is not None and abs(seen.log_pace - before.log_pace) < _AGREEING:
-                self.tally().add(seen)
+            if before is not None and abs(seen.log_pace - before.log_pace) < _WARM_DIFFERENCE:
+                self.here().samples.append(seen)
                 return
             before = seen
 
@@ -144,7 +356,7 @@ class StepProfiler:
         reading = yield Command(self.position, max(1, steps), self.state)
         if reading.event is TuningEvent.FAILED:
             raise DeviceError(
-                "time and energy of the steps are not known any more",
+                "time and energy of the steps can no longer be read",
                 remedy="see the log for what failed first",
             )
         self.reading = reading

@@ -219,8 +219,9 @@ def _search_blocks(search: ScheduleSearch) -> list[Block]:
         Paragraph(_search_caption(search)),
         _schedule_table(search),
         Paragraph(
-            "Unplanned: time at full clocks. Saved: energy against 1F1B at full clocks. Stored: most "
-            "microbatches of activations that a rank holds at once. Sends: messages per iteration.",
+            "Unplanned: time at full clocks. Saved: energy against 1F1B at full clocks. Stored: "
+            "most microbatches of activations that a rank holds at once. Sends: messages per "
+            "iteration.",
             soft=True,
         ),
         _winner_table(search),

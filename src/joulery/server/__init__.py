@@ -1,1 +1,1 @@
-"""Recurring jobs over HTTP: the desk for teams and machines."""
+"""The HTTP API over the store."""

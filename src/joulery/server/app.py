@@ -1,180 +1,174 @@
-"""The server as an ASGI application: every request goes through here, and only here.
-
-No framework is in the way of a request: finding the operation, the caller and the limits takes
-about as long as one function call of a router would. The description for people and generators is
-made of the same table, with FastAPI (:mod:`joulery.server.description`).
-"""
+"""The ASGI application: FastAPI with the routes, problem documents, metrics and a request log."""
 
 from __future__ import annotations
 
+import logging
 import time
-import traceback
 from typing import TYPE_CHECKING, Any
 
-from joulery.errors import JouleryError, StoreError
-from joulery.server.auth import allows, bearer
-from joulery.server.bodies import read_body
-from joulery.server.calls import Answer, Call
-from joulery.server.catalogue import OPERATIONS, TABLE
-from joulery.server.limits import RateLimiter
-from joulery.server.metrics import NO_OPERATION
-from joulery.server.operations import OPEN_TO_ALL
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from joulery import __version__
+from joulery.errors import InvalidValueError, JouleryError, StoreError
+from joulery.server.auth import context_of
 from joulery.server.problems import (
-    INTERNAL,
     MEDIA_TYPE,
-    NO_DECISION_TOKEN,
-    NO_RIGHT,
-    NO_TOKEN,
-    Problem,
-    ProblemError,
+    internal,
     later,
     problem_of,
+    problem_of_http,
 )
-from joulery.storage.tokens import Permission
+from joulery.server.routes import ROUTERS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from joulery.server.logs import Log
-    from joulery.server.operations import Operation
-    from joulery.server.service import Service
-    from joulery.storage.tokens import TokenRecord
+    from joulery.server.context import ServerContext
 
-    Scope = dict[str, Any]
-    Receive = Callable[[], Awaitable[dict[str, Any]]]
-    Send = Callable[[dict[str, Any]], Awaitable[None]]
+_log = logging.getLogger("joulery.server")
 
 _SLOW_SECONDS = 1.0
+_ABOUT = """Decisions for recurring training jobs: what to run next, and reports on how it ended.
+
+Ask with a team's token, run what the decision says, report with the decision's own token. Every
+request may be repeated: the same key gets the same answer. Errors are problem documents (RFC 9457)
+with a remedy; those with Retry-After may be repeated unchanged."""
 
 
-class Application:
-    """See above.
+def create_app(context: ServerContext | None = None) -> FastAPI:
+    """The application.
 
     Args:
-        service: What handlers work with.
-        log: Where to say what went wrong.
+        context: State of the server; None where only the description is wanted.
     """
+    app = FastAPI(
+        title="Joulery",
+        version=__version__,
+        description=_ABOUT,
+        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        separate_input_output_schemas=False,
+    )
+    app.state.context = context
+    for router in ROUTERS:
+        app.include_router(router)
+    app.add_middleware(_Observer)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid_request)
+    app.add_exception_handler(JouleryError, _on_own_error)
+    describe = app.openapi
+    app.openapi = lambda: _with_problem_types(describe())  # type: ignore[method-assign]  # as FastAPI's manual shows
+    return app
 
-    def __init__(self, service: Service, log: Log) -> None:
-        limits = service.limits
-        self._service = service
-        self._log = log
+
+async def _on_http_error(_request: Request, error: Exception) -> Response:
+    return problem_of_http(error).response()
+
+
+async def _on_invalid_request(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it only
+    first = error.errors()[0]
+    cause = first.get("ctx", {}).get("error")
+    if not isinstance(cause, JouleryError):
+        name = first["loc"][-1]
+        cause = InvalidValueError(f"{name}: {first['msg']}", remedy=f"give {name} as described")
+    return problem_of(cause).response()
+
+
+async def _on_own_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, JouleryError)  # noqa: S101 - registered for it only
+    if isinstance(error, StoreError):
+        _log.warning("store", extra={"fields": {"message": str(error)}})
+    return problem_of(error).response()
+
+
+def _with_problem_types(document: dict[str, Any]) -> dict[str, Any]:
+    """The description with the media type of problems, which FastAPI takes for JSON."""
+    for path in document["paths"].values():
+        for operation in path.values():
+            for status, response in operation["responses"].items():
+                content = response.get("content", {})
+                if int(status) >= 400 and "application/json" in content:
+                    content[MEDIA_TYPE] = content.pop("application/json")
+    return document
+
+
+class _Observer:
+    """Middleware that bounds, counts, times and logs requests, and hides internal errors."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
         self._in_flight = 0
-        self._calls = RateLimiter(limits.calls_per_second, limits.burst_calls, limits.remembered)
-        self._failures = RateLimiter(
-            limits.failures_per_second, 10 * limits.failures_per_second, limits.remembered
-        )
-        service.metrics.names = tuple(TABLE.numbers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
         if scope["type"] != "http":
-            if scope["type"] == "websocket":
-                await send({"type": "websocket.close", "code": 1000})
+            await self._app(scope, receive, send)
             return
-        began = time.perf_counter()
+        context = context_of(Request(scope))
+        began, answer = time.perf_counter(), _Answer(send)
         self._in_flight += 1
-        number = NO_OPERATION
+        context.metrics.in_flight.set(self._in_flight)
+        full = self._in_flight > context.limits.waiting_requests
+        refused = full and scope["path"].startswith("/v1/")  # not health and metrics
         try:
-            operation, parameters = TABLE.find(scope["method"], scope["raw_path"])
-            number = TABLE.numbers[operation.name]
-            answer = await self._handle(operation, parameters, scope, receive)
-        except ProblemError as error:
-            answer = _told(error.problem)
-        except JouleryError as error:
-            answer = _told(problem_of(error))
-            if isinstance(error, StoreError):
-                self._log.say("store", error=type(error).__name__, message=error.message)
-        except Exception as error:  # noqa: BLE001 - the edge: nobody outside may see our insides
-            answer = _told(INTERNAL)
-            self._log.say("failed", error=repr(error)[:500], where=traceback.format_exc()[-4000:])
+            app = later("too many requests at the same time").response() if refused else self._app
+            await app(scope, receive, answer.send)
+        except ClientDisconnect:
+            pass
+        except Exception:  # noqa: BLE001 - the edge: callers must not see our insides
+            _log.exception("failed")
+            if not answer.status:
+                await internal().response()(scope, receive, answer.send)
         finally:
             self._in_flight -= 1
-        await _send(send, answer)
-        self._note(scope, number, answer.status, time.perf_counter() - began)
-
-    async def _handle(
-        self, operation: Operation, parameters: dict[str, str], scope: Scope, receive: Receive
-    ) -> Answer:
-        service = self._service
-        access = operation.access
-        if access is OPEN_TO_ALL:
-            return await operation.handler(
-                service, Call(parameters, scope["query_string"], b"", None)
-            )
-        if self._in_flight > service.limits.waiting_requests:
-            raise ProblemError(later("too many requests are under way"))
-        headers = scope["headers"]
-        caller: TokenRecord | None = None
-        if isinstance(access, Permission):
-            caller = await self._caller(headers, scope)
-            if not allows(caller, access):
-                raise ProblemError(NO_RIGHT)
-        else:
-            self._check_decision(parameters["decision"], headers)
-        body = await read_body(headers, receive, service.limits) if operation.takes else b""
-        return await operation.handler(
-            service, Call(parameters, scope["query_string"], body, caller)
-        )
-
-    async def _caller(self, headers: list[tuple[bytes, bytes]], scope: Scope) -> TokenRecord:
-        token = bearer(headers)
-        if token is None:
-            raise ProblemError(NO_TOKEN)
-        now = self._service.clock.now()
-        keeper = self._service.doorkeeper
-        # Whoever guesses is slowed down before a guess costs a look into the store; whoever was
-        # let in before is not, even if somebody guesses from the same address.
-        address = _address(scope)
-        if self._failures.exhausted(address, now) and not keeper.knows(token):
-            raise ProblemError(later("too many calls without a valid token", 429))
-        record = await keeper.verify(token)
-        if record is None:
-            self._failures.wait_seconds(address, now)
-            raise ProblemError(NO_TOKEN)
-        self._slow_down(record.id, now)
-        return record
-
-    def _check_decision(self, decision: str, headers: list[tuple[bytes, bytes]]) -> None:
-        if not self._service.signer.fits(decision, bearer(headers)):
-            raise ProblemError(NO_DECISION_TOKEN)
-        self._slow_down(decision.partition(".")[0], self._service.clock.now())
-
-    def _slow_down(self, caller: object, now: float) -> None:
-        seconds = self._calls.wait_seconds(caller, now)
-        if seconds:
-            raise ProblemError(later("too many calls with this token", 429, int(seconds) + 1))
-
-    def _note(self, scope: Scope, number: int, status: int, seconds: float) -> None:
-        metrics = self._service.metrics
-        metrics.observe(number, status, seconds)
-        metrics.note_in_flight(self._in_flight)
-        if self._log.requests or status >= 500 or seconds > _SLOW_SECONDS:
-            name = "none" if number == NO_OPERATION else OPERATIONS[number].name
-            self._log.say(
-                "request",
-                operation=name,
-                method=scope["method"],
-                status=status,
-                seconds=round(seconds, 6),
-                address=_address(scope),
-            )
-            metrics.note_dropped(self._log.dropped)
+            context.metrics.in_flight.set(self._in_flight)
+            _note(context, scope, answer.status, time.perf_counter() - began)
 
 
-def _address(scope: Scope) -> str:
-    client = scope.get("client")
-    return client[0] if client else ""
+class _Answer:
+    """The answer to a request, as it is sent.
+
+    Args:
+        send: ASGI function that sends to the client.
+
+    Attributes:
+        status: HTTP status; 0 before the answer has begun.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer; answers are not for caches.
+
+        Raises:
+            ClientDisconnect: The connection failed, which is no error of the application.
+        """
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message["headers"], (b"cache-control", b"no-store")]
+        try:
+            await self._send(message)
+        except Exception as error:
+            raise ClientDisconnect from error
 
 
-def _told(problem: Problem) -> Answer:
-    return Answer(problem.body(), problem.status, MEDIA_TYPE, problem.headers)
-
-
-async def _send(send: Send, answer: Answer) -> None:
-    headers = [(b"cache-control", b"no-store"), *answer.headers]
-    if answer.status != 204:
-        headers.append((b"content-type", answer.media_type))
-        headers.append((b"content-length", b"%d" % len(answer.body)))
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body})
+def _note(context: ServerContext, scope: Scope, status: int, seconds: float) -> None:
+    operation = getattr(scope.get("route"), "operation_id", None) or "none"
+    context.metrics.observe(operation, status, seconds)
+    if context.log_requests or status >= 500 or seconds > _SLOW_SECONDS:
+        client = scope.get("client")
+        fields = {
+            "operation": operation,
+            "method": scope["method"],
+            "status": status,
+            "seconds": round(seconds, 6),
+            "address": client[0] if client else "",
+        }
+        _log.info("request", extra={"fields": fields})

@@ -1,4 +1,4 @@
-"""How much a server takes on: of each caller, of each request, and of all together."""
+"""Limits of a server: on each request, on each caller, and on all together."""
 
 from __future__ import annotations
 
@@ -14,25 +14,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one worker process.
+    """Limits of one server process.
 
     Attributes:
-        body_bytes: Of one request.
-        head_bytes: Of its request line and headers.
-        page_entries: Of one page of a list.
-        waiting_requests: Under way at the same time; more are told to come again.
-        connections: Open at the same time; more are told to come again.
-        calls_per_second: Of one token, on average.
-        burst_calls: Of one token, at once.
-        failures_per_second: Of one address, with tokens that are not valid.
-        body_seconds: That a body may take to arrive.
-        idle_seconds: That a connection may stay open without a request.
-        remembered: Tokens, addresses and jobs that are remembered, each.
+        body_bytes: Largest body of a request.
+        head_bytes: Largest request line with headers.
+        waiting_requests: Most requests in flight; more get 503.
+        connections: Most open connections; more get 503.
+        calls_per_second: Mean rate of calls with one token.
+        burst_calls: Most calls with one token at once.
+        failures_per_second: Mean rate of calls with invalid tokens from one address.
+        body_seconds: Longest time for a body to arrive.
+        idle_seconds: Longest time that a connection stays open without a request.
+        remembered: Number of tokens, of addresses and of jobs that are cached.
     """
 
     body_bytes: int = 1_000_000
     head_bytes: int = 16_384
-    page_entries: int = 1000
     waiting_requests: int = 4000
     connections: int = 8000
     calls_per_second: float = 5000.0
@@ -55,12 +53,12 @@ LIMITS = Limits()
 
 
 class RateLimiter:
-    """Lets each caller through so often, with a burst: a bucket per caller that fills over time.
+    """A token bucket per caller.
 
     Args:
-        per_second: How fast a bucket fills.
-        burst: How much it holds.
-        remembered: Buckets that are kept; those unused for longest go first, and come back full.
+        per_second: Rate at which a bucket fills.
+        burst: Capacity of a bucket.
+        remembered: Number of buckets that are kept; the least recently used is dropped first.
     """
 
     def __init__(self, per_second: float, burst: float, remembered: int) -> None:
@@ -73,7 +71,7 @@ class RateLimiter:
         return len(self._buckets)
 
     def wait_seconds(self, caller: Hashable, now: float) -> float:
-        """0 where a call may be made, which is then counted; else how long to wait."""
+        """0 where a call may be made, which is then counted; else the time to wait."""
         bucket = self._bucket(caller, now)
         if bucket[0] >= 1.0:
             bucket[0] -= 1.0

@@ -1,103 +1,89 @@
-"""The log: JSON lines, written by a thread of its own so that a slow reader delays no request."""
+"""The log of the server: JSON lines on stderr, written by a thread so that requests never wait."""
 
 from __future__ import annotations
 
-import contextlib
+import json
 import logging
-import os
+import logging.handlers
 import queue
+import sys
 import threading
-from typing import TYPE_CHECKING, Any
-
-from joulery.clock import REAL_CLOCK
-from joulery.jobs.wire_text import to_bytes
+import traceback
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from joulery.clock import Clock
-
 _CAPACITY = 2000
-_STDERR = 2
+_LONGEST = 4000
+_STOP_SECONDS = 2.0
 
 
-class Log:
-    """Says what happens, one JSON object per line; never a token or a body.
+class JsonFormatter(logging.Formatter):
+    """One JSON object per record; records of other packages get the event ``library``.
 
-    Args:
-        worker: Number of the process, told with every line.
-        requests: Whether every request is told, or only those that went wrong or took long.
-        clock: For the time of each line.
-        descriptor: Where lines go.
+    Records of the server carry their members as ``extra={"fields": {…}}``.
     """
 
-    def __init__(
-        self,
-        worker: int = 0,
-        *,
-        requests: bool = False,
-        clock: Clock = REAL_CLOCK,
-        descriptor: int = _STDERR,
-    ) -> None:
-        self.requests = requests
-        self.dropped = 0
-        self._worker = worker
-        self._clock = clock
-        self._descriptor = descriptor
-        self._lines: queue.Queue[bytes | None] = queue.Queue(_CAPACITY)
-        self._thread = threading.Thread(target=self._write, name="joulery-log", daemon=True)
-        self._started = False
-
-    def say(self, event: str, **members: Any) -> None:
-        """Tell of something."""
-        line = {"wall_seconds": self._clock.wall(), "worker": self._worker, "event": event}
-        if not self._started:
-            self._started = True
-            self._thread.start()
-        try:
-            self._lines.put_nowait(to_bytes(line | members) + b"\n")
-        except queue.Full:
-            self.dropped += 1
-
-    def close(self, patience_seconds: float = 1.0) -> None:
-        """Write what waits, as far as somebody reads it."""
-        if not self._started:
-            return
-        try:
-            self._lines.put(None, timeout=patience_seconds)
-        except queue.Full:
-            return
-        self._thread.join(patience_seconds)
-
-    def _write(self) -> None:
-        while (line := self._lines.get()) is not None:
-            try:
-                while line:
-                    line = line[os.write(self._descriptor, line) :]
-            except OSError:  # nobody listens; there is no other place to say so
-                self.dropped += 1
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of a record."""
+        line = {"wall_seconds": record.created, "level": record.levelname.lower()}
+        if record.name.startswith("joulery.server"):
+            line["event"] = record.getMessage()
+            line |= getattr(record, "fields", {})
+        else:
+            text = record.getMessage()[:_LONGEST]
+            line |= {"event": "library", "logger": record.name, "message": text}
+        if record.exc_info:
+            line["where"] = "".join(traceback.format_exception(*record.exc_info))[-_LONGEST:]
+        return json.dumps(line, separators=(",", ":"), default=str)
 
 
-class _Library(logging.Handler):
-    """Has what libraries log told in our way."""
+class _DroppingHandler(logging.handlers.QueueHandler):
+    """Hands records to the thread that writes; drops them where it cannot keep up."""
 
-    def __init__(self, log: Log) -> None:
-        super().__init__(logging.WARNING)
-        self._log = log
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        return record  # stays in this process, so nothing has to be made picklable
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Tell one record."""
-        self._log.say("library", logger=record.name, message=record.getMessage()[:2000])
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        """The queue is full: losing a line is better than delaying a request."""
 
 
-@contextlib.contextmanager
-def libraries_told(log: Log) -> Iterator[None]:
-    """Within it, warnings and what libraries log are lines of the log like any other."""
-    handler = _Library(log)
-    logging.getLogger().addHandler(handler)
+class _Listener(logging.handlers.QueueListener):
+    """Writes records in a thread of its own."""
+
+    def enqueue_sentinel(self) -> None:
+        """Wait for room in the queue, which may be full."""
+        waiting: Any = self.queue  # has more than logging needs
+        waiting.put(None)
+
+
+@contextmanager
+def json_log(stream: TextIO | None = None) -> Iterator[None]:
+    """Within it, all log records and warnings are JSON lines.
+
+    Args:
+        stream: Text stream for the lines; stderr unless given.
+    """
+    records: queue.Queue[logging.LogRecord | None] = queue.Queue(_CAPACITY)
+    writer = logging.StreamHandler(stream or sys.stderr)
+    writer.setFormatter(JsonFormatter())
+    listener = _Listener(records, writer)
+    handler, root = _DroppingHandler(records), logging.getLogger()
+    server = logging.getLogger("joulery.server")
+    level = server.level
+    root.addHandler(handler)
+    server.setLevel(logging.INFO)
     logging.captureWarnings(True)  # noqa: FBT003 - its only argument
+    listener.start()
     try:
         yield
     finally:
         logging.captureWarnings(False)  # noqa: FBT003
-        logging.getLogger().removeHandler(handler)
+        server.setLevel(level)
+        root.removeHandler(handler)
+        # The process ends even if stderr is blocked.
+        stopping = threading.Thread(target=listener.stop, daemon=True)
+        stopping.start()
+        stopping.join(_STOP_SECONDS)

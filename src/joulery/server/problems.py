@@ -1,10 +1,12 @@
-"""Errors as RFC 9457 problem documents: what is wrong, what to do, and nothing of our insides."""
+"""Errors as RFC 9457 problem documents: what is wrong, what to do, and no internals."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
+
+from fastapi import HTTPException, Response
 
 from joulery.errors import (
     ConflictError,
@@ -17,12 +19,12 @@ from joulery.errors import (
     UnknownRecordError,
     UsageError,
 )
-from joulery.jobs.wire_text import NotJsonError, to_bytes
+from joulery.jobs.schema import JsonModel, NotJsonError, to_bytes
 
-MEDIA_TYPE = b"application/problem+json"
+MEDIA_TYPE = "application/problem+json"
 _RETRY_SECONDS = 1
 _LONGEST = 400
-# The first that fits counts.
+# The first class that fits counts.
 _STATUS: dict[type[JouleryError], int] = {
     NotJsonError: 400,
     ConflictError: 409,
@@ -32,141 +34,144 @@ _STATUS: dict[type[JouleryError], int] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """An answer that says what is wrong.
+class ProblemDetails(JsonModel):
+    """What is wrong, and what to do about it (RFC 9457).
 
     Attributes:
-        status: Of HTTP.
-        kind: The error that the client shall take it for.
+        type: Kind of problem, such as `/problems/usage-error`.
+        title: HTTP status in words.
+        status: HTTP status.
         detail: What is wrong, one line.
-        remedy: What to do, one line.
-        headers: Besides those of every answer.
+        remedy: What to do about it, one line.
     """
 
+    type: str
+    title: str
     status: int
-    kind: type[JouleryError]
     detail: str
     remedy: str
-    headers: tuple[tuple[bytes, bytes], ...] = ()
 
-    def body(self) -> bytes:
-        """As a document."""
-        return to_bytes(
-            {
-                "type": f"/problems/{_kebab(self.kind)}",
-                "title": HTTPStatus(self.status).phrase,
-                "status": self.status,
-                "detail": self.detail[:_LONGEST],
-                "remedy": self.remedy[:_LONGEST],
-            }
+
+class ProblemError(HTTPException):
+    """Ends the handling of a request with a problem document.
+
+    Args:
+        status: HTTP status.
+        kind: Class of errors that the client takes it for.
+        detail: What is wrong, one line.
+        remedy: What to do, one line.
+        headers: Headers besides those of every answer.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        kind: type[JouleryError],
+        detail: str,
+        remedy: str,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(status, detail, headers)
+        self.problem = ProblemDetails(
+            type=f"/problems/{kind.code}",
+            title=HTTPStatus(status).phrase,
+            status=status,
+            detail=detail[:_LONGEST],
+            remedy=remedy[:_LONGEST],
+        )
+
+    def response(self) -> Response:
+        """The answer to the client."""
+        return Response(
+            to_bytes(self.problem.to_document()),
+            self.status_code,
+            dict(self.headers or {}),
+            MEDIA_TYPE,
         )
 
 
-class ProblemError(Exception):
-    """Ends the handling of a request with a problem.
-
-    Args:
-        problem: That is told.
-    """
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.detail)
-        self.problem = problem
-
-
-def _kebab(kind: type[JouleryError]) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "-", kind.__name__).lower()
-
-
-def later(detail: str, status: int = 503, seconds: int = _RETRY_SECONDS) -> Problem:
-    """There is too much to do; the same request may be made again."""
-    return Problem(
+def later(detail: str, status: int = 503, seconds: int = _RETRY_SECONDS) -> ProblemError:
+    """The server has too much to do; the same request may be made again."""
+    return ProblemError(
         status,
         StoreBusyError,
         detail,
         f"make the same request again in {seconds} s",
-        ((b"retry-after", b"%d" % seconds),),
+        {"Retry-After": str(seconds)},
     )
 
 
-INTERNAL = Problem(
-    500,
-    JouleryError,
-    "the server failed to handle the request",
-    "make the same request again; if it fails again, show the server's log to its owner",
-)
-NO_SUCH_PLACE = Problem(
-    404, UnknownRecordError, "there is nothing at this address", "see /openapi.json for addresses"
-)
-# The same for what is not there and what is not the caller's.
-NOT_FOUND = Problem(
-    404,
-    UnknownRecordError,
-    "there is no such record, or it belongs to another team",
-    "list the jobs of your team; one may be forgotten",
-)
-NO_TOKEN = Problem(
-    401,
-    MissingRightsError,
-    "the request carries no valid token",
-    "send Authorization: Bearer TOKEN with a token that is neither expired nor revoked",
-    ((b"www-authenticate", b'Bearer realm="joulery"'),),
-)
-NO_DECISION_TOKEN = Problem(
-    401,
-    MissingRightsError,
-    "the request does not carry the token of this decision",
-    "send Authorization: Bearer TOKEN with the token that came with the decision",
-    ((b"www-authenticate", b'Bearer realm="joulery decision"'),),
-)
-NO_RIGHT = Problem(
-    403,
-    MissingRightsError,
-    "the token does not allow this",
-    "ask the server's owner for a token with more rights",
-)
-UNEXPECTED_MEDIA = Problem(
-    415,
-    InvalidValueError,
-    "the body is not declared to be JSON",
-    "send Content-Type: application/json",
-)
-BODY_TOO_LATE = Problem(
-    408, StoreBusyError, "the body took too long to arrive", "make the same request again"
-)
-DRAINING = later("the server is being stopped")
-
-
-def body_too_large(most: int) -> Problem:
-    """The body is more than the server takes."""
-    return Problem(
-        413,
-        InvalidValueError,
-        f"the body has more than {most} bytes",
-        "send less at once",
+def internal() -> ProblemError:
+    """The server failed; the log says why."""
+    return ProblemError(
+        500,
+        JouleryError,
+        "the server failed to handle the request",
+        "make the same request again; if it fails again, show the server's log to its owner",
     )
 
 
-def method_not_allowed(allowed: str) -> Problem:
-    """The address is right, the method is not."""
-    return Problem(
-        405,
-        UsageError,
-        "this address does not take that method",
-        f"use {allowed}",
-        ((b"allow", allowed.encode("ascii")),),
+def not_found() -> ProblemError:
+    """A record does not exist, or is not the caller's: the same for both."""
+    return ProblemError(
+        404,
+        UnknownRecordError,
+        "there is no such record, or it belongs to another team",
+        "list the jobs of your team; the job may have been deleted",
     )
 
 
-def problem_of(error: JouleryError) -> Problem:
-    """What an error of ours is to a client."""
-    if isinstance(error, StoreError):
-        # Its message may tell of files, addresses and the database's own words.
-        return later("the store is busy, restarting or full")
+def no_token(realm: str = "joulery") -> ProblemError:
+    """The request has no valid token."""
+    whose = "the token that came with the decision" if realm != "joulery" else "a valid token"
+    return ProblemError(
+        401,
+        MissingRightsError,
+        f"the request does not carry {whose}",
+        f"send Authorization: Bearer TOKEN with {whose}",
+        {"WWW-Authenticate": f'Bearer realm="{realm}"'},
+    )
+
+
+def no_permission() -> ProblemError:
+    """The token does not allow the operation."""
+    return ProblemError(
+        403,
+        MissingRightsError,
+        "the token does not allow this",
+        "ask the server's owner for a token with more rights",
+    )
+
+
+def body_too_large(most: int) -> ProblemError:
+    """The body is larger than the server accepts."""
+    return ProblemError(
+        413, InvalidValueError, f"the body has more than {most} bytes", "send less at once"
+    )
+
+
+def problem_of(error: JouleryError) -> ProblemError:
+    """The problem that an error of ours stands for, without what others must not see."""
     if isinstance(error, UnknownRecordError):
-        return NOT_FOUND
-    status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
-    if status == 500:
-        return INTERNAL
-    kind = InvalidValueError if isinstance(error, NotJsonError) else type(error)
-    return Problem(status, kind, error.message, error.remedy)
+        return not_found()
+    if isinstance(error, StoreError):
+        # Not the database's words, which name files, hosts and statements.
+        return later("the store is busy, restarting or full")
+    for kind, status in _STATUS.items():
+        if isinstance(error, kind):
+            return ProblemError(status, type(error), error.message, error.remedy)
+    return internal()
+
+
+def problem_of_http(error: Any) -> ProblemError:
+    """The problem that an error of the framework stands for."""
+    if isinstance(error, ProblemError):
+        return error
+    status = int(error.status_code)
+    if status == 404:
+        detail, remedy = "there is nothing at this address", "see /openapi.json for addresses"
+        return ProblemError(404, UnknownRecordError, detail, remedy)
+    detail = f"{HTTPStatus(status).phrase.lower()} at this address"
+    return ProblemError(
+        status, UsageError, detail, "see /openapi.json for what is accepted", error.headers
+    )

@@ -1,4 +1,4 @@
-"""A recurring job as traces know it: epochs to the target per run, time and power per setting."""
+"""A recurring job as traces describe it, and the score of each of its fixed settings."""
 
 from __future__ import annotations
 
@@ -7,34 +7,41 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.errors import InvalidValueError
+from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.jobs.job import Job
-from joulery.objectives import Cost
+from joulery.objectives import Cost, Totals, score
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from joulery.jobs.policies.counter_rng import Floats
+    from joulery.objectives import Objective
+
+# Settings whose expected run exceeds a bound by no more than this still count as within it.
+TOLERANCE = 0.01
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TracedWorkload:
-    """What is known about training one model on one GPU type, at every setting that was tried.
+    """The training of one model on one GPU type, at every setting that was traced.
 
     Attributes:
-        gpu: Type of board, as its trace is named.
-        dataset: What is trained on; with a trace of one's own, the job's name.
-        network: The model.
-        optimizer: Of the training.
-        batch_sizes: That have both training runs and power data, ascending.
-        epochs: (arms, runs), to reach the target; NaN where a run did not, within ``max_epochs``.
-        runs: (arms,), how many of the columns of ``epochs`` are runs of that batch size.
-        limits_watts: (limits,), ascending.
-        epoch_seconds: (arms, limits), NaN where not known.
-        watts: (arms, limits), likewise.
+        gpu: Type of the GPU, as its trace is named.
+        dataset: Name of the dataset; with a trace of one's own, the job's name.
+        network: Name of the model.
+        optimizer: Name of the optimizer.
+        batch_sizes: Batch sizes that have both training runs and power data, ascending.
+        epochs: (arms, runs), epochs to the target; NaN where a run did not reach it within
+            ``max_epochs``.
+        runs: (arms,), number of columns of ``epochs`` that are runs of that batch size.
+        limits_watts: (limits,), power limits, ascending.
+        epoch_seconds: (arms, limits), time of an epoch, NaN where not known.
+        watts: (arms, limits), mean power, likewise.
         default: Batch size that the owner would run.
         target: Validation metric to reach, NaN where the trace states epochs only.
-        max_epochs: After which a run gives up.
-        max_watts: Highest power limit of the board, which weighs time in the cost.
-        filled: How many settings were not measured but taken from neighbouring limits.
+        max_epochs: Number of epochs after which a run gives up.
+        max_watts: Highest power limit of the GPU, which weighs time in the cost.
+        filled: Number of settings that were not measured but interpolated between limits.
     """
 
     gpu: str
@@ -70,16 +77,16 @@ class TracedWorkload:
 
     @property
     def default_arm(self) -> int:
-        """Position of the default batch size."""
+        """Index of the default batch size."""
         return self.batch_sizes.index(self.default)
 
     @property
     def epoch_joules(self) -> Floats:
-        """(arms, limits), NaN where not measured."""
+        """(arms, limits), energy of an epoch; NaN where not measured."""
         return self.epoch_seconds * self.watts
 
     def job(self, eta: float = 0.5) -> Job:
-        """What a policy is told about this workload."""
+        """The job description that a policy gets."""
         return Job(
             name=f"{self.gpu}/{self.dataset}",
             batch_sizes=self.batch_sizes,
@@ -90,14 +97,14 @@ class TracedWorkload:
         )
 
     def epoch_cost(self, eta: float = 0.5) -> Floats:
-        """(arms, limits), in joules; NaN where not measured."""
+        """(arms, limits), cost of an epoch in joules; NaN where not measured."""
         return (eta * self.watts + (1 - eta) * self.max_watts) * self.epoch_seconds
 
     def mean_epochs(self, epochs: Floats | None = None) -> Floats:
         """(arms,), expected epochs until one run reaches the target, failed runs repeated.
 
         Args:
-            epochs: Instead of the workload's own, where they have drifted.
+            epochs: Epochs to use instead of the workload's own, where they have drifted.
         """
         samples = self.epochs if epochs is None else epochs
         is_run = np.arange(samples.shape[1]) < self.runs[:, None]
@@ -107,7 +114,7 @@ class TracedWorkload:
         return np.where(successes > 0, paid / np.maximum(successes, 1), np.inf)
 
     def expected_cost(self, eta: float = 0.5, epochs: Floats | None = None) -> Floats:
-        """(arms, limits), of one recurrence in joules; infinite where the target is out of reach.
+        """(arms, limits), cost of one recurrence in joules; infinite where it never ends.
 
         NaN where a limit was not measured.
         """
@@ -123,3 +130,67 @@ class TracedWorkload:
         """Arm and limit without any optimisation: the default at the highest limit measured."""
         measured = np.flatnonzero(np.isfinite(self.epoch_seconds[self.default_arm]))
         return self.default_arm, int(measured[-1])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SettingScores:
+    """The cost, or the score by an objective, of every fixed setting of a workload.
+
+    Bounds apply to the expected run of a setting. A single run is scored without them, else one
+    unlucky run would be infinitely bad.
+
+    Attributes:
+        expected: (arms, limits), cost or value of the expected run, bounds aside; infinite where
+            the target is out of reach, NaN where a limit was not measured.
+        within: (arms, limits), whether it keeps the bounds, within :data:`TOLERANCE`.
+        arm: Batch size of the best setting.
+        limit: Power limit of the best setting.
+        reference: Fastest setting, which ratios refer to.
+    """
+
+    expected: Floats
+    within: NDArray[np.bool_]
+    arm: int
+    limit: int
+    reference: Totals
+
+    @property
+    def optimal(self) -> float:
+        """Cost or value of the best setting."""
+        return float(self.expected[self.arm, self.limit])
+
+
+def score_settings(
+    load: TracedWorkload, eta: float, objective: Objective | None, epochs: Floats | None = None
+) -> SettingScores:
+    """Score every setting by the cost with ``eta``, or by ``objective`` where one is given.
+
+    Args:
+        load: Workload whose settings are scored.
+        eta: Weight of energy in the cost.
+        objective: Objective instead of the cost; None for the cost.
+        epochs: Epochs to use instead of the workload's own, where they have drifted.
+
+    Raises:
+        InfeasibleError: No setting meets the objective's bounds.
+    """
+    mean = load.mean_epochs(epochs)[:, None]
+    seconds, joules = mean * load.epoch_seconds, mean * load.epoch_joules
+    known = np.isfinite(seconds) & np.isfinite(joules)
+    fastest = np.where(known, seconds, np.inf).argmin()
+    reference = Totals(float(seconds.flat[fastest]), float(joules.flat[fastest]))
+    if objective is None:
+        arm, limit, _ = load.optimum(eta, epochs)
+        return SettingScores(load.expected_cost(eta, epochs), known, arm, limit, reference)
+    finite = np.where(known, seconds, 1.0), np.where(known, joules, 1.0)
+    exact = np.where(known, score(objective, *finite, reference), np.inf)
+    best = int(exact.argmin())
+    if not np.isfinite(exact.flat[best]):
+        raise InfeasibleError(
+            f"{load}: no setting meets {objective}",
+            remedy=f"the fastest is expected to take {reference.seconds:g} s; widen the bound",
+        )
+    kept = objective.bounds.overshoot(*finite, reference) <= 1 + TOLERANCE
+    expected = np.where(known, objective.value(*finite, reference), seconds)
+    arm, limit = divmod(best, seconds.shape[1])
+    return SettingScores(expected, known & kept, arm, limit, reference)

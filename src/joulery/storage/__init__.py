@@ -1,1 +1,1 @@
-"""What must not be lost: jobs, decisions, outcomes, profiles, energy; SQLite or PostgreSQL."""
+"""Durable storage of jobs, decisions, outcomes, profiles, energy and tokens in SQL databases."""

@@ -1,4 +1,4 @@
-"""Connections to SQLite and PostgreSQL that keep what they acknowledge."""
+"""Connections to SQLite and PostgreSQL whose commits are durable and whose waits are bounded."""
 
 from __future__ import annotations
 
@@ -24,51 +24,46 @@ from joulery.errors import (
     StoreBusyError,
     StoreError,
 )
-from joulery.storage.watch import UNHURRIED, Watch
+from joulery.storage.records import to_json
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine, ExceptionContext
+    from sqlalchemy import Connection, Engine
 
-# Deadlocks, serialization failures and lock timeouts: PostgreSQL asks to try again.
-_TRY_AGAIN = frozenset({"40001", "40P01", "55P03"})
-# With the second that a turn is waited for, less than five; see joulery.storage.turns.
-BUSY_SECONDS = 3.5
-# Of PostgreSQL: what one statement may take, and how long it may not answer at all. With an attempt
-# to connect after that, less than ten.
+BUSY_SECONDS = 4.0
+"""Longest wait for a lock that another process holds."""
 STATEMENT_SECONDS = 5.0
-SILENCE_SECONDS = 5.5
-# For whoever has said that it takes its time.
-_UNHURRIED_SECONDS = 60.0
+"""Longest time that one statement of PostgreSQL may take."""
+_SILENCE_SECONDS = 5.0  # for which sent data may remain without an acknowledgement of the network
+_PATIENT_SECONDS = 60.0  # longest wait for a lock of migrations, imports and exports
 
-# Every statement has its index. The planner knows tables as they were a minute ago, perhaps empty,
-# and would rather read them through; plans that are kept would go on doing so.
-_BY_INDEX = "-c jit=off -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
-
-# Transactions that we begin, and literals that we write, mean what they say however it is set up.
-_AS_SENT = r"-c default_transaction_isolation=read\ committed -c standard_conforming_strings=on"
-# A statement that we have prepared is not there, or there already: another connection is needed.
-_NOT_PREPARED = frozenset({"26000", "42P05"})
+# PostgreSQL's codes for serialization failures, deadlocks and lock timeouts.
+_RETRY_CODES = frozenset({"40001", "40P01", "55P03"})
 
 
-def open_engine(location: str | Path, busy_seconds: float = BUSY_SECONDS) -> Engine:
+def open_engine(
+    location: str | Path, busy_seconds: float = BUSY_SECONDS, *, patient: bool = False
+) -> Engine:
     """An engine whose commits have reached the disk when they return.
 
-    Connections take execution options: ``reads_only``, and ``unhurried`` for what may wait for
-    others for a minute and take any time itself.
+    On SQLite, transactions lock the database when they begin, except those of connections with the
+    execution option ``reads_only``.
 
     Args:
-        location: ``postgresql://…``, or the path of an SQLite file, which is made if missing.
-        busy_seconds: How long to wait for others before :class:`StoreBusyError`.
+        location: ``postgresql://…``, or the path of an SQLite file, which is created if missing.
+        busy_seconds: Longest wait for a lock before :class:`StoreBusyError`.
+        patient: Whether statements may take any time and locks are waited for a minute, as
+            migrations and exports need it.
     """
     text = str(location)
+    seconds = _PATIENT_SECONDS if patient else busy_seconds
     if text.startswith(("postgresql:", "postgres:")):
-        return _postgresql(text, busy_seconds)
+        return _postgresql(text, seconds, 0.0 if patient else STATEMENT_SECONDS)
     if "://" in text:
         raise InvalidValueError(
             f"no store at {text.partition(':')[0]}://…",
             remedy="give postgresql://… or the path of an SQLite file",
         )
-    return _sqlite(Path(text), busy_seconds)
+    return _sqlite(Path(text), seconds)
 
 
 def _sqlite(path: Path, busy_seconds: float) -> Engine:
@@ -82,21 +77,17 @@ def _sqlite(path: Path, busy_seconds: float) -> Engine:
     engine = create_engine(
         f"sqlite:///{path}",
         connect_args={"check_same_thread": False, "timeout": busy_seconds},
+        json_serializer=to_json,
     )
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _: object) -> None:
-        connection.isolation_level = None  # transactions begin where we say, see below
+        connection.isolation_level = None  # transactions begin as below, not when the driver likes
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}").close()
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        unhurried = _is_unhurried(connection)
-        if unhurried != connection.info.get(UNHURRIED, False):
-            seconds = _UNHURRIED_SECONDS if unhurried else busy_seconds
-            connection.exec_driver_sql(f"PRAGMA busy_timeout={round(1000 * seconds)}")
-            connection.info[UNHURRIED] = unhurried
         # A deferred transaction that reads first and writes later fails if another wrote meanwhile.
         reads = connection.get_execution_options().get("reads_only", False)
         connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
@@ -104,17 +95,22 @@ def _sqlite(path: Path, busy_seconds: float) -> Engine:
     return engine
 
 
-def _postgresql(text: str, busy_seconds: float) -> Engine:
+def _postgresql(text: str, busy_seconds: float, statement_seconds: float) -> Engine:
+    settings = {
+        "lock_timeout": round(1000 * busy_seconds),
+        "statement_timeout": round(1000 * statement_seconds),
+        "synchronous_commit": "on",
+        "default_transaction_isolation": r"read\ committed",
+    }
     try:
         url = make_url(text.replace("postgres:", "postgresql:", 1))
-        engine = create_engine(
+        return create_engine(
             url.set(drivername="postgresql+psycopg"),
-            isolation_level="READ COMMITTED",
+            json_serializer=to_json,
             connect_args={
                 "connect_timeout": max(2, round(busy_seconds)),
-                "options": f"-c lock_timeout={round(1000 * busy_seconds)} "
-                f"-c statement_timeout={round(1000 * STATEMENT_SECONDS)} "
-                f"-c synchronous_commit=on {_AS_SENT} {_BY_INDEX}",
+                "tcp_user_timeout": round(1000 * _SILENCE_SECONDS),
+                "options": " ".join(f"-c {name}={value}" for name, value in settings.items()),
             },
         )
     except ModuleNotFoundError as error:
@@ -126,41 +122,6 @@ def _postgresql(text: str, busy_seconds: float) -> Engine:
             "cannot read the address of the store",
             remedy="write postgresql://USER:PASSWORD@HOST:PORT/DATABASE",
         ) from error
-    Watch(SILENCE_SECONDS).over(engine)
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        if _is_unhurried(connection):
-            take_time(connection)
-
-    @event.listens_for(engine, "connect")
-    def connect(driver: Any, _: object) -> None:
-        # Psycopg would deallocate what we prepare along with what it prepares by itself.
-        driver.prepare_threshold = None
-
-    @event.listens_for(engine, "handle_error")
-    def replace_connection(context: ExceptionContext) -> None:
-        if getattr(context.original_exception, "sqlstate", None) in _NOT_PREPARED:
-            context.is_disconnect = True
-
-    return engine
-
-
-def take_time(connection: Connection) -> None:
-    """Let what follows in a transaction wait for others for a minute, and take any time itself.
-
-    SQLite never ends a statement, and has its lock already.
-    """
-    if connection.dialect.name == "postgresql":
-        connection.info[UNHURRIED] = True
-        connection.exec_driver_sql(
-            "SELECT set_config('statement_timeout', '0', true), "
-            f"set_config('lock_timeout', '{round(1000 * _UNHURRIED_SECONDS)}', true)"
-        )
-
-
-def _is_unhurried(connection: Connection) -> bool:
-    return bool(connection.get_execution_options().get("unhurried", False))
 
 
 def explained(error: DBAPIError) -> JouleryError:
@@ -174,20 +135,15 @@ def explained(error: DBAPIError) -> JouleryError:
             "the store cannot hold one of the values",
             remedy="give numbers within 64 bits and text without NUL",
         )
-    reason = _reason(error)
-    code = getattr(error.orig, "sqlstate", None)
-    busy = "database is locked" in reason or code in _TRY_AGAIN
-    silent = type(error.orig).__name__ == "ConnectionTimeout"  # of psycopg, which may not be here
-    restarting = silent or error.connection_invalidated or (code or "").startswith(("57", "08"))
-    if busy or restarting:
+    lines = str(error.orig).strip().splitlines()
+    reason = lines[0] if lines else type(error.orig).__name__
+    code = getattr(error.orig, "sqlstate", None) or ""
+    timed_out = type(error.orig).__name__ == "ConnectionTimeout"  # of psycopg, which is optional
+    restarting = error.connection_invalidated or timed_out or code.startswith(("57", "08"))
+    if restarting or code in _RETRY_CODES or "database is locked" in reason:
         return StoreBusyError(
             f"the store is busy or restarting: {reason}", remedy="make the same request again"
         )
     return StoreError(
         f"the store failed: {reason}", remedy="check the database's disk, rights and log"
     )
-
-
-def _reason(error: DBAPIError) -> str:
-    lines = str(error.orig).strip().splitlines()
-    return lines[0] if lines else type(error.orig).__name__

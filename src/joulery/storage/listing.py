@@ -7,22 +7,21 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import func, literal_column, select
 
-from joulery.storage.rows import energy_of, outcome_of
-from joulery.storage.tables import decisions, energy, jobs, outcomes
+from joulery.storage.records import EnergyRecord, OutcomeRecord
+from joulery.storage.schema import decisions, energy, jobs, outcomes
 
 if TYPE_CHECKING:
-    from joulery.storage.records import EnergyRecord, OutcomeRecord
     from joulery.storage.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class StoreTotals:
     """How much there is in a store.
 
     Attributes:
-        jobs: All versions of all teams.
-        events: Of all of them.
-        open_decisions: That are being worked on.
+        jobs: Number of jobs, all versions of all teams.
+        events: Number of events of all jobs.
+        open_decisions: Number of decisions whose outcome is still to come.
     """
 
     jobs: int
@@ -30,34 +29,30 @@ class Totals:
     open_decisions: int
 
 
-def totals(ledger: Transaction) -> Totals:
-    """Of the whole store."""
-    number = ledger.query(select(func.count()).select_from(jobs)).scalar_one()
-    events = ledger.query(select(func.coalesce(func.sum(jobs.c.events), 0))).scalar_one()
-    # Literally, or the index of what is open may not be used.
+def totals(transaction: Transaction) -> StoreTotals:
+    """The totals of the whole store."""
+    wanted = select(func.count(), func.coalesce(func.sum(jobs.c.events), 0)).select_from(jobs)
+    number, events = transaction.query(wanted).one()
+    # Literally, or the index of open decisions may not be used.
     is_open = decisions.c.state == literal_column("0")
-    waiting = ledger.query(select(func.count()).select_from(decisions).where(is_open))
-    return Totals(int(number), int(events), int(waiting.scalar_one()))
+    waiting = transaction.query(select(func.count()).select_from(decisions).where(is_open))
+    return StoreTotals(int(number), int(events), int(waiting.scalar_one()))
 
 
 def outcomes_between(
-    ledger: Transaction, job: int, first: int, last: int
+    transaction: Transaction, job: int, first: int, last: int
 ) -> dict[int, OutcomeRecord]:
     """Reports on the decisions of a job from number ``first`` to ``last``."""
     wanted = select(outcomes).where(
-        outcomes.c.job_id == job, outcomes.c.decision >= first, outcomes.c.decision <= last
+        outcomes.c.job == job, outcomes.c.decision >= first, outcomes.c.decision <= last
     )
-    return {row.decision: outcome_of(row) for row in ledger.query(wanted)}
+    return {row.decision: OutcomeRecord(*row) for row in transaction.query(wanted)}
 
 
 def energy_page(
-    ledger: Transaction, job: int, after: int, limit: int
+    transaction: Transaction, job: int, after: int, limit: int
 ) -> list[tuple[int, EnergyRecord]]:
-    """Energy of a job, in the order in which it became known, with the numbers to go on after."""
-    wanted = (
-        select(energy)
-        .where(energy.c.job_id == job, energy.c.id > after)
-        .order_by(energy.c.id)
-        .limit(limit)
-    )
-    return [(row.id, energy_of(row)) for row in ledger.query(wanted)]
+    """Energy of a job in the order of its arrival, with the numbers to continue after."""
+    wanted = select(energy).where(energy.c.job == job, energy.c.id > after)
+    rows = transaction.query(wanted.order_by(energy.c.id).limit(limit))
+    return [(row.id, EnergyRecord(*row[:-1])) for row in rows]

@@ -1,61 +1,45 @@
-"""Bring a database to the shape that this version of the code expects."""
+"""Bring a database to the schema that this version of the code expects."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import inspect, text
 
 from joulery.errors import MissingExtraError, StoreError
+from joulery.storage.engines import open_engine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Connection
 
 # Kept here so that opening a store that is up to date need not import Alembic.
-HEAD = "r0005"
+HEAD = "r0001"
 MIGRATIONS = Path(__file__).parent / "migrations"
 # Any number will do, as long as nothing else of the database locks it.
 _UPGRADE_LOCK = 0x6A6F756C
 
 
-def upgrade(engine: Engine, revision: str = HEAD) -> None:
-    """Upgrade to ``revision``; nothing happens where the database is there already.
+def upgrade(location: str | Path) -> None:
+    """Upgrade a store to :data:`HEAD`, and create it if missing.
 
-    Many processes may do so at once: one upgrades, the others wait and find it done.
+    Many processes may call this at once: one upgrades, the others wait and find it done.
 
     Raises:
         StoreError: The database is newer than this code.
     """
-    with engine.connect().execution_options(reads_only=True) as connection:
-        if current(connection) == revision:
-            return
-    with (
-        engine.connect().execution_options(unhurried=True) as connection,
-        _unchecked(connection),
-        connection.begin(),
-    ):
-        if connection.dialect.name == "postgresql":
-            connection.execute(text(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})"))
-        if current(connection) != revision:
-            _run(connection, revision)
-
-
-@contextmanager
-def _unchecked(connection: Connection) -> Iterator[None]:
-    """Let steps replace tables of SQLite, where dropping one deletes all that refers to it."""
-    driver: Any = connection.connection.driver_connection
-    if connection.dialect.name != "sqlite":
-        yield
-        return
-    driver.execute("PRAGMA foreign_keys=OFF").close()
+    engine = open_engine(location, patient=True)
     try:
-        yield
+        with engine.connect().execution_options(reads_only=True) as connection:
+            if current(connection) == HEAD:
+                return
+        with engine.connect() as connection, connection.begin():
+            if connection.dialect.name == "postgresql":
+                connection.execute(text(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})"))
+            if current(connection) != HEAD:
+                _run(connection)
     finally:
-        driver.execute("PRAGMA foreign_keys=ON").close()
+        engine.dispose()
 
 
 def current(connection: Connection) -> str | None:
@@ -66,7 +50,7 @@ def current(connection: Connection) -> str | None:
     return found
 
 
-def _run(connection: Connection, revision: str) -> None:
+def _run(connection: Connection) -> None:
     try:
         from alembic import command
         from alembic.config import Config
@@ -82,7 +66,7 @@ def _run(connection: Connection, revision: str) -> None:
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
     try:
-        command.upgrade(config, revision)
+        command.upgrade(config, HEAD)
     except CommandError as error:
         raise StoreError(
             f"this store is at revision {current(connection)}, which this version does not know",

@@ -1,30 +1,34 @@
-"""What the store keeps, as plain values.
+"""Records of the store, as plain values.
 
-Moments are wall-clock seconds since 1970: they are read by other processes, other machines and
-after restarts, where no monotonic clock is shared. A wall clock that is set back only makes a
-lease last longer.
+Times are wall-clock seconds since 1970: they are read by other processes, other machines and after
+restarts, where no monotonic clock is shared. A wall clock that is set back only makes a lease last
+longer.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 Document = dict[str, Any]  # as JSON; floats are finite, None stands for unknown or without bound
 
+# Equal documents have equal texts, and a float is written so that it reads back as the same one.
+to_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+
 
 class EventKind(IntEnum):
     """What happened to a decision."""
 
-    ISSUED = 0  # it was handed out
-    OUTCOME = 1  # its holder told how it ended
-    EXPIRED = 2  # its holder was silent past the lease
-    LATE = 3  # its holder told how it ended after that
+    ISSUED = 0  # it was made
+    OUTCOME = 1  # its holder reported how it ended
+    EXPIRED = 2  # its lease ended without a report
+    LATE = 3  # its holder reported how it ended after that
 
 
 class DecisionState(IntEnum):
-    """Where a decision stands."""
+    """State of a decision."""
 
     OPEN = 0
     REPORTED = 1
@@ -36,14 +40,14 @@ class NewJob:
     """A job to be added.
 
     Attributes:
-        team: Namespace that it belongs to.
-        name: Unique within the team, over all devices and versions.
-        specification: What may be chosen and what is wanted.
-        policy: That chooses, by name.
-        parameters: Of the policy.
-        seed: What its random draws are keyed by; 64 bits.
-        inherits: An earlier job that this one starts from.
-        device: Kind of device that it runs on; empty where that is left open.
+        team: Namespace of the job.
+        name: Name, unique within the team; all devices and versions of a job share it.
+        specification: What may be chosen and what is to be minimised.
+        policy: Name of the policy that chooses the batch size.
+        parameters: Parameters of the policy.
+        seed: Seed of the policy's random numbers; 64 bits.
+        inherits: Number of an earlier job that this one starts from.
+        device: Kind of device that it runs on; empty if that is left open.
     """
 
     team: str
@@ -61,13 +65,13 @@ class JobRecord:
     """A job as stored.
 
     Attributes:
-        id: Never used again, even after the job was forgotten.
-        version: Counts from 1 within team, name and device; the newest is the one that is run.
-        job: As it was given.
-        created_wall_seconds: When.
+        id: Number of the job; never used again, even after the job was deleted.
+        version: Version, counted from 1 within team, name and device; the newest is the one in use.
+        job: The job as it was added.
+        created_wall_seconds: Time of its creation.
         paused: Whether decisions are refused.
-        events: How many there are; also the number of the last.
-        recurrences: How many were begun.
+        events: Number of its events; also the number of the last one.
+        recurrences: Number of its recurrences.
     """
 
     id: int
@@ -86,14 +90,14 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One step of a job's history.
+    """One event of a job.
 
     Attributes:
-        sequence: Counts from 1 without gaps, in the order of commits.
+        sequence: Number, counted from 1 without gaps in the order of commits.
         kind: What happened.
         decision: Number of the event that issued the decision.
-        body: All that a policy is told of it.
-        wall_seconds: When.
+        body: All that a policy learns from it.
+        wall_seconds: Time of the event.
     """
 
     sequence: int
@@ -108,18 +112,18 @@ class DecisionRecord:
     """A decision as stored.
 
     Attributes:
-        job: Whose.
-        sequence: Number of the event that issued it; with the job, its name.
-        key: Chosen by the client, so that asking twice gives one decision.
-        recurrence: That it is part of.
+        job: Number of the job.
+        sequence: Number of the event that issued it; with the job, its id.
+        key: Idempotency key of the client: a repeated request gets the same decision.
+        recurrence: Recurrence that it is part of.
         action: All that was decided.
-        reason: In words.
-        request: What was asked for besides the key.
-        issued_wall_seconds: When.
-        deadline_wall_seconds: Until when its holder must be heard from.
-        state: Where it stands.
-        heartbeat_wall_seconds: When its holder was last heard from, if ever.
-        progress: What it told then.
+        reason: Reason in words.
+        request: The client's request, except the key.
+        issued_wall_seconds: Time of its issue.
+        deadline_wall_seconds: End of its lease.
+        state: State of the decision.
+        heartbeat_wall_seconds: Time of the latest heartbeat, if any.
+        progress: Figures that came with it.
     """
 
     job: int
@@ -141,13 +145,14 @@ class OutcomeRecord:
     """A report as stored; a decision has at most one.
 
     Attributes:
-        job: Whose.
+        job: Number of the job.
         decision: Number of the event that issued the decision.
-        key: Chosen by the client, so that reporting twice counts once.
+        key: Idempotency key of the client: a repeated report counts once.
         body: What was reported.
         event: Number of the event that it became.
-        late: Whether the lease had passed.
-        wall_seconds: When it was received.
+        late: Whether the lease had ended.
+        wall_seconds: Time of its arrival.
+        quarantined: Whether it contradicted other reports when it arrived.
     """
 
     job: int
@@ -157,6 +162,7 @@ class OutcomeRecord:
     event: int
     late: bool
     wall_seconds: float
+    quarantined: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +170,11 @@ class ProfileRecord:
     """The frontier of one batch size on one kind of device.
 
     Attributes:
-        job: Whose.
-        batch_size: That was measured.
-        device: That it was measured on.
-        frontier: As :meth:`joulery.frontier.Frontier.to_dict` gives it.
-        wall_seconds: When it was measured.
+        job: Number of the job.
+        batch_size: Batch size that was measured.
+        device: Kind of device that it was measured on.
+        frontier: Document from :meth:`joulery.frontier.Frontier.to_dict`.
+        wall_seconds: Time of the measurement.
     """
 
     job: int
@@ -183,13 +189,13 @@ class EnergyRecord:
     """Energy that was used.
 
     Attributes:
-        job: For whom.
+        job: Number of the job.
         decision: Number of the event that issued the decision it was used under, if any.
-        device: That used it.
-        seconds: How long.
-        joules: How much.
-        provenance: Where the figure comes from.
-        wall_seconds: When the measurement ended.
+        device: Device that used it.
+        seconds: Duration of the measurement.
+        joules: Energy.
+        provenance: Source of the figure.
+        wall_seconds: Time at which the measurement ended.
     """
 
     job: int
@@ -203,13 +209,13 @@ class EnergyRecord:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Beliefs at some event, so that a restart need not fold a job's whole history.
+    """The posterior of a job at some event, so that a restart need not fold all its events.
 
     Attributes:
-        job: Whose.
-        sequence: Of the last event folded in.
-        code: Names the code that folded; beliefs of other code are not used.
-        content: Opaque.
+        job: Number of the job.
+        sequence: Number of the last event folded in.
+        code: Fingerprint of the code that folded; snapshots of other code are not used.
+        content: Serialized posterior.
     """
 
     job: int
@@ -220,13 +226,13 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What an operation is about, so that it can be locked and read along with others'.
+    """What an operation is about, so that it can be locked and read together with others'.
 
     Attributes:
-        job: The only one that it locks; 0 for none.
-        decision: Number of one that it looks for, with its outcome.
-        decision_key: Of one that it looks for.
-        outcome_key: Of one that it looks for.
+        job: The only job that it locks; 0 for none.
+        decision: Number of a decision that it looks for, with its outcome.
+        decision_key: Key of a decision that it looks for.
+        outcome_key: Key of an outcome that it looks for.
     """
 
     job: int = 0

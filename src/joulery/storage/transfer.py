@@ -1,8 +1,8 @@
-"""A whole store as lines of JSON, and back into another, of whichever database.
+"""Export of a whole store as lines of JSON, and import into another one, of either database.
 
-The first line says what it is; each further line is one row, ``{"jobs": {…}}``; the last counts
-them, so that a file that was cut off is noticed. Documents are documents, bytes are base64, numbers
-are exact. Snapshots are left out: they are made again from events.
+The first line is a header; each further line is one row, ``{"jobs": {…}}``; the last counts them,
+so that a truncated file is noticed. Documents are nested JSON, bytes are base64, numbers are exact.
+Snapshots are left out: they are made again from events.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import LargeBinary, delete, func, insert, select, text
+from sqlalchemy import JSON, LargeBinary, delete, func, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
 from joulery.errors import ConflictError, FileError
-from joulery.storage.documents import from_text, to_text
 from joulery.storage.engines import explained, open_engine
 from joulery.storage.migrate import HEAD, upgrade
-from joulery.storage.tables import (
+from joulery.storage.records import to_json
+from joulery.storage.schema import (
     decisions,
     energy,
     events,
@@ -45,17 +45,13 @@ _TABLES = {
     table.name: table
     for table in (jobs, events, decisions, outcomes, profiles, energy, tokens, settings)
 }
-_DOCUMENTS = frozenset(
-    {"specification", "parameters", "body", "action", "request", "progress", "frontier"}
-    | {"provenance"}
-)
 _NUMBERED = ("jobs", "energy", "tokens")
 _ROWS = 1000  # at a time, however many there are
 _REMEDY = "give a whole file that `joulery serve --export` wrote"
 
 
 def exported(location: str | Path) -> Iterator[bytes]:
-    """Everything in a store as it is at one moment, line by line."""
+    """The content of a store at one moment, line by line."""
     with _connected(location, reads_only=True) as connection:
         yield _line({"format": FORMAT, "revision": HEAD, "numbers": _last_numbers(connection)})
         counts = {}
@@ -72,18 +68,18 @@ def exported(location: str | Path) -> Iterator[bytes]:
 
 
 def imported(location: str | Path, lines: Iterable[bytes], *, replace: bool = False) -> Document:
-    """Fill a store with what another one held; how many rows of each kind that were.
+    """Fill a store with the content of another one, and count the rows of each table.
 
-    Numbers, versions and tokens stay as they were. All of it is kept, or nothing.
+    Numbers, versions and tokens stay as they were. Either all lines are kept or none.
 
     Args:
-        location: Of the store; tokens that it has are replaced.
-        lines: As :func:`exported` gave them.
-        replace: Whether jobs that it has may be deleted.
+        location: Location of the store; tokens that it has are replaced.
+        lines: Lines from :func:`exported`.
+        replace: Whether jobs that the store has may be deleted.
 
     Raises:
-        ConflictError: It has jobs.
-        FileError: The lines are not whole.
+        ConflictError: The store has jobs.
+        FileError: The lines are damaged or incomplete.
     """
     with _connected(location, reads_only=False) as connection:
         if not replace and connection.execute(select(jobs.c.id).limit(1)).first() is not None:
@@ -99,7 +95,7 @@ def imported(location: str | Path, lines: Iterable[bytes], *, replace: bool = Fa
 
 
 class _Reader:
-    """Takes lines in order, and writes rows many at a time."""
+    """Reads lines in order, and writes rows many at a time."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -157,18 +153,15 @@ def _header(document: Any) -> dict[str, int]:
 
 
 def _line(document: Document) -> bytes:
-    return to_text(document).encode("ascii") + b"\n"
+    return to_json(document).encode("ascii") + b"\n"
 
 
 def _exported_row(table: Table, row: Any) -> Document:
     found: Document = {}
     for column in table.columns:
         value = row[column.name]
-        if value is not None:
-            if column.name in _DOCUMENTS:
-                value = from_text(value)
-            elif isinstance(column.type, LargeBinary):
-                value = base64.b64encode(value).decode("ascii")
+        if isinstance(value, bytes):
+            value = base64.b64encode(value).decode("ascii")
         found[column.name] = value
     return found
 
@@ -179,31 +172,33 @@ def _imported_row(table: Table, content: Document) -> dict[str, Any]:
     row = {}
     for column in table.columns:
         value = content[column.name]
-        if value is not None:
-            if column.name in _DOCUMENTS:
-                value = to_text(value)
-            elif isinstance(column.type, LargeBinary):
-                value = base64.b64decode(value, validate=True)
-            elif not _fits(value, column.type.python_type):
-                raise ValueError(column.name)
+        if isinstance(column.type, LargeBinary):
+            value = base64.b64decode(value, validate=True)
+        elif value is not None and not isinstance(column.type, JSON):
+            _check(value, column.type.python_type)
         row[column.name] = value
     return row
 
 
-def _fits(value: Any, kind: type) -> bool:
-    if isinstance(value, bool) or kind is bool:
-        return isinstance(value, bool) and kind is bool
-    if kind is int:
-        return isinstance(value, int) and abs(value) < 2**63
-    return isinstance(value, (int, float) if kind is float else kind)
+def _check(value: Any, kind: type) -> None:
+    """Refuse values that a database would take for others, or not take at all."""
+    if kind is bool or isinstance(value, bool):
+        fits = kind is bool and isinstance(value, bool)
+    elif kind is int:
+        fits = isinstance(value, int) and abs(value) < 2**63
+    else:
+        fits = isinstance(value, (int, float) if kind is float else kind)
+    if not fits:
+        raise ValueError(value)
 
 
 @contextmanager
 def _connected(location: str | Path, *, reads_only: bool) -> Iterator[Connection]:
-    engine = open_engine(location)
+    engine = None
     try:
-        upgrade(engine)
-        options: dict[str, Any] = {"reads_only": reads_only, "unhurried": True}
+        upgrade(location)
+        engine = open_engine(location, patient=True)
+        options: dict[str, Any] = {"reads_only": reads_only}
         if engine.dialect.name == "postgresql":
             options["isolation_level"] = "REPEATABLE READ"  # all tables at the same moment
         with engine.connect().execution_options(**options) as connection, connection.begin():
@@ -211,11 +206,12 @@ def _connected(location: str | Path, *, reads_only: bool) -> Iterator[Connection
     except DBAPIError as error:
         raise explained(error) from error
     finally:
-        engine.dispose()
+        if engine is not None:
+            engine.dispose()
 
 
 def _last_numbers(connection: Connection) -> dict[str, int]:
-    """The last number that was given out, so that those of forgotten jobs are not used again."""
+    """The last number of each table, so that those of deleted rows are not used again."""
     numbers = {
         name: int(connection.execute(select(func.coalesce(func.max(table.c.id), 0))).scalar_one())
         for name, table in _TABLES.items()
@@ -245,7 +241,7 @@ def _set_numbers(connection: Connection, numbers: dict[str, int]) -> None:
             if last:
                 statement = "SELECT setval(pg_get_serial_sequence(:name, 'id'), :last)"
                 connection.execute(text(statement), given)
-        elif name != "energy":  # SQLite does not remember the numbers of that table
+        else:
             connection.execute(text("DELETE FROM sqlite_sequence WHERE name = :name"), given)
             statement = "INSERT INTO sqlite_sequence (name, seq) VALUES (:name, :last)"
             connection.execute(text(statement), given)

@@ -1,1 +1,1 @@
-"""Run the same work under one power limit after another and compare."""
+"""Sweeps: the same work under one power limit after another."""

@@ -1,7 +1,7 @@
-"""The finished runs of a sweep on disk, so that an interrupted sweep goes on where it stopped.
+"""Journal of a sweep's finished runs, from which an interrupted sweep continues.
 
-One JSON document per line: first the plan, then a run each. Lines are only ever appended, and
-each is on the disk before the next run starts. A last line that a crash cut short is dropped.
+One JSON document per line: first the plan, then a run each. Lines are only appended, and each is
+on the disk before the next run starts. A last line that a crash cut short is dropped.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from joulery.errors import FileError, UsageError
+from joulery.files import sync_folder, write_all
 from joulery.frontier import Origin
 from joulery.sweep.plan import Trial
 
@@ -27,21 +28,21 @@ FILE_NAME = "journal.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """What one run of the command took.
+    """Time and energy of one run.
 
     Attributes:
-        repeat: Which of the runs of its setting, counted from 0.
+        repeat: Number of the run among those of its setting, counted from 0.
         gpus: Number of boards that the command could use.
         watts: Power limit of every board.
-        exit_code: The command's; a run with any other than 0 has failed and counts for nothing.
-        seconds: Its time.
+        exit_code: Exit code of the command; a run with any other than 0 has failed.
+        seconds: Time of the run.
         joules: Energy of the node, by its own meter or as the sum of all devices.
-        gpu_joules: The part of the boards that the command could use, if known.
-        idle_gpu_joules: The part of the other boards, if known.
-        origin: How the energy came about.
-        source: Where it was read.
+        gpu_joules: Energy of the boards that the command could use, if known.
+        idle_gpu_joules: Energy of the other boards, if known.
+        origin: Origin of the energy figure.
+        source: Source of the energy figure.
         relative_error: One sigma of the energy, relative, if known.
-        flags: What the meter noticed.
+        flags: Faults that the meter detected.
     """
 
     repeat: int
@@ -59,17 +60,15 @@ class FinishedRun:
 
     @property
     def trial(self) -> Trial:
-        """Which run of the plan it is."""
+        """Run of the plan that this was."""
         return Trial(self.repeat, self.gpus, self.watts)
 
 
 class SweepJournal:
-    """The journal of one sweep; open while the sweep runs, and locked against a second one.
-
-    Use :meth:`open`. On a plan that is already in the file, the runs found there are kept.
+    """Journal of one sweep, locked against a second one while it is open; made by :meth:`open`.
 
     Attributes:
-        runs: Every run recorded, in the order in which they ended.
+        runs: All recorded runs, in the order in which they ended.
     """
 
     def __init__(self, descriptor: int, runs: list[FinishedRun]) -> None:
@@ -78,7 +77,7 @@ class SweepJournal:
 
     @classmethod
     def open(cls, folder: Path, plan: SweepPlan) -> Self:
-        """Start a journal in ``folder``, or go on with the one of the same plan.
+        """Start a journal in ``folder``, or continue the one of the same plan.
 
         Raises:
             UsageError: The folder has the journal of another plan, or is in use.
@@ -99,7 +98,7 @@ class SweepJournal:
             journal = cls(descriptor, runs)
             if not whole_bytes:
                 journal._write({"schema": SCHEMA, "plan": plan.to_dict()})
-                _sync_folder(folder)
+                sync_folder(folder)
         except BaseException:
             os.close(descriptor)
             raise
@@ -113,7 +112,7 @@ class SweepJournal:
 
     @property
     def done(self) -> frozenset[Trial]:
-        """The runs of the plan that need not be made again; failed ones are."""
+        """Runs of the plan that succeeded; failed ones are made again."""
         return frozenset(run.trial for run in self.runs if run.exit_code == 0)
 
     def append(self, run: FinishedRun) -> None:
@@ -124,18 +123,17 @@ class SweepJournal:
     def _write(self, document: dict[str, Any]) -> None:
         line = json.dumps(document, allow_nan=False).encode() + b"\n"
         try:
-            while line:
-                line = line[os.write(self._descriptor, line) :]
+            write_all(self._descriptor, line)
             os.fsync(self._descriptor)
         except OSError as full:
             raise FileError(
                 f"cannot write the journal of the sweep: {full.strerror}",
-                remedy="make room on the disk and run the same command again; it goes on",
+                remedy="make room on the disk and run the same command again; it continues",
             ) from None
 
 
 def recorded_runs(folder: Path, plan: SweepPlan) -> list[FinishedRun]:
-    """The runs of ``plan`` that a journal in ``folder`` holds; nothing is written."""
+    """Runs of ``plan`` in the journal of ``folder``; nothing is written."""
     path = folder / FILE_NAME
     return _recorded(path, plan)[0] if path.exists() else []
 
@@ -149,17 +147,8 @@ def _lock(descriptor: int, path: Path) -> None:
         ) from None
 
 
-def _sync_folder(folder: Path) -> None:
-    """Have the file's name on the disk too."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _recorded(path: Path, plan: SweepPlan) -> tuple[list[FinishedRun], int]:
-    """The runs in the file, and how many of its bytes are whole lines."""
+    """Runs in the file, and the number of bytes of its whole lines."""
     content = path.read_bytes()
     whole_bytes = content.rfind(b"\n") + 1
     lines = content[:whole_bytes].splitlines()
@@ -184,7 +173,7 @@ def _parsed(line: bytes, path: Path, number: int) -> dict[str, Any]:
 def _damaged(path: Path, number: int) -> FileError:
     return FileError(
         f"line {number} of {path} is not from a sweep",
-        remedy="choose another folder with --out, or take the file away to start over",
+        remedy="choose another folder with --out, or delete the file to start over",
     )
 
 
@@ -198,7 +187,7 @@ def _same_plan(header: dict[str, Any], plan: SweepPlan, path: Path) -> None:
     if changed:
         raise UsageError(
             f"{path} belongs to a sweep with other {' and '.join(_WORDS[n] for n in changed)}",
-            remedy="give the same options as then to go on, or choose another folder with --out",
+            remedy="give the same options as then to continue, or choose another folder with --out",
         )
 
 

@@ -1,28 +1,31 @@
-"""What a sweep will run: every power limit and number of GPUs, each several times."""
+"""The plan of a sweep: every power limit and number of GPUs, each several times."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 from joulery.errors import InvalidValueError, UnsupportedError
-from joulery.hardware.device import Capability, PowerLimit
+from joulery.hardware.device import Capability, PowerLimit, PowerLimitRange, require
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from joulery.hardware.device import Device
 
-# More runs than this is a slip of the keyboard, not a sweep.
+# More runs than this are a typing error, not a sweep.
 _MOST_RUNS = 1_000_000
+# Distances between limits that people would choose by hand, in watts.
+_ROUND_STEPS_WATTS = (1.0, 2.0, 5.0, 10.0, 20.0, 25.0, 50.0, 100.0, 200.0, 250.0, 500.0)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Trial:
-    """One run to make.
+    """One run of a plan.
 
     Attributes:
-        repeat: Which of the runs of this setting, counted from 0.
+        repeat: Number of the run among those of its setting, counted from 0.
         gpus: Number of boards that the command may use.
         watts: Power limit of every board of the node.
     """
@@ -38,15 +41,15 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """Everything that decides which runs a sweep makes.
+    """Plan of a sweep; a journal belongs to one plan.
 
     Attributes:
-        work: What is run: the command, or the simulated node and its seed.
+        work: Command, or name and seed of the simulated node.
         boards: Ids of all boards of the node; each gets the limit, also those left idle.
-        limits_watts: The limits, highest first; the default is among them.
+        limits_watts: Power limits, highest first; the default is among them.
         gpu_counts: Numbers of boards to run on, ascending.
         repeats: Runs per setting.
-        default_watts: The limit that gains refer to.
+        default_watts: Limit that gains refer to.
     """
 
     work: tuple[str, ...]
@@ -83,11 +86,11 @@ class SweepPlan:
         return self.repeats * len(self.gpu_counts) * len(self.limits_watts)
 
     def trials(self) -> Iterator[Trial]:
-        """Every run, in order.
+        """All runs, in order.
 
-        Each setting once before any is run again: whoever interrupts a sweep has the whole
-        picture already, and a drift of the machine meets all settings alike. The fastest first,
-        so that mistakes in the command show early.
+        Each setting runs once before any runs again: an interrupted sweep covers all settings,
+        and a drift of the machine affects them alike. The fastest come first, so that mistakes
+        in the command show early.
         """
         for repeat in range(self.repeats):
             for gpus in sorted(self.gpu_counts, reverse=True):
@@ -95,15 +98,8 @@ class SweepPlan:
                     yield Trial(repeat, gpus, watts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        return {
-            "work": list(self.work),
-            "boards": list(self.boards),
-            "limits_watts": list(self.limits_watts),
-            "gpu_counts": list(self.gpu_counts),
-            "repeats": self.repeats,
-            "default_watts": self.default_watts,
-        }
+        """JSON document of the plan."""
+        return asdict(self)
 
 
 def settable_boards(devices: Iterable[Device]) -> tuple[Device, ...]:
@@ -122,53 +118,59 @@ def settable_boards(devices: Iterable[Device]) -> tuple[Device, ...]:
     return tuple(boards)
 
 
-@dataclass(frozen=True, slots=True)
-class CommonLimits:
-    """Limits in watts that every board of a node accepts.
-
-    Attributes:
-        min_watts: The highest of the lowest limits.
-        max_watts: The lowest of the highest limits.
-        ceiling_watts: The lowest limit in force; the administrator's will, which a sweep respects.
-        default_watts: What the boards run at if nothing is changed.
-    """
-
-    min_watts: float
-    max_watts: float
-    ceiling_watts: float
-    default_watts: float
+def limit_range(device: Device) -> PowerLimitRange:
+    """Limits that ``device`` accepts; UnsupportedError where it has none."""
+    require(device, Capability.POWER_LIMIT)
+    return cast("PowerLimit", device).power_limits()
 
 
-def common_limits(boards: Sequence[Device]) -> CommonLimits:
-    """What all ``boards`` accept together."""
-    ranges = [board.power_limits() for board in boards if isinstance(board, PowerLimit)]
-    ceiling = min(found.current_watts for found in ranges)
-    return CommonLimits(
-        max(found.min_watts for found in ranges),
-        min(found.max_watts for found in ranges),
-        ceiling,
-        min(ceiling, *(found.default_watts for found in ranges)),
+def common_limits(boards: Sequence[Device]) -> PowerLimitRange:
+    """Limits that all ``boards`` accept; the one in force is the lowest in force."""
+    ranges = [limit_range(board) for board in boards]
+    in_force = min(found.current_watts for found in ranges)
+    return PowerLimitRange(
+        min_watts=max(found.min_watts for found in ranges),
+        max_watts=min(found.max_watts for found in ranges),
+        default_watts=min(in_force, *(found.default_watts for found in ranges)),
+        current_watts=in_force,
     )
 
 
-def checked_limits(wanted: Iterable[float], allowed: CommonLimits) -> tuple[float, ...]:
+def checked_limits(wanted: Iterable[float], allowed: PowerLimitRange) -> tuple[float, ...]:
     """``wanted`` and the default, highest first, once all are known to be allowed.
 
     Raises:
-        InvalidValueError: A limit that a board refuses, or above what the administrator set.
+        InvalidValueError: A board refuses a limit, or it is above the administrator's limit in
+            force, which a sweep respects.
     """
-    highest = min(allowed.max_watts, allowed.ceiling_watts)
+    highest = min(allowed.max_watts, allowed.current_watts)
     for watts in wanted:
-        if allowed.min_watts <= watts <= highest:
-            continue
-        if allowed.min_watts <= watts <= allowed.max_watts:
+        if highest < watts <= allowed.max_watts:
             raise InvalidValueError(
                 f"power limit {watts:g} W is above the {highest:g} W in force on this machine",
                 remedy=f"give {allowed.min_watts:g} to {highest:g} W, "
                 "or have the administrator raise the limit first",
             )
-        raise InvalidValueError(
-            f"power limit {watts:g} W is outside what the boards of this node accept",
-            remedy=f"give {allowed.min_watts:g} to {highest:g} W",
-        )
+        if not allowed.min_watts <= watts <= highest:
+            raise InvalidValueError(
+                f"power limit {watts:g} W is outside what the boards of this node accept",
+                remedy=f"give {allowed.min_watts:g} to {highest:g} W",
+            )
     return tuple(sorted({*wanted, allowed.default_watts}, reverse=True))
+
+
+def spread_limits(allowed: PowerLimitRange, most: int = 12) -> tuple[float, ...]:
+    """At most ``most`` limits at round distances, from the highest down to the lowest.
+
+    The range's ends and its default are among them, so that savings refer to the default.
+    """
+    span = allowed.max_watts - allowed.min_watts
+    # Two of the points may be the ends, off the round grid, and one the default.
+    enough = (step for step in _ROUND_STEPS_WATTS if span / step <= max(1, most - 3))
+    step = next(enough, span)
+    limits = {allowed.min_watts, allowed.max_watts, allowed.default_watts}
+    if step > 0:
+        first = math.ceil(allowed.min_watts / step)
+        last = math.floor(allowed.max_watts / step)
+        limits.update(count * step for count in range(first, last + 1))
+    return tuple(sorted(limits, reverse=True))

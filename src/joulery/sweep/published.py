@@ -1,4 +1,4 @@
-"""Published sweeps, to print beside our own.
+"""Published sweeps, to compare with.
 
 G. Koszczał, J. Dobrosolski, M. Matuszek, P. Czarnul: Performance and Energy Aware Training of a
 Deep Neural Network in a Multi-GPU Environment with Power Capping. Euro-Par 2023 workshops,
@@ -8,6 +8,7 @@ https://doi.org/10.1007/978-3-031-48803-0_1
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from joulery.sweep.table import Metric
 
@@ -18,9 +19,9 @@ class PublishedBest:
 
     Attributes:
         gpus: Number of boards in use.
-        metric: By what it is best.
+        metric: Metric in question.
         gain: Gain over the default limit in per cent.
-        watts: The limit; None where only the gain is stated.
+        watts: Best limit; None where only the gain is stated.
     """
 
     gpus: int
@@ -40,17 +41,36 @@ class PublishedTime:
 
 @dataclass(frozen=True, slots=True)
 class PublishedSweep:
-    """What a paper says about a node like a preset.
+    """Figures of a paper about a node like a preset.
 
     Attributes:
-        citation: Whose figures they are.
-        best: The best limits.
+        citation: Authors and place of publication.
+        best: Best limits.
         times: Times of single settings.
     """
 
     citation: str
     best: tuple[PublishedBest, ...]
     times: tuple[PublishedTime, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON document of the figures."""
+        return {
+            "citation": self.citation,
+            "best": [
+                {
+                    "gpus": best.gpus,
+                    "metric": best.metric.value,
+                    "power_limit_watts": best.watts,
+                    "gain_percent": best.gain,
+                }
+                for best in self.best
+            ],
+            "times": [
+                {"gpus": time.gpus, "power_limit_watts": time.watts, "seconds": time.seconds}
+                for time in self.times
+            ],
+        }
 
 
 PUBLISHED = {

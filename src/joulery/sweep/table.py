@@ -1,4 +1,4 @@
-"""What a sweep found: time, energy and gains of each setting, and the best by each metric.
+"""Results of a sweep: time, energy and gains of each setting, and the best by each metric.
 
 The metrics are those of Koszczał et al., Performance and Energy Aware Training of a Deep Neural
 Network in a Multi-GPU Environment with Power Capping (Euro-Par 2023 workshops), §3.
@@ -6,6 +6,8 @@ Network in a Multi-GPU Environment with Power Capping (Euro-Par 2023 workshops),
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,12 +22,12 @@ if TYPE_CHECKING:
 
     from joulery.sweep.journal import FinishedRun
 
-# Differences within this many standard errors are not told apart.
+# Differences within this many standard errors are not significant.
 _SIGMAS = 2.0
 
 
 class Metric(StrEnum):
-    """What the best setting may be best by; each is a gain over the default limit, in per cent."""
+    """Metric of a setting: a gain over the default limit, in per cent."""
 
     ENERGY = "energy"
     DIFFERENCE = "difference"
@@ -35,7 +37,7 @@ class Metric(StrEnum):
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """Name for people."""
         return _LABELS[self]
 
     def gain(self, point: OperatingPoint, reference: OperatingPoint) -> float:
@@ -58,16 +60,16 @@ _LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class SettingResult:
-    """One setting, averaged over its runs that succeeded.
+    """Results of one setting, averaged over its runs that succeeded.
 
     Attributes:
         gpus: Number of boards that the command could use.
         watts: Power limit of every board.
-        runs: Runs that succeeded.
-        failed: Runs that did not.
+        runs: Number of runs that succeeded.
+        failed: Number of runs that did not.
         point: Mean seconds and joules.
         seconds_sd: Standard deviation of the time over the runs; None with fewer than two.
-        joules_sd: The same of the energy.
+        joules_sd: Standard deviation of the energy, likewise.
         gpu_joules: Mean energy of the boards in use, if known.
         idle_gpu_joules: Mean energy of the boards left idle, if known.
         gains: Gain over the default limit with as many boards, in per cent, by metric; empty
@@ -90,7 +92,7 @@ class SettingResult:
     time_loss: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """One flat record, for JSON and CSV; unknown is null."""
+        """Flat record for JSON and CSV; unknown is null."""
         return {
             "gpus": self.gpus,
             "power_limit_watts": self.watts,
@@ -120,10 +122,10 @@ class Best:
 
     Attributes:
         gpus: Number of boards.
-        metric: By what.
-        watts: The limit.
-        gain: Its gain over the default, in per cent.
-        as_good_watts: Every limit that the runs cannot tell from it, itself included.
+        metric: Metric in question.
+        watts: Best limit.
+        gain: Gain over the default, in per cent.
+        as_good_watts: Limits whose difference from the best is not significant, and the best.
     """
 
     gpus: int
@@ -133,7 +135,7 @@ class Best:
     as_good_watts: tuple[float, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """JSON document of the best limit."""
         return {
             "gpus": self.gpus,
             "metric": self.metric.value,
@@ -145,12 +147,13 @@ class Best:
 
 @dataclass(frozen=True, slots=True)
 class SweepTable:
-    """Everything that a sweep found.
+    """All results of a sweep.
 
     Attributes:
         device: Name of the boards.
-        default_watts: The limit that gains refer to.
-        settings: Every setting with a run that succeeded, by boards and then by limit, ascending.
+        default_watts: Limit that gains refer to.
+        settings: Results by number of boards and then by limit, ascending; settings without a
+            successful run are left out.
         failures: Runs that failed.
     """
 
@@ -186,13 +189,13 @@ class SweepTable:
 
     @property
     def origin(self) -> str:
-        """How the figures came about, such as ``simulated``."""
+        """Origin of the figures, such as ``simulated``."""
         found = {setting.point.provenance.origin for setting in self.settings}
         return " and ".join(origin for origin in Origin if origin in found)
 
     @property
     def sources(self) -> str:
-        """Where the energy was read, in words."""
+        """Sources of the energy figures."""
         return "; ".join(dict.fromkeys(s.point.provenance.source for s in self.settings)).strip(
             "; "
         )
@@ -218,6 +221,34 @@ class SweepTable:
     def frontier(self) -> Frontier:
         """The frontier over all settings."""
         return Frontier.from_points((setting.point for setting in self.settings), self.device)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON document of all results."""
+        return {
+            "origin": self.origin,
+            "source": self.sources,
+            "default_limit_watts": self.default_watts,
+            "settings": [setting.to_dict() for setting in self.settings],
+            "best": [best.to_dict() for best in self.best()],
+            "failed": [
+                {
+                    "gpus": run.gpus,
+                    "power_limit_watts": run.watts,
+                    "repeat": run.repeat,
+                    "exit_code": run.exit_code,
+                }
+                for run in self.failures
+            ],
+        }
+
+    def to_csv(self) -> str:
+        """One line per setting, with a header; unknown is empty."""
+        written = io.StringIO()
+        records = [setting.to_dict() for setting in self.settings]
+        writer = csv.DictWriter(written, list(records[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(records)
+        return written.getvalue()
 
 
 def _succeeded(runs: Sequence[FinishedRun]) -> list[FinishedRun]:

@@ -1,4 +1,4 @@
-"""A stand-in for the ``amdsmi`` module, in the manner of old and of new releases."""
+"""A stand-in for the ``amdsmi`` module, with the names and units of old or new releases."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class AmdSmiTemperatureType(IntEnum):
 
 
 class AmdSmiTemperatureMetric(IntEnum):
-    """What of a sensor."""
+    """Values of a sensor."""
 
     CURRENT = 0
 
@@ -53,7 +53,7 @@ class AmdSmiMemoryType(IntEnum):
 
 
 class AmdSmiDevPerfLevel(IntEnum):
-    """Who controls the clocks."""
+    """Modes of clock control."""
 
     AUTO = 0
 
@@ -75,10 +75,10 @@ class EmulatedAmdGpu:
 
 @dataclass
 class EmulatedAmdSmi:
-    """Behaves like the module ``amdsmi``; pass it where the module is asked for.
+    """Stand-in for the module ``amdsmi``.
 
     Attributes:
-        boards: What it shows.
+        boards: Boards to show.
         modern: Names and units of ROCm 7 if true, of early releases if false.
         watts_caps: State caps in watts, as on virtualisation hosts.
         codes: Status code to raise, by function name.
@@ -109,17 +109,17 @@ class EmulatedAmdSmi:
         return list(self.boards)
 
     def amdsmi_get_gpu_device_uuid(self, gpu: EmulatedAmdGpu) -> str:
-        """Stable id."""
+        """Stable id of a board."""
         self._check("amdsmi_get_gpu_device_uuid")
         return gpu.uuid
 
     def amdsmi_get_gpu_asic_info(self, _gpu: EmulatedAmdGpu) -> dict[str, Any]:
-        """What the board is called."""
+        """Market name of a board."""
         self._check("amdsmi_get_gpu_asic_info")
         return {"market_name": "AMD Instinct MI300X" if self.modern else "AMD Instinct MI210"}
 
     def amdsmi_get_energy_count(self, gpu: EmulatedAmdGpu) -> dict[str, Any]:
-        """The accumulator."""
+        """Value of the energy accumulator."""
         self._check("amdsmi_get_energy_count")
         return {
             "energy_accumulator" if self.modern else "power": round(
@@ -130,7 +130,7 @@ class EmulatedAmdSmi:
         }
 
     def amdsmi_get_power_info(self, gpu: EmulatedAmdGpu) -> dict[str, Any]:
-        """Power, where the generation puts it."""
+        """Power, under the key of the release."""
         self._check("amdsmi_get_power_info")
         watts = round(gpu.watts)
         if self.modern:
@@ -143,7 +143,7 @@ class EmulatedAmdSmi:
         return {"current_socket_power": 0xFFFF, "average_socket_power": watts}
 
     def amdsmi_get_power_cap_info(self, gpu: EmulatedAmdGpu) -> dict[str, Any]:
-        """Caps."""
+        """Power caps of a board."""
         self._check("amdsmi_get_power_cap_info")
         unit = 1 if self.watts_caps else 10**6
         default = "default_power_cap" if self.modern else "power_cap_default"
@@ -156,7 +156,7 @@ class EmulatedAmdSmi:
         }
 
     def amdsmi_set_power_cap(self, gpu: EmulatedAmdGpu, _sensor: int, cap: int) -> None:
-        """Set the cap."""
+        """Set the power cap."""
         self._check("amdsmi_set_power_cap")
         gpu.cap_watts = cap / (1 if self.watts_caps else 10**6)
 

@@ -1,4 +1,4 @@
-"""One contract suite that every device passes, whoever wrote it.
+"""Contract suite that every device passes, third-party devices included.
 
 Subclass it in a test module, give it a device, and pytest runs every check that the device's
 capabilities call for::
@@ -45,10 +45,10 @@ _WATTS_TOLERANCE = 1.0
 
 
 class DeviceContract:
-    """What every device promises; subclass and override :meth:`device`.
+    """Contract of every device; subclass and override :meth:`device`.
 
     Attributes:
-        wait_seconds: How long the suite lets the clock run between two readings.
+        wait_seconds: Time on the clock between two readings.
     """
 
     wait_seconds = 0.02
@@ -71,7 +71,7 @@ class DeviceContract:
         assert isinstance(device.capabilities, frozenset)
 
     def test_identity_is_complete(self, device: Device) -> None:
-        """A device without a name or id cannot be chosen, nor told from another."""
+        """A device without a name or id cannot be chosen, nor distinguished from another."""
         info = device.info
         assert info.id.strip()
         assert info.name.strip()
@@ -95,7 +95,7 @@ class DeviceContract:
         assert device.info.parent != device.info.id
 
     def test_provenance_names_a_source(self, device: Device) -> None:
-        """A figure whose source is unknown cannot be judged."""
+        """A figure without a source cannot be verified."""
         provenance = device.provenance
         assert isinstance(provenance.origin, Origin)
         assert provenance.source.strip()
@@ -122,7 +122,7 @@ class DeviceContract:
         assert refreshed is None or refreshed <= reading.read_at_seconds
 
     def test_energy_never_decreases(self, device: Device, clock: Clock) -> None:
-        """Energy given back would be subtracted from someone's bill."""
+        """A counter that decreases would yield negative energy."""
         meter = _energy_meter(device)
         readings = [meter.read_energy()]
         for _ in range(3):
@@ -134,7 +134,7 @@ class DeviceContract:
 
     def test_counter_range_is_positive_or_unknown(self, device: Device) -> None:
         """A range of zero would unwrap every reading to infinity."""
-        span = _energy_meter(device).counter_range_joules()
+        span = _energy_meter(device).read_energy().range_joules
         assert span is None or 0 < span < math.inf
 
     def test_power_is_positive(self, device: Device) -> None:
@@ -151,7 +151,7 @@ class DeviceContract:
         assert limits.min_watts <= limits.default_watts <= limits.max_watts
 
     def test_power_limit_is_set_and_restored(self, device: Device) -> None:
-        """A limit that does not take, or cannot be given back, ruins the next job."""
+        """A limit that does not take, or cannot be restored, slows the next job."""
         knob = _power_limit(device)
         found = knob.power_limits()
         wanted = round((found.min_watts + found.max_watts) / 2)
@@ -204,12 +204,12 @@ class DeviceContract:
         if Capability.TELEMETRY not in device.capabilities:
             pytest.skip("claims no telemetry")
         assert isinstance(device, TelemetrySource)
-        told = device.telemetry()
-        assert told.utilisation is None or 0 <= told.utilisation <= 1
-        assert told.temperature_celsius is None or -50 < told.temperature_celsius < 150
-        assert told.clock_hertz is None or 0 <= told.clock_hertz < 1e11
-        assert told.memory_used_bytes is None or told.memory_used_bytes >= 0
-        assert told.process_ids is None or all(pid > 0 for pid in told.process_ids)
+        found = device.telemetry()
+        assert found.utilisation is None or 0 <= found.utilisation <= 1
+        assert found.temperature_celsius is None or -50 < found.temperature_celsius < 150
+        assert found.clock_hertz is None or 0 <= found.clock_hertz < 1e11
+        assert found.memory_used_bytes is None or found.memory_used_bytes >= 0
+        assert found.process_ids is None or all(pid > 0 for pid in found.process_ids)
 
 
 def _assert_refused(set_knob: Callable[[float], None], value: float) -> None:

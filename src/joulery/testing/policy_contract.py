@@ -1,4 +1,4 @@
-"""One contract suite that every recurring-job policy passes, whoever wrote it.
+"""The contract suite that every policy for recurring jobs passes.
 
 Subclass it in a test module, give it a policy, and pytest runs every check::
 
@@ -20,9 +20,8 @@ import pytest
 from joulery.jobs.policies.base import ActionKind, Actions, Outcomes, Policy, RunEnd
 from joulery.jobs.policies.counter_rng import CounterRng
 from joulery.jobs.policies.job_batch import JobBatch
-from joulery.simulate import drift
-from joulery.simulate.environment import Environment, Moment
-from joulery.simulate.probing import Slices
+from joulery.simulate.drift import no_drift
+from joulery.simulate.environment import Environment, Moment, Slices
 from joulery.testing.workloads import made_up_workload
 
 # More than any recurrence needs, less than a policy that waits for ever takes.
@@ -33,27 +32,27 @@ class Drive:
     """A policy at work on made-up jobs, one action at a time, every event kept.
 
     Args:
-        policy: At work.
-        workloads: One per lane.
-        seeds: One per lane.
+        policy: Policy that decides.
+        workloads: Workload of each job.
+        seeds: Seed of each job.
     """
 
     def __init__(self, policy: Policy[Any], workloads: list[Any], seeds: list[int]) -> None:
         self.policy = policy
-        self.lanes = JobBatch.of([load.job() for load in workloads], seeds)
-        self.beliefs = policy.start(self.lanes)
+        self.jobs = JobBatch.of([load.job() for load in workloads], seeds)
+        self.beliefs = policy.start(self.jobs)
         self.events: list[tuple[str, Any, Any]] = []
         self.decisions = np.zeros(len(seeds), dtype=np.int64)
         self.reached = np.zeros(len(seeds), dtype=np.int64)
-        changes = [drift.none(load) for load in workloads]
-        lanes = np.arange(len(seeds))
-        self._world = Environment(workloads, lanes, self.lanes, Slices(), changes)
+        changes = [no_drift(load) for load in workloads]
+        own = np.arange(len(seeds))
+        self._environment = Environment(workloads, own, self.jobs, Slices(), changes)
 
     def decide(self, rows: np.ndarray[Any, Any]) -> Actions:
-        """What the policy would do next, checked for sense; nothing is begun."""
-        draws = CounterRng.of(self.lanes.seeds[rows], self.decisions[rows])
-        actions = self.policy.decide(self.beliefs, rows, draws)
-        assert_sensible(self.policy, self.lanes, rows, actions)
+        """The policy's next actions, checked for sense; nothing is begun."""
+        rng = CounterRng.of(self.jobs.seeds[rows], self.decisions[rows])
+        actions = self.policy.decide(self.beliefs, rows, rng)
+        assert_sensible(self.policy, self.jobs, rows, actions)
         return actions
 
     def begin(self, rows: np.ndarray[Any, Any]) -> tuple[Actions, Outcomes]:
@@ -64,33 +63,33 @@ class Drive:
         number = self.decisions[rows].copy()
         self.decisions[rows] += 1
         moment = Moment(rows, number, 0 * number, 0 * number, np.zeros(len(rows)))
-        told = self._world.act(actions, moment)
+        results = self._environment.act(actions, moment)
         fields = {f.name for f in dataclasses.fields(Outcomes)} & {
-            f.name for f in dataclasses.fields(told)
+            f.name for f in dataclasses.fields(results)
         }
         return actions, Outcomes(
-            lane=rows,
+            job=rows,
             recurrence=number,
             kind=actions.kind,
             arm=actions.arm,
-            **{name: getattr(told, name) for name in fields},
+            **{name: getattr(results, name) for name in fields},
         )
 
     def learn(self, outcomes: Outcomes) -> None:
-        """Tell the policy how actions ended."""
+        """Pass on to the policy how actions ended."""
         self.policy.learn(self.beliefs, outcomes)
         self.events.append(("learn", None, outcomes))
-        self.reached[outcomes.lane] += outcomes.end == RunEnd.REACHED
+        self.reached[outcomes.job] += outcomes.end == RunEnd.REACHED
 
     def step(self, rows: np.ndarray[Any, Any]) -> Actions:
-        """One action of each lane from beginning to end."""
+        """One action of each job from beginning to end."""
         actions, outcomes = self.begin(rows)
         self.learn(outcomes)
         return actions
 
     def rebuilt(self) -> Any:
         """Beliefs folded from the kept events alone."""
-        beliefs = self.policy.start(self.lanes)
+        beliefs = self.policy.start(self.jobs)
         for kind, rows, event in self.events:
             if kind == "begin":
                 self.policy.begin(beliefs, rows, event)
@@ -100,7 +99,7 @@ class Drive:
 
 
 class PolicyContract:
-    """What every policy promises; subclass and override :meth:`policy`."""
+    """The checks that every policy passes; subclass and override :meth:`policy`."""
 
     @pytest.fixture
     def policy(self) -> Policy[Any]:
@@ -114,7 +113,7 @@ class PolicyContract:
         assert all(reason.strip() for reason in policy.reasons)
 
     def test_deciding_changes_nothing(self, policy: Policy[Any]) -> None:
-        """A server may ask twice; the same history and draws give the same decision."""
+        """A server may ask twice; the same history and rng give the same decision."""
         drive = _drive(policy, 2)
         everyone = np.arange(2)
         for _ in range(40):
@@ -132,17 +131,17 @@ class PolicyContract:
         assert_identical(drive.rebuilt(), drive.beliefs)
 
     def test_company_does_not_matter(self, policy: Policy[Any]) -> None:
-        """A job's decisions must not hang on which others are decided beside it."""
+        """A job's decisions must not depend on the other jobs of its batch."""
         loads = _workloads()
         together = Drive(policy, loads, [5, 6, 7])
         alone = [Drive(policy, [load], [5 + i]) for i, load in enumerate(loads)]
         for _ in range(40):
             actions = together.step(np.arange(3))
-            for lane, drive in enumerate(alone):
+            for job, drive in enumerate(alone):
                 own = drive.step(np.arange(1))
-                assert (own.kind[0], own.arm[0]) == (actions.kind[lane], actions.arm[lane])
-                assert own.limit[0] == actions.limit[lane]
-                assert own.ceiling[0] == pytest.approx(actions.ceiling[lane], rel=1e-9)
+                assert (own.kind[0], own.arm[0]) == (actions.kind[job], actions.arm[job])
+                assert own.limit[0] == actions.limit[job]
+                assert own.ceiling[0] == pytest.approx(actions.ceiling[job], rel=1e-9)
 
     def test_order_of_rows_does_not_matter(self, policy: Policy[Any]) -> None:
         """Jobs are decided in whatever order they are asked for."""
@@ -199,7 +198,7 @@ class PolicyContract:
         assert drive.reached[0] > 20
 
     def test_everything_abandoned(self, policy: Policy[Any]) -> None:
-        """Workers that die tell nothing about batch sizes; the job goes on when they stop dying."""
+        """Workers that die show nothing about batch sizes; the job goes on when they stop dying."""
         drive = _drive(policy, 1)
         for _ in range(60):
             drive.learn(abandoned(drive.begin(np.arange(1))[1]))
@@ -208,7 +207,7 @@ class PolicyContract:
         assert drive.reached[0] > 10
 
     def test_everything_fails(self, policy: Policy[Any]) -> None:
-        """Where no run reaches its target there is still something to try next."""
+        """A job in which no run reaches its target must still get something to try next."""
         drive = _drive(policy, 1)
         for _ in range(100):
             _, outcomes = drive.begin(np.arange(1))
@@ -219,12 +218,12 @@ class PolicyContract:
 
 def abandoned(outcomes: Outcomes) -> Outcomes:
     """The same actions, of which nothing was ever heard."""
-    unknown = np.full(len(outcomes.lane), np.nan)
+    unknown = np.full(len(outcomes.job), np.nan)
     blank = np.full(outcomes.epoch_seconds.shape, np.nan)
     return dataclasses.replace(
         outcomes,
-        end=np.full(len(outcomes.lane), RunEnd.ABANDONED),
-        limit=np.full(len(outcomes.lane), -1),
+        end=np.full(len(outcomes.job), RunEnd.ABANDONED),
+        limit=np.full(len(outcomes.job), -1),
         epochs=unknown,
         seconds=unknown,
         joules=unknown,
@@ -236,19 +235,19 @@ def abandoned(outcomes: Outcomes) -> Outcomes:
 
 
 def assert_sensible(
-    policy: Policy[Any], lanes: JobBatch, rows: np.ndarray[Any, Any], actions: Actions
+    policy: Policy[Any], jobs: JobBatch, rows: np.ndarray[Any, Any], actions: Actions
 ) -> None:
     """Actions stay within the job's set, with ceilings above nothing and reasons that exist."""
     assert actions.kind.shape == actions.arm.shape == actions.limit.shape == (len(rows),)
     assert np.isin(actions.kind, list(ActionKind)).all()
     assert (actions.arm >= 0).all()
-    assert lanes.valid[rows, actions.arm].all()
-    limits = np.maximum(1, np.isfinite(lanes.limits_watts[rows]).sum(axis=1))
+    assert jobs.valid[rows, actions.arm].all()
+    limits = np.maximum(1, np.isfinite(jobs.limits_watts[rows]).sum(axis=1))
     assert ((actions.limit >= -1) & (actions.limit < limits)).all()
     assert (actions.ceiling > 0).all()
-    assert ((actions.why >= 0) & (actions.why < len(policy.reasons))).all()
+    assert ((actions.reason >= 0) & (actions.reason < len(policy.reasons))).all()
     if actions.probe_limits is not None:
-        assert actions.probe_limits.shape == (len(rows), lanes.limits_watts.shape[1])
+        assert actions.probe_limits.shape == (len(rows), jobs.limits_watts.shape[1])
         assert actions.probe_limits.dtype == np.bool_
 
 
@@ -285,5 +284,5 @@ def _workloads() -> list[Any]:
     ]
 
 
-def _drive(policy: Policy[Any], lanes: int) -> Drive:
-    return Drive(policy, _workloads()[:lanes], list(range(1, lanes + 1)))
+def _drive(policy: Policy[Any], jobs: int) -> Drive:
+    return Drive(policy, _workloads()[:jobs], list(range(1, jobs + 1)))

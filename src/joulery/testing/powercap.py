@@ -1,4 +1,4 @@
-"""A powercap tree in a folder, as the kernel shows RAPL, whose counters a test turns."""
+"""A powercap tree in a folder, as the kernel shows RAPL, whose counters a test sets."""
 
 from __future__ import annotations
 

@@ -2,28 +2,30 @@
 
 >>> loop = TrainingLoop(["V100"], step_seconds=0.1)
 >>> tuner = loop.tuner(LeastEnergy(max_slowdown=0.05))      # doctest: +SKIP
->>> loop.run(tuner.step, until=lambda: tuner.state is State.HOLDING)      # doctest: +SKIP
+>>> loop.run(tuner.step, until=lambda: tuner.state is TunerState.HOLDING)      # doctest: +SKIP
 """
 
 from __future__ import annotations
 
 import math
 import random
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
 
 from joulery.clock import VirtualClock
 from joulery.frontier import OperatingPoint
 from joulery.hardware import catalog
-from joulery.hardware.physics import settle
 from joulery.hardware.simulated import SimulatedGpu
+from joulery.hardware.simulated.physics import settle
 from joulery.metering.meter import Meter
 from joulery.objectives import score
-from joulery.power.knob import LimitKnob, held_here
+from joulery.power.knobs import LimitKnob
 from joulery.power.tuner import PowerTuner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from joulery.hardware.device import ClockLock, Device, PowerLimit
     from joulery.objectives import Objective
 
 
@@ -115,3 +117,37 @@ class TrainingLoop:
             return float(score(objective, point.seconds, point.joules, reference))
 
         return scored(limit_watts) / min(scored(watts) for watts in limits) - 1
+
+
+@contextmanager
+def held_here(device: Device) -> Iterator[_HeldHere]:
+    """Hold a simulated or emulated device without a lease, from this process alone."""
+    held = _HeldHere(device)
+    try:
+        yield held
+    finally:
+        held.reset()
+
+
+class _HeldHere:
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._found_watts: float | None = None
+        self._locked = False
+
+    def set(self, *, watts: float | None = None, clock_hertz: float | None = None) -> None:
+        if watts is not None:
+            limit = cast("PowerLimit", self._device)
+            if self._found_watts is None:
+                self._found_watts = limit.power_limits().current_watts
+            limit.set_power_limit(watts)
+        if clock_hertz is not None:
+            self._locked = True
+            cast("ClockLock", self._device).lock_clock(clock_hertz)
+
+    def reset(self) -> None:
+        if self._found_watts is not None:
+            cast("PowerLimit", self._device).set_power_limit(self._found_watts)
+        if self._locked:
+            cast("ClockLock", self._device).unlock_clock()
+            self._locked = False

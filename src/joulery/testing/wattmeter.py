@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 @dataclass
 class EmulatedWattMeter:
-    """The meter's state and its answers.
+    """State of an emulated meter, and its answers.
 
     Attributes:
         watts: Power at the plug; text such as ``NAN`` is sent as it stands.
         watt_hours: The integrator's count.
         state: The integrator's state, in full.
-        identity: Its answer to ``*IDN?``.
+        identity: Answer to ``*IDN?``.
         short_replies: Answer in SCPI's short form, as meters do with VERBOSE off.
-        received: Every command, oldest first.
+        received: All commands so far, oldest first.
     """
 
     watts: float | str = 350.0
@@ -60,7 +60,7 @@ class EmulatedWattMeter:
 
 
 class WattMeterServer:
-    """Serves a meter on 127.0.0.1 for the length of a ``with`` block.
+    """Server of a meter on 127.0.0.1, for the length of a ``with`` block.
 
     >>> with WattMeterServer(EmulatedWattMeter()) as server:
     ...     server.resource.startswith("TCPIP0::127.0.0.1::")
@@ -106,7 +106,7 @@ class _Conversation(socketserver.StreamRequestHandler):
     server: _Server
 
     def handle(self) -> None:
-        """Answer line by line until the other side hangs up."""
+        """Answer line by line until the other side disconnects."""
         for line in self.rfile:
             reply = self.server.meter.answer(line.decode().strip())
             if reply is not None:

@@ -1,66 +1,79 @@
-"""What runs beside an attempt: its signs of life, and a look at its ceiling now and then."""
+"""A task that is repeated in the background, in a thread or on the virtual clock."""
 
 from __future__ import annotations
 
-import math
+import logging
+import threading
+import weakref
 from typing import TYPE_CHECKING
 
-from joulery.training.ceiling import LOOK_SECONDS, CeilingWatch
-from joulery.training.heartbeat import Heartbeat, beat_seconds
+from joulery.clock import VirtualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from joulery.clock import Clock
-    from joulery.jobs.job import Job
-    from joulery.training.attempt import Attempt
-    from joulery.training.heartbeat import Alive
+
+_log = logging.getLogger("joulery")
+
+_HEARTBEATS_PER_LEASE = 5.0
+_SHORTEST_SECONDS, _LONGEST_SECONDS = 1.0, 60.0
 
 
-class BackgroundTasks:
-    """Starts what runs beside an attempt, and stops it.
+def heartbeat_seconds(lease_seconds: float) -> float:
+    """Interval of heartbeats that keeps a lease alive where a few of them are lost."""
+    return min(max(lease_seconds / _HEARTBEATS_PER_LEASE, _SHORTEST_SECONDS), _LONGEST_SECONDS)
+
+
+class HeartbeatTask:
+    """Calls a method now and then until it is stopped, or until the method's object is gone.
 
     Args:
-        clock: Real or virtual.
+        method: Bound method; the task does not keep its object alive.
+        interval_seconds: Time between two calls.
+        clock: Real or virtual clock.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, method: Callable[[], object], interval_seconds: float, clock: Clock) -> None:
+        self._method = weakref.WeakMethod(method)
+        self._interval_seconds = interval_seconds
+        self._stopped = threading.Event()
         self._clock = clock
-        self._hearts: list[Heartbeat] = []
-        self._watch: CeilingWatch | None = None
 
-    def tell(self, who: Alive, expires_wall_seconds: float) -> None:
-        """Have signs of life given, so that a lease goes on."""
-        self._start(who, beat_seconds(expires_wall_seconds - self._clock.wall()))
-
-    def watch(self, attempt: Attempt, job: Job, interrupt: Callable[[], None]) -> None:
-        """Have ``interrupt`` called if the attempt passes its ceiling while it trains."""
-        if math.isfinite(attempt.decision.cost_ceiling_joules):
-            self._watch = CeilingWatch(attempt, job.cost.max_watts, self._clock, interrupt)
-            self._start(self._watch, LOOK_SECONDS)
-
-    def begin_training(self) -> None:
-        """Steps follow that can be left."""
-        if self._watch is not None:
-            self._watch.begin()
-
-    def end_training(self) -> None:
-        """They have ended."""
-        if self._watch is not None:
-            self._watch.end()
-
-    @property
-    def too_dear(self) -> str | None:
-        """Why the training is to be left, in words; None while it may go on."""
-        return None if self._watch is None else self._watch.why
+    def start(self) -> None:
+        """Begin; the first call is one interval later."""
+        if isinstance(self._clock, VirtualClock):
+            self._schedule(self._clock)
+            return
+        thread = threading.Thread(target=self._run, name="joulery-heartbeat", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # no more threads: the lease will expire
+            _log.debug("joulery: no heartbeat: %s", error)
 
     def stop(self) -> None:
-        """Stop all of it; what is under way may still end."""
-        self._watch = None
-        while self._hearts:
-            self._hearts.pop().stop()
+        """Make no more calls; one that is under way may still end."""
+        self._stopped.set()
 
-    def _start(self, who: Alive, interval_seconds: float) -> None:
-        heart = Heartbeat(who, interval_seconds, self._clock)
-        self._hearts.append(heart)
-        heart.start()
+    def _run(self) -> None:
+        while not self._stopped.wait(self._interval_seconds):
+            if not self._call():
+                return
+
+    def _schedule(self, clock: VirtualClock) -> None:
+        def wake() -> None:
+            if not self._stopped.is_set() and self._call():
+                clock.call_at(clock.now() + self._interval_seconds, wake)
+
+        clock.call_at(clock.now() + self._interval_seconds, wake)
+
+    def _call(self) -> bool:
+        """Call the method; whether its object is still there."""
+        method = self._method()
+        if method is None:
+            return False
+        try:
+            method()
+        except Exception as error:  # noqa: BLE001 - a later call may succeed, training goes on
+            _log.debug("joulery: a heartbeat failed: %s", error)
+        return True

@@ -1,85 +1,81 @@
 """One training run: report its steps, and its power is tuned while it trains.
 
-With several batch sizes to choose from, a run is one recurrence of a job: which batch size and
-power limit to run is decided from how earlier ones went.
+With several batch sizes to choose from, a run is one recurrence of a job: the batch size and the
+power limit are decided from how earlier recurrences went.
 
-Fails open: without a GPU, without rights, without a server, with anything going wrong, the
-training goes on as it would without us, and one line on stderr says what could not be done.
+A run fails open. Wrong arguments are refused when it is made. After that, without a GPU, without
+rights, without a server, with anything going wrong, the training goes on as it would without us,
+and one line on stderr says what could not be done.
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
+import operator
 import os
 import weakref
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from joulery.clock import REAL_CLOCK
-from joulery.power.closing import ClosedAtTheEnd
-from joulery.training.config import RunConfig
-from joulery.training.environment import RunEnvironment
-from joulery.training.goal import Goal
-from joulery.training.guard import Guard
-from joulery.training.job_settings import MANY_EPOCHS, Recurring
-from joulery.training.power_part import PowerPart
-from joulery.training.recurring_part import RecurringPart
+from joulery.fail_open import fail_open
+from joulery.training.config import RunConfig, RunEnvironment
+from joulery.training.early_stopping import TargetTracker
+from joulery.training.tuning import RunPower
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
+    from typing import Self
 
-    from joulery.clock import Clock
     from joulery.hardware.device import Device
     from joulery.jobs.models import Decision
     from joulery.objectives import Objective
-    from joulery.power.result import TuningResult
-    from joulery.power.tuner import Agreement
-    from joulery.training.recurrence import Recurrence
-    from joulery.training.tuning import Wishes
+    from joulery.power.ranks import ProcessGroup
+    from joulery.power.tuner import TuningResult
+    from joulery.training.config import DecisionService
+    from joulery.training.session import DecisionSession
 
 T = TypeVar("T")
 
 _log = logging.getLogger("joulery")
 
 _MOST_ATTEMPTS = 20
+_MOST_TRAININGS = 5
 
 
-class Run(ClosedAtTheEnd):
-    """A training run whose power is tuned as it goes, and whose batch size is chosen if it may be.
+class Run:
+    """A training run whose power is tuned, and whose batch size is chosen if there is a choice.
 
     Args:
-        name: What recurs: runs of one name share what was learned.
-        objective: What to minimise, as an objective or in words (``least-energy:slowdown=5%``);
-            what ``joulery run`` was told unless given, or else ``cost:eta=0.5``.
-        batch_size: Samples per step over all devices, where there is nothing to choose. Beside
-            ``batch_sizes`` and ``default`` it is what this run runs, whatever would be chosen.
-        batch_sizes: Samples per step over all devices to choose from; makes the run recurring.
-        default: The one of them that you would run.
+        name: Name of the job: runs of one name share what was learned.
+        batch_sizes: Batch sizes to choose from, in samples per step over all devices; they make the
+            run recurring.
+        default_batch_size: Batch size that you would run; the middle one of ``batch_sizes`` unless
+            given.
         target: Validation metric that ends the run.
         higher_is_better: Whether larger metrics are better.
-        max_epochs: After which a run gives up.
-        policy: That chooses; see ``joulery.jobs.policies.registry.policy_names()``.
-        store: Where decisions come from: a path, ``postgresql://…`` or ``http(s)://…``;
-            ``$JOULERY_STORE`` unless given, or else a file in the user's data folder.
-        team: Whose job it is; ``$JOULERY_TEAM`` unless given, or else ``default``.
-        token: For a server; ``$JOULERY_TOKEN`` unless given.
-        early_stop: Whether the run may be stopped when it has become too dear.
-        devices: The boards of this job; found unless given.
-        observe: Only find out what could be saved, and leave batch size and limit alone.
-        group: The other processes of a data-parallel job, which decide together.
-        clock: Real or virtual.
+        objective: Objective, or its text (``least-energy:slowdown=5%``); that of ``joulery run``
+            unless given, or else ``cost:eta=0.5``.
+        max_epochs: Number of epochs after which the run gives up.
+        early_stop: Whether the run may be stopped at the cost limit of its decision.
+        dry_run: Whether to find out what could be saved and to change neither batch size nor limit;
+            as ``joulery run`` says unless given.
+        service: Service that decides: a path, ``postgresql://…``, ``http(s)://…`` or a
+            :class:`DecisionService`; ``$JOULERY_STORE`` unless given, or else a file of the user.
+        devices: Boards of this job; found unless given.
+        process_group: Processes of a data-parallel job, which decide together.
 
     Attributes:
-        name: As given.
-        total_steps: Steps that were reported.
+        name: Name of the job.
+        total_steps: Number of steps reported.
+
+    Raises:
+        InvalidValueError: An argument makes no sense.
 
     Example:
-        >>> run = joulery.Run("resnet", batch_sizes=[64, 128, 256], default=128,  # doctest: +SKIP
-        ...                   target=0.76)
+        >>> run = joulery.Run("resnet", batch_sizes=[64, 128, 256], target=0.76)   # doctest: +SKIP
         >>> loader = DataLoader(train_set, batch_size=run.batch_size)              # doctest: +SKIP
-        >>> for epoch in run.epochs(90):                                           # doctest: +SKIP
+        >>> for epoch in run.epochs():                                             # doctest: +SKIP
         ...     for batch in run.steps(loader):
         ...         train(batch)
         ...     run.report(evaluate())
@@ -89,111 +85,94 @@ class Run(ClosedAtTheEnd):
         self,
         name: str = "",
         *,
-        objective: Objective | str | None = None,
-        batch_size: int | None = None,
         batch_sizes: Sequence[int] | None = None,
-        default: int | None = None,
+        default_batch_size: int | None = None,
         target: float | None = None,
         higher_is_better: bool = True,
+        objective: Objective | str | None = None,
         max_epochs: int | None = None,
-        policy: str = "joulery",
-        store: str | Path | None = None,
-        team: str | None = None,
-        token: str | None = None,
         early_stop: bool = True,
+        dry_run: bool | None = None,
+        service: DecisionService | str | Path | None = None,
         devices: Sequence[Device] | None = None,
-        observe: bool | None = None,
-        group: Agreement | None = None,
-        clock: Clock = REAL_CLOCK,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         self.name = name
         self.total_steps = 0
-        self._max_epochs = max_epochs
-        self._site = RunEnvironment(devices, group, clock)
-        self._wanted = RunConfig(objective, observe, self._site.environ)
-        self._goal = Goal(target, higher_is_better=higher_is_better)
-        usual = batch_size if default is None else default
-        wishes = Recurring(
-            name,
-            () if batch_sizes is None else batch_sizes,
-            usual,
-            target,
-            max_epochs,
-            policy,
-            store,
-            team,
-            token,
-            early_stop,
-            None if default is None else batch_size,
+        self._config = RunConfig(
+            name=name,
+            batch_sizes=batch_sizes,
+            default_batch_size=default_batch_size,
+            target=target,
+            higher_is_better=higher_is_better,
+            objective=objective,
+            max_epochs=max_epochs,
+            early_stop=early_stop,
+            dry_run=dry_run,
+            service=service,
         )
-        guard = Guard(
-            None if batch_sizes is None else wishes,
-            default if batch_size is None else batch_size,
-            usual,
-        )
-        self._recurring = RecurringPart(name, guard)
-        self._power = PowerPart(name, self._site)
-        self._begun = self._closed = False
-        self._interrupted = False  # what the loop runs is over before its epoch is
+        self._environment = RunEnvironment(devices, process_group)
+        self._target = TargetTracker(self._config.target, higher_is_better=higher_is_better)
+        self._power = RunPower(self._config, self._environment)
+        self._session: DecisionSession | None = None
+        self._recurs = batch_sizes is not None
+        self._batch_size = self._config.default_batch_size  # without a session
+        self._attempting = False  # whether the loop can be begun again
+        self._probed = False  # a probe has measured all that it should
+        self._left_epoch = False
+        self._closed = False
         self._process = os.getpid()
 
     # The loop.
 
     def step(self) -> None:
-        """Say that a training step has ended."""
+        """Report the end of a training step."""
         self.total_steps += 1
         tuner = self._power.tuner
         if tuner is not None:
             tuner.step()
-        elif not self._begun:
-            self._begin()
+        elif not self._power.begun and not self._closed:
+            self._begin_tuning()
 
     def steps(self, batches: Iterable[T]) -> Iterator[T]:
-        """``batches``, with a step reported after each."""
-        # None where what this epoch was for is over.
-        return iter(()) if self._interrupted else self._steps(batches)
+        """``batches``, with a step reported after each; none where the epoch was left."""
+        return iter(()) if self._left_epoch else self._steps(batches)
 
     def _steps(self, batches: Iterable[T]) -> Iterator[T]:
-        self._power.resume()
-        before, left = self.total_steps, False
-        self._recurring.begin_training(batches)
+        before = self.total_steps
+        self._begin_training(batches)
         try:
             for batch in batches:
                 yield batch
                 self.step()
-                if self._interrupted and not self._goes_on():
-                    left = True
+                limit = None if self._session is None else self._session.cost_limit
+                due = self._probed or (limit is not None and limit.is_due())
+                if due and not self._goes_on():
+                    self._left_epoch = True
                     break
         finally:  # also where the loop is left by `break`
-            self._power.pause()  # what follows until the next loop is no training
-            self._recurring.end_training(self.total_steps - before)
-            self._interrupted = left  # who called after the last step was too late
+            self._end_training(self.total_steps - before)
 
-    def epochs(self, max_epochs: int | None = None) -> Iterator[int]:
-        """Epochs from 0, until the target is reached, they cost too much, or they are over.
+    def epochs(self) -> Iterator[int]:
+        """Epochs from 0, until the target is reached, the cost limit is, or they are over.
 
         Closes the run after the last, except within :meth:`attempts`.
-
-        Args:
-            max_epochs: How many at most; what the run was made with unless given, or else as many
-                as the target needs.
         """
         ended = False
-        self._opened()
-        self._recurring.begin()
+        self._decide()
+        self._begin_attempt()
         try:
-            for epoch in range(self._most_epochs(max_epochs)):
-                if not self._recurring.may_begin_epoch(self._goal):
+            for epoch in range(self._config.most_epochs):
+                if not self._begin_epoch():
                     break
-                self._recurring.begin_epoch()
                 yield epoch
-                self._recurring.end_epoch()
-                if self._interrupted:
+                self._end_epoch()
+                if self._left_epoch:
                     break
             ended = True
         finally:
-            self._recurring.finish(abandoned=not ended)
-            if not self._recurring.attempting:
+            self._finish(abandoned=not ended)
+            if not self._attempting:
                 self.close()
 
     def attempts(self) -> Iterator[int]:
@@ -202,88 +181,91 @@ class Run(ClosedAtTheEnd):
         Build model, optimizer and loader anew in each, by ``batch_size``. The last is never
         stopped early.
         """
-        self._recurring.attempt()
+        self._attempting = True
         try:
             for attempt in range(_MOST_ATTEMPTS):
                 yield attempt
-                if not self._recurring.again():
+                if not self._begin_another():
                     break
-                self._power.renew(self.total_steps)
-                self._interrupted = self._begun = False
-                self._goal = self._goal.fresh()
-                self._recurring.renew(self._goal)
         finally:
-            self._recurring.attempting = False
+            self._attempting = False
             self.close()
 
     def report(self, metric: Any, *, higher_is_better: bool | None = None) -> None:
-        """Tell the validation metric of this epoch; the run ends once the target is reached.
+        """Report the validation metric of this epoch; the run ends once the target is reached.
 
         Never raises.
 
         Args:
-            metric: Anything that turns into a number; one that is not finite means that training
-                has diverged.
-            higher_is_better: From now on; as the run was made unless given.
+            metric: Metric, as anything that converts to a number; one that is not finite means that
+                training has diverged.
+            higher_is_better: Whether larger metrics are better, from now on; as the run was made
+                unless given.
         """
-        if self._interrupted or self._goal.reached:
+        if self._left_epoch or self._target.reached:
             return
         try:
-            reached = self._goal.tell(metric, higher_is_better=higher_is_better)
+            reached = self._target.report(metric, higher_is_better=higher_is_better)
         except (TypeError, ValueError, OverflowError, RuntimeError) as error:
             _log.warning("joulery: %r is no metric: %s", type(metric).__name__, error)
             return
         if reached:
-            self._recurring.mark()
+            self._mark_target()
 
     def close(self) -> None:
-        """Give back what was found. May be called twice; the end of the process does it too."""
+        """Restore what was found. May be called twice; the end of the process does it too."""
         if self._closed or os.getpid() != self._process:
             return  # a copy of the process does not speak for it
-        self._closed = self._begun = True
-        self._recurring.finish(abandoned=True)
+        self._closed = True
+        self._finish(abandoned=True)
         self._power.close(self.total_steps)
-        self._recurring.close()
+        self._close_session()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     # What was decided and found.
 
     @property
     def batch_size(self) -> int | None:
         """Samples per step over all devices; what to run is asked for on first use."""
-        self._opened()
-        return self._recurring.batch_size
+        self._decide()
+        return self._batch_size if self._session is None else self._session.batch_size
 
     @property
     def batch_size_per_rank(self) -> int | None:
         """Samples per step of each process, where several train together."""
         size = self.batch_size
-        return None if size is None else max(1, size // self._site.processes)
+        return None if size is None else max(1, size // self._environment.processes)
 
     @property
     def decision(self) -> Decision | None:
-        """What was decided, and why; None where nothing was."""
-        self._opened()
-        return self._recurring.decision
+        """The decision, with its reason; None where nothing was decided."""
+        self._decide()
+        return None if self._session is None else self._session.decision
 
     @property
-    def reached(self) -> bool:
+    def target_reached(self) -> bool:
         """Whether the target was reached."""
-        return self._goal.reached
+        return self._target.reached
 
     @property
-    def stopped(self) -> str | None:
-        """Why the run ended without its target, in words; None if it did not."""
-        return self._recurring.stopped
+    def stop_reason(self) -> str | None:
+        """Reason why the run ended without its target; None if it did not."""
+        return None if self._session is None else self._session.stop_reason
 
     @property
     def result(self) -> TuningResult | None:
-        """What was found out about power; None before the choice is made, or without tuning."""
+        """Result of power tuning; None before the choice is made, or without tuning."""
         return self._power.result
 
     @property
-    def why_not(self) -> str | None:
-        """Why the power is not tuned; None while it is."""
-        return self._power.why_not
+    def tuning_skipped(self) -> str | None:
+        """Reason why the power is not tuned; None while it is."""
+        return self._power.skipped
 
     def scaled_learning_rate(self, base: float, rule: Any = "sqrt") -> float:
         """The learning rate for the batch size of this run, given the one for the default.
@@ -292,85 +274,146 @@ class Run(ClosedAtTheEnd):
             base: Learning rate that fits the default batch size.
             rule: ``"sqrt"`` for adaptive optimizers, ``"linear"`` for plain gradient descent, or an
                 optimizer: its class, its name, or the object.
+
+        Raises:
+            InvalidValueError: The rule is unknown, or the learning rate is not a positive number.
         """
         from joulery.training.learning_rate import scaled_learning_rate
 
-        size, default = self.batch_size, self._recurring.default
-        if not size or not default:
-            return base
-        return scaled_learning_rate(base, size, default, rule)
+        default = self._config.default_batch_size or 1
+        return scaled_learning_rate(base, self.batch_size or default, default, rule)
 
-    # The recurring part.
+    # What may go wrong, and must not be noticed by the training.
 
-    def _opened(self) -> None:
+    def fail(self, error: Exception) -> None:
+        """Do without decisions because of an error; see :mod:`joulery.fail_open`."""
+        _log.warning("joulery: nothing is decided any more, training goes on: %s", error)
+        if self._session is not None:
+            self._batch_size = self._session.batch_size
+        self._session, self._recurs = None, False
+
+    @fail_open(None)
+    def _decide(self) -> None:
         """Have something decided, unless it was, or the run does not recur."""
-        if not self._closed and self._recurring.open(self._new_recurrence):
+        if self._closed or not self._recurs:
+            return
+        if self._session is None:
+            from joulery.training.session import DecisionSession
+
+            self._session = DecisionSession(self._config, self._environment, self._power)
             atexit.register(_close_if_alive, weakref.ref(self))
+        last = self._attempting and self._session.trainings >= _MOST_TRAININGS - 1
+        self._session.decide(can_probe=self._attempting, last=last)
 
-    def _new_recurrence(self, settings: Recurring) -> Recurrence:
-        from joulery.training.recurrence import Recurrence
+    @fail_open(None)
+    def _begin_attempt(self) -> None:
+        if self._session is not None:
+            self._session.begin()
 
-        return Recurrence(
-            settings,
-            self._site,
-            self._wanted.objective,
-            self._goal,
-            interrupt=partial(_interrupt_if_alive, weakref.ref(self)),
-            observe=self._wanted.observe,
-        )
-
-    def _most_epochs(self, wanted: int | None) -> int:
-        if wanted is not None:
-            return wanted
-        if self._max_epochs is not None:
-            return self._max_epochs
-        return MANY_EPOCHS if self._goal.has_target else 1
-
-    def _interrupt(self) -> None:
-        self._interrupted = True
-
-    def _goes_on(self) -> bool:
-        """Whether the epoch goes on; else it has become too dear, or was a probe that is done."""
-        if self._recurring.cut():
+    @fail_open(True)  # noqa: FBT003 - the result
+    def _begin_epoch(self) -> bool:
+        """Begin an epoch, if another one is to be trained."""
+        session = self._session
+        if session is None:
+            return not self._target.is_over
+        if not session.may_begin_epoch(self._target):
             return False
-        if self._recurring.probing:
-            self._power.renew(self.total_steps)
-            if not self._recurring.goes_on_after_probe():
-                return False
-            self._begun = False  # the next step begins tuning as the new decision wants it
-        self._interrupted = False
+        if session.account is not None:
+            session.account.begin_epoch()
         return True
 
-    # The power part.
+    @fail_open(None)
+    def _end_epoch(self) -> None:
+        if self._session is not None and self._session.account is not None:
+            self._session.account.end_epoch()
 
-    def _begin(self) -> None:
-        self._begun = True
-        self._recurring.tuned(self._power.begin(self._tuning))
+    @fail_open(None)
+    def _begin_training(self, batches: Iterable[Any]) -> None:
+        if self._power.tuner is not None:
+            self._power.tuner.resume()
+        if self._session is not None:
+            self._session.begin()
+            if self._session.account is not None:
+                self._session.account.begin_training(_length(batches))
+
+    @fail_open(None)
+    def _end_training(self, steps: int) -> None:
+        if self._power.tuner is not None:
+            self._power.tuner.pause()  # validation follows, which is no training
+        if self._session is not None and self._session.account is not None:
+            self._session.account.end_training(steps)
+
+    @fail_open(None)
+    def _begin_tuning(self) -> None:
+        session, plan = self._session, None
+        if session is not None:
+            plan = session.limit_plan(self._probe_done)
+        meter = None if session is None or session.account is None else session.meter
+        size = self._batch_size if session is None else session.batch_size
+        self._power.begin(size, plan, meter)
         if self._power.tuner is not None:
             atexit.register(_close_if_alive, weakref.ref(self))
             self._power.tuner.step()
-        self._power.tell(self.total_steps)
+        self._power.write_report(self.total_steps)
 
-    def _tuning(self) -> Wishes:
-        """How the power is to be tuned."""
-        from joulery.training.tuning import Wishes
+    def _probe_done(self) -> None:
+        self._probed = True
 
-        running = self._recurring.running
-        return Wishes(
-            name=self.name,
-            batch_size=self._recurring.batch_size,
-            objective=self._wanted.objective,
-            observe=self._wanted.observe,
-            plan=None if running is None else running.limit_plan(),
-            meter=None if running is None else running.meter,
-            probe_done=self._interrupt,
-        )
+    @fail_open(True)  # noqa: FBT003 - the result
+    def _goes_on(self) -> bool:
+        """Whether the epoch goes on: within the cost limit, or after a probe that goes on."""
+        session = self._session
+        if session is not None and session.stop_within_epoch():
+            return False
+        if not self._probed:
+            return True
+        self._probed = False
+        self._power.close(self.total_steps)
+        try:
+            return session is None or session.continue_after_probe(self._target)
+        finally:
+            self._power.renew()  # the next step begins tuning as the new decision wants it
+
+    @fail_open(None)
+    def _mark_target(self) -> None:
+        if self._session is not None and self._session.account is not None:
+            self._session.account.mark_target()
+
+    @fail_open(None)
+    def _finish(self, *, abandoned: bool) -> None:
+        """Report how the attempt ended, if there is one."""
+        session = self._session
+        if session is None or session.account is None:
+            return
+        session.finish(self._target, abandoned=abandoned)
+        if session.stop_reason is not None:
+            _log.warning("joulery: %s: %s", self.name, session.stop_reason)
+
+    @fail_open(False)  # noqa: FBT003 - the result
+    def _begin_another(self) -> bool:
+        """Make ready for another attempt, if there should be one."""
+        session = self._session
+        if session is None or not session.needs_another_attempt(self._target):
+            return False
+        self._power.close(self.total_steps)
+        self._power.renew()
+        self._left_epoch = self._probed = False
+        self._target = self._target.renewed()
+        session.renew()
+        return True
+
+    @fail_open(None)
+    def _close_session(self) -> None:
+        if self._session is not None:
+            self._session.close(self._target)
 
 
-def _interrupt_if_alive(run: weakref.ref[Run]) -> None:
-    alive = run()
-    if alive is not None:
-        alive._interrupt()  # noqa: SLF001 - same module
+def _length(batches: Iterable[Any]) -> int | None:
+    """The number of batches, if they say so."""
+    try:
+        return operator.length_hint(batches, 0) or None
+    except Exception:  # noqa: BLE001 - the caller's code, asked for no more than a hint
+        return None
 
 
 def _close_if_alive(run: weakref.ref[Run]) -> None:

@@ -10,8 +10,14 @@ from joulery.cli import doctor, main
 from joulery.errors import DeviceError
 from joulery.frontier import Origin, Provenance
 from joulery.hardware import visibility
-from joulery.hardware.device import Capability, DeviceInfo, DeviceKind, PowerLimitRange
-from joulery.hardware.obstacle import Obstacle, Survey
+from joulery.hardware.device import (
+    Capability,
+    DeviceInfo,
+    DeviceKind,
+    Obstacle,
+    PowerLimitRange,
+    Survey,
+)
 
 
 class Board:
@@ -112,7 +118,7 @@ def test_energy_says_how_it_is_known(machine, capsys, device, word):
 
 
 def test_obstacles_come_with_their_remedy(machine, capsys):
-    """What stands in the way is told together with how to move it."""
+    """An obstacle would be shown without its remedy."""
     machine.obstacles = (Obstacle("AMD GPUs", "no rights", "join the group render"),)
     out = _text(capsys)
     assert "  AMD GPUs: no rights\n    → join the group render" in out

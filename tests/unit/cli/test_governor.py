@@ -36,7 +36,7 @@ def policy(tmp_path):
     return path
 
 
-def test_policy_is_told_in_words(policy, capsys):
+def test_policy_is_printed_in_words(policy, capsys):
     """An administrator could not see what a policy comes to."""
     assert _run("check-policy", str(policy)) == 0
     assert capsys.readouterr().out.splitlines() == [
@@ -68,7 +68,7 @@ def test_status_without_a_daemon(tmp_path):
         _run("status", "--socket", str(tmp_path / "none"))
 
 
-def test_status_is_told_as_a_table():
+def test_status_is_printed_as_a_table():
     """Who holds which board would be hard to see."""
     devices = [
         {
@@ -92,5 +92,5 @@ def test_status_is_told_as_a_table():
     ]
     rows = governor._rendered(devices).splitlines()
     assert "process 7 of root (150 W, 1200 MHz)" in rows[2]
-    assert "to be given back" in rows[3]
+    assert "to be restored" in rows[3]
     assert governor._rendered([]) == "No device can be governed here.\n"

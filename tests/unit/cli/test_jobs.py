@@ -8,14 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from joulery.cli import main
-from joulery.cli.jobs_measured import Measured, energy_text, measured_of, profiles_text
+from joulery.cli.jobs_summary import JobMeasurements, measured_of
+from joulery.cli.jobs_view import energy_text, profiles_text
 from joulery.client.local import LocalBackend
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.jobs.job import Job
-from joulery.jobs.models import Outcome
+from joulery.jobs.models import Definition, EnergyEntry, Outcome, ProfileEntry, Request
 from joulery.jobs.policies.base import RunEnd
-from joulery.jobs.requests import Definition, Request
-from joulery.jobs.wire_measurements import EnergyEntry, ProfileEntry
 from joulery.objectives import Cost, LeastEnergy
 
 JOB = Job("nightly", (64, 128, 256), 256, Cost(0.5, 300.0), LeastEnergy(0.05), 40, (150.0, 200.0))
@@ -28,29 +27,29 @@ def store(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     path = tmp_path / "store.sqlite"
-    clerk = LocalBackend.open(path, "default")
-    job = clerk.define(Definition(JOB, "V100")).job
+    backend = LocalBackend.open(path, "default")
+    job = backend.define(Definition(JOB, "V100")).id
     for number in range(4):
-        decision = clerk.decide(job, Request(f"a{number}"))
+        decision = backend.decide(job, Request(f"a{number}"))
         seconds = 50.0 if decision.batch_size == 256 else 30.0
         end = RunEnd.STOPPED if number == 2 else RunEnd.REACHED
         outcome = Outcome(end, 9.0, seconds, 150.0 * seconds, 200.0)
-        clerk.report(decision, outcome, f"a{number}")
-    clerk.decide(job, Request("open"))
-    clerk.define(Definition(replace(JOB, name="other"), "A40"))
-    clerk.close()
+        backend.report(decision, outcome, f"a{number}")
+    backend.decide(job, Request("open"))
+    backend.define(Definition(replace(JOB, name="other"), "A40"))
+    backend.close()
     return str(path)
 
 
 def test_jobs_are_listed(store, capsys):
-    """If this fails, nobody knows what recurs."""
+    """If this fails, the jobs of a team are unknown."""
     assert main(["jobs", "list", "--store", store]) == 0
     text = capsys.readouterr().out
     assert "nightly" in text
     assert "other" in text
     assert main(["jobs", "list", "--store", store, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert [job["name"] for job in document["jobs"]] == ["nightly", "other"]
+    assert [job["definition"]["job"]["name"] for job in document["jobs"]] == ["nightly", "other"]
 
 
 def test_an_empty_store_says_how_to_begin(tmp_path, monkeypatch, capsys):
@@ -62,7 +61,7 @@ def test_an_empty_store_says_how_to_begin(tmp_path, monkeypatch, capsys):
 
 
 def test_a_job_is_shown_with_its_costs_and_reasons(store, capsys):
-    """If this fails, nobody can tell why a batch size was chosen, or what it saved."""
+    """If this fails, it is unknown why a batch size was chosen, or what it saved."""
     assert main(["jobs", "show", "nightly", "--store", store, "--last", "3"]) == 0
     text = capsys.readouterr().out
     assert "256 (default)" in text
@@ -103,7 +102,7 @@ def test_jobs_are_paused_and_resumed(store, capsys):
     assert "paused" not in capsys.readouterr().out.split("\n", 3)[-1]
 
 
-def test_forgetting_asks_first(store, capsys, monkeypatch):
+def test_deleting_asks_first(store, capsys, monkeypatch):
     """If this fails, a slip deletes months of learning."""
 
     class Terminal(io.StringIO):
@@ -111,38 +110,38 @@ def test_forgetting_asks_first(store, capsys, monkeypatch):
             return True
 
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
-    assert main(["jobs", "forget", "nightly", "--store", store]) == 2
+    assert main(["jobs", "delete", "nightly", "--store", store]) == 2
     assert "--yes" in capsys.readouterr().err
     monkeypatch.setattr("sys.stdin", Terminal("n\n"))
-    assert main(["jobs", "forget", "nightly", "--store", store]) == 2
+    assert main(["jobs", "delete", "nightly", "--store", store]) == 2
     assert main(["jobs", "show", "nightly", "--store", store]) == 0
     monkeypatch.setattr("sys.stdin", Terminal("y\n"))
-    assert main(["jobs", "forget", "nightly", "--store", store]) == 0
+    assert main(["jobs", "delete", "nightly", "--store", store]) == 0
     assert main(["jobs", "show", "nightly", "--store", store]) == 2
 
 
 def test_a_name_on_several_devices_must_be_said_exactly(store, capsys):
-    """If this fails, forgetting takes the wrong job."""
-    clerk = LocalBackend.open(store, "default")
-    clerk.define(Definition(JOB, "H100"))
-    clerk.close()
-    assert main(["jobs", "forget", "nightly", "--yes", "--store", store]) == 2
+    """If this fails, deleting takes the wrong job."""
+    backend = LocalBackend.open(store, "default")
+    backend.define(Definition(JOB, "H100"))
+    backend.close()
+    assert main(["jobs", "delete", "nightly", "--yes", "--store", store]) == 2
     assert "'H100', 'V100'" in capsys.readouterr().err
-    assert main(["jobs", "forget", "nightly", "--device", "V100", "--yes", "--store", store]) == 0
+    assert main(["jobs", "delete", "nightly", "--device", "V100", "--yes", "--store", store]) == 0
     assert main(["jobs", "show", "nightly", "--store", store]) == 0
     assert "on H100" in capsys.readouterr().out
 
 
 def test_a_changed_job_shows_its_versions(store, capsys):
-    """If this fails, nobody sees where a job came from."""
-    clerk = LocalBackend.open(store, "default")
-    clerk.define(Definition(replace(JOB, max_epochs=60), "V100"))
-    clerk.close()
+    """If this fails, the history of a job is unknown."""
+    backend = LocalBackend.open(store, "default")
+    backend.define(Definition(replace(JOB, max_epochs=60), "V100"))
+    backend.close()
     assert main(["jobs", "show", "nightly", "--store", store]) == 0
     text = capsys.readouterr().out
     assert "version 2" in text
     assert "also: version 1" in text
-    assert "inherited:" in text
+    assert "warm start:" in text
     assert main(["jobs", "list", "--all", "--store", store, "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["jobs"]) == 3
 
@@ -161,12 +160,12 @@ def test_wrong_use_is_said_to_be(store, capsys):
     assert main(["jobs", "show", "nothing", "--store", store]) == 2
 
 
-@pytest.mark.parametrize("action", ["list", "show", "frontier", "pause", "resume", "forget"])
+@pytest.mark.parametrize("action", ["list", "show", "frontier", "pause", "resume", "delete"])
 @pytest.mark.parametrize("team", ["", " "])
 def test_a_team_without_a_name_is_not_the_default_one(store, capsys, action, team):
-    """If this fails, a variable that is not set makes a script work on somebody else's jobs."""
+    """If this fails, a variable that is not set makes a script work on another team's jobs."""
     name = [] if action == "list" else ["nightly"]
-    yes = ["--yes"] if action == "forget" else []
+    yes = ["--yes"] if action == "delete" else []
     assert main(["jobs", action, *name, *yes, "--store", store, "--team", team]) == 2
     assert "leave --team out" in capsys.readouterr().err
     assert main(["jobs", "show", "nightly", "--store", store]) == 0
@@ -189,18 +188,18 @@ def frontier_at(size, origin=Origin.SIMULATED):
 @pytest.fixture
 def measured(store):
     """The same store, with energy of two runs and frontiers of two batch sizes."""
-    clerk = LocalBackend.open(store, "default")
-    first, second = (entry.decision.id for entry in clerk.decisions(1)[0][:2])
+    backend = LocalBackend.open(store, "default")
+    first, second = (entry.decision.id for entry in backend.decisions(1)[0][:2])
     for decision, joules, origin in ((first, 7.2e6, "measured"), (second, 3.6e6, "simulated")):
-        clerk.note_energy(1, EnergyEntry(decision, "gpu", 50.0, joules, origin, "a counter"))
+        backend.note_energy(1, EnergyEntry(decision, "gpu", 50.0, joules, origin, "a counter"))
     for size in (64, 256):
-        clerk.keep_profile(1, ProfileEntry(size, "V100", frontier_at(size)))
-    clerk.close()
+        backend.keep_profile(1, ProfileEntry(size, "V100", frontier_at(size)))
+    backend.close()
     return store
 
 
 def test_energy_is_shown_with_where_its_figures_come_from(measured, capsys):
-    """If this fails, simulated energy passes for measured, or nobody sees what a job uses."""
+    """If this fails, simulated energy passes for measured, or the energy of a job is unknown."""
     assert main(["jobs", "show", "nightly", "--store", measured]) == 0
     line = next(one for one in capsys.readouterr().out.splitlines() if "energy used" in one)
     assert "7.20 MJ (2 kWh), measured" in line
@@ -215,7 +214,7 @@ def test_energy_of_older_runs_is_known_from_their_reports(store, capsys):
 
 
 def test_frontiers_are_shown_in_one_line_each(measured, capsys):
-    """If this fails, nobody sees what limits of a batch size cost."""
+    """If this fails, the cost of power limits is unknown."""
     assert main(["jobs", "show", "nightly", "--store", measured]) == 0
     text = capsys.readouterr().out
     (line,) = [one for one in text.splitlines() if one.split()[:2] == ["64", "10.0"]]
@@ -250,7 +249,7 @@ def test_a_frontier_comes_out_for_other_tools(measured, tmp_path, capsys):
     assert main([*show, "--batch-size", "256", "--out", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["points"] == 3
     assert main(["report", str(path), "--objective", "least-energy:slowdown=10%"]) == 0
-    assert "→  200 W batch 256" in capsys.readouterr().out
+    assert "chosen 200 W" in capsys.readouterr().out
 
 
 def test_which_frontier_is_meant_must_be_clear(measured, tmp_path, capsys):
@@ -274,7 +273,7 @@ def test_which_frontier_is_meant_must_be_clear(measured, tmp_path, capsys):
 )
 def test_ages_are_short(seconds, shown):
     """If this fails, an age fills the line, or is wrong by a unit."""
-    measured = Measured(profiles=(ProfileEntry(64, "V100", frontier_at(64), 1000.0),))
+    measured = JobMeasurements(profiles=(ProfileEntry(64, "V100", frontier_at(64), 1000.0),))
     assert profiles_text(measured, 1000.0 + seconds).endswith(f"  {shown}")
 
 

@@ -9,8 +9,7 @@ import pytest
 from joulery.cli import main, measure
 from joulery.frontier import Origin, Provenance
 from joulery.hardware.device import DeviceInfo, DeviceKind
-from joulery.metering.flags import Flag
-from joulery.metering.measurement import DeviceMeasurement, Measurement
+from joulery.metering.measurement import DeviceMeasurement, Flag, Measurement
 
 GPU = DeviceMeasurement(
     DeviceInfo("GPU-1", "V100", DeviceKind.GPU, "nvidia"),
@@ -100,7 +99,7 @@ def test_the_unknown_is_not_zero(measured, capsys):
     err = capsys.readouterr().err
     assert "unknown" in err
     assert "CO2" not in err
-    assert f"noticed: {next(iter(Flag)).value}" in err
+    assert f"faults: {next(iter(Flag)).value}" in err
     assert main(["measure", "--json", *options]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["joules"] is None
@@ -109,7 +108,7 @@ def test_the_unknown_is_not_zero(measured, capsys):
 
 
 def test_no_devices_points_to_the_doctor(measured, capsys):
-    """Someone who can measure nothing needs to know why."""
+    """A user who can measure nothing needs the reason."""
     measured()
     assert main(["measure", "--", "true"]) == 0
     assert "joulery doctor" in capsys.readouterr().err

@@ -1,11 +1,14 @@
-"""``joulery simulate recurring``: what it prints, writes and refuses."""
+"""``joulery simulate``: what it prints, writes and refuses."""
 
+import argparse
 import csv
 import json
 
 import pytest
 
+from joulery.cli import simulate as simulate_command
 from joulery.cli.dispatch import run_command
+from joulery.errors import InvalidValueError
 
 STABLE = {
     *("gpu", "dataset", "policy", "recurrences", "seeds", "regret_mean", "regret_sd"),
@@ -153,3 +156,32 @@ def test_unwritable_log(simulate, traces):
     )
     assert code == 2
     assert "cannot write" in err
+
+
+def test_default_is_always_replayed_first():
+    """There would be nothing to compare with."""
+    assert simulate_command._cluster_policies(["zeus", "default", "zeus"]) == ["default", "zeus"]
+    assert simulate_command._cluster_policies([]) == ["default"]
+
+
+def test_unknown_policies_are_named():
+    """A typing error would surface after minutes of work."""
+    with pytest.raises(InvalidValueError, match="'zeuss'"):
+        simulate_command._cluster_policies(["zeuss"])
+
+
+@pytest.mark.parametrize("text", ["x", "-0.1", "1.1", "nan"])
+def test_eta_is_a_share(text, capsys):
+    """A weight outside of 0 to 1 would reward waste."""
+    options = ["cluster", "--traces", "t", "--groups", "g", f"--eta={text}"]
+    assert run_command("simulate", "what if", options) == 2
+    assert "--eta" in capsys.readouterr().err
+
+
+def test_options_parse():
+    """The command could not be called as documented."""
+    parser = argparse.ArgumentParser()
+    simulate_command.add_arguments(parser)
+    arguments = parser.parse_args(["cluster", "--traces", "t", "--groups", "g", "--generate"])
+    assert arguments.generate == 50_000
+    assert arguments.policy == ["default", "grid", "zeus", "joulery"]

@@ -7,7 +7,7 @@ import pytest
 from joulery.cli import main
 from joulery.frontier import Frontier
 from joulery.sweep.journal import FILE_NAME
-from joulery.sweep.runs import SimulatedWork
+from joulery.sweep.run import SimulatedWork
 
 SMALL = ["sweep", "--simulate", "rtx6000x8", "--limits", "150:260:55", "--repeat", "2"]
 FILES = ("sweep.json", "sweep.csv", "sweep.html", "frontier.json", "sweep.png")
@@ -65,19 +65,19 @@ def test_prints_the_table_the_best_and_the_published(tmp_path, capsys):
 def test_json_is_one_document_with_every_column(tmp_path, capsys, undrawn):
     """Programs that read the sweep would break."""
     assert sweep("--gpus", "1,8", "--json", out=tmp_path) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["schema"] == "joulery.sweep/1"
-    assert told["origin"] == "simulated"
-    assert told["complete"] is True
-    assert len(told["settings"]) == 6
-    row = next(r for r in told["settings"] if (r["gpus"], r["power_limit_watts"]) == (1, 205.0))
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["schema"] == "joulery.sweep/1"
+    assert printed["origin"] == "simulated"
+    assert printed["complete"] is True
+    assert len(printed["settings"]) == 6
+    row = next(r for r in printed["settings"] if (r["gpus"], r["power_limit_watts"]) == (1, 205.0))
     assert row["runs"] == 2
     assert row["idle_gpu_joules"] > 0
     assert row["joules"] > row["gpu_joules"] + row["idle_gpu_joules"]
     assert row["difference_percent"] == pytest.approx(
         row["energy_gain_percent"] - row["time_loss_percent"]
     )
-    assert {best["metric"] for best in told["best"]} == {
+    assert {best["metric"] for best in printed["best"]} == {
         "energy",
         "difference",
         "edp",
@@ -85,7 +85,7 @@ def test_json_is_one_document_with_every_column(tmp_path, capsys, undrawn):
         "eds_2.0",
     }
     stored = json.loads((tmp_path / "sweep.json").read_text())
-    assert stored["settings"] == told["settings"]
+    assert stored["settings"] == printed["settings"]
 
 
 def test_files_can_be_read_back(tmp_path, capsys):
@@ -127,10 +127,10 @@ def test_an_interrupted_sweep_goes_on_to_the_same_figures(tmp_path, capsys, fail
     whole = json.loads(capsys.readouterr().out)
     failing[6 + 3] = KeyboardInterrupt()
     assert sweep("--json", out=tmp_path / "parts") == 130
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "interrupted after 2 of 6 runs" in told.err
-    assert "run the same command again" in told.err
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "interrupted after 2 of 6 runs" in printed.err
+    assert "run the same command again" in printed.err
     assert sweep("--json", out=tmp_path / "parts") == 0
     parts = json.loads(capsys.readouterr().out)
     for ours, theirs in zip(parts["settings"], whole["settings"], strict=True):
@@ -138,13 +138,13 @@ def test_an_interrupted_sweep_goes_on_to_the_same_figures(tmp_path, capsys, fail
         assert ours["joules"] == pytest.approx(theirs["joules"], rel=1e-4)
 
 
-def test_failed_runs_are_told_and_make_the_exit_code_1(tmp_path, capsys, failing):
+def test_failed_runs_are_reported_and_make_the_exit_code_1(tmp_path, capsys, failing):
     """A script would take a broken sweep for a good one."""
     failing[2] = 9
     assert sweep("--json", out=tmp_path) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["complete"] is False
-    assert [run["exit_code"] for run in told["failed"]] == [9]
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["complete"] is False
+    assert [run["exit_code"] for run in printed["failed"]] == [9]
     assert sweep("--json", out=tmp_path) == 0
     assert json.loads(capsys.readouterr().out)["failed"] == []
 
@@ -163,9 +163,9 @@ def test_when_no_run_succeeds_the_log_is_named(tmp_path, capsys, failing):
     """A user would not know where to look."""
     failing.update(dict.fromkeys(range(1, 7), 1))
     assert sweep(out=tmp_path) == 1
-    told = capsys.readouterr().err
-    assert "no run succeeded" in told
-    assert "output.log" in told
+    printed = capsys.readouterr().err
+    assert "no run succeeded" in printed
+    assert "output.log" in printed
 
 
 def test_without_the_default_there_is_one_chart_and_a_word(tmp_path, capsys, failing):
@@ -181,9 +181,9 @@ def test_another_plan_in_the_same_folder_is_refused(tmp_path, capsys, undrawn):
     sweep(out=tmp_path)
     capsys.readouterr()
     assert sweep("--seed", "1", out=tmp_path) == 2
-    told = capsys.readouterr().err
-    assert "other work to run" in told
-    assert "--out" in told
+    printed = capsys.readouterr().err
+    assert "other work to run" in printed
+    assert "--out" in printed
 
 
 def test_dry_run_prints_the_plan_and_writes_nothing(tmp_path, capsys):
@@ -201,8 +201,8 @@ def test_dry_run_prints_the_plan_and_writes_nothing(tmp_path, capsys):
         assert text in printed
     assert not out.exists()
     assert sweep("--dry-run", "--run-seconds", "60", "--json", out=out) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["runs"], told["done"], told["estimated_seconds"]) == (6, 0, 360.0)
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["runs"], printed["done"], printed["estimated_seconds"]) == (6, 0, 360.0)
 
 
 def test_dry_run_counts_what_is_done(tmp_path, capsys, undrawn):
@@ -210,8 +210,8 @@ def test_dry_run_counts_what_is_done(tmp_path, capsys, undrawn):
     sweep(out=tmp_path)
     capsys.readouterr()
     sweep("--dry-run", "--json", out=tmp_path)
-    told = json.loads(capsys.readouterr().out)
-    assert (told["done"], told["estimated_seconds"]) == (6, 0)
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["done"], printed["estimated_seconds"]) == (6, 0)
 
 
 @pytest.mark.parametrize(
@@ -232,13 +232,13 @@ def test_dry_run_counts_what_is_done(tmp_path, capsys, undrawn):
         (["--", "true"], "runs its own job"),
     ],
 )
-def test_wrong_use_is_told_in_a_line(tmp_path, capsys, more, word):
+def test_wrong_use_is_reported_in_a_line(tmp_path, capsys, more, word):
     """A slip of the keyboard would cost a night of runs."""
     command = [*SMALL[:3], "--out", str(tmp_path / "out"), *more]
     assert main(command) == 2
-    told = capsys.readouterr().err
-    assert word in told
-    assert "→" in told
+    printed = capsys.readouterr().err
+    assert word in printed
+    assert "→" in printed
     assert not (tmp_path / "out").exists()
 
 
@@ -249,7 +249,7 @@ def test_a_sweep_needs_a_command(capsys, command):
     assert "no command given" in capsys.readouterr().err
 
 
-def test_an_unknown_program_is_told_before_anything_else(capsys):
+def test_an_unknown_program_is_reported_before_anything_else(capsys):
     """Every run would fail."""
     assert main(["sweep", "--", "no-such-program-here"]) == 2
     assert "no-such-program-here" in capsys.readouterr().err
@@ -263,7 +263,7 @@ def test_without_a_gpu_it_says_how_to_simulate(tmp_path, capsys, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_that_cannot_be_made_is_told_first(tmp_path, capsys):
+def test_a_folder_that_cannot_be_made_is_reported_first(tmp_path, capsys):
     """The sweep would run for hours and then fail to write."""
     (tmp_path / "file").write_text("")
     assert sweep(out=tmp_path / "file" / "out") == 2

@@ -86,7 +86,7 @@ def clock():
 
 @pytest.fixture
 def stub():
-    """A server that behaves as told."""
+    """A server whose behaviour the test sets."""
     server = StubServer()
     server.answer = answer
     yield server

@@ -1,23 +1,20 @@
-"""What runs find out is kept in the background, with no request for what is no news."""
+"""Measurements of runs are stored in the background, and only where they are news."""
 
 import threading
 import time
 
 import pytest
 
-from joulery.client.background import BackgroundWorker
-from joulery.client.deadline import Deadline
-from joulery.client.findings import ProfileUploader, RunMeasurements, news
+from joulery.client.findings import RunMeasurements, news, upload_measurements
+from joulery.client.outbox import Outbox
 from joulery.client.resilient import Order, ResilientClient
 from joulery.errors import StoreBusyError, UnknownRecordError
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.jobs.job import Job
-from joulery.jobs.models import Outcome
+from joulery.jobs.models import Definition, EnergyEntry, Outcome, ProfileEntry, Request
 from joulery.jobs.policies.base import RunEnd
-from joulery.jobs.requests import Definition, Request
-from joulery.jobs.wire_measurements import EnergyEntry, ProfileEntry
 from joulery.objectives import Cost
-from joulery.testing.watched_clerk import RecordingBackend
+from support.recording_backend import RecordingBackend
 
 JOB = Job("nightly", (64, 128), 128, Cost(0.5, 300.0))
 REACHED = Outcome(RunEnd.REACHED, 20.0, 40.0, 9000.0)
@@ -108,7 +105,7 @@ def test_simulated_figures_never_replace_measured_ones():
 
 
 class Counting(RecordingBackend):
-    """A clerk that waits for a gate, and fails as told."""
+    """A backend that waits for a gate, and fails as the test wants."""
 
     def __init__(self, path, clock):
         super().__init__(path, clock)
@@ -126,35 +123,41 @@ class Counting(RecordingBackend):
 
 @pytest.fixture
 def counting(tmp_path, clock):
-    """A clerk that counts."""
+    """A backend that counts."""
     made = Counting(tmp_path / "store.sqlite", clock)
     yield made
     made.gate.set()
     made.inner.close()
 
 
-def steady_on(counting, clock, seconds=5.0):
-    """The same, made steady."""
+def client_on(counting, clock, seconds=5.0):
+    """The same, made client."""
     order = Order(Definition(JOB, "V100"))
     return ResilientClient(lambda: counting, "http://there", seconds, order, clock=clock)
 
 
-def reported(steady, key, *points, devices=1):
+def delivered(client):
+    """Wait for the delivery in the background."""
+    if client._delivering is not None:
+        client._delivering.join(10.0)
+
+
+def reported(client, key, *points, devices=1):
     """A run that is reported with its findings."""
-    decision = steady.decide(Request(key))
+    decision = client.decide(Request(key))
     energy = tuple(
         EnergyEntry(decision.id, f"gpu {number}", 40.0, 4500.0, "measured", "a counter")
         for number in range(devices)
     )
-    steady.report(decision, REACHED, key, lambda: found(*points, energy=energy))
-    steady._sideline.wait()
+    client.report(decision, REACHED, key, lambda: found(*points, energy=energy))
+    delivered(client)
     return decision
 
 
 def test_findings_follow_the_report(counting, clock):
     """If this fails, energy and frontiers of runs are not kept."""
-    steady = steady_on(counting, clock)
-    decision = reported(steady, "a", FAST, LEAN, devices=2)
+    client = client_on(counting, clock)
+    decision = reported(client, "a", FAST, LEAN, devices=2)
     (profile,) = counting.inner.profiles(1)
     assert profile.frontier.points == (FAST, LEAN)
     assert [(one.decision, one.device) for one in counting.inner.energy(1)[0]] == [
@@ -165,93 +168,104 @@ def test_findings_follow_the_report(counting, clock):
 
 def test_requests_are_made_for_news_only(counting, clock):
     """If this fails, a run that learns nothing new asks as much as one that does."""
-    steady = steady_on(counting, clock)
-    reported(steady, "a", FAST, LEAN)
+    client = client_on(counting, clock)
+    reported(client, "a", FAST, LEAN)
     counting.calls.clear()
-    reported(steady, "b", FAST)
-    assert counting.calls == ["decide", "report", "note_energy"]
+    reported(client, "b", FAST)
+    assert counting.calls == ["decide", "report", "note_energy", "profiles"]
     counting.calls.clear()
-    reported(steady, "c", devices=0)
+    reported(client, "c", devices=0)
     assert counting.calls == ["decide", "report"]
 
 
-def test_findings_of_a_run_that_is_not_reported_are_not_told(counting, clock):
-    """If this fails, energy counts that no report tells of."""
-    steady = steady_on(counting, clock)
+def test_measurements_of_a_run_that_is_not_reported_follow_its_report(counting, clock):
+    """If this fails, energy counts that no report tells of, or an outage loses it."""
+    client = client_on(counting, clock)
     counting.failing["report"] = StoreBusyError("down", remedy="wait")
-    reported(steady, "a", FAST)
+    reported(client, "a", FAST)
     assert counting.calls == ["define", "decide", "report"]
+    counting.failing.clear()
+    clock.sleep(20.0)
+    client.decide(Request("b"))
+    delivered(client)
+    assert counting.calls[4:6] == ["report", "note_energy"]
+    assert not client._outbox.waiting
+
+
+def test_measurements_are_on_the_disk_before_a_report_returns(counting, clock):
+    """If this fails, a process that ends right after its run loses what it measured."""
+    client = client_on(counting, clock)
+    counting.gate.clear()
+    decision = client.decide(Request("a"))
+    used = EnergyEntry(decision.id, "gpu", 1.0, 1.0)
+    client.report(decision, REACHED, "a", lambda: found(FAST, energy=(used,)))
+    (waiting,) = Outbox(client._outbox._path).entries()
+    assert waiting.measurements == found(FAST, energy=(used,))
+    counting.gate.set()
+    client.close()
+    assert not client._outbox.waiting
+    assert [one.decision for one in counting.inner.energy(1)[0]] == [decision.id]
 
 
 @pytest.mark.parametrize("error", [StoreBusyError("down", remedy="wait"), KeyError("our bug")])
 @pytest.mark.parametrize("name", ["note_energy", "profiles", "keep_profile"])
 def test_whatever_fails_the_report_stands_and_nothing_is_raised(counting, clock, name, error):
     """If this fails, what is only nice to know ends or delays a training."""
-    steady = steady_on(counting, clock)
+    client = client_on(counting, clock)
     counting.failing[name] = error
-    reported(steady, "a", FAST)
+    reported(client, "a", FAST)
     assert counting.inner.decisions(1)[0][0].outcome == REACHED
-    assert not steady._journal.waiting
+    assert client._outbox.waiting
     counting.failing.clear()
-    reported(steady, "b", FAST)
+    reported(client, "b", FAST)
     assert len(counting.inner.profiles(1)) == 1
-    steady.close()
+    client.close()
+    assert not client._outbox.waiting
 
 
 def test_findings_that_cannot_be_made_fail_alone(counting, clock):
     """If this fails, a slip in what is only nice to know loses the report."""
-    steady = steady_on(counting, clock)
-    decision = steady.decide(Request("a"))
-    steady.report(decision, REACHED, "a", lambda: 1 / 0)
-    steady.close()
+    client = client_on(counting, clock)
+    decision = client.decide(Request("a"))
+    client.report(decision, REACHED, "a", lambda: 1 / 0)
+    client.close()
     assert "note_energy" not in counting.calls
 
 
 def test_a_training_does_not_wait_for_its_findings(counting, clock):
     """If this fails, a store that hangs delays the next attempt, or the end beyond the bound."""
-    steady = steady_on(counting, clock, seconds=0.3)
-    decision = steady.decide(Request("a"))
+    client = client_on(counting, clock, seconds=0.3)
+    decision = client.decide(Request("a"))
     counting.gate.clear()
     began = time.monotonic()
     used = EnergyEntry(decision.id, "gpu", 1.0, 1.0)
-    steady.report(decision, REACHED, "a", lambda: found(FAST, energy=(used, used)))
+    client.report(decision, REACHED, "a", lambda: found(FAST, energy=(used, used)))
     assert time.monotonic() - began < 0.25
-    assert steady.decide(Request("b")).id
-    steady._sideline.wait()
-    assert time.monotonic() - began < 1.0
+    assert client.decide(Request("b")).id
+    client.close()
+    assert time.monotonic() - began < 2.0
     counting.gate.set()
-    steady._sideline._thread.join(5.0)
-    assert counting.calls.count("note_energy") == 1  # its time was over then
-    assert "profiles" not in counting.calls
+    delivered(client)
+    assert client._outbox.waiting  # for the next process
 
 
-def test_the_sideline_keeps_the_order():
-    """If this fails, an older frontier overwrites a newer one."""
-    sideline, seen, gate = BackgroundWorker(), [], threading.Event()
-    sideline.do(lambda: (gate.wait(5.0), seen.append(1)), Deadline(5.0))
-    sideline.do(lambda: seen.append(2), Deadline(5.0))
-    gate.set()
-    sideline.wait()
-    assert seen == [1, 2]
-    BackgroundWorker().wait()
-
-
-def test_no_more_threads_are_no_trouble(monkeypatch):
+def test_no_more_threads_are_no_trouble(counting, clock, monkeypatch):
     """If this fails, a run that is closed by the end of the interpreter raises."""
+    client = client_on(counting, clock)
+    decision = client.decide(Request("a"))
 
     def refuse(_):
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    sideline = BackgroundWorker()
-    sideline.do(lambda: None, Deadline(1.0))
-    sideline.wait()
+    client.report(decision, REACHED, "a", lambda: found(FAST))
+    client.close()
+    assert client._outbox.waiting
 
 
-def test_a_job_that_was_forgotten_meanwhile_is_left_alone(counting, clock):
-    """If this fails, findings about nobody are made up for."""
-    job = counting.inner.define(Definition(JOB, "V100")).job
-    counting.inner.forget(job)
-    notebook = ProfileUploader(counting.inner, job, clock.wall)
+def test_a_job_that_was_deleted_meanwhile_is_left_alone(counting, clock):
+    """If this fails, measurements of a deleted job bring it back."""
+    job = counting.inner.define(Definition(JOB, "V100")).id
+    counting.inner.delete(job)
     with pytest.raises(UnknownRecordError):
-        notebook.tell(found(FAST), lambda: None)
+        upload_measurements(counting.inner, job, found(FAST), clock.wall())

@@ -9,7 +9,7 @@ from joulery.demo.training import Recipe
 from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.frontier import Frontier, Origin
 from joulery.hardware import catalog
-from joulery.hardware.physics import Workload, settle
+from joulery.hardware.simulated.physics import Workload, settle
 from joulery.objectives import Cost, FastestWithin, LeastEnergy
 
 BOARD = replace(

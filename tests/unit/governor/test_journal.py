@@ -1,5 +1,6 @@
 """The journal on disk, and what the next process makes of it."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import sys
 import pytest
 
 from joulery.errors import FileError, NotPossibleHereError
-from joulery.governor.board import GovernedDevice, LeaseRequest
+from joulery.governor.device import GovernedDevice, LeaseRequest
 from joulery.governor.journal import FileJournal, Intent, private_folder
 from joulery.testing.governor.bench import PlainBoard
 
@@ -16,48 +17,48 @@ INTENT = Intent(400.0, (400.0, 200.0), pinned_hertz=1.1e9, hertz=1.2e9)
 
 @pytest.fixture
 def journal(tmp_path):
-    """A device's journal, claimed."""
+    """A device's journal, locked."""
     made = FileJournal(tmp_path, "GPU/0")
-    made.claim()
+    made.lock()
     yield made
-    made.disclaim()
+    made.unlock()
 
 
 def _left(folder, device="GPU/0"):
-    return FileJournal(folder, device).left()
+    return FileJournal(folder, device).pending()
 
 
 def test_last_intent_counts_until_done(journal, tmp_path):
-    """A restart would restore the wrong value, or one long given back."""
+    """A restart would restore the wrong value, or one long restored."""
     assert _left(tmp_path) is None
-    journal.intend(Intent(400.0, (200.0, 150.0)))
-    journal.intend(INTENT)
+    journal.record(Intent(400.0, (200.0, 150.0)))
+    journal.record(INTENT)
     assert _left(tmp_path) == INTENT
     assert _left(tmp_path, "GPU/1") is None
-    journal.done()
+    journal.clear()
     assert _left(tmp_path) is None
 
 
 @pytest.mark.parametrize("rubbish", [b"", b'{"boot": "', b"\xff\xfe", b"[]", b"{}", b"17"])
 def test_rubbish_says_nothing(journal, tmp_path, rubbish):
-    """A file that somebody damaged would stop the start."""
-    journal.intend(INTENT)
+    """A damaged file would stop the start."""
+    journal.record(INTENT)
     journal._path.write_bytes(rubbish)
     assert _left(tmp_path) is None
 
 
 def test_write_cut_short_keeps_the_last_intent(journal, tmp_path):
-    """A crash within a write would lose what is to be given back."""
-    journal.intend(INTENT)
-    journal._path.with_suffix(".new").write_bytes(b'{"boot": "')
+    """A crash within a write would lose what is to be restored."""
+    journal.record(INTENT)
+    journal._path.with_name(f".{journal._path.name}.1.1.part").write_bytes(b'{"boot": "')
     assert _left(tmp_path) == INTENT
-    journal.intend(Intent(400.0, (200.0, 150.0)))
+    journal.record(Intent(400.0, (200.0, 150.0)))
     assert _left(tmp_path).expected_watts == (200.0, 150.0)
 
 
 def test_other_boot_means_nothing(journal, tmp_path):
     """Boards start with their defaults; an old record would change a cap of today."""
-    journal.intend(INTENT)
+    journal.record(INTENT)
     path = journal._path
     path.write_text(path.read_text().replace(journal._boot, "another"))
     assert _left(tmp_path) is None
@@ -66,13 +67,13 @@ def test_other_boot_means_nothing(journal, tmp_path):
 def test_journal_stays_small_and_private(journal, tmp_path):
     """Months of changes would fill the disk, or anyone could read who did what."""
     for watts in range(500):
-        journal.intend(Intent(400.0, (400.0, float(watts))))
+        journal.record(Intent(400.0, (400.0, float(watts))))
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 1000
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
 
 
 def test_folder_must_be_private(tmp_path):
-    """Whoever can write a journal can have any value set as root."""
+    """A user who can write a journal could have any value set as root."""
     folder = tmp_path / "state"
     assert private_folder(folder).stat().st_mode & 0o777 == 0o700
     folder.chmod(0o755)
@@ -86,47 +87,54 @@ def test_folder_must_be_private(tmp_path):
 def test_what_the_dead_left_is_taken_over_by_the_next_holder(tmp_path):
     """The limit of a killed job would be taken for the administrator's."""
     dead, hardware = FileJournal(tmp_path, "plain:0"), PlainBoard()
-    dead.claim()
-    dead.intend(Intent(400.0, (400.0, 200.0)))
-    dead.disclaim()
+    dead.lock()
+    dead.record(Intent(400.0, (400.0, 200.0)))
+    dead.unlock()
     hardware.watts = 200.0
     board = GovernedDevice(hardware, FileJournal(tmp_path, "plain:0"))
-    board.begin()
+    board.hold()
     assert board.baseline_watts == 400.0
-    board.look()
+    board.refresh()
     board.apply(LeaseRequest(watts=300.0))
     assert hardware.watts == 300.0
-    board.finish()
+    board.restore()
     assert hardware.watts == 400.0
     assert _left(tmp_path, "plain:0") is None
 
 
-def test_claim_keeps_other_processes_out(journal, tmp_path):
+def test_the_lock_keeps_other_processes_out(journal, tmp_path):
     """Two governors would undo each other's limits."""
     program = (
         "import sys; from pathlib import Path; from joulery.governor.journal import FileJournal; "
-        "FileJournal(Path(sys.argv[1]), 'GPU/0').claim()"
+        "FileJournal(Path(sys.argv[1]), 'GPU/0').lock()"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert NotPossibleHereError.__name__ in done.stderr
     assert f"held by process {os.getpid()}" in done.stderr
-    journal.disclaim()
+    journal.unlock()
     assert subprocess.run(command, check=False).returncode == 0
 
 
-def test_full_disk_keeps_nobody_from_giving_back(journal, monkeypatch):
-    """A full disk would leave every limit as it is, or change one that nobody knows of."""
+def test_a_full_disk_does_not_prevent_a_restore(journal, monkeypatch):
+    """A full disk would leave every limit as it is, or change one without a record."""
     hardware = PlainBoard()
     board = GovernedDevice(hardware, journal)
-    board.begin()
+    board.hold()
     board.apply(LeaseRequest(watts=200.0))
+    taken = iter([3])
+
+    def write(*_):
+        if (count := next(taken, None)) is None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return count
+
     with monkeypatch.context() as patch:
-        patch.setattr(os, "write", lambda *_: 3)
+        patch.setattr(os, "write", write)
         with pytest.raises(FileError, match="cannot write journal"):
             board.apply(LeaseRequest(watts=150.0))
         assert hardware.watts == 200.0
-        board.finish()
+        board.restore()
     assert hardware.watts == 400.0
     assert not board.held
-    assert journal.left() is None
+    assert journal.pending() is None

@@ -56,13 +56,13 @@ def test_everything_that_can_be_said():
         ("[100, 250.5]", "[true, 250]", 6, "not a pair"),
         ("[100, 250.5]", f"[100, {'9' * 400}]", 6, "not a pair"),
         ("[500, 1400]", "[-1, 1400]", 7, "not a pair"),
-        ('"slurm"', '"perhaps"', 8, "must_own makes no sense"),
-        ('"slurm"', "[1]", 8, "must_own makes no sense"),
-        ('"minimum"', '"maximum"', 9, "shared makes no sense"),
+        ('"slurm"', '"perhaps"', 8, "must_own cannot be"),
+        ('"slurm"', "[1]", 8, "must_own cannot be"),
+        ('"minimum"', '"maximum"', 9, "shared cannot be"),
         ("clock_mhz = 1200", "clock_mhz = 0", 13, "not a positive number"),
     ],
 )
-def test_mistakes_are_told_with_their_line(old, new, line, what):
+def test_mistakes_are_reported_with_their_line(old, new, line, what):
     """An administrator would search a long file for what is wrong."""
     with pytest.raises(FileError) as raised:
         parse_policy(GOOD.replace(old, new, 1), "policy.toml")

@@ -10,10 +10,16 @@ import joulery.hardware
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, MissingHardwareError
 from joulery.frontier import Origin, Provenance
-from joulery.hardware import amd, discovery, estimate, node, rapl
-from joulery.hardware.device import Capability, DeviceInfo, DeviceKind, EnergyReading
+from joulery.hardware import amd, discovery, estimate, node, nvidia, rapl
+from joulery.hardware.device import (
+    Capability,
+    DeviceInfo,
+    DeviceKind,
+    EnergyReading,
+    Obstacle,
+    Survey,
+)
 from joulery.hardware.integrated import IntegratedPower
-from joulery.hardware.obstacle import Obstacle, Survey
 
 
 class Counter:
@@ -28,10 +34,6 @@ class Counter:
     def read_energy(self):
         """A constant count."""
         return EnergyReading(1.0, 0.0)
-
-    def counter_range_joules(self):
-        """Never wraps."""
-        return
 
 
 class Sensor(Counter):
@@ -66,16 +68,12 @@ class Point:
 
 
 @pytest.fixture
-def machine(monkeypatch, tmp_path):
+def machine(monkeypatch):
     """A machine with nothing in it, to which tests add."""
     parts = types.SimpleNamespace(
-        nvidia=[], amd=Survey(), rapl=Survey(), node=Survey(), plugins=[], estimates=0
+        nvidia=Survey(), amd=Survey(), rapl=Survey(), node=Survey(), plugins=[], estimates=0
     )
-    nvidia = types.ModuleType("joulery.hardware.nvidia")
-    nvidia.discover = lambda clock: parts.nvidia
-    monkeypatch.setitem(sys.modules, "joulery.hardware.nvidia", nvidia)
-    monkeypatch.setattr(joulery.hardware, "nvidia", nvidia, raising=False)
-    monkeypatch.setattr(discovery, "_NVIDIA_DRIVER", tmp_path / "nvidiactl")
+    monkeypatch.setattr(nvidia, "survey", lambda clock: parts.nvidia)
     monkeypatch.setattr(amd, "survey", lambda clock: parts.amd)
     monkeypatch.setattr(rapl, "survey", lambda clock: parts.rapl)
     monkeypatch.setattr(node, "survey", lambda environ, clock: parts.node)
@@ -107,7 +105,7 @@ def test_an_empty_machine_has_an_estimate(machine):
 
 def test_every_source_contributes(machine):
     """Leaving one out would under-count the machine."""
-    machine.nvidia = [Counter("GPU-1", DeviceKind.GPU)]
+    machine.nvidia = Survey((Counter("GPU-1", DeviceKind.GPU),))
     machine.amd = Survey((Counter("amd:0", DeviceKind.GPU),))
     machine.rapl = Survey((Counter("rapl:package-0"),))
     machine.node = Survey((Counter("ipmi:local", DeviceKind.NODE),))
@@ -176,7 +174,7 @@ def _asks_for_a_driver(clock):
     ],
 )
 def test_a_broken_plugin_is_an_obstacle(machine, plugin, why):
-    """Someone else's bug must neither raise nor hide other devices."""
+    """A third party's bug must neither raise nor hide other devices."""
     machine.plugins = [
         Point("bad", plugin),
         Point("good", lambda clock: [Counter("tpu:0", DeviceKind.GPU)]),
@@ -200,22 +198,23 @@ def test_a_vendor_that_raises_is_an_obstacle(machine, monkeypatch):
     def fail(clock):
         raise DeviceError("driver mismatch", remedy="reboot")
 
-    monkeypatch.setattr(joulery.hardware.nvidia, "discover", fail)
+    monkeypatch.setattr(nvidia, "survey", fail)
     assert obstacles() == (Obstacle("NVIDIA GPUs", "driver mismatch", "reboot"),)
 
 
-def test_a_driver_without_boards_is_an_obstacle(machine):
-    """Typical of containers that got the device files but not the library."""
-    discovery._NVIDIA_DRIVER.touch()
-    (obstacle,) = obstacles()
-    assert "nvidia-smi" in obstacle.remedy
-    machine.nvidia = [Counter("GPU-1", DeviceKind.GPU)]
-    assert obstacles() == ()
+def test_an_estimate_that_fails_is_an_obstacle(machine, monkeypatch):
+    """Without /proc, discovery would raise instead of finding nothing."""
+
+    def fail(environ, clock):
+        raise MissingHardwareError("no /proc", remedy="mount it")
+
+    monkeypatch.setattr(estimate, "survey", fail)
+    assert obstacles() == (Obstacle("CPU energy estimate", "no /proc", "mount it"),)
 
 
 def test_boards_without_a_counter_are_integrated(machine):
     """Old GPUs state power only; their energy must not be missing."""
-    machine.nvidia = [Sensor("GPU-old", DeviceKind.GPU)]
+    machine.nvidia = Survey((Sensor("GPU-old", DeviceKind.GPU),))
     (gpu, _) = joulery.hardware.discover(VirtualClock(), environ={})
     assert isinstance(gpu, IntegratedPower)
     assert gpu.info.id == "GPU-old"

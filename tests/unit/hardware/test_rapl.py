@@ -26,7 +26,7 @@ def clock():
 
 def ids(tree):
     """Ids in the order of discovery."""
-    return [device.info.id for device in rapl.discover(VirtualClock(), tree.root)]
+    return [device.info.id for device in rapl.survey(VirtualClock(), tree.root).devices]
 
 
 def test_no_tree_means_no_device(tmp_path):
@@ -54,7 +54,7 @@ def test_kinds_decide_what_may_be_added_up(tree):
     tree.zone("intel-rapl:0", "package-0")
     tree.zone("intel-rapl:0:0", "dram")
     tree.zone("intel-rapl:1", "psys")
-    kinds = [device.info.kind for device in rapl.discover(root=tree.root)]
+    kinds = [device.info.kind for device in rapl.survey(root=tree.root).devices]
     assert kinds == [DeviceKind.CPU, DeviceKind.MEMORY, DeviceKind.NODE]
 
 
@@ -62,7 +62,7 @@ def test_the_same_package_through_msr_and_mmio_counts_once(tree, clock):
     """Two views of one counter would double the CPU's energy."""
     tree.zone("intel-rapl-mmio:0", "package-0", 7_000_000)
     tree.zone("intel-rapl:0", "package-0", 3_000_000)
-    (device,) = rapl.discover(clock, tree.root)
+    (device,) = rapl.survey(clock, tree.root).devices
     assert device.read_energy().joules == pytest.approx(3.0)
 
 
@@ -70,7 +70,7 @@ def test_mmio_stands_in_where_the_msr_cannot_be_read(tree, clock):
     """The second view is used rather than none."""
     tree.zone("intel-rapl:0", "package-0").unlink()
     tree.zone("intel-rapl-mmio:0", "package-0", 7_000_000)
-    (device,) = rapl.discover(clock, tree.root)
+    (device,) = rapl.survey(clock, tree.root).devices
     assert device.read_energy().joules == pytest.approx(7.0)
 
 
@@ -85,7 +85,7 @@ def test_many_sockets_stay_in_order(tree):
     """Positions follow the package's number, not the spelling (10 after 2)."""
     for socket in (10, 2, 0):
         tree.zone(f"intel-rapl:{socket}", f"package-{socket}")
-    assert [device.info.index for device in rapl.discover(root=tree.root)] == [0, 2, 10]
+    assert [device.info.index for device in rapl.survey(root=tree.root).devices] == [0, 2, 10]
 
 
 def test_memory_without_a_package_is_still_memory(tree):
@@ -105,7 +105,7 @@ def test_reading_is_in_joules_on_the_clock(tree, clock):
     """Microjoules and wall time would spoil every window."""
     tree.zone("intel-rapl:0", "package-0", 1_234_567)
     clock.sleep(42.0)
-    (device,) = rapl.discover(clock, tree.root)
+    (device,) = rapl.survey(clock, tree.root).devices
     reading = device.read_energy()
     assert reading.joules == pytest.approx(1.234567)
     assert reading.read_at_seconds == 42.0
@@ -115,19 +115,19 @@ def test_reading_is_in_joules_on_the_clock(tree, clock):
 def test_wrapping_goes_on_counting(tree, clock):
     """After a wrap the count continues instead of dropping to zero."""
     tree.zone("intel-rapl:0", "package-0", RANGE_MICROJOULES - 2_000_000)
-    (device,) = rapl.discover(clock, tree.root)
+    (device,) = rapl.survey(clock, tree.root).devices
     before = device.read_energy().joules
     clock.sleep(1.0)
     tree.count("intel-rapl:0", 3_000_000)
     after = device.read_energy().joules
     assert after - before == pytest.approx(5.0)
-    assert device.counter_range_joules() == pytest.approx(RANGE_MICROJOULES * 1e-6)
+    assert device.read_energy().range_joules == pytest.approx(RANGE_MICROJOULES * 1e-6)
 
 
 def test_several_wraps_add_up(tree, clock):
     """Each wrap adds the whole range once."""
     tree.zone("intel-rapl:0", "package-0", 0, range_microjoules=100_000_000)
-    (device,) = rapl.discover(clock, tree.root)
+    (device,) = rapl.survey(clock, tree.root).devices
     start = device.read_energy().joules
     for _ in range(3):
         for value in (90_000_000, 10_000_000):
@@ -140,7 +140,7 @@ def test_several_wraps_add_up(tree, clock):
 def test_a_reset_is_not_taken_for_a_wrap(tree, clock):
     """A reload of the driver must not add 262 kJ in a second."""
     tree.zone("intel-rapl:0", "package-0", 500_000_000)
-    (device,) = rapl.discover(clock, tree.root)
+    (device,) = rapl.survey(clock, tree.root).devices
     before = device.read_energy().joules
     clock.sleep(1.0)
     tree.count("intel-rapl:0", 1_000_000)
@@ -152,17 +152,17 @@ def test_a_reset_is_not_taken_for_a_wrap(tree, clock):
 def test_an_unknown_range_is_not_unwrapped(tree, clock):
     """Without a range nothing may be invented; the reader sees the counter go back."""
     tree.zone("intel-rapl:0", "package-0", 9_000_000, range_microjoules=0)
-    (device,) = rapl.discover(clock, tree.root)
+    (device,) = rapl.survey(clock, tree.root).devices
     device.read_energy()
     clock.sleep(1.0)
     tree.count("intel-rapl:0", 1_000_000)
     assert device.read_energy().joules == pytest.approx(1.0)
-    assert device.counter_range_joules() is None
+    assert device.read_energy().range_joules is None
 
 
 @pytest.fixture
 def closed(tree, monkeypatch):
-    """A tree whose counters only root may read, whoever runs the test."""
+    """A tree whose counters only root may read, also when root runs the test."""
     really_open = os.open
 
     def refuse(path, *arguments, **options):
@@ -178,7 +178,7 @@ def closed(tree, monkeypatch):
 
 def test_closed_counters_are_found_without_energy(closed):
     """Claiming a counter that cannot be read would break every measurement."""
-    devices = rapl.discover(root=closed.root)
+    devices = rapl.survey(root=closed.root).devices
     assert [device.capabilities for device in devices] == [frozenset(), frozenset()]
 
 
@@ -193,7 +193,7 @@ def test_closed_counters_come_with_a_remedy(closed):
 
 def test_reading_a_closed_counter_is_a_matter_of_rights(closed):
     """Rights lost after discovery must show as such."""
-    (first, _) = rapl.discover(root=closed.root)
+    (first, _) = rapl.survey(root=closed.root).devices
     with pytest.raises(MissingRightsError):
         first.read_energy()
 
@@ -201,7 +201,7 @@ def test_reading_a_closed_counter_is_a_matter_of_rights(closed):
 def test_a_vanished_counter_is_lost(tree, clock):
     """Unloading the driver ends the device; retrying is pointless."""
     counter = tree.zone("intel-rapl:0", "package-0")
-    (device,) = rapl.discover(clock, tree.root)
+    (device,) = rapl.survey(clock, tree.root).devices
     counter.unlink()
     with pytest.raises(DeviceLostError):
         device.read_energy()
@@ -211,7 +211,7 @@ def test_a_vanished_counter_is_lost(tree, clock):
 def test_a_broken_counter_is_a_device_error(tree, clock, content):
     """A half-written or foreign value must not become a number."""
     counter = tree.zone("intel-rapl:0", "package-0")
-    (device,) = rapl.discover(clock, tree.root)
+    (device,) = rapl.survey(clock, tree.root).devices
     counter.write_text(content)
     with pytest.raises(DeviceError):
         device.read_energy()
@@ -230,14 +230,14 @@ def test_design_power_becomes_max_watts(tree):
     for socket, microwatts in ((0, "205000000"), (1, "0")):
         zone = tree.zone(f"intel-rapl:{socket}", f"package-{socket}").parent
         (zone / "constraint_0_max_power_uw").write_text(microwatts)
-    assert [d.info.max_watts for d in rapl.discover(root=tree.root)] == [205.0, None]
+    assert [d.info.max_watts for d in rapl.survey(root=tree.root).devices] == [205.0, None]
 
 
 def test_provenance_tells_package_from_platform(tree):
     """The platform's accuracy is unknown, the package's is not."""
     tree.zone("intel-rapl:0", "package-0")
     tree.zone("intel-rapl:1", "psys-1")
-    package, platform = rapl.discover(root=tree.root)
+    package, platform = rapl.survey(root=tree.root).devices
     assert package.provenance.origin is Origin.MEASURED
     assert package.provenance.source == "RAPL package-0 counter"
     assert package.provenance.relative_error == 0.03
@@ -248,4 +248,4 @@ def test_provenance_tells_package_from_platform(tree):
 def test_readable_counters_claim_energy(tree):
     """Consumers trust the claim."""
     tree.zone("intel-rapl:0", "package-0")
-    assert rapl.discover(root=tree.root)[0].capabilities == {Capability.ENERGY}
+    assert rapl.survey(root=tree.root).devices[0].capabilities == {Capability.ENERGY}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from joulery.hardware.device import DeviceInfo, DeviceKind
-from joulery.hardware.visibility import visible_devices
+from joulery.hardware.visibility import cuda_visible_ids, rocm_visible_indices, visible_devices
 
 
 @dataclass
@@ -135,3 +135,63 @@ def test_amd_has_its_own_variables(environ, expected, cgroup):
 def test_a_machine_without_accelerators_stays_as_it_is(cgroup):
     """Processors would be hidden along with boards."""
     assert seen([CPU], {"CUDA_VISIBLE_DEVICES": ""}, cgroup) == ["rapl:package-0"]
+
+
+BOARDS = ["GPU-aa11", "GPU-aa22", "GPU-bb33", "GPU-cc44"]
+INSTANCES = ["MIG-11", "MIG-12", "MIG-21"]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        pytest.param(None, BOARDS, id="unset shows all"),
+        pytest.param("", [], id="empty shows none"),
+        pytest.param("-1", [], id="minus one shows none"),
+        pytest.param("NoDevFiles", [], id="a scheduler's word for none"),
+        pytest.param("2,1", ["GPU-bb33", "GPU-aa22"], id="order of the list"),
+        pytest.param("0,2,-1,1", ["GPU-aa11", "GPU-bb33"], id="stops at the invalid one"),
+        pytest.param("0,9,1", ["GPU-aa11"], id="stops beyond the last board"),
+        pytest.param("0,,1", ["GPU-aa11"], id="stops at an empty entry"),
+        pytest.param("0,1,", ["GPU-aa11", "GPU-aa22"], id="trailing comma"),
+        pytest.param(" 1 , 0", ["GPU-aa22", "GPU-aa11"], id="blanks"),
+        pytest.param("1st,+2nd", ["GPU-aa22", "GPU-bb33"], id="as strtoul reads"),
+        pytest.param("0,0", [], id="a board twice hides all"),
+        pytest.param("0,GPU-bb33", ["GPU-aa11"], id="indices, then a UUID"),
+        pytest.param("GPU-bb33,GPU-aa11", ["GPU-bb33", "GPU-aa11"], id="whole UUIDs"),
+        pytest.param("GPU-b,GPU-c", ["GPU-bb33", "GPU-cc44"], id="cut short"),
+        pytest.param("GPU-cc44,GPU-aa", ["GPU-cc44"], id="fits two boards"),
+        pytest.param("GPU-dd,GPU-cc44", [], id="fits none"),
+        pytest.param("GPU-bb,GPU-bb33", [], id="a board twice by two names"),
+        pytest.param("GPU-bb33,0", ["GPU-bb33"], id="a UUID, then an index"),
+        pytest.param("MIG-21,MIG-11", ["MIG-21", "MIG-11"], id="instances"),
+        pytest.param("MIG-2", ["MIG-21"], id="instance cut short"),
+        pytest.param("MIG-21,GPU-bb33", ["MIG-21"], id="an instance, then a board"),
+        pytest.param("٣", [], id="digits of another script"),
+    ],
+)
+def test_cuda_visible_ids(value, expected):
+    """A process would be billed for boards that it cannot use."""
+    assert list(cuda_visible_ids(value, BOARDS, INSTANCES)) == expected
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, (0, 1, 2, 3)),
+        ({"ROCR_VISIBLE_DEVICES": "2,0"}, (2, 0)),
+        ({"HIP_VISIBLE_DEVICES": "3"}, (3,)),
+        ({"CUDA_VISIBLE_DEVICES": "1"}, (1,)),
+        ({"HIP_VISIBLE_DEVICES": "3", "CUDA_VISIBLE_DEVICES": "1"}, (3,)),
+        ({"ROCR_VISIBLE_DEVICES": "3,1", "HIP_VISIBLE_DEVICES": "1,0"}, (1, 3)),
+        ({"ROCR_VISIBLE_DEVICES": "GPU-BB,0"}, (1, 0)),
+        ({"ROCR_VISIBLE_DEVICES": "0,9,1"}, (0,)),
+        ({"ROCR_VISIBLE_DEVICES": "0,-1,1"}, (0,)),
+        ({"ROCR_VISIBLE_DEVICES": ""}, ()),
+        ({"HIP_VISIBLE_DEVICES": ""}, ()),
+        ({"ROCR_VISIBLE_DEVICES": " 1 , 1 , 2 "}, (1, 2)),
+        ({"ROCR_VISIBLE_DEVICES": "1", "HIP_VISIBLE_DEVICES": "1"}, ()),
+    ],
+)
+def test_rocm_visible_indices(environ, expected):
+    """A job would be billed for GPUs that it cannot even see."""
+    assert rocm_visible_indices(environ, ("aa", "bb", "cc", "dd")) == expected

@@ -15,12 +15,12 @@ from joulery.jobs.specification import (
     job_from,
     policy_from,
 )
-from joulery.jobs.warm_start import Inheritance
+from joulery.jobs.warm_start import WarmStart
 from joulery.objectives import Cost
 from joulery.storage.records import NewJob
 
 JOB = Job("job", (8, 16), 16, Cost(0.25, 300.5), max_epochs=7, limits_watts=(100.0, 200.5))
-INHERITANCE = Inheritance((8, 16), (1.5, 0.1 + 0.2), (0.1, 0.2), 0.3, 0.1)
+INHERITANCE = WarmStart((8, 16), (1.5, 0.1 + 0.2), (0.1, 0.2), 0.3, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -68,4 +68,4 @@ def test_inheritance_comes_back_the_same():
     document = json.loads(json.dumps(inheritance_document(INHERITANCE)))
     assert inheritance_from(document) == INHERITANCE
     stored = NewJob("team", "job", job_document(JOB), "joulery", {"inherited": document}, 1)
-    assert policy_from(stored, JOB).inherited == (INHERITANCE,)
+    assert policy_from(stored, JOB).warm_starts == (INHERITANCE,)

@@ -1,4 +1,4 @@
-"""What a recurring job allows, and the lanes made of it."""
+"""What a recurring job allows, and the jobs made of it."""
 
 import math
 
@@ -34,23 +34,23 @@ def test_nonsense_is_refused(wrong):
         Job(**(good | wrong))
 
 
-def test_lanes_are_padded():
+def test_jobs_are_padded():
     """Jobs of different size stand side by side, padding marked."""
     jobs = [
         Job("small", (32, 64), 64, COST, limits_watts=(100.0,)),
         Job("large", (8, 16, 32), 8, COST, max_epochs=7, limits_watts=(100.0, 250.0)),
         Job("free", (8,), 8, COST),
     ]
-    lanes = JobBatch.of(jobs, [1, 2, -3])
-    assert lanes.valid.tolist() == [[True, True, False], [True] * 3, [True, False, False]]
-    assert lanes.default.tolist() == [1, 0, 0]
-    assert np.isnan(lanes.limits_watts).tolist() == [[False, True], [False, False], [True, True]]
-    assert lanes.max_epochs.tolist() == [100, 7, 100]
-    assert len(lanes) == 3
+    jobs = JobBatch.of(jobs, [1, 2, -3])
+    assert jobs.valid.tolist() == [[True, True, False], [True] * 3, [True, False, False]]
+    assert jobs.default.tolist() == [1, 0, 0]
+    assert np.isnan(jobs.limits_watts).tolist() == [[False, True], [False, False], [True, True]]
+    assert jobs.max_epochs.tolist() == [100, 7, 100]
+    assert len(jobs) == 3
 
 
 def test_cost_is_that_of_the_objective():
-    """Lanes weigh time and energy as the job's own cost does."""
-    lanes = JobBatch.of([Job("job", (32,), 32, Cost(0.3, 200.0))], [1])
-    seconds, joules = np.array([[2.0, 3.0]]), np.array([[10.0, 20.0]])
-    assert lanes.cost(seconds, joules)[0, 1] == pytest.approx(Cost(0.3, 200.0).of(3.0, 20.0))
+    """A batch weighs time and energy as the job's own cost does."""
+    jobs = JobBatch.of([Job("job", (32,), 32, Cost(0.3, 200.0))], [1])
+    weighed = jobs.joule_weight[0] * 20.0 + jobs.second_weight[0] * 3.0
+    assert weighed == pytest.approx(Cost(0.3, 200.0).of(3.0, 20.0))

@@ -234,7 +234,7 @@ def test_a_rank_counts_its_share_of_what_it_may_see(machine):
 
 
 def test_boards_bound_to_tasks_are_all_counted():
-    """If this fails, half of the boards that Slurm binds to a task are counted by nobody."""
+    """If this fails, half of the boards that Slurm binds to a task are not counted at all."""
     boards = [gpu(0, id_="bound-0"), gpu(1, id_="bound-1")]
     environ = {"SLURM_GPUS_PER_TASK": "2", "SLURM_JOB_ID": "bound-test"}
     assert rank_share(boards, LocalRank(1, 2), environ) == boards

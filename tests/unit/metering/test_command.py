@@ -36,7 +36,7 @@ def test_standard_output_can_be_redirected(tmp_path):
 def test_signals_reach_the_command(number):
     """A scheduler's warning before the end of a job would kill the measurement instead."""
     name = signal.Signals(number).name.removeprefix("SIG")
-    # The trap is set before the parent is told to send itself the signal, so none is lost.
+    # The trap is set before the parent sends itself the signal, so none is lost.
     script = f"trap 'exit 42' {name}; kill -{name} $PPID; sleep 5 & wait $!; exit 1"
     assert run_command(shell(script)) == 42
 

@@ -281,7 +281,7 @@ def failing_disk(monkeypatch, window, joules):
     monkeypatch.setattr(os, "fdatasync", full)
 
 
-def test_a_disk_that_fills_up_is_told_at_the_end(log, monkeypatch):
+def test_a_disk_that_fills_up_is_reported_at_the_end(log, monkeypatch):
     """A log without its last line would pass for complete."""
     window = Growing()
     with pytest.raises(FileError, match="No space left"), log.recording(window):

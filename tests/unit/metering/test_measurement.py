@@ -7,8 +7,7 @@ import pytest
 
 from joulery.frontier import Origin, Provenance
 from joulery.hardware.device import DeviceInfo, DeviceKind
-from joulery.metering.flags import Flag
-from joulery.metering.measurement import DeviceMeasurement, Measurement, counted_positions
+from joulery.metering.measurement import DeviceMeasurement, Flag, Measurement, counted_positions
 
 NAN = math.nan
 

@@ -12,10 +12,9 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, InvalidValueError, UnknownDeviceError
 from joulery.frontier import Origin, Provenance
-from joulery.hardware import catalog
 from joulery.hardware.device import Capability, DeviceInfo, DeviceKind, EnergyReading
-from joulery.hardware.simulated import Faults, Sensor, SimulatedGpu, simulated_node
-from joulery.metering.flags import Flag
+from joulery.hardware.simulated import Faults, Sensor, SimulatedGpu, catalog, simulated_node
+from joulery.metering.measurement import Flag
 from joulery.metering.meter import Meter
 
 BOARD = replace(catalog.board("V100"), counter_period_seconds=0.1, power_lag_seconds=0.005)
@@ -39,11 +38,7 @@ class FakeCounter:
         joules = self.watts * self.clock.now() + self.shift
         if self.wraps_at is not None:
             joules %= self.wraps_at
-        return EnergyReading(joules, self.clock.now())
-
-    def counter_range_joules(self):
-        """Where it wraps."""
-        return self.wraps_at
+        return EnergyReading(joules, self.clock.now(), range_joules=self.wraps_at)
 
 
 def info(id_, kind=DeviceKind.GPU, **options):
@@ -103,7 +98,7 @@ def test_the_devices_own_error_enters_the_bar():
     assert window.relative_error == pytest.approx(0.05, rel=0.1)
 
 
-def test_idle_energy_is_told_apart():
+def test_idle_energy_is_counted_apart():
     """Waste while waiting would be invisible."""
     clock = VirtualClock()
     gpu = SimulatedGpu(BOARD, clock, seed=3)

@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.hardware import catalog
-from joulery.hardware.simulated import SimulatedGpu
-from joulery.metering.flags import Flag
+from joulery.hardware.simulated import SimulatedGpu, catalog
+from joulery.metering.measurement import Flag
 from joulery.metering.meter import Meter
 
 BOARD = replace(catalog.board("V100"), counter_period_seconds=0.1, power_lag_seconds=0.005)

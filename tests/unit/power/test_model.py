@@ -7,7 +7,7 @@ import pytest
 
 from joulery.frontier import OperatingPoint
 from joulery.hardware import catalog
-from joulery.hardware.physics import settle
+from joulery.hardware.simulated.physics import settle
 from joulery.objectives import (
     Cost,
     EnergyDelayProduct,
@@ -16,11 +16,9 @@ from joulery.objectives import (
     LeastEnergy,
     score,
 )
-from joulery.power.model import Belief, CurveModel
-from joulery.power.planner import Planner, SliceForecast
-from joulery.power.prior import clock_curves, limit_curves
-from joulery.power.scoring import ObjectiveScorer
-from joulery.power.slices import Estimate
+from joulery.power.model import CurveModel, PosteriorCurves, clock_curves, limit_curves, product
+from joulery.power.planner import ObjectiveScorer, ProbePlanner, SliceForecast
+from joulery.power.step_profiler import Estimate
 
 BOARD = catalog.board("V100")
 WORK = catalog.workload("bert", BOARD)
@@ -37,7 +35,7 @@ def believed(*limits):
     """The belief after probes at these limits."""
     found = settle(BOARD, WORK, 250.0)
     model = CurveModel(LIMITS, limit_curves(LIMITS, found.watts), found.seconds, found.watts)
-    return model.believe({limit - 100: probe(limit) for limit in limits})
+    return model.posterior({limit - 100: probe(limit) for limit in limits})
 
 
 def test_prior_is_sane():
@@ -95,18 +93,18 @@ def test_ragged_tables_widen_the_belief():
         for (position, seen), bump in zip(smooth.items(), bumps, strict=True)
     }
     at = 212 - 100
-    wide = model.believe(ragged).log_seconds[:, at].std()
-    assert wide > 2 * model.believe(smooth).log_seconds[:, at].std()
+    wide = model.posterior(ragged).log_seconds[:, at].std()
+    assert wide > 2 * model.posterior(smooth).log_seconds[:, at].std()
 
 
 def test_a_slice_that_no_other_explains_stands_out():
-    """A slice that lay in a neighbour's burst as a whole would pass for a slow limit."""
+    """A slice that lay in another process's burst as a whole would pass for a slow limit."""
     found = settle(BOARD, WORK, 250.0)
     model = CurveModel(LIMITS, limit_curves(LIMITS, found.watts), found.seconds, found.watts)
     seen = {limit - 100: probe(limit) for limit in (250, 225, 200, 190, 180, 170, 150)}
-    assert not model.slower_than_foretold(seen)
+    assert not model.slower_than_predicted(seen)
     seen[90] = replace(seen[90], seconds=1.8 * seen[90].seconds)
-    doubts = model.slower_than_foretold(seen)
+    doubts = model.slower_than_predicted(seen)
     assert max(doubts, key=doubts.get) == 90
     assert doubts[90] > 2
 
@@ -114,7 +112,7 @@ def test_a_slice_that_no_other_explains_stands_out():
 def curves(*rows):
     """A belief of given (seconds, watts) rows over three knob values."""
     seconds, watts = zip(*rows, strict=True)
-    return Belief(np.log(np.array(seconds)), np.log(np.array(watts)))
+    return PosteriorCurves(np.log(np.array(seconds)), np.log(np.array(watts)))
 
 
 SURE = curves(*[((1.2, 1.04, 1.0), (100.0, 150.0, 200.0))] * 20)
@@ -138,19 +136,19 @@ SPLIT = curves(
 )
 def test_every_objective_is_judged(objective, expected):
     """An objective that is misjudged makes the tuner hold the wrong limit."""
-    verdict = ObjectiveScorer(objective).judge(SURE)
-    assert verdict.position == expected
-    assert verdict.regret == pytest.approx(0.0, abs=1e-9)
+    score = ObjectiveScorer(objective).score(SURE)
+    assert score.position == expected
+    assert score.regret == pytest.approx(0.0, abs=1e-9)
 
 
 def test_doubtful_limits_are_not_chosen_under_a_bound():
     """Half a chance to break the bound is too much."""
-    assert ObjectiveScorer(LeastEnergy(max_slowdown=0.05)).judge(SPLIT).position == 2
+    assert ObjectiveScorer(LeastEnergy(max_slowdown=0.05)).score(SPLIT).position == 2
 
 
 def test_impossible_bounds_mean_as_fast_as_possible():
     """An unreachable deadline must not end in an error inside the loop."""
-    assert ObjectiveScorer(LeastEnergy(deadline_seconds=0.5)).judge(SURE).position == 2
+    assert ObjectiveScorer(LeastEnergy(deadline_seconds=0.5)).score(SURE).position == 2
 
 
 def test_planner_asks_where_the_answer_lies():
@@ -159,7 +157,7 @@ def test_planner_asks_where_the_answer_lies():
     def forecast(position, seconds, spread):
         return SliceForecast(10, 1.0, 1e-3, 1e-3)
 
-    planner = Planner(ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), 600.0, 1e-3)
+    planner = ProbePlanner(ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), 600.0, 1e-3)
     assert planner.plan(SPLIT, (2,), 2, forecast).probe in {0, 1}
     assert planner.plan(SURE, (0, 1, 2), 2, forecast).probe is None
 
@@ -170,7 +168,7 @@ def test_planner_does_not_pay_more_than_it_gains():
     def forecast(position, seconds, spread):
         return SliceForecast(10, 1000.0, 1e-3, 1e-3)
 
-    planner = Planner(ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), 1.0, 1e-3)
+    planner = ProbePlanner(ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), 1.0, 1e-3)
     probe = planner.plan(SPLIT, (2,), 2, forecast).probe
     assert probe in {None, 2}, "staying at the reference costs nothing extra here"
 
@@ -182,12 +180,12 @@ def test_planner_measures_the_reference_again_while_that_pays(cost_seconds, expe
     noise = 0.002 * chance.standard_normal((160, 1))
     sure = 0.0001 * chance.standard_normal((160, 1))
     seconds = np.log([[1.0495, 1.04, 1.0]]) + np.hstack([sure, sure, noise])
-    belief = Belief(seconds, np.log([[140.0, 170.0, 200.0]]) + np.zeros((160, 3)))
+    belief = PosteriorCurves(seconds, np.log([[140.0, 170.0, 200.0]]) + np.zeros((160, 3)))
 
     def forecast(position, seconds, spread):
         return SliceForecast(10, cost_seconds if position == 2 else 1e9, 1e-3, 1e-3)
 
-    planner = Planner(ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), 10_000.0, 1e-4)
+    planner = ProbePlanner(ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), 10_000.0, 1e-4)
     assert planner.plan(belief, (0, 1, 2), 1, forecast).probe == expected
 
 
@@ -198,7 +196,7 @@ def test_planner_looks_beyond_the_last_probe_where_a_look_is_cheap(seconds, expe
     def forecast(position, pace, spread):
         return SliceForecast(10, seconds, 1e-3, 1e-3)
 
-    planner = Planner(ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), 600.0, 1e-3)
+    planner = ProbePlanner(ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), 600.0, 1e-3)
     assert planner.plan(SURE, (1, 2), 1, forecast).probe == expected
 
 
@@ -208,4 +206,12 @@ def test_scores_use_the_waist_of_the_package():
     points = [OperatingPoint(float(s), float(j)) for s, j in zip(seconds, joules, strict=True)]
     objective = LeastEnergy(max_slowdown=0.05)
     scores = [score(objective, p.seconds, p.joules, points[-1]) for p in points]
-    assert ObjectiveScorer(objective).judge(SURE).position == int(np.argmin(scores))
+    assert ObjectiveScorer(objective).score(SURE).position == int(np.argmin(scores))
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5), (160, 160, 60), (2500, 7, 7), (1, 2000, 500)])
+def test_pieces_make_the_whole(shape):
+    """A piece left out would leave garbage in the posterior."""
+    chance = np.random.default_rng(0)
+    left, right = chance.normal(size=shape[:2]), chance.normal(size=shape[1:])
+    assert np.allclose(product(left, right), left @ right)

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from joulery.errors import FileError
-from joulery.power.profiles import PowerProfile, ProfileKey, ProfileStore, profile_directory
-from joulery.power.slices import Estimate
+from joulery.power.profiles import PowerProfile, ProfileFile, ProfileKey, profile_directory
+from joulery.power.step_profiler import Estimate
 
 KEY = ProfileKey("bert/large", 32, "A100", "driver 550", "LeastEnergy")
 SEEN = Estimate(0.1, 200.0, 0.001, 0.002, 100, 10.0)
@@ -15,11 +15,11 @@ PROFILE = PowerProfile(180.0, 0.001, SEEN, {100.0: SEEN, 250.0: SEEN})
 
 def test_round_trip(tmp_path):
     """A profile that changes on disk would hold another limit."""
-    store = ProfileStore(tmp_path)
-    assert store.load(KEY) is None
-    path = store.save(KEY, PROFILE)
-    assert store.load(KEY) == PROFILE
-    assert [file.name for file in tmp_path.iterdir()] == [path.name], "no parts are left behind"
+    file = ProfileFile(KEY, tmp_path)
+    assert file.load() is None
+    file.save(PROFILE)
+    assert file.load() == PROFILE
+    assert list(tmp_path.iterdir()) == [file.path], "no parts are left behind"
 
 
 def test_part_of_a_profile_belongs_to_the_knob_that_was_chosen():
@@ -48,21 +48,23 @@ def test_broken_files_are_named(tmp_path, text):
     """An error without the file's name cannot be acted on."""
     (tmp_path / KEY.file_name).write_text(text, encoding="utf-8")
     with pytest.raises(FileError, match=KEY.file_name):
-        ProfileStore(tmp_path).load(KEY)
+        ProfileFile(KEY, tmp_path).load()
 
 
 def test_unwritable_folder_is_named(tmp_path):
     """A full or foreign disk must not look like success."""
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(FileError, match="cannot be written"):
-        ProfileStore(tmp_path / "file").save(KEY, PROFILE)
+        ProfileFile(KEY, tmp_path / "file").save(PROFILE)
 
 
 def test_values_that_are_gone_void_the_profile():
     """A new cap of the administrator rules out limits above it."""
-    assert PROFILE.known([100.0, 180.0, 250.0]).position == 1
-    assert PROFILE.known([100.0, 180.0, 200.0]) is None
-    assert PROFILE.known([100.0, 180.0, 250.0, 300.0]) is None, "a raised cap is a new reference"
+    assert PROFILE.choice_on([100.0, 180.0, 250.0]).position == 1
+    assert PROFILE.choice_on([100.0, 180.0, 200.0]) is None
+    assert PROFILE.choice_on([100.0, 180.0, 250.0, 300.0]) is None, (
+        "a raised cap is a new reference"
+    )
 
 
 def test_folder_follows_xdg(monkeypatch, tmp_path):
@@ -72,7 +74,9 @@ def test_folder_follows_xdg(monkeypatch, tmp_path):
 
 
 def test_document_says_what_it_is(tmp_path):
-    """Somebody who finds the file should understand it."""
-    document = json.loads(ProfileStore(tmp_path).save(KEY, PROFILE).read_text(encoding="utf-8"))
+    """A user who finds the file should understand it."""
+    file = ProfileFile(KEY, tmp_path)
+    file.save(PROFILE)
+    document = json.loads(file.path.read_text(encoding="utf-8"))
     assert document["schema"] == "joulery.profile/1"
     assert document["key"]["job"] == "bert/large"

@@ -9,13 +9,11 @@ from joulery.errors import DeviceError
 from joulery.frontier import Origin
 from joulery.hardware.simulated import Faults
 from joulery.objectives import Cost, LeastEnergy
-from joulery.power.both import BothKnobs
-from joulery.power.knob import ClockKnob, LimitKnob, held_here
-from joulery.power.messages import State
-from joulery.power.profiles import ProfileKey, ProfileStore
-from joulery.power.rules import Rules
-from joulery.power.tuner import Memory, PowerTuner
-from joulery.testing.training import TrainingLoop
+from joulery.power.knobs import BothKnobs, ClockKnob, LimitKnob
+from joulery.power.profiles import ProfileFile, ProfileKey
+from joulery.power.step_profiler import TunerConfig, TunerState
+from joulery.power.tuner import PowerTuner
+from joulery.testing.training import TrainingLoop, held_here
 
 BALANCED = Cost(0.5, 250.0)
 KEY = ProfileKey("resnet", 256, "V100", "driver 1", "balanced")
@@ -23,7 +21,7 @@ KEY = ProfileKey("resnet", 256, "V100", "driver 1", "balanced")
 
 def holding(tuner):
     """Whether the choice is made."""
-    return lambda: tuner.state is State.HOLDING
+    return lambda: tuner.state is TunerState.HOLDING
 
 
 def test_states_come_in_order_and_the_limit_comes_back():
@@ -39,9 +37,9 @@ def test_states_come_in_order_and_the_limit_comes_back():
 
         loop.run(step, steps=600)
         assert loop.limit_watts < 200
-    assert seen == [State.WARMUP, State.PROBING, State.HOLDING]
+    assert seen == [TunerState.WARMUP, TunerState.PROBING, TunerState.HOLDING]
     assert loop.limit_watts == 250
-    assert tuner.state is State.STOPPED
+    assert tuner.state is TunerState.STOPPED
 
 
 def test_result_tells_points_savings_and_cost():
@@ -80,10 +78,10 @@ def test_result_after_the_end_tells_what_was_saved():
     assert tuner.result.to_dict()["ended"]
 
 
-def test_observer_reports_and_leaves_the_limit_alone():
+def test_a_dry_run_reports_and_leaves_the_limit_alone():
     """Observer mode that keeps a low limit is no observer."""
     loop = TrainingLoop()
-    with loop.tuner(BALANCED, rules=Rules(observe_only=True)) as tuner:
+    with loop.tuner(BALANCED, config=TunerConfig(dry_run=True)) as tuner:
         loop.run(tuner.step, until=holding(tuner))
         loop.run(tuner.step, steps=50)
         assert loop.limit_watts == 250
@@ -96,7 +94,7 @@ def test_slices_carry_across_short_epochs_and_pauses():
     loop = TrainingLoop(["V100"], 0.1)
     tuner = loop.tuner(BALANCED)
     epochs = 0
-    while tuner.state is not State.HOLDING and epochs < 60:
+    while tuner.state is not TunerState.HOLDING and epochs < 60:
         loop.run(tuner.step, steps=49)
         tuner.pause()
         for gpu in loop.gpus:
@@ -139,54 +137,54 @@ def test_profiles_again_when_the_job_changes_but_not_for_noise():
     with loop.tuner(BALANCED) as tuner:
         loop.run(tuner.step, until=holding(tuner))
         loop.run(tuner.step, steps=3000)
-        assert tuner.state is State.HOLDING, "noise alone is no drift"
+        assert tuner.state is TunerState.HOLDING, "noise alone is no drift"
         loop.slower = 1.3
-        loop.run(tuner.step, steps=2000, until=lambda: tuner.state is not State.HOLDING)
-        assert tuner.state in {State.DRIFTED, State.PROBING}
+        loop.run(tuner.step, steps=2000, until=lambda: tuner.state is not TunerState.HOLDING)
+        assert tuner.state in {TunerState.DRIFTED, TunerState.PROBING}
         loop.run(tuner.step, until=holding(tuner))
-        assert tuner.state is State.HOLDING
+        assert tuner.state is TunerState.HOLDING
 
 
 def test_later_runs_reuse_the_profile_and_check_it(tmp_path):
     """Without memory every restart would pay for profiling again."""
-    memory = Memory(ProfileStore(tmp_path), KEY)
+    memory = ProfileFile(KEY, tmp_path)
     first = TrainingLoop()
-    with first.tuner(BALANCED, memory=memory) as tuner:
+    with first.tuner(BALANCED, profile=memory) as tuner:
         first.run(tuner.step, until=holding(tuner))
         chosen = first.limit_watts
     second = TrainingLoop(seed=1)
-    with second.tuner(BALANCED, memory=memory) as tuner:
+    with second.tuner(BALANCED, profile=memory) as tuner:
         second.run(tuner.step, until=holding(tuner))
         second.run(tuner.step, steps=3)
         assert second.steps < 40
         assert second.limit_watts == chosen
         assert tuner.result.profiling_steps == 0
     other = TrainingLoop(step_seconds=0.3)
-    with other.tuner(BALANCED, memory=memory) as tuner:
-        other.run(tuner.step, steps=3000, until=lambda: tuner.state is State.PROBING)
-        assert tuner.state is State.PROBING, "another job under the same name is profiled anew"
+    with other.tuner(BALANCED, profile=memory) as tuner:
+        other.run(tuner.step, steps=3000, until=lambda: tuner.state is TunerState.PROBING)
+        assert tuner.state is TunerState.PROBING, "another job under the same name is profiled anew"
         other.run(tuner.step, until=holding(tuner))
-    assert memory.store.load(KEY).chosen.seconds > 0.25, "and remembered instead"
+    assert memory.load().chosen.seconds > 0.25, "and remembered instead"
 
 
 def test_broken_profile_is_ignored(tmp_path, caplog):
     """A damaged file must cost a profile, not a training run."""
     (tmp_path / KEY.file_name).write_text("{", encoding="utf-8")
     loop = TrainingLoop()
-    with loop.tuner(BALANCED, memory=Memory(ProfileStore(tmp_path), KEY)) as tuner:
+    with loop.tuner(BALANCED, profile=ProfileFile(KEY, tmp_path)) as tuner:
         loop.run(tuner.step, steps=10)
         assert tuner.failure is None
-    assert "starts afresh" in caplog.text
+    assert "starts from scratch" in caplog.text
 
 
 def test_missing_rights_stop_tuning_but_not_training(caplog):
-    """Somebody without rights must still be able to train, and get advice."""
+    """A user without rights must still be able to train, and get advice."""
     loop = TrainingLoop()
     loop.gpus[0].faults = Faults(no_permission=True)
     tuner = loop.tuner(BALANCED)
     with caplog.at_level(logging.WARNING, "joulery"):
         loop.run(tuner.step, steps=200)
-    assert tuner.state is State.STOPPED
+    assert tuner.state is TunerState.STOPPED
     assert tuner.failure is not None
     assert caplog.text.count("power tuning stopped") == 1
     assert not tuner.result.held
@@ -194,7 +192,7 @@ def test_missing_rights_stop_tuning_but_not_training(caplog):
 
 
 def test_any_error_restores_the_limit_and_never_leaves_step():
-    """An error of ours inside somebody's training loop would cost them hours."""
+    """An error of ours inside a user's training loop would cost them hours."""
     loop = TrainingLoop()
     tuner = loop.tuner(BALANCED)
     loop.run(tuner.step, until=lambda: loop.limit_watts < 250)
@@ -202,7 +200,7 @@ def test_any_error_restores_the_limit_and_never_leaves_step():
     def broken():
         raise ZeroDivisionError("a bug")
 
-    tuner._gauge.read = broken
+    tuner._counter.read = broken
     loop.run(tuner.step, steps=200)
     assert isinstance(tuner.failure, ZeroDivisionError)
     assert loop.limit_watts == 250
@@ -217,7 +215,7 @@ def test_unreadable_energy_stops_tuning():
     def unreadable():
         raise DeviceError("gone", remedy="none")
 
-    tuner._gauge.read = unreadable
+    tuner._counter.read = unreadable
     loop.run(tuner.step, steps=200)
     assert isinstance(tuner.failure, DeviceError)
     assert loop.limit_watts == 250
@@ -234,7 +232,7 @@ def test_device_without_a_limit_is_refused_quietly():
 
     tuner = PowerTuner([Bare()], BALANCED, meter=loop.meter, clock=loop.clock)
     tuner.step()
-    assert tuner.state is State.STOPPED
+    assert tuner.state is TunerState.STOPPED
     assert "power limit" in str(tuner.failure)
     tuner.pause()
     tuner.resume()
@@ -257,7 +255,7 @@ def test_locked_clocks_are_an_alternative():
     loop = TrainingLoop(["V100"], 0.1, workload="host-bound")
     knob = BothKnobs(LimitKnob(loop.gpus, held_here), ClockKnob(loop.gpus, held_here))
     with loop.tuner(Cost(1.0, 250.0), knob=knob) as tuner:
-        loop.run(tuner.step, until=lambda: tuner.state is State.HOLDING and tuner.result)
+        loop.run(tuner.step, until=lambda: tuner.state is TunerState.HOLDING and tuner.result)
         loop.run(tuner.step, steps=5)
         assert tuner.result.chosen.setting.clock_hertz is not None
         assert loop.gpus[0].steady().clock_hertz < 1.0e9
@@ -268,13 +266,13 @@ def test_locked_clocks_are_an_alternative():
 @pytest.mark.parametrize("workload", ["host-bound", "resnet50"])
 def test_both_knobs_remember_what_they_chose(tmp_path, workload):
     """Trying two knobs again in every run would cost twice what one does."""
-    memory = Memory(ProfileStore(tmp_path), KEY)
+    memory = ProfileFile(KEY, tmp_path)
     results = []
     for seed in range(2):
         loop = TrainingLoop(["V100"], 0.1, workload=workload, seed=seed)
         knob = BothKnobs(LimitKnob(loop.gpus, held_here), ClockKnob(loop.gpus, held_here))
-        with loop.tuner(Cost(1.0, 250.0), knob=knob, memory=memory) as tuner:
-            loop.run(tuner.step, until=lambda tuner=tuner: tuner.state is State.HOLDING)
+        with loop.tuner(Cost(1.0, 250.0), knob=knob, profile=memory) as tuner:
+            loop.run(tuner.step, until=lambda tuner=tuner: tuner.state is TunerState.HOLDING)
             if seed:
                 assert loop.steps < 40
             loop.run(tuner.step, steps=5)
@@ -290,7 +288,7 @@ def test_limits_are_preferred_where_clocks_do_no_better():
     loop = TrainingLoop(["V100"], 0.1)
     knob = BothKnobs(LimitKnob(loop.gpus, held_here), ClockKnob(loop.gpus, held_here))
     with loop.tuner(BALANCED, knob=knob) as tuner:
-        loop.run(tuner.step, until=lambda: tuner.state is State.HOLDING and tuner.result)
+        loop.run(tuner.step, until=lambda: tuner.state is TunerState.HOLDING and tuner.result)
         loop.run(tuner.step, steps=5)
         assert tuner.result.chosen.setting.power_limit_watts is not None
         assert loop.regret(BALANCED, loop.limit_watts) < 0.005

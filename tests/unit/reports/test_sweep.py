@@ -1,7 +1,7 @@
 """Sweeps as charts."""
 
 from joulery.clock import VirtualClock
-from joulery.hardware.simulated_node import SimulatedNode, preset
+from joulery.hardware.simulated.node import SimulatedNode, preset
 from joulery.reports import sweep_charts
 from joulery.sweep.journal import FinishedRun
 from joulery.sweep.table import SweepTable

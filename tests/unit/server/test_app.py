@@ -2,51 +2,18 @@
 
 import asyncio
 import json
+import logging
 
 import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import StoreError
-from joulery.jobs.service import JobService
-from joulery.server import errands
-from joulery.server.app import Application
+from joulery.server.app import create_app
+from joulery.server.context import ServerContext
 from joulery.server.limits import Limits
-from joulery.server.service import Service
 from joulery.storage.store import Store
 from joulery.storage.tokens import NewToken, Permission, add_token
-from joulery.testing.server import OUTCOME, SPECIFICATION
-
-
-class Recorder:
-    """A log in memory."""
-
-    requests = False
-    dropped = 0
-
-    def __init__(self):
-        self.said = []
-
-    def say(self, event, **members):
-        """Note it."""
-        self.said.append((event, members))
-
-
-class AtHand:
-    """Does errands in this process, with the clock of the test.
-
-    Args:
-        desk: Where.
-    """
-
-    waiting = 0
-
-    def __init__(self, desk):
-        self._desk = desk
-
-    async def ask(self, errand, *arguments):
-        """What it returns or raises."""
-        done = await asyncio.to_thread(errand, self._desk, *arguments)
-        return await asyncio.wrap_future(done) if errand in errands.SOON else done
+from support.server_process import JOB, OUTCOME
 
 
 class Caller:
@@ -60,12 +27,9 @@ class Caller:
     def __init__(self, store, limits):
         self.clock = VirtualClock()
         wanted = NewToken("*", Permission.ADMIN)
-        self.token, _ = store.write(lambda ledger: add_token(ledger, wanted, 0.0))
-        self.service = Service(
-            store, AtHand(JobService(store, self.clock)), b"secret", limits, clock=self.clock
-        )
-        self.log = Recorder()
-        self.application = Application(self.service, self.log)
+        self.token, _ = store.write(lambda transaction: add_token(transaction, wanted, 0.0))
+        self.context = ServerContext(store, b"secret", limits, self.clock)
+        self.application = create_app(self.context)
 
     async def ask(self, method, path, document=None, token=None, parts=None, headers=()):
         """Status, headers and document of the answer."""
@@ -75,6 +39,7 @@ class Caller:
         scope = {
             "type": "http",
             "method": method,
+            "path": path,
             "raw_path": path.encode(),
             "query_string": query.encode(),
             "headers": [
@@ -87,6 +52,8 @@ class Caller:
         sent = []
 
         async def receive():
+            if not parts:
+                return {"type": "http.disconnect"}
             part = parts.pop(0)
             if part is None:
                 await asyncio.sleep(60)
@@ -102,7 +69,7 @@ class Caller:
 
     async def job(self):
         """A job that was defined."""
-        document = {"name": "nightly", "specification": SPECIFICATION, "policy": "zeus"}
+        document = {"job": JOB, "policy": "zeus"}
         status, _, found = await self.ask("POST", "/v1/teams/vision/jobs", document)
         assert status == 200
         return found["id"]
@@ -115,11 +82,7 @@ def run(tmp_path):
     def run(work, **limits):
         async def main():
             with Store.open(tmp_path / "store.sqlite") as store:
-                caller = Caller(store, Limits(**limits))
-                try:
-                    return await work(caller)
-                finally:
-                    caller.service.close()
+                return await work(Caller(store, Limits(**limits)))
 
         return asyncio.run(main())
 
@@ -141,7 +104,7 @@ def test_decide_and_report(run):
     assert (status, receipt["late"]) == (200, False)
 
 
-def test_internal_errors_are_told_to_the_log_only(run):
+def test_internal_errors_are_logged_and_hidden_from_callers(run, caplog):
     """Callers would see our insides, or we would never hear of the error."""
 
     async def work(caller):
@@ -150,14 +113,32 @@ def test_internal_errors_are_told_to_the_log_only(run):
         def broken(*_, **__):
             raise ZeroDivisionError("at /secret/place")
 
-        caller.service.office.ask = broken
-        return caller, await caller.ask("POST", f"/v1/jobs/{job}/decisions", {"key": "k"})
+        caller.context.jobs.decide_soon = broken
+        return await caller.ask("POST", f"/v1/jobs/{job}/decisions", {"key": "k"})
 
-    caller, (status, _, problem) = run(work)
+    with caplog.at_level(logging.ERROR, "joulery.server"):
+        status, _, problem = run(work)
     assert status == 500
     assert "secret" not in json.dumps(problem)
     assert problem["type"] == "/problems/joulery-error"
-    assert any(event == "failed" and "secret" in told["error"] for event, told in caller.log.said)
+    assert [record.message for record in caplog.records] == ["failed"]
+    assert "secret" in caplog.text
+
+
+def test_a_connection_that_ends_is_no_failure(run, caplog):
+    """The log would be full of errors that are none of the server's."""
+
+    async def work(caller):
+        async def broken(_):
+            raise ConnectionResetError
+
+        scope = {"type": "http", "method": "GET", "path": "/health/live", "headers": []}
+        scope |= {"raw_path": b"/health/live", "query_string": b"", "client": None}
+        await caller.application(scope, None, broken)
+
+    with caplog.at_level(logging.ERROR, "joulery.server"):
+        run(work)
+    assert not caplog.records
 
 
 def test_too_many_requests_at_once_are_told_to_come_again(run):
@@ -222,7 +203,7 @@ def test_a_server_that_is_being_stopped_is_not_ready(run):
 
     async def work(caller):
         before = await caller.ask("GET", "/health/ready")
-        caller.service.draining = True
+        caller.context.draining = True
         return before, await caller.ask("GET", "/health/ready"), await caller.job()
 
     before, after, job = run(work)
@@ -235,7 +216,7 @@ def test_a_store_that_takes_no_writes_is_not_ready_for_a_while(run):
     """Load balancers would send reports to where they are refused, or never again."""
 
     async def work(caller):
-        store = caller.service.store
+        store = caller.context.store
         moment = VirtualClock()
         store._writer._clock = moment
 
@@ -283,10 +264,10 @@ def test_jobs_of_which_team_are_remembered_within_bounds(run):
     async def work(caller):
         job = await caller.job()
         for number in range(30):
-            document = {"name": f"n{number}", "specification": SPECIFICATION, "policy": "zeus"}
+            document = {"job": JOB | {"name": f"n{number}"}, "policy": "zeus"}
             _, _, found = await caller.ask("POST", "/v1/teams/vision/jobs", document)
             await caller.ask("GET", f"/v1/jobs/{found['id']}/decisions")
         assert (await caller.ask("GET", f"/v1/jobs/{job}/decisions"))[0] == 200
-        return len(caller.service._teams)
+        return len(caller.context._teams)
 
     assert run(work, remembered=10) == 10

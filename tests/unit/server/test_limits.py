@@ -7,7 +7,7 @@ from joulery.server.limits import Limits, RateLimiter
 
 
 def test_a_burst_passes_and_then_the_rate_counts():
-    """One caller could keep everybody else from being served."""
+    """One caller could keep all others from being served."""
     limiter = RateLimiter(per_second=10.0, burst=5.0, remembered=10)
     assert [limiter.wait_seconds("a", 0.0) for _ in range(5)] == [0.0] * 5
     assert limiter.wait_seconds("a", 0.0) == pytest.approx(0.1)

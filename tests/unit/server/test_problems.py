@@ -1,4 +1,4 @@
-"""What clients are told of errors."""
+"""Problem documents."""
 
 import json
 
@@ -14,8 +14,8 @@ from joulery.errors import (
     UnknownRecordError,
     UnsupportedError,
 )
-from joulery.jobs.wire_text import NotJsonError
-from joulery.server.problems import Problem, problem_of
+from joulery.jobs.schema import NotJsonError
+from joulery.server.problems import ProblemError, problem_of
 
 
 @pytest.mark.parametrize(
@@ -35,28 +35,28 @@ from joulery.server.problems import Problem, problem_of
 def test_every_error_has_its_status(error, status, kind):
     """Clients would take an error for another, and repeat or give up wrongly."""
     problem = problem_of(error)
-    document = json.loads(problem.body())
-    assert (problem.status, document["status"]) == (status, status)
+    document = json.loads(problem.response().body)
+    assert (problem.status_code, document["status"]) == (status, status)
     assert document["type"] == f"/problems/{kind}"
     assert set(document) == {"type", "title", "status", "detail", "remedy"}
 
 
 def test_the_databases_words_are_kept_inside():
-    """Paths, addresses and statements would leak to whoever asks."""
+    """Paths, addresses and statements would leak to clients."""
     problem = problem_of(StoreError("the store failed: /srv/db: disk full", remedy="see /srv/db"))
-    assert b"/srv" not in problem.body()
-    assert dict(problem.headers)[b"retry-after"] == b"1"
+    assert b"/srv" not in problem.response().body
+    assert problem.headers["Retry-After"] == "1"
 
 
 def test_foreign_and_missing_look_the_same():
     """Others' jobs could be found out by asking for them."""
     one = problem_of(UnknownRecordError("no job number 7", remedy="r"))
     other = problem_of(UnknownRecordError("decision 7.1 is of another job", remedy="r"))
-    assert one == other
+    assert one.response().body == other.response().body
     assert "7" not in one.detail
 
 
 def test_long_details_are_cut():
     """An answer could be as long as what was sent."""
-    problem = Problem(422, InvalidValueError, "x" * 10_000, "y" * 10_000)
-    assert len(problem.body()) < 2000
+    problem = ProblemError(422, InvalidValueError, "x" * 10_000, "y" * 10_000)
+    assert len(problem.response().body) < 2000

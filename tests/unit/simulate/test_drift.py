@@ -7,7 +7,7 @@ import pytest
 
 from joulery.errors import InvalidValueError
 from joulery.simulate import drift
-from joulery.simulate.drift_text import parse_drift
+from joulery.simulate.drift import parse_drift
 from joulery.testing.workloads import made_up_workload
 
 
@@ -27,7 +27,7 @@ def test_scaled(load):
     change = drift.scaled(load, 40, 2.0)
     assert change.starts == (0, 40)
     assert change.epochs[1] == pytest.approx(2 * load.epochs)
-    assert drift.patient(load, change).max_epochs == 200
+    assert drift.with_enough_epochs(load, change).max_epochs == 200
 
 
 def test_sliding_grows_step_by_step(load):
@@ -96,7 +96,7 @@ def test_out_of_reach_is_refused(load):
     """A drift after which no batch size gets there is no simulation."""
     change = drift.Drift((0, 5), (load.epochs, load.epochs * np.inf))
     with pytest.raises(InvalidValueError, match="from recurrence 5 on"):
-        drift.patient(load, change)
+        drift.with_enough_epochs(load, change)
 
 
 @pytest.mark.parametrize("starts", [(), (1,), (0, 0), (0, 9, 5)])

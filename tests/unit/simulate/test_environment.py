@@ -1,13 +1,12 @@
-"""What actions take and tell in the replayed world."""
+"""What actions take and measure in the replayed environment."""
 
 import numpy as np
 import pytest
 
 from joulery.jobs.policies.base import ActionKind, Actions, RunEnd
+from joulery.jobs.policies.job_batch import JobBatch
 from joulery.simulate import drift
-from joulery.simulate.environment import Environment, Moment
-from joulery.simulate.probing import EpochAtMean, Slices
-from joulery.simulate.recurring import lanes_of
+from joulery.simulate.environment import Environment, EpochAtMean, Moment, Slices
 from joulery.testing.workloads import made_up_workload
 
 ARM, LIMIT = 2, 1
@@ -19,11 +18,11 @@ def load():
     return made_up_workload(runs=1)
 
 
-def world(load, probing=None, seeds=(0,), change=drift.none):
-    """The replayed world of one workload."""
-    lanes = lanes_of([load], seeds, 0.5)
-    of_lane = np.zeros(len(seeds), dtype=np.int64)
-    return Environment([load], of_lane, lanes, probing or Slices(5.0, 0.0), [change(load)])
+def world(load, probing=None, seeds=(0,), change=drift.no_drift):
+    """The replayed environment of one workload."""
+    jobs = JobBatch.of([load.job()] * len(seeds), seeds)
+    workload_of = np.zeros(len(seeds), dtype=np.int64)
+    return Environment([load], workload_of, jobs, probing or Slices(5.0, 0.0), [change(load)])
 
 
 def act(
@@ -44,11 +43,11 @@ def act(
         arm=np.array([arm]),
         limit=np.array([limit]),
         ceiling=np.array([ceiling]),
-        why=np.array([0]),
+        reason=np.array([0]),
         probe_limits=None if probe is None else np.array([probe]),
     )
     moment = Moment(
-        lane=np.array([0]),
+        job=np.array([0]),
         recurrence=np.array([recurrence]),
         training=np.array([training]),
         action=np.array([0]),

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from joulery.errors import FileError
-from joulery.jobs.policies.default import Default
-from joulery.jobs.policies.zeus import Zeus
-from joulery.simulate.log_file import COLUMNS, write_log
-from joulery.simulate.recurring import Options, simulate
-from joulery.simulate.summary import summaries
+from joulery.jobs.policies.default import DefaultPolicy
+from joulery.jobs.policies.zeus import ZeusPolicy
+from joulery.simulate.log import CSV_COLUMNS, summaries, write_actions
+from joulery.simulate.recurring import SimulationOptions, simulate
 from joulery.testing.workloads import made_up_workload
 
 
@@ -18,7 +17,7 @@ from joulery.testing.workloads import made_up_workload
 def log():
     """Two workloads of different length."""
     loads = [made_up_workload(), made_up_workload((32, 64), default=64)]
-    return simulate(loads, Zeus(), None, range(4), Options(keep_deeds=True))
+    return simulate(loads, ZeusPolicy(), None, range(4), SimulationOptions(keep_actions=True))
 
 
 def test_regret_accumulates(log):
@@ -26,7 +25,7 @@ def test_regret_accumulates(log):
     assert log.regret()[:, -1] == pytest.approx(log.final_regret())
 
 
-def test_last_recurrences_are_each_lanes_own(log):
+def test_last_recurrences_are_each_jobs_own(log):
     """Shorter jobs end earlier; their last five are not the padding."""
     seconds, joules, cost = log.last(5)
     part = log.of_workload(1)
@@ -38,7 +37,7 @@ def test_last_recurrences_are_each_lanes_own(log):
 
 def test_summary_of_no_change():
     """Against itself the default is one."""
-    (found,) = summaries(simulate([made_up_workload(runs=1)], Default(), 30, range(3)))
+    (found,) = summaries(simulate([made_up_workload(runs=1)], DefaultPolicy(), 30, range(3)))
     assert found.eta_last5_vs_default == pytest.approx(1)
     assert found.tta_last5_vs_default == pytest.approx(1)
     assert found.cost_total_vs_default == pytest.approx(1)
@@ -49,11 +48,11 @@ def test_summary_of_no_change():
 def test_file_has_every_action(log, tmp_path):
     """What was done, what was allowed, and why."""
     path = tmp_path / "log.csv"
-    write_log(path, [log])
+    write_actions(path, [log])
     with path.open() as file:
         rows = list(csv.DictReader(file))
-    assert tuple(rows[0]) == COLUMNS
-    assert len(rows) == len(log.deeds.lane)
+    assert tuple(rows[0]) == CSV_COLUMNS
+    assert len(rows) == len(log.actions.job)
     assert {row["end"] for row in rows} <= {"reached", "stopped", "exhausted"}
     assert rows[0]["batch_size"] == "256"
     assert rows[0]["ceiling_joules"] == ""
@@ -67,5 +66,5 @@ def test_file_is_whole_or_not_at_all(log, tmp_path):
     target = tmp_path / "folder"
     target.mkdir()
     with pytest.raises(FileError, match="cannot write"):
-        write_log(target, [log])
+        write_actions(target, [log])
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]

@@ -1,4 +1,4 @@
-"""What profiling costs and tells."""
+"""What profiling costs and measures."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from joulery.errors import InvalidValueError
 from joulery.jobs.policies.base import ActionKind
 from joulery.jobs.policies.counter_rng import CounterRng
-from joulery.simulate.probing import EpochAtMean, ProbeRequest, Slices, cheapest
+from joulery.simulate.environment import EpochAtMean, ProbeRequest, Slices, cheapest_limit
 
 SECONDS = np.array([[40.0, 20.0, 10.0]])
 JOULES = np.array([[4000.0, 3000.0, 2000.0]])
@@ -35,7 +35,7 @@ def request(
         joules=joules,
         cost=weights[:, :1] * joules + weights[:, 1:] * seconds,
         cost_weights=weights,
-        draws=CounterRng(np.array([word], dtype=np.uint64)),
+        rng=CounterRng(np.array([word], dtype=np.uint64)),
     )
 
 
@@ -118,12 +118,6 @@ def test_named_limit_measures_nothing_unasked():
     assert profile.limit[0] == 0
 
 
-def test_fewer_settings_are_spread():
-    """Two of three limits are the ends."""
-    profile = Slices(5.0, 0.0, settings=2).profile(request())
-    assert np.isfinite(profile.epoch_seconds[0]).tolist() == [True, False, True]
-
-
 def test_limits_that_the_trace_lacks_are_not_measured():
     """Asking for a hole in the trace costs nothing and tells nothing."""
     seconds = np.array([[np.nan, 20.0, 10.0]])
@@ -134,17 +128,17 @@ def test_limits_that_the_trace_lacks_are_not_measured():
 
 def test_nothing_known_leaves_the_highest_limit():
     """A profile of nothing changes nothing."""
-    assert cheapest(np.full((1, 3), np.nan))[0] == 2
+    assert cheapest_limit(np.full((1, 3), np.nan))[0] == 2
 
 
 def test_equal_limits_go_to_the_higher():
     """As Zeus breaks ties: it measures from the highest limit downward."""
-    assert cheapest(np.array([[3.0, 3.0, 5.0]]))[0] == 1
+    assert cheapest_limit(np.array([[3.0, 3.0, 5.0]]))[0] == 1
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"seconds_per_setting": -1.0}, {"relative_error": float("nan")}, {"settings": 0}],
+    [{"seconds_per_setting": -1.0}, {"relative_error": float("nan")}, {"held_error": -0.1}],
 )
 def test_nonsense_is_refused(wrong):
     """Negative seconds would make probing pay."""

@@ -5,17 +5,17 @@ import pytest
 
 from joulery.errors import InvalidValueError
 from joulery.jobs.policies.base import ActionKind, Actions
-from joulery.jobs.policies.default import Default
-from joulery.jobs.policies.zeus import Zeus
+from joulery.jobs.policies.default import DefaultPolicy
+from joulery.jobs.policies.zeus import ZeusPolicy
 from joulery.simulate import drift
-from joulery.simulate.probing import EpochAtMean, Slices
+from joulery.simulate.environment import EpochAtMean, Slices
 from joulery.simulate.recurring import (
-    Options,
-    customary_probing,
+    SimulationOptions,
     horizon,
-    oracle_of,
+    make_oracle,
     simulate,
 )
+from joulery.simulate.runner import default_probing
 from joulery.testing.workloads import made_up_workload
 
 
@@ -27,7 +27,7 @@ def load():
 
 def test_default_costs_what_is_expected(load):
     """Without optimisation the mean over seeds is the expectation, and its regret the gap."""
-    log = simulate([load], Default(), 20, range(200))
+    log = simulate([load], DefaultPolicy(), 20, range(200))
     assert (log.attempts == 1).all()
     assert (log.arm == 4).all()
     assert (log.limit == 3).all()
@@ -38,22 +38,22 @@ def test_default_costs_what_is_expected(load):
 
 def test_oracle_has_no_regret(load):
     """Regret is measured from the best fixed setting."""
-    log = simulate([load, load], oracle_of([load, load], range(100), 0.5), 30, range(100))
+    log = simulate([load, load], make_oracle([load, load], range(100), 0.5), 30, range(100))
     assert abs(log.final_regret().mean()) < 0.5
 
 
 def test_zeus_converges(load):
     """In the end the best batch size is chosen nearly always."""
-    log = simulate([load], Zeus(), 100, range(50))
+    log = simulate([load], ZeusPolicy(), 100, range(50))
     assert (log.arm[:, -10:] == 2).mean() > 0.8
     assert log.reached.all()
 
 
-def test_lanes_do_not_touch_each_other(load):
+def test_jobs_do_not_touch_each_other(load):
     """A seed gives the same recurrences alone and among others."""
     small = made_up_workload((32, 64, 128), default=128, limits_watts=(100.0, 250.0))
-    together = simulate([load, small], Zeus(), 60, [3, 4, 5])
-    alone = simulate([small], Zeus(), 60, [4])
+    together = simulate([load, small], ZeusPolicy(), 60, [3, 4, 5])
+    alone = simulate([small], ZeusPolicy(), 60, [4])
     own = together.of_workload(1)
     assert own.arm[1].tolist() == alone.arm[0].tolist()
     assert own.cost[1].tolist() == alone.cost[0].tolist()
@@ -61,10 +61,12 @@ def test_lanes_do_not_touch_each_other(load):
 
 def test_failed_attempts_are_paid(load):
     """A recurrence costs all its attempts."""
-    log = simulate([load], Zeus(beta=1.05), 40, range(20), Options(keep_deeds=True))
-    deeds = log.deeds
+    log = simulate(
+        [load], ZeusPolicy(beta=1.05), 40, range(20), SimulationOptions(keep_actions=True)
+    )
+    actions = log.actions
     total = np.zeros_like(log.cost)
-    np.add.at(total, (deeds.lane, deeds.recurrence), deeds.cost)
+    np.add.at(total, (actions.job, actions.recurrence), actions.cost)
     assert (log.attempts > 1).any()
     assert total[log.reached] == pytest.approx(log.cost[log.reached])
 
@@ -72,7 +74,7 @@ def test_failed_attempts_are_paid(load):
 def test_horizon_is_twice_the_settings(load):
     """As the paper simulates."""
     assert horizon(load) == 2 * 6 * 4
-    log = simulate([load, made_up_workload((32, 64), default=64)], Default(), None, range(2))
+    log = simulate([load, made_up_workload((32, 64), default=64)], DefaultPolicy(), None, range(2))
     assert log.recurrences.tolist() == [48, 48, 16, 16]
     assert np.isnan(log.cost[2, 16:]).all()
     assert log.of_workload(1).cost.shape == (2, 16)
@@ -80,31 +82,35 @@ def test_horizon_is_twice_the_settings(load):
 
 def test_overlapping_recurrences_all_end(load):
     """With several under way none is lost, and each is logged once."""
-    log = simulate([load], Zeus(), 60, range(10), Options(overlap=7, keep_deeds=True))
+    log = simulate(
+        [load], ZeusPolicy(), 60, range(10), SimulationOptions(overlap=7, keep_actions=True)
+    )
     assert log.reached.all()
-    assert len(set(zip(log.deeds.lane.tolist(), log.deeds.recurrence.tolist(), strict=True))) == 600
+    assert (
+        len(set(zip(log.actions.job.tolist(), log.actions.recurrence.tolist(), strict=True))) == 600
+    )
 
 
 def test_overlap_of_one_is_one_after_another(load):
     """Recurrences become known in order where they do not overlap."""
-    log = simulate([load], Zeus(), 30, [1], Options(keep_deeds=True))
-    assert (np.diff(log.deeds.recurrence) >= 0).all()
-    wide = simulate([load], Zeus(), 30, [1], Options(overlap=5, keep_deeds=True))
-    assert (np.diff(wide.deeds.recurrence) < 0).any()
+    log = simulate([load], ZeusPolicy(), 30, [1], SimulationOptions(keep_actions=True))
+    assert (np.diff(log.actions.recurrence) >= 0).all()
+    wide = simulate([load], ZeusPolicy(), 30, [1], SimulationOptions(overlap=5, keep_actions=True))
+    assert (np.diff(wide.actions.recurrence) < 0).any()
 
 
-class _Hopeless(Default):
+class _Hopeless(DefaultPolicy):
     """Never allows anything."""
 
     name = "hopeless"
 
-    def decide(self, beliefs, rows, draws):
+    def decide(self, beliefs, rows, rng):
         return Actions(
             kind=np.full(len(rows), ActionKind.TRAIN),
             arm=beliefs.arm[rows],
             limit=beliefs.limit[rows],
             ceiling=np.ones(len(rows)),
-            why=np.zeros(len(rows), dtype=np.int64),
+            reason=np.zeros(len(rows), dtype=np.int64),
         )
 
 
@@ -116,60 +122,60 @@ def test_policy_that_never_trains_does_not_look_cheap(load):
     assert log.cost == pytest.approx(log.default[2])
 
 
-class _ProbesForEver(Default):
+class _ProbesForEver(DefaultPolicy):
     """Never trains."""
 
     name = "prober"
 
-    def decide(self, beliefs, rows, draws):
+    def decide(self, beliefs, rows, rng):
         return Actions(
             kind=np.full(len(rows), ActionKind.PROBE),
             arm=beliefs.arm[rows],
             limit=np.full(len(rows), -1),
             ceiling=np.ones(len(rows)),
-            why=np.zeros(len(rows), dtype=np.int64),
+            reason=np.zeros(len(rows), dtype=np.int64),
         )
 
 
 def test_policy_that_only_probes_comes_to_an_end(load):
     """A simulation must end whatever the policy does."""
-    log = simulate([load], _ProbesForEver(), 2, [1], Options(max_attempts=2))
+    log = simulate([load], _ProbesForEver(), 2, [1], SimulationOptions(max_attempts=2))
     assert not log.reached.any()
     assert (log.probes == 20).all()
 
 
 def test_optimum_follows_the_drift(load):
     """Regret after a change is measured from what is best then."""
-    change = Options(drift=lambda load: drift.scaled(load, 10, 2.0))
-    log = simulate([load], Default(), 20, [1], change)
+    change = SimulationOptions(drift=lambda load: drift.scaled(load, 10, 2.0))
+    log = simulate([load], DefaultPolicy(), 20, [1], change)
     assert log.optimal[0, 10] == pytest.approx(2 * log.optimal[0, 9])
     assert log.default[2, 0, 10] == pytest.approx(2 * log.default[2, 0, 9])
 
 
-def test_progress_is_told(load):
+def test_progress_is_reported(load):
     """Long simulations say how far they are."""
     shares = []
-    simulate([load], Default(), 64, [1], Options(on_progress=shares.append))
+    simulate([load], DefaultPolicy(), 64, [1], SimulationOptions(on_progress=shares.append))
     assert shares == sorted(shares)
     assert 0 < shares[0] < shares[-1] <= 1
 
 
 def test_probing_is_as_customary():
     """Zeus is charged as its own simulator charges, whoever probes by the slice."""
-    assert isinstance(customary_probing("zeus"), EpochAtMean)
-    assert isinstance(customary_probing("mine"), Slices)
+    assert isinstance(default_probing("zeus"), EpochAtMean)
+    assert isinstance(default_probing("mine"), Slices)
 
 
 @pytest.mark.parametrize("wrong", [{"overlap": 0}, {"max_attempts": 0}, {"eta": float("nan")}])
 def test_nonsense_is_refused(wrong):
-    """Options that make no sense are refused before any work."""
+    """SimulationOptions that make no sense are refused before any work."""
     with pytest.raises(InvalidValueError):
-        Options(**wrong)
+        SimulationOptions(**wrong)
 
 
 def test_nothing_to_simulate(load):
     """An empty set is an error, not an empty result."""
     with pytest.raises(InvalidValueError):
-        simulate([], Zeus(), 1, [1])
+        simulate([], ZeusPolicy(), 1, [1])
     with pytest.raises(InvalidValueError):
-        simulate([load], Zeus(), 1, [])
+        simulate([load], ZeusPolicy(), 1, [])

@@ -12,7 +12,7 @@ from joulery.storage.writer import Writer
 
 
 class Book:
-    """Stands for the ledger: remembers what was done, whole or not at all."""
+    """Stands for a transaction: remembers what was done, whole or not at all."""
 
     def __init__(self):
         self.kept, self.groups, self.failures = [], [], []

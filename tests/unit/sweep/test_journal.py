@@ -96,7 +96,7 @@ def test_two_sweeps_cannot_share_a_folder(tmp_path):
 
 
 @pytest.mark.parametrize("line", [b"nonsense\n", b"[]\n", b'{"gpus": 1}\n', b'{"surprise": 1}\n'])
-def test_damage_is_told_with_its_line(tmp_path, line):
+def test_damage_is_reported_with_its_line(tmp_path, line):
     """A traceback would tell the user nothing, and a silent skip would run things twice."""
     write(tmp_path, RUN)
     with (tmp_path / FILE_NAME).open("ab") as journal:
@@ -112,7 +112,7 @@ def test_some_other_file_is_no_journal(tmp_path):
         SweepJournal.open(tmp_path, PLAN)
 
 
-def test_a_folder_that_is_missing_is_told(tmp_path):
+def test_a_folder_that_is_missing_is_reported(tmp_path):
     """A traceback would tell the user nothing."""
     with pytest.raises(FileError, match="cannot write"):
         SweepJournal.open(tmp_path / "none", PLAN)

@@ -4,11 +4,10 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import InvalidValueError, UnsupportedError
-from joulery.hardware import catalog
-from joulery.hardware.simulated import SimulatedGpu
-from joulery.hardware.simulated_node import SimulatedNode, preset
+from joulery.hardware.device import PowerLimitRange
+from joulery.hardware.simulated import SimulatedGpu, catalog
+from joulery.hardware.simulated.node import SimulatedNode, preset
 from joulery.sweep.plan import (
-    CommonLimits,
     SweepPlan,
     checked_limits,
     common_limits,
@@ -16,7 +15,7 @@ from joulery.sweep.plan import (
 )
 
 PLAN = SweepPlan(("train",), ("a", "b"), (200.0, 100.0), (1, 2), 2, 200.0)
-ALLOWED = CommonLimits(100.0, 260.0, 260.0, 250.0)
+ALLOWED = PowerLimitRange(100.0, 260.0, 250.0, 260.0)
 
 
 def test_every_setting_runs_before_any_runs_again():
@@ -66,7 +65,7 @@ def test_limits_that_boards_refuse_are_named(watts):
 
 def test_nothing_goes_above_what_the_administrator_set():
     """A sweep would lift a cap that protects the machine's circuit."""
-    capped = replace(ALLOWED, ceiling_watts=180.0, default_watts=180.0)
+    capped = replace(ALLOWED, current_watts=180.0, default_watts=180.0)
     with pytest.raises(InvalidValueError, match="above the 180 W in force") as refused:
         checked_limits([200.0], capped)
     assert "administrator" in refused.value.remedy
@@ -79,7 +78,7 @@ def test_limits_in_common_are_those_of_every_board():
     rtx.set_power_limit(180.0)
     found = common_limits([v100, rtx])
     assert (found.min_watts, found.max_watts) == (100.0, min(v100.board.max_limit_watts, 260.0))
-    assert (found.ceiling_watts, found.default_watts) == (180.0, 180.0)
+    assert (found.current_watts, found.default_watts) == (180.0, 180.0)
 
 
 def test_only_whole_boards_are_limited():
@@ -89,7 +88,7 @@ def test_only_whole_boards_are_limited():
 
 
 def test_a_board_without_a_limit_is_named():
-    """It would run uncapped beside the others, and the figures would mean nothing."""
+    """It would run uncapped next to the others, and the figures would mean nothing."""
 
     class Fixed(SimulatedGpu):
         capabilities = frozenset()

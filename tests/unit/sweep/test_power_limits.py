@@ -5,13 +5,13 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, InvalidValueError, MissingRightsError, UnsupportedError
-from joulery.frontier import Origin
-from joulery.hardware import catalog
+from joulery.frontier import Frontier, Origin
 from joulery.hardware.device import Capability, PowerLimitRange
-from joulery.hardware.physics import Workload, settle
-from joulery.hardware.simulated import Faults, SimulatedGpu
+from joulery.hardware.simulated import Faults, SimulatedGpu, catalog
+from joulery.hardware.simulated.physics import Workload, settle
 from joulery.metering.meter import Meter
-from joulery.sweep.power_limits import frontier_of_power_limits, spread_limits, sweep_power_limits
+from joulery.sweep.plan import spread_limits
+from joulery.sweep.run import sweep_power_limits
 
 BOARD = replace(
     catalog.board("V100"),
@@ -100,7 +100,7 @@ def test_repeated_limit_runs_once(bench):
     assert len(points) == len(bench.ran_under) == 1
 
 
-def test_each_point_is_told_as_soon_as_it_is_known(bench):
+def test_each_point_is_reported_as_soon_as_it_is_known(bench):
     """Long sweeps show progress through this."""
     seen = []
     points = sweep_power_limits(
@@ -117,8 +117,7 @@ def test_frontier_leaves_out_dominated_limits(bench):
     """Below the knee both time and energy grow; such limits are not on the frontier."""
     limits = [250.0, 200.0, 150.0, 100.0]
     points = sweep_power_limits(bench.gpu, limits, bench.work, bench.meter)
-    frontier = frontier_of_power_limits(bench.gpu, limits, bench.work, bench.meter, name="toy run")
-    assert frontier.work == "toy run"
+    frontier = Frontier.from_points(points)
     kept = {point.setting.power_limit_watts for point in frontier}
     for point in points:
         dominated = any(other.dominates(point) for other in points)

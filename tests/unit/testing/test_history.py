@@ -7,38 +7,36 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, StoreBusyError
-from joulery.jobs.models import Outcome
+from joulery.jobs.models import Definition, Outcome, Request
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.requests import Definition, Request
 from joulery.jobs.service import JobService
-from joulery.jobs.wire import decision_document, outcome_document, receipt_document
 from joulery.storage.records import EventKind, Snapshot
 from joulery.storage.store import Store
-from joulery.testing.history import Fault, Findings, Stored, check_beliefs, check_job, check_store
-from joulery.testing.history_file import Call, Recorder, read_calls
 from joulery.testing.workloads import made_up_workload
+from support.history import Fault, Findings, Stored, check_beliefs, check_job, check_store
+from support.history_file import Call, Recorder, read_calls
 
 
 def lived(store, recurrences=6):
     """A job with some history, one decision late and one given up, and the calls of its client."""
     clock = VirtualClock()
-    desk = JobService(store, clock)
-    job = desk.define("team", Definition(made_up_workload().job(), policy="zeus"), seed=1).id
+    service = JobService(store, clock)
+    job = service.define("team", Definition(made_up_workload().job(), policy="zeus"), seed=1).id
     calls = []
     for number in range(recurrences):
         key, sent = f"k{number}", {"after": None, "probing": True}
-        decision = desk.decide(job, Request(key, probing=True))
-        calls.append(Call("decide", job, key, sent, decision_document(decision)))
+        decision = service.decide(job, Request(key, probing=True))
+        calls.append(Call("decide", job, key, sent, decision.to_document()))
         clock.sleep(100.0)
         if number in (1, 2):
             clock.sleep(1000.0)
-            desk.expire()
+            service.expire()
         if number == 2:
             continue
         end = RunEnd.PROBED if decision.kind == ActionKind.PROBE else RunEnd.REACHED
         outcome = Outcome(end, 0.0 if end == RunEnd.PROBED else 9.0, 20.0 + number, 2000.0)
-        told = {"decision": decision.id, "outcome": outcome_document(outcome)}
-        receipt = receipt_document(desk.report(decision.id, outcome, key))
+        told = {"decision": decision.id, "outcome": outcome.to_document()}
+        receipt = service.report(decision.id, outcome, key).to_document()
         calls.append(Call("report", job, key, told, receipt))
     return job, calls
 
@@ -48,8 +46,8 @@ def history(tmp_path_factory):
     """What a store and its client say, in agreement."""
     with Store.open(tmp_path_factory.mktemp("history") / "store.sqlite") as store:
         job, calls = lived(store)
-        with store.reading() as ledger:
-            return Stored.of(ledger, job), calls
+        with store.reading() as transaction:
+            return Stored.of(transaction, job), calls
 
 
 def faults(stored, calls):
@@ -222,10 +220,10 @@ def test_beliefs_of_a_wrong_snapshot_are_found(tmp_path):
     with Store.open(tmp_path / "store.sqlite") as store:
         job, calls = lived(store, recurrences=40)
         assert check_store(store, calls, [job]).violations == []
-        with store.reading() as ledger:
-            true = ledger.snapshot(job)
+        with store.reading() as transaction:
+            true = transaction.snapshot(job)
         moved = Snapshot(job, true.sequence + 1, true.code, true.content)
-        store.write(lambda ledger: ledger.put_snapshot(moved), job)
+        store.write(lambda transaction: transaction.put_snapshot(moved), job)
         findings = Findings()
         check_beliefs(store, job, findings)
         assert findings.faults() == {Fault.BELIEFS}

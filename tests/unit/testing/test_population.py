@@ -2,8 +2,8 @@
 
 import pytest
 
-from joulery.testing.population import Comparison, Population, Setting
 from joulery.testing.workloads import made_up_workload
+from support.population import Comparison, Population, Setting
 
 FEW = Setting(clients=40, at_once=4)
 
@@ -12,7 +12,7 @@ FEW = Setting(clients=40, at_once=4)
 def test_exactly_those_die_who_are_to(half, died):
     """Half of the clients is half, and all others complete their runs."""
     population = Population(made_up_workload(), "zeus", 3, half, FEW)
-    life = population.live()
+    life = population.run()
     assert (population.died, len(life.costs)) == (died, 40 - died)
     assert len(population.work) == 40
 
@@ -20,7 +20,7 @@ def test_exactly_those_die_who_are_to(half, died):
 def test_work_of_the_dead_is_counted_in_part():
     """Who dies on the way has done some of the way."""
     population = Population(made_up_workload(), "zeus", 3, "every second", FEW)
-    population.live()
+    population.run()
     assert 20 < sum(population.work) < 40
     assert population.regret(5.0) < population.regret(20.0)
 

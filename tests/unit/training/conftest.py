@@ -8,8 +8,9 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.hardware import catalog
 from joulery.hardware.simulated import SimulatedGpu
-from joulery.training import reports
+from joulery.training.config import DecisionService
 from joulery.training.run import Run
+from joulery.training.tuning import REPORTS_VARIABLE
 
 BOARD = catalog.board("V100")
 WORK = catalog.workload("resnet50", BOARD)
@@ -22,8 +23,8 @@ def _own_world(tmp_path, monkeypatch):
     """Profiles, reports and decisions of one test must not reach another."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    names = ("OBJECTIVE", "OBSERVE", "STORE", "TOKEN", "TEAM")
-    for name in (reports.FOLDER_VARIABLE, *(f"JOULERY_{name}" for name in names)):
+    names = ("OBJECTIVE", "DRY_RUN", "STORE", "TOKEN", "TEAM")
+    for name in (REPORTS_VARIABLE, *(f"JOULERY_{name}" for name in names)):
         monkeypatch.delenv(name, raising=False)
     for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
@@ -48,12 +49,11 @@ class Shop:
         """A recurring run on this board."""
         wanted = {
             "batch_sizes": sorted(EPOCHS),
-            "default": 1024,
+            "default_batch_size": 1024,
             "target": 0.9,
             "max_epochs": 60,
             "devices": [self.gpu],
-            "clock": self.clock,
-            "store": self.store,
+            "service": DecisionService(self.store, policy=options.pop("policy", "joulery")),
         }
         return Run("nightly", **{**wanted, **options})
 
@@ -62,12 +62,12 @@ class Shop:
         scatter = random.Random(seed).gauss(0, 0.05)  # noqa: S311 - no secret
         return max(1, round(EPOCHS[batch_size] * math.exp(scatter)))
 
-    def train(self, run, need, epochs=60):
+    def train(self, run, need):
         """One attempt; how many epochs were trained."""
         size = run.batch_size
         work = WORK.scaled(0.05 + 0.95 * size / 256)
         done = 0
-        for _ in run.epochs(epochs):
+        for _ in run.epochs():
             for _ in run.steps(range(SAMPLES // size)):
                 self.gpu.run(work)
                 self.limits.append(self.gpu.power_limits().current_watts)
@@ -89,11 +89,11 @@ class Shop:
         """All decisions of the job with their outcomes."""
         from joulery.client.local import LocalBackend
 
-        clerk = LocalBackend.open(self.store, clock=self.clock)
+        backend = LocalBackend.open(self.store, clock=self.clock)
         try:
-            return [e for job in clerk.jobs()[0] for e in clerk.decisions(job.id)[0]]
+            return [e for job in backend.jobs()[0] for e in backend.decisions(job.id)[0]]
         finally:
-            clerk.close()
+            backend.close()
 
 
 @pytest.fixture

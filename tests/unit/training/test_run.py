@@ -10,8 +10,8 @@ from joulery.clock import VirtualClock
 from joulery.hardware import catalog
 from joulery.hardware.simulated import Faults, SimulatedGpu
 from joulery.objectives import LeastEnergy
-from joulery.training import reports
 from joulery.training.run import Run
+from joulery.training.tuning import REPORTS_VARIABLE, read_reports, write_report
 
 BOARD = catalog.board("V100")
 WORK = catalog.workload("resnet50", BOARD).scaled(0.2)
@@ -21,15 +21,15 @@ WORK = catalog.workload("resnet50", BOARD).scaled(0.2)
 def _own_world(tmp_path, monkeypatch):
     """Profiles and reports of one test must not reach another."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.delenv(reports.FOLDER_VARIABLE, raising=False)
-    for name in ("JOULERY_OBJECTIVE", "JOULERY_OBSERVE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+    monkeypatch.delenv(REPORTS_VARIABLE, raising=False)
+    for name in ("JOULERY_OBJECTIVE", "JOULERY_DRY_RUN", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
 
 
-def train(run, gpu, clock, epochs=12, steps=49):
+def train(run, gpu, clock, steps=49):
     """Short epochs with a pause after each; the limits in force at each step."""
     limits = []
-    for _ in run.epochs(epochs):
+    for _ in run.epochs():
         for _ in run.steps(range(steps)):
             gpu.run(WORK)
             limits.append(gpu.power_limits().current_watts)
@@ -46,7 +46,7 @@ def clock():
 def test_a_better_limit_is_found_held_and_given_back(clock):
     """If this fails, Run saves nothing, or leaves the board capped after training."""
     gpu = SimulatedGpu(BOARD, clock)
-    run = Run(objective="least-energy:slowdown=5%", devices=[gpu], clock=clock)
+    run = Run(objective="least-energy:slowdown=5%", max_epochs=12, devices=[gpu])
     limits = train(run, gpu, clock)
     assert run.result is not None
     assert run.result.energy_saving > 0.1
@@ -56,10 +56,10 @@ def test_a_better_limit_is_found_held_and_given_back(clock):
     assert run.total_steps == 12 * 49
 
 
-def test_observing_changes_nothing_for_long(clock):
+def test_a_dry_run_changes_nothing_for_long(clock):
     """If this fails, observer mode keeps the board capped."""
     gpu = SimulatedGpu(BOARD, clock)
-    run = Run(objective=LeastEnergy(max_slowdown=0.05), devices=[gpu], observe=True, clock=clock)
+    run = Run(objective=LeastEnergy(max_slowdown=0.05), max_epochs=12, devices=[gpu], dry_run=True)
     limits = train(run, gpu, clock)
     assert limits[-1] == 250
     assert run.result is not None
@@ -70,40 +70,40 @@ def test_observing_changes_nothing_for_long(clock):
 def test_the_next_run_of_the_same_name_starts_from_the_profile(clock):
     """If this fails, every run of a recurring job pays for profiling again."""
     first = SimulatedGpu(BOARD, clock)
-    train(Run("nightly", batch_size=64, devices=[first], clock=clock), first, clock)
+    train(Run("nightly", default_batch_size=64, max_epochs=12, devices=[first]), first, clock)
     second = SimulatedGpu(BOARD, clock)
-    again = Run("nightly", batch_size=64, devices=[second], clock=clock)
-    limits = train(again, second, clock, epochs=1, steps=20)
+    again = Run("nightly", default_batch_size=64, devices=[second])
+    limits = train(again, second, clock, steps=20)
     assert min(limits) == max(limits[5:]) < 250
 
 
 def test_without_a_board_training_goes_on_and_one_line_says_so(clock, caplog):
     """If this fails, a script that trains elsewhere breaks on a machine without a GPU."""
-    run = Run(devices=[], clock=clock)
+    run = Run(devices=[])
     with caplog.at_level(logging.WARNING, "joulery"):
         seen = list(run.steps(range(100)))
     assert seen == list(range(100))
     assert len(caplog.records) == 1
-    assert "no GPU" in str(run.why_not)
+    assert "no GPU" in str(run.tuning_skipped)
 
 
 def test_without_rights_training_goes_on(clock, caplog):
-    """If this fails, missing rights end somebody's training."""
+    """If this fails, missing rights end a user's training."""
     gpu = SimulatedGpu(BOARD, clock, faults=replace(Faults(), no_permission=True))
-    run = Run(devices=[gpu], clock=clock)
-    train(run, gpu, clock, epochs=3)
+    run = Run(devices=[gpu], max_epochs=3)
+    train(run, gpu, clock)
     assert run.result is None or not run.result.held
-    assert run.why_not
+    assert run.tuning_skipped
     assert gpu.power_limits().current_watts == 250
 
 
 def test_a_broken_objective_is_said_once_and_training_goes_on(clock, monkeypatch):
-    """If this fails, a typo in the environment ends somebody's training."""
+    """If this fails, a typo in the environment ends a user's training."""
     monkeypatch.setenv("JOULERY_OBJECTIVE", "fastest-and-leanest")
     gpu = SimulatedGpu(BOARD, clock)
-    run = Run(devices=[gpu], clock=clock)
-    train(run, gpu, clock, epochs=1, steps=5)
-    assert "unknown objective" in str(run.why_not)
+    run = Run(devices=[gpu])
+    train(run, gpu, clock, steps=5)
+    assert "unknown objective" in str(run.tuning_skipped)
 
 
 def test_ranks_without_a_group_are_left_alone(clock, monkeypatch):
@@ -111,39 +111,39 @@ def test_ranks_without_a_group_are_left_alone(clock, monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     gpu = SimulatedGpu(BOARD, clock)
-    run = Run(devices=[gpu], clock=clock)
-    limits = train(run, gpu, clock, epochs=2)
+    run = Run(devices=[gpu], max_epochs=2)
+    limits = train(run, gpu, clock)
     assert set(limits) == {250}
-    assert "group" in str(run.why_not)
+    assert "group" in str(run.tuning_skipped)
 
 
 def test_the_starter_hears_what_became_of_the_run(clock, tmp_path, monkeypatch):
     """If this fails, `joulery run` cannot tell what was saved."""
-    monkeypatch.setenv(reports.FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(REPORTS_VARIABLE, str(tmp_path))
     gpu = SimulatedGpu(BOARD, clock)
-    train(Run("job", devices=[gpu], clock=clock), gpu, clock)
+    train(Run("job", max_epochs=12, devices=[gpu]), gpu, clock)
     (tmp_path / "torn.json").write_text('{"name": ', encoding="utf-8")
-    found = reports.read_reports(tmp_path)
+    found = read_reports(tmp_path)
     assert len(found) == 1
     assert found[0]["steps"] == 12 * 49
     assert "saved" in found[0]["summary"]
     json.dumps(found, allow_nan=False)
 
 
-def test_a_report_that_cannot_be_written_hurts_nobody(monkeypatch):
-    """If this fails, a full disk ends somebody's training."""
-    monkeypatch.setenv(reports.FOLDER_VARIABLE, "/nonexistent/folder")
-    reports.write_report({"name": "x"})
+def test_a_report_that_cannot_be_written_is_ignored(monkeypatch):
+    """If this fails, a full disk ends a user's training."""
+    monkeypatch.setenv(REPORTS_VARIABLE, "/nonexistent/folder")
+    write_report({"name": "x"})
 
 
-def test_a_report_that_cannot_be_made_hurts_nobody(clock, monkeypatch):
-    """If this fails, an error of ours while reporting ends somebody's training."""
+def test_a_report_that_cannot_be_made_is_ignored(clock, monkeypatch):
+    """If this fails, an error of ours while reporting ends a user's training."""
 
     def broken(_run):
         raise KeyError("broken")
 
     monkeypatch.setattr(Run, "result", property(broken))
     gpu = SimulatedGpu(BOARD, clock)
-    run = Run(devices=[gpu], clock=clock)
-    train(run, gpu, clock, epochs=1, steps=5)
+    run = Run(devices=[gpu])
+    train(run, gpu, clock, steps=5)
     assert gpu.power_limits().current_watts == 250

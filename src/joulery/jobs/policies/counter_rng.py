@@ -1,8 +1,8 @@
-"""Random numbers as a pure function of (seed, decision, stream): the same draw wherever it is made.
+"""Random numbers as a pure function of (seed, decision, stream): the same wherever they are drawn.
 
-A generator with state would give a lane other numbers when it is simulated among others, and two
+A generator with state would give a job other numbers when it is simulated among others, and two
 workers of a server the same ones. Here every number is a hash of what it is for (SplitMix64's
-finaliser by Steele, Lea and Flood, OOPSLA'14), so lanes can be batched, split and replayed freely.
+finaliser by Steele, Lea and Flood, OOPSLA'14), so jobs can be batched, split and replayed freely.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ Floats = NDArray[np.float64]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
-_UNIT = 2.0**-53
 
 
 def mix(seeds: Seeds, counters: NDArray[np.integer]) -> Seeds:
@@ -29,31 +28,35 @@ def mix(seeds: Seeds, counters: NDArray[np.integer]) -> Seeds:
     return np.asarray(words ^ (words >> np.uint64(31)))
 
 
+def unit_interval(words: Seeds) -> Floats:
+    """Words as numbers in [0, 1)."""
+    return np.asarray((words >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+
 @dataclass(frozen=True, slots=True)
 class CounterRng:
-    """The randomness of one decision in each lane.
+    """The random numbers of one decision of each row.
 
     Attributes:
-        words: One 64-bit word per lane, unique to the lane's seed and the decision.
+        words: One 64-bit word per row, unique to the job's seed and the decision.
     """
 
     words: Seeds
 
     @classmethod
     def of(cls, seeds: Seeds, decisions: NDArray[np.integer]) -> CounterRng:
-        """The draws of decision number ``decisions[lane]`` of the job seeded ``seeds[lane]``."""
+        """The numbers of decision ``decisions[row]`` of the job seeded ``seeds[row]``."""
         return cls(mix(seeds, decisions))
 
     def uniform(self, stream: int, columns: int) -> Floats:
-        """Shape (lanes, columns), in [0, 1); other streams give independent numbers."""
+        """Shape (rows, columns), in [0, 1); other streams give independent numbers."""
         keys = mix(self.words, np.full(1, stream))
-        words = mix(keys[:, None], np.arange(columns)[None, :])
-        return (words >> np.uint64(11)).astype(np.float64) * _UNIT
+        return unit_interval(mix(keys[:, None], np.arange(columns)[None, :]))
 
     def normal(self, stream: int, columns: int) -> Floats:
-        """Standard normal, shape (lanes, columns), by Box and Muller's transform.
+        """Standard normal, shape (rows, columns), by Box and Muller's transform.
 
-        The first columns do not depend on how many there are: padding a lane changes nothing.
+        The first columns do not depend on how many there are: padding a row changes nothing.
         """
         pairs = self.uniform(stream, 2 * columns)
         radius = np.sqrt(-2.0 * np.log1p(-pairs[:, 0::2]))

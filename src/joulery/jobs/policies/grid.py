@@ -25,71 +25,68 @@ _TRY, _BEST, _AGAIN = range(3)
 
 @dataclass(slots=True, eq=False)
 class GridBeliefs:
-    """What is known of each cell; cells are numbered arm·limits + limit.
+    """The state of each cell of the grid; cells are numbered arm·limits + limit.
 
     Attributes:
-        limits: How many there are, padding included.
-        order: (lanes,), cell at which the walk begins: the default batch size, highest limit.
-        cost: (lanes, cells), least cost seen; infinite where none was, or the batch size failed.
-        untried: (lanes, cells), neither begun nor dropped.
-        last: (lanes,), what to try where all else failed: the default.
+        limits: Number of limits, padding included.
+        default: (jobs,), cell of the default batch size at the highest limit: where the search
+            begins, and what is run where everything failed.
+        cost: (jobs, cells), least cost seen; infinite where none was, or the batch size failed.
+        untried: (jobs, cells), whether the cell was neither begun nor dropped.
     """
 
     limits: int
-    order: NDArray[np.int64]
+    default: NDArray[np.int64]
     cost: Floats
     untried: NDArray[np.bool_]
-    last: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class GridSearchPolicy:
     """Grid search with pruning."""
 
     name = "grid"
     reasons = ("not yet tried", "the best of all tried", "nothing else reached the target")
 
-    def start(self, lanes: JobBatch) -> GridBeliefs:
-        """Everything is to be tried."""
-        arms, limits = lanes.valid.shape[1], lanes.limits_watts.shape[1]
-        known = np.isfinite(lanes.limits_watts)
+    def start(self, jobs: JobBatch) -> GridBeliefs:
+        """The grid before anything was tried."""
+        arms, limits = jobs.valid.shape[1], jobs.limits_watts.shape[1]
+        known = np.isfinite(jobs.limits_watts)
         known[:, 0] |= ~known.any(axis=1)  # limits left alone: one unknown limit stands for that
-        untried = (lanes.valid[:, :, None] & known[:, None, :]).reshape(len(lanes), arms * limits)
-        default = lanes.default * limits + known.sum(axis=1) - 1
+        untried = (jobs.valid[:, :, None] & known[:, None, :]).reshape(len(jobs), arms * limits)
         return GridBeliefs(
             limits=limits,
-            order=default,
+            default=jobs.default * limits + known.sum(axis=1) - 1,
             cost=np.full(untried.shape, np.inf),
             untried=untried,
-            last=default,
         )
 
     def decide(
         self,
         beliefs: GridBeliefs,
         rows: NDArray[np.int64],
-        draws: CounterRng,  # noqa: ARG002 - nothing is left to chance
+        rng: CounterRng,  # noqa: ARG002 - nothing is left to chance
     ) -> Actions:
-        """The next untried cell from the default on, downward and round; else the best."""
+        """The next untried cell from the default downward and round; else the best."""
         untried = beliefs.untried[rows]
         cells = untried.shape[1]
-        steps = (beliefs.order[rows, None] - np.arange(cells)) % cells
+        steps = (beliefs.default[rows, None] - np.arange(cells)) % cells
         nearest = np.where(untried, steps, cells).argmin(axis=1)
         cost = beliefs.cost[rows]
         trying = untried.any(axis=1)
         found = np.isfinite(cost).any(axis=1)
-        best = np.where(found, cost.argmin(axis=1), beliefs.last[rows])
+        best = np.where(found, cost.argmin(axis=1), beliefs.default[rows])
         cell = np.where(trying, nearest, best)
         return Actions(
             kind=np.full(len(rows), ActionKind.TRAIN),
             arm=cell // beliefs.limits,
             limit=cell % beliefs.limits,
             ceiling=np.full(len(rows), np.inf),
-            why=np.where(trying, _TRY, np.where(found, _BEST, _AGAIN)),
+            reason=np.where(trying, _TRY, np.where(found, _BEST, _AGAIN)),
         )
 
     def begin(self, beliefs: GridBeliefs, rows: NDArray[np.int64], actions: Actions) -> None:
-        """Cross off what is under way."""
+        """Mark the cells under way as tried."""
         held = actions.limit >= 0  # what was taken up again may have held none that is known
         cell = actions.arm[held] * beliefs.limits + actions.limit[held]
         beliefs.untried[rows[held], cell] = False
@@ -97,13 +94,13 @@ class Grid:
     def learn(self, beliefs: GridBeliefs, outcomes: Outcomes) -> None:
         """Keep the least cost of each cell; drop batch sizes that failed."""
         trained = outcomes.kind == ActionKind.TRAIN
-        # What held no limit of the job's says nothing about any cell.
+        # A training that held none of the job's limits says nothing about any cell.
         reached = trained & (outcomes.end == RunEnd.REACHED) & (outcomes.limit >= 0)
-        lane = outcomes.lane[reached]
+        job = outcomes.job[reached]
         cell = outcomes.arm[reached] * beliefs.limits + outcomes.limit[reached]
-        beliefs.cost[lane, cell] = np.minimum(beliefs.cost[lane, cell], outcomes.cost[reached])
+        beliefs.cost[job, cell] = np.minimum(beliefs.cost[job, cell], outcomes.cost[reached])
         failed = trained & ((outcomes.end == RunEnd.EXHAUSTED) | (outcomes.end == RunEnd.STOPPED))
-        lane, arm = outcomes.lane[failed], outcomes.arm[failed]
+        job, arm = outcomes.job[failed], outcomes.arm[failed]
         of_arm = np.arange(beliefs.cost.shape[1]) // beliefs.limits == arm[:, None]
-        beliefs.untried[lane] &= ~of_arm
-        beliefs.cost[lane] = np.where(of_arm, np.inf, beliefs.cost[lane])
+        beliefs.untried[job] &= ~of_arm
+        beliefs.cost[job] = np.where(of_arm, np.inf, beliefs.cost[job])

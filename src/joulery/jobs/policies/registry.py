@@ -1,8 +1,7 @@
-"""Policies by name."""
+"""Policies by the name that users type."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -13,70 +12,37 @@ if TYPE_CHECKING:
     from joulery.objectives import Objective
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """Where a policy lives.
-
-    Attributes:
-        module: To import when it is asked for.
-        class_name: In that module; called with options by name.
-        options: That it takes.
-        summary: In words.
-    """
-
-    module: str
-    class_name: str
-    options: frozenset[str]
-    summary: str
-
-
-_ENTRIES = {
-    "joulery": Entry(
-        "joulery.jobs.policies.bayesian.policy",
-        "BayesianPolicy",
-        frozenset({"objective"}),
-        "beliefs about epochs and epoch costs",
-    ),
-    "zeus": Entry(
-        "joulery.jobs.policies.zeus",
-        "Zeus",
-        frozenset({"beta", "window"}),
-        "pruning, then Gaussian Thompson sampling (NSDI'23)",
-    ),
-    "grid": Entry(
-        "joulery.jobs.policies.grid",
-        "Grid",
-        frozenset(),
-        "every batch size and limit once, then the best",
-    ),
-    "default": Entry("joulery.jobs.policies.default", "Default", frozenset(), "no change"),
+_PACKAGE = "joulery.jobs.policies"
+# Module and class of each policy, imported when it is first asked for, and the options it takes.
+_POLICIES: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "joulery": (f"{_PACKAGE}.bayesian.policy", "BayesianPolicy", ("objective",)),
+    "zeus": (f"{_PACKAGE}.zeus", "ZeusPolicy", ("beta", "window")),
+    "grid": (f"{_PACKAGE}.grid", "GridSearchPolicy", ()),
+    "default": (f"{_PACKAGE}.default", "DefaultPolicy", ()),
 }
 
 
 def policy_names() -> tuple[str, ...]:
-    """Every policy that can be made by name, ours first."""
-    return tuple(_ENTRIES)
+    """The names of all policies, ours first."""
+    return tuple(_POLICIES)
 
 
 def make_policy(name: str, **options: float | Objective | None) -> Policy[Any]:
-    """A policy by name.
+    """Make the policy of a name.
 
     Args:
-        name: See :func:`policy_names`.
-        options: For its constructor; those that are None or that it does not know are left out.
+        name: Name of the policy; see :func:`policy_names`.
+        options: Options of its constructor; those that are None or that it does not take are left
+            out.
 
     Raises:
-        InvalidValueError: No policy of that name, or an option out of range.
+        InvalidValueError: There is no policy of that name, or an option is out of range.
     """
-    entry = _ENTRIES.get(name)
-    if entry is None:
+    if name not in _POLICIES:
         raise InvalidValueError(
             f"no policy {name!r}", remedy=f"choose from {', '.join(policy_names())}"
         )
-    known = {
-        option: value
-        for option, value in options.items()
-        if option in entry.options and value is not None
-    }
-    policy: Policy[Any] = getattr(import_module(entry.module), entry.class_name)(**known)
+    module, class_name, taken = _POLICIES[name]
+    given = {option: options[option] for option in taken if options.get(option) is not None}
+    policy: Policy[Any] = getattr(import_module(module), class_name)(**given)
     return policy

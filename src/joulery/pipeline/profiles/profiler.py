@@ -21,8 +21,8 @@ from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError, JouleryError
 from joulery.governor import lease
 from joulery.hardware.device import Capability, ClockLock, require
-from joulery.metering.sampler import Sampler
-from joulery.metering.track import EnergyTrack
+from joulery.metering.energy.sampler import Sampler
+from joulery.metering.energy.timeline import EnergyTimeline
 from joulery.pipeline.files import write_text
 from joulery.pipeline.instructions import Instruction
 from joulery.pipeline.profiles.attribution import TimedWork, attribute_power
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from joulery.clock import Clock
     from joulery.hardware.device import Device
-    from joulery.metering.track import Knot
+    from joulery.metering.energy.timeline import Knot
     from joulery.pipeline.profiles.attribution import KindPowers
     from joulery.pipeline.runtime.clock_setter import Hold
 
@@ -223,7 +223,7 @@ class ClockProfiler:
         supported = sorted(cast("ClockLock", self._device).supported_clocks(), reverse=True)
         self._clocks = _chosen(supported, self._wanted)
         self._iterations = self._per_clock - 1
-        track = EnergyTrack(self._device, self._clock.now())
+        track = EnergyTimeline(self._device, self._clock.now())
         self._sampler = Sampler([track], self._clock, _SAMPLE_HERTZ, self._add_knot)
         self._sampler.start()
 

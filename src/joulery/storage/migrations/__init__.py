@@ -1,1 +1,1 @@
-"""The steps by which the tables came to be, run by Alembic."""
+"""Migrations of the store's schema, run by Alembic."""

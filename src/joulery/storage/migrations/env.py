@@ -1,10 +1,10 @@
-"""Run the steps on the connection that :mod:`joulery.storage.migrate` hands over."""
+"""Run the migrations on the connection that :mod:`joulery.storage.migrate` hands over."""
 
 from __future__ import annotations
 
 from alembic import context
 
-from joulery.storage.tables import metadata
+from joulery.storage.schema import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

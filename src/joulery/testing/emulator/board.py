@@ -1,4 +1,4 @@
-"""What an emulated board is, and how the C code wants to be told."""
+"""Specification of an emulated board, and its C structures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from joulery.errors import InvalidValueError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from joulery.hardware.physics import Board, Steady
+    from joulery.hardware.simulated.physics import Board, Steady
 
 MAX_BOARDS = 16
 MAX_PHASES = 8
@@ -29,14 +29,14 @@ class BoardSpec:
     """One emulated board.
 
     Attributes:
-        board: The constants of its type, from the catalog.
+        board: Constants of its type, from the catalog.
         stamped: Whether a field value's timestamp is the counter's refresh; False for the call.
         has_counter: False for a board from before Volta: power sensor but no energy counter.
-        has_power_fields: Whether instant and average power can be asked as field values.
+        has_power_fields: Whether instant and average power are available as field values.
         averages_power: Whether the plain power call gives the mean over the last second.
         noise: Largest relative error of the power sensor.
-        refresh_phase_seconds: Time of the counter's first refresh after the node's birth.
-        counter_start_joules: What the counter shows at birth; the driver was loaded earlier.
+        refresh_phase_seconds: Time of the counter's first refresh after the node's start.
+        counter_start_joules: Counter value at the node's start; the driver was loaded earlier.
         memory_bytes: On-board memory.
         mig_slices: Compute slices of each MIG instance; empty for MIG switched off.
     """
@@ -70,8 +70,8 @@ class Phase:
     """Part of a repeating pattern of power, such as the backward pass of a step.
 
     Attributes:
-        factor: Power relative to what the load settles at.
-        seconds: How long it lasts at full clock; it stretches with the step.
+        factor: Power relative to the steady power of the load.
+        seconds: Duration at full clock; it stretches with the step.
     """
 
     factor: float

@@ -1,4 +1,4 @@
-"""Compile the emulated NVML once per version of its source."""
+"""Compilation of the emulated NVML, once per version of its source."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _SOURCES = Sources(
     ),
     libraries=("-lm", "-lpthread"),
 )
-# Some tools look for this program before they ask NVML.
+# Some tools require this program before they use NVML.
 _NVIDIA_SMI = "#!/bin/sh\necho 'NVIDIA-SMI emulated by Joulery; no such board exists'\n"
 
 
 def cache_directory() -> Path:
-    """Where compiled libraries are kept: under ``XDG_CACHE_HOME``, or ``~/.cache``."""
+    """Folder of compiled libraries: under ``XDG_CACHE_HOME``, or ``~/.cache``."""
     return compiled.cache_directory("emulator")
 
 
@@ -40,7 +40,7 @@ def build(cache: Path | None = None) -> Path:
     """The folder with the compiled library and a stand-in for ``nvidia-smi`` in its ``bin``.
 
     Args:
-        cache: Where to keep it; :func:`cache_directory` by default.
+        cache: Folder to keep it in; :func:`cache_directory` by default.
 
     Raises:
         MissingExtraError: There is no C compiler.
@@ -66,5 +66,5 @@ def _publish(scratch: Path, folder: Path) -> None:
     """Move the result into place piece by piece, so that two builders at once both succeed."""
     (folder / "bin").mkdir(parents=True, exist_ok=True)
     (scratch / "bin" / "nvidia-smi").replace(folder / "bin" / "nvidia-smi")
-    # The library last: its presence says that the folder is complete.
+    # The library last: its presence means that the folder is complete.
     (scratch / SONAME).replace(folder / SONAME)

@@ -1,4 +1,4 @@
-"""A machine with emulated boards, and the hands that work it."""
+"""A machine with emulated boards, and the controls of their load and faults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError, MissingHardwareError, UnknownDeviceError, UsageError
-from joulery.hardware.physics import Board, Steady, clock_states
+from joulery.hardware.simulated.physics import Board, Steady, clock_states
 from joulery.testing.emulator.board import (
     MAX_BOARDS,
     BoardSpec,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from joulery.clock import Clock
-    from joulery.hardware.physics import Workload
+    from joulery.hardware.simulated.physics import Workload
     from joulery.testing.emulator.board import Phase
 
 STATE_VARIABLE = "JOULERY_EMULATOR_STATE"
@@ -39,20 +39,20 @@ FOLDER_VARIABLE = "JOULERY_EMULATOR_FOLDER"
 NO_PERMISSION = 4
 GPU_IS_LOST = 15
 _EVERY_BOARD = -1
-_FOR_EVER = -1
+_UNLIMITED = -1
 _IGNORED = -1
 _LOADED: dict[str, ctypes.CDLL] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What a board really does, exact at ``now_seconds`` on the node's own time.
+    """True state of a board, exact at ``now_seconds`` on the node's own time.
 
     Attributes:
         joules: Energy since the node was made.
         watts: Power at this moment.
         steps: Steps of work done since the node was made.
-        steady: Where the load settles: clock, seconds per step (0 when idle), watts.
+        steady: Steady state of the load: clock, seconds per step (0 when idle), watts.
         limit_watts: Power limit in force.
         now_seconds: Seconds since the node was made.
     """
@@ -67,12 +67,12 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What the counter and the sensor show, before they round.
+    """Values of the counter and the sensor, before they round.
 
     Attributes:
-        joules: The counter.
-        watts: The power sensor, noise included.
-        refreshed_at_seconds: When both were refreshed, on the node's own time.
+        joules: Value of the counter.
+        watts: Value of the power sensor, noise included.
+        refreshed_at_seconds: Time of their refresh, on the node's own time.
     """
 
     joules: float
@@ -85,9 +85,9 @@ class EmulatedNode:
 
     Args:
         boards: Names from the catalog, or specifications.
-        directory: Where the shared state lives; a temporary folder by default.
-        time_held: Start with the node's time held at 0, to be moved by :meth:`advance` only.
-        cache: Where the compiled library is kept; under ``~/.cache`` by default.
+        directory: Folder of the shared state; a temporary one by default.
+        time_held: Whether the node's time is held at 0 and moved by :meth:`advance` only.
+        cache: Folder of the compiled library; under ``~/.cache`` by default.
     """
 
     def __init__(
@@ -183,12 +183,12 @@ class EmulatedNode:
     def set_load(
         self, index: int, workload: Workload | None, phases: Sequence[Phase] | None = None
     ) -> None:
-        """Run ``workload`` over and over on a board from now on; None for nothing.
+        """Run ``workload`` repeatedly on a board from now on; None for idle.
 
         Args:
             index: The board.
-            workload: What a step asks of it.
-            phases: How power fluctuates around its mean, again and again; the factors are not
+            workload: Work of a step.
+            phases: Repeating pattern of power around its mean; the factors are not
                 normalised, so give them a weighted mean of 1 to keep the mean power.
         """
         if workload is None:
@@ -213,13 +213,13 @@ class EmulatedNode:
         _checked(self._c.emulator_set_load(index, len(rows), rows, len(pattern), pattern, percent))
 
     def set_processes(self, index: int, memory_bytes: Mapping[int, int]) -> None:
-        """Say which processes hold a board, with the memory of each by process id."""
+        """Set the processes that hold a board, with the memory of each by process id."""
         records = [ProcessRecord(pid, size) for pid, size in memory_bytes.items()]
         array = (ProcessRecord * len(records))(*records)
         _checked(self._c.emulator_set_processes(index, len(records), array))
 
     def truth(self, index: int) -> Truth:
-        """What a board really does at this moment."""
+        """True state of a board at this moment."""
         out = (ctypes.c_double * 9)()
         _checked(self._c.emulator_truth(self._known(index), out))
         steady = Steady(out[3], out[4], out[5], out[6])
@@ -230,7 +230,7 @@ class EmulatedNode:
         return self.truth(index).joules
 
     def shown(self, index: int) -> Shown:
-        """What a board's counter and sensor show at this moment, before they round."""
+        """Values of a board's counter and sensor at this moment, before they round."""
         out = (ctypes.c_double * 3)()
         _checked(self._c.emulator_shown(self._known(index), out))
         return Shown(out[0], out[1], out[2])
@@ -248,7 +248,7 @@ class EmulatedNode:
         truth = self.truth(index)
         due = truth.steps + steps
         while truth.steps < due and truth.steady.seconds > 0:
-            # A changed limit changes the pace, so look again at least ten times a second.
+            # A changed limit changes the step time, so check at least ten times a second.
             clock.sleep(min(0.1, (due - truth.steps) * truth.steady.seconds))
             truth = self.truth(index)
 
@@ -267,17 +267,17 @@ class EmulatedNode:
             index: The board; None for every board and for calls without a board.
             code: The NVML error code to return.
             function: Name of the C function (with its ``_v2``), or a prefix that ends in ``*``.
-            calls: How many calls fail; None for all.
-            after_seconds: When it starts, from now.
+            calls: Number of calls that fail; None for all.
+            after_seconds: Time from now until it starts.
         """
-        left = _FOR_EVER if calls is None else calls
+        left = _UNLIMITED if calls is None else calls
         self._add_fault(FaultRecord(code=code, calls_left=left), index, function, after_seconds)
 
     def slow(
         self, index: int | None, seconds: float, function: str = "*", *, busy: bool = False
     ) -> None:
         """Let calls of the driver take ``seconds`` longer, asleep or (``busy``) burning."""
-        record = FaultRecord(delay_seconds=seconds, busy=busy, calls_left=_FOR_EVER)
+        record = FaultRecord(delay_seconds=seconds, busy=busy, calls_left=_UNLIMITED)
         self._add_fault(record, index, function, 0.0)
 
     def lose(self, index: int, after_seconds: float = 0.0) -> None:
@@ -314,10 +314,10 @@ class EmulatedNode:
         return int(self._c.emulator_calls())
 
     def hold_time(self, wall_seconds: float = 1.7e9) -> float:
-        """Stop the node's time, for tests that turn it by hand; returns where it stands.
+        """Stop the node's time, for tests that move it; returns the present time.
 
         Args:
-            wall_seconds: What timestamps take for the time since 1970 from here on.
+            wall_seconds: Time since 1970 for timestamps from now on.
         """
         return float(self._c.emulator_hold_time(wall_seconds))
 
@@ -360,7 +360,7 @@ class EmulatedNode:
 def _resolved(board: str | BoardSpec) -> BoardSpec:
     if isinstance(board, BoardSpec):
         return board
-    from joulery.hardware import catalog
+    from joulery.hardware.simulated import catalog
 
     return BoardSpec(catalog.board(board))
 

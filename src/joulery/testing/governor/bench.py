@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, JouleryError
 from joulery.frontier import Origin, Provenance
-from joulery.governor.board import GovernedDevice
-from joulery.governor.frames import MAX_REPLY_BYTES, VERSION, Decoder, encode
+from joulery.governor.device import DeviceWorker, GovernedDevice
 from joulery.governor.journal import LeaseJournal
 from joulery.governor.leases import LeaseTable
 from joulery.governor.peer import Peer
 from joulery.governor.policy import parse_policy
-from joulery.governor.session import LeaseSession
-from joulery.governor.worker import DeviceWorker
+from joulery.governor.protocol import MAX_REPLY_BYTES, VERSION, Decoder, encode
+from joulery.governor.server import LeaseSession
 from joulery.hardware.device import Capability, DeviceInfo, DeviceKind, PowerLimitRange
 
 if TYPE_CHECKING:
@@ -99,40 +98,40 @@ class MemoryJournal(LeaseJournal):
     def __init__(self) -> None:
         self.open: Intent | None = None
 
-    def left(self) -> Intent | None:
+    def pending(self) -> Intent | None:
         """What was last intended and is not done."""
         return self.open
 
-    def intend(self, intent: Intent) -> None:
+    def record(self, intent: Intent) -> None:
         """Keep it."""
         self.open = intent
 
-    def done(self) -> None:
+    def clear(self) -> None:
         """Forget it."""
         self.open = None
 
 
 class PromptWorker(DeviceWorker):
-    """Does each errand at once, on the thread that asks."""
+    """Makes each call at once, on the thread that asks."""
 
     stuck = busy = False
 
     def __init__(self) -> None:
         pass
 
-    def start(self, errand: Callable[[], Any]) -> Future[Any]:
+    def submit(self, call: Callable[[], Any]) -> Future[Any]:
         """Do it."""
         future: Future[Any] = Future()
         try:
-            future.set_result(errand())
+            future.set_result(call())
         except JouleryError as error:
             future.set_exception(error)
         return future
 
-    async def ask(self, errand: Callable[[], Any], undo: object = None) -> Any:
+    async def run(self, call: Callable[[], Any], undo: object = None) -> Any:
         """Do it, and never wait."""
         del undo
-        return errand()
+        return call()
 
 
 def at_once(answer: Coroutine[Any, Any, bytes]) -> bytes:
@@ -148,8 +147,8 @@ def at_once(answer: Coroutine[Any, Any, bytes]) -> bytes:
 class Caller:
     """A caller's end of a session."""
 
-    def __init__(self, ledger: LeaseTable, peer: Peer) -> None:
-        self.session = LeaseSession(ledger, peer)
+    def __init__(self, table: LeaseTable, peer: Peer) -> None:
+        self.session = LeaseSession(table, peer)
         self._decoder = Decoder(MAX_REPLY_BYTES)
         self.ask("hello", versions=[VERSION])
 
@@ -234,7 +233,7 @@ class Bench:
         """Die."""
         self.callers[caller].session.end("it hung up")
         self._forget(lambda _, promise: promise.caller == caller)
-        self.callers[caller] = Caller(self.ledger, self._peer(caller))
+        self.callers[caller] = Caller(self.table, self._peer(caller))
 
     def set_as_administrator(self, board: int, watts: float) -> None:
         """Set a limit behind the governor's back."""
@@ -245,7 +244,7 @@ class Bench:
     def sleep(self, seconds: float) -> None:
         """Let time pass."""
         self.clock.sleep(seconds)
-        self.ledger.tick()
+        self.table.tick()
         now = self.clock.now()
         self._forget(lambda _, promise: promise.expires_at <= now)
 
@@ -289,9 +288,9 @@ class Bench:
         pairs = zip(self.boards, self.journals, strict=True)
         governed = {board.info.id: GovernedDevice(board, journal) for board, journal in pairs}
         for each in governed.values():
-            if each.journal.left():
-                each.begin()
-        self.ledger = LeaseTable(
+            if each.journal.pending():
+                each.hold()
+        self.table = LeaseTable(
             governed,
             _POLICY,
             self.clock,
@@ -300,9 +299,9 @@ class Bench:
             PromptWorker,
         )
         self.clock.sleep(2.0)
-        self.ledger.tick()
+        self.table.tick()
         self.callers = [
-            Caller(self.ledger, self._peer(number)) for number in range(self.callers_count)
+            Caller(self.table, self._peer(number)) for number in range(self.callers_count)
         ]
 
     def _ask(self, caller: int, operation: str, **details: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from joulery.clock import REAL_CLOCK
 from joulery.errors import JouleryError
 from joulery.governor.client import Connection
-from joulery.hardware.physics import Workload
+from joulery.hardware.simulated.physics import Workload
 from joulery.testing.governor.nursery import DEADLY
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
 from joulery.governor.client import Connection
-from joulery.governor.frames import VERSION, encode
+from joulery.governor.protocol import VERSION, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,8 +6,8 @@ import json
 import random
 from typing import TYPE_CHECKING
 
-from joulery.governor.frames import HEADER, MAX_REQUEST_BYTES
-from joulery.governor.session import LeaseSession
+from joulery.governor.protocol import HEADER, MAX_REQUEST_BYTES
+from joulery.governor.server import LeaseSession
 from joulery.testing.governor.bench import Bench, at_once
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def fuzz(
 
 
 def _greeted(bench: Bench, peer: Peer) -> LeaseSession:
-    session = LeaseSession(bench.ledger, peer)
+    session = LeaseSession(bench.table, peer)
     data = json.dumps(_VALID[0]).encode()
     session.incoming.feed(HEADER.pack(len(data)) + data)
     at_once(session.answer())

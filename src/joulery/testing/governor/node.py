@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from joulery.clock import REAL_CLOCK
 from joulery.governor.client import Connection
-from joulery.governor.places import SOCKET_VARIABLE, STATE_VARIABLE
+from joulery.governor.journal import STATE_VARIABLE
+from joulery.governor.protocol import SOCKET_VARIABLE
 from joulery.testing.emulator import EmulatedNode
 from joulery.testing.governor.nursery import Nursery
 

@@ -152,7 +152,7 @@ def _become(request: dict[str, Any], ready: Callable[[], None]) -> None:
                 die_at_boundary(boundary)
             bounds = ConnectionLimits(**settings.pop("bounds", {}))
             paths = {key: Path(value) for key, value in settings.items()}
-            serve(GovernorConfig(**paths, bounds=bounds), ready)
+            serve(GovernorConfig(**paths, limits=bounds), ready)
         else:
             hold(ready, **request["hold"])
         code = 0

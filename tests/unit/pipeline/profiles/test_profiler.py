@@ -8,8 +8,8 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import FileError, InvalidValueError
 from joulery.hardware.device import Capability
-from joulery.hardware.physics import Workload, settle
 from joulery.hardware.simulated import Faults, Sensor, SimulatedGpu, simulated_node
+from joulery.hardware.simulated.physics import Workload, settle
 from joulery.pipeline.profiles.attribution import TimedWork, attribute_power
 from joulery.pipeline.profiles.profiler import (
     ClockProfiler,

@@ -9,8 +9,8 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, MissingRightsError
-from joulery.hardware.physics import Workload, settle
 from joulery.hardware.simulated import SimulatedGpu, simulated_node
+from joulery.hardware.simulated.physics import Workload, settle
 from joulery.pipeline.instructions import Instruction
 from joulery.pipeline.runtime.clock_setter import ClockSetter
 from joulery.pipeline.runtime.controller import ClockController

@@ -6,8 +6,8 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.hardware import catalog
-from joulery.hardware.physics import Workload, steady_at
 from joulery.hardware.simulated import SimulatedGpu
+from joulery.hardware.simulated.physics import Workload, steady_at
 from joulery.pipeline.planning.holding import HoldTime
 from joulery.pipeline.planning.planner import plan_problem
 from joulery.pipeline.planning.problem import PipelineConfig, build_problem

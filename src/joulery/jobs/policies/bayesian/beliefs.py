@@ -1,4 +1,9 @@
-"""What the policy ``joulery`` believes about each job, folded from events."""
+"""Beliefs of the policy ``joulery`` about each job, folded from events.
+
+What trainings have shown about epochs is kept as sums from which beliefs follow: sums can be
+weighed down when a job has drifted, and read again when the noise of runs turns out to be larger
+than expected; a posterior that was updated run by run could do neither.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.policies.bayesian.change_watch import ChangeWatch
-from joulery.jobs.policies.bayesian.curve import CurvePrior, octaves_from_default
-from joulery.jobs.policies.bayesian.evidence import Evidence, NoisePrior
-from joulery.jobs.policies.epoch_profiles import EpochProfiles
-from joulery.jobs.policies.job_batch import only, places_of, rows_of, single
-from joulery.jobs.warm_start import inherit
+from joulery.jobs.policies.bayesian.gaussian import CurvePrior, hazard
+from joulery.jobs.policies.bayesian.limits import EpochProfiles
+from joulery.jobs.warm_start import warm_started_curve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,85 +23,257 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from joulery.jobs.policies.base import Actions, Outcomes
-    from joulery.jobs.policies.bayesian.curve import GaussianCurve
+    from joulery.jobs.policies.bayesian.gaussian import GaussianCurve
     from joulery.jobs.policies.counter_rng import Floats
-    from joulery.jobs.policies.job_batch import JobBatch, Rows
-    from joulery.jobs.warm_start import Inheritance
+    from joulery.jobs.policies.job_batch import JobBatch
+    from joulery.jobs.warm_start import WarmStart
+
+    Indices = NDArray[np.int64]
 
 # As plain numbers, which NumPy compares with ten times faster than with those of an enumeration.
 _TRAIN = int(ActionKind.TRAIN)
 _REACHED, _STOPPED, _ABANDONED = int(RunEnd.REACHED), int(RunEnd.STOPPED), int(RunEnd.ABANDONED)
-# An epoch's cost that is known this well gains nothing from another look.
+# An epoch's cost that is known this well is not updated any more.
 _KNOWN_COST_SD = 0.004
-# A training that could not afford its first epoch: one costs about twice what it was given.
+# A training that could not afford its first epoch: one costs about twice its ceiling.
 _REFUSED_EXCESS = 0.7
 _REFUSED_SD = 0.3
-_MOST_LOST = 3.0  # trainings of one batch size that are let try at once because others were lost
-
-
-# Of any job of which nothing is known: fitted to the epochs (at all recorded targets) and to the
-# epoch costs of You et al.'s traces (NSDI'23), each batch size's own deviation and the scatter
-# widened where that served jobs left out of the fit, and synthetic ones.
-ANY_EPOCHS = CurvePrior(
-    level=2.3, level_sd=1.2, slope=0.12, slope_sd=0.25, bend=0.07, bend_sd=0.17, local_sd=0.1
-)
-ANY_EPOCH_COST = CurvePrior(
-    level=10.0, level_sd=5.0, slope=-0.05, slope_sd=0.27, bend=0.08, bend_sd=0.12, local_sd=0.02
-)
-ANY_NOISE = NoisePrior(sd=0.15, runs=4.0)
+_MOST_LOST = 3.0  # trainings of one batch size that may run at once because others were lost
+_LARGEST_DEVIATION = 4.0  # of a single run, in standard deviations
+# Page's cumulative sums (Biometrika 1954) in their textbook setting: tuned to a shift of one
+# standard deviation, about one false alarm in 500 runs. Deviations are clipped, so that it takes
+# two runs in a row to raise an alarm, never a single outlier.
+_ALLOWANCE = 0.5
+_ALARM = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Expectations:
-    """What is expected of a job of which nothing is known.
+class NoisePrior:
+    """Prior of the scatter of log epochs between runs of one batch size.
 
     Attributes:
-        epochs: To the target, over batch sizes.
-        epoch_cost: At the best power limit, in joules, over batch sizes.
-        noise: Of epochs between runs.
+        sd: Standard deviation of the logarithm: 0.1 is 10 %.
+        runs: Number of comparisons that this prior weighs as much as.
+    """
+
+    sd: float
+    runs: float
+
+
+# Of jobs of which nothing is known: fitted to the epochs (at all recorded targets) and to the epoch
+# costs of You et al.'s traces (NSDI'23), each batch size's own deviation and the scatter widened
+# where that served jobs left out of the fit, and synthetic ones.
+EPOCHS_PRIOR = CurvePrior(
+    level=2.3, level_sd=1.2, slope=0.12, slope_sd=0.25, bend=0.07, bend_sd=0.17, local_sd=0.1
+)
+EPOCH_COST_PRIOR = CurvePrior(
+    level=10.0, level_sd=5.0, slope=-0.05, slope_sd=0.27, bend=0.08, bend_sd=0.12, local_sd=0.02
+)
+NOISE_PRIOR = NoisePrior(sd=0.15, runs=4.0)
+
+
+@dataclass(frozen=True, slots=True)
+class JobPrior:
+    """Prior of a job of which nothing is known.
+
+    Attributes:
+        epochs: Prior of the epochs to the target, over batch sizes.
+        epoch_cost: Prior of an epoch's cost at its best power limit, in joules, over batch sizes.
+        noise: Prior of the scatter of epochs between runs.
         kept_after_change: Share of the evidence that still counts after a change was noticed.
-        change_sd: How far a change may move each batch size's log epochs apart from the rest.
+        change_sd: Standard deviation of each batch size's own change of log epochs then.
         kept_per_run: Share of the evidence that still counts one run later: jobs drift unnoticed.
     """
 
-    epochs: CurvePrior = ANY_EPOCHS
-    epoch_cost: CurvePrior = ANY_EPOCH_COST
-    noise: NoisePrior = ANY_NOISE
+    epochs: CurvePrior = EPOCHS_PRIOR
+    epoch_cost: CurvePrior = EPOCH_COST_PRIOR
+    noise: NoisePrior = NOISE_PRIOR
     kept_after_change: float = 0.05
     change_sd: float = 1.0
     kept_per_run: float = 0.995
 
 
-ANY_JOB = Expectations()
+DEFAULT_PRIOR = JobPrior()
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Sums over trainings; arrays change in place.
+
+    Attributes:
+        noise: Prior of the scatter between runs.
+        sums: (4, jobs, arms): :attr:`runs`, :attr:`total`, :attr:`stop_precision` and
+            :attr:`stop_total`.
+        scatter: (jobs,), sum of squared deviations between runs of the same batch size.
+        compared: (jobs,), number of comparisons in that sum.
+    """
+
+    noise: NoisePrior
+    sums: Floats
+    scatter: Floats
+    compared: Floats
+
+    @classmethod
+    def start(cls, noise: NoisePrior, shape: tuple[int, int]) -> Evidence:
+        """Evidence before any training."""
+        return cls(noise, *(np.zeros(each) for each in ((4, *shape), shape[0], shape[0])))
+
+    @property
+    def runs(self) -> Floats:
+        """(jobs, arms), number of trainings that reached the target; fractions after forgetting."""
+        return np.asarray(self.sums[0])
+
+    @property
+    def total(self) -> Floats:
+        """(jobs, arms), sum of their log epochs."""
+        return np.asarray(self.sums[1])
+
+    @property
+    def stop_precision(self) -> Floats:
+        """(jobs, arms), precision of the trainings that did not reach the target."""
+        return np.asarray(self.sums[2])
+
+    @property
+    def stop_total(self) -> Floats:
+        """(jobs, arms), that precision times the log epochs that they stand for."""
+        return np.asarray(self.sums[3])
+
+    def noise_variance(self, rows: Indices) -> Floats:
+        """(rows,), variance of the log epochs of one run, pooled over batch sizes.
+
+        Only runs of the same batch size are compared, so the curve's shape does not count as noise.
+        """
+        prior = self.noise
+        scatter = prior.runs * prior.sd**2 + self.scatter[rows]
+        return np.asarray(scatter / (prior.runs + self.compared[rows]))
+
+    def observations(self, rows: Indices) -> tuple[Floats, Floats]:
+        """(rows, arms): log epochs observed at each batch size, and one over their variance."""
+        each = 1.0 / self.noise_variance(rows)[:, None]
+        precision, total = self.sums[:2, rows] * each + self.sums[2:, rows]
+        return total / np.maximum(precision, 1e-12), precision
+
+    def reach(self, rows: Indices, arms: Indices, log_epochs: Floats) -> None:
+        """Add trainings that reached the target; one per row."""
+        runs, total = self.runs[rows, arms], self.total[rows, arms]
+        deviation = log_epochs - total / np.maximum(runs, 1e-12)
+        # Welford's update: against a mean of few runs, a deviation is partly that mean's own. One
+        # run, perhaps the first after a change, may not show more scatter than this.
+        largest = _LARGEST_DEVIATION**2 * self.noise_variance(rows)
+        more = runs + 1.0
+        self.scatter[rows] += runs / more * np.minimum(deviation * deviation, largest)
+        self.compared[rows] += np.minimum(runs, 1.0)
+        self.runs[rows, arms] = more
+        self.total[rows, arms] = total + log_epochs
+
+    def fall_short(
+        self, believed: GaussianCurve, rows: Indices, arms: Indices, log_epochs: Floats
+    ) -> None:
+        """Add trainings that ended before the target: it is more than those epochs away.
+
+        The likelihood is a truncated normal; the normal with the same two moments stands for it
+        (one pass of expectation propagation; Minka 2001).
+
+        Args:
+            believed: Beliefs of all jobs before.
+            rows: Job of each training.
+            arms: Batch size of each training.
+            log_epochs: Epochs that were trained.
+        """
+        mean, variance = believed.mean[rows, arms], believed.variance[rows, arms]
+        spread = np.sqrt(variance + self.noise_variance(rows))
+        z = (log_epochs - mean) / spread
+        lift = hazard(z)
+        # Of the posterior: how far its mean moves, and by what share its variance shrinks.
+        moved = variance / spread * lift
+        shrunk = np.clip(variance / spread**2 * lift * (lift - z), 0.0, 1.0 - 1e-9)
+        precision = shrunk / (1.0 - shrunk) / variance
+        self.stop_precision[rows, arms] += precision
+        self.stop_total[rows, arms] += precision * mean + moved * (1.0 / variance + precision)
+
+    def forget(self, rows: Indices, kept: float) -> None:
+        """Weigh runs down to the share ``kept``; how much they scatter stays known."""
+        self.sums[:, rows] *= kept
+
+    def shift(self, rows: Indices, by: Floats) -> None:
+        """Read all evidence as if every run had taken exp(``by``) (rows,) times the epochs."""
+        by = by[:, None]
+        self.total[rows] += by * self.runs[rows]
+        self.stop_total[rows] += by * self.stop_precision[rows]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeDetector:
+    """Detector of jobs that no longer train as they used to; arrays change in place.
+
+    Attributes:
+        state: (jobs, 2, 3), upward and downward: the cumulative sum of deviations; the sum of the
+            changes of log epochs since it left zero; the number of those.
+    """
+
+    state: Floats
+
+    @classmethod
+    def start(cls, jobs: int) -> ChangeDetector:
+        """The detector before any training."""
+        return cls(np.zeros((jobs, 2, 3)))
+
+    def observe(self, rows: Indices, residual: Floats, spread: Floats) -> tuple[Indices, Floats]:
+        """Fold in runs.
+
+        Args:
+            rows: Job of each run.
+            residual: Log epochs above what was believed.
+            spread: Standard deviation of what was believed.
+
+        Returns:
+            Jobs of the runs that raise an alarm, and the shift of log epochs there.
+        """
+        deviation = np.clip(residual / spread, -_LARGEST_DEVIATION, _LARGEST_DEVIATION)
+        alarm = np.zeros(len(rows), dtype=bool)
+        for side, sign in enumerate((1.0, -1.0)):
+            total = self.state[rows, side, 0] + sign * deviation - _ALLOWANCE
+            going = total > 0.0
+            self.state[rows, side, 0] = total * going
+            self.state[rows, side, 1] = (self.state[rows, side, 1] + residual) * going
+            self.state[rows, side, 2] = (self.state[rows, side, 2] + 1.0) * going
+            alarm |= total > _ALARM
+        changed = rows[alarm]
+        state = self.state[changed]
+        side = state[:, :, 0].argmax(axis=1)
+        own = np.arange(len(changed))
+        self.state[changed] = 0.0
+        return changed, state[own, side, 1] / state[own, side, 2]
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class BayesianBeliefs:
-    """Beliefs of every lane; arrays change in place.
+    """Beliefs of every job; arrays change in place.
 
     Attributes:
-        lanes: The jobs.
-        expectations: What the beliefs started from.
+        jobs: The jobs.
+        prior: Prior that the beliefs started from.
         prior_epochs: Log epochs to the target before any training.
         epochs: The same, given the evidence.
-        evidence: From trainings.
+        evidence: Sums over trainings.
         prior_cost: Log cost of an epoch at its best limit, before any measurement.
         cost: The same, given measurements.
-        cost_value: (lanes, arms), measured log cost of an epoch.
-        cost_precision: (lanes, arms), one over its variance; 0 where not measured.
+        cost_value: (jobs, arms), measured log cost of an epoch.
+        cost_precision: (jobs, arms), one over its variance; 0 where not measured.
         profiles: Time and power of epochs.
-        watch: For changes.
-        under_way: (lanes, arms), trainings handed out and not yet ended, beyond those that take the
+        detector: Detector of changes.
+        under_way: (jobs, arms), trainings handed out and not yet ended, beyond those that take the
             place of lost ones.
-        granted: (lanes, arms), ceiling of the latest training, in joules.
-        changed: (lanes,), whether a change was ever noticed.
-        informed: (lanes,), whether epochs were inherited, so that the default need not be first.
-        running: (lanes, arms), all trainings handed out and not yet ended.
-        lost: (lanes, arms), trainings of which nothing was heard since one was heard of.
+        granted: (jobs, arms), ceiling of the latest training, in joules.
+        changed: (jobs,), whether a change was ever noticed.
+        warm_started: (jobs,), whether epochs of another job were given, so that the default need
+            not be first.
+        running: (jobs, arms), all trainings handed out and not yet ended.
+        lost: (jobs, arms), trainings that were abandoned since the last one that ended.
     """
 
-    lanes: JobBatch
-    expectations: Expectations
+    jobs: JobBatch
+    prior: JobPrior
     prior_epochs: GaussianCurve
     epochs: GaussianCurve
     evidence: Evidence
@@ -108,165 +282,137 @@ class BayesianBeliefs:
     cost_value: Floats
     cost_precision: Floats
     profiles: EpochProfiles
-    watch: ChangeWatch
+    detector: ChangeDetector
     under_way: Floats
     granted: Floats
     changed: NDArray[np.bool_]
-    informed: NDArray[np.bool_]
+    warm_started: NDArray[np.bool_]
     running: Floats
     lost: Floats
 
     @classmethod
     def start(
-        cls,
-        lanes: JobBatch,
-        expectations: Expectations,
-        inherited: Sequence[Inheritance | None] = (),
+        cls, jobs: JobBatch, prior: JobPrior, warm_starts: Sequence[WarmStart | None] = ()
     ) -> BayesianBeliefs:
-        """Before anything happened in these jobs; ``inherited`` has one entry per lane, or none."""
-        shape = (len(lanes), lanes.valid.shape[1])
-        octaves = octaves_from_default(lanes)
-        each = inherited or [None] * len(lanes)
-        prior = inherit(expectations.epochs, lanes, each)
-        prior_cost = expectations.epoch_cost.curve(octaves)
+        """Beliefs before any event; ``warm_starts`` has one entry per job, or none at all."""
+        shape = (len(jobs), jobs.valid.shape[1])
+        each = warm_starts or [None] * len(jobs)
+        epochs = warm_started_curve(prior.epochs, jobs, each)
+        cost = prior.epoch_cost.curve(jobs.octaves)
         return cls(
-            lanes=lanes,
-            expectations=expectations,
-            prior_epochs=prior,
-            epochs=prior.copy(),
-            evidence=Evidence.start(expectations.noise, shape),
-            prior_cost=prior_cost,
-            cost=prior_cost.copy(),
+            jobs=jobs,
+            prior=prior,
+            prior_epochs=epochs,
+            epochs=epochs.copy(),
+            evidence=Evidence.start(prior.noise, shape),
+            prior_cost=cost,
+            cost=cost.copy(),
             cost_value=np.zeros(shape),
             cost_precision=np.zeros(shape),
-            profiles=EpochProfiles.start(lanes),
-            watch=ChangeWatch.start(len(lanes)),
+            profiles=EpochProfiles.start(jobs),
+            detector=ChangeDetector.start(len(jobs)),
             under_way=np.zeros(shape),
             granted=np.full(shape, np.inf),
-            changed=np.zeros(len(lanes), dtype=bool),
-            informed=np.array([one is not None for one in each], dtype=bool),
+            changed=np.zeros(len(jobs), dtype=bool),
+            warm_started=np.array([one is not None for one in each], dtype=bool),
             running=np.zeros(shape),
             lost=np.zeros(shape),
         )
 
-    def proven(self, rows: Rows) -> NDArray[np.bool_]:
-        """(rows, arms), batch sizes that have reached the target."""
-        return np.asarray(self.evidence.runs[rows] > 0)
-
-    def begin(self, rows: NDArray[np.int64], actions: Actions) -> None:
-        """Note what is under way."""
-        training = only(actions.kind == _TRAIN, rows, actions.arm, actions.ceiling)
-        if len(training[0]):
-            row, arm, ceiling = single(*training)
-            self.running[row, arm] += 1.0
-            self._expect(row, arm)
-            self.granted[row, arm] = ceiling
+    def begin(self, rows: Indices, actions: Actions) -> None:
+        """Note that trainings are under way."""
+        training = actions.kind == _TRAIN
+        row, arm = rows[training], actions.arm[training]
+        self.running[row, arm] += 1.0
+        self._count_under_way(row, arm)
+        self.granted[row, arm] = actions.ceiling[training]
 
     def learn(self, outcomes: Outcomes) -> None:
         """Fold in how actions ended."""
         training = outcomes.kind == _TRAIN
-        ended = only(training, outcomes.lane, outcomes.arm, outcomes.end)
-        if len(ended[0]):
-            row, arm, end = single(*ended)
-            self.running[row, arm] = np.maximum(self.running[row, arm] - 1.0, 0.0)
-            lost = np.minimum(self.lost[row, arm] + 1.0, _MOST_LOST)
-            self.lost[row, arm] = np.where(end == _ABANDONED, lost, 0.0)
-            self._expect(row, arm)
+        job, arm, end = outcomes.job[training], outcomes.arm[training], outcomes.end[training]
+        self.running[job, arm] = np.maximum(self.running[job, arm] - 1.0, 0.0)
+        lost = np.minimum(self.lost[job, arm] + 1.0, _MOST_LOST)
+        self.lost[job, arm] = np.where(end == _ABANDONED, lost, 0.0)
+        self._count_under_way(job, arm)
         self._learn_costs(outcomes)
-        told = training & (outcomes.end != _ABANDONED) & (outcomes.epochs > 0)
-        if np.count_nonzero(told):
-            self._learn_epochs(
-                *only(told, outcomes.lane, outcomes.arm, outcomes.epochs, outcomes.end)
-            )
+        counts = training & (outcomes.end != _ABANDONED) & (outcomes.epochs > 0)
+        if np.count_nonzero(counts):
+            job, arm = outcomes.job[counts], outcomes.arm[counts]
+            reached = outcomes.end[counts] == _REACHED
+            self._learn_epochs(job, arm, np.log(outcomes.epochs[counts]), reached)
 
-    def _expect(self, row: Rows | np.int64, arm: NDArray[np.int64] | np.int64) -> None:
-        """As many more may run as were lost of late: those who try it next may be lost, too."""
+    def _count_under_way(self, row: Indices, arm: Indices) -> None:
+        """Update ``under_way``: as many more may run as were lost of late."""
         running, lost = self.running[row, arm], self.lost[row, arm]
         self.under_way[row, arm] = np.maximum(running - lost, 0.0)
 
     def _learn_costs(self, outcomes: Outcomes) -> None:
         self.profiles.learn(outcomes)
-        lane, arm = outcomes.lane, outcomes.arm
+        job, arm = outcomes.job, outcomes.arm
         measured = np.asarray(np.isfinite(outcomes.epoch_seconds).any(axis=1))
-        news = measured & (self.cost.variance[places_of(lane, arm)] > _KNOWN_COST_SD**2)
+        news = measured & (self.cost.variance[job, arm] > _KNOWN_COST_SD**2)
         if np.count_nonzero(news):
-            told, what = only(news, lane, arm)
-            self._set_cost(told, what, *self.profiles.cheapest(told, what))
-        if np.count_nonzero(measured) == len(measured):
-            return
+            at = job[news], arm[news]
+            self._set_cost(*at, *self.profiles.cheapest(*at))
         refused = (outcomes.kind == _TRAIN) & (outcomes.end == _STOPPED) & (outcomes.epochs == 0)
-        dear = refused & ~measured
-        if np.count_nonzero(dear):
-            self._refuse(*only(dear, lane, arm))
+        unmeasured = refused & ~measured
+        if np.count_nonzero(unmeasured):
+            self._refuse(job[unmeasured], arm[unmeasured])
 
-    def _refuse(self, lane: NDArray[np.int64], arm: NDArray[np.int64]) -> None:
-        """Trainings could not afford their first epoch."""
-        at = places_of(lane, arm)
-        granted, mean = self.granted[at], self.cost.mean[at]
-        # Who was refused without a ceiling was refused by somebody else's.
+    def _refuse(self, job: Indices, arm: Indices) -> None:
+        """Fold in trainings that could not afford their first epoch."""
+        granted, mean = self.granted[job, arm], self.cost.mean[job, arm]
+        # A training that was refused without a ceiling of its own was refused by another's.
         floor = np.where(np.isfinite(granted), np.maximum(np.log(granted), mean), mean)
-        # Surer every time, so that whatever was believed before, it is not asked for for ever.
-        precision = 2.0 * self.cost_precision[at] + 1.0 / _REFUSED_SD**2
-        self._set_cost(lane, arm, floor + _REFUSED_EXCESS, 1.0 / precision)
+        # More certain every time, so that whatever was believed before, it ends.
+        precision = 2.0 * self.cost_precision[job, arm] + 1.0 / _REFUSED_SD**2
+        self._set_cost(job, arm, floor + _REFUSED_EXCESS, 1.0 / precision)
 
-    def _set_cost(
-        self, lane: NDArray[np.int64], arm: NDArray[np.int64], value: Floats, variance: Floats
-    ) -> None:
-        at, rows = places_of(lane, arm), rows_of(lane)
-        self.cost_value[at] = value
-        self.cost_precision[at] = 1.0 / variance
-        seen = self.cost_value[rows], self.cost_precision[rows]
-        self.cost.replace(rows, self.prior_cost.of(rows).given(*seen))
+    def _set_cost(self, job: Indices, arm: Indices, value: Floats, variance: Floats) -> None:
+        self.cost_value[job, arm] = value
+        self.cost_precision[job, arm] = 1.0 / variance
+        posterior = self.prior_cost.of(job).given(self.cost_value[job], self.cost_precision[job])
+        self.cost.replace(job, posterior)
 
     def _learn_epochs(
-        self,
-        lane: NDArray[np.int64],
-        arm: NDArray[np.int64],
-        epochs: Floats,
-        end: NDArray[np.int64],
+        self, job: Indices, arm: Indices, log_epochs: Floats, reached: NDArray[np.bool_]
     ) -> None:
-        rows, log_epochs, reached = rows_of(lane), np.log(epochs), end == _REACHED
-        if self.expectations.kept_per_run < 1.0:
-            self.evidence.forget(rows, self.expectations.kept_per_run)
-        self._notice_change(lane, arm, log_epochs, reached)
-        self.evidence.reach(*only(reached, lane, arm, log_epochs))
-        self.evidence.fall_short(self.epochs, *only(~reached, lane, arm, log_epochs))
-        self._believe(rows)
+        if self.prior.kept_per_run < 1.0:
+            self.evidence.forget(job, self.prior.kept_per_run)
+        self._notice_change(job, arm, log_epochs, reached)
+        self.evidence.reach(job[reached], arm[reached], log_epochs[reached])
+        short = ~reached
+        if np.count_nonzero(short):
+            self.evidence.fall_short(self.epochs, job[short], arm[short], log_epochs[short])
+        self._update_epochs(job)
 
     def _notice_change(
-        self,
-        lane: NDArray[np.int64],
-        arm: NDArray[np.int64],
-        log_epochs: Floats,
-        reached: NDArray[np.bool_],
+        self, job: Indices, arm: Indices, log_epochs: Floats, reached: NDArray[np.bool_]
     ) -> None:
         """Compare runs of batch sizes that were run before with what was believed of them."""
-        row, at, value, success = single(lane, arm, log_epochs, reached)
-        residual = value - self.epochs.mean[row, at]
-        # A run that fell short surprises only by having gone on for longer than believed.
-        seen = (self.evidence.runs[row, at] > 0) & (success | (residual > 0))
-        some = np.count_nonzero(seen)
-        if not some:
-            return
-        if some < len(lane):
-            row, at, residual = row[seen], at[seen], residual[seen]
-        noise = self.evidence.noise_variance(row)
-        spread = np.sqrt(self.epochs.covariance[row, at, at] + noise)
-        loud, shift = self.watch.notice(row, residual, spread)
-        if len(loud):
-            self._change(np.atleast_1d(row)[loud], shift)
+        residual = log_epochs - self.epochs.mean[job, arm]
+        # A run that fell short deviates only by having gone on for longer than believed.
+        seen = (self.evidence.runs[job, arm] > 0) & (reached | (residual > 0))
+        job, arm = job[seen], arm[seen]
+        noise = self.evidence.noise_variance(job)
+        spread = np.sqrt(self.epochs.covariance[job, arm, arm] + noise)
+        changed, shift = self.detector.observe(job, residual[seen], spread)
+        if len(changed):
+            self._change(changed, shift)
 
-    def _change(self, lane: NDArray[np.int64], shift: Floats) -> None:
-        """Jobs no longer train as they used to."""
+    def _change(self, job: Indices, shift: Floats) -> None:
+        """Adapt the beliefs of jobs that no longer train as they used to."""
         # The likeliest change is that all batch sizes need more epochs, or fewer, alike.
-        self.evidence.shift(lane, shift)
-        self.evidence.forget(lane, self.expectations.kept_after_change)
+        self.evidence.shift(job, shift)
+        self.evidence.forget(job, self.prior.kept_after_change)
         # Yet each may also have changed on its own, so the curve need not be as smooth any more.
-        first = lane[~self.changed[lane]]
-        own = self.expectations.change_sd**2 * np.eye(self.cost_value.shape[1])
+        first = job[~self.changed[job]]
+        own = self.prior.change_sd**2 * np.eye(self.cost_value.shape[1])
         self.prior_epochs.covariance[first] += own
         self.changed[first] = True
-        self._believe(lane)
+        self._update_epochs(job)
 
-    def _believe(self, rows: Rows) -> None:
-        self.epochs.replace(rows, self.prior_epochs.of(rows).given(*self.evidence.sites(rows)))
+    def _update_epochs(self, job: Indices) -> None:
+        observed = self.evidence.observations(job)
+        self.epochs.replace(job, self.prior_epochs.of(job).given(*observed))

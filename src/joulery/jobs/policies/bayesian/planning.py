@@ -1,7 +1,7 @@
-"""What a training is worth: what it costs now against what it teaches for later.
+"""Exploration planning: what a training costs now against what it teaches for later.
 
 One step of lookahead (knowledge gradient; Frazier, Powell and Dayanik, INFORMS JoC 2009) on
-log-normal costs whose means are correlated, with one thing more: a run may be stopped at a cost
+log-normal costs whose means are correlated, with one addition: a run may be stopped at a cost
 ceiling, after which the best batch size is run instead. Outcomes of a run are laid out on nodes
 of its predictive distribution, so the best ceiling is a running sum over nodes.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.jobs.policies.job_batch import own_places
+from joulery.jobs.policies.job_batch import at_arm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,59 +22,61 @@ if TYPE_CHECKING:
 
     from joulery.jobs.policies.counter_rng import Floats
 
-    # From (rows, arms, arms) covariance and (rows, arms) spread of what a run shows: what is saved
-    # per recurrence once a run has ended at each node, or was stopped there; (nodes, rows, run).
-    # Arrays of the caller's own, to do sums in.
-    Lessons = Callable[[Floats, Floats], tuple[Floats, Floats]]
+    # From (rows, arms, arms) covariance and (rows, arms) standard deviation of what a run shows:
+    # savings per recurrence once a run has ended at each node, or was stopped there; (nodes, rows,
+    # run). The arrays are new ones, which the plan computes in.
+    Savings = Callable[[Floats, Floats], tuple[Floats, Floats]]
 
 NODES = np.linspace(-3.0, 3.0, 13)  # in standard deviations of the logarithm
-WEIGHTS = np.exp(-0.5 * NODES**2) / np.exp(-0.5 * NODES**2).sum()
+_WEIGHTS = np.exp(-0.5 * NODES**2) / np.exp(-0.5 * NODES**2).sum()
 # Probability of an outcome beyond each node.
-LEFT = 1.0 - np.cumsum(WEIGHTS)
-STOPS = np.append(NODES[:-1], np.inf)  # a run that is stopped at the last node is not stopped
-_NODES = NODES[:, None, None]
-# Figures that are worked on at once: few enough to stay in a core's cache.
+_BEYOND = 1.0 - np.cumsum(_WEIGHTS)
+_STOPS = np.append(NODES[:-1], np.inf)  # a run that is stopped at the last node is not stopped
+# Numbers that are worked on at once: few enough to stay in a core's cache.
 _BLOCK = 2**14
 
 
 def _tails() -> tuple[Floats, Floats]:
     """Mean and variance of the outcomes beyond each node; the last node stands for itself."""
-    above = np.triu(np.broadcast_to(WEIGHTS, (len(NODES), len(NODES))), k=1)
+    above = np.triu(np.broadcast_to(_WEIGHTS, (len(NODES), len(NODES))), k=1)
     above[-1, -1] = 1.0
     shares = above / above.sum(axis=1, keepdims=True)
     mean = shares @ NODES
     return mean, shares @ NODES**2 - mean**2
 
 
-TAIL_MEAN, TAIL_VARIANCE = _tails()
+TAIL_MEAN, _TAIL_VARIANCE = _tails()
 _AT, _AT_MEAN, _AT_VARIANCE = (
-    each[:, None, None, None] for each in (NODES, TAIL_MEAN, TAIL_VARIANCE)
+    each[:, None, None, None] for each in (NODES, TAIL_MEAN, _TAIL_VARIANCE)
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Prospects:
-    """What lies ahead of a job.
+class ExplorationConfig:
+    """Limits of exploration: its cost, and the recurrences that it must pay for itself in.
 
     Attributes:
-        horizon: Recurrences to come that profit from what is learned.
-        dearest_try: A run of anything but the best may cost this many times the best.
-        trial_runs: Runs of one batch size that are thought of together. A single run of a noisy
-            job may teach too little to pay where several would (Frazier and Powell, Decision
+        horizon: Number of recurrences to come that profit from what is learned.
+        max_cost_ratio: Largest cost of a run of anything but the best, over that of the best.
+        trial_runs: Number of runs of one batch size that are valued together. A single run of a
+            noisy job may teach too little to pay where several would (Frazier and Powell, Decision
             Analysis 2010).
     """
 
-    horizon: float
-    dearest_try: float
-    trial_runs: float
+    horizon: float = 100.0
+    max_cost_ratio: float = 2.0
+    trial_runs: float = 3.0
+
+
+DEFAULT_EXPLORATION = ExplorationConfig()
 
 
 @dataclass(frozen=True, slots=True)
 class ExplorationPlan:
-    """What running each batch size next is worth.
+    """The value of running each batch size next.
 
     Attributes:
-        expected: (rows, arms), cost of a whole run.
+        expected: (rows, arms), expected cost of a whole run.
         value: (rows, arms), cost saved by running it next instead of the best proven one, over
             this and the recurrences to come; negative where it costs more than it teaches.
         stop: (rows, arms), where to stop such a run, in standard deviations of the logarithm of
@@ -91,73 +93,72 @@ def plan(
     covariance: Floats,
     noise_variance: Floats,
     fallback: NDArray[np.int64],
-    prospects: Prospects,
-    lessons: Lessons | None = None,
+    config: ExplorationConfig,
+    savings: Savings | None = None,
 ) -> ExplorationPlan:
-    """Weigh every batch size.
+    """Value every batch size.
 
     Args:
-        mean: (rows, arms), of the logarithm of a run's cost.
-        covariance: (rows, arms, arms), of those means.
-        noise_variance: (rows, arms), of the logarithm of one run.
-        fallback: (rows,), the batch size that follows a stopped run.
-        prospects: What lies ahead.
-        lessons: What runs teach, where that is not by how much the cheapest gets cheaper.
+        mean: (rows, arms), mean of the logarithm of a run's cost.
+        covariance: (rows, arms, arms), covariance of those means.
+        noise_variance: (rows, arms), variance of the logarithm of one run.
+        fallback: (rows,), batch size that follows a stopped run.
+        config: Limits of exploration.
+        savings: Function of what runs save, where that is not the fall of the least cost.
     """
     own = covariance.diagonal(axis1=1, axis2=2)
     spread = np.sqrt(own + noise_variance)
     log_expected = mean + 0.5 * spread**2
     expected = np.exp(log_expected)
-    restart = expected[own_places(fallback)][:, None]
-    costs = spread * _NODES
+    restart = expected[at_arm(fallback)][:, None]
+    costs = spread * NODES[:, None, None]
     costs += mean
     np.exp(costs, out=costs)
-    trial = np.sqrt(own + noise_variance / prospects.trial_runs)
-    if lessons is None:
-        finishing, stopping = _lessons(log_expected, covariance, trial)
+    trial = np.sqrt(own + noise_variance / config.trial_runs)
+    if savings is None:
+        ended, stopped = _savings(log_expected, covariance, trial)
     else:
-        finishing, stopping = lessons(covariance, trial)
-    values = _values(finishing, stopping, costs, restart, prospects)
-    # Where even the cheapest outcome is too dear, stopping at once is all that is left.
-    allowed = (costs <= prospects.dearest_try * restart) | (expected <= restart)
+        ended, stopped = savings(covariance, trial)
+    values = _values(ended, stopped, costs, restart, config)
+    # Where even the cheapest outcome is over the limit, stopping at once is all that is left.
+    allowed = (costs <= config.max_cost_ratio * restart) | (expected <= restart)
     node = np.where(allowed, values, -np.inf).argmax(axis=0)
     flat = values.reshape(len(NODES), -1)[node.ravel(), np.arange(node.size)]
-    return ExplorationPlan(expected, flat.reshape(node.shape), STOPS.take(node))
+    return ExplorationPlan(expected, flat.reshape(node.shape), _STOPS.take(node))
 
 
 def _values(
-    finishing: Floats, stopping: Floats, costs: Floats, restart: Floats, prospects: Prospects
+    ended: Floats, stopped: Floats, costs: Floats, restart: Floats, config: ExplorationConfig
 ) -> Floats:
-    """(nodes, rows, run), of a run that is stopped at a node, over this and what is to come."""
-    per_run = prospects.horizon / prospects.trial_runs
-    finishing *= per_run
-    finishing -= costs
-    finishing *= WEIGHTS[:, None, None]
-    values = np.add.accumulate(finishing, axis=0)
+    """(nodes, rows, run), value of a run that is stopped at a node, over all recurrences."""
+    per_run = config.horizon / config.trial_runs
+    ended *= per_run
+    ended -= costs
+    ended *= _WEIGHTS[:, None, None]
+    values = np.add.accumulate(ended, axis=0)
     values += restart
-    stopping *= per_run
-    stopping -= costs
-    stopping -= restart
-    stopping *= LEFT[:, None, None]
-    values += stopping
+    stopped *= per_run
+    stopped -= costs
+    stopped -= restart
+    stopped *= _BEYOND[:, None, None]
+    values += stopped
     return np.asarray(values)
 
 
-def _lessons(log_expected: Floats, covariance: Floats, trial: Floats) -> tuple[Floats, Floats]:
-    """(nodes, rows, run): how much less the best run will cost, once a run has ended or stopped.
+def _savings(log_expected: Floats, covariance: Floats, trial: Floats) -> tuple[Floats, Floats]:
+    """(nodes, rows, run): fall of the best run's cost, once a run has ended or was stopped.
 
-    Stopped at a node, a run has told only that its outcome lies beyond; the others' expected cost
+    Stopped at a node, a run has shown only that its outcome lies beyond; the others' expected cost
     then follows from the first two moments of what lies there.
     """
     least = np.empty((2, len(NODES), *log_expected.shape))
-    size = log_expected.shape[1] ** 2
-    step = max(1, _BLOCK // size)
+    step = max(1, _BLOCK // log_expected.shape[1] ** 2)
     for start in range(0, len(log_expected), step):
         part = slice(start, start + step)
         _least(log_expected[part], covariance[part], trial[part], least[:, :, part])
     np.exp(least, out=least)
-    lessons = np.exp(log_expected.min(axis=1))[:, None] - least
-    return lessons[0], lessons[1]
+    savings = np.exp(log_expected.min(axis=1))[:, None] - least
+    return savings[0], savings[1]
 
 
 def _least(log_expected: Floats, covariance: Floats, trial: Floats, out: Floats) -> None:

@@ -1,6 +1,6 @@
-"""The policy ``joulery``: try what may pay, stop what will not, and keep to what is best.
+"""The policy ``joulery``: explore what may pay, stop what will not, and keep to what is best.
 
-What a run costs is epochs to the target times the cost of an epoch. Both are believed to be smooth
+The cost of a run is epochs to the target times the cost of an epoch. Both are believed to be smooth
 curves over batch sizes, so every run and every few seconds of measurement inform all batch sizes.
 The next training is the one whose cost now, less what it teaches for the recurrences to come, is
 least; it is stopped where going on is expected to cost more than starting over with the best.
@@ -15,43 +15,39 @@ import numpy as np
 
 from joulery.errors import InvalidValueError
 from joulery.jobs.policies.base import ActionKind, Actions
-from joulery.jobs.policies.bayesian.beliefs import ANY_JOB, BayesianBeliefs, Expectations
+from joulery.jobs.policies.bayesian.beliefs import DEFAULT_PRIOR, BayesianBeliefs, JobPrior
 from joulery.jobs.policies.bayesian.forecast import Forecast, forecast
-from joulery.jobs.policies.bayesian.limit_choice import choose_limit
-from joulery.jobs.policies.bayesian.planning import Prospects, plan
-from joulery.jobs.policies.job_batch import own_places, places_of, rows_of
+from joulery.jobs.policies.bayesian.limits import also_measure, choose_limit
+from joulery.jobs.policies.bayesian.planning import DEFAULT_EXPLORATION, ExplorationConfig, plan
+from joulery.jobs.policies.job_batch import at_arm
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from joulery.jobs.policies.base import Outcomes
-    from joulery.jobs.policies.bayesian.limit_choice import LimitChoice
+    from joulery.jobs.policies.base import LimitChoice, Outcomes
     from joulery.jobs.policies.counter_rng import CounterRng, Floats
     from joulery.jobs.policies.job_batch import JobBatch
-    from joulery.jobs.warm_start import Inheritance
+    from joulery.jobs.warm_start import WarmStart
     from joulery.objectives import Objective
 
-_TRAIN, _PROBING = int(ActionKind.TRAIN), int(ActionKind.PROBE)
-_FIRST, _BEST, _TRY, _PROBE, _UNREACHED, _SCOUT, _HEIR = range(7)
-_LOTS = 0  # stream of random numbers
-
-PROSPECTS = Prospects(horizon=100.0, dearest_try=2.0, trial_runs=3.0)
+_FIRST, _BEST, _TRY, _PROBE, _UNREACHED, _SCOUT, _WARM = range(7)
+_SCOUT_STREAM = 0  # stream of random numbers
 
 
 @dataclass(frozen=True, slots=True)
-class Tuning:
-    """How bold the policy is.
+class BayesianConfig:
+    """Settings of the policy: how boldly it explores.
 
     Attributes:
-        prospects: What a try has to pay for itself in, and how dear it may be.
+        exploration: Horizon and cost limits of exploration.
         scouts: Share of the submissions before the first result that leave the default.
-        patience: A run of the best may cost this many times what is expected before it is given up.
-        slice_seconds: What measuring one setting is assumed to take.
-        probe_share: A probe may cost this share of a run.
-        probe_sd: An epoch's cost is probed before a try if it is less sure than this.
+        patience: Ratio of the cost at which a run of the best is given up to its expected cost.
+        slice_seconds: Assumed time to measure one setting.
+        probe_share: Largest cost of a probe as a share of a run's.
+        probe_sd: Uncertainty of an epoch's cost above which it is probed before a training.
     """
 
-    prospects: Prospects = PROSPECTS
+    exploration: ExplorationConfig = DEFAULT_EXPLORATION
     scouts: float = 0.3
     patience: float = 4.0
     slice_seconds: float = 5.0
@@ -59,20 +55,20 @@ class Tuning:
     probe_sd: float = 0.05
 
 
-TUNING = Tuning()
+DEFAULT_CONFIG = BayesianConfig()
 
 
 @dataclass(frozen=True, slots=True)
-class SettingChoice:
-    """Which batch size is trained next, one per row.
+class _Choice:
+    """The batch size that is trained next, one per row.
 
     Attributes:
-        arm: Its position.
-        tries: Whether it is chosen for what it teaches.
-        best_cost: Expected running cost of the best proven batch size, in joules.
-        cap: Cost that the training may not pass in any case.
-        ceiling: Cost at which it should be stopped, measuring aside.
-        why: Position in the reasons.
+        arm: (rows,), the batch size.
+        tries: (rows,), whether it is chosen for what it teaches.
+        best_cost: (rows,), expected cost of the best proven batch size, in joules.
+        cap: (rows,), cost that the training may not pass in any case.
+        ceiling: (rows,), cost at which it should be stopped, measuring aside.
+        reason: (rows,), index of the reason.
     """
 
     arm: NDArray[np.int64]
@@ -80,70 +76,68 @@ class SettingChoice:
     best_cost: Floats
     cap: Floats
     ceiling: Floats
-    why: NDArray[np.int64]
+    reason: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class BayesianPolicy:
-    """Our default policy for recurring jobs.
+    """Joulery's policy for recurring jobs.
 
     Attributes:
-        objective: What to minimise over whole runs; None for each job's cost.
-        tuning: How bold it is.
-        expectations: What is expected of jobs of which nothing is known.
-        inherited: What others have shown: nothing, one for every lane, or one (or None) per lane.
+        objective: Objective to minimise over whole runs; None for each job's cost.
+        config: Boldness of exploration.
+        prior: Prior of jobs of which nothing is known.
+        warm_starts: Results of other jobs to start from: none, one for every job, or one (or None)
+            per job.
     """
 
     objective: Objective | None = None
-    tuning: Tuning = TUNING
-    expectations: Expectations = ANY_JOB
-    inherited: tuple[Inheritance | None, ...] = ()
+    config: BayesianConfig = DEFAULT_CONFIG
+    prior: JobPrior = DEFAULT_PRIOR
+    warm_starts: tuple[WarmStart | None, ...] = ()
 
     name = "joulery"
     reasons = (
         "the default: nothing is known yet",
         "the least expected cost",
         "may be better than the best so far, and what it teaches is worth its cost",
-        "seconds of measuring tell what an epoch costs before it is trained",
+        "seconds of measuring show what an epoch costs before it is trained",
         "nothing has reached the target yet: this is likeliest to, for its cost",
         "the first results are still to come: a few submissions look beyond the default",
-        "the least expected cost by epochs that were inherited",
+        "the least expected cost by the warm start",
     )
 
-    def start(self, lanes: JobBatch) -> BayesianBeliefs:
-        """What is believed before anything happened."""
-        if not self.inherited:
-            return BayesianBeliefs.start(lanes, self.expectations)
-        each = self.inherited * len(lanes) if len(self.inherited) == 1 else self.inherited
-        if len(each) != len(lanes):
+    def start(self, jobs: JobBatch) -> BayesianBeliefs:
+        """The beliefs before anything happened."""
+        one_for_all = len(self.warm_starts) == 1
+        each = self.warm_starts * len(jobs) if one_for_all else self.warm_starts
+        if each and len(each) != len(jobs):
             raise InvalidValueError(
-                f"{len(each)} inheritances for {len(lanes)} jobs",
+                f"{len(each)} warm starts for {len(jobs)} jobs",
                 remedy="give one for all, or one (or None) per job",
             )
-        return BayesianBeliefs.start(lanes, self.expectations, each)
+        return BayesianBeliefs.start(jobs, self.prior, each)
 
     def begin(self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], actions: Actions) -> None:
-        """Note what is under way."""
+        """Note that actions are under way."""
         beliefs.begin(rows, actions)
 
     def learn(self, beliefs: BayesianBeliefs, outcomes: Outcomes) -> None:
         """Fold in how actions ended."""
         beliefs.learn(outcomes)
 
-    def decide(
-        self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], draws: CounterRng
-    ) -> Actions:
+    def decide(self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], rng: CounterRng) -> Actions:
         """The next action of each row."""
         view = forecast(beliefs, rows, self.objective)
-        choice = self._choose(beliefs, rows, draws, view)
+        choice = self._choose(beliefs, rows, rng, view)
         limits, slice_cost = self._limits(beliefs, rows, view, choice.arm, choice.best_cost)
         ceiling = np.minimum(choice.ceiling + limits.extra * slice_cost, choice.cap)
         trainings = Actions(
-            kind=np.full(len(rows), _TRAIN),
+            kind=np.full(len(rows), int(ActionKind.TRAIN)),
             arm=choice.arm,
             limit=limits.hold,
             ceiling=ceiling,
-            why=choice.why,
+            reason=choice.reason,
             probe_limits=limits.measure,
         )
         if not np.count_nonzero(choice.tries):
@@ -154,7 +148,7 @@ class BayesianPolicy:
     def limit_of(
         self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], arm: NDArray[np.int64]
     ) -> LimitChoice:
-        """What a training of a batch size does with power limits, whichever would be chosen."""
+        """The limits that a training of ``arm`` would hold and measure, had it been chosen."""
         view = forecast(beliefs, rows, self.objective)
         return self._limits(beliefs, rows, view, arm, view.expected_cost(view.best))[0]
 
@@ -166,119 +160,97 @@ class BayesianPolicy:
         arm: NDArray[np.int64],
         best_cost: Floats,
     ) -> tuple[LimitChoice, Floats]:
-        """Of the batch sizes ``arm``; and (rows,), what measuring a limit costs in joules."""
-        epoch = beliefs.profiles.believed(rows, arm)
-        rate = beliefs.profiles.rate(rows_of(rows), epoch[1])
-        # Joules of cost per second at the dearest limit known; 0 where none is.
-        slice_cost = self.tuning.slice_seconds * np.fmax(np.fmax.reduce(rate, axis=1), 0.0)
-        log_cost, variance = self._limit_costs(view, arm, epoch, rate)
-        share = slice_cost / best_cost
-        limits = choose_limit(log_cost, variance, share, self.tuning.prospects.horizon)
+        """The limits of the batch sizes ``arm``; and (rows,), cost in joules to measure a limit."""
+        log_seconds, log_watts, variance = beliefs.profiles.believed(rows, arm)
+        rate = beliefs.profiles.cost_rate(rows, log_watts)
+        # Joules of cost per second at the most expensive limit known; 0 where none is.
+        slice_cost = self.config.slice_seconds * np.fmax(np.fmax.reduce(rate, axis=1), 0.0)
+        share, horizon = slice_cost / best_cost, self.config.exploration.horizon
         if view.bounded is not None:
-            limits = limits.with_also(view.bounded.doubtful(arm, epoch[2]))
-        return limits, slice_cost
+            limits = choose_limit(*view.bounded.limits(arm, variance), share, horizon)
+            return also_measure(limits, view.bounded.uncertain_reference(arm, variance)), slice_cost
+        if view.scores is None or view.elasticity is None:
+            log_cost = log_seconds + np.log(rate)
+        else:
+            scores = view.scores[at_arm(arm)]
+            log_cost = np.where(np.isfinite(scores), scores, np.nan)
+            variance = variance * view.elasticity[at_arm(arm)][:, None] ** 2
+        return choose_limit(log_cost, variance, share, horizon), slice_cost
 
     def _choose(
-        self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], draws: CounterRng, view: Forecast
-    ) -> SettingChoice:
-        """Which batch size to train next, and how far to go with it."""
-        prospects, best = self.tuning.prospects, view.best
-        lessons = None if view.bounded is None else view.bounded.lessons
-        worth = plan(view.mean, view.covariance, view.noise, best, prospects, lessons)
+        self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], rng: CounterRng, view: Forecast
+    ) -> _Choice:
+        """The batch size to train next, and the cost at which to stop it."""
+        limits, best = self.config.exploration, view.best
+        savings = None if view.bounded is None else view.bounded.savings
+        worth = plan(view.mean, view.covariance, view.noise, best, limits, savings)
         best_cost = view.expected_cost(best)
-        barred = np.exp(view.epoch_cost.mean) > prospects.dearest_try * best_cost[:, None]
+        barred = np.exp(view.epoch_cost.mean) > limits.max_cost_ratio * best_cost[:, None]
         # Runs that overlap cannot learn from one another, so one try of a batch size at a time.
-        barred |= beliefs.under_way[rows_of(rows)] > 0
-        barred[own_places(best)] = False
+        barred |= beliefs.under_way[rows] > 0
+        barred[at_arm(best)] = False
         arm = np.where(barred, -np.inf, worth.value).argmax(axis=1)
-        why, cap, stop = np.full(len(rows), _BEST), self.tuning.patience * best_cost, None
+        reason, cap, stop = np.full(len(rows), _BEST), self.config.patience * best_cost, None
         unproven = view.unproven
         if np.count_nonzero(unproven):
-            arm_before, why_before = self._before_success(beliefs, rows, draws, worth.expected)
-            arm, why = np.where(unproven, arm_before, arm), np.where(unproven, why_before, why)
+            arm_before, reason_before = self._before_success(beliefs, rows, rng, worth.expected)
+            arm = np.where(unproven, arm_before, arm)
+            reason = np.where(unproven, reason_before, reason)
             # There is nothing to fall back on, so nothing is stopped.
             cap = np.where(unproven, np.inf, cap)
         tries = (arm != best) & ~unproven
         if np.count_nonzero(tries):
-            why = np.where(tries, _TRY, why)
-            cap = np.where(tries, prospects.dearest_try * best_cost, cap)
-            stop = np.where(tries, worth.stop[own_places(arm)], np.inf)
-        return SettingChoice(arm, tries, best_cost, cap, view.ceiling(arm, stop, cap), why)
+            reason = np.where(tries, _TRY, reason)
+            cap = np.where(tries, limits.max_cost_ratio * best_cost, cap)
+            stop = np.where(tries, worth.stop[at_arm(arm)], np.inf)
+        return _Choice(arm, tries, best_cost, cap, view.ceiling(arm, stop, cap), reason)
 
     def _before_success(
-        self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], draws: CounterRng, expected: Floats
+        self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], rng: CounterRng, expected: Floats
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """What to run while no batch size has reached the target, and why: the default, if blank.
+        """The batch size to run while none has reached the target, and the reason.
 
-        Of many submissions at once a few scout other batch sizes: they would all end before what
-        one of them shows can help the rest. Lots decide which: were it always the fourth, whoever
-        lost every fourth worker would lose all scouts.
+        The default, if nothing is known. Of many submissions at once a few scout other batch
+        sizes: they would all end before what one of them shows can help the rest. Chance decides
+        which: were it always the fourth, a cluster that loses every fourth worker would lose all
+        scouts.
         """
-        at = rows_of(rows)
-        blank = ~beliefs.profiles.measured(at).any(axis=1)
-        default, informed = beliefs.lanes.default[at], beliefs.informed[at]
-        main = np.where(blank & ~informed, default, expected.argmin(axis=1))
-        under_way = beliefs.under_way[at]
+        blank = ~beliefs.profiles.measured(rows).any(axis=1)
+        default, warm = beliefs.jobs.default[rows], beliefs.warm_started[rows]
+        main = np.where(blank & ~warm, default, expected.argmin(axis=1))
+        under_way = beliefs.under_way[rows]
         total = under_way.sum(axis=1)
-        scouts = total - under_way[own_places(main)]
-        dearest = self.tuning.prospects.dearest_try
-        near = expected < dearest * expected[own_places(main)][:, None]
-        free = np.where(near & (under_way == 0), expected, np.inf)
-        lots = 2.0 * draws.uniform(_LOTS, 1)[:, 0]
-        scout = np.isfinite(free.min(axis=1)) & (scouts + lots < self.tuning.scouts * total)
+        scouts = total - under_way[at_arm(main)]
+        largest = self.config.exploration.max_cost_ratio * expected[at_arm(main)][:, None]
+        free = np.where((expected < largest) & (under_way == 0), expected, np.inf)
+        chance = 2.0 * rng.uniform(_SCOUT_STREAM, 1)[:, 0]
+        scout = np.isfinite(free.min(axis=1)) & (scouts + chance < self.config.scouts * total)
         arm = np.where(scout, free.argmin(axis=1), main)
-        first = np.where(informed, _HEIR, np.where(arm == default, _FIRST, _SCOUT))
+        first = np.where(warm, _WARM, np.where(arm == default, _FIRST, _SCOUT))
         return arm, np.where(blank, first, _UNREACHED)
-
-    def _limit_costs(
-        self,
-        view: Forecast,
-        arm: NDArray[np.int64],
-        epoch: tuple[Floats, Floats, Floats],
-        rate: Floats,
-    ) -> tuple[Floats, Floats]:
-        """(rows, limits), of one batch size: log cost or score; its variance.
-
-        Args:
-            view: Of all batch sizes.
-            arm: The one of them, by row.
-            epoch: Log seconds and watts of one of its epochs, and their variance.
-            rate: Joules of cost per second.
-        """
-        log_seconds, _, variance = epoch
-        if view.bounded is not None:
-            return view.bounded.limits(arm, variance)
-        if view.scores is None or view.elasticity is None:
-            return log_seconds + np.log(rate), variance
-        at = own_places(arm)
-        scores = view.scores[at]
-        return (
-            np.where(np.isfinite(scores), scores, np.nan),
-            variance * view.elasticity[at][:, None] ** 2,
-        )
 
     def _pays_to_probe(
         self,
         beliefs: BayesianBeliefs,
         rows: NDArray[np.int64],
-        choice: SettingChoice,
+        choice: _Choice,
         slice_cost: Floats,
     ) -> NDArray[np.bool_]:
-        """Whether to find out in seconds what an epoch costs before trying a batch size."""
-        fresh = ~beliefs.profiles.measured(rows_of(rows))[own_places(choice.arm)]
-        unsure = beliefs.cost.variance[places_of(rows, choice.arm)] > self.tuning.probe_sd**2
-        cheap = slice_cost < self.tuning.probe_share * choice.best_cost
+        """(rows,), whether to measure an epoch's cost for seconds before training a batch size."""
+        fresh = ~beliefs.profiles.measured(rows)[at_arm(choice.arm)]
+        unsure = beliefs.cost.variance[rows, choice.arm] > self.config.probe_sd**2
+        cheap = slice_cost < self.config.probe_share * choice.best_cost
         return np.asarray(choice.tries & fresh & unsure & cheap & (slice_cost > 0))
 
 
 def _probing(trainings: Actions, measure: NDArray[np.bool_], probe: NDArray[np.bool_]) -> Actions:
-    """Measure the limit that a training would hold, for seconds, instead of the training."""
+    """Replace trainings by probes where ``probe`` is true: measure the limit they would hold."""
     held = np.arange(measure.shape[1])[None, :] == trainings.limit[:, None]
     return Actions(
-        kind=np.where(probe, _PROBING, trainings.kind),
+        kind=np.where(probe, int(ActionKind.PROBE), trainings.kind),
         arm=trainings.arm,
         limit=np.where(probe, -1, trainings.limit),
         ceiling=np.where(probe, np.inf, trainings.ceiling),
-        why=np.where(probe, _PROBE, trainings.why),
+        reason=np.where(probe, _PROBE, trainings.reason),
         probe_limits=np.where(probe[:, None], held, measure),
     )

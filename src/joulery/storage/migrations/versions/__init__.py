@@ -1,1 +1,1 @@
-"""One file per step, never changed once released."""
+"""One module per revision, never changed once released."""

@@ -1,0 +1,83 @@
+"""Files that survive crashes: replaced in one step, or appended to line by line."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@contextmanager
+def replacing(path: Path, *, private: bool = False, sync: bool = False) -> Iterator[int]:
+    """Write a file that takes the place of ``path`` in one step when the block succeeds.
+
+    Args:
+        path: File to replace or make, in a folder that exists.
+        private: Whether only its owner may read it.
+        sync: Whether it is on the disk when the block has ended, its name included.
+
+    Yields:
+        Descriptor of the new file, open for writing.
+    """
+    # Unique among processes and threads, and found again should a crash leave it behind.
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
+    flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(draft, flags, 0o600 if private else 0o666)
+    try:
+        try:
+            yield descriptor
+            if sync:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        draft.rename(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    if sync:
+        sync_folder(path.parent)
+
+
+def write_atomic(path: Path, content: bytes, *, private: bool = False, sync: bool = False) -> None:
+    """Make ``content`` the content of ``path``: a reader sees the old one or all of the new one.
+
+    Args:
+        path: File to replace or make, in a folder that exists.
+        content: New content.
+        private: Whether only its owner may read it.
+        sync: Whether it is on the disk on return.
+    """
+    with replacing(path, private=private, sync=sync) as descriptor:
+        write_all(descriptor, content)
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write all of ``content``, however little each system call takes."""
+    while content:
+        content = content[os.write(descriptor, content) :]
+
+
+def open_for_append(path: Path) -> int:
+    """Descriptor of a file of lines, to which several processes may append.
+
+    A last line that a crash cut short is ended, so that the next one stands alone.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    size = os.fstat(descriptor).st_size
+    if size and os.pread(descriptor, 1, size - 1) != b"\n":
+        write_all(descriptor, b"\n")
+    return descriptor
+
+
+def sync_folder(folder: Path) -> None:
+    """Put the names of a folder's files on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

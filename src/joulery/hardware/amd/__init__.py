@@ -1,0 +1,5 @@
+"""AMD GPUs, through AMD SMI."""
+
+from joulery.hardware.amd.device import AmdGpu, survey
+
+__all__ = ["AmdGpu", "survey"]

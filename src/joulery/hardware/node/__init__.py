@@ -1,0 +1,83 @@
+"""Whole-node meters that environment variables name.
+
+``JOULERY_NODE_METER`` holds one or more of these, separated by blanks:
+
+- ``visa:TCPIP0::192.0.2.7::INSTR`` a wattmeter (:mod:`joulery.hardware.node.scpi`)
+- ``ipmi:`` this node's management controller, ``ipmi:HOST`` another's, as
+  ``JOULERY_IPMI_USER`` with the password in ``IPMI_PASSWORD`` (:mod:`joulery.hardware.node.ipmi`)
+- ``redfish:https://HOST/redfish/v1/Chassis/1`` as ``JOULERY_REDFISH_USER`` with
+  ``JOULERY_REDFISH_PASSWORD``, certificate authority in ``JOULERY_REDFISH_CA``
+  (:mod:`joulery.hardware.node.redfish`)
+
+A node's energy contains that of its CPUs and GPUs, and must not be added to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from joulery.clock import REAL_CLOCK
+from joulery.errors import InvalidValueError, JouleryError
+from joulery.hardware.device import Capability, Obstacle, Survey
+from joulery.hardware.integrated import IntegratedPower
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from joulery.clock import Clock
+    from joulery.hardware.device import Device
+    from joulery.hardware.integrated import PoweredDevice
+
+VARIABLE = "JOULERY_NODE_METER"
+
+
+def survey(environ: Mapping[str, str], clock: Clock = REAL_CLOCK) -> Survey:
+    """The meters that ``environ`` names, each tried once, and the obstacles to using others."""
+    devices: list[Device] = []
+    obstacles: list[Obstacle] = []
+    for specification in environ.get(VARIABLE, "").split():
+        try:
+            devices.append(open_node_meter(specification, environ, clock))
+        except JouleryError as error:
+            obstacles.append(Obstacle.from_error(f"node meter {specification}", error))
+    return Survey(tuple(devices), tuple(obstacles))
+
+
+def open_node_meter(
+    specification: str, environ: Mapping[str, str], clock: Clock = REAL_CLOCK
+) -> Device:
+    """The meter that a specification such as ``ipmi:`` names, once it has answered.
+
+    A meter that counts no energy itself is wrapped in integrated samples.
+    """
+    kind, separator, address = specification.partition(":")
+    if not separator or kind not in {"visa", "ipmi", "redfish"}:
+        raise InvalidValueError(
+            f"unknown node meter {specification!r}",
+            remedy='write "visa:RESOURCE", "ipmi:", "ipmi:HOST" or "redfish:URL"',
+        )
+    if kind == "visa":
+        from joulery.hardware.node import scpi
+
+        meter = scpi.open_meter(address, clock)
+        meter.read_power()
+        counts = Capability.ENERGY in meter.capabilities
+        return meter if counts else IntegratedPower(meter, clock)
+    controller = _controller(kind, address, environ)
+    controller.read_power()
+    return IntegratedPower(controller, clock)
+
+
+def _controller(kind: str, address: str, environ: Mapping[str, str]) -> PoweredDevice:
+    if kind == "ipmi":
+        from joulery.hardware.node import ipmi
+
+        return ipmi.IpmiMeter(address, environ.get("JOULERY_IPMI_USER", ""))
+    from joulery.hardware.node import redfish
+
+    access = redfish.Access(
+        environ.get("JOULERY_REDFISH_USER", ""),
+        environ.get("JOULERY_REDFISH_PASSWORD", ""),
+        environ.get("JOULERY_REDFISH_CA"),
+    )
+    return redfish.RedfishMeter(address, access)

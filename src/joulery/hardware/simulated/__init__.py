@@ -1,0 +1,21 @@
+"""Simulated accelerators and servers: the board model, the catalog, and devices on a clock."""
+
+from joulery.hardware.simulated import catalog
+from joulery.hardware.simulated.board import Faults, Sensor, SimulatedGpu, simulated_node
+from joulery.hardware.simulated.node import SimulatedNode, preset
+from joulery.hardware.simulated.physics import Board, Steady, Workload, clock_states, settle
+
+__all__ = [
+    "Board",
+    "Faults",
+    "Sensor",
+    "SimulatedGpu",
+    "SimulatedNode",
+    "Steady",
+    "Workload",
+    "catalog",
+    "clock_states",
+    "preset",
+    "settle",
+    "simulated_node",
+]

@@ -1,0 +1,302 @@
+"""Catalog of accelerators and reference workloads: specifications, and constants for simulation.
+
+>>> board("Tesla V100-SXM2-32GB").max_limit_watts
+300.0
+>>> specs("h100").memory_bytes_per_second
+3350000000000.0
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib.resources import files
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from joulery.errors import InvalidValueError, UnknownDeviceError
+from joulery.hardware.simulated.physics import Board, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+# A workload can make up for too low an awake power (by activity) but not for one that is too
+# high, so the rule stays below every share seen. The fit errors of boards derived from the others
+# hardly depend on it between 0 and 0.85; at 1, host-bound work on a V100 is off by 14 %.
+_AWAKE_MARGIN = 0.6
+
+# Where no source states them.
+_IDLE_SHARE = 0.1
+_MIN_LIMIT_SHARE = 0.4
+_MIN_CLOCK_SHARE = 0.14
+_CLOCK_STEP_HERTZ = 15e6
+
+
+@dataclass(frozen=True, slots=True)
+class Specs:
+    """Specification of an accelerator by its vendor; None where no source states a value.
+
+    Attributes:
+        name: Short name, unique in the catalog.
+        full_name: Name that the driver reports.
+        vendor: ``nvidia`` or ``amd``.
+        architecture: Vendor's name of the generation.
+        year: Year of the first boards.
+        source: Document behind the numbers.
+        default_limit_watts: Power limit after start-up.
+        max_limit_watts: Highest power limit.
+        boost_clock_hertz: Highest core clock of the specification.
+        min_limit_watts: Lowest power limit.
+        idle_watts: Assumed power of an unused board.
+        memory_kind: Type of memory, such as ``HBM2``.
+        memory_bytes: Size of the memory.
+        memory_bytes_per_second: Bandwidth of the memory.
+        fp32_flops: Peak without matrix units.
+        tensor_flops: Dense peak in FP16/BF16.
+        units: Number of streaming multiprocessors or compute units.
+        base_clock_hertz: Guaranteed core clock.
+        min_clock_hertz: Lowest core clock.
+        clock_step_hertz: Distance between supported clocks.
+        same_chip_as: Fitted board whose power shares also hold here.
+        aliases: Other names that people and drivers use.
+    """
+
+    name: str
+    full_name: str
+    vendor: str
+    architecture: str
+    year: int
+    source: str
+    default_limit_watts: float
+    max_limit_watts: float
+    boost_clock_hertz: float
+    min_limit_watts: float | None = None
+    idle_watts: float | None = None
+    memory_kind: str | None = None
+    memory_bytes: int | None = None
+    memory_bytes_per_second: float | None = None
+    fp32_flops: float | None = None
+    tensor_flops: float | None = None
+    units: int | None = None
+    base_clock_hertz: float | None = None
+    min_clock_hertz: float | None = None
+    clock_step_hertz: float | None = None
+    same_chip_as: str | None = None
+    aliases: tuple[str, ...] = ()
+
+
+def names() -> tuple[str, ...]:
+    """Short names of every accelerator, in the catalog's order."""
+    return tuple(_entries())
+
+
+def specs(name: str) -> Specs:
+    """Specification of an accelerator.
+
+    Args:
+        name: Short name, driver name or alias; case, spaces and dashes do not matter.
+
+    Raises:
+        UnknownDeviceError: No such accelerator; the remedy names the nearest.
+    """
+    return _specs(_canonical(name))
+
+
+def board(name: str) -> Board:
+    """Constants for simulation: fitted where measurements exist, else derived from the specs.
+
+    Args:
+        name: Name as for :func:`specs`.
+    """
+    return _board(_canonical(name))
+
+
+def fitted_boards() -> tuple[Board, ...]:
+    """Every board whose constants were fitted to measurements."""
+    return tuple(_board(name) for name, entry in _entries().items() if "fitted" in entry)
+
+
+def workload(name: str, board: Board) -> Workload:
+    """A reference workload as it would run on ``board``.
+
+    Compute scales with the peak of the arithmetic it uses, memory traffic with the bandwidth;
+    time on the host does not change. On a board outside the catalog it runs as on the board on
+    which it was measured.
+
+    Raises:
+        InvalidValueError: No such workload.
+    """
+    entry = _workloads().get(_key(name))
+    if entry is None:
+        raise InvalidValueError(
+            f"no reference workload {name!r}", remedy=f"one of {', '.join(workload_names())}"
+        )
+    compute_scale = memory_scale = 1.0
+    if _key(board.name) in _aliases():
+        here, there = specs(board.name), specs(entry["measured_on"])
+        compute_scale = _ratio(_peak(there, entry["arithmetic"]), _peak(here, entry["arithmetic"]))
+        memory_scale = _ratio(there.memory_bytes_per_second, here.memory_bytes_per_second)
+    return Workload(
+        entry["name"],
+        entry["compute_seconds"] * compute_scale,
+        entry["memory_seconds"] * memory_scale,
+        entry["host_seconds"],
+        entry["activity"],
+    )
+
+
+def workload_names() -> tuple[str, ...]:
+    """Names of the reference workloads."""
+    return tuple(entry["name"] for entry in _workloads().values())
+
+
+def _peak(found: Specs, arithmetic: str) -> float | None:
+    wanted = found.tensor_flops if arithmetic == "tensor" else found.fp32_flops
+    return wanted or found.fp32_flops or found.tensor_flops
+
+
+def _ratio(there: float | None, here: float | None) -> float:
+    return there / here if there and here else 1.0
+
+
+def _key(name: str) -> str:
+    """``"Tesla V100-SXM2-32GB"`` and ``"tesla v100 sxm2 32gb"`` are the same."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _canonical(name: str) -> str:
+    key = _key(name)
+    aliases = _aliases()
+    if key in aliases:
+        return aliases[key]
+    near = difflib.get_close_matches(key, aliases, n=4, cutoff=0.5)
+    wanted = dict.fromkeys(aliases[match] for match in near) or dict.fromkeys(names())
+    raise UnknownDeviceError(
+        f"no accelerator {name!r} in the catalog",
+        remedy=f"{'did you mean' if near else 'known are'} {', '.join(wanted)}",
+    )
+
+
+@cache
+def _specs(name: str) -> Specs:
+    known = {field.name for field in fields(Specs)}
+    entry = {key: value for key, value in _entries()[name].items() if key in known}
+    for key, value in entry.items():
+        if isinstance(value, int) and key not in ("year", "units", "memory_bytes"):
+            entry[key] = float(value)
+    if "memory_bytes" in entry:
+        entry["memory_bytes"] = int(entry["memory_bytes"])
+    entry["aliases"] = tuple(entry.get("aliases", ()))
+    return Specs(**entry)
+
+
+@cache
+def _board(name: str) -> Board:
+    stated = _specs(name)
+    entry = _entries()[name].get("fitted")
+    if entry is not None:
+        constants = _Constants(**{key: value for key, value in entry.items() if key != "source"})
+        return _assembled(stated, constants, fitted=True, source=entry["source"])
+    sibling = stated.same_chip_as
+    return derived(stated, (board(sibling),) if sibling else fitted_boards())
+
+
+@dataclass(frozen=True, slots=True)
+class _Constants:
+    """Constants of a :class:`Board` that no vendor states.
+
+    ``knee_share`` is the knee clock as a fraction of the highest.
+    """
+
+    awake_watts: float
+    clock_watts: float
+    dynamic_watts: float
+    memory_watts: float
+    voltage_floor: float
+    knee_share: float
+
+
+def derived(specs: Specs, references: Sequence[Board]) -> Board:
+    """Constants of an unmeasured board: watts as shares of the default limit on ``references``.
+
+    Args:
+        specs: Specification by the vendor.
+        references: Fitted boards; one is enough when it carries the same chip.
+    """
+    limit = specs.default_limit_watts
+
+    def shares(name: str) -> list[float]:
+        return [getattr(board, name) / board.default_limit_watts for board in references]
+
+    margin = _AWAKE_MARGIN if len(references) > 1 else 1.0
+    constants = _Constants(
+        awake_watts=max(margin * min(shares("awake_watts")) * limit, specs.idle_watts or 0.0),
+        clock_watts=fmean(shares("clock_watts")) * limit,
+        dynamic_watts=fmean(shares("dynamic_watts")) * limit,
+        memory_watts=fmean(shares("memory_watts")) * limit,
+        voltage_floor=fmean(board.voltage_floor for board in references),
+        knee_share=fmean(board.knee_clock_hertz / board.max_clock_hertz for board in references),
+    )
+    names = ", ".join(board.name for board in references)
+    source = f"derived from {specs.source}, with the power shares of {names}"
+    return _assembled(specs, constants, fitted=False, source=source)
+
+
+def _assembled(specs: Specs, constants: _Constants, *, fitted: bool, source: str) -> Board:
+    """A board from its specification and from constants that were measured or derived."""
+    limit, highest = specs.default_limit_watts, specs.boost_clock_hertz
+    idle = specs.idle_watts or _IDLE_SHARE * limit
+    return Board(
+        name=specs.name,
+        idle_watts=min(idle, constants.awake_watts),
+        awake_watts=constants.awake_watts,
+        clock_watts=constants.clock_watts,
+        dynamic_watts=constants.dynamic_watts,
+        memory_watts=constants.memory_watts,
+        voltage_floor=constants.voltage_floor,
+        knee_clock_hertz=constants.knee_share * highest,
+        min_clock_hertz=specs.min_clock_hertz or _MIN_CLOCK_SHARE * highest,
+        max_clock_hertz=highest,
+        clock_step_hertz=specs.clock_step_hertz or _CLOCK_STEP_HERTZ,
+        min_limit_watts=specs.min_limit_watts or _MIN_LIMIT_SHARE * limit,
+        max_limit_watts=specs.max_limit_watts,
+        default_limit_watts=limit,
+        fitted=fitted,
+        source=source,
+    )
+
+
+@cache
+def _aliases() -> dict[str, str]:
+    def spellings(name: str, entry: dict[str, Any]) -> Iterable[str]:
+        full = entry["full_name"]
+        yield from (name, full, *entry["aliases"])
+        # Drivers put the maker in front of some names and not of others, by version.
+        for maker in ("NVIDIA ", "AMD ", "AMD Instinct ", "Tesla ", "NVIDIA Tesla "):
+            yield maker + name
+            yield full.removeprefix(maker)
+
+    found: dict[str, str] = {}
+    for name, entry in _entries().items():
+        for spelling in spellings(name, entry):
+            found.setdefault(_key(spelling), name)
+    return found
+
+
+@cache
+def _entries() -> dict[str, dict[str, Any]]:
+    return {entry["name"]: entry for entry in _read("boards.toml")["board"]}
+
+
+@cache
+def _workloads() -> dict[str, dict[str, Any]]:
+    return {_key(entry["name"]): entry for entry in _read("workloads.toml")["workload"]}
+
+
+def _read(file: str) -> dict[str, Any]:
+    return tomllib.loads(
+        files("joulery.hardware.simulated").joinpath(file).read_text(encoding="utf-8")
+    )

@@ -1,0 +1,241 @@
+"""Times at which a counter refreshes, learned from its readings.
+
+Boards update their energy counter every 20-100 ms. Some drivers stamp the update, some stamp the
+call, some nothing. A stamp is trusted only once it stood still together with the value. Without
+stamps an update is known to lie between the last reading of the old value and the first reading
+of the new one, and readings are timed so that this bracket shrinks.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+# A counter faster than this needs no phase: each reading is as good as its refresh.
+_CONTINUOUS_SECONDS = 0.005
+# … and is not read again before this much later.
+_CONTINUOUS_PERIOD_SECONDS = 0.01
+# While the period is unknown, readings come at this fraction of the time waited so far.
+_CALIBRATION_FRACTION = 0.01
+_CALIBRATION_STEP_SECONDS = 0.001
+_STAMPED_STEP_SECONDS = 0.005
+_REFRESHES_TO_CALIBRATE = 4
+# No change for this long means frozen: read less often.
+_PATIENCE_SECONDS = 3.0
+# Read a stamped counter this long after its refresh is due: the driver needs a moment.
+_READ_DELAY_SECONDS = 0.001
+# Width down to which a bracket is narrowed.
+_BRACKET_SECONDS = 0.001
+# Jitter of refreshes around their grid: a constant, and a fraction of the time since a reading.
+_JITTER_SECONDS = 0.0002
+_JITTER_FRACTION = 2e-4
+# An unchanged stamp older than this was not merely the previous call's.
+_STILL_SECONDS = 0.002
+_MISSES_TO_RESTART = 3
+# Refreshes over which the period is averaged before the baseline starts anew.
+_LONGEST_BASELINE = 1000
+
+
+class Refresh(NamedTuple):
+    """Time at which a counter changed, on the reader's clock, give or take ``half_width``."""
+
+    at_seconds: float
+    half_width_seconds: float = 0.0
+
+
+class RefreshTimer:
+    """Schedule of one counter's refreshes, learned from its readings.
+
+    Attributes:
+        period_seconds: Time between refreshes; None while unknown, 0 for continuous counters.
+        stamps_trusted: Whether the driver's stamps mark refreshes; None while unknown.
+    """
+
+    def __init__(self) -> None:
+        self.period_seconds: float | None = None
+        self.stamps_trusted: bool | None = None
+        self._last_reading: float | None = None
+        self._last_stamp: float | None = None
+        self._last_change = 0.0
+        self._seen: list[float] = []
+        self._grid: _Grid | None = None
+
+    def observe(self, read_at: float, stamp: float | None, *, changed: bool) -> Refresh | None:
+        """Learn from one reading; the refresh that it revealed, or None when nothing changed."""
+        previous = self._last_reading
+        if previous is not None and not changed:
+            self._judge_stamp(read_at, stamp)
+        self._last_reading, self._last_stamp = read_at, stamp
+        if previous is None:
+            self._last_change = read_at
+            return None
+        if not changed:
+            if self._grid is not None and not self.stamps_trusted:
+                self._grid.add_unchanged(read_at)
+                self._give_up_if_lost(self._grid)
+            return None
+        self._last_change = read_at
+        return self._place(previous, read_at, stamp if self.stamps_trusted else None)
+
+    def next_refresh(self) -> float:
+        """Earliest moment at which a reading would show a new value."""
+        if self._last_reading is None or self.period_seconds is None:
+            return math.inf  # readings come frequently anyway until the period is known
+        if self._grid is None:
+            return self._last_reading + _CONTINUOUS_PERIOD_SECONDS
+        return self._grid.high + self._grid.period
+
+    def next_due(self, not_before: float) -> float:
+        """Time of the next reading that shows a new value, if possible not before the given."""
+        if self._last_reading is None:
+            return not_before
+        if self.period_seconds is None:
+            return self._last_reading + self._calibration_step(not_before)
+        if self._grid is None:
+            return not_before
+        if self.stamps_trusted:
+            return self._grid.after(not_before, self._last_reading) + _READ_DELAY_SECONDS
+        return self._grid.next_reading(not_before, self._last_reading)
+
+    def _place(self, previous: float, read_at: float, stamp: float | None) -> Refresh:
+        low, high = (previous, read_at) if stamp is None else (stamp, stamp)
+        if self.period_seconds is None:
+            self._calibrate(low, high)
+        elif self._grid is None:
+            return Refresh(read_at)  # continuous: refreshed within the last few milliseconds
+        elif stamp is None:
+            low, high = self._grid.add_change(previous, read_at)
+        else:
+            low, high = self._grid.add_stamp(stamp)
+        if self._grid is not None:
+            self.period_seconds = self._grid.period
+            self._give_up_if_lost(self._grid)
+        return Refresh((low + high) / 2, (high - low) / 2)
+
+    def _calibrate(self, low: float, high: float) -> None:
+        self._seen.append((low + high) / 2)
+        if len(self._seen) < _REFRESHES_TO_CALIBRATE:
+            return
+        period = (self._seen[-1] - self._seen[0]) / (len(self._seen) - 1)
+        self._seen.clear()
+        if period > _CONTINUOUS_SECONDS:
+            self.period_seconds = period
+            self._grid = _Grid(low, high, period)
+        else:
+            self.period_seconds = 0.0
+
+    def _give_up_if_lost(self, grid: _Grid) -> None:
+        if grid.misses >= _MISSES_TO_RESTART:
+            self.period_seconds = self._grid = None
+
+    def _calibration_step(self, not_before: float) -> float:
+        assert self._last_reading is not None  # noqa: S101 - only called after a first reading
+        waited = self._last_reading - self._last_change
+        if waited > _PATIENCE_SECONDS:
+            return max(not_before - self._last_reading, _STAMPED_STEP_SECONDS)
+        least = _STAMPED_STEP_SECONDS if self.stamps_trusted else _CALIBRATION_STEP_SECONDS
+        return max(least, _CALIBRATION_FRACTION * waited)
+
+    def _judge_stamp(self, read_at: float, stamp: float | None) -> None:
+        """The value stood still: a stamp that moved marks calls, one that stood marks refreshes."""
+        if stamp is None or self._last_stamp is None:
+            return
+        # Converting between two clocks costs some microseconds: that is no movement.
+        if abs(stamp - self._last_stamp) > 2e-4:
+            self.stamps_trusted = False
+        elif self.stamps_trusted is None and read_at - stamp > _STILL_SECONDS:
+            self.stamps_trusted = True
+
+
+class _Grid:
+    """The regular moments at which a counter refreshes: a period, and a bracket for the phase.
+
+    The n-th refresh after the last one placed lies within ``low + n·period`` and
+    ``high + n·period``.
+    """
+
+    def __init__(self, low: float, high: float, period: float) -> None:
+        self.low, self.high, self.period = low, high, period
+        self.misses = 0
+        self._anchor = (low + high) / 2
+        self._steps_since_anchor = 0
+        self._probing: int | None = None
+
+    def after(self, not_before: float, last_reading: float) -> float:
+        """The first refresh expected after both moments."""
+        return self.high + self._periods_to(max(not_before, last_reading)) * self.period
+
+    def next_reading(self, not_before: float, last_reading: float) -> float:
+        """Time of the next reading: right after a refresh, or the middle of a wide bracket.
+
+        A reading inside a bracket is informative only if another one came between the refresh
+        before and the bracket, so probing starts there.
+        """
+        if self._probing is None or last_reading > self._bracket(self._probing)[1]:
+            steps = self._periods_to(max(not_before, last_reading))
+            low, high = self._bracket(steps)
+            if high - low <= _BRACKET_SECONDS:
+                self._probing = None
+                return high + _JITTER_SECONDS
+            self._probing = steps
+        low, high = self._bracket(self._probing)
+        earlier = high - self.period
+        if last_reading <= earlier:
+            return (earlier + low) / 2
+        middle = (low + high) / 2
+        return middle if last_reading < middle else high + _JITTER_SECONDS
+
+    def add_unchanged(self, read_at: float) -> None:
+        """Learn from a reading that still had the old value."""
+        if read_at > self._bracket(1)[1]:
+            self.misses += 1
+            self.low, self.high = self.low - self.period / 20, self.high + self.period / 20
+
+    def add_change(self, previous: float, read_at: float) -> tuple[float, float]:
+        """Learn from a reading with a new value, the one at ``previous`` having had the old."""
+        steps = max(1, math.floor((read_at - self.low) / self.period))
+        low, high = self._bracket(steps)
+        if read_at < high and previous < high - self.period and steps > 1:
+            # The last refresh may have come or not: only the one before is sure, and the grid
+            # learns nothing from this reading.
+            self.low, self.high = self._bracket(steps - 1)
+            return self.low, read_at
+        low, high = max(low, previous), min(high, read_at)
+        if low > high:
+            self.misses += 1
+            return self._placed(max(previous, read_at - self.period), read_at, None)
+        self.misses = 0
+        return self._placed(low, high, steps)
+
+    def add_stamp(self, stamp: float) -> tuple[float, float]:
+        """Learn from a refresh that the driver stamped."""
+        steps = max(1, round((stamp - self.high) / self.period))
+        if abs(stamp - self.high - steps * self.period) > 0.25 * self.period:
+            # Off the grid: the board is irregular, or the wall clock was set.
+            self.misses += 1
+            self._placed(stamp, stamp, None)
+            return stamp - self.period / 2, stamp + self.period / 2
+        self.misses = 0
+        return self._placed(stamp, stamp, steps)
+
+    def _placed(self, low: float, high: float, steps: int | None) -> tuple[float, float]:
+        self.low, self.high = low, high
+        self._probing = None
+        middle = (low + high) / 2
+        if steps is None or self._steps_since_anchor >= _LONGEST_BASELINE:
+            # Start a new baseline; this also follows slow drift of the board's own clock.
+            self._anchor, self._steps_since_anchor = middle, 0
+            return low, high
+        self._steps_since_anchor += steps
+        if self._steps_since_anchor >= 4:
+            # A long baseline gives the period far better than neighbouring refreshes do.
+            self.period = (middle - self._anchor) / self._steps_since_anchor
+        return low, high
+
+    def _periods_to(self, moment: float) -> int:
+        return max(1, math.ceil((moment - self.high) / self.period))
+
+    def _bracket(self, steps: int) -> tuple[float, float]:
+        slack = _JITTER_SECONDS / 2 + _JITTER_FRACTION * steps * self.period
+        ahead = steps * self.period
+        return self.low + ahead - slack, self.high + ahead + slack

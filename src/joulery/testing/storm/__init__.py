@@ -1,1 +1,0 @@
-"""A service under kill -9: servers, clients and databases that die while a history is kept."""

@@ -1,0 +1,90 @@
+"""Against the published traces: how much less joulery's search costs than Zeus's."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from joulery.jobs.policies.bayesian.policy import BayesianPolicy
+from joulery.jobs.policies.zeus import ZeusPolicy
+from joulery.objectives import EnergyDelayProduct, LeastEnergy
+from joulery.simulate.recurring import SimulationOptions, simulate
+from joulery.simulate.traces import read_traces
+
+TRACES = Path(os.environ.get("JOULERY_DATA", "/work/shared/data")) / "zeus"
+pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason="needs the traces of You et al.")
+SEEDS = range(12)
+
+
+@pytest.fixture(scope="module")
+def logs():
+    """Both policies on every workload and GPU, horizon as published."""
+    loads = read_traces(TRACES).workloads
+    return {
+        policy.name: simulate(loads, policy, None, SEEDS)
+        for policy in (BayesianPolicy(), ZeusPolicy())
+    }
+
+
+def regrets(log):
+    """Mean final regret per workload."""
+    return np.array([part.final_regret().mean() for part in log.by_workload()])
+
+
+def test_less_than_half_the_regret(logs):
+    """The reason for this policy to exist."""
+    ours, theirs = regrets(logs["joulery"]), regrets(logs["zeus"])
+    assert ours.sum() < 0.5 * theirs.sum()
+    assert np.exp(np.log(np.maximum(ours, 0.02) / theirs).mean()) < 0.5
+
+
+def test_no_workload_pays_for_the_others(logs):
+    """A job's owner sees only that job."""
+    assert (regrets(logs["joulery"]) < 1.1 * regrets(logs["zeus"])).all()
+
+
+def test_never_dearer_than_no_optimisation(logs):
+    """The least a user may expect."""
+    for part in logs["joulery"].by_workload():
+        assert part.cost.sum() < part.default[2].sum(), str(part.workloads[0])
+
+
+def test_ends_at_the_optimum(logs):
+    """Savings come from where the search ends."""
+    excess = [
+        (
+            part.workloads[0].expected_cost()[part.arm[:, -5:], part.limit[:, -5:]]
+            / part.workloads[0].optimum()[2]
+        ).mean()
+        for part in logs["joulery"].by_workload()
+    ]
+    assert np.mean(excess) < 1.015
+
+
+def test_every_recurrence_gets_its_model(logs):
+    """Stopping and restarting must end in a trained model each time."""
+    log = logs["joulery"]
+    assert log.reached[np.isfinite(log.cost)].all()
+
+
+@pytest.mark.parametrize(
+    ("objective", "least"),
+    [
+        (LeastEnergy(max_slowdown=0.0), 0.75),
+        (LeastEnergy(max_slowdown=0.05), 0.75),
+        (LeastEnergy(max_slowdown=0.2), 0.8),
+        (EnergyDelayProduct(), 0.85),
+    ],
+    ids=str,
+)
+def test_other_objectives_end_at_their_best_setting(objective, least):
+    """Within 2 % of the best setting that keeps the bound, and 1 % of the bound, for most jobs."""
+    loads = read_traces(TRACES).workloads
+    options = SimulationOptions(objective=objective)
+    log = simulate(loads, BayesianPolicy(objective=objective), None, range(6), options)
+    settled = [
+        ((part.expected <= 1.02 * part.optimal) & part.within)[:, -5:].sum(axis=1) >= 3
+        for part in log.by_workload()
+    ]
+    assert np.mean(settled) >= least

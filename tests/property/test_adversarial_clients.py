@@ -1,0 +1,171 @@
+"""Histories of jobs whose clients report falsely, die, or cannot probe.
+
+`scripts/stress_jobs.py` has more of them.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from joulery.jobs.models import Measured, Outcome
+from joulery.jobs.policies.base import RunEnd
+from joulery.jobs.policies.counter_rng import CounterRng
+from joulery.jobs.replay import ROW, action_document, outcome_document
+from joulery.simulate import drift
+from joulery.storage.records import Event, EventKind
+from joulery.testing.workloads import made_up_workload
+from support.adversarial_clients import (
+    FALSE_REPORTS,
+    ClientSimulation,
+    Scenario,
+    reports_nothing,
+    simulate,
+)
+
+LOAD = made_up_workload()
+HONEST = Scenario(40)
+FIRST_TWO_FALSE = (4, 318)  # seeds whose first two recurrences report falsely
+
+
+@pytest.mark.parametrize("kind", FALSE_REPORTS)
+@pytest.mark.parametrize("policy", ["joulery", "zeus", "grid"])
+def test_every_recurrence_ends_in_spite_of_false_reports(policy, kind):
+    """One report that is too good to be true would stop every later training."""
+    about = dataclasses.replace(HONEST, adversarial_share=0.1, false_report=FALSE_REPORTS[kind])
+    each = [ClientSimulation(LOAD, policy, seed, about).run() for seed in range(2)]
+    assert [life.failed for life in each] == [0, 0]
+
+
+@pytest.fixture(scope="module")
+def silent():
+    """Regrets of those who would kind, had they not kept silent."""
+    about = dataclasses.replace(HONEST, adversarial_share=0.1, false_report=reports_nothing)
+    return simulate(LOAD, "joulery", range(8), about)
+
+
+@pytest.mark.parametrize("kind", FALSE_REPORTS)
+def test_false_reports_cost_little(kind, silent):
+    """A tenth of false reports would cost more than the policy saves."""
+    about = dataclasses.replace(HONEST, adversarial_share=0.1, false_report=FALSE_REPORTS[kind])
+    times, error = simulate(LOAD, "joulery", range(8), about).over(silent)
+    assert times - 2 * error < 1.1
+
+
+@pytest.mark.parametrize("kind", FALSE_REPORTS)
+def test_two_false_reports_cost_no_more_than_finding_them(kind):
+    """Later recurrences would pay for one false report again and again."""
+    about = dataclasses.replace(HONEST, adversarial_share=0.1, false_report=FALSE_REPORTS[kind])
+    for seed in FIRST_TWO_FALSE:
+        misled = ClientSimulation(LOAD, "joulery", seed, about).run()
+        alone = ClientSimulation(
+            LOAD, "joulery", seed, dataclasses.replace(about, false_report=reports_nothing)
+        ).run()
+        assert misled.regret() - alone.regret() < 6.0
+
+
+@pytest.mark.parametrize("kind", FALSE_REPORTS)
+def test_a_job_recovers_within_twenty_honest_runs(kind):
+    """One false report would ruin a job for good."""
+    about = dataclasses.replace(HONEST, adversarial_share=0.1, false_report=FALSE_REPORTS[kind])
+    for seed in (*range(4), *FIRST_TWO_FALSE):
+        regrets = ClientSimulation(LOAD, "joulery", seed, about).run().regrets
+        assert np.median(regrets[20:]) < 0.1
+        assert np.mean(regrets[20:]) < 0.25
+
+
+@pytest.mark.parametrize("only", [16, 64, 256, 512])
+def test_false_reports_on_a_selected_batch_size_cost_no_more(only, silent):
+    """A client that selects its batch size could praise one that no other has tried."""
+    about = dataclasses.replace(
+        HONEST, adversarial_share=0.1, false_report=FALSE_REPORTS["anything"], only=only
+    )
+    times, error = simulate(LOAD, "joulery", range(8), about).over(silent)
+    assert times - 2 * error < 1.3
+    misled = simulate(
+        LOAD, "joulery", range(8), dataclasses.replace(about, false_report=FALSE_REPORTS["wonders"])
+    )
+    times, error = misled.over(silent)
+    assert times - 2 * error < 1.3
+    assert misled.failed == 0
+
+
+DRIFTS = {
+    "none": drift.no_drift,
+    "twice": lambda load: drift.scaled(load, 20, 2.0),
+    "moves": lambda load: drift.optimum_moves(load, 20),
+    "discarded": lambda load: drift.discarded_becomes_best(load, 20),
+}
+
+
+@pytest.mark.parametrize("change", DRIFTS)
+@pytest.mark.parametrize("policy", ["joulery", "zeus"])
+def test_honest_jobs_lose_nothing_to_the_filter(policy, change):
+    """What keeps false reports out would slow down honest jobs."""
+    judged = dataclasses.replace(HONEST, drift=DRIFTS[change])
+    credulous = dataclasses.replace(judged, defended=False)
+    with_it = simulate(LOAD, policy, range(2), judged)
+    assert with_it.mean <= 1.03 * simulate(LOAD, policy, range(2), credulous).mean
+    assert with_it.doubted < 0.01
+
+
+@pytest.mark.parametrize("policy", ["joulery", "zeus", "grid"])
+def test_half_of_the_clients_may_die(policy):
+    """Workers die; what they were trying would never be tried again."""
+    about = Scenario(80, clients=20, killed=0.5)
+    life = ClientSimulation(LOAD, policy, 3, about).run()
+    assert life.failed == 0
+    assert len(life.costs) == 80
+    assert set(life.batch_sizes[-10:]) <= {32, 64, 128}
+
+
+@pytest.mark.parametrize("policy", ["joulery", "zeus", "grid"])
+def test_recurrences_end_without_probes(policy):
+    """Clients that only train would be stopped again and again."""
+    life = ClientSimulation(LOAD, policy, 5, dataclasses.replace(HONEST, probing=False)).run()
+    assert life.failed == 0
+    hard = made_up_workload(never=(16, 32, 512))
+    life = ClientSimulation(hard, policy, 5, dataclasses.replace(HONEST, probing=False)).run()
+    assert life.failed == 0
+
+
+def test_a_job_that_really_changes_is_followed():
+    """What keeps false reports out would keep the truth out."""
+    about = Scenario(60, drift=lambda load: drift.scaled(load, 30, 2.5))
+    folded = ClientSimulation(LOAD, "joulery", 2, about)
+    folded.run()
+    latest = folded._state.reports.latest[-1]
+    assert not latest.quarantined
+    assert latest.log_epochs > math.log(20.0)
+
+
+def choice_after(order):
+    """The next choice after sixteen runs at once that are reported on in some order."""
+    folded = ClientSimulation(LOAD, "joulery", 1, HONEST)._state
+    job, bodies = folded.job, []
+    for number in range(16):
+        draws = CounterRng.of(folded.batch.seeds, np.array([number]))
+        action = action_document(folded.policy.decide(folded.beliefs, ROW, draws), job)
+        event = {"action": action, "recurrence": number}
+        folded.fold(Event(number + 1, EventKind.ISSUED, number + 1, event, 0.0))
+        epochs = 12.0 + 3 * action["arm"] + number % 3
+        measured = (Measured(200.0, 90.0, 9000.0, 0.005),)
+        told = Outcome(RunEnd.REACHED, epochs, 90 * epochs, 9000 * epochs, 200.0, measured)
+        bodies.append(outcome_document(told, job, action, number))
+    for place, number in enumerate(order):
+        folded.fold(Event(17 + place, EventKind.OUTCOME, number + 1, bodies[number], 0.0))
+    last = folded.policy.decide(
+        folded.beliefs, ROW, CounterRng.of(folded.batch.seeds, np.array([99]))
+    )
+    assert folded.beliefs.under_way.sum() == 0
+    return int(last.arm[0])
+
+
+@given(order=st.permutations(range(16)))
+@settings(max_examples=8)
+def test_reports_in_any_order_lead_to_the_same_choice(order):
+    """What a team gets would depend on whose network was slow."""
+    assert choice_after(order) == choice_after(range(16))

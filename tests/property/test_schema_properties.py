@@ -1,0 +1,116 @@
+"""Whatever is sent arrives, and whatever arrives is refused or understood."""
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joulery.errors import InvalidValueError
+from joulery.jobs.models import (
+    Decision,
+    DecisionEntry,
+    DecisionLease,
+    Definition,
+    EnergyEntry,
+    JobEntry,
+    Measured,
+    Outcome,
+    OutcomeReport,
+    PauseState,
+    ProfileEntry,
+    ProgressReport,
+    Receipt,
+    Request,
+)
+from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.jobs.schema import from_bytes, to_bytes
+
+_NUMBERS = st.just(0.0) | st.floats(1e-9, 1e12)
+_LIMITS = st.none() | _NUMBERS
+_NAMES = st.text(min_size=1, max_size=50).filter(str.isprintable)
+_MEASURED = st.builds(Measured, _LIMITS, _NUMBERS, _NUMBERS, _NUMBERS)
+_OUTCOMES = st.builds(
+    Outcome,
+    st.sampled_from(RunEnd),
+    _NUMBERS,
+    _NUMBERS,
+    _NUMBERS,
+    _LIMITS,
+    st.lists(_MEASURED, max_size=3).map(tuple),
+)
+_DECISIONS = st.builds(
+    Decision,
+    id=st.builds("{}.{}".format, st.integers(1, 10**17), st.integers(1, 10**17)),
+    recurrence=st.integers(0, 10**17),
+    kind=st.sampled_from(ActionKind),
+    batch_size=st.integers(1, 2**40),
+    power_limit_watts=_LIMITS,
+    probe_limits_watts=st.lists(_NUMBERS, max_size=5).map(tuple),
+    cost_ceiling_joules=st.just(math.inf) | _NUMBERS,
+    reason=_NAMES,
+    expires_wall_seconds=_NUMBERS,
+    token=_NAMES,
+)
+_ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner),
+    max_leaves=12,
+)
+
+
+@given(_OUTCOMES, _NAMES)
+def test_reports_arrive(outcome, key):
+    """A report would change on its way."""
+    report = OutcomeReport(key, outcome)
+    assert OutcomeReport.from_document(from_bytes(to_bytes(report.to_document()))) == report
+
+
+@given(_DECISIONS)
+def test_decisions_arrive(decision):
+    """A decision would change on its way."""
+    assert Decision.from_document(from_bytes(to_bytes(decision.to_document()))) == decision
+
+
+_MODELS = st.sampled_from(
+    [
+        Definition,
+        Request,
+        Decision,
+        Outcome,
+        ProgressReport,
+        DecisionLease,
+        OutcomeReport,
+        Receipt,
+        PauseState,
+        JobEntry,
+        DecisionEntry,
+        ProfileEntry,
+        EnergyEntry,
+    ]
+)
+_MEMBERS = (
+    *("key", "outcome", "end", "epochs", "seconds", "joules", "limit_watts", "measured"),
+    *(
+        "name",
+        "device",
+        "job",
+        "definition",
+        "batch_sizes",
+        "cost",
+        "policy",
+        "parameters",
+        "progress",
+        "paused",
+    ),
+    *("batch_size", "frontier", "wall_seconds", "after", "probing", "held", "event"),
+)
+_HALF_RIGHT = st.fixed_dictionaries({}, optional=dict.fromkeys(_MEMBERS, _ANYTHING))
+
+
+@given(_MODELS, _ANYTHING | _HALF_RIGHT)
+def test_anything_else_is_refused_with_an_error_of_ours(model, document):
+    """An unforeseen document would end in an internal error."""
+    try:
+        model.from_document(document)
+    except InvalidValueError as refused:
+        assert refused.remedy  # noqa: PT017 - both reading and refusing are right

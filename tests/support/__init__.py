@@ -1,0 +1,1 @@
+"""Support of tests, benchmarks and stress scripts: load, adversarial clients, databases."""

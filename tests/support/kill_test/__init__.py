@@ -1,0 +1,1 @@
+"""A kill test of the service: servers, clients and databases die while a history is kept."""

@@ -1,0 +1,86 @@
+"""From the location that people write to a backend, and the last good setting."""
+
+import pytest
+
+from joulery.client.backend import open_backend
+from joulery.client.http import HttpBackend
+from joulery.client.local import LocalBackend
+from joulery.client.resilient import LastGood, LastGoodSetting
+from joulery.errors import InvalidValueError, MissingExtraError
+from joulery.jobs.token_file import write_token
+
+
+def test_nothing_means_the_store_of_the_user(tmp_path):
+    """If this fails, runs without a server have nowhere to learn."""
+    backend = open_backend()
+    assert isinstance(backend, LocalBackend)
+    backend.close()
+    assert (tmp_path / "data" / "joulery" / "store.sqlite").exists()
+
+
+def test_the_environment_names_a_server(monkeypatch):
+    """If this fails, JOULERY_STORE is not obeyed."""
+    monkeypatch.setenv("JOULERY_STORE", "http://127.0.0.1:1")
+    monkeypatch.setenv("JOULERY_TOKEN", "from the environment")
+    monkeypatch.setenv("JOULERY_TEAM", "vision")
+    backend = open_backend()
+    assert isinstance(backend, HttpBackend)
+    assert backend._token == "from the environment"  # noqa: S105 - of this test
+    assert backend._team == "vision"
+    backend.close()
+
+
+def test_arguments_win_over_the_environment(monkeypatch, tmp_path):
+    """If this fails, a script cannot choose its store."""
+    monkeypatch.setenv("JOULERY_STORE", "http://127.0.0.1:1")
+    backend = open_backend(tmp_path / "own.sqlite", "mine")
+    assert isinstance(backend, LocalBackend)
+    assert backend._team == "mine"
+    backend.close()
+
+
+def test_the_token_that_a_server_left_is_found():
+    """If this fails, every user must copy a token by hand."""
+    write_token("http://127.0.0.1:8420", "left by the server")
+    assert open_backend("http://127.0.0.1:8420/")._token == "left by the server"  # noqa: S105
+    assert open_backend("http://127.0.0.1:9999")._token is None
+
+
+def test_nonsense_is_refused():
+    """If this fails, a typo in an address makes a file of that name."""
+    with pytest.raises(InvalidValueError):
+        open_backend("ftp://server")
+    with pytest.raises(InvalidValueError):
+        open_backend("http://user:password@server")
+
+
+def test_missing_packages_are_named(monkeypatch):
+    """If this fails, a user without the extra sees an import error."""
+    monkeypatch.setitem(__import__("sys").modules, "joulery.client.local", None)
+    with pytest.raises(MissingExtraError, match=r"joulery\[store\]"):
+        open_backend()
+
+
+def test_what_was_good_is_remembered(tmp_path):
+    """If this fails, an outage throws jobs back to their defaults."""
+    remembered = LastGoodSetting(tmp_path / "deep" / "last.json")
+    assert remembered.read([64]) is None
+    remembered.write(LastGood(64, 150.0))
+    assert remembered.read([64, 128]) == LastGood(64, 150.0)
+    assert remembered.read([128]) is None
+    remembered.write(LastGood(128, None))
+    assert remembered.read([128]) == LastGood(128, None)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"batch_size": "x"}', "\x00"])
+def test_a_damaged_memory_is_no_memory(tmp_path, content):
+    """If this fails, a torn file ends a training."""
+    path = tmp_path / "last.json"
+    path.write_text(content)
+    assert LastGoodSetting(path).read([64]) is None
+
+
+def test_a_setting_that_cannot_be_written_is_ignored(tmp_path):
+    """If this fails, a full disk ends a training."""
+    (tmp_path / "file").write_text("")
+    LastGoodSetting(tmp_path / "file" / "last.json").write(LastGood(64, None))

@@ -1,0 +1,124 @@
+"""Leases: sharing, time to live, drivers that fail."""
+
+import pytest
+
+from joulery.governor.protocol import encode
+from joulery.governor.server import LeaseSession
+from joulery.testing.governor.bench import Bench, at_once
+
+
+@pytest.fixture
+def bench():
+    """A governor on two boards, the second of them shared."""
+    return Bench()
+
+
+def test_second_holder_learns_who_is_first(bench):
+    """People could not find out who keeps them waiting."""
+    bench.acquire(0, 0, 200.0)
+    reply = bench.callers[1].ask("acquire", device="plain:0", ttl_seconds=5)
+    assert reply["error"] == "NotPossibleHereError"
+    assert "held by process 100 of user 1000" in reply["message"]
+
+
+def test_shared_board_gets_the_least(bench):
+    """Sharing would let one holder's limit exceed another's."""
+    bench.acquire(0, 1, 300.0)
+    bench.acquire(1, 1, 200.0)
+    assert bench.boards[1].watts == 200.0
+    bench.hang_up(1)
+    assert bench.boards[1].watts == 300.0
+
+
+def test_silent_holder_expires(bench):
+    """A paused container would keep its board."""
+    bench.acquire(0, 0, 200.0)
+    bench.clock.sleep(9.0)
+    bench.renew(0)
+    bench.clock.sleep(9.0)
+    bench.table.tick()
+    assert bench.boards[0].watts == 200.0
+    bench.clock.sleep(1.5)
+    bench.table.tick()
+    assert bench.boards[0].watts == 400.0
+
+
+@pytest.mark.parametrize(("asked", "given"), [(0, 0.5), (7, 7), (1e9, 3600.0)])
+def test_time_to_live_is_bounded(bench, asked, given):
+    """A lease that never expires would outlive a paused container."""
+    reply = bench.callers[0].ask("acquire", device="plain:0", ttl_seconds=asked)
+    assert reply["ttl_seconds"] == given
+
+
+def test_broken_driver_is_retried_until_it_works(bench):
+    """A limit that could not be restored at once would never be."""
+    bench.acquire(0, 0, 200.0)
+    bench.boards[0].broken = True
+    bench.callers[0].session.end("it disconnected")
+    for _ in range(3):
+        bench.clock.sleep(1.5)
+        bench.table.tick()
+    assert bench.boards[0].watts == 200.0
+    bench.boards[0].broken = False
+    bench.clock.sleep(1.5)
+    bench.table.tick()
+    assert bench.boards[0].watts == 400.0
+
+
+def test_failed_first_change_leaves_no_lease(bench):
+    """A refused request would lock the board for others."""
+    reply = bench.callers[0].ask("acquire", device="plain:0", watts=50, ttl_seconds=5)
+    assert reply["error"] in ("MissingRightsError", "InvalidValueError")
+    bench.acquire(1, 0, 200.0)
+
+
+def test_failed_change_keeps_the_old_request(bench):
+    """A typing error would lose the limit that was agreed."""
+    bench.acquire(0, 0, 200.0)
+    (lease,) = bench.promises
+    bench.boards[0].broken = True
+    assert bench.callers[0].ask("set", lease=lease, watts=150)["error"] == "DeviceError"
+    bench.boards[0].broken = False
+    assert bench.callers[0].ask("renew", lease=lease)["watts"] == 200.0
+
+
+def test_foreign_change_is_in_the_status(bench):
+    """An administrator could not see that a lease was overruled."""
+    bench.acquire(0, 0, 200.0)
+    bench.set_as_administrator(0, 155.0)
+    device = bench.callers[1].ask("status")["devices"][0]
+    assert device["foreign_change"]
+    assert (device["watts"], device["baseline_watts"]) == (155.0, 155.0)
+    assert device["leases"][0]["watts"] == 200.0
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"op": "acquire", "device": "plain:9", "ttl_seconds": 5},
+        {"op": "acquire", "device": 7, "ttl_seconds": 5},
+        {"op": "acquire", "device": "plain:0"},
+        {"op": "acquire", "device": "plain:0", "ttl_seconds": True},
+        {"op": "acquire", "device": "plain:0", "ttl_seconds": 5, "watts": "200"},
+        {"op": "acquire", "device": "plain:0", "ttl_seconds": 5, "watts": -1},
+        {"op": "acquire", "device": "plain:0", "ttl_seconds": 5, "watts": 10**400},
+        {"op": "set", "lease": "1"},
+        {"op": "fly"},
+        {"op": ["set"]},
+        {},
+    ],
+)
+def test_nonsense_is_refused_and_the_talk_goes_on(bench, message):
+    """A client's mistake would end its session, or the daemon."""
+    reply = bench.callers[0].ask(message.pop("op", None), **message)
+    assert reply["ok"] is False
+    assert reply["remedy"]
+    assert bench.callers[0].ask("status")["ok"]
+
+
+def test_first_word_must_be_a_greeting(bench):
+    """A later version of the protocol could not be distinguished from this one."""
+    session = LeaseSession(bench.table, bench.callers[0].session.peer)
+    session.incoming.feed(encode({"op": "status"}) * 2)
+    assert b"did not greet" in at_once(session.answer())
+    assert session.closing

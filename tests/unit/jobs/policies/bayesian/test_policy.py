@@ -1,0 +1,321 @@
+"""The policy joulery: what it does first, tries, stops, and comes to."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from joulery.errors import InvalidValueError
+from joulery.jobs.policies.base import ActionKind, Outcomes, RunEnd
+from joulery.jobs.policies.bayesian.policy import BayesianConfig, BayesianPolicy
+from joulery.jobs.policies.counter_rng import CounterRng
+from joulery.jobs.policies.job_batch import JobBatch
+from joulery.jobs.warm_start import WarmStart
+from joulery.objectives import UNBOUNDED, Bounds, EnergyDelayProduct, LeastEnergy
+from joulery.simulate import drift
+from joulery.simulate.recurring import SimulationOptions, simulate
+from joulery.testing.workloads import made_up_workload
+
+ROW = np.zeros(1, dtype=np.int64)
+FIRST, BEST, TRY, PROBE, UNREACHED, SCOUT, WARM = range(7)
+SEEDS = range(6)
+
+
+class One:
+    """A single job that learns how its actions ended."""
+
+    def __init__(self, load=None, **options):
+        self.policy = BayesianPolicy(**options)
+        self.load = load or made_up_workload()
+        self.jobs = JobBatch.of([self.load.job()], [7])
+        self.beliefs = self.policy.start(self.jobs)
+        self.recurrence = 0
+
+    def decide(self):
+        """What would be done next."""
+        return self.policy.decide(self.beliefs, ROW, CounterRng.of(self.jobs.seeds, ROW))
+
+    def begin(self):
+        """Hand it out."""
+        actions = self.decide()
+        self.policy.begin(self.beliefs, ROW, actions)
+        return actions
+
+    def end(self, actions, end, epochs=0.0, *, measures=True):
+        """Tell how it ended, with exact figures of every limit if it measures."""
+        arm = actions.arm
+        seconds, joules = self.load.epoch_seconds[arm], self.load.epoch_joules[arm]
+        if not measures:
+            seconds, joules = np.full_like(seconds, np.nan), np.full_like(joules, np.nan)
+        one = np.ones(1)
+        self.policy.learn(
+            self.beliefs,
+            Outcomes(
+                job=ROW,
+                recurrence=np.array([self.recurrence]),
+                kind=actions.kind,
+                arm=arm,
+                limit=actions.limit,
+                end=np.array([end]),
+                epochs=epochs * one,
+                seconds=one,
+                joules=one,
+                cost=one,
+                epoch_seconds=seconds,
+                epoch_joules=joules,
+                relative_error=np.where(np.isnan(seconds), np.nan, 0.005),
+            ),
+        )
+        self.recurrence += end == RunEnd.REACHED
+
+    def first_run(self):
+        """The default, reached in 30 epochs."""
+        self.end(self.begin(), RunEnd.REACHED, 30.0)
+
+
+def test_the_default_runs_first_and_to_its_end():
+    """The owner's choice is the only one known to work; it also shows every limit."""
+    actions = One().decide()
+    assert actions.kind[0] == ActionKind.TRAIN
+    assert actions.arm[0] == 4
+    assert np.isinf(actions.ceiling[0])
+    assert actions.probe_limits.all()
+    assert actions.reason[0] == FIRST
+
+
+def test_seconds_of_probing_come_before_a_try():
+    """A batch size whose epochs are too expensive is found out in seconds, not in a run."""
+    one = One()
+    one.first_run()
+    actions = one.begin()
+    assert actions.kind[0] == ActionKind.PROBE
+    assert actions.reason[0] == PROBE
+    assert actions.probe_limits.sum() == 1
+
+
+def test_a_try_is_bounded_by_the_best():
+    """No try may cost more than its share of what is known to work."""
+    one = One()
+    one.first_run()
+    best = 30.0 * one.load.epoch_cost()[4].min()
+    for _ in range(20):
+        actions = one.begin()
+        if actions.kind[0] == ActionKind.PROBE:
+            one.end(actions, RunEnd.PROBED)
+        elif actions.reason[0] == TRY:
+            assert actions.ceiling[0] < 1.1 * BayesianConfig().exploration.max_cost_ratio * best
+            return
+        else:
+            one.end(actions, RunEnd.REACHED, 30.0)
+    pytest.fail("nothing was ever tried")
+
+
+def test_a_try_that_could_not_afford_an_epoch_is_not_repeated_for_ever():
+    """It ends at once and costs nothing, so only beliefs can stop it from being asked for again."""
+    one = One(config=BayesianConfig(probe_share=0.0))
+    one.first_run()
+    for _ in range(40):
+        actions = one.begin()
+        if actions.reason[0] != TRY:
+            return
+        one.end(actions, RunEnd.STOPPED, 0.0, measures=False)
+    pytest.fail("the same try was asked for forty times")
+
+
+def test_a_default_that_fails_gives_way():
+    """A wrong hint costs one failed run, not a job that never trains."""
+    one = One()
+    for _ in range(4):
+        actions = one.begin()
+        assert actions.kind[0] == ActionKind.TRAIN
+        assert np.isinf(actions.ceiling[0])
+        one.end(actions, RunEnd.EXHAUSTED, 100.0)
+    assert actions.arm[0] != 4
+    assert actions.reason[0] == UNREACHED
+
+
+def test_overlapping_submissions_do_not_all_try_the_same():
+    """What is under way is foreseen; ten tries of one batch size teach little more than one."""
+    one = One(config=BayesianConfig(probe_share=0.0))
+    one.first_run()
+    arms = [int(one.begin().arm[0]) for _ in range(10)]
+    assert len(set(arms)) >= 3
+
+
+def test_a_few_of_many_first_submissions_scout():
+    """Ten runs of a bad default at once teach no more than one."""
+    one = One()
+    begun = [one.begin() for _ in range(10)]
+    arms = [int(actions.arm[0]) for actions in begun]
+    assert arms[0] == 4
+    assert arms.count(4) >= 6
+    assert len(set(arms)) >= 3
+    assert {
+        (arm == 4, int(actions.reason[0])) for arm, actions in zip(arms, begun, strict=True)
+    } == {
+        (True, FIRST),
+        (False, SCOUT),
+    }
+
+
+def test_abandoned_runs_leave_nothing_behind():
+    """A dead worker is not the batch size's fault."""
+    one = One()
+    one.first_run()
+    before = one.decide()
+    actions = one.begin()
+    one.end(actions, RunEnd.ABANDONED, np.nan, measures=False)
+    assert one.decide().arm[0] == before.arm[0]
+    assert one.beliefs.under_way.sum() == 0
+
+
+def last_costs(load, log, change=None):
+    """Expected cost of the last five settings over the optimum's; the median, for late tries."""
+    epochs = None if change is None else change.epochs[-1]
+    cost = load.expected_cost(0.5, epochs)
+    return float(
+        np.median(
+            (cost[log.arm[:, -5:], log.limit[:, -5:]] / load.optimum(0.5, epochs)[2]).mean(axis=1)
+        )
+    )
+
+
+@pytest.mark.parametrize("default", [16, 64, 256, 512])
+def test_settles_on_the_best_from_any_default(default):
+    """Whatever the owner hints, the job ends up at its optimum."""
+    load = made_up_workload(default=default)
+    log = simulate([load], BayesianPolicy(), 60, SEEDS)
+    assert log.reached.all()
+    assert last_costs(load, log) < 1.05
+
+
+def test_copes_with_unreachable_batch_sizes():
+    """Some never reach the target; a job must not go back to them."""
+    load = made_up_workload((8, 16, 32, 64, 128, 256, 512, 1024), never=(8, 512, 1024))
+    log = simulate([load], BayesianPolicy(), 60, SEEDS)
+    assert log.reached.all()
+    assert last_costs(load, log) < 1.05
+
+
+def test_all_batch_sizes_need_twice_the_epochs():
+    """Stale ceilings must not stop every run; the job goes on and stays at its best."""
+    load = made_up_workload()
+    log = simulate(
+        [load],
+        BayesianPolicy(),
+        60,
+        SEEDS,
+        SimulationOptions(drift=lambda w: drift.scaled(w, 30, 2.0)),
+    )
+    assert log.reached.all()
+    # A change may make any batch size the best, so each of the six may be tried again, twice or so.
+    assert (log.attempts[:, 30:].sum(axis=1) < 30 + 18).all()
+    assert last_costs(load, log, drift.scaled(load, 30, 2.0)) < 1.1
+
+
+def test_heavy_tails_do_not_derail():
+    """One run in five takes three times as long, at every batch size."""
+    load = made_up_workload()
+    epochs = load.epochs.copy()
+    epochs[:, 0] = np.minimum(3.0 * epochs[:, 0], 99.0)
+    load = dataclasses.replace(load, epochs=epochs)
+    log = simulate([load], BayesianPolicy(), 80, SEEDS)
+    assert log.reached.all()
+    assert last_costs(load, log) < 1.15
+    assert (log.cost.sum(axis=1) < log.default[2].sum(axis=1)).all()
+
+
+@pytest.mark.parametrize("overlap", [10, 50])
+def test_overlapping_jobs_come_to_the_same_end(overlap):
+    """Fifty submissions at once must neither deadlock nor mislead."""
+    load = made_up_workload()
+    log = simulate(
+        [load], BayesianPolicy(), 40 + 2 * overlap, SEEDS, SimulationOptions(overlap=overlap)
+    )
+    assert log.reached.all()
+    assert last_costs(load, log) < 1.1
+
+
+def test_other_objectives_lead_elsewhere():
+    """What is minimised is what the owner asked for, not the cost that is charged."""
+    load = made_up_workload()
+    log = simulate([load], BayesianPolicy(objective=EnergyDelayProduct()), 60, SEEDS)
+    mean = load.mean_epochs()[:, None]
+    product = mean**2 * load.epoch_seconds * load.epoch_joules
+    assert (product[log.arm[:, -5:], log.limit[:, -5:]] / product.min()).mean() < 1.1
+
+
+def test_a_deadline_is_kept():
+    """Least energy within a deadline holds a higher limit than least energy alone."""
+    load = made_up_workload()
+    mean = load.mean_epochs()[:, None]
+    seconds = mean * load.epoch_seconds
+    joules = mean * load.epoch_joules
+    deadline = 1.6 * seconds.min()
+    log = simulate(
+        [load], BayesianPolicy(objective=LeastEnergy(deadline_seconds=deadline)), 60, SEEDS
+    )
+    last = log.arm[:, -5:], log.limit[:, -5:]
+    assert (seconds[last] <= 1.05 * deadline).mean() > 0.9
+    assert joules[last].mean() < 1.15 * joules[seconds <= deadline].min()
+
+
+def test_least_energy_within_a_slowdown_finds_the_fastest_too():
+    """The bound refers to the fastest setting, which has to be found before it can be kept."""
+    load = made_up_workload()
+    objective = LeastEnergy(max_slowdown=0.05)
+    options = SimulationOptions(objective=objective)
+    log = simulate([load], BayesianPolicy(objective=objective), 80, SEEDS, options)
+    assert log.within[:, -5:].mean() > 0.9
+    assert np.median(log.expected[:, -5:] / log.optimal[:, -5:]) < 1.02
+
+
+class MostlyEnergy:
+    """A user's own objective: joules squared times seconds, relative to the fastest run."""
+
+    def __init__(self, bounds=UNBOUNDED):
+        self.bounds = bounds
+
+    def value(self, seconds, joules, reference):
+        """Not in proportion to epochs, and dependent on the reference."""
+        return (joules / reference.joules) ** 2 * seconds / reference.seconds
+
+
+@pytest.mark.parametrize("slowdown", [None, 0.1])
+def test_an_objective_of_ones_own_is_pursued(slowdown):
+    """A new objective would need changes of the policy and of the simulator."""
+    load = made_up_workload()
+    objective = MostlyEnergy(Bounds(max_slowdown=slowdown))
+    options = SimulationOptions(objective=objective)
+    log = simulate([load], BayesianPolicy(objective=objective), 80, SEEDS, options)
+    assert log.within[:, -5:].mean() > 0.9
+    assert np.median(log.expected[:, -5:] / log.optimal[:, -5:]) < 1.03
+
+
+def test_a_discarded_batch_size_is_found_again():
+    """After a change, what was too expensive may be the best; a job must not stay away from it."""
+    load = made_up_workload()
+    change = drift.discarded_becomes_best(load, 30)
+    log = simulate([load], BayesianPolicy(), 80, SEEDS, SimulationOptions(drift=lambda _: change))
+    assert last_costs(load, log, change) < 1.1
+
+
+def test_inherited_epochs_choose_the_first_batch_size():
+    """On another GPU a job need not start from its default again."""
+    load = made_up_workload()
+    sizes = load.batch_sizes
+    epochs = tuple(np.log(load.mean_epochs()).tolist())
+    known = WarmStart(sizes, epochs, (0.05,) * len(sizes))
+    assert One(warm_starts=(known,)).decide().reason[0] == WARM
+    fresh, warm = (
+        simulate([load], policy, 40, SEEDS).final_regret().mean()
+        for policy in (BayesianPolicy(), BayesianPolicy(warm_starts=(known,)))
+    )
+    assert warm < 0.5 * fresh
+
+
+def test_inheritances_must_fit_the_jobs():
+    """A history given to the wrong job would mislead it for weeks."""
+    known = WarmStart((64,), (2.0,), (0.1,))
+    with pytest.raises(InvalidValueError):
+        One(warm_starts=(known, known))

@@ -1,0 +1,154 @@
+"""Steps at one setting: how long slices are, what disturbs them, and what pauses do to them."""
+
+import math
+
+import numpy as np
+import pytest
+
+from joulery.errors import DeviceError
+from joulery.power.state_machine import DriftDetector
+from joulery.power.step_profiler import (
+    LEAST_STEPS,
+    Reading,
+    SampleSet,
+    StepProfiler,
+    StepSample,
+    TunerConfig,
+    TuningEvent,
+    step_noise,
+    undisturbed,
+)
+
+
+def sample(steps=10, pace=0.1, watts=200.0, sigma=1.0):
+    """Some steps at one pace."""
+    return StepSample(steps, steps * pace, steps * pace * watts, sigma)
+
+
+def test_estimate_is_the_mean_of_what_agrees():
+    """A stall in one sample would shift step time and power."""
+    samples = SampleSet([sample(), sample(), sample(pace=0.15, watts=120.0), sample()])
+    found = samples.estimate(0.01)
+    assert found.seconds == pytest.approx(0.1)
+    assert found.watts == pytest.approx(200.0)
+    assert found.steps == 30
+
+
+def test_two_samples_cannot_outvote_each_other():
+    """Dropping one of two would be a coin toss."""
+    assert len(undisturbed([sample(), sample(pace=0.2)], 0.01)) == 2
+
+
+def test_the_fast_ones_count_though_most_are_disturbed():
+    """Another process that is busy more often than not would otherwise set the pace."""
+    disturbed = [sample(pace=0.18 + 0.01 * n, watts=230.0) for n in range(5)]
+    found = SampleSet([*disturbed, sample(), sample(pace=0.1001)]).estimate(0.005)
+    assert found.seconds == pytest.approx(0.1, rel=1e-3)
+    assert found.watts == pytest.approx(200.0)
+
+
+def test_noise_alone_loses_no_sample():
+    """Leaving out the slower half of plain noise would make every limit look fast."""
+    chance = np.random.default_rng(2)
+    paces = 0.1 * np.exp(0.01 * chance.standard_normal(40) / math.sqrt(10))
+    assert len(undisturbed([sample(pace=pace) for pace in paces], 0.01)) == 40
+
+
+def test_errors_shrink_with_steps_and_time():
+    """Slices end by confidence, so the confidence must grow."""
+    short = SampleSet([sample()] * 3).estimate(0.01)
+    long = SampleSet([sample()] * 48).estimate(0.01)
+    assert long.seconds_error == pytest.approx(short.seconds_error / 4)
+    assert long.watts_error < short.watts_error
+
+
+def test_noise_is_found_within_a_third():
+    """Too small a noise makes the tuner rash, too large a one slow."""
+    chance = np.random.default_rng(1)
+    settings = [
+        SampleSet(
+            [sample(16, 0.1 * math.exp(0.02 * chance.standard_normal() / 4)) for _ in range(12)]
+        )
+        for _ in range(4)
+    ]
+    assert step_noise(settings) == pytest.approx(0.02, rel=1 / 3)
+
+
+def test_noise_without_repeats_is_a_cautious_guess():
+    """Zero noise would end the first slice at once."""
+    assert step_noise([SampleSet([sample()])]) == pytest.approx(0.01)
+
+
+def test_drift_needs_more_than_one_bad_sample():
+    """A single checkpoint must not start a new profile."""
+    watch = DriftDetector(0.0, 0.05)
+    assert not watch.changed(3.0)
+    assert not any(watch.changed(0.0) for _ in range(100))
+
+
+@pytest.mark.parametrize("shift", [0.08, -0.08])
+def test_lasting_change_is_noticed_both_ways(shift):
+    """A job that changed for good must be profiled again, slower or faster."""
+    watch = DriftDetector(0.0, 0.05)
+    assert any(watch.changed(shift) for _ in range(10))
+
+
+def driven(profiler, procedure, pace=0.1, watts=200.0):
+    """Do what a procedure asks for until it ends; the steps it took."""
+    profiler.reading = reading = Reading(0.0, 0.0, 0.1, 0)
+    command = next(procedure)
+    while True:
+        steps = reading.steps + command.steps
+        reading = Reading(steps * pace, steps * pace * watts, 0.1, steps)
+        try:
+            command = procedure.send(reading)
+        except StopIteration:
+            return steps
+
+
+@pytest.mark.parametrize(
+    ("spread", "expected"),
+    [(0.1, 5), (0.001, 100), (0.0, 200), (1e-9, 200)],
+)
+def test_slices_tell_as_much_as_is_known(spread, expected):
+    """Shorter ones would be wasted on what is known well, longer ones on what is not."""
+    assert StepProfiler(TunerConfig(), 9).slice_steps(0.1, 0.01, spread) == expected
+
+
+def test_slices_of_long_steps_have_a_few_and_not_many():
+    """A slice of minutes would cost more than it tells."""
+    profiler = StepProfiler(TunerConfig(), 9)
+    assert profiler.slice_steps(2.0, 0.01, 0.1) == LEAST_STEPS
+    assert profiler.slice_steps(2.0, 0.01, 1e-6) == 64
+
+
+def test_measuring_ends_and_counts_its_visits():
+    """A slice that lay in one disturbance must be reported from one that was repeated."""
+    profiler = StepProfiler(TunerConfig(), 9)
+    driven(profiler, profiler.measure(20))
+    driven(profiler, profiler.measure(20))
+    here = profiler.here()
+    assert here.visits == 2
+    assert sum(sample.steps for sample in here.samples) >= 40
+    assert profiler.estimates()[9].seconds == pytest.approx(0.1)
+    assert profiler.estimates()[9].watts == pytest.approx(200.0)
+
+
+def test_moving_lets_time_pass_before_anything_counts():
+    """Power lags behind a new limit."""
+    profiler = StepProfiler(TunerConfig(), 9)
+    profiler.pace_seconds = 0.01
+    assert driven(profiler, profiler.move(3), pace=0.01) >= 10
+    assert profiler.position == 3
+    assert not profiler.estimates()
+
+
+def test_failure_ends_the_procedure():
+    """Without readings every figure would be a guess."""
+    profiler = StepProfiler(TunerConfig(), 9)
+    profiler.reading = Reading(0.0, 0.0, 0.1, 0)
+    procedure = profiler.warm_up()
+    next(procedure)
+    with pytest.raises(DeviceError):
+        procedure.send(Reading(1.0, 0.0, 0.0, 1, TuningEvent.FAILED))
+    assert math.isnan(profiler.pace_seconds)

@@ -1,0 +1,87 @@
+"""The OpenAPI description of the server."""
+
+import json
+
+import pytest
+from fastapi.routing import APIRoute
+from pydantic import TypeAdapter
+
+from joulery.jobs.schema import JsonModel
+from joulery.server.app import create_app
+from support.server_fuzz import bodies
+
+APP = create_app()
+DOCUMENT = APP.openapi()
+OPERATIONS = [
+    (method.upper(), path, operation)
+    for path, methods in DOCUMENT["paths"].items()
+    for method, operation in methods.items()
+]
+
+
+def test_every_route_is_described():
+    """Generated clients would lack operations."""
+    routes = {
+        (method, route.path_format)
+        for router in APP.routes
+        for route in getattr(router, "effective_candidates", lambda router=router: [router])()
+        if isinstance(route, APIRoute)
+        for method in route.methods
+    }
+    assert {(method, path) for method, path, _ in OPERATIONS} >= routes
+    names = [operation["operationId"] for _, _, operation in OPERATIONS]
+    assert len(set(names)) == len(names)
+    assert {"decide", "report", "heartbeat", "defineJob", "deleteJob", "ready"} <= set(names)
+
+
+def test_tags_are_given():
+    """Generated clients would put all operations in one class, or rename classes with our files."""
+    tags = {tag for _, _, operation in OPERATIONS for tag in operation["tags"]}
+    assert tags == {"decisions", "jobs", "measurements", "tokens", "health"}
+
+
+@pytest.mark.parametrize("name", sorted(DOCUMENT["components"]["schemas"]))
+def test_every_member_is_described(name):
+    """Users would have to guess what a figure means, and in which unit."""
+    schema = DOCUMENT["components"]["schemas"][name]
+    assert schema["description"]
+    assert schema["additionalProperties"] is False
+    for member in schema["properties"].values():
+        assert len(member["description"]) > 5
+
+
+def test_errors_are_problem_documents_everywhere():
+    """Generated clients would not understand errors."""
+    for _, _, operation in OPERATIONS:
+        for status, response in operation["responses"].items():
+            if int(status) >= 400:
+                assert list(response["content"]) == ["application/problem+json"]
+
+
+def test_security_is_described():
+    """Generated clients would not send tokens."""
+    decide = DOCUMENT["paths"]["/v1/jobs/{job}/decisions"]["post"]
+    report = DOCUMENT["paths"]["/v1/decisions/{decision}/outcome"]["put"]
+    assert decide["security"] == [{"teamToken": []}]
+    assert report["security"] == [{"decisionToken": []}]
+    assert set(DOCUMENT["components"]["securitySchemes"]) == {"teamToken", "decisionToken"}
+
+
+def test_it_is_json():
+    """Generators of clients could not read it."""
+    assert json.loads(json.dumps(DOCUMENT))["openapi"].startswith("3.1")
+
+
+def test_bodies_are_the_classes_of_the_schema():
+    """The description would tell of documents that are not read."""
+    kinds = {kind.__name__: kind for kind in JsonModel.__subclasses__()}
+    for path, (method, sent) in bodies(7, "7.12", "k").items():
+        template = path.replace("vision", "{team}").replace("7.12", "{decision}")
+        operation = DOCUMENT["paths"][template.replace("/7", "/{job}")][method.lower()]
+        content = operation["requestBody"]["content"]["application/json"]["schema"]
+        kind = kinds[content["$ref"].rpartition("/")[2]]
+        assert kind.from_document(sent)
+        assert (
+            TypeAdapter(kind).json_schema()["properties"].keys()
+            == kind.from_document(sent).to_document().keys()
+        )

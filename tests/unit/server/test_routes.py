@@ -1,0 +1,75 @@
+"""Which operation an address means, and for whom."""
+
+import asyncio
+
+import pytest
+
+from joulery.server.app import create_app
+from joulery.server.context import ServerContext
+from joulery.storage.store import Store
+
+APP = create_app()
+OPERATIONS = [
+    (method.upper(), path, operation)
+    for path, methods in APP.openapi()["paths"].items()
+    for method, operation in methods.items()
+]
+
+
+def answer(tmp_path, method, path):
+    """Status and headers of the answer to a request without a token."""
+    sent = []
+
+    async def receive():
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": method, "path": path, "raw_path": path.encode()}
+    scope |= {"query_string": b"", "headers": [(b"content-type", b"application/json")]}
+    with Store.open(tmp_path / "store.sqlite") as store:
+        asyncio.run(create_app(ServerContext(store, b"secret"))(scope, receive, send))
+    return sent[0]["status"], dict(sent[0]["headers"])
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "😀", "a+b", "jobs"])
+def test_names_of_any_kind_reach_the_job(tmp_path, name):
+    """A job named a/b could not be reached, or would be taken for another address."""
+    assert answer(tmp_path, "GET", f"/v1/teams/vision/jobs/{name}")[0] == 401
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("", "/", "//", "/v1", "/v1/", "/v1/jobs", "/v1/jobs/1/", "/v1/jobs//decisions"),
+        *("/v1/teams//jobs", "/v1/{}/1", "v1/jobs/1", "/health/../health/live", "/V1/jobs/1"),
+    ],
+)
+def test_other_addresses_are_nothing(tmp_path, path):
+    """A strange address would reach an operation around its checks."""
+    assert answer(tmp_path, "GET", path)[0] == 404
+
+
+def test_a_wrong_method_is_told_a_right_one(tmp_path):
+    """Callers would not learn what an address takes."""
+    status, headers = answer(tmp_path, "PATCH", "/v1/jobs/1/pause")
+    assert (status, headers[b"allow"]) == (405, b"POST")
+
+
+def test_only_health_and_figures_are_open(tmp_path):
+    """An operation on jobs would need no token."""
+    for method, path, operation in OPERATIONS:
+        place = path.replace("{job}", "1").replace("{token}", "1")
+        status, _ = answer(tmp_path, method, place)
+        assert (status == 401) == (operation["operationId"] not in {"live", "ready", "metrics"})
+
+
+def test_decisions_are_opened_by_their_own_token_only():
+    """A team's token would open the decisions of others, or a decision's those of its team."""
+    by_decision = {
+        operation["operationId"]
+        for _, _, operation in OPERATIONS
+        if operation.get("security") == [{"decisionToken": []}]
+    }
+    assert by_decision == {"report", "heartbeat"}

@@ -1,0 +1,64 @@
+"""Files that survive crashes."""
+
+import os
+import stat
+
+import pytest
+
+from joulery import files
+
+
+def test_a_file_is_replaced_in_one_step(tmp_path):
+    """A reader would see half a document."""
+    path = tmp_path / "document"
+    path.write_text("old")
+    with files.replacing(path) as descriptor:
+        os.write(descriptor, b"new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_what_was_there_survives_a_failure(tmp_path, sync):
+    """A full disk would cost the last good document."""
+    path = tmp_path / "document"
+    path.write_text("old")
+    with pytest.raises(OSError, match="full"), files.replacing(path, sync=sync):
+        raise OSError("full")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(("private", "others"), [(True, 0), (False, stat.S_IRGRP | stat.S_IROTH)])
+def test_secrets_are_for_their_owner_only(tmp_path, private, others):
+    """Tokens would be readable by every user, or results by nobody else."""
+    path = tmp_path / "document"
+    previous = os.umask(0o022)
+    try:
+        files.write_atomic(path, b"content", private=private, sync=True)
+    finally:
+        os.umask(previous)
+    assert path.read_bytes() == b"content"
+    assert path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH) == others
+
+
+def test_short_writes_are_continued(tmp_path, monkeypatch):
+    """A signal or a full pipe would cut a line short."""
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: real(file, data[:2]))
+    files.write_atomic(tmp_path / "document", b"a long line\n")
+    assert (tmp_path / "document").read_bytes() == b"a long line\n"
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"), [(b"", b"x\n"), (b"a\n", b"a\nx\n"), (b"a\nto", b"a\nto\nx\n")]
+)
+def test_a_torn_line_is_ended_before_the_next(tmp_path, found, expected):
+    """The line after a crash would be lost together with the torn one."""
+    path = tmp_path / "log"
+    path.write_bytes(found)
+    descriptor = files.open_for_append(path)
+    files.write_all(descriptor, b"x\n")
+    os.close(descriptor)
+    assert path.read_bytes() == expected

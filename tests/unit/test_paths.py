@@ -1,0 +1,25 @@
+"""Folders for Joulery's files."""
+
+from pathlib import Path
+
+import pytest
+
+from joulery import paths
+
+FOLDERS = [
+    (paths.data_folder, "XDG_DATA_HOME", ".local/share"),
+    (paths.state_folder, "XDG_STATE_HOME", ".local/state"),
+    (paths.cache_folder, "XDG_CACHE_HOME", ".cache"),
+]
+
+
+@pytest.mark.parametrize(("folder", "variable", "default"), FOLDERS)
+def test_the_variable_decides_and_home_stands_in(folder, variable, default, monkeypatch):
+    """Files would end up where neither the user nor their other programs look."""
+    monkeypatch.setenv(variable, "/somewhere")
+    assert folder() == Path("/somewhere/joulery")
+    for unset in ("", None):
+        monkeypatch.delenv(variable, raising=False)
+        if unset is not None:
+            monkeypatch.setenv(variable, unset)
+        assert folder() == Path.home() / default / "joulery"
