@@ -96,23 +96,6 @@ def test_a_locked_store_is_told_of(tmp_path):
         assert not_ready(server) is None
 
 
-@pytest.mark.usefixtures("_postgresql_installed")
-def test_a_database_that_hangs_is_told_of():
-    """A database that is halted would hang every client with it."""
-    with Cluster() as cluster, ServerProcess(cluster.new_database()) as server:
-        job = server.define()
-        decision = server.decide(job, "k")
-        with cluster.halted():
-            began = time.monotonic()
-            refused = server.report(decision, "k")
-            assert time.monotonic() - began < 10.0
-            assert refused.status == 503
-            assert refused.headers["retry-after"] == "1"
-            assert not_ready(server) == 503
-        assert until(lambda: server.report(decision, "k").status == 200)
-        until(lambda: not_ready(server) is None)
-
-
 def test_a_full_disk_is_told_of(tmp_path):
     """Reports would be acknowledged that are not kept, or the server would end."""
     path = tmp_path / "store.sqlite"

@@ -250,7 +250,7 @@ def _check_report(
         return
     same = (one.decision, one.body) == told
     if call.answer:
-        receipt = Receipt(call.sent["decision"], one.event, one.late).to_document()
+        receipt = Receipt(call.sent["decision"], one.event, one.late, one.quarantined).to_document()
         same = same and receipt == call.answer
     findings.expect(Fault.ALTERED, about, holds=same)
 

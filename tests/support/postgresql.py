@@ -9,15 +9,13 @@ import signal
 import subprocess
 import tempfile
 import time
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from joulery.errors import NotPossibleHereError
-from support.process_tree import family
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 _PATIENCE_SECONDS = 60.0
 
@@ -105,20 +103,6 @@ class Cluster:
         self._server.send_signal(how)
         self._server.wait(_PATIENCE_SECONDS)
         self._server = None
-
-    @contextmanager
-    def halted(self) -> Iterator[None]:
-        """The server is there, and does not move: neither it nor any of its processes."""
-        assert self._server is not None
-        everybody = family(self._server.pid)
-        for one in everybody:
-            os.kill(one, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            for one in everybody:
-                with suppress(ProcessLookupError):
-                    os.kill(one, signal.SIGCONT)
 
     def new_database(self) -> str:
         """The address of an empty database."""
