@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench reproduce prove clean
+.PHONY: demo test check bench reproduce stress clean
 
 demo: $(VENV)/.demo
 	$(BIN)/joulery demo
@@ -24,15 +24,15 @@ TRACES ?= $(or $(JOULERY_DATA),../shared/data)
 reproduce: $(VENV)/.dev
 	$(BIN)/python -m papers.zeus --traces $(TRACES) --out zeus-output
 
-# Promises of durability, and to the honest, at full counts; `make test` runs them at reduced ones.
-prove: $(VENV)/.dev
-	$(BIN)/python scripts/prove_governor.py
-	$(BIN)/python scripts/prove_server.py
-	$(BIN)/python scripts/prove_recurring_service.py
-	$(BIN)/python scripts/prove_desk.py honest
-	$(BIN)/python scripts/prove_desk.py liars
-	$(BIN)/python scripts/prove_desk.py deaths --clients 16 --seeds 40
-	$(BIN)/python scripts/prove_desk.py scale
+# Promises of durability and robustness at full counts; `make test` runs them at reduced ones.
+stress: $(VENV)/.dev
+	$(BIN)/python scripts/stress_governor.py
+	$(BIN)/python scripts/stress_server.py
+	$(BIN)/python scripts/stress_service.py
+	$(BIN)/python scripts/stress_jobs.py honest
+	$(BIN)/python scripts/stress_jobs.py adversaries
+	$(BIN)/python scripts/stress_jobs.py deaths --clients 16 --seeds 40
+	$(BIN)/python scripts/stress_jobs.py scale
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

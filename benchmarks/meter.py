@@ -19,7 +19,7 @@ from typing import Any
 
 from peers import peer_python, say, work, write_results
 
-from joulery.hardware.simulated import catalog
+from joulery.hardware import catalog
 from joulery.reports import table_text as table
 from joulery.testing.emulator import BoardSpec, EmulatedNode
 

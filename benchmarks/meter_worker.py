@@ -25,7 +25,7 @@ def have(package: str) -> bool:
 
 def overhead(task: dict[str, Any]) -> dict[str, Any]:
     """Median time to begin and end a window, with and without reading its joules."""
-    from joulery.metering.meter import Meter
+    from joulery.metering import Meter
     from joulery.testing.emulator import EmulatedNode
 
     node = EmulatedNode.attached()
@@ -73,8 +73,8 @@ def _median_us(function: Any, repeats: int) -> float:
 
 def accuracy(task: dict[str, Any]) -> dict[str, Any]:
     """Energy error of busy windows after idle: ours, ours settled, and Zeus's, same windows."""
-    from joulery.hardware.simulated import catalog
-    from joulery.metering.meter import Meter
+    from joulery.hardware import catalog
+    from joulery.metering import Meter
     from joulery.testing.emulator import EmulatedNode, Phase
 
     node = EmulatedNode.attached()
@@ -129,7 +129,7 @@ def codecarbon(task: dict[str, Any]) -> dict[str, Any]:
         return {"rows": []}
     from codecarbon import OfflineEmissionsTracker
 
-    from joulery.hardware.simulated import catalog
+    from joulery.hardware import catalog
     from joulery.testing.emulator import EmulatedNode
 
     node = EmulatedNode.attached()
@@ -158,7 +158,7 @@ def codecarbon(task: dict[str, Any]) -> dict[str, Any]:
 
 def memory(task: dict[str, Any]) -> dict[str, Any]:
     """Growth of resident memory over many windows."""
-    from joulery.metering.meter import Meter
+    from joulery.metering import Meter
 
     with Meter(["gpu"]) as meter:
         time.sleep(1.0)
@@ -185,7 +185,7 @@ def _peak_kib() -> int:
 
 def sampler(task: dict[str, Any]) -> dict[str, Any]:
     """Processor time of the background sampler, as a fraction of one core."""
-    from joulery.metering.meter import Meter
+    from joulery.metering import Meter
 
     with Meter(["gpu"], sample_hertz=10.0) as meter, meter.window("idle"):
         time.sleep(2.0)

@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any
 from physics_fit import SweepPoint, WorkloadFit, compared, fit_workloads
 
 from joulery.errors import UnknownDeviceError
-from joulery.hardware.simulated import catalog
+from joulery.hardware import catalog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from joulery.hardware.simulated.physics import Board
+    from joulery.hardware import Board
 
 TARGET = 0.05
 # Half of fewer limits than this would not determine four numbers.

@@ -14,8 +14,8 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError
-from joulery.hardware.simulated import physics
-from joulery.hardware.simulated.physics import Board, Workload
+from joulery.hardware import Board, Workload
+from joulery.hardware.simulated import _physics as physics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

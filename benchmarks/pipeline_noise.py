@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulery.pipeline import (
-    PipelineConfig,
-    plan_pipeline,
-    profiles_from_rows,
-)
+from joulery.pipeline import PipelineConfig, plan_pipeline, profiles_from_rows
 from joulery.testing.pipelines import replay
 
 if TYPE_CHECKING:

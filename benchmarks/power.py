@@ -27,13 +27,10 @@ from peers import say, work, write_results
 from power_tables import WORK_SECONDS, Job, regret_of, tables
 
 from joulery.clock import VirtualClock
-from joulery.hardware import catalog
-from joulery.hardware.simulated import SimulatedGpu
-from joulery.metering.meter import Meter
+from joulery.hardware import SimulatedGpu, catalog
+from joulery.metering import Meter
 from joulery.objectives import Cost
-from joulery.power.knobs import LimitKnob
-from joulery.power.step_profiler import TunerState
-from joulery.power.tuner import PowerTuner
+from joulery.power import LimitKnob, PowerTuner, TunerState
 from joulery.reports import table_text as table
 from joulery.testing.training import held_here
 

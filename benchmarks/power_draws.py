@@ -10,8 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from joulery.hardware import catalog
-from joulery.hardware.simulated.physics import Board, Workload
+from joulery.hardware import Board, Workload, catalog
 
 # Apart from seeds of noise, and from anything that was tried while the tuner was made.
 FIRST_SEED = 770_000

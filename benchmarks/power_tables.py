@@ -14,9 +14,7 @@ from physics import discovered
 
 from joulery.frontier import OperatingPoint
 from joulery.objectives import Cost, EnergyDelayProduct, LeastEnergy, score
-from joulery.power.model import limit_curves
-from joulery.power.state_machine import KnobRange, TuningMachine
-from joulery.power.step_profiler import Reading, TunerConfig, TunerState
+from joulery.power import KnobRange, Reading, TunerConfig, TunerState, TuningMachine, limit_curves
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

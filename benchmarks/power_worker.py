@@ -20,20 +20,17 @@ from power_draws import drawn
 
 from joulery.clock import VirtualClock
 from joulery.frontier import OperatingPoint
-from joulery.hardware import catalog, nvidia
-from joulery.hardware.simulated.physics import settle
-from joulery.metering.meter import Meter
+from joulery.hardware import catalog, nvidia, settle
+from joulery.metering import Meter
 from joulery.objectives import Cost, LeastEnergy, score
-from joulery.power.knobs import LimitKnob
-from joulery.power.step_profiler import TunerState
-from joulery.power.tuner import PowerTuner
+from joulery.power import LimitKnob, PowerTuner, TunerState
 from joulery.testing.emulator import BoardSpec, EmulatedNode
 from joulery.testing.training import held_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from joulery.hardware.simulated.physics import Board, Workload
+    from joulery.hardware import Board, Workload
     from joulery.objectives import Objective
 
 # Processor time, so that other work on the machine does not count.

@@ -22,19 +22,15 @@ import numpy as np
 from peers import say, write_results
 from recurring_peer import ETA, compared_with_peer
 
-from joulery.jobs.policies.registry import make_policy, policy_names
+from joulery.jobs.policies import make_policy, policy_names
 from joulery.reports import table_text as table
-from joulery.simulate import drift
-from joulery.simulate.log import summaries
-from joulery.simulate.recurring import SimulationOptions, horizon, simulate
-from joulery.simulate.traces import read_traces
+from joulery.simulate import SimulationOptions, horizon, read_traces, simulate, summaries
+from joulery.simulate import _drift as drift
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from joulery.simulate.drift import Drift
-    from joulery.simulate.log import PolicySummary, SimulationLog
-    from joulery.simulate.workload import TracedWorkload
+    from joulery.simulate import Drift, PolicySummary, SimulationLog, TracedWorkload
 
 POLICIES = ("zeus", "joulery", "default")
 # Standard error below which a ratio to Zeus's own regret says something.

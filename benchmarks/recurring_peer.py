@@ -17,17 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from peers import PEER_PYTHON, say, work
 
-from joulery.jobs.policies.base import ActionKind, Outcomes, RunEnd
-from joulery.jobs.policies.counter_rng import CounterRng
-from joulery.jobs.policies.job_batch import JobBatch
-from joulery.jobs.policies.zeus import ZeusPolicy
-from joulery.simulate.recurring import SimulationOptions, horizon, simulate
+from joulery.jobs.policies import ActionKind, CounterRng, JobBatch, Outcomes, RunEnd, ZeusPolicy
+from joulery.simulate import SimulationOptions, horizon, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from joulery.simulate.log import SimulationLog
-    from joulery.simulate.workload import TracedWorkload
+    from joulery.simulate import SimulationLog, TracedWorkload
 
 WORKER = Path(__file__).with_name("recurring_worker.py")
 PROCESSES = os.cpu_count() or 1

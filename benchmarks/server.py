@@ -98,8 +98,7 @@ class Server:
 
 
 def _our_job(name: str, policy: str) -> dict[str, Any]:
-    from joulery.jobs.job import Job
-    from joulery.jobs.models import Definition
+    from joulery.jobs import Definition, Job
     from joulery.objectives import Cost
 
     job = Job(name, BATCH_SIZES, 128, Cost(0.5, max_watts=MAX_WATTS))

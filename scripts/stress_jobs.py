@@ -13,21 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulery.simulate import drift
-from joulery.simulate.traces import read_traces
-from joulery.storage.store import Store
+from joulery.simulate import _drift as drift
+from joulery.simulate import read_traces
+from joulery.storage import Store
 from joulery.testing.workloads import made_up_workload
-from support.postgresql import Cluster
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from support import filled_store
 from support.adversarial_clients import FALSE_REPORTS, Scenario, reports_nothing, simulate
+from support.postgresql import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from joulery.simulate.drift import Drift
-    from joulery.simulate.workload import TracedWorkload
+    from joulery.simulate import Drift, TracedWorkload
 
 DRIFTS: dict[str, Callable[[int], Callable[[TracedWorkload], Drift]]] = {
     "no change": lambda _: drift.no_drift,

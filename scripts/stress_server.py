@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from joulery.jobs.policies.registry import policy_names
+from joulery.jobs.policies import policy_names
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from support.persistent_clients import Clients, assert_nothing_lost_or_doubled

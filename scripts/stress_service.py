@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulery.testing.workloads import made_up_workload
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
 from support.population import HALVES, Setting, compare
 from support.postgresql import find_programs
 from support.server_memory import memory_growth
 from support.server_process import ServerProcess
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 DATABASES = ("sqlite", "postgresql")
-SUPERVISED_SHARE = 0.05  # of the kills, under `joulery serve --workers 2`
 MORE_REGRET = 0.05
 FEWEST_LIVES = 10  # that say more than where the average lies roughly
 FEWEST_REQUESTS_FOR_SLOPE = 200_000
@@ -109,15 +109,10 @@ def kills(effort: Effort) -> Iterator[tuple[str, Figures, bool]]:
     """Servers, clients and writers killed at random moments; databases crashed."""
     each = effort.kills / len(effort.databases)
     for database in effort.databases:
-        for supervised in (False, True):
-            share = SUPERVISED_SHARE if supervised else 1.0 - SUPERVISED_SHARE
-            count = max(1, round(share * each))
-            options = ["--kills", count, "--database", database, "--seed", effort.seed]
-            options += ["--seconds", 60 * effort.minutes * share]
-            toll = _program("driver", [*options, *(["--supervised"] if supervised else [])])
-            how = "workers" if supervised else "servers"
-            holds = not toll["violations"] and bool(toll["counts"].get("reports acknowledged"))
-            yield f"kills, {how} on {database}", _told(toll), holds
+        options = ["--kills", max(1, round(each)), "--database", database, "--seed", effort.seed]
+        result = _program("driver", [*options, "--seconds", 60 * effort.minutes])
+        holds = not result["violations"] and bool(result["counts"].get("reports acknowledged"))
+        yield f"kills on {database}", _told(result), holds
 
 
 def soak(effort: Effort) -> Iterator[tuple[str, Figures, bool]]:
@@ -180,9 +175,9 @@ def _told(toll: Figures) -> Figures:
 def _program(name: str, options: list[Any]) -> Figures:
     """The last line that a program of the test kit prints; progress goes to stderr."""
     command = [sys.executable, "-m", f"support.kill_test.{name}", *map(str, options)]
-    done = subprocess.run(
-        command, check=False, stdout=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
+    path = os.pathsep.join(filter(None, (sys.path[0], os.environ.get("PYTHONPATH"))))
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, env=environment)
     figures: Figures = json.loads(done.stdout)
     return figures
 

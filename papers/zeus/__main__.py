@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from joulery.errors import InvalidValueError, JouleryError
 from joulery.reports import table_text
-from joulery.simulate.job_groups import generate_groups, read_groups
+from joulery.simulate import generate_groups, read_groups
 from papers.zeus.claims import HEADERS, claim_rows, headline
 from papers.zeus.output import new_folder, write_reproduction
 from papers.zeus.study import (
@@ -27,7 +27,7 @@ from papers.zeus.study import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from joulery.simulate.job_groups import JobGroups
+    from joulery.simulate import JobGroups
 
 _MOST_SEEDS = 10_000
 _JOBS = 20_000

@@ -7,16 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.jobs.policies.base import RunEnd
-from joulery.jobs.policies.zeus import Exploration, ZeusPolicy
+from joulery.jobs.policies import Exploration, RunEnd, ZeusPolicy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from joulery.jobs.policies.base import Actions, Outcomes
-    from joulery.jobs.policies.counter_rng import CounterRng, Floats
-    from joulery.jobs.policies.job_batch import JobBatch
-    from joulery.jobs.policies.zeus import ZeusBeliefs
+    from joulery.jobs.policies import Actions, CounterRng, Floats, JobBatch, Outcomes, ZeusBeliefs
 
 
 class _KeepsFailures(Exploration):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from joulery.simulate.recurring_cluster import ALL_JOBS
+from joulery.simulate import ALL_JOBS
 from papers.zeus.policies import MEAN
 from papers.zeus.tables import geometric_mean
 

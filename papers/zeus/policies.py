@@ -6,19 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.simulate import drift
-from joulery.simulate.recurring_cluster import summarize_replays
+from joulery.jobs.policies import ActionKind, RunEnd
+from joulery.simulate import _drift as drift
+from joulery.simulate import summarize_replays
 from papers.zeus.tables import Figure, Table, geometric_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from joulery.jobs.policies.counter_rng import Floats
-    from joulery.simulate.drift import Drift
-    from joulery.simulate.log import SimulationLog
-    from joulery.simulate.recurring_cluster import ReplayLog
-    from joulery.simulate.workload import TracedWorkload
+    from joulery.jobs.policies import Floats
+    from joulery.simulate import Drift, ReplayLog, SimulationLog, TracedWorkload
     from papers.zeus.tables import Row
 
 LAST = 5

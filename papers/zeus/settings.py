@@ -11,8 +11,8 @@ from papers.zeus.tables import Figure
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from joulery.jobs.policies.counter_rng import Floats
-    from joulery.simulate.workload import TracedWorkload
+    from joulery.jobs.policies import Floats
+    from joulery.simulate import TracedWorkload
     from papers.zeus.tables import Row
 
 

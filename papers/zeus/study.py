@@ -9,11 +9,8 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import FileError, InvalidValueError
-from joulery.jobs.policies.registry import make_policy
-from joulery.jobs.policies.zeus import ZeusPolicy
-from joulery.simulate.recurring import SimulationOptions, simulate
-from joulery.simulate.recurring_cluster import ReplayOptions, replay
-from joulery.simulate.traces import read_traces
+from joulery.jobs.policies import ZeusPolicy, make_policy
+from joulery.simulate import ReplayOptions, SimulationOptions, read_traces, replay, simulate
 from papers.zeus import policies, settings
 from papers.zeus.ablation import WithoutProfiling, WithoutPruning
 
@@ -21,10 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from joulery.simulate.job_groups import JobGroups
-    from joulery.simulate.log import SimulationLog
-    from joulery.simulate.traces import Traces
-    from joulery.simulate.workload import TracedWorkload
+    from joulery.simulate import JobGroups, SimulationLog, TracedWorkload, Traces
     from papers.zeus.tables import Figure
 
 POLICIES = ("grid", "zeus", "joulery")

@@ -11,20 +11,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from joulery.lazy import lazy
+
 if TYPE_CHECKING:
     from joulery.errors import JouleryError
     from joulery.frontier import Frontier, OperatingPoint, Provenance, Setting
     from joulery.hardware import discover
-    from joulery.metering.measurement import Measurement
-    from joulery.metering.meter import Meter
-    from joulery.objectives import choose
-    from joulery.training.run import Run
+    from joulery.metering import Measurement, Meter
+    from joulery.objectives import (
+        Cost,
+        EnergyDelayProduct,
+        EnergyDelaySum,
+        FastestWithin,
+        LeastCarbon,
+        LeastEnergy,
+        LeastMoney,
+        choose,
+        parse_objective,
+    )
+    from joulery.pipeline import plan_pipeline
+    from joulery.training import Run
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Cost",
+    "EnergyDelayProduct",
+    "EnergyDelaySum",
+    "FastestWithin",
     "Frontier",
     "JouleryError",
+    "LeastCarbon",
+    "LeastEnergy",
+    "LeastMoney",
     "Measurement",
     "Meter",
     "OperatingPoint",
@@ -33,31 +52,11 @@ __all__ = [
     "Setting",
     "choose",
     "discover",
+    "parse_objective",
+    "plan_pipeline",
 ]
 
-# Where each name lives; imported on first use, so that `import joulery` costs next to nothing.
-_HOMES = {
-    "Frontier": "frontier",
-    "JouleryError": "errors",
-    "Measurement": "metering.measurement",
-    "Meter": "metering.meter",
-    "OperatingPoint": "frontier",
-    "Provenance": "frontier",
-    "Run": "training.run",
-    "Setting": "frontier",
-    "choose": "objectives",
-    "discover": "hardware",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'joulery' has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(f"joulery.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy(__name__)
 
 
 def __dir__() -> list[str]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import sys
-from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,9 +20,11 @@ def lazy(package: str) -> Callable[[str], object]:
     homes: dict[str, str] = {}
 
     def get(name: str) -> object:
+        from importlib import import_module
+
         module = sys.modules[package]
         if not homes:
-            homes.update(_listed_imports(Path(str(module.__file__))))
+            homes.update(_listed_imports(str(module.__file__)))
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(import_module(homes[name]), name)
@@ -35,11 +34,14 @@ def lazy(package: str) -> Callable[[str], object]:
     return get
 
 
-def _listed_imports(source: Path) -> dict[str, str]:
+def _listed_imports(source: str) -> dict[str, str]:
     """Module of every name that is imported under ``if TYPE_CHECKING``."""
+    import ast
+    from pathlib import Path
+
     return {
         alias.name: statement.module
-        for block in ast.parse(source.read_text(encoding="utf-8")).body
+        for block in ast.parse(Path(source).read_text(encoding="utf-8")).body
         if isinstance(block, ast.If)
         for statement in block.body
         if isinstance(statement, ast.ImportFrom) and statement.module

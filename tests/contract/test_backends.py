@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from joulery.client.backend import open_backend
+from joulery.client import open_backend
 from joulery.errors import (
     ConflictError,
     InvalidValueError,
@@ -18,16 +18,8 @@ from joulery.errors import (
     UnknownRecordError,
 )
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
-from joulery.jobs.job import Job
-from joulery.jobs.models import (
-    Definition,
-    EnergyEntry,
-    Measured,
-    Outcome,
-    ProfileEntry,
-    Request,
-)
-from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.jobs import Definition, EnergyEntry, Job, Measured, Outcome, ProfileEntry, Request
+from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost, LeastEnergy
 
 LIMITS = (125.0, 150.0, 175.0)

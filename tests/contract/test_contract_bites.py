@@ -8,7 +8,7 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import InvalidValueError
 from joulery.frontier import Origin, Provenance
-from joulery.hardware.device import (
+from joulery.hardware import (
     Capability,
     DeviceInfo,
     DeviceKind,

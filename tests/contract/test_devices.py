@@ -3,11 +3,11 @@
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.hardware import amd, estimate, rapl
-from joulery.hardware.integrated import IntegratedPower
-from joulery.hardware.node import scpi
-from joulery.hardware.node.ipmi import IpmiMeter
-from joulery.hardware.simulated import Faults, SimulatedGpu
+from joulery.hardware import Faults, IntegratedPower, SimulatedGpu, amd
+from joulery.hardware import _estimate as estimate
+from joulery.hardware import _rapl as rapl
+from joulery.hardware.node import _scpi as scpi
+from joulery.hardware.node._ipmi import IpmiMeter
 from joulery.hardware.simulated.catalog import board
 from joulery.testing.amdsmi import NO_PERMISSION, EmulatedAmdGpu, EmulatedAmdSmi
 from joulery.testing.device_contract import DeviceContract

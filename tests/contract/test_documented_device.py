@@ -12,8 +12,8 @@ import pytest
 from joulery import hardware
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, DeviceLostError
-from joulery.hardware import discovery
-from joulery.hardware.device import Capability
+from joulery.hardware import Capability
+from joulery.hardware import _discovery as discovery
 
 PAGE = Path(__file__).parents[2] / "docs" / "devices-of-your-own.md"
 

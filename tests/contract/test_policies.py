@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from joulery.jobs.policies.default import OraclePolicy
-from joulery.jobs.policies.registry import make_policy
-from joulery.jobs.policies.zeus import ZeusPolicy
+from joulery.jobs.policies import OraclePolicy, ZeusPolicy, make_policy
 from joulery.testing.policy_contract import PolicyContract
 
 

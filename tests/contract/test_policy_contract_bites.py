@@ -5,8 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.policies.zeus import ZeusPolicy
+from joulery.jobs.policies import ActionKind, RunEnd, ZeusPolicy
 from joulery.testing.policy_contract import PolicyContract
 
 CONTRACT = PolicyContract()

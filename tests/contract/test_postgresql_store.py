@@ -10,8 +10,7 @@ import pytest
 from sqlalchemy import event, text
 
 from joulery.errors import ConflictError, StoreBusyError
-from joulery.storage.engines import open_engine
-from joulery.storage.records import (
+from joulery.storage import (
     DecisionRecord,
     DecisionState,
     Event,
@@ -19,9 +18,10 @@ from joulery.storage.records import (
     NewJob,
     OutcomeRecord,
     Snapshot,
+    Store,
     Subject,
 )
-from joulery.storage.store import Store
+from joulery.storage._engines import open_engine
 from support.one_group import one_group
 
 JOB = NewJob("team", "job", {"batch_sizes": [8, 16]}, "zeus", {}, seed=7)

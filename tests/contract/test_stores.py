@@ -19,12 +19,7 @@ from joulery.errors import (
     UnknownRecordError,
 )
 from joulery.frontier import Frontier, OperatingPoint
-from joulery.storage import engines, measurements, schema
-from joulery.storage import transaction as transaction_module
-from joulery.storage.engines import open_engine
-from joulery.storage.listing import energy_page
-from joulery.storage.migrate import HEAD, MIGRATIONS, current
-from joulery.storage.records import (
+from joulery.storage import (
     DecisionRecord,
     DecisionState,
     EnergyRecord,
@@ -34,9 +29,16 @@ from joulery.storage.records import (
     OutcomeRecord,
     ProfileRecord,
     Snapshot,
+    Store,
     Subject,
+    energy_page,
 )
-from joulery.storage.store import Store
+from joulery.storage import _engines as engines
+from joulery.storage import _measurements as measurements
+from joulery.storage import _schema as schema
+from joulery.storage import _transaction as transaction_module
+from joulery.storage._engines import open_engine
+from joulery.storage._migrate import HEAD, MIGRATIONS, current
 from support.one_group import one_group
 
 JOB = NewJob("team", "job", {"batch_sizes": [8, 16]}, "zeus", {"beta": 2.0}, seed=2**64 - 1)

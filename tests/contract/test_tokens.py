@@ -3,10 +3,10 @@
 import pytest
 
 from joulery.errors import InvalidValueError, UnknownRecordError
-from joulery.storage.store import Store
-from joulery.storage.tokens import (
+from joulery.storage import (
     NewToken,
     Permission,
+    Store,
     add_token,
     decision_secret,
     digest_of,

@@ -8,14 +8,20 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, FileError
 from joulery.frontier import Frontier, OperatingPoint
-from joulery.jobs.models import Definition, Measured, Outcome, Request
-from joulery.jobs.policies.base import RunEnd
-from joulery.jobs.service import JobService
-from joulery.storage.measurements import add_energy, put_profile
-from joulery.storage.records import EnergyRecord, ProfileRecord
-from joulery.storage.store import Store
-from joulery.storage.tokens import NewToken, Permission, add_token, decision_secret
-from joulery.storage.transfer import exported, imported
+from joulery.jobs import Definition, JobService, Measured, Outcome, Request
+from joulery.jobs.policies import RunEnd
+from joulery.storage import (
+    EnergyRecord,
+    NewToken,
+    Permission,
+    ProfileRecord,
+    Store,
+    add_energy,
+    add_token,
+    decision_secret,
+    put_profile,
+)
+from joulery.storage._transfer import exported, imported
 from joulery.testing.policy_contract import assert_identical
 from joulery.testing.workloads import made_up_workload
 

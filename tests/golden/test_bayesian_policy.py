@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from joulery.jobs.policies.bayesian.policy import BayesianPolicy
-from joulery.jobs.policies.zeus import ZeusPolicy
+from joulery.jobs.policies import ZeusPolicy
+from joulery.jobs.policies.bayesian._policy import BayesianPolicy
 from joulery.objectives import EnergyDelayProduct, LeastEnergy
-from joulery.simulate.recurring import SimulationOptions, simulate
-from joulery.simulate.traces import read_traces
+from joulery.simulate import SimulationOptions, read_traces, simulate
 
 TRACES = Path(os.environ.get("JOULERY_DATA", "/work/shared/data")) / "zeus"
 pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason="needs the traces of You et al.")

@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
-from joulery.pipeline.planning.planner import plan_problem
-from joulery.pipeline.planning.problem import PipelineConfig, build_problem
-from joulery.pipeline.profiles.read import profiles_from_rows
-from joulery.pipeline.schedules.schedule import make_schedule
+from joulery.pipeline import (
+    PipelineConfig,
+    build_problem,
+    make_schedule,
+    plan_problem,
+    profiles_from_rows,
+)
 from joulery.testing.pipelines import replay
 
 _CLOCKS = tuple(range(1410, 840, -15))

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.hardware.simulated import Sensor, SimulatedGpu, catalog
-from joulery.metering.meter import Meter
+from joulery.hardware import SimulatedGpu, catalog
+from joulery.hardware.simulated._board import Sensor
+from joulery.metering import Meter
 
 BOARD = replace(catalog.board("V100"), counter_period_seconds=0.1, power_lag_seconds=0.005)
 LOADS = [catalog.workload(name, BOARD) for name in catalog.workload_names()]

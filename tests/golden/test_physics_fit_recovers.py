@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.hardware.simulated import catalog, physics
-from joulery.hardware.simulated.physics import Workload
+from joulery.hardware import Workload, catalog
+from joulery.hardware.simulated import _physics as physics
 
 FILE = Path(__file__).resolve().parents[2] / "benchmarks" / "physics_fit.py"
 SPEC = importlib.util.spec_from_file_location("physics_fit", FILE)

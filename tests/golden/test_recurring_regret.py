@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from joulery.jobs.policies.registry import make_policy
-from joulery.simulate.log import summaries
-from joulery.simulate.recurring import simulate
-from joulery.simulate.traces import read_traces
+from joulery.jobs.policies import make_policy
+from joulery.simulate import read_traces, simulate, summaries
 
 DATA = Path(os.environ.get("JOULERY_DATA", Path(__file__).parents[3] / "shared" / "data"))
 

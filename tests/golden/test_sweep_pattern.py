@@ -12,12 +12,17 @@ from dataclasses import replace
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.hardware.simulated.node import SimulatedNode, preset
-from joulery.sweep.journal import SweepJournal
-from joulery.sweep.plan import SweepPlan
-from joulery.sweep.published import PUBLISHED
-from joulery.sweep.run import SimulatedWork, SweepEnvironment, run_sweep
-from joulery.sweep.table import Metric, SweepTable
+from joulery.hardware import SimulatedNode, preset
+from joulery.sweep import (
+    PUBLISHED,
+    Metric,
+    SimulatedWork,
+    SweepEnvironment,
+    SweepJournal,
+    SweepPlan,
+    SweepTable,
+    run_sweep,
+)
 
 NAME = "rtx6000x8"
 LIMITS = tuple(260.0 - 10 * n for n in range(17))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from joulery.objectives import Cost, EnergyDelayProduct, EnergyDelaySum, LeastEnergy, score
-from joulery.power.step_profiler import TunerState
+from joulery.power import TunerState
 from joulery.testing.training import TrainingLoop
 
 OBJECTIVES = {
@@ -71,7 +71,7 @@ def test_products_and_sums_are_objectives_too(objective):
 
 def test_deadline_is_kept_at_the_least_energy():
     """A deadline that the chosen limit misses is worse than no tuning."""
-    from joulery.power.step_profiler import TunerConfig
+    from joulery.power import TunerConfig
 
     loop = TrainingLoop(["V100"], 0.1)
     objective = LeastEnergy(deadline_seconds=1100.0)
@@ -83,7 +83,7 @@ def test_deadline_is_kept_at_the_least_energy():
 
 def test_eight_boards_weigh_time_by_all_of_them():
     """Weighing by one board would pick far too low a limit for eight."""
-    from joulery.power.tuner import weighed_cost
+    from joulery.power import weighed_cost
 
     loop = TrainingLoop(["V100"] * 8, 0.1)
     objective = weighed_cost(0.5, loop.gpus)

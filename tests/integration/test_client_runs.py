@@ -10,13 +10,12 @@ import time
 
 import pytest
 
-from joulery.client.backend import open_backend
-from joulery.client.local import LocalBackend
+from joulery.client import open_backend
+from joulery.client._local import LocalBackend
 from joulery.clock import REAL_CLOCK
-from joulery.jobs.policies.base import RunEnd
-from joulery.jobs.service import JobService
-from joulery.storage.records import EventKind
-from joulery.storage.store import Store
+from joulery.jobs import JobService
+from joulery.jobs.policies import RunEnd
+from joulery.storage import EventKind, Store
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +26,7 @@ from joulery.clock import REAL_CLOCK
 from joulery.hardware import catalog
 from joulery.hardware.simulated import SimulatedGpu
 from joulery.training import background
-from joulery.training.run import Run
+from joulery.training._run import Run
 
 background._SHORTEST_SECONDS = background._LONGEST_SECONDS = 0.2
 store, how, epochs, name = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
@@ -110,7 +109,7 @@ def test_a_killed_training_is_released_with_what_it_had_cost(environ):
 
 
 @pytest.mark.parametrize(("how", "code"), [("raise", 1), ("exit", 7)])
-def test_a_training_that_ends_itself_is_reported_at_the_end_of_the_process(environ, how, code):
+def test_a_training_that_ends_itself_is_told_at_the_end_of_the_process(environ, how, code):
     """If this fails, crashes are only noticed when their lease expires."""
     path = environ / "store.sqlite"
     with training(path, how) as process:
@@ -235,8 +234,9 @@ def test_a_killed_training_delivers_through_the_next(server):
 def test_a_run_needs_no_store_packages_to_talk_to_a_server():
     """If this fails, training images must carry a database library."""
     code = (
-        "import sys; import joulery.client.http, joulery.client.resilient, joulery.client.backend, "
-        "joulery.training.session; print('sqlalchemy' in sys.modules)"
+        "import sys; import joulery.client._http, joulery.client._resilient; "
+        "import joulery.client._backend, joulery.training._session; "
+        "print('sqlalchemy' in sys.modules)"
     )
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ

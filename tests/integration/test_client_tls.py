@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from joulery.client.http import Address, HttpBackend
+from joulery.client._http import Address, HttpBackend
 from joulery.errors import StoreError
 
 

@@ -10,7 +10,8 @@ import time
 import numpy as np
 import pytest
 
-from joulery.metering.log import INTERVAL_SECONDS, EnergyLog
+from joulery.metering import EnergyLog
+from joulery.metering._log import INTERVAL_SECONDS
 
 WATTS = 100.0
 
@@ -18,9 +19,9 @@ WATTS = 100.0
 CHILD = """
 import sys, time
 from joulery.frontier import Origin, Provenance
-from joulery.hardware.device import Capability, DeviceInfo, DeviceKind, EnergyReading
-from joulery.metering.log import EnergyLog
-from joulery.metering.meter import Meter
+from joulery.hardware._device import Capability, DeviceInfo, DeviceKind, EnergyReading
+from joulery.metering._log import EnergyLog
+from joulery.metering._meter import Meter
 
 class Constant:
     info = DeviceInfo("fake:0", "Fake", DeviceKind.GPU, "fake", max_watts=200.0)

@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from joulery.governor.client import Connection
-from joulery.governor.protocol import encode
-from joulery.governor.server import ConnectionLimits
+from joulery.governor import Connection, ConnectionLimits, encode
 from joulery.testing.emulator import build
 from joulery.testing.governor.flood import under_flood
 from joulery.testing.governor.fuzz import frame, fuzz

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from joulery.errors import DeviceError
-from joulery.governor.client import Connection
+from joulery.governor import Connection
 from joulery.testing.emulator import build
 from joulery.testing.governor.node import GovernedNode
 

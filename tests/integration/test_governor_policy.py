@@ -5,10 +5,8 @@ import itertools
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.governor.device import GovernedDevice
-from joulery.governor.leases import LeaseTable
-from joulery.governor.peer import Peer
-from joulery.governor.policy import AccessPolicy, parse_policy
+from joulery.governor import GovernedDevice, LeaseTable, Peer, parse_policy
+from joulery.governor._policy import AccessPolicy
 from joulery.testing.governor.bench import Caller, MemoryJournal, PlainBoard, PromptWorker
 
 POLICY = """

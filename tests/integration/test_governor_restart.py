@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from joulery.governor.client import Connection
+from joulery.governor import Connection
 from joulery.testing.emulator import build
 from joulery.testing.governor.experiments import crash_everywhere
 from joulery.testing.governor.node import GovernedNode

@@ -9,11 +9,9 @@ import pytest
 
 from joulery.clock import REAL_CLOCK, VirtualClock
 from joulery.errors import DeviceError, MissingRightsError, UnsupportedError
-from joulery.hardware import node
-from joulery.hardware.device import Capability
-from joulery.hardware.integrated import IntegratedPower
-from joulery.hardware.node import scpi
-from joulery.hardware.node.redfish import Access, RedfishMeter
+from joulery.hardware import Capability, IntegratedPower, node
+from joulery.hardware.node import _scpi as scpi
+from joulery.hardware.node._redfish import Access, RedfishMeter
 from joulery.testing.device_contract import DeviceContract
 from joulery.testing.wattmeter import EmulatedWattMeter, WattMeterServer
 

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from joulery.frontier import Origin, Provenance
-from joulery.hardware.device import Capability, DeviceInfo, DeviceKind, EnergyReading
-from joulery.metering.meter import Meter
+from joulery.hardware import Capability, DeviceInfo, DeviceKind, EnergyReading
+from joulery.metering import Meter
 
 WATTS = 100.0
 
@@ -99,7 +99,7 @@ FORK = """
 import os, sys, time
 sys.path.insert(0, sys.argv[1])
 from test_meter_threads import Constant, WATTS
-from joulery.metering.meter import Meter
+from joulery.metering._meter import Meter
 
 meter = Meter([Constant()]).start()
 time.sleep(0.2)
@@ -133,7 +133,7 @@ EXIT = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from test_meter_threads import Constant
-from joulery.metering.meter import Meter
+from joulery.metering._meter import Meter
 meter = Meter([Constant()]).start()
 meter.begin("never ended")
 """

@@ -11,11 +11,8 @@ from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, InvalidValueError, MissingRightsError
 from joulery.frontier import Origin
 from joulery.governor import lease
-from joulery.hardware import nvidia
-from joulery.hardware.device import Capability, Device, protocol_of
-from joulery.hardware.simulated import catalog
-from joulery.hardware.simulated.physics import Workload
-from joulery.hardware.visibility import cuda_visible_ids
+from joulery.hardware import Capability, Device, Workload, catalog, nvidia, protocol_of
+from joulery.hardware._visibility import cuda_visible_ids
 from joulery.testing.emulator import BoardSpec, EmulatedNode, build
 
 BOARD = replace(

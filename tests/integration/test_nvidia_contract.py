@@ -4,8 +4,7 @@ import os
 
 import pytest
 
-from joulery.hardware import nvidia
-from joulery.hardware.simulated import catalog
+from joulery.hardware import catalog, nvidia
 from joulery.testing.device_contract import DeviceContract
 from joulery.testing.emulator import BoardSpec, EmulatedNode, build
 

@@ -16,9 +16,7 @@ from joulery.errors import (
     MissingRightsError,
     UnsupportedError,
 )
-from joulery.hardware import nvidia
-from joulery.hardware.device import Capability
-from joulery.hardware.simulated import catalog
+from joulery.hardware import Capability, catalog, nvidia
 from joulery.testing.emulator import BoardSpec, EmulatedNode, build
 
 CODES = sorted(

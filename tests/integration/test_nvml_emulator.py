@@ -23,8 +23,8 @@ from joulery.errors import (
     UnknownDeviceError,
     UsageError,
 )
-from joulery.hardware.simulated import SimulatedGpu, catalog
-from joulery.hardware.simulated.physics import Steady, Workload, clock_states, settle_in
+from joulery.hardware import SimulatedGpu, Steady, Workload, catalog, clock_states
+from joulery.hardware.simulated._physics import settle_in
 from joulery.testing.emulator import BoardSpec, EmulatedNode, Phase, build
 
 # The catalog's figures may be refined; these tests need fixed ones.

@@ -12,7 +12,7 @@ import pytest
 
 from joulery.errors import InvalidValueError
 from joulery.integrations.torch_pipelining import observed
-from joulery.pipeline.profiles.read import read_profiles
+from joulery.pipeline import read_profiles
 from joulery.testing.governor.node import GovernedNode
 
 TRAINING = """
@@ -105,7 +105,7 @@ STEERED = (
 from pathlib import Path
 from joulery.clock import REAL_CLOCK
 from joulery.hardware.simulated import simulated_node
-from joulery.hardware.simulated.physics import Workload
+from joulery.hardware.simulated._physics import Workload
 from joulery.integrations.torch_pipelining import observed
 from joulery.pipeline import ClockController, ClockProfiler, ClockSetter, write_profile
 
@@ -171,7 +171,7 @@ GOVERNED = (
     TRAINING
     + """
 from joulery.hardware import discover
-from joulery.hardware.device import DeviceKind
+from joulery.hardware._device import DeviceKind
 from joulery.integrations.torch_pipelining import observed
 from joulery.pipeline import ClockController, ClockSetter
 

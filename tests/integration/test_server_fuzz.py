@@ -12,8 +12,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from joulery.jobs.policies.registry import policy_names
-from joulery.server.app import create_app
+from joulery.jobs.policies import policy_names
+from joulery.server._app import create_app
 from support.server_fuzz import Grammar, Target, fuzz
 from support.server_process import ServerProcess
 

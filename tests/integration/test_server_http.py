@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from joulery.jobs.models import Decision, DecisionEntry, JobEntry, Receipt
+from joulery.jobs import Decision, DecisionEntry, JobEntry, Receipt
 from support.server_process import JOB, OUTCOME, ServerProcess
 
 pytestmark = pytest.mark.slow

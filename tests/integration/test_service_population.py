@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.jobs.models import Definition, Outcome, Request
-from joulery.jobs.policies.base import RunEnd
-from joulery.jobs.service import JobService
-from joulery.storage.records import DecisionState, EventKind
-from joulery.storage.store import Store
+from joulery.jobs import Definition, JobService, Outcome, Request
+from joulery.jobs.policies import RunEnd
+from joulery.storage import DecisionState, EventKind, Store
 from joulery.testing.workloads import made_up_workload
 from support.history import Findings, check_beliefs
 from support.population import Population, Setting, compare
@@ -49,7 +47,7 @@ def test_clients_that_only_send_heartbeats_do_not_freeze_a_job(monkeypatch):
     for_ever = Setting(clients=200, at_once=8, lease_seconds=1e15)
     assert settled("by chance", for_ever, "joulery") < 1.2
     assert settled("by chance", dataclasses.replace(for_ever, clients=600)) < 1.2
-    monkeypatch.setattr("joulery.jobs.posterior._USUAL_RUNS", math.inf)
+    monkeypatch.setattr("joulery.jobs._posterior._USUAL_RUNS", math.inf)
     assert settled("by chance", for_ever, "joulery") > 1.5
 
 

@@ -14,10 +14,8 @@ from collections import Counter
 
 import pytest
 
-from joulery.jobs.models import Definition
-from joulery.jobs.service import JobService
-from joulery.storage.records import EventKind
-from joulery.storage.store import Store
+from joulery.jobs import Definition, JobService
+from joulery.storage import EventKind, Store
 from joulery.testing.policy_contract import assert_identical
 from joulery.testing.workloads import made_up_workload
 
@@ -27,11 +25,11 @@ POLICIES = ("zeus", "joulery")
 # Each line is written in one call, so that a kill leaves at most one that is torn.
 CHILD = """
 import os, sys, threading
-from joulery.jobs.models import Request
-from joulery.jobs.service import JobService
-from joulery.jobs.models import Outcome
-from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.storage.store import Store
+from joulery.jobs._models import Request
+from joulery.jobs._service import JobService
+from joulery.jobs._models import Outcome
+from joulery.jobs.policies._base import ActionKind, RunEnd
+from joulery.storage._store import Store
 
 location, life, *jobs = sys.argv[1:]
 service = JobService(Store.open(location))

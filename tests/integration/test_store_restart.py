@@ -7,10 +7,9 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import StoreError
-from joulery.jobs.models import Definition, Outcome, Request
-from joulery.jobs.policies.base import RunEnd
-from joulery.jobs.service import JobService
-from joulery.storage.store import Store
+from joulery.jobs import Definition, JobService, Outcome, Request
+from joulery.jobs.policies import RunEnd
+from joulery.storage import Store
 from joulery.testing.policy_contract import assert_identical
 from joulery.testing.workloads import made_up_workload
 from support.postgresql import Cluster

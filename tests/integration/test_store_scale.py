@@ -3,10 +3,9 @@
 import dataclasses
 
 from joulery.clock import VirtualClock
-from joulery.jobs.models import Request
-from joulery.jobs.posterior import _SNAPSHOT_EVENTS, JobState
-from joulery.jobs.service import JobService
-from joulery.storage.store import Store
+from joulery.jobs import JobService, Request
+from joulery.jobs._posterior import _SNAPSHOT_EVENTS, JobState
+from joulery.storage import Store
 from joulery.testing.policy_contract import assert_identical
 from support.filled_store import LONG_LEASES, fill, measure
 

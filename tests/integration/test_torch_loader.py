@@ -13,10 +13,9 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import TensorDataset  # noqa: E402 - needs torch
 
 from joulery.clock import VirtualClock  # noqa: E402
-from joulery.hardware import catalog  # noqa: E402
-from joulery.hardware.simulated import SimulatedGpu  # noqa: E402
+from joulery.hardware import SimulatedGpu, catalog  # noqa: E402
 from joulery.integrations.torch import EnergyDataLoader  # noqa: E402
-from joulery.training.run import Run  # noqa: E402
+from joulery.training import Run  # noqa: E402
 
 BOARD = catalog.board("V100")
 WORK = catalog.workload("resnet50", BOARD)
@@ -92,7 +91,7 @@ def test_recurring_trainings_of_a_real_model_choose_other_batch_sizes(data, tmp_
 
 def test_without_a_board_it_is_a_loader_like_any_other(data, caplog, monkeypatch):
     """If this fails, scripts break where there is nothing to measure."""
-    monkeypatch.setattr("joulery.metering.attribution.my_devices", lambda *_: [])
+    monkeypatch.setattr("joulery.metering._attribution.my_devices", lambda *_: [])
     loader = EnergyDataLoader(
         data, 64, 3, 0.5, name="job", batch_sizes=[32, 64], num_workers=0, drop_last=True
     )
@@ -106,7 +105,7 @@ def test_without_a_board_it_is_a_loader_like_any_other(data, caplog, monkeypatch
 
 def test_a_lower_metric_ends_training_where_it_is_better(data, monkeypatch):
     """If this fails, error rates never reach their target."""
-    monkeypatch.setattr("joulery.metering.attribution.my_devices", lambda *_: [])
+    monkeypatch.setattr("joulery.metering._attribution.my_devices", lambda *_: [])
     loader = EnergyDataLoader(data, 64, 10, 0.5)
     done = 0
     for _ in loader.epochs():
@@ -124,7 +123,7 @@ from joulery.hardware import catalog
 from joulery.hardware.simulated import SimulatedGpu
 from joulery.integrations.torch import EnergyDataLoader
 from joulery.integrations.torch_ranks import torch_ranks
-from joulery.training.run import Run
+from joulery.training._run import Run
 
 rank, folder = int(sys.argv[1]), sys.argv[2]
 dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=2)
@@ -184,8 +183,8 @@ def test_ranks_share_batches_decide_together_and_end_together(tmp_path):
         assert sorted(seen) == [float(value) for value in range(64)]
     assert [x for e, _, x in first[4] if e == 0] != [x for e, _, x in first[4] if e == 1]
 
-    from joulery.client.local import LocalBackend
-    from joulery.jobs.policies.base import RunEnd
+    from joulery.client._local import LocalBackend
+    from joulery.jobs.policies import RunEnd
 
     backend = LocalBackend.open(tmp_path / "s.sqlite")
     (job,) = backend.jobs()[0]

@@ -9,7 +9,7 @@ import pytest
 
 from joulery.errors import InvalidValueError
 from joulery.integrations.torch_pipelining import schedule_of
-from joulery.pipeline.schedules.schedule import make_schedule
+from joulery.pipeline import make_schedule
 
 _NAMES = {
     "gpipe": ("ScheduleGPipe", 1),
@@ -83,7 +83,7 @@ def test_every_rank_knows_the_same_order(torch_schedules):
 
 def test_orders_of_torch_go_through_its_own_file_format(torch_schedules, tmp_path):
     """An order that torch wrote to a file would be read as another one."""
-    from joulery.pipeline.schedules.custom import read_schedule
+    from joulery.pipeline import read_schedule
 
     theirs = _theirs(torch_schedules, "dualpipe-v", 3, 8)
     path = tmp_path / "dualpipe.csv"

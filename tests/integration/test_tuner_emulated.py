@@ -9,19 +9,18 @@ import time
 
 import pytest
 
-from joulery.hardware import catalog
-from joulery.hardware.simulated.physics import settle
+from joulery.hardware import catalog, settle
 from joulery.objectives import Cost
 from joulery.testing.emulator import EmulatedNode, build
 
 LOOP = """
 import json, sys, time
 from joulery.hardware import discover
-from joulery.hardware.device import DeviceKind
+from joulery.hardware._device import DeviceKind
 from joulery.objectives import Cost
-from joulery.power.step_profiler import TunerState
-from joulery.power.step_profiler import TunerConfig
-from joulery.power.tuner import PowerTuner
+from joulery.power._step_profiler import TunerState
+from joulery.power._step_profiler import TunerConfig
+from joulery.power._tuner import PowerTuner
 from joulery.testing.emulator import EmulatedNode
 node = EmulatedNode.attached()
 gpus = [device for device in discover() if device.info.kind is DeviceKind.GPU]

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from papers.zeus.ablation import WithoutProfiling, WithoutPruning
 
-from joulery.jobs.policies.base import ActionKind
-from joulery.simulate.recurring import SimulationOptions, simulate
+from joulery.jobs.policies import ActionKind
+from joulery.simulate import SimulationOptions, simulate
 
 
 def _trainings(load, policy, recurrences):

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from papers.zeus.policies import DRIFT_AT, DRIFT_RECURRENCES, DRIFTS, drifting
 
-from joulery.jobs.policies.zeus import ZeusPolicy
-from joulery.simulate.recurring import SimulationOptions, simulate
+from joulery.jobs.policies import ZeusPolicy
+from joulery.simulate import SimulationOptions, simulate
 
 
 @pytest.mark.parametrize("kind", DRIFTS)

@@ -8,8 +8,8 @@ from papers.zeus.claims import claims
 from papers.zeus.policies import last_five
 from papers.zeus.study import Study, published_traces
 
-from joulery.jobs.policies.zeus import ZeusPolicy
-from joulery.simulate.recurring import simulate
+from joulery.jobs.policies import ZeusPolicy
+from joulery.simulate import simulate
 
 DATA = Path(os.environ.get("JOULERY_DATA", Path(__file__).parents[3] / "shared" / "data"))
 pytestmark = [

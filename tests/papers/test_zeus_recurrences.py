@@ -11,10 +11,10 @@ from papers.zeus.policies import (
     search_paths,
 )
 
-from joulery.jobs.policies.default import DefaultPolicy
-from joulery.jobs.policies.grid import GridSearchPolicy
-from joulery.jobs.policies.zeus import ZeusPolicy
-from joulery.simulate.recurring import SimulationOptions, simulate
+from joulery.jobs.policies import ZeusPolicy
+from joulery.jobs.policies._default import DefaultPolicy
+from joulery.jobs.policies._grid import GridSearchPolicy
+from joulery.simulate import SimulationOptions, simulate
 
 
 @pytest.fixture

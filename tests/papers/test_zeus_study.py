@@ -3,7 +3,7 @@ import pytest
 from papers.zeus.study import Effort, Study
 
 from joulery.errors import InvalidValueError
-from joulery.simulate.job_groups import JobGroups
+from joulery.simulate import JobGroups
 
 EFFORT = Effort(seeds=2, sweep_seeds=2)
 

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulery.jobs.models import Measured, Outcome
-from joulery.jobs.policies.base import RunEnd
-from joulery.jobs.policies.counter_rng import CounterRng
-from joulery.jobs.replay import ROW, action_document, outcome_document
-from joulery.simulate import drift
-from joulery.storage.records import Event, EventKind
+from joulery.jobs import Measured, Outcome
+from joulery.jobs._replay import ROW, action_document, outcome_document
+from joulery.jobs.policies import CounterRng, RunEnd
+from joulery.simulate import _drift as drift
+from joulery.storage import Event, EventKind
 from joulery.testing.workloads import made_up_workload
 from support.adversarial_clients import (
     FALSE_REPORTS,

@@ -7,12 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulery.jobs.job import Job
-from joulery.jobs.policies.base import ActionKind, Actions, Outcomes, RunEnd
-from joulery.jobs.policies.bayesian.policy import BayesianPolicy
-from joulery.jobs.policies.counter_rng import CounterRng
-from joulery.jobs.policies.job_batch import JobBatch
-from joulery.jobs.warm_start import WarmStart
+from joulery.jobs import Job, WarmStart
+from joulery.jobs.policies import ActionKind, Actions, CounterRng, JobBatch, Outcomes, RunEnd
+from joulery.jobs.policies.bayesian._policy import BayesianPolicy
 from joulery.objectives import Cost, EnergyDelayProduct, FastestWithin, LeastEnergy
 
 OBJECTIVES = (

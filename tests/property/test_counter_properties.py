@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joulery.hardware.device import DeviceInfo, DeviceKind, EnergyReading
-from joulery.metering.attribution import LocalRank, rank_share
-from joulery.metering.energy.refresh import RefreshTimer
-from joulery.metering.energy.repair import CounterRepair
-from joulery.metering.measurement import counted_positions
+from joulery.hardware import DeviceInfo, DeviceKind, EnergyReading
+from joulery.metering._attribution import LocalRank, rank_share
+from joulery.metering._measurement import counted_positions
+from joulery.metering.energy._refresh import RefreshTimer
+from joulery.metering.energy._repair import CounterRepair
 
 JOULES = st.floats(0.0, 1e9)
 STEPS = st.lists(st.tuples(JOULES, st.floats(1e-3, 10.0)), min_size=1, max_size=40)

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulery.clock import VirtualClock
-from joulery.hardware.simulated import Faults, Sensor, SimulatedGpu, catalog
-from joulery.metering.meter import Meter
+from joulery.hardware import Faults, SimulatedGpu, catalog
+from joulery.hardware.simulated._board import Sensor
+from joulery.metering import Meter
 
 BOARD = replace(catalog.board("V100"), counter_period_seconds=0.1, power_lag_seconds=0.005)
 LOADS = [None, *(catalog.workload(name, BOARD) for name in catalog.workload_names())]

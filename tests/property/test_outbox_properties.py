@@ -7,10 +7,10 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulery.client.outbox import Outbox, PendingReport, _line, entry_from
+from joulery.client._outbox import Outbox, PendingReport, _line, entry_from
 from joulery.errors import StoreBusyError
-from joulery.jobs.models import Decision, Measured, Outcome
-from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.jobs import Decision, Measured, Outcome
+from joulery.jobs.policies import ActionKind, RunEnd
 
 DECISION = Decision(
     "7.1", 0, ActionKind.TRAIN, 64, 150.0, (125.0,), float("inf"), "why", 1.7e9, "tok"

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulery.clock import VirtualClock
-from joulery.hardware.simulated import SimulatedGpu, catalog, physics
-from joulery.hardware.simulated.physics import Workload
+from joulery.hardware import SimulatedGpu, Workload, catalog
+from joulery.hardware.simulated import _physics as physics
 
 boards = st.sampled_from(catalog.names()).map(catalog.board)
 parts = st.one_of(st.just(0.0), st.floats(1e-4, 10.0))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulery.pipeline.planning.planner import plan_problem
+from joulery.pipeline import plan_problem
 from joulery.testing.pipelines import random_problem
 
 problems = st.builds(

@@ -5,11 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.policies.grid import GridSearchPolicy
-from joulery.jobs.policies.zeus import ZeusPolicy
-from joulery.simulate.environment import EpochAtMean, Slices
-from joulery.simulate.recurring import SimulationOptions, simulate
+from joulery.jobs.policies import ActionKind, RunEnd, ZeusPolicy
+from joulery.jobs.policies._grid import GridSearchPolicy
+from joulery.simulate import SimulationOptions, Slices, simulate
+from joulery.simulate._environment import EpochAtMean
 from joulery.testing.workloads import made_up_workload
 
 SIZES = (8, 16, 32, 64, 128, 256)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulery.errors import InvalidValueError
-from joulery.jobs.models import (
+from joulery.jobs import (
     Decision,
     DecisionEntry,
     DecisionLease,
@@ -21,9 +21,10 @@ from joulery.jobs.models import (
     ProgressReport,
     Receipt,
     Request,
+    from_bytes,
+    to_bytes,
 )
-from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.schema import from_bytes, to_bytes
+from joulery.jobs.policies import ActionKind, RunEnd
 
 _NUMBERS = st.just(0.0) | st.floats(1e-9, 1e12)
 _LIMITS = st.none() | _NUMBERS

@@ -7,16 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulery.objectives import Cost, LeastEnergy
-from joulery.power.model import limit_curves
-from joulery.power.state_machine import KnobRange, TuningMachine
-from joulery.power.step_profiler import (
-    Reading,
-    SampleSet,
-    StepSample,
-    TunerConfig,
-    TunerState,
-    TuningEvent,
-)
+from joulery.power import KnobRange, Reading, TunerConfig, TunerState, TuningMachine, limit_curves
+from joulery.power._step_profiler import SampleSet, StepSample, TuningEvent
 
 LIMITS = np.arange(100.0, 301.0, 4.0)
 LAST = len(LIMITS) - 1

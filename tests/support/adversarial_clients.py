@@ -15,29 +15,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.jobs.client_actions import client_action
-from joulery.jobs.models import Measured, Outcome, Request
-from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.policies.counter_rng import CounterRng
-from joulery.jobs.policies.job_batch import JobBatch
-from joulery.jobs.posterior import JobState
-from joulery.jobs.replay import ROW, actions_from, outcome_document
-from joulery.jobs.report_filter import ReportFilter
-from joulery.jobs.specification import job_document
-from joulery.jobs.validation import check_outcome
-from joulery.simulate import drift as drifts
-from joulery.simulate.environment import Environment, Moment, Slices
-from joulery.simulate.workload import score_settings
-from joulery.storage.records import Event, EventKind, JobRecord, NewJob
+from joulery.jobs import Measured, Outcome, Request
+from joulery.jobs._client_actions import client_action
+from joulery.jobs._posterior import JobState
+from joulery.jobs._replay import ROW, actions_from, outcome_document
+from joulery.jobs._report_filter import ReportFilter
+from joulery.jobs._specification import job_document
+from joulery.jobs._validation import check_outcome
+from joulery.jobs.policies import ActionKind, CounterRng, JobBatch, RunEnd
+from joulery.simulate import Environment, Moment, Slices
+from joulery.simulate import _drift as drifts
+from joulery.simulate._workload import score_settings
+from joulery.storage import Event, EventKind, JobRecord, NewJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from joulery.jobs.policies.counter_rng import Floats
-    from joulery.simulate.drift import Drift
-    from joulery.simulate.environment import Results
-    from joulery.simulate.workload import TracedWorkload
-    from joulery.storage.records import Document
+    from joulery.jobs.policies import Floats
+    from joulery.simulate import Drift, TracedWorkload
+    from joulery.simulate._environment import Results
+    from joulery.storage import Document
 
     FalseReport = Callable[[Outcome, np.random.Generator], Outcome]
 

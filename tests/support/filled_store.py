@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 from sqlalchemy import literal, select
 
 from joulery.clock import VirtualClock
-from joulery.jobs.job_registry import ServiceConfig
-from joulery.jobs.models import Definition, Measured, Outcome, Request
-from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.service import JobService
-from joulery.storage.schema import decisions, events, jobs, outcomes, snapshots
+from joulery.jobs import Definition, JobService, Measured, Outcome, Request
+from joulery.jobs._job_registry import ServiceConfig
+from joulery.jobs.policies import ActionKind, RunEnd
+from joulery.storage._schema import decisions, events, jobs, outcomes, snapshots
 from joulery.testing.workloads import made_up_workload
 
 if TYPE_CHECKING:
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Table
 
-    from joulery.jobs.models import Decision
-    from joulery.storage.store import Store
+    from joulery.jobs import Decision
+    from joulery.storage import Store
 
 _GROUP = 64
 _TEAM = "team"

@@ -11,22 +11,28 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from joulery.jobs.idempotency import answer
-from joulery.jobs.models import Outcome, Receipt, Request, decision_id, parse_decision_id
-from joulery.jobs.posterior import PosteriorCache, rebuilt
-from joulery.jobs.replay import outcome_document
-from joulery.jobs.snapshot import serialize
-from joulery.jobs.specification import job_from
-from joulery.storage.listing import outcomes_between
-from joulery.storage.records import DecisionState, EventKind
+from joulery.jobs import Outcome, Receipt, Request, parse_decision_id
+from joulery.jobs._idempotency import answer
+from joulery.jobs._models import decision_id
+from joulery.jobs._posterior import PosteriorCache, rebuilt
+from joulery.jobs._replay import outcome_document
+from joulery.jobs._snapshot import serialize
+from joulery.jobs._specification import job_from
+from joulery.storage import DecisionState, EventKind, outcomes_between
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from joulery.jobs.posterior import JobState
-    from joulery.storage.records import DecisionRecord, Document, Event, JobRecord, OutcomeRecord
-    from joulery.storage.store import Store
-    from joulery.storage.transaction import Transaction
+    from joulery.jobs._posterior import JobState
+    from joulery.storage import (
+        DecisionRecord,
+        Document,
+        Event,
+        JobRecord,
+        OutcomeRecord,
+        Store,
+        Transaction,
+    )
     from support.history_file import Call
 
 # What a decision keeps for ever; its deadline moves, and its token is the server's affair.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from joulery.storage.records import Document
+    from joulery.storage import Document
 
 
 @dataclass(frozen=True, slots=True)

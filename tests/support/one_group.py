@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from joulery.storage.store import Store
+    from joulery.storage import Store
 
 _PATIENCE_SECONDS = 60.0
 

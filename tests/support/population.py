@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.jobs.policies.base import RunEnd
+from joulery.jobs.policies import RunEnd
 from support.adversarial_clients import ClientSimulation, Scenario, _Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from joulery.simulate.workload import TracedWorkload
+    from joulery.simulate import TracedWorkload
 
 # Which half: by chance, every second one, or all who come first.
 HALVES: dict[str, Callable[[int, int, np.random.Generator], bool]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from joulery.client.local import LocalBackend
+from joulery.client._local import LocalBackend
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
-    from joulery.demo.story import DemoPlan, Story
+    from joulery.demo import DemoPlan, Story
 
 HELP = "train a real small network on a simulated GPU and save energy on it"
 
@@ -60,9 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
     from joulery.cli.progress import progress_line
-    from joulery.demo.document import story_document
-    from joulery.demo.report import story_report
-    from joulery.demo.story import Demonstration
+    from joulery.demo import Demonstration, story_document, story_report
     from joulery.reports import Terminal
 
     if arguments.recurring:
@@ -97,7 +95,7 @@ def _recurring(arguments: argparse.Namespace) -> int:
 
     from joulery.cli.demo_recurring import recurring_document, recurring_text
     from joulery.cli.progress import progress_line
-    from joulery.demo.recurring import RECIPE, RecurringPlan, retrain
+    from joulery.demo import RECIPE, RecurringPlan, retrain
     from joulery.hardware import catalog
 
     board = catalog.board(arguments.board)
@@ -118,8 +116,7 @@ def _recurring(arguments: argparse.Namespace) -> int:
 
 def _plan(arguments: argparse.Namespace) -> DemoPlan:
     from joulery.cli.limits_argument import parse_limits
-    from joulery.demo.story import DemoPlan
-    from joulery.demo.training import Recipe
+    from joulery.demo import DemoPlan, Recipe
     from joulery.hardware import catalog
     from joulery.objectives import parse_objective
 
@@ -138,7 +135,7 @@ def _plan(arguments: argparse.Namespace) -> DemoPlan:
 
 def _write_files(story: Story, objective: str, folder: Path) -> tuple[list[Path], list[str]]:
     """Write the frontier as JSON, HTML and PNG; the files written, and what could not be."""
-    from joulery.demo.report import story_page
+    from joulery.demo import story_page
     from joulery.errors import FileError, MissingExtraError
     from joulery.reports import draw, write_png
 

@@ -9,7 +9,7 @@ from joulery.reports import table_text as table
 from joulery.units import human, human_duration, per_cent
 
 if TYPE_CHECKING:
-    from joulery.demo.recurring import RecurringStory
+    from joulery.demo import RecurringStory
 
 _LATEST = 5
 

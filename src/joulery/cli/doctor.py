@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import argparse
 
-    from joulery.hardware import Survey
-    from joulery.hardware.device import Device
+    from joulery.hardware import Device, Survey
 
 # For each extra: a module that it installs, and its purpose.
 _EXTRAS = {
@@ -31,8 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Survey the machine and print what was found."""
-    from joulery.hardware import survey
-    from joulery.hardware.visibility import visible_devices
+    from joulery.hardware import survey, visible_devices
 
     found = survey()
     mine = {device.info.id for device in visible_devices(found.devices)}
@@ -74,7 +72,7 @@ def _device_document(device: Device, mine: set[str]) -> dict[str, Any]:
 
 def _limits(device: Device) -> dict[str, float] | None:
     from joulery.errors import JouleryError
-    from joulery.hardware.device import Capability, PowerLimit
+    from joulery.hardware import Capability, PowerLimit
 
     if Capability.POWER_LIMIT not in device.capabilities or not isinstance(device, PowerLimit):
         return None
@@ -112,7 +110,7 @@ def _rendered(found: Survey, mine: set[str]) -> str:
 
 
 def _row(device: Device, mine: set[str]) -> list[str]:
-    from joulery.hardware.device import Capability
+    from joulery.hardware import Capability
 
     limits = _limits(device)
     has = device.capabilities
@@ -131,7 +129,7 @@ def _row(device: Device, mine: set[str]) -> list[str]:
 
 def _energy(device: Device) -> str:
     from joulery.frontier import Origin
-    from joulery.hardware.device import Capability
+    from joulery.hardware import Capability
 
     if Capability.ENERGY not in device.capabilities:
         return "–"
@@ -143,7 +141,7 @@ def _energy(device: Device) -> str:
 def _hints(found: Survey) -> list[str]:
     """Ways to measure more, besides removing obstacles."""
     from joulery.compiled import compiler
-    from joulery.hardware.device import DeviceKind
+    from joulery.hardware import DeviceKind
 
     kinds = {device.info.kind for device in found.devices}
     hints = []

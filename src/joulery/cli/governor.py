@@ -54,9 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _serve(arguments: argparse.Namespace) -> None:
-    from joulery.governor.daemon import GovernorConfig, serve
-    from joulery.governor.journal import state_folder
-    from joulery.governor.protocol import default_socket
+    from joulery.governor import GovernorConfig, default_socket, serve, state_folder
 
     config = GovernorConfig(
         socket=arguments.socket or default_socket(),
@@ -79,8 +77,7 @@ def _status(arguments: argparse.Namespace) -> None:
     from contextlib import closing
 
     from joulery.errors import MissingHardwareError
-    from joulery.governor.client import Connection
-    from joulery.governor.protocol import default_socket
+    from joulery.governor import Connection, default_socket
 
     path = arguments.socket or default_socket()
     try:
@@ -141,7 +138,7 @@ def _user(uid: int) -> str:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    from joulery.governor.policy import load_policy
+    from joulery.governor import load_policy
 
     policy = load_policy(arguments.file)
     if arguments.json:

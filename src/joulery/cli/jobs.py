@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from joulery.client.backend import DecisionBackend
-    from joulery.jobs.models import JobEntry
+    from joulery.client import DecisionBackend
+    from joulery.jobs import JobEntry
 
 # People wait longer than trainings do.
 _SECONDS = 30.0
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked."""
-    from joulery.client.backend import open_backend
+    from joulery.client import open_backend
 
     actions = {
         "list": _list,

@@ -7,14 +7,13 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from joulery.errors import UnknownRecordError, UsageError
-from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.jobs.policies import ActionKind, RunEnd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from joulery.client.backend import DecisionBackend
-    from joulery.jobs.job import Job
-    from joulery.jobs.models import DecisionEntry, JobEntry, ProfileEntry
+    from joulery.client import DecisionBackend
+    from joulery.jobs import DecisionEntry, Job, JobEntry, ProfileEntry
 
 # Enough to see how a job goes; a history of years is not read for one look.
 _MOST_EVENTS = 5000

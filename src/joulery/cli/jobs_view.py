@@ -6,7 +6,7 @@ from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.reports import table_text as table
 from joulery.units import human, human_duration, kilowatt_hours, per_cent
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         Savings,
     )
     from joulery.frontier import Frontier, OperatingPoint
-    from joulery.jobs.models import DecisionEntry, JobEntry
+    from joulery.jobs import DecisionEntry, JobEntry
 
 _BARS = "▁▂▃▄▅▆▇█"
 _CHART_WIDTH = 60

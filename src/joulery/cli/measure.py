@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import argparse
 
-    from joulery.metering.measurement import Measurement
+    from joulery.metering import Measurement
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure the command."""
-    from joulery.metering.command import check_command
+    from joulery.metering import check_command
     from joulery.units import finite
 
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
@@ -63,9 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _measured(command: list[str], arguments: argparse.Namespace) -> tuple[Measurement, int]:
     from joulery.cli.progress import Progress
-    from joulery.metering.command import run_command
-    from joulery.metering.log import EnergyLog
-    from joulery.metering.meter import Meter
+    from joulery.metering import EnergyLog, Meter, run_command
     from joulery.units import human, human_duration
 
     progress = Progress(silent_seconds=2.0)

@@ -64,7 +64,7 @@ def _read(path: Path) -> str:
 
 
 def _is_log(text: str) -> bool:
-    from joulery.metering.log import SCHEMA
+    from joulery.metering import SCHEMA
 
     return f'"{SCHEMA}"' in text
 
@@ -89,7 +89,7 @@ def _frontier(path: Path, text: str) -> Frontier:
 
 
 def _show_log(path: Path, text: str, *, as_json: bool) -> int:
-    from joulery.metering.log import EnergyLog
+    from joulery.metering import EnergyLog
     from joulery.reports import table_text as table
     from joulery.units import human, human_duration
 

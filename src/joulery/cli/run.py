@@ -14,8 +14,8 @@ from joulery.objectives import OBJECTIVE_HELP
 if TYPE_CHECKING:
     import argparse
 
-    from joulery.metering.measurement import Measurement
-    from joulery.power.step_period import ObservedSteps
+    from joulery.metering import Measurement
+    from joulery.power import ObservedSteps
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,9 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command under the objective."""
-    from joulery.metering.command import check_command
+    from joulery.metering import check_command
     from joulery.objectives import parse_objective
-    from joulery.training.tuning import read_reports
+    from joulery.training import read_reports
 
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     check_command(command)
@@ -67,11 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
 def _trained(
     command: list[str], arguments: argparse.Namespace, folder: Path
 ) -> tuple[Measurement, list[ObservedSteps], int]:
-    from joulery.metering.command import run_command
-    from joulery.metering.meter import Meter
-    from joulery.power.step_period import PowerObserver
-    from joulery.training.config import DRY_RUN_VARIABLE, OBJECTIVE_VARIABLE
-    from joulery.training.tuning import REPORTS_VARIABLE
+    from joulery.metering import Meter, run_command
+    from joulery.power import PowerObserver
+    from joulery.training import DRY_RUN_VARIABLE, OBJECTIVE_VARIABLE, REPORTS_VARIABLE
 
     environment = {
         **os.environ,

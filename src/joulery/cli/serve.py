@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import argparse
 
-    from joulery.server.main import FirstStart
+    from joulery.server import FirstStart
 
 _EXAMPLES = """\
 examples:
@@ -107,7 +107,7 @@ def _check_packages() -> None:
 
 
 def _copy(arguments: argparse.Namespace) -> int:
-    from joulery.storage.backup import backup, export, restore
+    from joulery.storage import backup, export, restore
 
     if arguments.backup:
         kind = backup(arguments.store, arguments.backup)
@@ -128,8 +128,7 @@ def _copy(arguments: argparse.Namespace) -> int:
 def _serve(arguments: argparse.Namespace) -> None:
     from joulery.cli.checked import whole_number
     from joulery.errors import InvalidValueError
-    from joulery.server.config import ServerConfig
-    from joulery.server.main import serve
+    from joulery.server import ServerConfig, serve
 
     try:
         drain_seconds = float(arguments.drain_seconds)

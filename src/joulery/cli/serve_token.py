@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from joulery.clock import REAL_CLOCK
 
 if TYPE_CHECKING:
-    from joulery.storage.store import Store
+    from joulery.storage import Store
 
 _DAY_SECONDS = 86_400.0
 
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked."""
-    from joulery.storage.store import Store
+    from joulery.storage import Store
 
     actions = {"create": _create, "list": _list, "revoke": _revoke}
     with Store.open(arguments.store) as store:
@@ -48,9 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _create(arguments: argparse.Namespace, store: Store) -> None:
     from joulery.errors import InvalidValueError
-    from joulery.jobs.models import checked_name
-    from joulery.server.routes import token_entry
-    from joulery.storage.tokens import NewToken, add_token, right_named
+    from joulery.jobs import checked_name
+    from joulery.server import token_entry
+    from joulery.storage import NewToken, add_token, right_named
 
     try:
         days = float(arguments.days)
@@ -82,8 +82,8 @@ def _create(arguments: argparse.Namespace, store: Store) -> None:
 
 def _list(arguments: argparse.Namespace, store: Store) -> None:
     from joulery.reports import table_text as table
-    from joulery.server.routes import token_entry
-    from joulery.storage.tokens import list_tokens
+    from joulery.server import token_entry
+    from joulery.storage import list_tokens
 
     with store.reading() as transaction:
         found = list_tokens(transaction)
@@ -116,8 +116,8 @@ def _state(record: Any, now: float) -> str:
 
 def _revoke(arguments: argparse.Namespace, store: Store) -> None:
     from joulery.cli.checked import whole_number
-    from joulery.server.routes import token_entry
-    from joulery.storage.tokens import revoke_token
+    from joulery.server import token_entry
+    from joulery.storage import revoke_token
 
     number = whole_number(arguments.id, "token", 1, 10**18)
     record = store.write(lambda transaction: revoke_token(transaction, number, REAL_CLOCK.wall()))

@@ -9,11 +9,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from joulery.objectives import Objective
-    from joulery.simulate.job_groups import JobGroups
-    from joulery.simulate.log import PolicySummary, SimulationLog
-    from joulery.simulate.recurring import SimulationOptions
-    from joulery.simulate.recurring_cluster import ReplaySummary
-    from joulery.simulate.traces import Traces
+    from joulery.simulate import (
+        JobGroups,
+        PolicySummary,
+        ReplaySummary,
+        SimulationLog,
+        SimulationOptions,
+        Traces,
+    )
 
 _ORACLE, _DEFAULT = "oracle", "default"
 _DRIFT_HELP = (
@@ -178,8 +181,7 @@ def _print(document: dict[str, Any], text: Callable[[], str], *, as_json: bool) 
 def _recurring(arguments: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    from joulery.simulate.log import summaries, write_actions
-    from joulery.simulate.traces import read_traces
+    from joulery.simulate import read_traces, summaries, write_actions
 
     options = _options(arguments)
     traces = read_traces(arguments.traces, arguments.workloads)
@@ -196,8 +198,7 @@ def _recurring(arguments: argparse.Namespace) -> int:
 
 
 def _options(arguments: argparse.Namespace) -> SimulationOptions:
-    from joulery.simulate.drift import parse_drift
-    from joulery.simulate.recurring import SimulationOptions
+    from joulery.simulate import SimulationOptions, parse_drift
 
     return SimulationOptions(
         eta=arguments.eta,
@@ -220,7 +221,7 @@ def _simulated(
     from dataclasses import replace
 
     from joulery.cli.progress import Progress
-    from joulery.simulate.recurring import make_oracle, simulate
+    from joulery.simulate import make_oracle, simulate
 
     policies, seeds = _policies(arguments), range(arguments.seeds)
     progress = Progress()
@@ -240,7 +241,7 @@ def _simulated(
 def _policies(arguments: argparse.Namespace) -> list[tuple[str, Any]]:
     """Names and policies; the oracle, which depends on the workloads, as None."""
     from joulery.errors import InvalidValueError
-    from joulery.jobs.policies.registry import make_policy
+    from joulery.jobs.policies import make_policy
 
     if not arguments.policy:
         raise InvalidValueError("no policy given", remedy="give --policy zeus,joulery")
@@ -295,8 +296,7 @@ def _recurring_text(found: list[PolicySummary], traces: Traces, bounded: bool) -
 
 
 def _cluster(arguments: argparse.Namespace) -> int:
-    from joulery.simulate.recurring_cluster import summarize_replays
-    from joulery.simulate.traces import read_traces
+    from joulery.simulate import read_traces, summarize_replays
 
     policies = _cluster_policies(arguments.policy)
     traces = read_traces(arguments.traces)
@@ -318,7 +318,7 @@ def _cluster(arguments: argparse.Namespace) -> int:
 
 def _cluster_policies(names: list[str]) -> list[str]:
     from joulery.errors import InvalidValueError
-    from joulery.jobs.policies.registry import policy_names
+    from joulery.jobs.policies import policy_names
 
     for name in names:
         if name not in policy_names():
@@ -329,7 +329,7 @@ def _cluster_policies(names: list[str]) -> list[str]:
 
 
 def _groups(arguments: argparse.Namespace) -> JobGroups:
-    from joulery.simulate.job_groups import generate_groups, read_groups
+    from joulery.simulate import generate_groups, read_groups
 
     if arguments.generate is None:
         return read_groups(arguments.groups)
@@ -342,8 +342,8 @@ def _replayed(
     """Logs, and seconds that the replay took, by policy."""
     from joulery.cli.progress import Progress
     from joulery.clock import REAL_CLOCK
-    from joulery.jobs.policies.registry import make_policy
-    from joulery.simulate.recurring_cluster import ReplayOptions, replay
+    from joulery.jobs.policies import make_policy
+    from joulery.simulate import ReplayOptions, replay
 
     progress = Progress()
     logs, seconds = {}, {}

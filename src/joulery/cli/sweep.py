@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from joulery.cli.sweep_setup import Setup
-    from joulery.sweep.journal import SweepJournal
-    from joulery.sweep.plan import Trial
-    from joulery.sweep.table import SweepTable
+    from joulery.sweep import SweepJournal, SweepTable, Trial
 
 SCHEMA = "joulery.sweep/1"
 _DEFAULT_OUT = "sweep-output"
@@ -78,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from joulery.cli.checked import writable_folder
     from joulery.cli.sweep_setup import prepared
-    from joulery.sweep.journal import SweepJournal
+    from joulery.sweep import SweepJournal
 
     setup = prepared(arguments)
     folder = Path(arguments.out)
@@ -96,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _swept(
     setup: Setup, folder: Path, journal: SweepJournal, arguments: argparse.Namespace
 ) -> bool:
-    from joulery.sweep.run import run_sweep
+    from joulery.sweep import run_sweep
 
     watch = _Watch(setup, journal)
     with (folder / _OUTPUT_LOG).open("ab") as output:
@@ -155,7 +153,7 @@ class _Watch:
 
     def _seconds_left(self) -> float | None:
         if self._setup.node is None:
-            from joulery.sweep.run import seconds_left
+            from joulery.sweep import seconds_left
 
             return seconds_left(self._setup.plan, self._journal.runs)
         # Virtual time passes as fast as this machine computes.
@@ -207,7 +205,7 @@ def _report(
     import sys
 
     from joulery.errors import JouleryError
-    from joulery.sweep.table import SweepTable
+    from joulery.sweep import SweepTable
 
     table = SweepTable.of(journal.runs, setup.plan.default_watts, setup.device)
     if not table.settings:
@@ -303,7 +301,7 @@ def _dry_run(setup: Setup, folder: Path, arguments: argparse.Namespace) -> int:
 
     from joulery.cli.sweep_setup import expected_seconds
     from joulery.reports import sweep_plan_text
-    from joulery.sweep.journal import recorded_runs
+    from joulery.sweep import recorded_runs
 
     plan = setup.plan
     runs = recorded_runs(folder, plan)

@@ -9,26 +9,26 @@ from joulery.cli.checked import whole_number
 from joulery.cli.limits_argument import parse_limits
 from joulery.clock import REAL_CLOCK, VirtualClock
 from joulery.errors import InvalidValueError, MissingHardwareError, UsageError
-from joulery.hardware.device import DeviceKind
-from joulery.sweep.plan import (
+from joulery.hardware import DeviceKind
+from joulery.sweep import (
+    CommandWork,
+    SimulatedWork,
+    SweepEnvironment,
     SweepPlan,
     checked_limits,
     common_limits,
+    seconds_left,
     settable_boards,
     spread_limits,
 )
-from joulery.sweep.run import CommandWork, SimulatedWork, SweepEnvironment, seconds_left
 from joulery.units import finite
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Sequence
 
-    from joulery.hardware.device import Device
-    from joulery.hardware.simulated.node import SimulatedNode
-    from joulery.sweep.journal import FinishedRun
-    from joulery.sweep.published import PublishedSweep
-    from joulery.sweep.run import SweepWork
+    from joulery.hardware import Device, SimulatedNode
+    from joulery.sweep import FinishedRun, PublishedSweep, SweepWork
 
 _EXAMPLE = "joulery sweep --limits 100:260:10 -- python train.py"
 # A simulated counter is exact, so frequent readings would only take time.
@@ -89,7 +89,7 @@ def prepared(arguments: argparse.Namespace) -> Setup:
     repeats = whole_number(arguments.repeat, "--repeat", 1, _MOST_REPEATS)
     if arguments.simulate is not None:
         return _simulated(arguments, repeats)
-    from joulery.metering.attribution import my_devices
+    from joulery.metering import my_devices
 
     devices = tuple(my_devices(REAL_CLOCK))
     boards = settable_boards(devices)
@@ -104,8 +104,8 @@ def prepared(arguments: argparse.Namespace) -> Setup:
 
 
 def _simulated(arguments: argparse.Namespace, repeats: int) -> Setup:
-    from joulery.hardware.simulated.node import SimulatedNode, preset
-    from joulery.sweep.published import PUBLISHED
+    from joulery.hardware import SimulatedNode, preset
+    from joulery.sweep import PUBLISHED
 
     seed = whole_number(arguments.seed, "--seed", 0, _MOST_SEED)
     chosen = preset(arguments.simulate)
@@ -119,7 +119,7 @@ def _simulated(arguments: argparse.Namespace, repeats: int) -> Setup:
 
 
 def _command(arguments: argparse.Namespace) -> tuple[str, ...]:
-    from joulery.metering.command import check_command
+    from joulery.metering import check_command
 
     words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if arguments.simulate is not None:

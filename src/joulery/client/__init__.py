@@ -1,1 +1,31 @@
 """Where recurring runs get decisions and report: a store on this machine, or a server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from joulery.lazy import lazy
+
+if TYPE_CHECKING:
+    from joulery.client._backend import (
+        STORE_VARIABLE,
+        DecisionBackend,
+        is_server,
+        open_backend,
+        team_of,
+    )
+    from joulery.client._findings import RunMeasurements
+    from joulery.client._resilient import Order, ResilientClient
+
+__all__ = [
+    "STORE_VARIABLE",
+    "DecisionBackend",
+    "Order",
+    "ResilientClient",
+    "RunMeasurements",
+    "is_server",
+    "open_backend",
+    "team_of",
+]
+
+__getattr__ = lazy(__name__)

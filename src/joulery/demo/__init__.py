@@ -1,1 +1,30 @@
 """A real small network trained on a simulated board, to show the whole path without a GPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from joulery.lazy import lazy
+
+if TYPE_CHECKING:
+    from joulery.demo._document import story_document
+    from joulery.demo._recurring import RECIPE, RecurringPlan, RecurringStory, retrain
+    from joulery.demo._report import story_page, story_report
+    from joulery.demo._story import Demonstration, DemoPlan, Story
+    from joulery.demo._training import Recipe
+
+__all__ = [
+    "RECIPE",
+    "DemoPlan",
+    "Demonstration",
+    "Recipe",
+    "RecurringPlan",
+    "RecurringStory",
+    "Story",
+    "retrain",
+    "story_document",
+    "story_page",
+    "story_report",
+]
+
+__getattr__ = lazy(__name__)

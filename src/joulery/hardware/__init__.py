@@ -8,38 +8,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from joulery.hardware.device import (
-    Capability,
-    ClockLock,
-    Device,
-    DeviceInfo,
-    DeviceKind,
-    EnergyMeter,
-    EnergyReading,
-    Obstacle,
-    PowerLimit,
-    PowerLimitRange,
-    PowerMeter,
-    Survey,
-    Telemetry,
-    TelemetrySource,
-    require,
-)
-from joulery.hardware.discovery import discover, survey
-from joulery.hardware.integrated import IntegratedPower, with_energy
-from joulery.hardware.visibility import visible_devices
+from joulery.lazy import lazy
 
 if TYPE_CHECKING:
-    from joulery.hardware.simulated import (
-        Board,
-        Faults,
-        SimulatedGpu,
-        SimulatedNode,
-        Steady,
-        Workload,
-        catalog,
-        settle,
+    from joulery.hardware._device import (
+        Capability,
+        ClockLock,
+        Device,
+        DeviceInfo,
+        DeviceKind,
+        EnergyMeter,
+        EnergyReading,
+        Obstacle,
+        PowerLimit,
+        PowerLimitRange,
+        PowerMeter,
+        Survey,
+        Telemetry,
+        TelemetrySource,
+        protocol_of,
+        require,
     )
+    from joulery.hardware._discovery import discover, survey
+    from joulery.hardware._integrated import IntegratedPower, with_energy
+    from joulery.hardware._visibility import visible_devices
+    from joulery.hardware.nvidia._device import NvidiaGpu
+    from joulery.hardware.simulated import catalog
+    from joulery.hardware.simulated._board import Faults, SimulatedGpu
+    from joulery.hardware.simulated._node import SimulatedNode, preset
+    from joulery.hardware.simulated._physics import Board, Steady, Workload, clock_states, settle
 
 __all__ = [
     "Board",
@@ -52,6 +49,7 @@ __all__ = [
     "EnergyReading",
     "Faults",
     "IntegratedPower",
+    "NvidiaGpu",
     "Obstacle",
     "PowerLimit",
     "PowerLimitRange",
@@ -64,7 +62,10 @@ __all__ = [
     "TelemetrySource",
     "Workload",
     "catalog",
+    "clock_states",
     "discover",
+    "preset",
+    "protocol_of",
     "require",
     "settle",
     "survey",
@@ -72,10 +73,4 @@ __all__ = [
     "with_energy",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module 'joulery.hardware' has no attribute {name!r}")
-    from joulery.hardware import simulated
-
-    return getattr(simulated, name)
+__getattr__ = lazy(__name__)

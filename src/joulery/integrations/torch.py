@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import MissingExtraError
-from joulery.training.run import Run
+from joulery.training import Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

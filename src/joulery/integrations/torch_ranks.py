@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
-    from joulery.power.ranks import ProcessGroup
+    from joulery.power import ProcessGroup
 
 T = TypeVar("T")
 

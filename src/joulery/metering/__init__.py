@@ -1,1 +1,34 @@
 """From raw counters to energy that a user can rely on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from joulery.lazy import lazy
+
+if TYPE_CHECKING:
+    from joulery.metering._attribution import local_rank, my_devices
+    from joulery.metering._command import check_command, run_command
+    from joulery.metering._log import SCHEMA, EnergyLog
+    from joulery.metering._measurement import Measurement
+    from joulery.metering._meter import Meter
+    from joulery.metering._window import Window
+    from joulery.metering.energy._sampler import Sampler
+    from joulery.metering.energy._timeline import EnergyTimeline, Knot
+
+__all__ = [
+    "SCHEMA",
+    "EnergyLog",
+    "EnergyTimeline",
+    "Knot",
+    "Measurement",
+    "Meter",
+    "Sampler",
+    "Window",
+    "check_command",
+    "local_rank",
+    "my_devices",
+    "run_command",
+]
+
+__getattr__ = lazy(__name__)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
-    from joulery.pipeline.instructions import (
+    from joulery.pipeline._instructions import (
         BACKWARD,
         BACKWARD_INPUT,
         BACKWARD_WEIGHT,
@@ -20,35 +20,8 @@ if TYPE_CHECKING:
         LETTERS,
         Instruction,
     )
-    from joulery.pipeline.planning.highs import LinearProgram
-    from joulery.pipeline.planning.holding import HeldPlan, HoldTime, hold_clocks
-    from joulery.pipeline.planning.planner import (
-        ClockPlan,
-        PipelinePlan,
-        Timetable,
-        load_plan,
-        plan_problem,
-    )
-    from joulery.pipeline.planning.problem import (
-        ClockChoices,
-        PipelineConfig,
-        PipelineProblem,
-        build_problem,
-    )
-    from joulery.pipeline.profiles.profiler import ClockProfiler, ProfileRow, write_profile
-    from joulery.pipeline.profiles.read import Profiles, profiles_from_rows, read_profiles
-    from joulery.pipeline.runtime.client import CoordinatorClient
-    from joulery.pipeline.runtime.clock_setter import ClockSetter
-    from joulery.pipeline.runtime.controller import ClockController, IterationTimes
-    from joulery.pipeline.runtime.coordinator import Coordinator
-    from joulery.pipeline.runtime.plan_cache import PlanCache
-    from joulery.pipeline.runtime.rank_plan import RankPlan, RankStep
-    from joulery.pipeline.runtime.straggler import LatenessRules, StragglerPolicy
-    from joulery.pipeline.savings import PlanTarget, Saving, plan_savings
-    from joulery.pipeline.schedules.check import dependencies
-    from joulery.pipeline.schedules.custom import custom_schedule, read_schedule
-    from joulery.pipeline.schedules.schedule import SCHEDULES, Schedule, make_schedule
-    from joulery.pipeline.search import (
+    from joulery.pipeline._savings import PlanTarget, Saving, plan_savings
+    from joulery.pipeline._search import (
         ScheduleCandidate,
         ScheduleComparison,
         ScheduleSearch,
@@ -56,6 +29,33 @@ if TYPE_CHECKING:
         plan_pipeline,
         search_schedules,
     )
+    from joulery.pipeline.planning._highs import LinearProgram
+    from joulery.pipeline.planning._holding import HeldPlan, HoldTime, hold_clocks
+    from joulery.pipeline.planning._planner import (
+        ClockPlan,
+        PipelinePlan,
+        Timetable,
+        load_plan,
+        plan_problem,
+    )
+    from joulery.pipeline.planning._problem import (
+        ClockChoices,
+        PipelineConfig,
+        PipelineProblem,
+        build_problem,
+    )
+    from joulery.pipeline.profiles._profiler import ClockProfiler, ProfileRow, write_profile
+    from joulery.pipeline.profiles._read import Profiles, profiles_from_rows, read_profiles
+    from joulery.pipeline.runtime._client import CoordinatorClient
+    from joulery.pipeline.runtime._clock_setter import ClockSetter
+    from joulery.pipeline.runtime._controller import ClockController, IterationTimes
+    from joulery.pipeline.runtime._coordinator import Coordinator
+    from joulery.pipeline.runtime._plan_cache import PlanCache
+    from joulery.pipeline.runtime._rank_plan import RankPlan, RankStep
+    from joulery.pipeline.runtime._straggler import LatenessRules, StragglerPolicy
+    from joulery.pipeline.schedules._check import dependencies
+    from joulery.pipeline.schedules._custom import custom_schedule, read_schedule
+    from joulery.pipeline.schedules._schedule import SCHEDULES, Schedule, make_schedule
 
 __all__ = [
     "BACKWARD",

@@ -1,1 +1,86 @@
 """Durable storage of jobs, decisions, outcomes, profiles, energy and tokens in SQL databases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from joulery.lazy import lazy
+
+if TYPE_CHECKING:
+    from joulery.storage._backup import backup, export, restore
+    from joulery.storage._listing import StoreTotals, energy_page, outcomes_between, totals
+    from joulery.storage._measurements import add_energy, profiles_of, put_profile
+    from joulery.storage._records import (
+        DecisionRecord,
+        DecisionState,
+        Document,
+        EnergyRecord,
+        Event,
+        EventKind,
+        JobRecord,
+        NewJob,
+        OutcomeRecord,
+        ProfileRecord,
+        Snapshot,
+        Subject,
+        to_json,
+    )
+    from joulery.storage._store import Store, default_path
+    from joulery.storage._tokens import (
+        EVERY_TEAM,
+        NewToken,
+        Permission,
+        TokenRecord,
+        add_token,
+        decision_secret,
+        digest_of,
+        find_token,
+        list_tokens,
+        revoke_token,
+        right_named,
+        token_count,
+    )
+    from joulery.storage._transaction import Transaction
+
+__all__ = [
+    "EVERY_TEAM",
+    "DecisionRecord",
+    "DecisionState",
+    "Document",
+    "EnergyRecord",
+    "Event",
+    "EventKind",
+    "JobRecord",
+    "NewJob",
+    "NewToken",
+    "OutcomeRecord",
+    "Permission",
+    "ProfileRecord",
+    "Snapshot",
+    "Store",
+    "StoreTotals",
+    "Subject",
+    "TokenRecord",
+    "Transaction",
+    "add_energy",
+    "add_token",
+    "backup",
+    "decision_secret",
+    "default_path",
+    "digest_of",
+    "energy_page",
+    "export",
+    "find_token",
+    "list_tokens",
+    "outcomes_between",
+    "profiles_of",
+    "put_profile",
+    "restore",
+    "revoke_token",
+    "right_named",
+    "to_json",
+    "token_count",
+    "totals",
+]
+
+__getattr__ = lazy(__name__)

@@ -1,1 +1,60 @@
 """Sweeps: the same work under one power limit after another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from joulery.lazy import lazy
+
+if TYPE_CHECKING:
+    from joulery.sweep._journal import FinishedRun, SweepJournal, recorded_runs
+    from joulery.sweep._plan import (
+        SweepPlan,
+        Trial,
+        checked_limits,
+        common_limits,
+        limit_range,
+        settable_boards,
+        spread_limits,
+    )
+    from joulery.sweep._published import PUBLISHED, PublishedSweep
+    from joulery.sweep._run import (
+        CommandWork,
+        SimulatedWork,
+        SweepEnvironment,
+        SweepWork,
+        accepted_limits,
+        run_sweep,
+        seconds_left,
+        sweep_power_limits,
+    )
+    from joulery.sweep._table import Best, Metric, SettingResult, SweepTable
+
+__all__ = [
+    "PUBLISHED",
+    "Best",
+    "CommandWork",
+    "FinishedRun",
+    "Metric",
+    "PublishedSweep",
+    "SettingResult",
+    "SimulatedWork",
+    "SweepEnvironment",
+    "SweepJournal",
+    "SweepPlan",
+    "SweepTable",
+    "SweepWork",
+    "Trial",
+    "accepted_limits",
+    "checked_limits",
+    "common_limits",
+    "limit_range",
+    "recorded_runs",
+    "run_sweep",
+    "seconds_left",
+    "settable_boards",
+    "spread_limits",
+    "sweep_power_limits",
+]
+
+__getattr__ = lazy(__name__)

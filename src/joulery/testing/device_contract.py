@@ -24,7 +24,7 @@ import pytest
 from joulery.clock import REAL_CLOCK, Clock
 from joulery.errors import JouleryError, MissingRightsError
 from joulery.frontier import Origin, Provenance
-from joulery.hardware.device import (
+from joulery.hardware import (
     Capability,
     ClockLock,
     Device,

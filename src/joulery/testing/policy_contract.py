@@ -17,11 +17,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from joulery.jobs.policies.base import ActionKind, Actions, Outcomes, Policy, RunEnd
-from joulery.jobs.policies.counter_rng import CounterRng
-from joulery.jobs.policies.job_batch import JobBatch
-from joulery.simulate.drift import no_drift
-from joulery.simulate.environment import Environment, Moment, Slices
+from joulery.jobs.policies import (
+    ActionKind,
+    Actions,
+    CounterRng,
+    JobBatch,
+    Outcomes,
+    Policy,
+    RunEnd,
+)
+from joulery.simulate import Environment, Moment, Slices, no_drift
 from joulery.testing.workloads import made_up_workload
 
 # More than any recurrence needs, less than a policy that waits for ever takes.

@@ -14,18 +14,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from joulery.clock import VirtualClock
 from joulery.frontier import OperatingPoint
-from joulery.hardware import catalog
-from joulery.hardware.simulated import SimulatedGpu
-from joulery.hardware.simulated.physics import settle
-from joulery.metering.meter import Meter
+from joulery.hardware import SimulatedGpu, catalog, settle
+from joulery.metering import Meter
 from joulery.objectives import score
-from joulery.power.knobs import LimitKnob
-from joulery.power.tuner import PowerTuner
+from joulery.power import LimitKnob, PowerTuner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from joulery.hardware.device import ClockLock, Device, PowerLimit
+    from joulery.hardware import ClockLock, Device, PowerLimit
     from joulery.objectives import Objective
 
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.simulate.workload import TracedWorkload
+from joulery.simulate import TracedWorkload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from joulery.jobs.policies.counter_rng import Floats
+    from joulery.jobs.policies import Floats
 
 LIMITS_WATTS = (100.0, 150.0, 200.0, 250.0)
 

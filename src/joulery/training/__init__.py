@@ -1,1 +1,23 @@
 """The user's training loop: what ties meter and tuner to it and never gets in its way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from joulery.lazy import lazy
+
+if TYPE_CHECKING:
+    from joulery.training._config import DRY_RUN_VARIABLE, OBJECTIVE_VARIABLE, DecisionService
+    from joulery.training._run import Run
+    from joulery.training._tuning import REPORTS_VARIABLE, read_reports
+
+__all__ = [
+    "DRY_RUN_VARIABLE",
+    "OBJECTIVE_VARIABLE",
+    "REPORTS_VARIABLE",
+    "DecisionService",
+    "Run",
+    "read_reports",
+]
+
+__getattr__ = lazy(__name__)

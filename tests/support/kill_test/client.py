@@ -10,23 +10,23 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from joulery.errors import StoreError
-from joulery.jobs.models import Decision, Measured, Outcome, Request
-from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.jobs import Decision, Measured, Outcome, Request
+from joulery.jobs.policies import ActionKind, RunEnd
 from support.history_file import Call
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Sequence
 
-    from joulery.jobs.models import DecisionLease, Receipt
-    from joulery.storage.records import Document
+    from joulery.jobs import DecisionLease, Receipt
+    from joulery.storage import Document
     from support.history_file import Recorder
 
 _LONGEST_SECONDS = 50.0  # that a run claims to have taken; the service tolerates a minute
 
 
 class Asked(Protocol):
-    """The part of :class:`joulery.client.backend.DecisionBackend` that is used."""
+    """The part of :class:`joulery.client._backend.DecisionBackend` that is used."""
 
     def decide(self, job: int, request: Request) -> Decision:
         """What to run next."""

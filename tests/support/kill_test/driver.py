@@ -23,10 +23,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from joulery.jobs.models import Definition
-from joulery.jobs.service import JobService
-from joulery.storage.store import Store
-from joulery.storage.tokens import EVERY_TEAM, NewToken, Permission, add_token
+from joulery.jobs import Definition, JobService
+from joulery.storage import EVERY_TEAM, NewToken, Permission, Store, add_token
 from joulery.testing.workloads import made_up_workload
 from support.history import check_store
 from support.history_file import read_calls

@@ -10,14 +10,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from joulery.client.http import Address, HttpBackend
+from joulery.client._http import Address, HttpBackend
 from joulery.errors import StoreError
-from joulery.jobs.job_registry import ServiceConfig
-from joulery.jobs.service import JobService
-from joulery.jobs.snapshot import code_fingerprint
-from joulery.server.config import ServerConfig
-from joulery.server.main import serve as run
-from joulery.storage.store import Store
+from joulery.jobs import JobService
+from joulery.jobs._job_registry import ServiceConfig
+from joulery.jobs._snapshot import code_fingerprint
+from joulery.server import ServerConfig
+from joulery.server import serve as run
+from joulery.storage import Store
 from support.history_file import Recorder, read_calls
 from support.kill_test.client import Client
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from joulery.jobs.models import Decision, DecisionLease, Outcome, Receipt, Request
+    from joulery.jobs import Decision, DecisionLease, Outcome, Receipt, Request
 
 TEAM = "kill test"
 _PAUSE_SECONDS = 0.02
@@ -36,9 +36,9 @@ _TERMS = ServiceConfig(lease_seconds=0.5)
 
 _NEEDED = (
     "alembic.command",
-    "joulery.jobs.policies.bayesian.policy",
-    "joulery.jobs.policies.zeus",
-    "joulery.server.main",
+    "joulery.jobs.policies.bayesian._policy",
+    "joulery.jobs.policies._zeus",
+    "joulery.server._main",
     "psycopg",
     "uvicorn.lifespan.off",
     "uvicorn.loops.uvloop",

@@ -16,10 +16,11 @@ import sys
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from joulery.client.http import Address, HttpBackend
-from joulery.client.resilient import Order, ResilientClient, file_stem
+from joulery.client import Order, ResilientClient
+from joulery.client._http import Address, HttpBackend
+from joulery.client._resilient import file_stem
 from joulery.errors import StoreBusyError
-from joulery.jobs.models import Definition, Request
+from joulery.jobs import Definition, Request
 from joulery.testing.workloads import made_up_workload
 from support.history_file import Call, Recorder
 from support.kill_test import slots
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from joulery.jobs.models import Decision
-    from joulery.storage.records import Document
+    from joulery.jobs import Decision
+    from joulery.storage import Document
     from support.kill_test.slots import Place
 
 T = TypeVar("T")

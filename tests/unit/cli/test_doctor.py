@@ -9,15 +9,8 @@ import joulery.hardware
 from joulery.cli import doctor, main
 from joulery.errors import DeviceError
 from joulery.frontier import Origin, Provenance
-from joulery.hardware import visibility
-from joulery.hardware.device import (
-    Capability,
-    DeviceInfo,
-    DeviceKind,
-    Obstacle,
-    PowerLimitRange,
-    Survey,
-)
+from joulery.hardware import Capability, DeviceInfo, DeviceKind, Obstacle, PowerLimitRange, Survey
+from joulery.hardware import _visibility as visibility
 
 
 class Board:

@@ -10,11 +10,10 @@ import pytest
 from joulery.cli import main
 from joulery.cli.jobs_summary import JobMeasurements, measured_of
 from joulery.cli.jobs_view import energy_text, profiles_text
-from joulery.client.local import LocalBackend
+from joulery.client._local import LocalBackend
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
-from joulery.jobs.job import Job
-from joulery.jobs.models import Definition, EnergyEntry, Outcome, ProfileEntry, Request
-from joulery.jobs.policies.base import RunEnd
+from joulery.jobs import Definition, EnergyEntry, Job, Outcome, ProfileEntry, Request
+from joulery.jobs.policies import RunEnd
 from joulery.objectives import Cost, LeastEnergy
 
 JOB = Job("nightly", (64, 128, 256), 256, Cost(0.5, 300.0), LeastEnergy(0.05), 40, (150.0, 200.0))

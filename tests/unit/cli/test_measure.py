@@ -8,8 +8,9 @@ import pytest
 
 from joulery.cli import main, measure
 from joulery.frontier import Origin, Provenance
-from joulery.hardware.device import DeviceInfo, DeviceKind
-from joulery.metering.measurement import DeviceMeasurement, Flag, Measurement
+from joulery.hardware import DeviceInfo, DeviceKind
+from joulery.metering import Measurement
+from joulery.metering._measurement import DeviceMeasurement, Flag
 
 GPU = DeviceMeasurement(
     DeviceInfo("GPU-1", "V100", DeviceKind.GPU, "nvidia"),

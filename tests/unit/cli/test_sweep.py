@@ -6,8 +6,8 @@ import pytest
 
 from joulery.cli import main
 from joulery.frontier import Frontier
-from joulery.sweep.journal import FILE_NAME
-from joulery.sweep.run import SimulatedWork
+from joulery.sweep import SimulatedWork
+from joulery.sweep._journal import FILE_NAME
 
 SMALL = ["sweep", "--simulate", "rtx6000x8", "--limits", "150:260:55", "--repeat", "2"]
 FILES = ("sweep.json", "sweep.csv", "sweep.html", "frontier.json", "sweep.png")
@@ -257,7 +257,7 @@ def test_an_unknown_program_is_reported_before_anything_else(capsys):
 
 def test_without_a_gpu_it_says_how_to_simulate(tmp_path, capsys, monkeypatch):
     """A newcomer would give up."""
-    monkeypatch.setattr("joulery.metering.attribution.my_devices", lambda *_: [])
+    monkeypatch.setattr("joulery.metering._attribution.my_devices", lambda *_: [])
     assert main(["sweep", "--out", str(tmp_path / "out"), "--", "true"]) == 3
     assert "--simulate rtx6000x8" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -2,12 +2,12 @@
 
 import pytest
 
-from joulery.client.backend import open_backend
-from joulery.client.http import HttpBackend
-from joulery.client.local import LocalBackend
-from joulery.client.resilient import LastGood, LastGoodSetting
+from joulery.client import open_backend
+from joulery.client._http import HttpBackend
+from joulery.client._local import LocalBackend
+from joulery.client._resilient import LastGood, LastGoodSetting
 from joulery.errors import InvalidValueError, MissingExtraError
-from joulery.jobs.token_file import write_token
+from joulery.jobs import write_token
 
 
 def test_nothing_means_the_store_of_the_user(tmp_path):
@@ -56,7 +56,7 @@ def test_nonsense_is_refused():
 
 def test_missing_packages_are_named(monkeypatch):
     """If this fails, a user without the extra sees an import error."""
-    monkeypatch.setitem(__import__("sys").modules, "joulery.client.local", None)
+    monkeypatch.setitem(__import__("sys").modules, "joulery.client._local", None)
     with pytest.raises(MissingExtraError, match=r"joulery\[store\]"):
         open_backend()
 

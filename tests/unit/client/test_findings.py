@@ -5,14 +5,13 @@ import time
 
 import pytest
 
-from joulery.client.findings import RunMeasurements, news, upload_measurements
-from joulery.client.outbox import Outbox
-from joulery.client.resilient import Order, ResilientClient
+from joulery.client import Order, ResilientClient, RunMeasurements
+from joulery.client._findings import news, upload_measurements
+from joulery.client._outbox import Outbox
 from joulery.errors import StoreBusyError, UnknownRecordError
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
-from joulery.jobs.job import Job
-from joulery.jobs.models import Definition, EnergyEntry, Outcome, ProfileEntry, Request
-from joulery.jobs.policies.base import RunEnd
+from joulery.jobs import Definition, EnergyEntry, Job, Outcome, ProfileEntry, Request
+from joulery.jobs.policies import RunEnd
 from joulery.objectives import Cost
 from support.recording_backend import RecordingBackend
 

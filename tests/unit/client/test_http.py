@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from joulery.client.http import Address, HttpBackend
+from joulery.client._http import Address, HttpBackend
 from joulery.errors import (
     ConflictError,
     InvalidValueError,
@@ -255,7 +255,7 @@ def test_addresses_that_are_none_are_refused(url):
 
 def test_an_endless_answer_is_cut(stub, monkeypatch, backend):
     """If this fails, a broken server fills the memory of a training."""
-    monkeypatch.setattr("joulery.client.http._LARGEST_ANSWER", 1000)
+    monkeypatch.setattr("joulery.client._http._LARGEST_ANSWER", 1000)
     stub.behave = lambda connection, _: connection.sendall(stub.answer(200, b"x" * 2000)) or True
     error, _ = timed(lambda: backend(stub.url, 2.0).ask("GET", "/x"))
     assert "more than" in error.message

@@ -9,13 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from joulery.client.findings import RunMeasurements
-from joulery.client.outbox import OfflineRun, Outbox, PendingMeasurements, PendingReport, _line
+from joulery.client import RunMeasurements
+from joulery.client._outbox import OfflineRun, Outbox, PendingMeasurements, PendingReport, _line
 from joulery.errors import ConflictError, FileError, MissingRightsError, StoreBusyError
 from joulery.frontier import OperatingPoint, Setting
-from joulery.jobs.job import Job
-from joulery.jobs.models import Decision, Definition, EnergyEntry, Measured, Outcome, Request
-from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.jobs import Decision, Definition, EnergyEntry, Job, Measured, Outcome, Request
+from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost, LeastEnergy
 
 DECISION = Decision(
@@ -176,9 +175,9 @@ import sys
 sys.path.insert(0, sys.argv[3])
 from pathlib import Path
 from dataclasses import replace
-from joulery.client.outbox import Outbox, PendingReport
-from joulery.jobs.models import Decision, Outcome
-from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.client._outbox import Outbox, PendingReport
+from joulery.jobs._models import Decision, Outcome
+from joulery.jobs.policies._base import ActionKind, RunEnd
 decision = Decision("7.1", 0, ActionKind.TRAIN, 64, None, (), float("inf"), "why", 1.7e9, "tok")
 outcome = Outcome(RunEnd.REACHED, 9.0, 100.0, 2e4)
 outbox = Outbox(Path(sys.argv[1]))

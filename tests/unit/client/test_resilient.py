@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from joulery.client.backend import open_backend
-from joulery.client.resilient import LastGood, Order, ResilientClient
+from joulery.client import Order, ResilientClient, open_backend
+from joulery.client._resilient import LastGood
 from joulery.errors import ConflictError, MissingRightsError, StoreBusyError, StoreError
-from joulery.jobs.job import Job
-from joulery.jobs.models import Definition, Outcome, Request
-from joulery.jobs.policies.base import RunEnd
+from joulery.jobs import Definition, Job, Outcome, Request
+from joulery.jobs.policies import RunEnd
 from joulery.objectives import Cost
 from support.recording_backend import RecordingBackend
 

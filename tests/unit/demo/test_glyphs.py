@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from joulery.demo import glyphs
+from joulery.demo import _glyphs as glyphs
 
 
 def test_same_seed_draws_the_same_pictures():

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from joulery.demo.glyphs import Pictures
-from joulery.demo.network import DemoNetwork, Momentum
+from joulery.demo._glyphs import Pictures
+from joulery.demo._network import DemoNetwork, Momentum
 
 
 def _batch(seed=0, count=12, features=5, classes=3):

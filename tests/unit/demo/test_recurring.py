@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from joulery.cli.demo_recurring import recurring_document, recurring_text
-from joulery.demo.recurring import RECIPE, RecurringPlan, retrain
+from joulery.demo import RECIPE, RecurringPlan, retrain
 from joulery.hardware import catalog
 
 pytestmark = pytest.mark.slow

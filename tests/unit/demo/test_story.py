@@ -3,13 +3,10 @@ from dataclasses import replace
 
 import pytest
 
-from joulery.demo.document import story_document
-from joulery.demo.story import Demonstration, DemoPlan
-from joulery.demo.training import Recipe
+from joulery.demo import Demonstration, DemoPlan, Recipe, story_document
 from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.frontier import Frontier, Origin
-from joulery.hardware import catalog
-from joulery.hardware.simulated.physics import Workload, settle
+from joulery.hardware import Workload, catalog, settle
 from joulery.objectives import Cost, FastestWithin, LeastEnergy
 
 BOARD = replace(

@@ -1,6 +1,7 @@
 import pytest
 
-from joulery.demo.training import Recipe, Trainer
+from joulery.demo import Recipe
+from joulery.demo._training import Trainer
 
 SMALL = Recipe(seed=3, epochs=3, pictures=960, test_pictures=300, hidden=32)
 

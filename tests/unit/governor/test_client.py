@@ -8,8 +8,8 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import InvalidValueError, MissingRightsError, NotPossibleHereError
 from joulery.governor import held, lease, lease_obstacle
-from joulery.governor.client import GovernorLease
-from joulery.hardware.simulated import Faults, SimulatedGpu, catalog
+from joulery.governor._client import GovernorLease
+from joulery.hardware import Faults, SimulatedGpu, catalog
 from joulery.testing.governor.bench import PlainBoard
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from joulery.clock import REAL_CLOCK
 from joulery.errors import DeviceError, InvalidValueError, UnsupportedError
-from joulery.governor.device import DeviceWorker, GovernedDevice, LeaseRequest
-from joulery.governor.journal import Intent
-from joulery.hardware.device import Capability
+from joulery.governor import DeviceWorker, GovernedDevice, Intent
+from joulery.governor._device import LeaseRequest
+from joulery.hardware import Capability
 from joulery.testing.governor.bench import MemoryJournal, PlainBoard
 
 

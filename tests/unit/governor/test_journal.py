@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from joulery.errors import FileError, NotPossibleHereError
-from joulery.governor.device import GovernedDevice, LeaseRequest
-from joulery.governor.journal import FileJournal, Intent, private_folder
+from joulery.governor import GovernedDevice, Intent
+from joulery.governor._device import LeaseRequest
+from joulery.governor._journal import FileJournal, private_folder
 from joulery.testing.governor.bench import PlainBoard
 
 INTENT = Intent(400.0, (400.0, 200.0), pinned_hertz=1.1e9, hertz=1.2e9)
@@ -105,7 +106,7 @@ def test_what_the_dead_left_is_taken_over_by_the_next_holder(tmp_path):
 def test_the_lock_keeps_other_processes_out(journal, tmp_path):
     """Two governors would undo each other's limits."""
     program = (
-        "import sys; from pathlib import Path; from joulery.governor.journal import FileJournal; "
+        "import sys; from pathlib import Path; from joulery.governor._journal import FileJournal; "
         "FileJournal(Path(sys.argv[1]), 'GPU/0').lock()"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]

@@ -2,8 +2,7 @@
 
 import pytest
 
-from joulery.governor.protocol import encode
-from joulery.governor.server import LeaseSession
+from joulery.governor import LeaseSession, encode
 from joulery.testing.governor.bench import Bench, at_once
 
 

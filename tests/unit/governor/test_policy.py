@@ -5,8 +5,8 @@ import os
 import pytest
 
 from joulery.errors import FileError
-from joulery.governor.policy import load_policy, parse_policy
-from joulery.hardware.device import DeviceInfo, DeviceKind
+from joulery.governor import load_policy, parse_policy
+from joulery.hardware import DeviceInfo, DeviceKind
 
 INFO = DeviceInfo("GPU-1", "A100", DeviceKind.GPU, "nvidia", 3)
 GOOD = """

@@ -10,16 +10,21 @@ import joulery.hardware
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, MissingHardwareError
 from joulery.frontier import Origin, Provenance
-from joulery.hardware import amd, discovery, estimate, node, nvidia, rapl
-from joulery.hardware.device import (
+from joulery.hardware import (
     Capability,
     DeviceInfo,
     DeviceKind,
     EnergyReading,
+    IntegratedPower,
     Obstacle,
     Survey,
+    amd,
+    node,
+    nvidia,
 )
-from joulery.hardware.integrated import IntegratedPower
+from joulery.hardware import _discovery as discovery
+from joulery.hardware import _estimate as estimate
+from joulery.hardware import _rapl as rapl
 
 
 class Counter:

@@ -5,9 +5,9 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, InvalidValueError, MissingHardwareError
 from joulery.frontier import Origin
-from joulery.hardware import estimate
-from joulery.hardware.device import Capability, DeviceKind
-from joulery.hardware.estimate import Processor
+from joulery.hardware import Capability, DeviceKind
+from joulery.hardware import _estimate as estimate
+from joulery.hardware._estimate import Processor
 
 STAT = "cpu  {user} 0 0 5000 900 0 0 77 0 0\ncpu0 1 0 0 1 0 0 0 0 0 0\ncpu1 1 0 0 1 0 0 0 0 0 0\n"
 CPUINFO = "".join(

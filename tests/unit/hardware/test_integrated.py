@@ -8,8 +8,8 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, InvalidValueError, UnsupportedError
 from joulery.frontier import Origin, Provenance
-from joulery.hardware.device import Capability, DeviceInfo, DeviceKind
-from joulery.hardware.integrated import Gap, IntegratedPower, with_energy
+from joulery.hardware import Capability, DeviceInfo, DeviceKind, IntegratedPower, with_energy
+from joulery.hardware._integrated import Gap
 
 
 class Sensor:

@@ -7,8 +7,8 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, DeviceLostError, MissingRightsError
 from joulery.frontier import Origin
-from joulery.hardware import rapl
-from joulery.hardware.device import Capability, DeviceKind
+from joulery.hardware import Capability, DeviceKind
+from joulery.hardware import _rapl as rapl
 from joulery.testing.powercap import RANGE_MICROJOULES, PowercapTree
 
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from joulery.hardware.device import DeviceInfo, DeviceKind
-from joulery.hardware.visibility import cuda_visible_ids, rocm_visible_indices, visible_devices
+from joulery.hardware import DeviceInfo, DeviceKind, visible_devices
+from joulery.hardware._visibility import cuda_visible_ids, rocm_visible_indices
 
 
 @dataclass

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.jobs.client_actions import client_action
-from joulery.jobs.job import Job
-from joulery.jobs.models import Request
-from joulery.jobs.policies.base import ActionKind, Actions, RunEnd
-from joulery.jobs.report_filter import ReportFilter, RunReport
+from joulery.jobs import Job, Request
+from joulery.jobs._client_actions import client_action
+from joulery.jobs._report_filter import ReportFilter, RunReport
+from joulery.jobs.policies import ActionKind, Actions, RunEnd
 from joulery.objectives import Cost
 
 JOB = Job("job", (8, 16), 8, Cost(0.5, 300.0), limits_watts=(100.0, 200.0))

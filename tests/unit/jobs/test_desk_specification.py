@@ -7,17 +7,16 @@ import pytest
 
 from joulery import objectives
 from joulery.errors import InvalidValueError
-from joulery.jobs.job import Job
-from joulery.jobs.specification import (
+from joulery.jobs import Job, WarmStart
+from joulery.jobs._specification import (
     inheritance_document,
     inheritance_from,
     job_document,
     job_from,
     policy_from,
 )
-from joulery.jobs.warm_start import WarmStart
 from joulery.objectives import Cost
-from joulery.storage.records import NewJob
+from joulery.storage import NewJob
 
 JOB = Job("job", (8, 16), 16, Cost(0.25, 300.5), max_epochs=7, limits_watts=(100.0, 200.5))
 INHERITANCE = WarmStart((8, 16), (1.5, 0.1 + 0.2), (0.1, 0.2), 0.3, 0.1)

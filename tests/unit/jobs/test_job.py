@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.jobs.job import Job
-from joulery.jobs.policies.job_batch import JobBatch
+from joulery.jobs import Job
+from joulery.jobs.policies import JobBatch
 from joulery.objectives import Cost
 
 COST = Cost(0.5, 250.0)

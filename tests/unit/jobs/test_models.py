@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.jobs.job import Job
-from joulery.jobs.models import (
+from joulery.jobs import (
     Decision,
     DecisionLease,
     Definition,
     EnergyEntry,
+    Job,
     JobEntry,
     Measured,
     Outcome,
@@ -22,7 +22,7 @@ from joulery.jobs.models import (
     Receipt,
     Request,
 )
-from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import (
     Cost,
     EnergyDelayProduct,

@@ -4,12 +4,12 @@ import math
 
 import pytest
 
-from joulery.jobs.models import Measured, Outcome
-from joulery.jobs.policies.base import RunEnd
-from joulery.jobs.posterior import JobState
-from joulery.jobs.replay import outcome_document
-from joulery.jobs.specification import job_document
-from joulery.storage.records import Event, EventKind, JobRecord, NewJob
+from joulery.jobs import Measured, Outcome
+from joulery.jobs._posterior import JobState
+from joulery.jobs._replay import outcome_document
+from joulery.jobs._specification import job_document
+from joulery.jobs.policies import RunEnd
+from joulery.storage import Event, EventKind, JobRecord, NewJob
 from joulery.testing.policy_contract import assert_identical
 from joulery.testing.workloads import made_up_workload
 

@@ -6,10 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from joulery.jobs.job import Job
-from joulery.jobs.models import Measured, Outcome
-from joulery.jobs.policies.base import ActionKind, Actions, RunEnd
-from joulery.jobs.replay import _outcomes, action_document, actions_from, outcome_document
+from joulery.jobs import Job, Measured, Outcome
+from joulery.jobs._replay import _outcomes, action_document, actions_from, outcome_document
+from joulery.jobs.policies import ActionKind, Actions, RunEnd
 from joulery.objectives import Cost
 from joulery.testing.policy_contract import assert_identical
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joulery.jobs.job import Job
-from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.report_filter import LATEST, ReportFilter, RunReport
+from joulery.jobs import Job
+from joulery.jobs._report_filter import LATEST, ReportFilter, RunReport
+from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost
 
 JOB = Job("job", (16, 32, 64, 128), 64, Cost(0.5, 300.0), limits_watts=(100.0, 200.0))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from joulery.jobs.schema import NotJsonError, from_bytes, to_bytes
+from joulery.jobs import NotJsonError, from_bytes, to_bytes
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,11 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, InvalidValueError, UnknownRecordError
-from joulery.jobs.job_registry import ServiceConfig, warm_start_text
-from joulery.jobs.models import Definition, Measured, Outcome, Request
-from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.policies.registry import policy_names
-from joulery.jobs.service import JobService
+from joulery.jobs import Definition, JobService, Measured, Outcome, Request
+from joulery.jobs._job_registry import ServiceConfig, warm_start_text
+from joulery.jobs.policies import ActionKind, RunEnd, policy_names
 from joulery.objectives import LeastEnergy
-from joulery.storage.records import DecisionState, EventKind
-from joulery.storage.store import Store
+from joulery.storage import DecisionState, EventKind, Store
 from joulery.testing.policy_contract import assert_identical
 from joulery.testing.workloads import made_up_workload
 
@@ -363,7 +360,7 @@ def test_a_failed_operation_leaves_beliefs_as_they_were(service, store, clock, j
 
 def test_a_cold_desk_starts_from_a_snapshot(service, store, clock, monkeypatch):
     """After a restart the first decision of every old job would take seconds."""
-    monkeypatch.setattr("joulery.jobs.posterior._SNAPSHOT_EVENTS", 16)
+    monkeypatch.setattr("joulery.jobs._posterior._SNAPSHOT_EVENTS", 16)
     for policy in policy_names():
         job = service.define(
             "team", Definition(dataclasses.replace(JOB, name=policy), policy=policy), seed=1
@@ -387,9 +384,9 @@ def test_a_cold_desk_starts_from_a_snapshot(service, store, clock, monkeypatch):
 
 def test_a_snapshot_of_other_code_is_not_used(service, store, clock, monkeypatch, job):
     """Beliefs of an older version would live on after an upgrade."""
-    monkeypatch.setattr("joulery.jobs.posterior._SNAPSHOT_EVENTS", 1)
+    monkeypatch.setattr("joulery.jobs._posterior._SNAPSHOT_EVENTS", 1)
     service.decide(job, Request("a"))
-    monkeypatch.setattr("joulery.jobs.posterior.code_fingerprint", lambda: "newer")
+    monkeypatch.setattr("joulery.jobs._posterior.code_fingerprint", lambda: "newer")
     cold = JobService(store, clock)
     folded = store.write(lambda transaction: cold._cache.current(transaction, job), job)
     assert (folded.kept, folded.sequence) == (0, 1)
@@ -397,7 +394,7 @@ def test_a_snapshot_of_other_code_is_not_used(service, store, clock, monkeypatch
 
 def test_an_upgrade_folds_histories_beside_the_work(service, store, clock, monkeypatch):
     """The first decision of every old job would keep all others waiting."""
-    monkeypatch.setattr("joulery.jobs.posterior._SNAPSHOT_EVENTS", 4)
+    monkeypatch.setattr("joulery.jobs._posterior._SNAPSHOT_EVENTS", 4)
     jobs = [
         service.define("team", Definition(dataclasses.replace(JOB, name=f"{n}"), policy="zeus")).id
         for n in range(3)
@@ -523,11 +520,11 @@ def test_inheritance_is_told_in_words(service, clock):
 
 def test_inheriting_folds_no_long_history(service, store, clock, monkeypatch):
     """A changed job with years behind it would stop the service for half a minute."""
-    monkeypatch.setattr("joulery.jobs.posterior._SNAPSHOT_EVENTS", 8)
+    monkeypatch.setattr("joulery.jobs._posterior._SNAPSHOT_EVENTS", 8)
     first = service.define("team", Definition(JOB), seed=1)
     trained(service, clock, first.id, times=10)
     folded = []
-    monkeypatch.setattr("joulery.jobs.posterior.begin", lambda *given: folded.append(given[-1]))
+    monkeypatch.setattr("joulery.jobs._posterior.begin", lambda *given: folded.append(given[-1]))
     for number, one in enumerate((service, JobService(store, clock))):
         one.define("team", Definition(JOB, f"{number}"), seed=1)
         assert len(folded) == 2 * number
@@ -581,8 +578,8 @@ def test_holders_that_only_send_heartbeats_do_not_stop_the_learning(service, clo
 
 def test_any_number_of_silent_holders_is_released(service, store, clock, monkeypatch):
     """A server that was down over night would release some and forget the rest."""
-    monkeypatch.setattr("joulery.jobs.service.STEP", 4)
-    monkeypatch.setattr("joulery.jobs.service._STEP_JOBS", 2)
+    monkeypatch.setattr("joulery.jobs._service.STEP", 4)
+    monkeypatch.setattr("joulery.jobs._service._STEP_JOBS", 2)
     jobs = [
         service.define("team", Definition(dataclasses.replace(JOB, name=f"{n}"), policy="zeus")).id
         for n in range(5)

@@ -7,11 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulery.clock import VirtualClock
-from joulery.jobs.job_registry import ServiceConfig
-from joulery.jobs.models import Definition, Measured, Outcome, Request
-from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.service import JobService
-from joulery.storage.store import Store
+from joulery.jobs import Definition, JobService, Measured, Outcome, Request
+from joulery.jobs._job_registry import ServiceConfig
+from joulery.jobs.policies import ActionKind, RunEnd
+from joulery.storage import Store
 from joulery.testing.policy_contract import assert_identical
 from joulery.testing.workloads import made_up_workload
 

@@ -6,16 +6,22 @@ import numpy as np
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.jobs.client_actions import with_known_limit
-from joulery.jobs.models import Definition, Measured, Outcome, Request
-from joulery.jobs.policies.base import ActionKind, Actions, KnowsLimits, Outcomes, RunEnd
-from joulery.jobs.policies.bayesian.policy import BayesianPolicy
-from joulery.jobs.policies.counter_rng import CounterRng
-from joulery.jobs.policies.job_batch import JobBatch
-from joulery.jobs.policies.registry import make_policy, policy_names
-from joulery.jobs.service import JobService
+from joulery.jobs import Definition, JobService, Measured, Outcome, Request
+from joulery.jobs._client_actions import with_known_limit
+from joulery.jobs.policies import (
+    ActionKind,
+    Actions,
+    CounterRng,
+    JobBatch,
+    KnowsLimits,
+    Outcomes,
+    RunEnd,
+    make_policy,
+    policy_names,
+)
+from joulery.jobs.policies.bayesian._policy import BayesianPolicy
 from joulery.objectives import EnergyDelayProduct, LeastEnergy
-from joulery.storage.store import Store
+from joulery.storage import Store
 from joulery.testing.policy_contract import assert_identical
 from joulery.testing.workloads import made_up_workload
 

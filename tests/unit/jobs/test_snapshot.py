@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from joulery.jobs.policies.job_batch import JobBatch
-from joulery.jobs.policies.registry import make_policy, policy_names
-from joulery.jobs.snapshot import code_fingerprint, deserialize, serialize
+from joulery.jobs._snapshot import code_fingerprint, deserialize, serialize
+from joulery.jobs.policies import JobBatch, make_policy, policy_names
 from joulery.testing.policy_contract import Drive, assert_identical
 from joulery.testing.workloads import made_up_workload
 

@@ -6,15 +6,9 @@ import math
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.jobs.job import Job
-from joulery.jobs.models import Measured, Outcome
-from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.validation import (
-    LONGEST_BEFORE_SECONDS,
-    Tolerance,
-    check_outcome,
-    check_request,
-)
+from joulery.jobs import LONGEST_BEFORE_SECONDS, Job, Measured, Outcome
+from joulery.jobs._validation import Tolerance, check_outcome, check_request
+from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost
 
 JOB = Job("job", (8, 16), 8, Cost(0.5, 1000.0), max_epochs=50, limits_watts=(100.0, 200.0))

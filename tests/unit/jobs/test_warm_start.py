@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.jobs.policies.bayesian.beliefs import DEFAULT_PRIOR, EPOCHS_PRIOR, BayesianBeliefs
-from joulery.jobs.policies.job_batch import JobBatch
-from joulery.jobs.warm_start import WarmStart, warm_started_curve
+from joulery.jobs import WarmStart, warm_started_curve
+from joulery.jobs.policies import BayesianBeliefs, JobBatch
+from joulery.jobs.policies.bayesian._beliefs import DEFAULT_PRIOR, EPOCHS_PRIOR
 from joulery.testing.workloads import made_up_workload
 
 JOBS = JobBatch.of([made_up_workload().job()], [1])  # 16 to 512, default 256

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import pytest
 
 from joulery.errors import UnknownDeviceError
-from joulery.hardware.device import DeviceInfo, DeviceKind
-from joulery.metering import attribution
-from joulery.metering.attribution import LocalRank, local_rank, my_devices, rank_share, select
+from joulery.hardware import DeviceInfo, DeviceKind
+from joulery.metering import _attribution as attribution
+from joulery.metering import local_rank, my_devices
+from joulery.metering._attribution import LocalRank, rank_share, select
 
 
 @dataclass
@@ -148,7 +149,7 @@ def test_a_process_that_claimed_a_board_keeps_it():
 
 CLAIM = """
 import sys, tempfile
-from joulery.metering.attribution import _claim
+from joulery.metering._attribution import _claim
 tempfile.gettempdir = lambda: sys.argv[1]
 print(_claim("GPU-shared/0", {"SLURM_JOB_ID": sys.argv[2]}), flush=True)
 sys.stdin.readline()

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from joulery.errors import InvalidValueError, UsageError
-from joulery.metering.command import check_command, run_command
+from joulery.metering import check_command, run_command
 
 
 def shell(script):
@@ -82,7 +82,7 @@ def test_it_runs_in_any_thread():
 
 def test_progress_is_called_while_waiting(monkeypatch):
     """Long commands would show no progress."""
-    monkeypatch.setattr("joulery.metering.command._POLL_SECONDS", 0.01)
+    monkeypatch.setattr("joulery.metering._command._POLL_SECONDS", 0.01)
     calls = []
     run_command(shell("sleep 0.1"), on_wait=lambda: calls.append(None))
     assert len(calls) >= 2
@@ -90,7 +90,7 @@ def test_progress_is_called_while_waiting(monkeypatch):
 
 def test_an_error_while_waiting_does_not_leave_the_command_behind(monkeypatch):
     """A command would run on unmeasured and unwatched."""
-    monkeypatch.setattr("joulery.metering.command._POLL_SECONDS", 0.01)
+    monkeypatch.setattr("joulery.metering._command._POLL_SECONDS", 0.01)
     started = []
     popen = subprocess.Popen
 

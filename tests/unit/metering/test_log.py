@@ -11,10 +11,9 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import FileError
 from joulery.frontier import Origin, Provenance
-from joulery.hardware.device import DeviceInfo, DeviceKind
-from joulery.metering.log import SCHEMA, EnergyLog
-from joulery.metering.measurement import DeviceMeasurement, Measurement
-from joulery.metering.meter import Meter
+from joulery.hardware import DeviceInfo, DeviceKind
+from joulery.metering import SCHEMA, EnergyLog, Measurement, Meter
+from joulery.metering._measurement import DeviceMeasurement
 
 
 class Growing:

@@ -6,8 +6,9 @@ import math
 import pytest
 
 from joulery.frontier import Origin, Provenance
-from joulery.hardware.device import DeviceInfo, DeviceKind
-from joulery.metering.measurement import DeviceMeasurement, Flag, Measurement, counted_positions
+from joulery.hardware import DeviceInfo, DeviceKind
+from joulery.metering import Measurement
+from joulery.metering._measurement import DeviceMeasurement, Flag, counted_positions
 
 NAN = math.nan
 

@@ -12,10 +12,18 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, InvalidValueError, UnknownDeviceError
 from joulery.frontier import Origin, Provenance
-from joulery.hardware.device import Capability, DeviceInfo, DeviceKind, EnergyReading
-from joulery.hardware.simulated import Faults, Sensor, SimulatedGpu, catalog, simulated_node
-from joulery.metering.measurement import Flag
-from joulery.metering.meter import Meter
+from joulery.hardware import (
+    Capability,
+    DeviceInfo,
+    DeviceKind,
+    EnergyReading,
+    Faults,
+    SimulatedGpu,
+    catalog,
+)
+from joulery.hardware.simulated._board import Sensor, simulated_node
+from joulery.metering import Meter
+from joulery.metering._measurement import Flag
 
 BOARD = replace(catalog.board("V100"), counter_period_seconds=0.1, power_lag_seconds=0.005)
 WORK = catalog.workload("resnet50", BOARD)

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.hardware.simulated import SimulatedGpu, catalog
-from joulery.metering.measurement import Flag
-from joulery.metering.meter import Meter
+from joulery.hardware import SimulatedGpu, catalog
+from joulery.metering import Meter
+from joulery.metering._measurement import Flag
 
 BOARD = replace(catalog.board("V100"), counter_period_seconds=0.1, power_lag_seconds=0.005)
 WORK = catalog.workload("resnet50", BOARD)

@@ -3,8 +3,13 @@
 import pytest
 
 from joulery.errors import InfeasibleError
-from joulery.pipeline import PipelineConfig, PlanTarget, plan_pipeline, plan_savings
-from joulery.pipeline.profiles.read import profiles_from_rows
+from joulery.pipeline import (
+    PipelineConfig,
+    PlanTarget,
+    plan_pipeline,
+    plan_savings,
+    profiles_from_rows,
+)
 from joulery.testing.pipelines import random_rows, replay
 
 

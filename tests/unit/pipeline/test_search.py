@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from joulery.errors import InfeasibleError, InvalidValueError
-from joulery.pipeline.planning.problem import PipelineConfig
-from joulery.pipeline.profiles.read import profiles_from_rows
-from joulery.pipeline.schedules.schedule import make_schedule
-from joulery.pipeline.search import (
-    activations_in_flight,
+from joulery.pipeline import (
+    PipelineConfig,
     compare_schedules,
+    make_schedule,
     plan_pipeline,
+    profiles_from_rows,
     search_schedules,
 )
+from joulery.pipeline._search import activations_in_flight
 
 _CONFIG = PipelineConfig(blocking_watts=80.0)
 

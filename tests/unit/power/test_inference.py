@@ -7,11 +7,9 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import InvalidValueError
-from joulery.hardware import catalog
-from joulery.hardware.simulated import Faults, SimulatedGpu
-from joulery.metering.meter import Meter
-from joulery.power.inference import InferenceTuner, Slo
-from joulery.power.knobs import LimitKnob
+from joulery.hardware import Faults, SimulatedGpu, catalog
+from joulery.metering import Meter
+from joulery.power import InferenceTuner, LimitKnob, Slo
 from joulery.testing.training import held_here
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from joulery.frontier import OperatingPoint
-from joulery.hardware import catalog
-from joulery.hardware.simulated.physics import settle
+from joulery.hardware import catalog, settle
 from joulery.objectives import (
     Cost,
     EnergyDelayProduct,
@@ -16,9 +15,9 @@ from joulery.objectives import (
     LeastEnergy,
     score,
 )
-from joulery.power.model import CurveModel, PosteriorCurves, clock_curves, limit_curves, product
-from joulery.power.planner import ObjectiveScorer, ProbePlanner, SliceForecast
-from joulery.power.step_profiler import Estimate
+from joulery.power import Estimate, limit_curves
+from joulery.power._model import CurveModel, PosteriorCurves, clock_curves, product
+from joulery.power._planner import ObjectiveScorer, ProbePlanner, SliceForecast
 
 BOARD = catalog.board("V100")
 WORK = catalog.workload("bert", BOARD)

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from joulery.errors import FileError
-from joulery.power.profiles import PowerProfile, ProfileFile, ProfileKey, profile_directory
-from joulery.power.step_profiler import Estimate
+from joulery.power import Estimate, ProfileFile, ProfileKey
+from joulery.power._profiles import PowerProfile, profile_directory
 
 KEY = ProfileKey("bert/large", 32, "A100", "driver 550", "LeastEnergy")
 SEEN = Estimate(0.1, 200.0, 0.001, 0.002, 100, 10.0)

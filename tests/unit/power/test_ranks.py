@@ -5,9 +5,9 @@ import threading
 import pytest
 
 from joulery.errors import DeviceError
-from joulery.hardware.simulated import Faults
+from joulery.hardware import Faults
 from joulery.objectives import Cost
-from joulery.power.step_profiler import TunerState
+from joulery.power import TunerState
 from joulery.testing.training import TrainingLoop
 
 RANKS = 4

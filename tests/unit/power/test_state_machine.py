@@ -2,8 +2,9 @@
 
 import pytest
 
-from joulery.power.state_machine import PlannedMachine
-from joulery.power.step_profiler import Reading, TunerConfig, TunerState, TuningEvent
+from joulery.power import Reading, TunerConfig, TunerState
+from joulery.power._state_machine import PlannedMachine
+from joulery.power._step_profiler import TuningEvent
 
 
 def drive(machine, seconds=200.0, pace=0.1, watts=100.0):

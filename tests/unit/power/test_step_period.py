@@ -8,8 +8,9 @@ import pytest
 
 from joulery.errors import DeviceError, InvalidValueError
 from joulery.frontier import Origin, Provenance
-from joulery.hardware.device import Capability, DeviceInfo, DeviceKind
-from joulery.power.step_period import ObservedSteps, PowerObserver, StepPeriod, find_step_period
+from joulery.hardware import Capability, DeviceInfo, DeviceKind
+from joulery.power import ObservedSteps, PowerObserver
+from joulery.power._step_period import StepPeriod, find_step_period
 
 
 def power(seconds, period, interval, noise, seed=0):

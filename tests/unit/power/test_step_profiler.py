@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 from joulery.errors import DeviceError
-from joulery.power.state_machine import DriftDetector
-from joulery.power.step_profiler import (
+from joulery.power import Reading, TunerConfig
+from joulery.power._state_machine import DriftDetector
+from joulery.power._step_profiler import (
     LEAST_STEPS,
-    Reading,
     SampleSet,
     StepProfiler,
     StepSample,
-    TunerConfig,
     TuningEvent,
     step_noise,
     undisturbed,

@@ -7,12 +7,18 @@ import pytest
 
 from joulery.errors import DeviceError
 from joulery.frontier import Origin
-from joulery.hardware.simulated import Faults
+from joulery.hardware import Faults
 from joulery.objectives import Cost, LeastEnergy
-from joulery.power.knobs import BothKnobs, ClockKnob, LimitKnob
-from joulery.power.profiles import ProfileFile, ProfileKey
-from joulery.power.step_profiler import TunerConfig, TunerState
-from joulery.power.tuner import PowerTuner
+from joulery.power import (
+    BothKnobs,
+    ClockKnob,
+    LimitKnob,
+    PowerTuner,
+    ProfileFile,
+    ProfileKey,
+    TunerConfig,
+    TunerState,
+)
 from joulery.testing.training import TrainingLoop, held_here
 
 BALANCED = Cost(0.5, 250.0)

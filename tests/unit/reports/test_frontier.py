@@ -32,8 +32,8 @@ from joulery.reports import (
     svg,
     write_png,
 )
-from joulery.reports.chart import scale_of
-from joulery.reports.drawing import Words
+from joulery.reports._chart import scale_of
+from joulery.reports._drawing import Words
 
 SIMULATED = Provenance(Origin.SIMULATED, "a model <of> sorts")
 

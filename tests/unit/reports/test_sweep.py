@@ -1,10 +1,9 @@
 """Sweeps as charts."""
 
 from joulery.clock import VirtualClock
-from joulery.hardware.simulated.node import SimulatedNode, preset
+from joulery.hardware import SimulatedNode, preset
 from joulery.reports import sweep_charts
-from joulery.sweep.journal import FinishedRun
-from joulery.sweep.table import SweepTable
+from joulery.sweep import FinishedRun, SweepTable
 
 
 def test_charts_mark_the_best_and_leave_room():

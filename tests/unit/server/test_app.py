@@ -8,11 +8,10 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import StoreError
-from joulery.server.app import create_app
-from joulery.server.context import ServerContext
-from joulery.server.limits import Limits
-from joulery.storage.store import Store
-from joulery.storage.tokens import NewToken, Permission, add_token
+from joulery.server._app import create_app
+from joulery.server._context import ServerContext
+from joulery.server._limits import Limits
+from joulery.storage import NewToken, Permission, Store, add_token
 from support.server_process import JOB, OUTCOME
 
 

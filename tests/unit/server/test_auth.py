@@ -8,8 +8,8 @@ import pytest
 from starlette.requests import Request
 
 from joulery.clock import VirtualClock
-from joulery.server.auth import CACHED_SECONDS, TEAM_TOKEN, Signer, TokenCache, allows, sees
-from joulery.storage.tokens import NewToken, Permission, TokenRecord, digest_of
+from joulery.server._auth import CACHED_SECONDS, TEAM_TOKEN, Signer, TokenCache, allows, sees
+from joulery.storage import NewToken, Permission, TokenRecord, digest_of
 
 
 def record(team="vision", right=Permission.WORK, expires=None, revoked=None):

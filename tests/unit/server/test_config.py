@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.server.config import ServerConfig, is_loopback
+from joulery.server import ServerConfig
+from joulery.server._config import is_loopback
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "example.org", ""])  # noqa: S104

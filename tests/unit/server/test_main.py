@@ -5,12 +5,11 @@ import stat
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.jobs.token_file import read_token
-from joulery.server.config import ServerConfig
-from joulery.server.main import address_of, bound_socket
-from joulery.server.main import prepare as prepare_opened
-from joulery.storage.store import Store
-from joulery.storage.tokens import Permission, digest_of, find_token, list_tokens, revoke_token
+from joulery.jobs import read_token
+from joulery.server import ServerConfig
+from joulery.server._main import address_of, bound_socket
+from joulery.server._main import prepare as prepare_opened
+from joulery.storage import Permission, Store, digest_of, find_token, list_tokens, revoke_token
 
 ADDRESS = "http://127.0.0.1:8420"
 _DAY_SECONDS = 86_400.0

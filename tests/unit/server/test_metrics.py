@@ -1,7 +1,7 @@
 """Figures for Prometheus."""
 
-from joulery.server.metrics import Metrics
-from joulery.storage.listing import StoreTotals
+from joulery.server._metrics import Metrics
+from joulery.storage import StoreTotals
 
 
 def test_requests_are_counted_by_operation_and_status():

@@ -6,8 +6,8 @@ import pytest
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
 
-from joulery.jobs.schema import JsonModel
-from joulery.server.app import create_app
+from joulery.jobs import JsonModel
+from joulery.server._app import create_app
 from support.server_fuzz import bodies
 
 APP = create_app()

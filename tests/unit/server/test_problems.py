@@ -14,8 +14,8 @@ from joulery.errors import (
     UnknownRecordError,
     UnsupportedError,
 )
-from joulery.jobs.schema import NotJsonError
-from joulery.server.problems import ProblemError, problem_of
+from joulery.jobs import NotJsonError
+from joulery.server._problems import ProblemError, problem_of
 
 
 @pytest.mark.parametrize(

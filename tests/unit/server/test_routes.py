@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from joulery.server.app import create_app
-from joulery.server.context import ServerContext
-from joulery.storage.store import Store
+from joulery.server._app import create_app
+from joulery.server._context import ServerContext
+from joulery.storage import Store
 
 APP = create_app()
 OPERATIONS = [

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.simulate import drift
-from joulery.simulate.drift import parse_drift
+from joulery.simulate import _drift as drift
+from joulery.simulate import parse_drift
 from joulery.testing.workloads import made_up_workload
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from joulery.jobs.policies.base import ActionKind, Actions, RunEnd
-from joulery.jobs.policies.job_batch import JobBatch
-from joulery.simulate import drift
-from joulery.simulate.environment import Environment, EpochAtMean, Moment, Slices
+from joulery.jobs.policies import ActionKind, Actions, JobBatch, RunEnd
+from joulery.simulate import Environment, Moment, Slices
+from joulery.simulate import _drift as drift
+from joulery.simulate._environment import EpochAtMean
 from joulery.testing.workloads import made_up_workload
 
 ARM, LIMIT = 2, 1

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from joulery.errors import FileError, InvalidValueError
-from joulery.simulate.job_groups import JobGroups, generate_groups, read_groups
-from joulery.simulate.recurring_cluster import default_seconds, k_means, match_groups
+from joulery.simulate import JobGroups, generate_groups, read_groups
+from joulery.simulate._recurring_cluster import default_seconds, k_means, match_groups
 
 
 def _written(path, *rows):

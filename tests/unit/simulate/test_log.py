@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from joulery.errors import FileError
-from joulery.jobs.policies.default import DefaultPolicy
-from joulery.jobs.policies.zeus import ZeusPolicy
-from joulery.simulate.log import CSV_COLUMNS, summaries, write_actions
-from joulery.simulate.recurring import SimulationOptions, simulate
+from joulery.jobs.policies import ZeusPolicy
+from joulery.jobs.policies._default import DefaultPolicy
+from joulery.simulate import SimulationOptions, simulate, summaries, write_actions
+from joulery.simulate._log import CSV_COLUMNS
 from joulery.testing.workloads import made_up_workload
 
 

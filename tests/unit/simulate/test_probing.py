@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.jobs.policies.base import ActionKind
-from joulery.jobs.policies.counter_rng import CounterRng
-from joulery.simulate.environment import EpochAtMean, ProbeRequest, Slices, cheapest_limit
+from joulery.jobs.policies import ActionKind, CounterRng
+from joulery.simulate import Slices
+from joulery.simulate._environment import EpochAtMean, ProbeRequest, cheapest_limit
 
 SECONDS = np.array([[40.0, 20.0, 10.0]])
 JOULES = np.array([[4000.0, 3000.0, 2000.0]])

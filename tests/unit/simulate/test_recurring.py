@@ -4,18 +4,12 @@ import numpy as np
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.jobs.policies.base import ActionKind, Actions
-from joulery.jobs.policies.default import DefaultPolicy
-from joulery.jobs.policies.zeus import ZeusPolicy
-from joulery.simulate import drift
-from joulery.simulate.environment import EpochAtMean, Slices
-from joulery.simulate.recurring import (
-    SimulationOptions,
-    horizon,
-    make_oracle,
-    simulate,
-)
-from joulery.simulate.runner import default_probing
+from joulery.jobs.policies import ActionKind, Actions, ZeusPolicy
+from joulery.jobs.policies._default import DefaultPolicy
+from joulery.simulate import SimulationOptions, Slices, horizon, make_oracle, simulate
+from joulery.simulate import _drift as drift
+from joulery.simulate._environment import EpochAtMean
+from joulery.simulate._runner import default_probing
 from joulery.testing.workloads import made_up_workload
 
 

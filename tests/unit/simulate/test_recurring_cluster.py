@@ -1,21 +1,21 @@
 import numpy as np
 import pytest
 
-from joulery.jobs.policies.default import DefaultPolicy
-from joulery.jobs.policies.job_batch import JobBatch
-from joulery.jobs.policies.zeus import ZeusPolicy
-from joulery.simulate.drift import no_drift
-from joulery.simulate.environment import Environment, Slices
-from joulery.simulate.job_groups import JobGroups
-from joulery.simulate.recurring import simulate
-from joulery.simulate.recurring_cluster import (
+from joulery.jobs.policies import JobBatch, ZeusPolicy
+from joulery.jobs.policies._default import DefaultPolicy
+from joulery.simulate import (
     ALL_JOBS,
+    Environment,
+    JobGroups,
     ReplayOptions,
-    default_seconds,
+    Slices,
+    no_drift,
     replay,
+    simulate,
     summarize_replays,
 )
-from joulery.simulate.runner import PolicyRunner
+from joulery.simulate._recurring_cluster import default_seconds
+from joulery.simulate._runner import PolicyRunner
 
 
 def _groups(load, count, gap, groups=1, ratio=1.0):

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from joulery.errors import InfeasibleError
-from joulery.jobs.policies.bayesian.policy import BayesianPolicy
-from joulery.jobs.policies.default import DefaultPolicy
+from joulery.jobs.policies._default import DefaultPolicy
+from joulery.jobs.policies.bayesian._policy import BayesianPolicy
 from joulery.objectives import EnergyDelayProduct, EnergyDelaySum, LeastEnergy
-from joulery.simulate.log import summaries
-from joulery.simulate.recurring import SimulationOptions, make_oracle, simulate
-from joulery.simulate.workload import score_settings
+from joulery.simulate import SimulationOptions, make_oracle, simulate, summaries
+from joulery.simulate._workload import score_settings
 from joulery.testing.workloads import made_up_workload
 
 LOAD = made_up_workload()

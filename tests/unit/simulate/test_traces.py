@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from joulery.errors import FileError, InvalidValueError, MissingExtraError
-from joulery.simulate.traces import read_traces
+from joulery.simulate import read_traces
 
 TRAIN_HEADER = "dataset,network,batch_size,optimizer,learning_rate,run,target_metric,target_epoch"
 POWER_HEADER = "dataset,network,batch_size,optimizer,power_limit,time_per_epoch,average_power"

@@ -6,10 +6,9 @@ import stat
 import pytest
 
 from joulery.errors import FileError
-from joulery.jobs.models import Definition
-from joulery.jobs.service import JobService
-from joulery.storage.backup import backup, export, restore, whole_file
-from joulery.storage.store import Store
+from joulery.jobs import Definition, JobService
+from joulery.storage import Store, backup, export, restore
+from joulery.storage._backup import whole_file
 from joulery.testing.workloads import made_up_workload
 
 

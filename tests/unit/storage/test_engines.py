@@ -15,8 +15,8 @@ from joulery.errors import (
     StoreBusyError,
     StoreError,
 )
-from joulery.storage.engines import explained, open_engine
-from joulery.storage.store import Store, default_path
+from joulery.storage import Store, default_path
+from joulery.storage._engines import explained, open_engine
 
 
 def test_sqlite_keeps_what_it_commits(tmp_path):
@@ -111,4 +111,4 @@ def test_a_missing_package_names_its_extra(missing, monkeypatch, tmp_path):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(MissingExtraError, match=r"joulery\[store\]"):
-        importlib.import_module("joulery.storage.store").Store.open(tmp_path / "store.sqlite")
+        importlib.import_module("joulery.storage._store").Store.open(tmp_path / "store.sqlite")

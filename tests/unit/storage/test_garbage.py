@@ -3,11 +3,9 @@
 import gc
 
 from joulery.clock import VirtualClock
-from joulery.jobs.job import Job
-from joulery.jobs.models import Definition
-from joulery.jobs.service import JobService
+from joulery.jobs import Definition, Job, JobService
 from joulery.objectives import Cost
-from joulery.storage.store import Store
+from joulery.storage import Store
 from support import filled_store
 
 

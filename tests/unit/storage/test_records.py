@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from joulery.storage.records import to_json
+from joulery.storage import to_json
 
 
 @pytest.mark.parametrize("value", [0.1 + 0.2, -0.0, 5e-324, 1.7976931348623157e308, 2**70, None])

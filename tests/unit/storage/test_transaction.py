@@ -3,8 +3,7 @@
 import pytest
 from sqlalchemy import event
 
-from joulery.storage.records import Subject
-from joulery.storage.store import Store
+from joulery.storage import Store, Subject
 
 
 @pytest.fixture

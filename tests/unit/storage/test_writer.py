@@ -7,8 +7,8 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, StoreBusyError, StoreError
-from joulery.storage.records import Subject
-from joulery.storage.writer import Writer
+from joulery.storage import Subject
+from joulery.storage._writer import Writer
 
 
 class Book:

@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 
 from joulery.errors import FileError, UsageError
-from joulery.sweep.journal import FILE_NAME, FinishedRun, SweepJournal, recorded_runs
-from joulery.sweep.plan import SweepPlan, Trial
+from joulery.sweep import FinishedRun, SweepJournal, SweepPlan, Trial, recorded_runs
+from joulery.sweep._journal import FILE_NAME
 
 PLAN = SweepPlan(("train",), ("a", "b"), (200.0, 100.0), (1, 2), 2, 200.0)
 RUN = FinishedRun(0, 2, 200.0, 0, 12.5, 900.0, 700.0, 0.0, "measured", "counter", 0.01, ("gap",))

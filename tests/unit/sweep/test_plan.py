@@ -4,15 +4,8 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import InvalidValueError, UnsupportedError
-from joulery.hardware.device import PowerLimitRange
-from joulery.hardware.simulated import SimulatedGpu, catalog
-from joulery.hardware.simulated.node import SimulatedNode, preset
-from joulery.sweep.plan import (
-    SweepPlan,
-    checked_limits,
-    common_limits,
-    settable_boards,
-)
+from joulery.hardware import PowerLimitRange, SimulatedGpu, SimulatedNode, catalog, preset
+from joulery.sweep import SweepPlan, checked_limits, common_limits, settable_boards
 
 PLAN = SweepPlan(("train",), ("a", "b"), (200.0, 100.0), (1, 2), 2, 200.0)
 ALLOWED = PowerLimitRange(100.0, 260.0, 250.0, 260.0)

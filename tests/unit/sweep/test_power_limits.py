@@ -6,12 +6,17 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, InvalidValueError, MissingRightsError, UnsupportedError
 from joulery.frontier import Frontier, Origin
-from joulery.hardware.device import Capability, PowerLimitRange
-from joulery.hardware.simulated import Faults, SimulatedGpu, catalog
-from joulery.hardware.simulated.physics import Workload, settle
-from joulery.metering.meter import Meter
-from joulery.sweep.plan import spread_limits
-from joulery.sweep.run import sweep_power_limits
+from joulery.hardware import (
+    Capability,
+    Faults,
+    PowerLimitRange,
+    SimulatedGpu,
+    Workload,
+    catalog,
+    settle,
+)
+from joulery.metering import Meter
+from joulery.sweep import spread_limits, sweep_power_limits
 
 BOARD = replace(
     catalog.board("V100"),

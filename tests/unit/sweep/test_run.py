@@ -9,19 +9,27 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, MissingRightsError
 from joulery.governor import held
-from joulery.hardware.device import DeviceInfo, DeviceKind
-from joulery.hardware.simulated import Faults, SimulatedGpu, catalog
-from joulery.hardware.simulated.node import SimulatedNode, preset
-from joulery.sweep.journal import FinishedRun, SweepJournal
-from joulery.sweep.plan import SweepPlan, Trial
-from joulery.sweep.run import (
+from joulery.hardware import (
+    DeviceInfo,
+    DeviceKind,
+    Faults,
+    SimulatedGpu,
+    SimulatedNode,
+    catalog,
+    preset,
+)
+from joulery.sweep import (
     CommandWork,
+    FinishedRun,
     SimulatedWork,
     SweepEnvironment,
-    environment_for,
+    SweepJournal,
+    SweepPlan,
+    Trial,
     run_sweep,
     seconds_left,
 )
+from joulery.sweep._run import environment_for
 
 
 def without_noise(chosen):

@@ -4,8 +4,7 @@ from dataclasses import replace
 import pytest
 
 from joulery.frontier import Origin
-from joulery.sweep.journal import FinishedRun
-from joulery.sweep.table import Metric, SweepTable
+from joulery.sweep import FinishedRun, Metric, SweepTable
 
 # The default takes 100 s and 1000 J; 170 W costs what Koszczał et al. publish in Table 1.
 DEFAULT = FinishedRun(0, 8, 260.0, 0, 100.0, 1000.0, 800.0, 0.0, "simulated", "model", 0.0)

@@ -7,11 +7,9 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, StoreBusyError
-from joulery.jobs.models import Definition, Outcome, Request
-from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.service import JobService
-from joulery.storage.records import EventKind, Snapshot
-from joulery.storage.store import Store
+from joulery.jobs import Definition, JobService, Outcome, Request
+from joulery.jobs.policies import ActionKind, RunEnd
+from joulery.storage import EventKind, Snapshot, Store
 from joulery.testing.workloads import made_up_workload
 from support.history import Fault, Findings, Stored, check_beliefs, check_job, check_store
 from support.history_file import Call, Recorder, read_calls

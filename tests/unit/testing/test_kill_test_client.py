@@ -3,8 +3,8 @@
 import random
 
 from joulery.errors import StoreBusyError
-from joulery.jobs.models import Decision, DecisionLease, Receipt
-from joulery.jobs.policies.base import ActionKind
+from joulery.jobs import Decision, DecisionLease, Receipt
+from joulery.jobs.policies import ActionKind
 from support.history_file import Recorder, read_calls
 from support.kill_test.client import Client
 

@@ -6,11 +6,8 @@ import random
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.hardware import catalog
-from joulery.hardware.simulated import SimulatedGpu
-from joulery.training.config import DecisionService
-from joulery.training.run import Run
-from joulery.training.tuning import REPORTS_VARIABLE
+from joulery.hardware import SimulatedGpu, catalog
+from joulery.training import REPORTS_VARIABLE, DecisionService, Run
 
 BOARD = catalog.board("V100")
 WORK = catalog.workload("resnet50", BOARD)
@@ -87,7 +84,7 @@ class Shop:
 
     def decisions(self):
         """All decisions of the job with their outcomes."""
-        from joulery.client.local import LocalBackend
+        from joulery.client._local import LocalBackend
 
         backend = LocalBackend.open(self.store, clock=self.clock)
         try:

@@ -3,7 +3,7 @@
 import threading
 
 from joulery.clock import REAL_CLOCK, VirtualClock
-from joulery.training.background import HeartbeatTask, heartbeat_seconds
+from joulery.training._background import HeartbeatTask, heartbeat_seconds
 
 
 class Heart:

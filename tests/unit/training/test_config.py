@@ -8,11 +8,10 @@ import pytest
 
 from joulery.clock import REAL_CLOCK, VirtualClock
 from joulery.errors import InvalidValueError
-from joulery.hardware import catalog
-from joulery.hardware.simulated import SimulatedGpu
+from joulery.hardware import SimulatedGpu, catalog
 from joulery.objectives import Cost, LeastEnergy
-from joulery.training.config import DecisionService, RunConfig, RunEnvironment, listed_limits
-from joulery.training.run import Run
+from joulery.training import DecisionService, Run
+from joulery.training._config import RunConfig, RunEnvironment, listed_limits
 
 WRONG = [
     {"batch_sizes": []},

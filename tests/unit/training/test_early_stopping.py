@@ -8,13 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 from joulery.clock import REAL_CLOCK, VirtualClock
-from joulery.hardware import catalog
-from joulery.hardware.simulated import SimulatedGpu
-from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.hardware import SimulatedGpu, catalog
+from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost
-from joulery.training.early_stopping import CostLimit, TargetTracker
-from joulery.training.energy import Usage
-from joulery.training.run import Run
+from joulery.training import Run
+from joulery.training._early_stopping import CostLimit, TargetTracker
+from joulery.training._energy import Usage
 
 COST = Cost(0.5, 250.0)
 STEP_SECONDS = 10.0
@@ -287,7 +286,7 @@ def test_a_loop_is_left_in_real_time(place, monkeypatch):
     )
     assert run.decision.cost_ceiling_joules < math.inf
     monkeypatch.setattr(
-        "joulery.training.energy.EnergyAccount.here", lambda _: Usage(math.inf, math.inf)
+        "joulery.training._energy.EnergyAccount.here", lambda _: Usage(math.inf, math.inf)
     )
     seen = 0
     for _ in run.epochs():

@@ -6,10 +6,9 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.frontier import Origin, Provenance
-from joulery.hardware import catalog
-from joulery.hardware.simulated import SimulatedGpu
-from joulery.metering.meter import Meter
-from joulery.training.energy import (
+from joulery.hardware import SimulatedGpu, catalog
+from joulery.metering import Meter
+from joulery.training._energy import (
     NOTHING,
     DeviceEnergy,
     EnergyAccount,

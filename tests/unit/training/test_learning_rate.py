@@ -5,7 +5,7 @@ import math
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.training.learning_rate import scaled_learning_rate
+from joulery.training._learning_rate import scaled_learning_rate
 
 
 @pytest.mark.parametrize(

@@ -9,17 +9,15 @@ import threading
 
 import pytest
 
-from joulery.client.local import LocalBackend
+from joulery.client._local import LocalBackend
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, StoreBusyError
-from joulery.hardware import catalog
-from joulery.hardware.simulated import SimulatedGpu
-from joulery.jobs.models import Outcome
-from joulery.jobs.policies.base import ActionKind, RunEnd
-from joulery.jobs.service import JobService
+from joulery.hardware import SimulatedGpu, catalog
+from joulery.jobs import JobService, Outcome
+from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost, LeastEnergy
-from joulery.storage.store import Store
-from joulery.training.run import Run
+from joulery.storage import Store
+from joulery.training import Run
 
 COST = Cost(0.5, 250.0)
 
@@ -216,9 +214,9 @@ def test_what_a_dry_run_shows_is_believed_as_far_as_it_fits(place):
     place.train(place.run(dry_run=True), 1)
     watched = [entry.decision.id for entry in place.decisions()][-2:]
     with Store.open(place.store) as store:
-        held = JobService(store, place.clock).held(1)
-    assert watched[0] not in held
-    assert watched[1] in held
+        quarantined = JobService(store, place.clock).quarantined(1)
+    assert watched[0] not in quarantined
+    assert watched[1] in quarantined
 
 
 def test_a_dry_run_is_never_stopped(place):
@@ -386,7 +384,7 @@ def test_an_error_of_ours_ends_nothing(place, monkeypatch, caplog):
     def broken(*_):
         raise RuntimeError("our bug")
 
-    monkeypatch.setattr("joulery.training.energy.EnergyAccount.end_epoch", broken)
+    monkeypatch.setattr("joulery.training._energy.EnergyAccount.end_epoch", broken)
     assert place.train(run, 4) == 4
     assert run.batch_size == 1024
     assert "our bug" in caplog.text

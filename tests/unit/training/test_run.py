@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.hardware import catalog
-from joulery.hardware.simulated import Faults, SimulatedGpu
+from joulery.hardware import Faults, SimulatedGpu, catalog
 from joulery.objectives import LeastEnergy
-from joulery.training.run import Run
-from joulery.training.tuning import REPORTS_VARIABLE, read_reports, write_report
+from joulery.training import REPORTS_VARIABLE, Run, read_reports
+from joulery.training._tuning import write_report
 
 BOARD = catalog.board("V100")
 WORK = catalog.workload("resnet50", BOARD).scaled(0.2)

@@ -5,15 +5,14 @@ from collections import Counter
 
 import pytest
 
-from joulery.client.local import LocalBackend
+from joulery.client._local import LocalBackend
 from joulery.frontier import Origin, Provenance
-from joulery.hardware.simulated import SimulatedGpu
-from joulery.jobs.job import Job
-from joulery.jobs.models import Decision, Definition, Measured, Outcome
-from joulery.jobs.policies.base import ActionKind, RunEnd
+from joulery.hardware import SimulatedGpu
+from joulery.jobs import Decision, Definition, Job, Measured, Outcome
+from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost
-from joulery.training.energy import DeviceEnergy
-from joulery.training.session import measurements_of
+from joulery.training._energy import DeviceEnergy
+from joulery.training._session import measurements_of
 
 SIMULATED = Provenance(Origin.SIMULATED, "a model", 0.01)
 MEASURED = Provenance(Origin.MEASURED, "a counter", 0.02)

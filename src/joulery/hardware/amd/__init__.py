@@ -1,5 +1,5 @@
 """AMD GPUs, through AMD SMI."""
 
-from joulery.hardware.amd.device import AmdGpu, survey
+from joulery.hardware.amd._device import AmdGpu, survey
 
 __all__ = ["AmdGpu", "survey"]

@@ -2,12 +2,12 @@
 
 ``JOULERY_NODE_METER`` holds one or more of these, separated by blanks:
 
-- ``visa:TCPIP0::192.0.2.7::INSTR`` a wattmeter (:mod:`joulery.hardware.node.scpi`)
+- ``visa:TCPIP0::192.0.2.7::INSTR`` a wattmeter (:mod:`joulery.hardware.node._scpi`)
 - ``ipmi:`` this node's management controller, ``ipmi:HOST`` another's, as
-  ``JOULERY_IPMI_USER`` with the password in ``IPMI_PASSWORD`` (:mod:`joulery.hardware.node.ipmi`)
+  ``JOULERY_IPMI_USER`` with the password in ``IPMI_PASSWORD`` (:mod:`joulery.hardware.node._ipmi`)
 - ``redfish:https://HOST/redfish/v1/Chassis/1`` as ``JOULERY_REDFISH_USER`` with
   ``JOULERY_REDFISH_PASSWORD``, certificate authority in ``JOULERY_REDFISH_CA``
-  (:mod:`joulery.hardware.node.redfish`)
+  (:mod:`joulery.hardware.node._redfish`)
 
 A node's energy contains that of its CPUs and GPUs, and must not be added to it.
 """
@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError, JouleryError
-from joulery.hardware.device import Capability, Obstacle, Survey
-from joulery.hardware.integrated import IntegratedPower
+from joulery.hardware._device import Capability, Obstacle, Survey
+from joulery.hardware._integrated import IntegratedPower
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from joulery.clock import Clock
-    from joulery.hardware.device import Device
-    from joulery.hardware.integrated import PoweredDevice
+    from joulery.hardware._device import Device
+    from joulery.hardware._integrated import PoweredDevice
 
 VARIABLE = "JOULERY_NODE_METER"
 
@@ -57,7 +57,7 @@ def open_node_meter(
             remedy='write "visa:RESOURCE", "ipmi:", "ipmi:HOST" or "redfish:URL"',
         )
     if kind == "visa":
-        from joulery.hardware.node import scpi
+        from joulery.hardware.node import _scpi as scpi
 
         meter = scpi.open_meter(address, clock)
         meter.read_power()
@@ -70,10 +70,10 @@ def open_node_meter(
 
 def _controller(kind: str, address: str, environ: Mapping[str, str]) -> PoweredDevice:
     if kind == "ipmi":
-        from joulery.hardware.node import ipmi
+        from joulery.hardware.node import _ipmi as ipmi
 
         return ipmi.IpmiMeter(address, environ.get("JOULERY_IPMI_USER", ""))
-    from joulery.hardware.node import redfish
+    from joulery.hardware.node import _redfish as redfish
 
     access = redfish.Access(
         environ.get("JOULERY_REDFISH_USER", ""),

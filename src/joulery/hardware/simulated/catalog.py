@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError, UnknownDeviceError
-from joulery.hardware.simulated.physics import Board, Workload
+from joulery.hardware.simulated._physics import Board, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -1,1 +1,50 @@
 """Policies that choose the batch size and power limit of a recurring job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from joulery.lazy import lazy
+
+if TYPE_CHECKING:
+    from joulery.jobs.policies._base import (
+        ActionKind,
+        Actions,
+        KnowsLimits,
+        Outcomes,
+        Policy,
+        RunEnd,
+    )
+    from joulery.jobs.policies._counter_rng import CounterRng, Floats, Seeds, mix, unit_interval
+    from joulery.jobs.policies._default import OraclePolicy
+    from joulery.jobs.policies._job_batch import JobBatch
+    from joulery.jobs.policies._registry import make_policy, policy_names
+    from joulery.jobs.policies._zeus import Exploration, ZeusBeliefs, ZeusPolicy
+    from joulery.jobs.policies.bayesian._beliefs import BayesianBeliefs
+    from joulery.jobs.policies.bayesian._gaussian import CurvePrior, GaussianCurve
+
+__all__ = [
+    "ActionKind",
+    "Actions",
+    "BayesianBeliefs",
+    "CounterRng",
+    "CurvePrior",
+    "Exploration",
+    "Floats",
+    "GaussianCurve",
+    "JobBatch",
+    "KnowsLimits",
+    "OraclePolicy",
+    "Outcomes",
+    "Policy",
+    "RunEnd",
+    "Seeds",
+    "ZeusBeliefs",
+    "ZeusPolicy",
+    "make_policy",
+    "mix",
+    "policy_names",
+    "unit_interval",
+]
+
+__getattr__ = lazy(__name__)

@@ -5,9 +5,9 @@ faults, ``timeline`` keeps what is known as knots and spans, and ``interpolate``
 energy between two moments of a timeline.
 """
 
-from joulery.metering.energy.interpolate import EnergyEstimate, energy_between, energy_unseen
-from joulery.metering.energy.sampler import Sampler
-from joulery.metering.energy.timeline import EnergyTimeline, Knot, Span, mean_watts
+from joulery.metering.energy._interpolate import EnergyEstimate, energy_between, energy_unseen
+from joulery.metering.energy._sampler import Sampler
+from joulery.metering.energy._timeline import EnergyTimeline, Knot, Span, mean_watts
 
 __all__ = [
     "EnergyEstimate",

@@ -1,10 +1,10 @@
-"""Run the migrations on the connection that :mod:`joulery.storage.migrate` hands over."""
+"""Run the migrations on the connection that :mod:`joulery.storage._migrate` hands over."""
 
 from __future__ import annotations
 
 from alembic import context
 
-from joulery.storage.schema import metadata
+from joulery.storage._schema import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

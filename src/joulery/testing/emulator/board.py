@@ -12,7 +12,7 @@ from joulery.errors import InvalidValueError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from joulery.hardware.simulated.physics import Board, Steady
+    from joulery.hardware import Board, Steady
 
 MAX_BOARDS = 16
 MAX_PHASES = 8

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError, MissingHardwareError, UnknownDeviceError, UsageError
-from joulery.hardware.simulated.physics import Board, Steady, clock_states
+from joulery.hardware import Board, Steady, clock_states
 from joulery.testing.emulator.board import (
     MAX_BOARDS,
     BoardSpec,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from joulery.clock import Clock
-    from joulery.hardware.simulated.physics import Workload
+    from joulery.hardware import Workload
     from joulery.testing.emulator.board import Phase
 
 STATE_VARIABLE = "JOULERY_EMULATOR_STATE"
@@ -360,7 +360,7 @@ class EmulatedNode:
 def _resolved(board: str | BoardSpec) -> BoardSpec:
     if isinstance(board, BoardSpec):
         return board
-    from joulery.hardware.simulated import catalog
+    from joulery.hardware import catalog
 
     return BoardSpec(catalog.board(board))
 

@@ -15,7 +15,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
-from joulery.hardware.simulated.physics import Workload
+from joulery.hardware import Workload
 from joulery.testing.emulator.node import EmulatedNode
 
 if TYPE_CHECKING:

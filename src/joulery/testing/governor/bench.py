@@ -13,20 +13,26 @@ from typing import TYPE_CHECKING, Any
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, JouleryError
 from joulery.frontier import Origin, Provenance
-from joulery.governor.device import DeviceWorker, GovernedDevice
-from joulery.governor.journal import LeaseJournal
-from joulery.governor.leases import LeaseTable
-from joulery.governor.peer import Peer
-from joulery.governor.policy import parse_policy
-from joulery.governor.protocol import MAX_REPLY_BYTES, VERSION, Decoder, encode
-from joulery.governor.server import LeaseSession
-from joulery.hardware.device import Capability, DeviceInfo, DeviceKind, PowerLimitRange
+from joulery.governor import (
+    MAX_REPLY_BYTES,
+    VERSION,
+    Decoder,
+    DeviceWorker,
+    GovernedDevice,
+    LeaseJournal,
+    LeaseSession,
+    LeaseTable,
+    Peer,
+    encode,
+    parse_policy,
+)
+from joulery.hardware import Capability, DeviceInfo, DeviceKind, PowerLimitRange
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Coroutine
 
-    from joulery.governor.journal import Intent
+    from joulery.governor import Intent
 
 TTL_SECONDS = 10.0
 MIN_WATTS, MAX_WATTS = 100.0, 400.0

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
 from joulery.errors import JouleryError
-from joulery.governor.client import Connection
-from joulery.hardware.simulated.physics import Workload
+from joulery.governor import Connection
+from joulery.hardware import Workload
 from joulery.testing.governor.nursery import DEADLY
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
-from joulery.governor.client import Connection
-from joulery.governor.protocol import VERSION, encode
+from joulery.governor import VERSION, Connection, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,14 +6,13 @@ import json
 import random
 from typing import TYPE_CHECKING
 
-from joulery.governor.protocol import HEADER, MAX_REQUEST_BYTES
-from joulery.governor.server import LeaseSession
+from joulery.governor import HEADER, MAX_REQUEST_BYTES, LeaseSession
 from joulery.testing.governor.bench import Bench, at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from joulery.governor.peer import Peer
+    from joulery.governor import Peer
 
 _VALID = (
     {"op": "hello", "versions": [1]},

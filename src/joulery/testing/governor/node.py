@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from joulery.clock import REAL_CLOCK
-from joulery.governor.client import Connection
-from joulery.governor.journal import STATE_VARIABLE
-from joulery.governor.protocol import SOCKET_VARIABLE
+from joulery.governor import SOCKET_VARIABLE, STATE_VARIABLE, Connection
 from joulery.testing.emulator import EmulatedNode
 from joulery.testing.governor.nursery import Nursery
 
@@ -34,7 +32,7 @@ class GovernedNode:
     Args:
         boards: As :class:`EmulatedNode` takes them.
         policy: The policy's text.
-        bounds: As :class:`joulery.governor.server.Bounds` takes them; by default each user may ask
+        bounds: As :class:`joulery.governor._server.Bounds` takes them; by default each user may ask
             more than any test does.
     """
 

@@ -1,7 +1,7 @@
 """A process that forks others at once, so that killing thousands of them is quick.
 
 Run as a module it reads one JSON request per line and answers with the child's process id. A child
-is a governor (``{"serve": {...}}``, see :class:`joulery.governor.daemon.Settings`), perhaps one
+is a governor (``{"serve": {...}}``, see :class:`joulery.governor._daemon.Settings`), perhaps one
 that kills itself at a given boundary, or a holder (``{"hold": {...}}``) that takes, changes and
 releases a device over and over.
 """
@@ -22,9 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from joulery.errors import JouleryError, MissingHardwareError
-from joulery.governor.client import Connection
-from joulery.governor.daemon import GovernorConfig, serve
-from joulery.governor.server import ConnectionLimits
+from joulery.governor import Connection, ConnectionLimits, GovernorConfig, serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -192,7 +190,7 @@ def die_at_boundary(number: int) -> None:
 
     Boundaries 1 and 2 are before and after the first touch, 3 and 4 around the second, and so on.
     """
-    from joulery.hardware.nvidia import NvidiaGpu
+    from joulery.hardware import NvidiaGpu
 
     count = 0
 

@@ -12,10 +12,9 @@ from joulery.errors import (
     MissingRightsError,
     UnsupportedError,
 )
-from joulery.hardware import amd
-from joulery.hardware.amd.binding import load_binding, number
-from joulery.hardware.amd.device import RefreshStamps
-from joulery.hardware.device import Capability, Survey
+from joulery.hardware import Capability, Survey, amd
+from joulery.hardware.amd._binding import load_binding, number
+from joulery.hardware.amd._device import RefreshStamps
 from joulery.testing.amdsmi import NO_PERMISSION, NOT_SUPPORTED, EmulatedAmdGpu, EmulatedAmdSmi
 
 FLAVOURS = {

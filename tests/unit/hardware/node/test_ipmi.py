@@ -11,8 +11,8 @@ from joulery.errors import (
     MissingRightsError,
     UnsupportedError,
 )
-from joulery.hardware.device import Capability, DeviceKind
-from joulery.hardware.node import ipmi
+from joulery.hardware import Capability, DeviceKind
+from joulery.hardware.node import _ipmi as ipmi
 
 ACTIVE = """
 

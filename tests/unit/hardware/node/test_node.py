@@ -4,10 +4,10 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, InvalidValueError, MissingHardwareError
-from joulery.hardware import node
-from joulery.hardware.device import Capability
-from joulery.hardware.integrated import IntegratedPower
-from joulery.hardware.node import ipmi, redfish, scpi
+from joulery.hardware import Capability, IntegratedPower, node
+from joulery.hardware.node import _ipmi as ipmi
+from joulery.hardware.node import _redfish as redfish
+from joulery.hardware.node import _scpi as scpi
 from joulery.testing.wattmeter import EmulatedWattMeter
 
 REPLY = "Instantaneous power reading: 332 Watts"

@@ -3,8 +3,8 @@
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.hardware.device import Capability, DeviceKind
-from joulery.hardware.node import redfish
+from joulery.hardware import Capability, DeviceKind
+from joulery.hardware.node import _redfish as redfish
 
 URL = "https://bmc.example.org/redfish/v1/Chassis/1"
 

@@ -7,8 +7,8 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, MissingExtraError, UnsupportedError
-from joulery.hardware.device import Capability, DeviceKind
-from joulery.hardware.node import scpi
+from joulery.hardware import Capability, DeviceKind
+from joulery.hardware.node import _scpi as scpi
 from joulery.testing.wattmeter import EmulatedWattMeter
 
 

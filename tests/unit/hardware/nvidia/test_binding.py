@@ -9,7 +9,7 @@ from joulery.errors import (
     MissingRightsError,
     UnsupportedError,
 )
-from joulery.hardware.nvidia.binding import Nvml, error_of
+from joulery.hardware.nvidia._binding import Nvml, error_of
 
 
 class NVMLError(Exception):

@@ -6,7 +6,7 @@ import pytest
 
 from joulery.frontier import Origin
 from joulery.hardware import nvidia
-from joulery.hardware.nvidia import device
+from joulery.hardware.nvidia import _device as device
 
 
 class NVMLError(Exception):

@@ -3,7 +3,7 @@ import struct
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.hardware.nvidia.binding import StampConverter, _whole
+from joulery.hardware.nvidia._binding import StampConverter, _whole
 
 
 def moment(stamps, clock, stamp_seconds):

@@ -9,15 +9,9 @@ from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, DeviceLostError, InvalidValueError, MissingRightsError
 from joulery.frontier import Origin
 from joulery.governor import lease
-from joulery.hardware.device import Capability, Device, protocol_of
-from joulery.hardware.simulated import (
-    Faults,
-    Sensor,
-    SimulatedGpu,
-    catalog,
-    physics,
-    simulated_node,
-)
+from joulery.hardware import Capability, Device, Faults, SimulatedGpu, catalog, protocol_of
+from joulery.hardware.simulated import _physics as physics
+from joulery.hardware.simulated._board import Sensor, simulated_node
 
 BOARD = replace(catalog.board("V100"), counter_period_seconds=0.1, power_lag_seconds=0.0)
 LAGGING = replace(BOARD, power_lag_seconds=0.2)

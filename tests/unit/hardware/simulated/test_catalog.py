@@ -3,8 +3,8 @@
 import pytest
 
 from joulery.errors import InvalidValueError, UnknownDeviceError
-from joulery.hardware.simulated import catalog, physics
-from joulery.hardware.simulated.physics import Workload
+from joulery.hardware import Workload, catalog
+from joulery.hardware.simulated import _physics as physics
 
 
 @pytest.mark.parametrize(

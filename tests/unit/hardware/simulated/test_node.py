@@ -5,7 +5,7 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import InvalidValueError
 from joulery.frontier import Origin
-from joulery.hardware.simulated.node import SimulatedNode, preset
+from joulery.hardware import SimulatedNode, preset
 from joulery.testing.device_contract import DeviceContract
 
 PRESET = preset("rtx6000x8")

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.hardware.simulated import physics
-from joulery.hardware.simulated.physics import Board, Steady, Workload
+from joulery.hardware import Board, Steady, Workload
+from joulery.hardware.simulated import _physics as physics
 
 BOARD = Board(
     name="toy",

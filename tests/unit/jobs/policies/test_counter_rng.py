@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from joulery.jobs.policies.counter_rng import CounterRng, mix
+from joulery.jobs.policies import CounterRng, mix
 
 SEEDS = np.arange(4000, dtype=np.uint64)
 

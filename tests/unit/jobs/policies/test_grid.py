@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from joulery.jobs.policies.base import ActionKind, Actions, Outcomes, RunEnd
-from joulery.jobs.policies.grid import GridSearchPolicy
-from joulery.jobs.policies.job_batch import JobBatch
-from joulery.simulate.recurring import SimulationOptions, simulate
+from joulery.jobs.policies import ActionKind, Actions, JobBatch, Outcomes, RunEnd
+from joulery.jobs.policies._grid import GridSearchPolicy
+from joulery.simulate import SimulationOptions, simulate
 from joulery.testing.workloads import made_up_workload
 
 

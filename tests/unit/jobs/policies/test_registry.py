@@ -3,7 +3,7 @@
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.jobs.policies.registry import make_policy, policy_names
+from joulery.jobs.policies import make_policy, policy_names
 
 
 @pytest.mark.parametrize("name", policy_names())

@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.jobs.policies.base import ActionKind, Outcomes, RunEnd
-from joulery.jobs.policies.counter_rng import CounterRng
-from joulery.jobs.policies.job_batch import JobBatch
-from joulery.jobs.policies.zeus import ZeusPolicy
+from joulery.jobs.policies import ActionKind, CounterRng, JobBatch, Outcomes, RunEnd, ZeusPolicy
 from joulery.testing.workloads import made_up_workload
 
 ROW = np.zeros(1, dtype=np.int64)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from joulery.jobs.policies.zeus import ObservedCosts
+from joulery.jobs.policies._zeus import ObservedCosts
 
 ROWS = np.zeros(1, dtype=np.int64)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from joulery.jobs.policies.zeus import Exploration
+from joulery.jobs.policies import Exploration
 
 ONE = np.zeros(1, dtype=np.int64)
 

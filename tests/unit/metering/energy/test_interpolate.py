@@ -4,8 +4,9 @@ import math
 
 import pytest
 
-from joulery.metering.energy.interpolate import energy_between, energy_unseen
-from joulery.metering.energy.timeline import Knot, Span
+from joulery.metering import Knot
+from joulery.metering.energy._interpolate import energy_between, energy_unseen
+from joulery.metering.energy._timeline import Span
 
 MAX_WATTS = 300.0
 PERIOD = 0.1

@@ -6,7 +6,7 @@ from bisect import bisect_right
 import numpy as np
 import pytest
 
-from joulery.metering.energy.refresh import RefreshTimer
+from joulery.metering.energy._refresh import RefreshTimer
 
 
 class Counter:

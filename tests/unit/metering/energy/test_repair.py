@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from joulery.hardware.device import EnergyReading
-from joulery.metering.energy.repair import CounterRepair
-from joulery.metering.measurement import Flag
+from joulery.hardware import EnergyReading
+from joulery.metering._measurement import Flag
+from joulery.metering.energy._repair import CounterRepair
 
 TYPICAL_WATTS = 200.0
 SLACK_SECONDS = 0.2

@@ -9,9 +9,8 @@ import pytest
 from joulery.clock import REAL_CLOCK, VirtualClock
 from joulery.errors import DeviceError
 from joulery.frontier import Origin, Provenance
-from joulery.hardware.device import Capability, DeviceInfo, DeviceKind, EnergyReading
-from joulery.metering.energy.sampler import Sampler
-from joulery.metering.energy.timeline import EnergyTimeline
+from joulery.hardware import Capability, DeviceInfo, DeviceKind, EnergyReading
+from joulery.metering import EnergyTimeline, Sampler
 
 PERIOD = 0.1
 

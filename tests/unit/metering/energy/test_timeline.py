@@ -7,15 +7,10 @@ import pytest
 
 from joulery.errors import DeviceError, DeviceLostError
 from joulery.frontier import Origin, Provenance
-from joulery.hardware.device import (
-    Capability,
-    DeviceInfo,
-    DeviceKind,
-    EnergyReading,
-    Telemetry,
-)
-from joulery.metering.energy.timeline import EnergyTimeline, mean_watts
-from joulery.metering.measurement import Flag
+from joulery.hardware import Capability, DeviceInfo, DeviceKind, EnergyReading, Telemetry
+from joulery.metering import EnergyTimeline
+from joulery.metering._measurement import Flag
+from joulery.metering.energy._timeline import mean_watts
 
 PERIOD = 0.1
 

@@ -9,17 +9,19 @@ from hypothesis import strategies as st
 
 from joulery.errors import InvalidValueError
 from joulery.frontier import OperatingPoint, Setting
-from joulery.pipeline.instructions import Instruction
-from joulery.pipeline.planning.holding import HoldTime, hold_clocks, rank_orders, run_seconds
-from joulery.pipeline.planning.planner import plan_problem
-from joulery.pipeline.planning.problem import (
+from joulery.pipeline import (
     ClockChoices,
+    HoldTime,
+    Instruction,
     PipelineConfig,
     PipelineProblem,
     build_problem,
+    hold_clocks,
+    make_schedule,
+    plan_problem,
+    profiles_from_rows,
 )
-from joulery.pipeline.profiles.read import profiles_from_rows
-from joulery.pipeline.schedules.schedule import make_schedule
+from joulery.pipeline.planning._holding import rank_orders, run_seconds
 from joulery.testing.pipelines import random_problem, random_rows, replay
 
 problems = st.builds(

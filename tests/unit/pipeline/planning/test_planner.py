@@ -8,16 +8,17 @@ import pytest
 from joulery.errors import FileError, InfeasibleError, InvalidValueError
 from joulery.frontier import OperatingPoint, Origin, Provenance, Setting
 from joulery.objectives import Cost, LeastEnergy
-from joulery.pipeline.instructions import Instruction
-from joulery.pipeline.planning.planner import load_plan, plan_problem
-from joulery.pipeline.planning.problem import (
+from joulery.pipeline import (
     ClockChoices,
+    Instruction,
     PipelineConfig,
     PipelineProblem,
     build_problem,
+    load_plan,
+    make_schedule,
+    plan_problem,
+    profiles_from_rows,
 )
-from joulery.pipeline.profiles.read import profiles_from_rows
-from joulery.pipeline.schedules.schedule import make_schedule
 from joulery.testing.pipelines import random_rows, replay
 
 

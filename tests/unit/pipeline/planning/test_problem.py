@@ -7,12 +7,17 @@ import pytest
 
 from joulery.errors import InvalidValueError
 from joulery.frontier import OperatingPoint
-from joulery.pipeline.planning.network import network
-from joulery.pipeline.planning.planner import plan_problem
-from joulery.pipeline.planning.problem import ClockChoices, PipelineConfig, build_problem
-from joulery.pipeline.profiles.read import profiles_from_rows
-from joulery.pipeline.schedules.custom import custom_schedule
-from joulery.pipeline.schedules.schedule import SCHEDULES, make_schedule
+from joulery.pipeline import (
+    SCHEDULES,
+    ClockChoices,
+    PipelineConfig,
+    build_problem,
+    custom_schedule,
+    make_schedule,
+    plan_problem,
+    profiles_from_rows,
+)
+from joulery.pipeline.planning._network import network
 from joulery.testing.pipelines import replay
 
 

@@ -5,22 +5,23 @@ import pytest
 
 from joulery.errors import InvalidValueError, MissingExtraError
 from joulery.frontier import OperatingPoint
-from joulery.pipeline.instructions import Instruction
-from joulery.pipeline.planning import relaxation as relaxation_module
-from joulery.pipeline.planning.highs import LinearProgram, sample
-from joulery.pipeline.planning.native import build as native_build
-from joulery.pipeline.planning.native import library
-from joulery.pipeline.planning.network import network
-from joulery.pipeline.planning.planner import plan_problem
-from joulery.pipeline.planning.problem import (
+from joulery.pipeline import (
     ClockChoices,
+    Instruction,
+    LinearProgram,
     PipelineConfig,
     PipelineProblem,
     build_problem,
+    make_schedule,
+    plan_problem,
+    profiles_from_rows,
 )
-from joulery.pipeline.planning.relaxation import SampledRelaxation, relax, sketch, walk
-from joulery.pipeline.profiles.read import profiles_from_rows
-from joulery.pipeline.schedules.schedule import make_schedule
+from joulery.pipeline.planning import _relaxation as relaxation_module
+from joulery.pipeline.planning._highs import sample
+from joulery.pipeline.planning._network import network
+from joulery.pipeline.planning._relaxation import SampledRelaxation, relax, sketch, walk
+from joulery.pipeline.planning.native import build as native_build
+from joulery.pipeline.planning.native import library
 from joulery.testing.pipelines import random_problem, random_rows
 
 

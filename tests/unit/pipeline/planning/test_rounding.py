@@ -6,21 +6,22 @@ import numpy as np
 import pytest
 
 from joulery.frontier import OperatingPoint
-from joulery.pipeline.instructions import Instruction
-from joulery.pipeline.planning import planner as planner_module
-from joulery.pipeline.planning import relaxation as relaxation_module
-from joulery.pipeline.planning.highs import PythonRounder
-from joulery.pipeline.planning.network import network
-from joulery.pipeline.planning.planner import _rounder, _tries_for, plan_problem
-from joulery.pipeline.planning.problem import (
+from joulery.pipeline import (
     ClockChoices,
+    Instruction,
     PipelineConfig,
     PipelineProblem,
     build_problem,
+    make_schedule,
+    plan_problem,
+    profiles_from_rows,
 )
-from joulery.pipeline.planning.relaxation import walk
-from joulery.pipeline.profiles.read import profiles_from_rows
-from joulery.pipeline.schedules.schedule import make_schedule
+from joulery.pipeline.planning import _planner as planner_module
+from joulery.pipeline.planning import _relaxation as relaxation_module
+from joulery.pipeline.planning._highs import PythonRounder
+from joulery.pipeline.planning._network import network
+from joulery.pipeline.planning._planner import _rounder, _tries_for
+from joulery.pipeline.planning._relaxation import walk
 from joulery.testing.pipelines import random_problem, random_rows
 
 

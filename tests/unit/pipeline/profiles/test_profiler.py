@@ -7,18 +7,11 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import FileError, InvalidValueError
-from joulery.hardware.device import Capability
-from joulery.hardware.simulated import Faults, Sensor, SimulatedGpu, simulated_node
-from joulery.hardware.simulated.physics import Workload, settle
-from joulery.pipeline.profiles.attribution import TimedWork, attribute_power
-from joulery.pipeline.profiles.profiler import (
-    ClockProfiler,
-    ProfileRow,
-    blocking_watts,
-    write_profile,
-)
-from joulery.pipeline.profiles.read import read_profiles
-from joulery.pipeline.schedules.schedule import make_schedule
+from joulery.hardware import Capability, Faults, SimulatedGpu, Workload, settle
+from joulery.hardware.simulated._board import Sensor, simulated_node
+from joulery.pipeline import ClockProfiler, ProfileRow, make_schedule, read_profiles, write_profile
+from joulery.pipeline.profiles._attribution import TimedWork, attribute_power
+from joulery.pipeline.profiles._profiler import blocking_watts
 
 ORDER = make_schedule("1f1b", 4, 8).ranks[1]
 

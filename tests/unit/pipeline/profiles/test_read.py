@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 
 from joulery.errors import FileError, InvalidValueError
-from joulery.pipeline.planning.problem import PipelineConfig, build_problem
-from joulery.pipeline.profiles.read import profiles_from_rows, read_profiles
-from joulery.pipeline.schedules.schedule import make_schedule
+from joulery.pipeline import (
+    PipelineConfig,
+    build_problem,
+    make_schedule,
+    profiles_from_rows,
+    read_profiles,
+)
 
 _CSV = """\
 stage,instruction,frequency,time,energy,n_time_samples,remark

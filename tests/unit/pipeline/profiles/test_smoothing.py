@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from joulery.pipeline.profiles.smoothing import ClockSample, smooth_profile, summary
+from joulery.pipeline.profiles._smoothing import ClockSample, smooth_profile, summary
 
 _CLOCKS = np.arange(1410.0, 840.0, -15.0)
 

@@ -6,12 +6,9 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import MissingRightsError, UnsupportedError
-from joulery.hardware.device import Capability
-from joulery.hardware.simulated import Faults, SimulatedGpu, simulated_node
-from joulery.hardware.simulated.physics import Workload, settle
-from joulery.pipeline.instructions import Instruction
-from joulery.pipeline.runtime.clock_setter import ClockSetter
-from joulery.pipeline.runtime.rank_plan import RankStep
+from joulery.hardware import Capability, Faults, SimulatedGpu, Workload, settle
+from joulery.hardware.simulated._board import simulated_node
+from joulery.pipeline import ClockSetter, Instruction, RankStep
 
 
 def step(hertz, watts=None):

@@ -9,12 +9,9 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, MissingRightsError
-from joulery.hardware.simulated import SimulatedGpu, simulated_node
-from joulery.hardware.simulated.physics import Workload, settle
-from joulery.pipeline.instructions import Instruction
-from joulery.pipeline.runtime.clock_setter import ClockSetter
-from joulery.pipeline.runtime.controller import ClockController
-from joulery.pipeline.runtime.rank_plan import RankPlan, RankStep
+from joulery.hardware import SimulatedGpu, Workload, settle
+from joulery.hardware.simulated._board import simulated_node
+from joulery.pipeline import ClockController, ClockSetter, Instruction, RankPlan, RankStep
 
 HIGH, MIDDLE, LOW = 1.41e9, 1.2e9, 0.9e9
 

@@ -5,18 +5,21 @@ from collections import defaultdict
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.hardware import catalog
-from joulery.hardware.simulated import SimulatedGpu
-from joulery.hardware.simulated.physics import Workload, steady_at
-from joulery.pipeline.planning.holding import HoldTime
-from joulery.pipeline.planning.planner import plan_problem
-from joulery.pipeline.planning.problem import PipelineConfig, build_problem
-from joulery.pipeline.profiles.read import profiles_from_rows
-from joulery.pipeline.runtime.clock_setter import ClockSetter
-from joulery.pipeline.runtime.controller import ClockController
-from joulery.pipeline.runtime.plan_cache import PlanCache
-from joulery.pipeline.runtime.rank_plan import RankPlan, RankStep
-from joulery.pipeline.schedules.schedule import make_schedule
+from joulery.hardware import SimulatedGpu, Workload, catalog
+from joulery.hardware.simulated._physics import steady_at
+from joulery.pipeline import (
+    ClockController,
+    ClockSetter,
+    HoldTime,
+    PipelineConfig,
+    PlanCache,
+    RankPlan,
+    RankStep,
+    build_problem,
+    make_schedule,
+    plan_problem,
+    profiles_from_rows,
+)
 
 STAGES, MICROBATCHES, LATENCY, MOMENT = 3, 5, 0.01, 0.001
 BOARD = catalog.board("A100")

@@ -8,17 +8,21 @@ import time
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.pipeline.planning.planner import plan_problem
-from joulery.pipeline.planning.problem import PipelineConfig, build_problem
-from joulery.pipeline.profiles.read import profiles_from_rows
-from joulery.pipeline.runtime.client import CoordinatorClient
-from joulery.pipeline.runtime.clock_setter import ClockSetter
-from joulery.pipeline.runtime.controller import ClockController, IterationTimes
-from joulery.pipeline.runtime.coordinator import Coordinator
-from joulery.pipeline.runtime.messages import encode, parse_report, report_message
-from joulery.pipeline.runtime.plan_cache import PlanCache
-from joulery.pipeline.runtime.straggler import StragglerPolicy
-from joulery.pipeline.schedules.schedule import make_schedule
+from joulery.pipeline import (
+    ClockController,
+    ClockSetter,
+    Coordinator,
+    CoordinatorClient,
+    IterationTimes,
+    PipelineConfig,
+    PlanCache,
+    StragglerPolicy,
+    build_problem,
+    make_schedule,
+    plan_problem,
+    profiles_from_rows,
+)
+from joulery.pipeline.runtime._messages import encode, parse_report, report_message
 from joulery.testing.pipelines import random_rows
 
 TOKEN = "a-token-for-tests"  # noqa: S105 - not a secret
@@ -252,14 +256,14 @@ def test_malformed_messages_are_cut_off_and_others_are_served(plans, messages):
 
 def test_connections_without_a_greeting_are_closed(plans, monkeypatch):
     """If it fails silent connections fill the coordinator."""
-    monkeypatch.setattr("joulery.pipeline.runtime.coordinator._GREETING_SECONDS", 0.01)
+    monkeypatch.setattr("joulery.pipeline.runtime._coordinator._GREETING_SECONDS", 0.01)
     with Coordinator(StragglerPolicy(plans), TOKEN) as coordinator:
         assert _refused(coordinator)
 
 
 def test_connections_are_bounded(plans, monkeypatch):
     """If it fails a port scan takes all file descriptors."""
-    monkeypatch.setattr("joulery.pipeline.runtime.coordinator._SPARE_CONNECTIONS", 0)
+    monkeypatch.setattr("joulery.pipeline.runtime._coordinator._SPARE_CONNECTIONS", 0)
     with Coordinator(StragglerPolicy(plans), TOKEN) as coordinator:
         kept = [_connected(coordinator) for _ in range(2)]
         assert until(lambda: len(coordinator._connections) == 2)

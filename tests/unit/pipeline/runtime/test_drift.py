@@ -5,11 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from joulery.pipeline.planning.planner import plan_problem
-from joulery.pipeline.planning.problem import build_problem
-from joulery.pipeline.profiles.read import profiles_from_rows
-from joulery.pipeline.runtime.straggler import ProfileDriftDetector, rescaled
-from joulery.pipeline.schedules.schedule import make_schedule
+from joulery.pipeline import build_problem, make_schedule, plan_problem, profiles_from_rows
+from joulery.pipeline.runtime._straggler import ProfileDriftDetector, rescaled
 from joulery.testing.pipelines import random_rows
 
 

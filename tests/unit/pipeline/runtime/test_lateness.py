@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.pipeline.runtime.straggler import LatenessRules, LatenessTracker
+from joulery.pipeline import LatenessRules
+from joulery.pipeline.runtime._straggler import LatenessTracker
 
 
 def seen(tracker, *seconds, planned=1.0, times=5):

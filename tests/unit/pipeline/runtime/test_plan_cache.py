@@ -8,13 +8,17 @@ import numpy as np
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.pipeline.planning.holding import HoldTime
-from joulery.pipeline.planning.planner import plan_problem
-from joulery.pipeline.planning.problem import PipelineConfig, build_problem
-from joulery.pipeline.profiles.read import profiles_from_rows
-from joulery.pipeline.runtime.plan_cache import PlanCache
-from joulery.pipeline.runtime.rank_plan import RankPlan, rank_plans
-from joulery.pipeline.schedules.schedule import make_schedule
+from joulery.pipeline import (
+    HoldTime,
+    PipelineConfig,
+    PlanCache,
+    RankPlan,
+    build_problem,
+    make_schedule,
+    plan_problem,
+    profiles_from_rows,
+)
+from joulery.pipeline.runtime._rank_plan import rank_plans
 from joulery.testing.pipelines import random_rows
 
 

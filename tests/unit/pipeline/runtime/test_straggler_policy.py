@@ -2,13 +2,17 @@
 
 import pytest
 
-from joulery.pipeline.planning.planner import plan_problem
-from joulery.pipeline.planning.problem import PipelineConfig, build_problem
-from joulery.pipeline.profiles.read import profiles_from_rows
-from joulery.pipeline.runtime.controller import IterationTimes
-from joulery.pipeline.runtime.plan_cache import PlanCache
-from joulery.pipeline.runtime.straggler import StragglerPolicy, rescaled
-from joulery.pipeline.schedules.schedule import make_schedule
+from joulery.pipeline import (
+    IterationTimes,
+    PipelineConfig,
+    PlanCache,
+    StragglerPolicy,
+    build_problem,
+    make_schedule,
+    plan_problem,
+    profiles_from_rows,
+)
+from joulery.pipeline.runtime._straggler import rescaled
 from joulery.testing.pipelines import random_rows
 
 

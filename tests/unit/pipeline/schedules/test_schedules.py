@@ -3,10 +3,16 @@
 import pytest
 
 from joulery.errors import FileError, InvalidValueError, UsageError
-from joulery.pipeline.instructions import LETTERS, Instruction
-from joulery.pipeline.schedules.check import dependencies
-from joulery.pipeline.schedules.custom import custom_schedule, read_schedule
-from joulery.pipeline.schedules.schedule import SCHEDULES, Schedule, make_schedule
+from joulery.pipeline import (
+    LETTERS,
+    SCHEDULES,
+    Instruction,
+    Schedule,
+    custom_schedule,
+    dependencies,
+    make_schedule,
+    read_schedule,
+)
 
 _LETTER = {kind: letter for letter, kind in LETTERS.items()}
 

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from joulery.jobs.policies.base import ActionKind, Actions, Outcomes, RunEnd
-from joulery.jobs.policies.bayesian.beliefs import DEFAULT_PRIOR, BayesianBeliefs
-from joulery.jobs.policies.job_batch import JobBatch
+from joulery.jobs.policies import ActionKind, Actions, BayesianBeliefs, JobBatch, Outcomes, RunEnd
+from joulery.jobs.policies.bayesian._beliefs import DEFAULT_PRIOR
 from joulery.testing.workloads import made_up_workload
 
 LOADS = [made_up_workload(), made_up_workload()]

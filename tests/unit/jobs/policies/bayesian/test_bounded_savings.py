@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from joulery.jobs.policies.bayesian.bounds import (
+from joulery.jobs.policies.bayesian._bounds import (
     COARSE_NODES,
     STEEPNESS,
     BoundedRuns,

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from joulery.jobs.policies.bayesian.bounds import BoundedRuns
-from joulery.jobs.policies.bayesian.forecast import forecast
-from joulery.jobs.policies.bayesian.planning import NODES
-from joulery.jobs.policies.bayesian.policy import BayesianPolicy
-from joulery.jobs.policies.job_batch import JobBatch
+from joulery.jobs.policies import JobBatch
+from joulery.jobs.policies.bayesian._bounds import BoundedRuns
+from joulery.jobs.policies.bayesian._forecast import forecast
+from joulery.jobs.policies.bayesian._planning import NODES
+from joulery.jobs.policies.bayesian._policy import BayesianPolicy
 from joulery.objectives import (
     Bounds,
     Cost,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from joulery.jobs.policies.bayesian.beliefs import ChangeDetector
+from joulery.jobs.policies.bayesian._beliefs import ChangeDetector
 
 ROW = np.zeros(1, dtype=np.int64)
 

@@ -5,9 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from joulery.jobs.policies.base import ActionKind, Outcomes, RunEnd
-from joulery.jobs.policies.bayesian.limits import TRANSFER_SD, EpochProfiles
-from joulery.jobs.policies.job_batch import JobBatch
+from joulery.jobs.policies import ActionKind, JobBatch, Outcomes, RunEnd
+from joulery.jobs.policies.bayesian._limits import TRANSFER_SD, EpochProfiles
 from joulery.testing.workloads import made_up_workload
 
 ROW = np.zeros(1, dtype=np.int64)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from joulery.jobs.policies.bayesian.beliefs import Evidence, NoisePrior
-from joulery.jobs.policies.bayesian.gaussian import GaussianCurve
+from joulery.jobs.policies import GaussianCurve
+from joulery.jobs.policies.bayesian._beliefs import Evidence, NoisePrior
 
 ROW = np.zeros(1, dtype=np.int64)
 FIRST, SECOND = np.array([0]), np.array([1])

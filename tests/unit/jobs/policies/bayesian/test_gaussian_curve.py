@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from joulery.jobs.policies.bayesian.gaussian import CurvePrior
-from joulery.jobs.policies.job_batch import JobBatch
+from joulery.jobs.policies import CurvePrior, JobBatch
 from joulery.testing.workloads import made_up_workload
 
 PRIOR = CurvePrior(

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from joulery.jobs.policies.bayesian.limits import choose_limit
+from joulery.jobs.policies.bayesian._limits import choose_limit
 
 SURE, UNSURE = 0.001**2, 0.02**2
 

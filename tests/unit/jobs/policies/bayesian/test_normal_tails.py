@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from joulery.jobs.policies.bayesian.gaussian import (
+from joulery.jobs.policies.bayesian._gaussian import (
     LEAST_CHANCE,
     density,
     hazard,

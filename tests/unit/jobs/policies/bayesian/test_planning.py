@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from joulery.jobs.policies.bayesian.planning import ExplorationConfig, plan
+from joulery.jobs.policies.bayesian._planning import ExplorationConfig, plan
 
 AHEAD = ExplorationConfig(horizon=100.0, max_cost_ratio=2.0, trial_runs=1.0)
 NOISE = np.full((1, 3), 0.01)

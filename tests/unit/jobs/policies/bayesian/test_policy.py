@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.jobs.policies.base import ActionKind, Outcomes, RunEnd
-from joulery.jobs.policies.bayesian.policy import BayesianConfig, BayesianPolicy
-from joulery.jobs.policies.counter_rng import CounterRng
-from joulery.jobs.policies.job_batch import JobBatch
-from joulery.jobs.warm_start import WarmStart
+from joulery.jobs import WarmStart
+from joulery.jobs.policies import ActionKind, CounterRng, JobBatch, Outcomes, RunEnd
+from joulery.jobs.policies.bayesian._policy import BayesianConfig, BayesianPolicy
 from joulery.objectives import UNBOUNDED, Bounds, EnergyDelayProduct, LeastEnergy
-from joulery.simulate import drift
-from joulery.simulate.recurring import SimulationOptions, simulate
+from joulery.simulate import SimulationOptions, simulate
+from joulery.simulate import _drift as drift
 from joulery.testing.workloads import made_up_workload
 
 ROW = np.zeros(1, dtype=np.int64)

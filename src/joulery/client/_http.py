@@ -1,0 +1,430 @@
+"""Decisions by a server: every call is a request over HTTP within one deadline.
+
+Requests use the standard library only. One connection is kept per thread that is calling; a
+request that fails for a passing reason is repeated until its time is over. A timer shuts the
+connection down at the deadline, so that a server which sends a byte now and then costs no more.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import ssl
+import threading
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+from joulery.clock import REAL_CLOCK
+from joulery.errors import (
+    ConflictError,
+    FileError,
+    InvalidValueError,
+    JouleryError,
+    MissingRightsError,
+    NotPossibleHereError,
+    StoreBusyError,
+    StoreError,
+    UnknownRecordError,
+    UsageError,
+)
+from joulery.jobs import (
+    Decision,
+    DecisionEntry,
+    DecisionLease,
+    DecisionPage,
+    EnergyEntry,
+    EnergyPage,
+    JobEntry,
+    JobPage,
+    OutcomeReport,
+    PauseState,
+    ProfileEntry,
+    ProfileList,
+    ProgressReport,
+    Receipt,
+    from_bytes,
+    to_bytes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from http.client import HTTPResponse
+    from pathlib import Path
+
+    from joulery.jobs import Definition, JsonModel, Outcome, Request
+
+Model = TypeVar("Model", bound="JsonModel")
+
+_LARGEST_ANSWER = 16 * 2**20
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.05, 0.5
+_RESTART_SECONDS = 2.0  # how long a refused connection is tried again: a server may be restarting
+_REPEATED = frozenset({408, 429, 500, 502, 503, 504})
+_LONGEST_WORDS = 500
+_BY_STATUS: dict[int, type[JouleryError]] = {
+    401: MissingRightsError,
+    403: MissingRightsError,
+    404: UnknownRecordError,
+    408: StoreBusyError,
+    409: ConflictError,
+    422: InvalidValueError,
+    429: StoreBusyError,
+    501: NotPossibleHereError,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address of a server.
+
+    Attributes:
+        host: Host name or IP address.
+        port: TCP port.
+        path: Path before the paths of the interface; mostly empty.
+        tls: Whether to use TLS.
+    """
+
+    host: str
+    port: int
+    path: str
+    tls: bool
+
+    @classmethod
+    def of(cls, url: str) -> Address:
+        """The parts of ``http(s)://HOST[:PORT][/PATH]``.
+
+        Raises:
+            InvalidValueError: The text is no such address.
+        """
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError:
+            parts, port = urlsplit(""), None
+        usable = parts.scheme in ("http", "https") and parts.hostname
+        if not usable or parts.query or parts.fragment or not url.isascii():
+            raise InvalidValueError(
+                f"no address of a server: {url[:80]!r}", remedy="give http(s)://HOST[:PORT]"
+            )
+        if parts.username is not None or parts.password is not None:
+            raise InvalidValueError(
+                "the address of a server holds a name or password",
+                remedy="give the token by JOULERY_TOKEN, and the address without it",
+            )
+        tls = parts.scheme == "https"
+        return cls(str(parts.hostname), port or (443 if tls else 80), parts.path.rstrip("/"), tls)
+
+    def __str__(self) -> str:
+        return f"{'https' if self.tls else 'http'}://{self.host}:{self.port}{self.path}"
+
+
+class HttpBackend:
+    """A :class:`joulery.client._backend.DecisionBackend` behind a server.
+
+    Connects when it is first used. Proxies of the environment are not used, and redirects are not
+    followed, so that a token is sent to this server only.
+
+    Args:
+        address: Address of the server.
+        team: Team whose jobs are meant.
+        token: Token that the server gave to the team.
+        seconds: Longest time that a request may take, retries included.
+        ca_file: File of certificates to trust instead of the system's.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        team: str,
+        token: str | None,
+        seconds: float = 2.0,
+        ca_file: str | Path | None = None,
+    ) -> None:
+        self.address = address
+        self._team = team
+        self._token = token
+        self._seconds = seconds
+        self._ca_file = ca_file
+        self._tls: ssl.SSLContext | None = None
+        self._idle: list[HTTPConnection] = []
+
+    def define(self, definition: Definition) -> JobEntry:
+        """The job of that name and device, made or changed if need be."""
+        return self._call(JobEntry, "POST", self._jobs, definition)
+
+    def decide(self, job: int, request: Request) -> Decision:
+        """What to run next."""
+        return self._call(Decision, "POST", f"/v1/jobs/{job:d}/decisions", request)
+
+    def heartbeat(self, decision: Decision, progress: Outcome | None = None) -> DecisionLease:
+        """Prolong the lease of a decision."""
+        path = f"/v1/decisions/{quote(decision.id, safe='')}/heartbeat"
+        return self._call(DecisionLease, "POST", path, ProgressReport(progress), decision.token)
+
+    def report(self, decision: Decision, outcome: Outcome, key: str) -> Receipt:
+        """Report how a decision ended."""
+        path = f"/v1/decisions/{quote(decision.id, safe='')}/outcome"
+        return self._call(Receipt, "PUT", path, OutcomeReport(key, outcome), decision.token)
+
+    def jobs(self, after: int = 0, limit: int = 100) -> tuple[list[JobEntry], int | None]:
+        """Jobs by number."""
+        page = self._call(JobPage, "GET", f"{self._jobs}?{_page(after, limit)}")
+        return list(page.jobs), page.next
+
+    def job(self, name: str, device: str | None = None) -> JobEntry:
+        """The newest version of a job."""
+        query = "" if device is None else "?" + urlencode({"device": device})
+        return self._call(JobEntry, "GET", f"{self._jobs}/{quote(name, safe='')}{query}")
+
+    def decisions(
+        self, job: int, after: int = 0, limit: int = 100
+    ) -> tuple[list[DecisionEntry], int | None]:
+        """Decisions with their outcomes, in order."""
+        path = f"/v1/jobs/{job:d}/decisions?{_page(after, limit)}"
+        page = self._call(DecisionPage, "GET", path)
+        return list(page.decisions), page.next
+
+    def profiles(self, job: int) -> list[ProfileEntry]:
+        """Time-energy frontiers of the batch sizes of a job."""
+        return list(self._call(ProfileList, "GET", f"/v1/jobs/{job:d}/profiles").profiles)
+
+    def keep_profile(self, job: int, profile: ProfileEntry) -> None:
+        """Store a frontier, in place of an earlier one of the same batch size and device."""
+        checked = ProfileEntry.from_document(profile.to_document())
+        self.ask("PUT", f"/v1/jobs/{job:d}/profiles", self._token, checked)
+
+    def energy(
+        self, job: int, after: int = 0, limit: int = 100
+    ) -> tuple[list[EnergyEntry], int | None]:
+        """Energy used, in the order of the reports."""
+        page = self._call(EnergyPage, "GET", f"/v1/jobs/{job:d}/energy?{_page(after, limit)}")
+        return list(page.energy), page.next
+
+    def note_energy(self, job: int, used: EnergyEntry) -> None:
+        """Store energy that was used; where a decision is named, once for each device."""
+        checked = EnergyEntry.from_document(used.to_document())
+        self.ask("POST", f"/v1/jobs/{job:d}/energy", self._token, checked)
+
+    def pause(self, job: int, *, paused: bool = True) -> None:
+        """Refuse decisions, or make them again."""
+        self.ask("POST", f"/v1/jobs/{job:d}/pause", self._token, PauseState(paused))
+
+    def delete(self, job: int) -> None:
+        """Delete a job with all its history."""
+        self.ask("DELETE", f"/v1/jobs/{job:d}", self._token)
+
+    def close(self) -> None:
+        """Close connections that wait for the next request."""
+        while self._idle:
+            self._idle.pop().close()
+
+    @property
+    def _jobs(self) -> str:
+        return f"/v1/teams/{quote(self._team, safe='')}/jobs"
+
+    def _call(
+        self,
+        kind: type[Model],
+        method: str,
+        path: str,
+        body: JsonModel | None = None,
+        token: str | None = None,
+    ) -> Model:
+        # Calls on a decision carry its own token, which its holder alone has.
+        content = self.ask(method, path, self._token if token is None else token, body)
+        try:
+            return kind.from_document(from_bytes(content))
+        except InvalidValueError as error:
+            raise StoreError(
+                f"{self.address} answers what is not understood: {error.message}",
+                remedy="check that a Joulery server of this version is there",
+            ) from None
+
+    def ask(
+        self, method: str, path: str, token: str | None = None, body: JsonModel | None = None
+    ) -> bytes:
+        """The body of the answer to a request.
+
+        Raises:
+            StoreBusyError: No answer came within the time, or the server asks to try again later.
+            JouleryError: The server refused the request, for this reason.
+        """
+        began = REAL_CLOCK.now()
+        deadline = began + self._seconds
+        headers = {"Accept": "application/json"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        content = None if body is None else to_bytes(body.to_document())
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            wait = 0.0
+            try:
+                answer, received = self._once((method, path, content, headers), deadline)
+                if 200 <= answer.status < 300:
+                    return received
+                failed = error_of(answer.status, received)
+                if answer.status not in _REPEATED:
+                    raise failed
+                wait = _retry_after(answer.getheader("Retry-After"))
+            except ssl.SSLCertVerificationError as error:
+                raise self._untrusted(error) from None  # trying again would not help
+            except ConnectionRefusedError as error:
+                failed = self._unreachable(error)
+                deadline = min(deadline, began + _RESTART_SECONDS)
+            except (OSError, HTTPException) as error:
+                failed = self._unreachable(error)
+            # Half to all of the pause, so that many clients do not come back at once.
+            wait = max(wait, pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+            if REAL_CLOCK.now() + wait >= deadline:
+                raise failed
+            REAL_CLOCK.sleep(wait)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    def _once(self, request: tuple[Any, ...], deadline: float) -> tuple[HTTPResponse, bytes]:
+        """One attempt; on a new connection where a kept one turns out to be closed."""
+        try:
+            kept = self._idle.pop()
+        except IndexError:
+            return self._exchange(self._connected(deadline), request, deadline)
+        try:
+            return self._exchange(kept, request, deadline)
+        except (ConnectionError, HTTPException):
+            return self._exchange(self._connected(deadline), request, deadline)
+
+    def _exchange(
+        self, connection: HTTPConnection, request: tuple[Any, ...], deadline: float
+    ) -> tuple[HTTPResponse, bytes]:
+        method, path, content, headers = request
+        try:
+            with _cut_off(connection, deadline):
+                connection.request(method, self.address.path + path, content, headers)
+                answer = connection.getresponse()
+                received = answer.read(_LARGEST_ANSWER + 1)
+        except BaseException:
+            connection.close()
+            raise
+        if len(received) > _LARGEST_ANSWER:
+            connection.close()
+            raise StoreError(
+                f"{self.address} answers with more than {_LARGEST_ANSWER} bytes",
+                remedy="check that a Joulery server is there",
+            )
+        if answer.will_close:
+            connection.close()
+        else:
+            self._idle.append(connection)
+        return answer, received
+
+    def _connected(self, deadline: float) -> HTTPConnection:
+        where, left = self.address, max(0.001, deadline - REAL_CLOCK.now())
+        connection = (
+            HTTPSConnection(where.host, where.port, timeout=left, context=self._context())
+            if where.tls
+            else HTTPConnection(where.host, where.port, timeout=left)
+        )
+        connection.connect()
+        return connection
+
+    def _context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            try:
+                self._tls = ssl.create_default_context(cafile=self._ca_file)
+            except (OSError, ssl.SSLError) as error:
+                raise FileError(
+                    f"cannot use the certificates in {self._ca_file}: {error}",
+                    remedy="give a file with certificates in PEM",
+                ) from None
+        return self._tls
+
+    def _untrusted(self, error: ssl.SSLCertVerificationError) -> StoreError:
+        return StoreError(
+            f"{self.address} shows a certificate that is not trusted: {error.verify_message}",
+            remedy="name its authority's file in JOULERY_CA_FILE",
+        )
+
+    def _unreachable(self, error: Exception) -> StoreError:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return StoreBusyError(
+            f"no answer from {self.address}: {reason}", remedy="start `joulery serve` there"
+        )
+
+
+@contextmanager
+def _cut_off(connection: HTTPConnection, deadline: float) -> Iterator[None]:
+    """Shut the connection down at the deadline, whatever it is waiting for."""
+    left = max(0.001, deadline - REAL_CLOCK.now())
+    sock = connection.sock
+    sock.settimeout(left)
+
+    def shut_down() -> None:
+        with suppress(OSError):
+            # Not the method of a TLS socket, which would forget its session under the reader.
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+    timer = threading.Timer(left, shut_down)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+    if REAL_CLOCK.now() >= deadline:
+        raise TimeoutError("timed out")
+
+
+def _page(after: int, limit: int) -> str:
+    return urlencode({"after": after, "limit": limit})
+
+
+def _retry_after(value: str | None) -> float:
+    """Seconds that the server asks for; a date, which the header may also have, counts as none."""
+    digits = (value or "").strip()
+    return float(digits) if digits.isdecimal() and len(digits) < 9 else 0.0
+
+
+def error_of(status: int, body: bytes) -> JouleryError:
+    """The error that a problem document of the server (RFC 9457) stands for."""
+    try:
+        document = from_bytes(body)
+    except InvalidValueError:
+        document = None
+    document = document if isinstance(document, dict) else {}
+    if 300 <= status < 400:
+        return StoreError(
+            f"the server redirects elsewhere ({status})", remedy="give the address that it names"
+        )
+    kind = _error_named(document.get("type"))
+    if kind is None or not _fits(kind, status):
+        # What goes wrong inside a server may go right the next time.
+        kind = _BY_STATUS.get(status, StoreBusyError if status >= 500 else UsageError)
+    message = _words(document.get("detail")) or _words(document.get("title"))
+    return kind(
+        message or f"the server refuses the request ({status})",
+        remedy=_words(document.get("remedy")) or "see the log of the server",
+    )
+
+
+def _words(value: Any) -> str:
+    if not isinstance(value, str):
+        return ""
+    return "".join(char if char.isprintable() else " " for char in value[:_LONGEST_WORDS]).strip()
+
+
+def _error_named(value: Any) -> type[JouleryError] | None:
+    """The class of errors whose code the type of a problem ends with."""
+    waiting: list[type[JouleryError]] = [JouleryError]
+    while waiting:
+        kind = waiting.pop(0)
+        if value == f"/problems/{kind.code}":
+            return kind
+        waiting += kind.__subclasses__()
+    return None
+
+
+def _fits(kind: type[JouleryError], status: int) -> bool:
+    """Whether class and status agree; a server's own failures are not errors of the caller."""
+    return issubclass(kind, UsageError) == (400 <= status < 500 and status not in {401, 403})

@@ -1,0 +1,412 @@
+"""A client for trainings: it answers within a bounded time, never raises, and loses no report.
+
+Where no backend answers, the last run that reached its target is repeated, or else the default is
+run. Reports wait in the outbox until they can be delivered; a run that was made without a decision
+is then decided and reported afterwards, so that the policy learns from it, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import os
+import tempfile
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from joulery.client._backend import DEFAULT_TEAM, is_server, state_folder
+from joulery.client._outbox import OfflineRun, Outbox, PendingMeasurements, PendingReport
+from joulery.clock import REAL_CLOCK
+from joulery.errors import (
+    FileError,
+    InvalidValueError,
+    JouleryError,
+    NotPossibleHereError,
+    StoreBusyError,
+    StoreError,
+)
+from joulery.jobs import (
+    LONGEST_BEFORE_SECONDS,
+    BatchSize,
+    Decision,
+    JsonModel,
+    PowerLimit,
+    Request,
+    from_bytes,
+    parse_decision_id,
+    to_bytes,
+)
+from joulery.jobs.policies import ActionKind, RunEnd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from joulery.client._backend import DecisionBackend
+    from joulery.client._findings import RunMeasurements
+    from joulery.client._outbox import Entry
+    from joulery.clock import Clock
+    from joulery.jobs import Definition, JobEntry, Outcome
+
+T = TypeVar("T")
+
+_log = logging.getLogger("joulery")
+
+# A backend that did not answer is left alone for this long, unless a decision is needed.
+_QUIET_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The job that decisions are needed for.
+
+    Attributes:
+        definition: Definition of the job.
+        team: Team that owns it.
+    """
+
+    definition: Definition
+    team: str = DEFAULT_TEAM
+
+
+@dataclass(frozen=True, slots=True)
+class LastGood(JsonModel):
+    """The setting of a run that reached its target.
+
+    Attributes:
+        batch_size: Batch size over all devices.
+        limit_watts: Power limit that was held; null for none.
+    """
+
+    batch_size: BatchSize
+    limit_watts: PowerLimit | None
+
+
+class LastGoodSetting:
+    """The last good setting of a job, in one small file; a failure to write it is ignored.
+
+    Args:
+        path: Path of the file; None remembers nothing.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def write(self, setting: LastGood) -> None:
+        """Remember a run that reached its target."""
+        if self._path is None:
+            return
+        with suppress(OSError):
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self._path.parent, suffix=".part")
+            with os.fdopen(handle, "wb") as file:
+                file.write(to_bytes(setting.to_document()))
+            Path(name).replace(self._path)
+
+    def read(self, batch_sizes: Sequence[int]) -> LastGood | None:
+        """The setting of that run, if its batch size is one of ``batch_sizes``."""
+        if self._path is None:
+            return None
+        try:
+            setting = LastGood.from_document(from_bytes(self._path.read_bytes()))
+        except (OSError, InvalidValueError):
+            return None
+        return setting if setting.batch_size in batch_sizes else None
+
+
+class ResilientClient:
+    """Decisions and reports for one job, as the module describes.
+
+    Args:
+        opened: Function that opens the backend; called when it is first needed.
+        location: Location of the store or server, as people write it; names the files below.
+        seconds: Longest time that a training waits for an answer.
+        order: Job that decisions are needed for.
+        folder: Folder of the outbox; the user's state folder unless given.
+        clock: Real or virtual clock.
+
+    Attributes:
+        trouble: Why the last call failed; None while all is well.
+        defined: The job as the backend has it, once it was asked.
+    """
+
+    def __init__(
+        self,
+        opened: Callable[[], DecisionBackend],
+        location: str,
+        seconds: float,
+        order: Order,
+        *,
+        folder: Path | None = None,
+        clock: Clock = REAL_CLOCK,
+    ) -> None:
+        self.trouble: str | None = None
+        self.defined: JobEntry | None = None
+        self._opened = opened
+        self._backend: DecisionBackend | None = None
+        self._opening = threading.Lock()
+        self._seconds = seconds
+        self._order = order
+        self._clock = clock
+        self._quiet_until = -math.inf
+        self._progress_refused = False
+        self._unanswered: tuple[Request, float] | None = None  # and when it was made
+        self._delivering: threading.Thread | None = None
+        self._delivered = 0  # entries, by the last delivery
+        state = folder or state_folder()
+        self._outbox = Outbox(state / "undelivered" / f"{file_stem(location)}.jsonl")
+        wanted = order.definition
+        names = (location, wanted.job.name, wanted.device)
+        memory = state / "last" / f"{file_stem(*names)}.json"
+        # A store on this machine is there, or nothing of this is.
+        self._last_good = LastGoodSetting(memory if is_server(location) else None)
+
+    def decide(self, request: Request) -> Decision:
+        """What to run next; without an answer, the last good setting or else the default."""
+        began = self._clock.now()
+        try:
+            decision = self._bounded(lambda backend: self._decide(backend, request))
+        except JouleryError as error:
+            # A request that the job's owner or the store refuses is not to be made later either.
+            self._unanswered = (request, began) if isinstance(error, StoreError) else None
+            return self._fallback(error, request.only)
+        self._unanswered = None
+        self.trouble = None
+        self._answered()
+        return decision
+
+    def heartbeat(self, decision: Decision, progress: Outcome) -> None:
+        """Prolong the lease of a decision, and say how the run stands."""
+        if not decision.id:
+            return
+        try:
+            self._unless_quiet(lambda backend: backend.heartbeat(decision, progress))
+        except StoreError:
+            self._keep(PendingReport(decision, progress, None))
+        except JouleryError as error:
+            # Said once: the next is refused for the same reason, and what counts is the report.
+            level = logging.DEBUG if self._progress_refused else logging.WARNING
+            self._progress_refused = True
+            _log.log(level, "joulery: the server refuses the progress of this run: %s", error)
+        else:
+            self._answered()
+
+    def report(
+        self,
+        decision: Decision,
+        outcome: Outcome,
+        key: str,
+        found: Callable[[], RunMeasurements] | None = None,
+    ) -> None:
+        """Report how a decision ended, now or later.
+
+        What was measured besides is in the outbox before this returns, and is delivered in the
+        background, so that it is kept even if the process ends at once.
+
+        Args:
+            decision: Decision that was run.
+            outcome: How it ended.
+            key: Idempotency key of the report.
+            found: Function that gives what else was measured; called unless the report is refused.
+        """
+        if outcome.end == RunEnd.REACHED and decision.kind == ActionKind.TRAIN:
+            self._last_good.write(LastGood(decision.batch_size, outcome.limit_watts))
+        entry = self._entry(decision, outcome, key)
+        if entry is None:
+            return
+        try:
+            self._unless_quiet(entry.deliver)
+        except StoreError as error:
+            self._keep(entry)
+            self._keep_measurements(decision, found)
+            _log.warning("joulery: this run is reported later, by another run: %s", error)
+        except JouleryError as error:
+            _log.warning("joulery: the report of this run was refused: %s", error)
+        else:
+            self._keep_measurements(decision, found)
+            self._answered()
+
+    def _keep_measurements(
+        self, decision: Decision, found: Callable[[], RunMeasurements] | None
+    ) -> None:
+        if found is None or not decision.id:
+            return
+        try:
+            job, _ = parse_decision_id(decision.id)
+            now = self._clock.wall()
+            self._keep(PendingMeasurements(self._order.team, job, now, found()))
+        except Exception as error:  # noqa: BLE001 - the fail-open guard: the report has the totals
+            _log.debug("joulery: the measurements of this run are lost: %r", error)
+
+    def _entry(self, decision: Decision, outcome: Outcome, key: str) -> Entry | None:
+        """What to report; None where the policy would learn nothing from it."""
+        if decision.id:
+            return PendingReport(decision, outcome, key)
+        unanswered, self._unanswered = self._unanswered, None
+        useful = outcome.end in (RunEnd.REACHED, RunEnd.EXHAUSTED) or outcome.measured
+        if unanswered is None or not useful:
+            return None
+        asked, began = unanswered
+        # The request may have been served, and only its answer lost; so it gets another key.
+        request = Request(
+            f"{asked.key}-instead",
+            asked.after,
+            only=decision.batch_size,
+            ran_seconds=min(self._clock.now() - began, LONGEST_BEFORE_SECONDS),
+        )
+        return OfflineRun(self._order.team, self._order.definition, request, outcome, key)
+
+    def close(self) -> None:
+        """Deliver what waits and close the backend, each within the bound."""
+        self._finish_delivery()
+        backend, self._backend = self._backend, None
+        if backend is not None:
+            try:
+                within(self._seconds, backend.close)
+            except JouleryError as error:
+                _log.debug("joulery: closing the store: %s", error)
+
+    def _finish_delivery(self) -> None:
+        """Wait for the delivery in the background, and begin another for what came since."""
+        end = REAL_CLOCK.now() + self._seconds
+        while self._delivering is not None:
+            self._delivering.join(max(0.0, end - REAL_CLOCK.now()))
+            if not self._delivered or not self._outbox.waiting or REAL_CLOCK.now() >= end:
+                return
+            self._deliver_soon()
+
+    def _decide(self, backend: DecisionBackend, request: Request) -> Decision:
+        if self.defined is None:
+            self.defined = backend.define(self._order.definition)
+        return backend.decide(self.defined.id, request)
+
+    def _fallback(self, error: JouleryError, only: int | None) -> Decision:
+        """What to run without an answer."""
+        self._quiet(error)
+        job = self._order.definition.job
+        # A job that is paused, or that is refused, is to run as its owner would.
+        sizes = job.batch_sizes if only is None else (only,)
+        last = self._last_good.read(sizes) if isinstance(error, StoreError) else None
+        if last is None:
+            last = LastGood(job.default if only is None else only, None)
+            which = "the default" if last.batch_size == job.default else "the one that was wanted"
+            reason = f"no backend answers: {which}"
+        else:
+            reason = "no backend answers: as the last run that reached its target"
+        self.trouble = str(error)
+        _log.warning("joulery: batch size %d, %s: %s", last.batch_size, reason, error)
+        return Decision(
+            id="",
+            recurrence=0,
+            kind=ActionKind.TRAIN,
+            batch_size=last.batch_size,
+            power_limit_watts=last.limit_watts,
+            probe_limits_watts=(),
+            cost_ceiling_joules=math.inf,
+            reason=reason,
+            expires_wall_seconds=math.inf,
+        )
+
+    def _unless_quiet(self, call: Callable[[DecisionBackend], T]) -> T:
+        if self._clock.now() < self._quiet_until:
+            raise StoreError(self.trouble or "the store did not answer", remedy="it is tried again")
+        try:
+            answer = self._bounded(call)
+        except StoreError as error:
+            self.trouble = str(error)
+            self._quiet(error)
+            raise
+        self.trouble = None
+        return answer
+
+    def _bounded(self, call: Callable[[DecisionBackend], T]) -> T:
+        def ask() -> T:
+            with self._opening:
+                backend = self._backend = self._backend or self._opened()
+            return call(backend)
+
+        return within(self._seconds, ask)
+
+    def _quiet(self, error: JouleryError) -> None:
+        if isinstance(error, StoreError):
+            self._quiet_until = self._clock.now() + _QUIET_SECONDS
+
+    def _keep(self, entry: Entry) -> None:
+        try:
+            self._outbox.append(entry)
+        except FileError as error:
+            _log.warning("joulery: %s", error)
+
+    def _answered(self) -> None:
+        """Deliver what waits, since the backend answers."""
+        self._quiet_until = -math.inf
+        if self._outbox.waiting:
+            self._deliver_soon()
+
+    def _deliver_soon(self) -> None:
+        if self._delivering is not None and self._delivering.is_alive():
+            return
+        self._delivering = threading.Thread(
+            target=self._deliver, name="joulery-outbox", daemon=True
+        )
+        try:
+            self._delivering.start()
+        except RuntimeError:  # no more threads; the next process delivers
+            self._delivering = None
+
+    def _deliver(self) -> None:
+        backend = self._backend
+        if backend is None:
+            return
+
+        def send(entry: Entry) -> None:
+            if not isinstance(entry, PendingReport) and entry.team != self._order.team:
+                raise NotPossibleHereError(
+                    "an entry of another team", remedy="a run of that team will deliver it"
+                )
+            entry.deliver(backend)
+
+        self._delivered = 0
+        self._delivered = self._outbox.deliver(send)
+
+
+def file_stem(*names: str) -> str:
+    """A file name for names of any kind: the same for the same, and without a hint at them."""
+    return hashlib.sha256("\0".join(names).encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+def within(seconds: float, function: Callable[[], T]) -> T:
+    """``function()``, abandoned after ``seconds`` whatever it is waiting for.
+
+    Args:
+        seconds: Longest time to wait.
+        function: Function to call; it goes on in the background where it is abandoned.
+
+    Raises:
+        StoreBusyError: It took longer.
+    """
+    answers: list[T] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            answers.append(function())
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
+            errors.append(error)
+
+    thread = threading.Thread(target=work, name="joulery-client", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # no more threads, as at the end of the interpreter
+        return function()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not answers:
+        raise StoreBusyError(
+            f"the store did not answer within {seconds:g} s", remedy="make the same request again"
+        )
+    return answers[0]

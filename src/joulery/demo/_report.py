@@ -1,0 +1,185 @@
+"""The demonstration as a report for people, every simulated figure marked as such."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from joulery.objectives import gains
+from joulery.reports import (
+    Heading,
+    Paragraph,
+    Report,
+    Table,
+    frontier_chart,
+    frontier_report,
+    joules_unit,
+    seconds_unit,
+)
+
+if TYPE_CHECKING:
+    from joulery.demo._story import Story, TrainingRun
+    from joulery.reports import Unit
+
+
+def story_report(story: Story, objective: str) -> Report:
+    """The whole demonstration, step by step, for the terminal."""
+    plan, recipe = story.plan, story.plan.recipe
+    about = (
+        f"NumPy learns to read {recipe.pictures} noisy digits, {recipe.steps_per_epoch} steps of "
+        f"{recipe.batch_size} pictures per epoch; seed {recipe.seed}. Loss and accuracy are real. "
+        "Seconds, joules and watts are SIMULATED: they are what a model of the board takes for "
+        f"as many steps of {plan.workload.name}, on a virtual clock. No GPU is used."
+    )
+    accuracies = sorted({_share(swept.learned.accuracy) for swept in story.sweep})
+    reached = " to ".join((accuracies[0], accuracies[-1])[: len(accuracies)])
+    if story.same_weights:
+        learned = "Both runs took the same steps to the same weights, bit for bit (real)."
+    else:
+        learned = "The runs ended with different weights: this machine's arithmetic varies (real)."
+    return Report(
+        f"A real network on a simulated {plan.board.name}",
+        "simulated",
+        (
+            Paragraph(about),
+            Heading("1. Train once as the board comes"),
+            _epochs_table(story),
+            Heading("2. Sweep the power limit"),
+            Paragraph(
+                f"One epoch from the start under each limit, times {recipe.epochs} for a whole "
+                "run; saved and lost against the default limit."
+            ),
+            _sweep_table(story),
+            Paragraph(f"Accuracy after that epoch (real): {reached} under every limit."),
+            Heading("3. The frontier"),
+            frontier_chart(
+                story.frontier,
+                "Time and energy of one training run",
+                cloud=[swept.cost for swept in story.sweep],
+                default=story.reference,
+                chosen=story.chosen,
+            ),
+            Heading("4. Choose"),
+            Paragraph(_choice(story, objective)),
+            Heading("5. Train again under the chosen limit"),
+            _runs_table(story),
+            Paragraph(saved_sentence(story)),
+            Paragraph(learned),
+        ),
+    )
+
+
+def story_page(story: Story, objective: str) -> Report:
+    """The frontier of the demonstration with what was chosen on it, as a page."""
+    return frontier_report(
+        story.frontier,
+        f"Time and energy of one training run on a simulated {story.plan.board.name}",
+        cloud=[swept.cost for swept in story.sweep],
+        default=story.reference,
+        chosen=story.chosen,
+        summary=f"{saved_sentence(story)} Chosen by {objective}.",
+    )
+
+
+def saved_sentence(story: Story) -> str:
+    """What the second run saved, in one sentence."""
+    first, second = story.default.cost, story.retrained.cost
+    if second.setting == first.setting:
+        return "The objective keeps the default limit, so there is nothing to save (simulated)."
+    energy, time = _units(story)
+    joules, seconds = first.joules - second.joules, second.seconds - first.seconds
+    saved = story.saved
+    verb = "saved" if joules >= 0 else "spent an extra"
+    pace = "longer" if seconds >= 0 else "less"
+    return (
+        f"The second run {verb} {energy.text(abs(joules))} (simulated), {abs(saved.energy):.1f} % "
+        f"of the energy, and took {time.text(abs(seconds))} {pace} (simulated), "
+        f"{abs(saved.time):.1f} % of the time."
+    )
+
+
+def _units(story: Story) -> tuple[Unit, Unit]:
+    """Units of energy and time that suit every whole run of the story."""
+    runs = [swept.cost for swept in story.sweep] + [story.default.cost]
+    return joules_unit(run.joules for run in runs), seconds_unit(run.seconds for run in runs)
+
+
+def _epochs_table(story: Story) -> Table:
+    energy, time = _units(story)
+    cost = story.default.cost
+    rows = [
+        ("0", "", _share(story.untrained_accuracy), "", ""),
+        *(
+            (
+                str(epoch.learned.epoch),
+                f"{epoch.learned.loss:.3f}",
+                _share(epoch.learned.accuracy),
+                time.text(epoch.seconds),
+                energy.text(epoch.joules),
+            )
+            for epoch in story.default.epochs
+        ),
+        ("all", "", "", time.text(cost.seconds), energy.text(cost.joules)),
+    ]
+    headers = ("epoch", "loss (real)", "accuracy (real)", "time (simulated)", "energy (simulated)")
+    return Table(headers, rows, "rrrrr")
+
+
+def _sweep_table(story: Story) -> Table:
+    energy, time = _units(story)
+    rows = []
+    for swept in story.sweep:
+        against = gains(swept.cost, story.reference)
+        rows.append(
+            (
+                _limit(swept.cost.setting.power_limit_watts),
+                time.text(swept.cost.seconds),
+                energy.text(swept.cost.joules),
+                f"{swept.cost.watts:.0f} W",
+                _percent(against.energy),
+                _percent(against.time),
+                str(swept.cost.provenance.origin),
+            )
+        )
+    headers = ("limit", "time", "energy", "mean power", "energy saved", "time lost", "figures")
+    return Table(headers, rows, "rrrrrrl")
+
+
+def _choice(story: Story, objective: str) -> str:
+    expected, count = story.expected, len(story.frontier)
+    energy = f"{abs(expected.energy):.1f} % {'less' if expected.energy >= 0 else 'more'} energy"
+    time = f"{abs(expected.time):.1f} % {'more' if expected.time >= 0 else 'less'} time"
+    return (
+        f"Of {count} point{'s' * (count > 1)} on the frontier, {objective} picks "
+        f"{_limit(story.chosen.setting.power_limit_watts)}. By the sweep it takes {energy} "
+        f"(simulated) and {time} (simulated) than the default limit of "
+        f"{_limit(story.plan.board.default_limit_watts)}."
+    )
+
+
+def _runs_table(story: Story) -> Table:
+    energy, time = _units(story)
+
+    def row(name: str, run: TrainingRun) -> tuple[str, ...]:
+        return (
+            name,
+            _limit(run.cost.setting.power_limit_watts),
+            time.text(run.cost.seconds),
+            energy.text(run.cost.joules),
+            _share(run.final.accuracy),
+        )
+
+    headers = ("run", "limit", "time (simulated)", "energy (simulated)", "accuracy (real)")
+    return Table(headers, (row("first", story.default), row("second", story.retrained)), "lrrrr")
+
+
+def _limit(watts: float | None) -> str:
+    return "as found" if watts is None else f"{watts:g} W"
+
+
+def _share(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _percent(per_cent: float) -> str:
+    # Adding 0.0 turns a rounded -0.0 into 0.0.
+    return f"{round(per_cent, 1) + 0.0:.1f} %"

@@ -1,0 +1,219 @@
+"""The demonstration itself: train, sweep, choose, train again, all on a simulated board.
+
+Loss and accuracy are real. Seconds, joules and watts are what the simulated board took for them
+on its virtual clock: each real step also runs one step of a simulated workload.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from joulery.clock import VirtualClock
+from joulery.demo._training import Learned, Recipe, Trainer
+from joulery.frontier import Frontier, OperatingPoint, Setting
+from joulery.governor import lease
+from joulery.hardware import SimulatedGpu
+from joulery.metering import Meter
+from joulery.objectives import Gains, choose, gains
+from joulery.sweep import accepted_limits, limit_range, spread_limits, sweep_power_limits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from joulery.hardware import Board, Workload
+    from joulery.objectives import Objective
+
+# How long the simulated board rests before each run, so that none inherits another's warmth.
+_REST_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class DemoPlan:
+    """What to demonstrate.
+
+    Attributes:
+        board: The simulated accelerator.
+        workload: What each step asks of it.
+        objective: What to choose the power limit by, for the whole training run.
+        limits_watts: Limits to sweep; empty for a spread over what the board accepts.
+        recipe: What to train.
+    """
+
+    board: Board
+    workload: Workload
+    objective: Objective
+    limits_watts: tuple[float, ...] = ()
+    recipe: Recipe = field(default_factory=Recipe)
+
+
+@dataclass(frozen=True, slots=True)
+class DemoEpoch:
+    """One epoch: what was learned (real), and what it took (simulated)."""
+
+    learned: Learned
+    seconds: float
+    joules: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRun:
+    """One training run: its epochs, and the time and energy of all of it."""
+
+    epochs: tuple[DemoEpoch, ...]
+    cost: OperatingPoint
+
+    @property
+    def final(self) -> Learned:
+        """What was learned in the end."""
+        return self.epochs[-1].learned
+
+
+@dataclass(frozen=True, slots=True)
+class SweptLimit:
+    """One epoch under one limit, as the cost of a whole run, and what was learned in it."""
+
+    cost: OperatingPoint
+    learned: Learned
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """Everything that happened, in order.
+
+    Attributes:
+        plan: What was asked for.
+        untrained_accuracy: Of the fresh network, by chance.
+        default: The run under the board's default limit.
+        sweep: One epoch under each limit, scaled to a run.
+        frontier: Its Pareto set.
+        reference: What ratios and slowdowns refer to: the default limit, from the sweep where it
+            is among the limits.
+        chosen: The point that the objective picked.
+        retrained: The run under the chosen limit.
+    """
+
+    plan: DemoPlan
+    untrained_accuracy: float
+    default: TrainingRun
+    sweep: tuple[SweptLimit, ...]
+    frontier: Frontier
+    reference: OperatingPoint
+    chosen: OperatingPoint
+    retrained: TrainingRun
+
+    @property
+    def saved(self) -> Gains:
+        """What the second run saved against the first, in per cent."""
+        return gains(self.retrained.cost, self.default.cost)
+
+    @property
+    def expected(self) -> Gains:
+        """What the sweep promised, in per cent."""
+        return gains(self.chosen, self.reference)
+
+    @property
+    def same_weights(self) -> bool:
+        """Whether both runs ended with the same weights, to the last bit."""
+        return self.default.final.fingerprint == self.retrained.final.fingerprint
+
+
+class Demonstration:
+    """A simulated board with a meter on it, and a network to train.
+
+    Args:
+        plan: What to demonstrate.
+        on_progress: Told in words what is going on.
+    """
+
+    def __init__(self, plan: DemoPlan, on_progress: Callable[[str], None]) -> None:
+        self.plan = plan
+        self._clock = VirtualClock()
+        self._gpu = SimulatedGpu(plan.board, self._clock, seed=plan.recipe.seed)
+        self._say = on_progress
+
+    def run(self) -> Story:
+        """Train, sweep, choose, train again."""
+        limits = self._limits()
+        self._say("drawing the pictures")
+        trainer = Trainer(self.plan.recipe)
+        with Meter([self._gpu], clock=self._clock) as meter:
+            default_watts = self.plan.board.default_limit_watts
+            default = self._train(trainer, meter, default_watts, "default run")
+            sweep = self._sweep(trainer, meter, limits)
+            frontier = Frontier.from_points(
+                (swept.cost for swept in sweep), f"demo: {self.plan.workload.name}"
+            )
+            at_default = (s.cost for s in sweep if _watts(s.cost) == default_watts)
+            reference = next(at_default, default.cost)
+            chosen = choose(self.plan.objective, frontier, reference)
+            retrained = self._train(trainer, meter, _watts(chosen), "second run")
+        return Story(
+            plan=self.plan,
+            untrained_accuracy=trainer.untrained_accuracy(),
+            default=default,
+            sweep=sweep,
+            frontier=frontier,
+            reference=reference,
+            chosen=chosen,
+            retrained=retrained,
+        )
+
+    def _limits(self) -> tuple[float, ...]:
+        wished = self.plan.limits_watts or spread_limits(limit_range(self._gpu))
+        return accepted_limits(self._gpu, wished)
+
+    def _train(self, trainer: Trainer, meter: Meter, watts: float, what: str) -> TrainingRun:
+        """One whole run under one limit."""
+        self._clock.sleep(_REST_SECONDS)
+        last = self.plan.recipe.epochs
+        learned, windows = [], []
+        epochs = trainer.epochs(self._simulated_step)
+        with lease(self._gpu, watts=watts), meter.window(what) as whole:
+            for number in range(1, last + 1):
+                with meter.window(f"{what}, epoch {number}") as window:
+                    learned.append(next(epochs))
+                windows.append(window)
+                self._say(f"{what} at {watts:g} W: epoch {number} of {last}")
+        # Figures are read only now: waiting for a counter would let time pass inside the run.
+        measured = whole.settle()
+        cost = OperatingPoint(
+            measured.seconds,
+            measured.joules,
+            Setting(power_limit_watts=watts, device=self.plan.board.name),
+            measured.provenance,
+        )
+        pairs = zip(learned, windows, strict=True)
+        return TrainingRun(
+            tuple(DemoEpoch(lesson, window.seconds, window.joules) for lesson, window in pairs),
+            cost,
+        )
+
+    def _sweep(
+        self, trainer: Trainer, meter: Meter, limits: tuple[float, ...]
+    ) -> tuple[SweptLimit, ...]:
+        """One epoch from the start under each limit, scaled to the length of a run."""
+        lessons: list[Learned] = []
+
+        def first_epoch() -> None:
+            lessons.append(next(trainer.epochs(self._simulated_step)))
+
+        def note(point: OperatingPoint) -> None:
+            self._say(f"sweep: {_watts(point):g} W, limit {len(lessons)} of {len(limits)}")
+            self._clock.sleep(_REST_SECONDS)
+
+        points = sweep_power_limits(self._gpu, limits, first_epoch, meter, on_point=note)
+        epochs = self.plan.recipe.epochs
+        return tuple(
+            SweptLimit(point.scaled(epochs), lesson)
+            for point, lesson in zip(points, lessons, strict=True)
+        )
+
+    def _simulated_step(self) -> None:
+        self._gpu.run(self.plan.workload)
+
+
+def _watts(point: OperatingPoint) -> float:
+    """The power limit of a point that was measured under one."""
+    assert point.setting.power_limit_watts is not None  # noqa: S101 - every point here has one
+    return point.setting.power_limit_watts

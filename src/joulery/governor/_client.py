@@ -1,0 +1,420 @@
+"""Leases from this process: through the daemon, a watchdog, or directly on simulated boards."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+
+from joulery import errors
+from joulery.background import PeriodicTask
+from joulery.errors import DeviceError, JouleryError, NotPossibleHereError, UnknownDeviceError
+from joulery.frontier import Origin
+from joulery.governor._device import KNOBS, GovernedDevice, LeaseRequest
+from joulery.governor._journal import LeaseJournal
+from joulery.governor._protocol import (
+    MAX_REPLY_BYTES,
+    VERSION,
+    Decoder,
+    LeaseLostError,
+    default_socket,
+    encode,
+)
+from joulery.hardware import Capability, Device, Obstacle, PowerLimit
+from joulery.units import finite
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_SIMULATED = "simulated"
+# As the kernel's struct timeval. Python's own timeout would make a connection fail at once where
+# clients queue up.
+_TIMEOUT = struct.pack("ll", 10, 0)
+# Devices that direct leases of this process hold, by identity.
+_HELD: set[int] = set()
+
+
+class Lease(ABC):
+    """Lease of a device by this process; made by :func:`lease`."""
+
+    def __init__(self) -> None:
+        self._requested: dict[str, float | None] = {}
+        self._process = os.getpid()
+
+    @property
+    def watts(self) -> float | None:
+        """Power limit in force; None where the device has none."""
+        return self._state()["watts"]
+
+    @property
+    def clock_hertz(self) -> float | None:
+        """Clock that this lease pins; None when it pins none."""
+        return self._state()["hertz"]
+
+    @property
+    def baseline_watts(self) -> float | None:
+        """Limit that will be restored."""
+        return self._state()["baseline_watts"]
+
+    @property
+    def ceiling_watts(self) -> float | None:
+        """Highest limit that may be requested."""
+        return self._state()["ceiling_watts"]
+
+    @property
+    def overridden(self) -> bool:
+        """Whether another program set the limit since; its value stands until the next set."""
+        return bool(self._state()["foreign_change"])
+
+    def set(self, *, watts: float | None = None, clock_hertz: float | None = None) -> None:
+        """Set the knobs that are given; the others stay.
+
+        Raises:
+            InvalidValueError: A value is outside the device's range, or above the cap in force.
+            MissingRightsError: The policy does not allow it.
+        """
+        self._change_here(_request(watts, clock_hertz))
+
+    def reset(self) -> None:
+        """Restore the values found before, and keep the lease."""
+        self._change_here({"watts": None, "hertz": None})
+
+    @abstractmethod
+    def release(self) -> None:
+        """End the lease before its block ends."""
+
+    @abstractmethod
+    def _state(self) -> dict[str, float | None]:
+        """Values in force."""
+
+    @abstractmethod
+    def _change(self, request: dict[str, float | None]) -> None:
+        """Set other values."""
+
+    def _is_mine(self) -> bool:
+        """Whether this process holds the lease; a forked child does not."""
+        return self._process == os.getpid()
+
+    def _change_here(self, request: dict[str, float | None]) -> None:
+        if not self._is_mine():
+            flaw = f"the lease is process {self._process}'s, not its forked child's"
+            raise NotPossibleHereError(flaw, remedy="change the limit in that process")
+        self._change(request)
+
+
+@contextmanager
+def lease(
+    device: Device,
+    *,
+    watts: float | None = None,
+    clock_hertz: float | None = None,
+    ttl_seconds: float = 30.0,
+) -> Iterator[Lease]:
+    """Lease a device, with its knobs set, until the block or the process ends for any reason.
+
+    The lease comes from the daemon where one runs. Otherwise this process needs the rights to set
+    the knobs, and a watchdog child restores them if the process is killed.
+
+    Args:
+        device: Device to lease.
+        watts: Power limit; None leaves it for now.
+        clock_hertz: Clock to pin; None leaves it for now.
+        ttl_seconds: Time to live without a renewal, after which the lease ends, as when this
+            process is stopped or its container paused.
+
+    Raises:
+        UnsupportedError: The device has no such knob.
+        MissingRightsError: This user may not set it.
+        NotPossibleHereError: Another client holds the device.
+        InvalidValueError: A value is outside the device's range, or above the cap in force.
+    """
+    finite(ttl_seconds, "time to live in seconds", minimum=0.0)
+    acquired = _acquired(device, _request(watts, clock_hertz), ttl_seconds)
+    try:
+        yield acquired
+    finally:
+        acquired.release()
+
+
+def lease_obstacle(device: Device) -> Obstacle | None:
+    """Reason why :func:`lease` would fail now; None when it would work."""
+    name = device.info.name
+    if not device.capabilities & KNOBS:
+        return Obstacle(name, "it has no power limit and no lockable clock", "advise instead")
+    try:
+        daemon = None if device.info.vendor == _SIMULATED else _daemon()
+        if daemon is not None:
+            with closing(daemon):
+                daemon.ask("may", device=device.info.id)
+        elif Capability.POWER_LIMIT in device.capabilities:
+            # Set the limit in force once more: only trying shows whether the driver permits it.
+            limit = cast("PowerLimit", device)
+            limit.set_power_limit(limit.power_limits().current_watts)
+    except JouleryError as error:
+        return Obstacle.from_error(name, error)
+    return None
+
+
+class Held(Protocol):
+    """A device whose knobs this process may set, restored when its block ends.
+
+    A :class:`Lease` is one; tests and owners of a machine may hold devices in other ways.
+    """
+
+    def set(self, *, watts: float | None = None, clock_hertz: float | None = None) -> None:
+        """Set the knobs that are given."""
+        ...
+
+    def reset(self) -> None:
+        """Restore the values found before, and keep holding."""
+        ...
+
+
+Hold: TypeAlias = Callable[[Device], AbstractContextManager[Held]]
+
+
+@contextmanager
+def held(
+    devices: Iterable[Device], *, watts: float | None = None, hold: Hold | None = None
+) -> Iterator[list[Held]]:
+    """Hold several devices at once, all or none, and restore them when the block ends.
+
+    Args:
+        devices: Devices to hold.
+        watts: Power limit of each; None leaves it for now.
+        hold: Context manager that holds one device; :func:`lease` by default.
+    """
+    with ExitStack() as stack:
+        taken: list[Held] = [stack.enter_context((hold or lease)(device)) for device in devices]
+        if watts is not None:
+            for each in taken:
+                each.set(watts=watts)
+        yield taken
+
+
+def _acquired(device: Device, request: dict[str, float | None], ttl_seconds: float) -> Lease:
+    """A lease from the daemon, the watchdog or, on simulated boards, this process."""
+    from joulery.governor._watchdog import connect_watchdog
+
+    if device.info.vendor == _SIMULATED:
+        return _direct(device, request)
+    try:
+        made = GovernorLease(lambda: _daemon() or connect_watchdog(), device.info.id, ttl_seconds)
+        made.acquire(request)
+    except UnknownDeviceError:
+        # An emulated board ends with its test, so nothing can be left behind on it.
+        if device.provenance.origin != Origin.SIMULATED:
+            raise
+        return _direct(device, request)
+    return made
+
+
+def _direct(device: Device, request: dict[str, float | None]) -> Lease:
+    # A simulated board has no administrator whose cap would be a ceiling.
+    made = DirectLease(device, capped=device.info.vendor != _SIMULATED)
+    made.acquire(request)
+    return made
+
+
+def _daemon() -> Connection | None:
+    """A connection to the daemon; None where there is none."""
+    path = default_socket()
+    try:
+        return Connection(path)
+    except (FileNotFoundError, NotADirectoryError, PermissionError, ConnectionRefusedError):
+        return None
+    except OSError as error:
+        flaw = f"the governor at {path} does not answer: {error}"
+        raise DeviceError(flaw, remedy="restart it") from None
+
+
+def _request(watts: float | None, clock_hertz: float | None) -> dict[str, float | None]:
+    named = {"watts": watts, "hertz": clock_hertz}
+    return {
+        knob: finite(value, f"{knob} to hold", minimum=0.0)
+        for knob, value in named.items()
+        if value is not None
+    }
+
+
+class Connection:
+    """Connection to the daemon, for one request at a time.
+
+    Args:
+        address: Address of the daemon's socket.
+
+    Raises:
+        OSError: No daemon listens there.
+    """
+
+    def __init__(self, address: Path | bytes) -> None:
+        self._channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._decoder = Decoder(MAX_REPLY_BYTES)
+        try:
+            for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+                self._channel.setsockopt(socket.SOL_SOCKET, option, _TIMEOUT)
+            self._channel.connect(os.fspath(address))
+            self.ask("hello", versions=[VERSION])
+        except BaseException:
+            self._channel.close()
+            raise
+
+    def ask(self, operation: str, **details: Any) -> dict[str, Any]:
+        """Send a request and return the answer; refusals are raised as Joulery's errors.
+
+        Raises:
+            OSError: The daemon has gone or does not answer.
+        """
+        self._channel.sendall(encode({"op": operation, **details}))
+        while (reply := self._decoder.take()) is None:
+            data = self._channel.recv(self._decoder.room)
+            if not data:
+                raise ConnectionResetError("the governor closed the connection")
+            self._decoder.feed(data)
+        if reply.get("ok") is True:
+            return reply
+        known = {**vars(errors), "LeaseLostError": LeaseLostError}
+        kind = known.get(str(reply.get("error")))
+        if not (isinstance(kind, type) and issubclass(kind, JouleryError)):
+            kind = DeviceError
+        raise kind(str(reply.get("message")), remedy=str(reply.get("remedy")))
+
+    def close(self) -> None:
+        """Close; the daemon restores what this connection changed."""
+        self._channel.close()
+
+
+class GovernorLease(Lease):
+    """Lease through a governor, renewed from a thread, and taken again if the governor restarts.
+
+    Args:
+        connect: Function that makes a connection.
+        device: Id of the device.
+        ttl_seconds: Time to live without a renewal.
+    """
+
+    def __init__(self, connect: Callable[[], Connection], device: str, ttl_seconds: float) -> None:
+        super().__init__()
+        self._connect = connect
+        self._terms = {"device": device, "ttl_seconds": ttl_seconds}
+        self._connection: Connection | None = None
+        self._granted: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        self._ended = False
+        self._renewal: PeriodicTask | None = None
+
+    def acquire(self, request: dict[str, float | None]) -> None:
+        """Take the lease and start to renew it."""
+        self._take(request)
+        # The governor may have granted another time to live than was requested.
+        seconds = self._granted["ttl_seconds"] / 3
+        self._renewal = PeriodicTask(self._renew, seconds=seconds, name="joulery-lease")
+        self._renewal.start()
+
+    def release(self) -> None:
+        """End the lease; returns once the values are restored."""
+        # A forked child shares the connection, but it is not the holder.
+        if self._ended or not self._is_mine():
+            return
+        self._ended = True
+        if self._renewal is not None:
+            self._renewal.stop(0.0)
+        with self._lock:
+            # If this fails, the governor restores when the connection closes or the lease expires.
+            with suppress(OSError, JouleryError):
+                if self._connection is not None:
+                    self._connection.ask("release", lease=self._granted["lease"])
+            self._disconnect()
+
+    def _state(self) -> dict[str, float | None]:
+        return self._granted
+
+    def _change(self, request: dict[str, float | None]) -> None:
+        with self._lock:
+            self._ask("set", request)
+
+    def _renew(self) -> None:
+        # An error is reported by the next change; until then the governor may have restarted.
+        with self._lock, suppress(JouleryError):
+            if not self._ended:
+                self._ask("renew", {})
+
+    def _ask(self, operation: str, changes: dict[str, float | None]) -> None:
+        """Send a request under the lease; take the lease anew if it was lost."""
+        request = self._requested | changes
+        if self._connection is not None:
+            with suppress(OSError, LeaseLostError):
+                self._granted = self._connection.ask(
+                    operation, lease=self._granted["lease"], **changes
+                )
+                self._requested = request
+                return
+        self._take(request)
+
+    def _take(self, request: dict[str, float | None]) -> None:
+        """Acquire the device over a new connection."""
+        self._disconnect()
+        try:
+            self._connection = self._connect()
+            self._granted = self._connection.ask("acquire", **self._terms, **request)
+            self._requested = request
+        except (OSError, JouleryError) as error:
+            self._disconnect()
+            if isinstance(error, JouleryError):
+                raise
+            remedy = "see whether `joulery governor status` works"
+            raise DeviceError(f"the governor does not answer: {error}", remedy=remedy) from None
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class DirectLease(Lease):
+    """Lease of a device that ends with this process.
+
+    Args:
+        device: Hardware to hold.
+        capped: Whether the limit in force is a ceiling.
+    """
+
+    def __init__(self, device: Device, *, capped: bool) -> None:
+        super().__init__()
+        self._governed = GovernedDevice(device, LeaseJournal(), capped=capped)
+
+    def acquire(self, request: dict[str, float | None]) -> None:
+        """Take the device and set the requested values."""
+        device = self._governed.device
+        if id(device) in _HELD:
+            flaw = f"{device.info.name} ({device.info.id}) is held by this very process"
+            raise NotPossibleHereError(flaw, remedy="release its other lease, or change that one")
+        self._governed.hold()
+        _HELD.add(id(device))
+        try:
+            self._change(request)
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Restore the device."""
+        if self._is_mine() and self._governed.held:
+            _HELD.discard(id(self._governed.device))
+            self._governed.restore()
+
+    def _state(self) -> dict[str, float | None]:
+        self._governed.refresh()
+        return self._governed.state()
+
+    def _change(self, request: dict[str, float | None]) -> None:
+        changed = self._requested | request
+        self._governed.refresh()  # another program may have lowered the ceiling
+        self._governed.check(LeaseRequest(**changed))
+        self._governed.apply(LeaseRequest(**changed))
+        self._requested = changed

@@ -1,0 +1,289 @@
+"""One governed device: its baseline, its ceiling, and the thread that calls its driver."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, cast
+
+from joulery.errors import DeviceError, InvalidValueError, JouleryError
+from joulery.governor._journal import Intent
+from joulery.hardware import Capability, ClockLock, PowerLimit, PowerLimitRange, require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from joulery.clock import Clock
+    from joulery.governor._journal import LeaseJournal
+    from joulery.hardware import Device
+
+    DriverCall = Callable[[], Any]
+    Undo = Callable[[Future[Any]], object]
+
+KNOBS = {Capability.POWER_LIMIT, Capability.CLOCK_LOCK}
+# Drivers count milliwatts.
+_SAME_WATTS = 5e-4
+# Some boards keep whole watts, as reading back shows.
+_ROUNDING_WATTS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRequest:
+    """Values that a holder requests; None leaves that knob as it was found."""
+
+    watts: float | None = None
+    hertz: float | None = None
+
+
+def governable_devices() -> dict[str, Device]:
+    """The devices of this machine that have a power limit or a lockable clock, by id."""
+    from joulery.hardware import discover
+
+    # No environment: node meters have no knobs, and reading one may take seconds.
+    found = discover(environ={})
+    return {each.info.id: each for each in found if each.capabilities & KNOBS}
+
+
+@dataclass(slots=True, eq=False)
+class GovernedDevice:
+    """A device whose knobs are written here and nowhere else.
+
+    A limit that another program sets becomes the new baseline: it is neither overwritten nor
+    exceeded, and it is the limit that stays in the end.
+
+    Attributes:
+        device: Hardware to govern.
+        journal: Journal that is locked while the device is held, and written before each change.
+        on_foreign: Callback for a foreign change, with ``expected_watts`` and ``found_watts``.
+        capped: Whether the limit in force when the device is first held is a ceiling.
+        held: Whether there is something to restore.
+        overridden: Whether another program has set the limit since the governor did.
+        baseline_watts: Limit to restore.
+        hertz: Clock that the governor pins.
+        pinned_hertz: Clock that the administrator keeps pinned, which drivers do not report.
+    """
+
+    device: Device
+    journal: LeaseJournal
+    on_foreign: Callable[..., object] = lambda **_: None
+    capped: bool = True
+    held: bool = False
+    overridden: bool = False
+    baseline_watts: float | None = None
+    hertz: float | None = None
+    pinned_hertz: float | None = None
+    _limits: PowerLimitRange | None = None
+    _expected: tuple[float, ...] = ()
+    _unconfirmed: float | None = None
+    _dirty: bool = False
+
+    @property
+    def ceiling_watts(self) -> float | None:
+        """Highest limit that may be requested; None where there is no limit to set."""
+        if self._limits is None or self.capped:
+            return self.baseline_watts
+        return self._limits.max_watts
+
+    def state(self) -> dict[str, float | None]:
+        """Values last seen in force, and those that will be restored."""
+        return {
+            "watts": None if self._limits is None else self._limits.current_watts,
+            "hertz": self.hertz,
+            "baseline_watts": self.baseline_watts,
+            "ceiling_watts": self.ceiling_watts,
+            "foreign_change": self.overridden,
+        }
+
+    def hold(self) -> None:
+        """Take the device; its baseline is the limit in force, or that in a pending journal."""
+        self.journal.lock()
+        try:
+            left = self.journal.pending()
+            if left is None:
+                self.baseline_watts = self.refresh()
+                self._expected = () if self.baseline_watts is None else (self.baseline_watts,)
+            else:
+                self._dirty, self.baseline_watts = True, left.baseline_watts
+                self.hertz, self.pinned_hertz = left.hertz, left.pinned_hertz
+                if left.baseline_watts is not None:
+                    self._expected = (left.baseline_watts, *left.expected_watts)
+                    self._unconfirmed = self._expected[-1]
+        except BaseException:
+            self.journal.unlock()
+            raise
+        self.held = True
+
+    def refresh(self) -> float | None:
+        """Read the limit in force, in watts, and detect foreign changes."""
+        if Capability.POWER_LIMIT not in self.device.capabilities:
+            return None
+        self._limits = None  # unknown, should the driver fail or hang
+        self._limits = cast("PowerLimit", self.device).power_limits()
+        current = self._limits.current_watts
+        if self.held and self.baseline_watts is not None and not self._is_ours(current):
+            expected = self._expected[-1]
+            self.baseline_watts, self.overridden = current, True
+            self._expected, self._unconfirmed = (current,), None
+            self.on_foreign(expected_watts=expected, found_watts=current)
+        return current
+
+    def check(self, request: LeaseRequest) -> None:
+        """Raise unless the device has the knobs and the values are in range, as last seen."""
+        if request.watts is not None:
+            require(self.device, Capability.POWER_LIMIT)
+            least = self._limits.min_watts if self._limits else 0.0
+            self._check_range("power limit", request.watts, least, self.ceiling_watts or 0.0, "W")
+        if request.hertz is not None:
+            require(self.device, Capability.CLOCK_LOCK)
+            clocks = [hertz / 1e6 for hertz in cast("ClockLock", self.device).supported_clocks()]
+            most = clocks[-1] if self.pinned_hertz is None else self.pinned_hertz / 1e6
+            self._check_range("clock", request.hertz / 1e6, clocks[0], min(most, clocks[-1]), "MHz")
+
+    def _check_range(self, what: str, value: float, least: float, most: float, unit: str) -> None:
+        if not least <= value <= most:
+            raise InvalidValueError(
+                f"{what} {value:g} {unit} is outside what {self.device.info.name} may get",
+                remedy=f"give {least:g} {unit} to {most:g} {unit}, the cap found in force",
+            )
+
+    def apply(self, request: LeaseRequest) -> None:
+        """Set the knobs to ``request``, never above the ceiling."""
+        if self.baseline_watts is not None and self._limits is not None:
+            target = self.baseline_watts if request.watts is None else request.watts
+            if self.capped:
+                target = min(target, self.baseline_watts)
+            if abs(target - self._limits.current_watts) > _SAME_WATTS:
+                self._write_watts(self._limits.current_watts, target)
+            self.overridden = False
+        if request.hertz != self.hertz:
+            self._write_hertz(request.hertz)
+
+    def restore(self) -> None:
+        """Restore the values found; until that succeeds the device stays held."""
+        self.refresh()
+        self.apply(LeaseRequest())
+        if self._dirty:
+            self.journal.clear()
+        self.held = self._dirty = self.overridden = False
+        self.baseline_watts = None
+        self.journal.unlock()
+
+    def _is_ours(self, watts: float) -> bool:
+        if self._unconfirmed is not None and abs(watts - self._unconfirmed) <= _ROUNDING_WATTS:
+            return True
+        return any(abs(watts - value) <= _SAME_WATTS for value in self._expected)
+
+    def _write_watts(self, found: float, target: float) -> None:
+        if target != self.baseline_watts:
+            self._record((found, target), self.hertz)
+        self._expected, self._unconfirmed = (found, target), target
+        knob = cast("PowerLimit", self.device)
+        knob.set_power_limit(target)
+        self._limits = knob.power_limits()
+        self._expected, self._unconfirmed = (self._limits.current_watts,), None
+
+    def _write_hertz(self, hertz: float | None) -> None:
+        knob = cast("ClockLock", self.device)
+        if hertz is not None:
+            self._record(self._expected, hertz)
+            # Set before the call: if it fails half way, the clock still has to be restored.
+            self.hertz = hertz
+        target = self.pinned_hertz if hertz is None else hertz
+        if target is None:
+            knob.unlock_clock()
+        else:
+            knob.lock_clock(target)
+        self.hertz = hertz
+
+    def _record(self, expected_watts: tuple[float, ...], hertz: float | None) -> None:
+        """Record a change away from the baseline.
+
+        Restoring needs no record, since the last one has the baseline: so a full disk cannot
+        prevent it.
+        """
+        intent = Intent(self.baseline_watts, expected_watts, self.pinned_hertz, hertz)
+        self.journal.record(intent)
+        self._dirty = True
+
+
+@dataclass(eq=False)
+class DeviceWorker:
+    """Thread that makes the driver calls of one device, in order.
+
+    A driver call that hangs delays only its own device.
+
+    Attributes:
+        clock: Clock that measures the calls.
+        patience_seconds: Time after which a call counts as stuck.
+    """
+
+    clock: Clock
+    patience_seconds: float
+    _began_at: float | None = None
+    _calls: SimpleQueue[tuple[DriverCall, Future[Any]]] = field(default_factory=SimpleQueue)
+    _thread: threading.Thread | None = None
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the driver has not answered within the patience."""
+        began_at = self._began_at
+        return began_at is not None and self.clock.now() - began_at >= self.patience_seconds
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call is running or queued."""
+        return self._began_at is not None or not self._calls.empty()
+
+    def submit(self, call: DriverCall) -> Future[Any]:
+        """Queue a call."""
+        if self._thread is None:
+            # A daemon thread: the process must be able to end while a call hangs.
+            self._thread = threading.Thread(target=self._work, name="joulery-device", daemon=True)
+            self._thread.start()
+        future: Future[Any] = Future()
+        self._calls.put((call, future))
+        return future
+
+    async def run(self, call: DriverCall, undo: Undo = lambda _: None) -> Any:
+        """Result of a call, which is refused while the device is stuck.
+
+        Args:
+            call: Call to make; dropped if it has not begun in time.
+            undo: Function called with the finished call if it was not waited for.
+        """
+        if self.stuck:
+            raise _no_answer()
+        future = self.submit(call)
+        try:
+            async with asyncio.timeout(self.patience_seconds):
+                return await asyncio.wrap_future(future)
+        except (TimeoutError, asyncio.CancelledError) as error:
+            future.add_done_callback(undo)
+            raise _no_answer() if isinstance(error, TimeoutError) else error from None
+
+    def _work(self) -> None:
+        while True:
+            call, future = self._calls.get()
+            if not future.set_running_or_notify_cancel():
+                continue
+            self._began_at = self.clock.now()
+            try:
+                report = partial(future.set_result, call())
+            except JouleryError as error:
+                report = partial(future.set_exception, error)
+            except BaseException:  # noqa: BLE001 - a bug: end the process, its successor restores
+                sys.excepthook(*sys.exc_info())
+                os._exit(70)  # EX_SOFTWARE of sysexits.h
+            self._began_at = None
+            report()
+
+
+def _no_answer() -> DeviceError:
+    remedy = "try again later; what was changed is restored once it does"
+    return DeviceError("the device's driver does not answer", remedy=remedy)

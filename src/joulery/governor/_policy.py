@@ -1,0 +1,249 @@
+"""Access policy of the governor: which users may set which values on which devices."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import re
+import tomllib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from joulery.errors import FileError, MissingRightsError
+from joulery.governor._peer import OPEN, SLURM
+from joulery.units import HERTZ_PER_MEGAHERTZ
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from joulery.governor._device import LeaseRequest
+    from joulery.governor._peer import Peer
+    from joulery.hardware import Device, DeviceInfo
+
+ANY = "*"
+_MUST_OWN = {False: "", True: OPEN, OPEN: OPEN, SLURM: SLURM}
+_KEYS = {
+    "allow": {"users", "groups", "devices", "limits_watts", "clocks_mhz", "must_own", "shared"},
+    "pinned": {"devices", "clock_mhz"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One ``[[allow]]`` table.
+
+    Attributes:
+        uids: Ids of users; None for everyone.
+        gids: Ids of groups.
+        devices: Device ids, indices, ``vendor:index`` or ``*``.
+        limits_watts: Range of power limits; None for none at all.
+        clocks_hertz: Range of clocks; None for none at all.
+        must_own: How the client must use the device; empty when it need not.
+        shared: Whether holders share the device at the lowest value that any requests.
+        line: Line of the table in its file.
+    """
+
+    uids: frozenset[int] | None
+    gids: frozenset[int]
+    devices: frozenset[str]
+    limits_watts: tuple[float, float] | None = None
+    clocks_hertz: tuple[float, float] | None = None
+    must_own: str = ""
+    shared: bool = False
+    line: int = 0
+
+    def covers(self, peer: Peer, info: DeviceInfo) -> bool:
+        """Whether the rule applies to this client and device."""
+        who = self.uids is None or peer.uid in self.uids or bool(peer.gids & self.gids)
+        return who and bool(_names(info) & self.devices)
+
+    def flaw(self, request: LeaseRequest) -> str:
+        """Part of a request that the rule does not allow; empty when it allows all of it."""
+        checks = (
+            ("power limit", "W", 1.0, request.watts, self.limits_watts),
+            ("clock", "MHz", HERTZ_PER_MEGAHERTZ, request.hertz, self.clocks_hertz),
+        )
+        for what, unit, scale, value, allowed in checks:
+            if value is None:
+                continue
+            if allowed is None:
+                return f"setting the {what} is not allowed"
+            if not allowed[0] <= value <= allowed[1]:
+                low, high = (f"{bound / scale:g}" for bound in allowed)
+                return f"{what} {value / scale:g} {unit} is outside {low} to {high} {unit}"
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessPolicy:
+    """The rules of a file; without a rule, every request is refused.
+
+    Attributes:
+        rules: Rules of what is allowed.
+        pinned: Names of devices with the clock in hertz at which the administrator keeps them.
+    """
+
+    rules: tuple[Rule, ...] = ()
+    pinned: tuple[tuple[frozenset[str], float], ...] = ()
+
+    def permit(
+        self,
+        peer: Peer,
+        device: Device,
+        request: LeaseRequest,
+        owns: Callable[[Peer, Device, str], bool],
+    ) -> Rule:
+        """The rule that allows all of ``request``; else MissingRightsError with the reason."""
+        reason = "no rule of the policy covers it"
+        for rule in self.rules:
+            if not rule.covers(peer, device.info):
+                continue
+            reason = rule.flaw(request)
+            if not reason and rule.must_own and not owns(peer, device, rule.must_own):
+                reason = "the client must own the device: run on it or have its device file open"
+            if not reason:
+                return rule
+        what = f"{device.info.name} ({device.info.id})"
+        remedy = "ask the machine's administrator for a rule in the governor's policy"
+        raise MissingRightsError(f"user {peer.uid} may not: {reason}, on {what}", remedy=remedy)
+
+    def pinned_hertz(self, info: DeviceInfo) -> float | None:
+        """Clock at which the administrator keeps a device, if the file states one."""
+        return next((hertz for names, hertz in self.pinned if names & _names(info)), None)
+
+
+def load_policy(path: Path) -> AccessPolicy:
+    """Read a policy.
+
+    Raises:
+        FileError: It cannot be read, others may write it, or a line of it is wrong.
+    """
+    try:
+        with path.open("rb") as file:
+            found = os.fstat(file.fileno())
+            text = file.read().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        flaw = f"cannot read policy {path}: {error}"
+        raise FileError(flaw, remedy="check the path and the encoding") from None
+    if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
+        remedy = f"chown root {path} && chmod go-w {path}"
+        raise FileError(f"others than root may write policy {path}", remedy=remedy)
+    return parse_policy(text, str(path))
+
+
+def parse_policy(text: str, name: str = "policy") -> AccessPolicy:
+    """A policy from its text; ``name`` is for messages."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise FileError(f"{name}: {error}", remedy="write it as TOML") from None
+    for key in document:
+        if key not in _KEYS or not isinstance(document[key], list):
+            line = next((n for n, row in enumerate(text.splitlines(), 1) if key in row), 1)
+            flaw = f"{name}, line {line}: unknown table {key!r}"
+            raise FileError(flaw, remedy="use [[allow]] and [[pinned]] only")
+
+    def tables(kind: str) -> list[_Table]:
+        return [_Table(kind, row, text, name, n) for n, row in enumerate(document.get(kind, []))]
+
+    return AccessPolicy(
+        tuple(_rule(table) for table in tables("allow")),
+        tuple((table.devices(), table.clock_hertz()) for table in tables("pinned")),
+    )
+
+
+def _rule(table: _Table) -> Rule:
+    if not table.words("users") and not table.words("groups"):
+        raise table.error("users", "names neither users nor groups", 'give users = ["name"]')
+    must_own, shared = table.row.get("must_own", False), table.row.get("shared", "")
+    if not isinstance(must_own, (bool, str)) or must_own not in _MUST_OWN:
+        raise table.error("must_own", f"cannot be {must_own!r}", 'true, false or "slurm"')
+    if shared not in ("", "minimum"):
+        raise table.error("shared", f"cannot be {shared!r}", 'give "minimum" or leave it out')
+    return Rule(
+        uids=None if ANY in table.words("users") else table.ids("users", pwd.getpwnam),
+        gids=table.ids("groups", grp.getgrnam),
+        devices=table.devices(),
+        limits_watts=table.range("limits_watts"),
+        clocks_hertz=table.range("clocks_mhz", HERTZ_PER_MEGAHERTZ),
+        must_own=_MUST_OWN[must_own],
+        shared=shared == "minimum",
+        line=table.line(),
+    )
+
+
+class _Table:
+    """One table of the file, with the lines of its keys for messages."""
+
+    def __init__(self, kind: str, row: Any, text: str, name: str, ordinal: int) -> None:
+        self.row: dict[str, Any] = row if isinstance(row, dict) else {}
+        self._kind, self._text, self._name, self._ordinal = kind, text, name, ordinal
+        for key in self.row:
+            if key not in _KEYS[kind]:
+                raise self.error(key, "is unknown", f"known are {', '.join(sorted(_KEYS[kind]))}")
+
+    def line(self, key: str = "") -> int:
+        """The line of the table, or of a key in it."""
+        lines = self._text.splitlines()
+        head = re.compile(rf"\s*\[\[\s*{self._kind}\s*\]\]")
+        heads = [n for n, row in enumerate(lines, 1) if head.match(row)]
+        start = heads[self._ordinal] if self._ordinal < len(heads) else 1
+        word = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
+        rows = enumerate(lines[start:], start + 1)
+        return next((n for n, row in rows if key and word.match(row)), start)
+
+    def error(self, key: str, flaw: str, remedy: str) -> FileError:
+        """The error for a key, with its line."""
+        return FileError(f"{self._name}, line {self.line(key)}: {key} {flaw}", remedy=remedy)
+
+    def words(self, key: str) -> list[str]:
+        """A list of names or numbers, as text."""
+        found = self.row.get(key, [])
+        if not isinstance(found, list) or any(type(word) not in (str, int) for word in found):
+            raise self.error(key, "is not a list of names or numbers", 'write it as ["a", "b"]')
+        return [str(word) for word in found]
+
+    def devices(self) -> frozenset[str]:
+        """The names of devices."""
+        if not self.words("devices"):
+            raise self.error("devices", "names no device", 'give devices = ["*"], ids or indices')
+        return frozenset(self.words("devices"))
+
+    def ids(self, key: str, lookup: Callable[[str], Any]) -> frozenset[int]:
+        """The numbers of users or groups, which the system's tables have in the third place."""
+        numbers = set()
+        for word in self.words(key):
+            try:
+                numbers.add(int(word) if word.isdecimal() else lookup(word)[2])
+            except KeyError:
+                flaw = f"names no {key.removesuffix('s')} {word!r}"
+                raise self.error(key, flaw, "use a known name or number") from None
+        return frozenset(numbers)
+
+    def range(self, key: str, unit: float = 1.0) -> tuple[float, float] | None:
+        """A pair of numbers in order."""
+        found = self.row.get(key)
+        if found is None:
+            return None
+        if not isinstance(found, list) or len(found) != 2 or not all(map(_is_amount, found)):
+            raise self.error(key, "is not a pair of positive numbers", "write it as [least, most]")
+        if found[0] > found[1]:
+            raise self.error(key, "starts above its end", "write it as [least, most]")
+        return found[0] * unit, found[1] * unit
+
+    def clock_hertz(self) -> float:
+        """The clock of a pinned device."""
+        if not _is_amount(self.row.get("clock_mhz")):
+            raise self.error("clock_mhz", "is not a positive number", "give a clock in MHz")
+        return float(self.row["clock_mhz"]) * HERTZ_PER_MEGAHERTZ
+
+
+def _is_amount(value: Any) -> bool:
+    # In watts or megahertz; larger values are typing errors.
+    return type(value) in (int, float) and 0 < value < 1e9
+
+
+def _names(info: DeviceInfo) -> frozenset[str]:
+    return frozenset({ANY, info.id, str(info.index), f"{info.vendor}:{info.index}"})

@@ -1,0 +1,92 @@
+"""The watchdog: a governor for one process that has the rights itself, as its child.
+
+It restores what its parent changed once the parent is dead or silent, as the daemon does for all
+clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from joulery.governor._client import Connection
+from joulery.governor._journal import private_folder, state_folder
+
+_GOODBYE = signal.SIGUSR1
+_ALL = (0.0, float("inf"))
+_ATTEMPTS = 600
+# Isolated from the job's folder and environment, but with the same Joulery.
+_START = (
+    "import sys, runpy; sys.path.insert(0, sys.argv.pop(1)); "
+    "runpy.run_module('joulery.governor._watchdog', run_name='__main__')"
+)
+_LOCK = threading.Lock()
+# By process, since a forked child needs its own, and by state folder.
+_WATCHDOGS: dict[tuple[int, Path], tuple[subprocess.Popen[bytes], bytes]] = {}
+
+
+def connect_watchdog() -> Connection:
+    """A connection to the watchdog of this process, which is started if it does not run."""
+    key = (os.getpid(), private_folder(state_folder()))
+    with _LOCK:
+        if key not in _WATCHDOGS or _WATCHDOGS[key][0].poll() is not None:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+                listener.bind("")  # the kernel chooses a name without a file
+                listener.listen(128)
+                _WATCHDOGS[key] = _started(listener.fileno()), listener.getsockname()
+        return Connection(_WATCHDOGS[key][1])
+
+
+def _started(file: int) -> subprocess.Popen[bytes]:
+    root = str(Path(__file__).parents[2])
+    return subprocess.Popen(
+        [sys.executable, "-I", "-c", _START, root, str(os.getpid()), str(file)],
+        pass_fds=[file],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,  # a Ctrl-C is meant for the parent alone
+    )
+
+
+@atexit.register
+def _end_watchdogs() -> None:
+    """Let watchdogs clear their journals; one that is too slow goes on alone."""
+    for (process, _), (watchdog, _) in _WATCHDOGS.items():
+        if process == os.getpid() and watchdog.poll() is None:
+            watchdog.send_signal(_GOODBYE)
+            with suppress(subprocess.TimeoutExpired):
+                watchdog.wait(2.0)
+
+
+async def watch(pid: int, listener: socket.socket) -> None:
+    """Serve a process until it has ended or sends the signal, and everything is restored."""
+    from joulery.governor._daemon import AuditLog, Governor, GovernorConfig
+    from joulery.governor._policy import ANY, AccessPolicy, Rule
+    from joulery.governor._server import ConnectionLimits
+
+    # A signal that ends a job's processes is meant for the parent; the watchdog follows it.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    own = Rule(frozenset({os.geteuid()}), frozenset(), frozenset({ANY}), _ALL, _ALL)
+    config = GovernorConfig(limits=ConnectionLimits(requests_per_second=1e6))
+    no_audit = AuditLog(Path(os.devnull))
+    governor = Governor(config, AccessPolicy((own,)), no_audit, holder=pid)
+    loop = asyncio.get_running_loop()
+    serving = loop.create_task(governor.serve(listener, lambda: None))
+    loop.add_signal_handler(_GOODBYE, serving.cancel)
+    loop.add_reader(os.pidfd_open(pid), serving.cancel)
+    await governor.finish(serving, _ATTEMPTS)
+
+
+if __name__ == "__main__":
+    asyncio.run(watch(int(sys.argv[1]), socket.socket(fileno=int(sys.argv[2]))))

@@ -1,0 +1,139 @@
+"""Discovery of the devices of this machine, and of what keeps others from being used.
+
+Third parties add devices through the entry-point group ``joulery.devices``: each entry point is
+a callable that takes the clock and returns devices. See ``docs/devices-of-your-own.md``.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from joulery.clock import REAL_CLOCK
+from joulery.errors import JouleryError
+from joulery.hardware._device import Capability, Device, DeviceKind, Obstacle, Survey, protocol_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from importlib.metadata import EntryPoint
+
+    from joulery.clock import Clock
+
+ENTRY_POINTS = "joulery.devices"
+
+# GPU power sensors refresh every 20-100 ms, controllers and meters about every second.
+_SAMPLING_SECONDS = {DeviceKind.GPU: 0.1}
+
+
+def discover(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.environ) -> list[Device]:
+    """The devices of this machine.
+
+    A missing driver is no error: what cannot be used is left out, or lacks the capability.
+    :func:`survey` also lists the reasons.
+
+    Args:
+        clock: Clock of every reading's time.
+        environ: Variables that name node meters (:mod:`joulery.hardware.node`) and the CPU's
+            design power (:mod:`joulery.hardware._estimate`).
+    """
+    return list(survey(clock, environ=environ).devices)
+
+
+def survey(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.environ) -> Survey:
+    """The devices of this machine, and the obstacles to using others."""
+    from joulery.hardware import _estimate as estimate
+    from joulery.hardware import _rapl as rapl
+    from joulery.hardware import amd, node, nvidia
+
+    found = (
+        _attempted("NVIDIA GPUs", lambda: nvidia.survey(clock))
+        + _attempted("AMD GPUs", lambda: amd.survey(clock))
+        + _attempted("CPU energy counters", lambda: rapl.survey(clock))
+        + _attempted("node meters", lambda: node.survey(environ, clock))
+        + _plugins(clock)
+    )
+    if not any(_counts_cpu_energy(device) for device in found.devices):
+        found += _attempted("CPU energy estimate", lambda: estimate.survey(environ, clock))
+    return _without_duplicates(_with_energy(found, clock))
+
+
+def _attempted(what: str, find: Callable[[], Survey]) -> Survey:
+    """Result of ``find``, or the obstacle that its error describes."""
+    try:
+        return find()
+    except JouleryError as error:
+        return Survey(obstacles=(Obstacle.from_error(what, error),))
+
+
+def entry_points() -> Iterable[EntryPoint]:
+    """Device plug-ins installed in this environment."""
+    # Costs some 50 ms, so it is imported only here.
+    from importlib import metadata
+
+    return metadata.entry_points(group=ENTRY_POINTS)
+
+
+def _plugins(clock: Clock) -> Survey:
+    found = Survey()
+    for point in entry_points():
+        found += _plugin(point, clock)
+    return found
+
+
+def _plugin(point: EntryPoint, clock: Clock) -> Survey:
+    what = f"plug-in {point.name} ({point.value})"
+    try:
+        devices = tuple(point.load()(clock))
+        flaws = [flaw for device in devices if (flaw := _flaw(device))]
+    except JouleryError as error:
+        return Survey(obstacles=(Obstacle.from_error(what, error),))
+    # Third-party code may fail in any way, and must not take the other devices with it.
+    except Exception as failure:  # noqa: BLE001 - a fail-open edge: reported, not hidden
+        flaws = [f"{type(failure).__name__}: {failure}"]
+    if flaws:
+        remedy = "report it to the plug-in's author, or uninstall it"
+        return Survey(obstacles=tuple(Obstacle(what, flaw, remedy) for flaw in flaws))
+    return Survey(devices)
+
+
+def _flaw(device: object) -> str:
+    """Reason why an object is no device; empty if it is one."""
+    if not isinstance(device, Device):
+        return f"{type(device).__name__} is not a device"
+    for capability in device.capabilities:
+        if not isinstance(device, protocol_of(capability)):
+            return f"{type(device).__name__} claims {capability.value} but lacks its methods"
+    return ""
+
+
+def _counts_cpu_energy(device: Device) -> bool:
+    return device.info.kind is DeviceKind.CPU and Capability.ENERGY in device.capabilities
+
+
+def _with_energy(found: Survey, clock: Clock) -> Survey:
+    """Wrap devices with a power sensor but no counter, such as old GPUs, in integrated samples."""
+    from joulery.hardware._integrated import with_energy
+
+    devices = (
+        with_energy(device, clock, period_seconds=_SAMPLING_SECONDS.get(device.info.kind, 1.0))
+        for device in found.devices
+    )
+    return Survey(tuple(devices), found.obstacles)
+
+
+def _without_duplicates(found: Survey) -> Survey:
+    """Keep the first of devices with the same id; a second would count its energy twice."""
+    kept: dict[str, Device] = {}
+    obstacles = list(found.obstacles)
+    for device in found.devices:
+        if device.info.id in kept:
+            obstacles.append(
+                Obstacle(
+                    f"{device.info.name} ({device.info.vendor})",
+                    f"another device has the id {device.info.id!r} already",
+                    "name each node meter once; uninstall one of the plug-ins",
+                )
+            )
+        else:
+            kept[device.info.id] = device
+    return Survey(tuple(kept.values()), tuple(obstacles))

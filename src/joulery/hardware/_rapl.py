@@ -1,0 +1,271 @@
+"""CPU packages and DRAM through RAPL, as Linux shows it in the powercap tree.
+
+Zones become devices as follows:
+
+- ``package-N`` (``package-N-die-M`` on multi-die parts) is a CPU.
+- ``dram`` below a package is that package's MEMORY. The package does not include it.
+- ``core`` and ``uncore`` are parts of the package and left out, so nothing counts twice.
+- ``psys`` is what the board maker wired to it, at least the packages and often the whole
+  laptop. It is a NODE: like a wattmeter at the wall it contains other devices, so it is never
+  added to them. Its error is unknown.
+
+The tree shows AMD's counters under ``intel-rapl`` too, and some Intel parts twice, through MSRs
+(``intel-rapl``) and through memory (``intel-rapl-mmio``); the same zone is one device.
+The counters refresh about every millisecond and carry no time stamp. They wrap at
+``max_energy_range_uj`` (some 65 kJ to 262 kJ: 5 to 20 minutes at full load), so read them at
+least that often.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from joulery.clock import REAL_CLOCK
+from joulery.errors import DeviceError, DeviceLostError, JouleryError, MissingRightsError
+from joulery.frontier import Origin, Provenance
+from joulery.hardware._device import (
+    Capability,
+    DeviceInfo,
+    DeviceKind,
+    EnergyReading,
+    Obstacle,
+    Survey,
+)
+from joulery.units import joules_from_microjoules, watts_from_microwatts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from joulery.clock import Clock
+
+DEFAULT_ROOT = Path("/sys/class/powercap")
+
+_PACKAGE = re.compile(r"package-(\d+)(-die-\d+)?")
+_PSYS = re.compile(r"psys(-(\d+))?")
+
+# Our judgement, not a vendor's figure. Khan et al., "RAPL in Action" (2018), find readings that
+# follow plug power closely; Desrochers et al. (2016) find DRAM off by a constant that differs
+# between machines and weighs most when idle. AMD's counters and psys are not covered by either.
+_RELATIVE_ERRORS = {DeviceKind.CPU: 0.03, DeviceKind.MEMORY: 0.1, DeviceKind.NODE: None}
+
+# No package draws this much. A counter that went back and would need more to have wrapped was
+# reset instead (driver reload, resume from suspend).
+_IMPLAUSIBLE_WATTS = 5000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """One powercap zone that stands for a device.
+
+    Attributes:
+        info: Identity of the device.
+        energy_file: Path of the zone's ``energy_uj``.
+        range_joules: Value at which the counter wraps, if the tree states it.
+        control_type: ``intel-rapl``, ``intel-rapl-mmio``, …
+    """
+
+    info: DeviceInfo
+    energy_file: Path
+    range_joules: float | None
+    control_type: str
+
+
+class RaplDevice:
+    """Energy counter of one zone, unwrapped.
+
+    Args:
+        zone: Powercap zone.
+        clock: Clock of the readings' times.
+        readable: Whether this user may read the counter.
+    """
+
+    def __init__(self, zone: Zone, clock: Clock = REAL_CLOCK, *, readable: bool = True) -> None:
+        self.info = zone.info
+        self.provenance = Provenance(
+            Origin.MEASURED,
+            f"RAPL {zone.info.id.removeprefix('rapl:')} counter",
+            _RELATIVE_ERRORS[zone.info.kind],
+        )
+        self.capabilities = frozenset({Capability.ENERGY} if readable else ())
+        self._zone = zone
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._wrapped_joules = 0.0
+        self._last: tuple[float, float] | None = None
+
+    def read_energy(self) -> EnergyReading:
+        """Counter value plus the wraps seen so far.
+
+        After a reset of the hardware counter it starts again from the low value, so that the
+        reader sees a counter that went back and not a huge false increase.
+        """
+        with self._lock:
+            raw = _read_counter(self._zone.energy_file, self.info.name)
+            now = self._clock.now()
+            self._wrapped_joules += self._wrap_since_last(raw, now)
+            self._last = (raw, now)
+            return EnergyReading(
+                self._wrapped_joules + raw, now, range_joules=self._zone.range_joules
+            )
+
+    def _wrap_since_last(self, raw: float, now: float) -> float:
+        """Joules to add for a wrap; after a reset, all of them are subtracted again."""
+        if self._last is None or raw >= self._last[0]:
+            return 0.0
+        last_raw, last_seconds = self._last
+        span = self._zone.range_joules
+        if span is None or span - last_raw + raw > _IMPLAUSIBLE_WATTS * (now - last_seconds):
+            return -self._wrapped_joules
+        return span
+
+
+def survey(clock: Clock = REAL_CLOCK, root: Path = DEFAULT_ROOT) -> Survey:
+    """The RAPL devices of this machine, and the obstacles to reading some of them.
+
+    A zone whose counter this user may not read is listed without the ENERGY capability.
+    """
+    devices: list[RaplDevice] = []
+    closed: list[Zone] = []
+    faults: list[Obstacle] = []
+    for candidates in _zones_by_id(_zones(root)).values():
+        zone, error = _best(candidates)
+        devices.append(RaplDevice(zone, clock, readable=error is None))
+        if isinstance(error, MissingRightsError):
+            closed.append(zone)
+        elif error is not None:
+            faults.append(Obstacle.from_error(zone.info.name, error))
+    if closed:
+        faults.insert(0, _closed_counters(closed))
+    return Survey(tuple(devices), tuple(faults))
+
+
+def _closed_counters(zones: list[Zone]) -> Obstacle:
+    names = ", ".join(zone.info.id.removeprefix("rapl:") for zone in zones)
+    files = " ".join(str(zone.energy_file) for zone in zones)
+    return Obstacle(
+        f"CPU energy counters ({names})",
+        "only root may read them (Linux closed them in 2020 against power side channels)",
+        f"`sudo chgrp power {files} && sudo chmod g+r {files}` opens them to the group `power` "
+        "until reboot; put the same in a udev rule for SUBSYSTEM powercap to keep it",
+    )
+
+
+def _best(candidates: list[Zone]) -> tuple[Zone, JouleryError | None]:
+    """The first zone that can be read, else the first one with its error."""
+    first_error: JouleryError | None = None
+    for zone in candidates:
+        try:
+            _read_counter(zone.energy_file, zone.info.name)
+        except JouleryError as error:
+            first_error = first_error or error
+        else:
+            return zone, None
+    return candidates[0], first_error
+
+
+def _zones_by_id(zones: Iterable[Zone]) -> dict[str, list[Zone]]:
+    """Zones of the same device together, the MSR's before its copies."""
+    grouped: dict[str, list[Zone]] = {}
+    for zone in sorted(zones, key=lambda zone: zone.control_type != "intel-rapl"):
+        grouped.setdefault(zone.info.id, []).append(zone)
+    return dict(sorted(grouped.items(), key=_by_kind_and_index))
+
+
+def _by_kind_and_index(entry: tuple[str, list[Zone]]) -> tuple[int, int, str]:
+    info = entry[1][0].info
+    order = (DeviceKind.CPU, DeviceKind.MEMORY, DeviceKind.NODE)
+    return order.index(info.kind), info.index, info.id
+
+
+def _zones(root: Path) -> Iterator[Zone]:
+    try:
+        folders = sorted(path for path in root.iterdir() if ":" in path.name)
+    except OSError:
+        return
+    for folder in folders:
+        info = _describe(folder)
+        if info is not None:
+            span = _number(folder / "max_energy_range_uj")
+            yield Zone(
+                info,
+                folder / "energy_uj",
+                None if span is None else joules_from_microjoules(span),
+                folder.name.partition(":")[0],
+            )
+
+
+def _describe(folder: Path) -> DeviceInfo | None:
+    """The device a zone stands for; None for parts of a package and for unknown zones."""
+    name = _text(folder / "name")
+    watts = _number(folder / "constraint_0_max_power_uw")
+    max_watts = None if watts is None else watts_from_microwatts(watts)
+    if package := _PACKAGE.fullmatch(name):
+        return DeviceInfo(
+            f"rapl:{name}",
+            f"CPU {name}",
+            DeviceKind.CPU,
+            "powercap",
+            int(package[1]),
+            max_watts,
+        )
+    if psys := _PSYS.fullmatch(name):
+        index = int(psys[2] or 0)
+        return DeviceInfo(
+            f"rapl:{name}", f"platform {name}", DeviceKind.NODE, "powercap", index, max_watts
+        )
+    if name == "dram":
+        parent = _text(folder.parent / folder.name.rpartition(":")[0] / "name")
+        package = _PACKAGE.fullmatch(parent)
+        path = f"{parent}:dram" if package else "dram"
+        return DeviceInfo(
+            f"rapl:{path}",
+            f"DRAM of {parent}" if package else "DRAM",
+            DeviceKind.MEMORY,
+            "powercap",
+            int(package[1]) if package else 0,
+            max_watts,
+        )
+    return None
+
+
+def _read_counter(path: Path, name: str) -> float:
+    """Joules in the counter file, with every failure as one of Joulery's errors."""
+    try:
+        # Straight system calls: this runs at every sample, and a text stream costs five times it.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            content = os.read(descriptor, 64)
+        finally:
+            os.close(descriptor)
+        return joules_from_microjoules(int(content))
+    except PermissionError:
+        raise MissingRightsError(
+            f"this user may not read {path}", remedy="see `joulery doctor` for how to open it"
+        ) from None
+    except FileNotFoundError:
+        raise DeviceLostError(
+            f"{name} has no counter any more: {path} is gone",
+            remedy="load the kernel's RAPL driver (`modprobe intel_rapl_msr`) and start again",
+        ) from None
+    except (OSError, ValueError) as failure:
+        raise DeviceError(
+            f"cannot read the counter of {name}: {failure}", remedy=f"check `cat {path}`"
+        ) from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _number(path: Path) -> float | None:
+    """A positive number from a file; the tree writes 0 where it does not know."""
+    text = _text(path)
+    return float(text) if text.isdecimal() and int(text) > 0 else None

@@ -1,0 +1,308 @@
+"""AMD GPUs through AMD SMI.
+
+Two bindings are in use, the one that ROCm ships and the one on PyPI, over several generations of
+the library. They differ in names and units, which :class:`AmdGpu` evens out:
+
+- energy: ``energy_accumulator`` or, in early releases, ``power``; × ``counter_resolution`` µJ
+- power: ``socket_power`` (ROCm 7), ``current_socket_power`` (MI300 on) or
+  ``average_socket_power`` (before), in W or, on virtualisation hosts, in µW; absent values are
+  ``"N/A"`` or all ones
+- power cap: in µW on bare metal, in W on virtualisation hosts and early releases
+- clocks: ``clk`` or ``cur_clk`` in MHz; the list of frequencies in Hz
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from joulery.clock import REAL_CLOCK
+from joulery.errors import (
+    DeviceError,
+    JouleryError,
+    UnsupportedError,
+)
+from joulery.frontier import Origin, Provenance
+from joulery.hardware._device import (
+    Capability,
+    DeviceInfo,
+    DeviceKind,
+    EnergyReading,
+    Obstacle,
+    PowerLimitRange,
+    Survey,
+    Telemetry,
+    check_clock,
+)
+from joulery.hardware.amd._binding import load_binding, number, translated
+from joulery.units import (
+    HERTZ_PER_MEGAHERTZ,
+    hertz_from_megahertz,
+    joules_from_microjoules,
+    watts_from_microwatts,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from joulery.clock import Clock
+
+_T = TypeVar("_T")
+
+# Device file of the compute driver, present where there is an AMD GPU.
+KFD = Path("/dev/kfd")
+
+# No GPU draws or is capped above this many watts, and none below this many microwatts.
+_MICROWATTS_FROM = 1e5
+_ENERGY_KEYS = ("energy_accumulator", "power")
+_POWER_KEYS = ("socket_power", "current_socket_power", "average_socket_power")
+_DEFAULT_CAP_KEYS = ("default_power_cap", "power_cap_default", "power_cap")
+_CLOCK_KEYS = ("clk", "cur_clk")
+
+
+class AmdGpu:
+    """One AMD GPU.
+
+    Args:
+        binding: Module ``amdsmi``, or an object with its functions.
+        handle: Processor handle of the GPU.
+        info: Identity.
+        clock: Clock of the readings' times.
+        capabilities: Capabilities found to work.
+    """
+
+    def __init__(
+        self,
+        binding: Any,
+        handle: Any,
+        info: DeviceInfo,
+        clock: Clock = REAL_CLOCK,
+        *,
+        capabilities: frozenset[Capability] = frozenset(),
+    ) -> None:
+        self.info = info
+        # AMD states no accuracy.
+        self.provenance = Provenance(Origin.MEASURED, "AMD SMI energy accumulator")
+        self.capabilities = capabilities
+        self._binding = binding
+        self._handle = handle
+        self._clock = clock
+        self._stamps = RefreshStamps()
+
+    def read_energy(self) -> EnergyReading:
+        """Accumulator value, with its time stamp converted to the device's clock."""
+        found = self.query("amdsmi_get_energy_count")
+        now = self._clock.now()
+        count, resolution = number(found, *_ENERGY_KEYS), number(found, "counter_resolution")
+        if count is None or not resolution:
+            raise self._unknown("energy")
+        stamp = number(found, "timestamp")
+        refreshed = None if not stamp else self._stamps.refreshed_at(count, stamp * 1e-9, now)
+        return EnergyReading(joules_from_microjoules(count * resolution), now, refreshed)
+
+    def read_power(self) -> float:
+        """Power of the socket: the current value, or the board's average before MI300."""
+        watts = number(self.query("amdsmi_get_power_info"), *_POWER_KEYS)
+        if watts is None:
+            raise self._unknown("power")
+        return watts_from_microwatts(watts) if watts >= _MICROWATTS_FROM else watts
+
+    def power_limits(self) -> PowerLimitRange:
+        """Limits of the socket's first power sensor, which is the board's."""
+        found = self.query("amdsmi_get_power_cap_info")
+        lowest, highest = number(found, "min_power_cap"), number(found, "max_power_cap")
+        default, current = number(found, *_DEFAULT_CAP_KEYS), number(found, "power_cap")
+        if lowest is None or highest is None or default is None or current is None:
+            raise self._unknown("power limit")
+        scale = _cap_scale(highest)
+        return PowerLimitRange(*(value / scale for value in (lowest, highest, default, current)))
+
+    def set_power_limit(self, watts: float) -> None:
+        """Set the limit in the unit in which the binding states it, and read it back."""
+        limits = self.power_limits()
+        # Some boards state a minimum of zero; to the driver zero means "restore the default".
+        replace(limits, min_watts=max(1.0, limits.min_watts)).check(watts, self.info.name)
+        stated = number(self.query("amdsmi_get_power_cap_info"), "max_power_cap") or 0.0
+        self.query("amdsmi_set_power_cap", 0, round(watts * _cap_scale(stated)))
+        taken = self.power_limits().current_watts
+        if abs(taken - watts) > 1.0:
+            raise DeviceError(
+                f"asked {self.info.name} for {watts:g} W, it holds {taken:g} W",
+                remedy="another tool may be setting the cap; let only one do it",
+            )
+
+    def supported_clocks(self) -> tuple[float, ...]:
+        """The graphics clocks that the driver lists."""
+        found = self.query("amdsmi_get_clk_freq", self._graphics_clock())
+        listed = found.get("frequency") if isinstance(found, dict) else None
+        values = {float(f) for f in listed or () if isinstance(f, int | float) and f > 0}
+        if not values:
+            raise self._unknown("list of clocks")
+        return tuple(sorted(values))
+
+    def lock_clock(self, hertz: float) -> None:
+        """Pin the graphics clock to the listed one nearest to ``hertz``."""
+        check_clock(hertz, self.supported_clocks(), self.info.name)
+        megahertz = round(hertz / HERTZ_PER_MEGAHERTZ)
+        self.query("amdsmi_set_gpu_clk_range", megahertz, megahertz, self._graphics_clock())
+
+    def unlock_clock(self) -> None:
+        """Return the clock to the board's own control."""
+        self.query("amdsmi_set_gpu_perf_level", self._constant("AmdSmiDevPerfLevel", "AUTO"))
+
+    def telemetry(self) -> Telemetry:
+        """Present state of the board; None for what it does not report."""
+        activity = _or_none(lambda: self.query("amdsmi_get_gpu_activity"))
+        clocks = _or_none(lambda: self.query("amdsmi_get_clock_info", self._graphics_clock()))
+        percent, megahertz = number(activity, "gfx_activity"), number(clocks, *_CLOCK_KEYS)
+        return Telemetry(
+            utilisation=None if percent is None else min(1.0, percent / 100),
+            temperature_celsius=self._temperature(),
+            clock_hertz=None if megahertz is None else hertz_from_megahertz(megahertz),
+            memory_used_bytes=_or_none(self._memory_used),
+            process_ids=_or_none(self._process_ids),
+        )
+
+    def _temperature(self) -> float | None:
+        # MI boards have no edge sensor; the hotspot (also called junction) is what throttles.
+        for sensor in ("HOTSPOT", "JUNCTION", "EDGE"):
+            degrees = _or_none(partial(self._sensor_celsius, sensor))
+            if degrees is not None:
+                return degrees
+        return None
+
+    def _sensor_celsius(self, sensor: str) -> float | None:
+        kind = self._constant("AmdSmiTemperatureType", sensor)
+        current = self._constant("AmdSmiTemperatureMetric", "CURRENT")
+        degrees = number({"": self.query("amdsmi_get_temp_metric", kind, current)}, "")
+        # Early releases pass on the driver's millidegrees.
+        return degrees / 1000 if degrees is not None and degrees > 1000 else degrees
+
+    def _memory_used(self) -> int | None:
+        kind = self._constant("AmdSmiMemoryType", "VRAM")
+        # Bytes can be any number, so all ones do not mean that the value is absent.
+        used = self.query("amdsmi_get_gpu_memory_usage", kind)
+        return used if isinstance(used, int) and used >= 0 else None
+
+    def _process_ids(self) -> tuple[int, ...] | None:
+        found = self.query("amdsmi_get_gpu_process_list")
+        if not isinstance(found, list | tuple):
+            return None
+        numbers = [number(entry, "pid") for entry in found]
+        return tuple(sorted({int(pid) for pid in numbers if pid is not None}))
+
+    def _graphics_clock(self) -> Any:
+        try:
+            return self._constant("AmdSmiClkType", "GFX")
+        except UnsupportedError:
+            return self._constant("AmdSmiClkType", "SYS")
+
+    def _constant(self, enumeration: str, member: str) -> Any:
+        with translated(self._binding, f"{enumeration}.{member}"):
+            return getattr(getattr(self._binding, enumeration), member)
+
+    def query(self, name: str, *arguments: Any) -> Any:
+        """Call a function of the binding on this GPU, with its failures as Joulery's errors."""
+        function = getattr(self._binding, name, None)
+        if function is None:
+            raise UnsupportedError(
+                f"this amdsmi has no {name}", remedy="install the amdsmi that ships with your ROCm"
+            )
+        with translated(self._binding, f"{name} on {self.info.name}"):
+            return function(self._handle, *arguments)
+
+    def _unknown(self, what: str) -> UnsupportedError:
+        return UnsupportedError(
+            f"{self.info.name} states no {what}", remedy="update ROCm and the amdgpu driver"
+        )
+
+
+class RefreshStamps:
+    """Converts the accumulator's time stamps to the device's clock, as long as they are usable.
+
+    The stamp counts from another origin than the clock does. The smallest difference ever seen
+    belongs to the freshest reading, so adding it converts every stamp, at worst late by that
+    reading's age. Some drivers stamp the call and not the refresh: their stamp moves on while
+    the count stands still, and from then on the time of the refresh is unknown.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._offset_seconds = math.inf
+        self._last: tuple[float, float] | None = None
+        self._dates_refresh = True
+
+    def refreshed_at(self, count: float, stamp_seconds: float, now_seconds: float) -> float | None:
+        """Time of the count's refresh on the device's clock; None where it is unknown."""
+        with self._lock:
+            last, self._last = self._last, (count, stamp_seconds)
+            if last is not None and count == last[0] and stamp_seconds != last[1]:
+                self._dates_refresh = False
+            self._offset_seconds = min(self._offset_seconds, now_seconds - stamp_seconds)
+            return stamp_seconds + self._offset_seconds if self._dates_refresh else None
+
+
+def survey(clock: Clock = REAL_CLOCK, binding: Any = None, kfd: Path = KFD) -> Survey:
+    """The AMD GPUs of this machine, or the obstacle where some are present but unusable.
+
+    Args:
+        clock: Clock of the readings' times.
+        binding: Module ``amdsmi``; imported when None.
+        kfd: Device file of the driver, present where there is an AMD GPU.
+    """
+    try:
+        smi = load_binding() if binding is None else binding
+        with translated(smi, "AMD SMI"):
+            smi.amdsmi_init()
+            handles = list(smi.amdsmi_get_processor_handles())
+    except JouleryError as error:
+        unusable = (Obstacle.from_error("AMD GPUs", error),) if kfd.exists() else ()
+        return Survey(obstacles=unusable)
+    return Survey(tuple(_probe(smi, handle, n, clock) for n, handle in enumerate(handles)))
+
+
+def _probe(smi: Any, handle: Any, index: int, clock: Clock) -> AmdGpu:
+    """The GPU with the capabilities that answered a first call."""
+    bare = AmdGpu(smi, handle, DeviceInfo("", f"AMD GPU {index}", DeviceKind.GPU, "amd"), clock)
+    attempts: dict[Capability, Callable[[], object]] = {
+        Capability.ENERGY: bare.read_energy,
+        Capability.POWER: bare.read_power,
+        Capability.POWER_LIMIT: bare.power_limits,
+        Capability.CLOCK_LOCK: bare.supported_clocks,
+    }
+    working = frozenset(c for c, attempt in attempts.items() if _or_none(attempt) is not None)
+    if bare.telemetry() != Telemetry():
+        working |= {Capability.TELEMETRY}
+    limits = bare.power_limits() if Capability.POWER_LIMIT in working else None
+    uuid = _or_none(lambda: bare.query("amdsmi_get_gpu_device_uuid"))
+    asic = _or_none(lambda: bare.query("amdsmi_get_gpu_asic_info"))
+    info = DeviceInfo(
+        _text(uuid) or f"amd:{index}",
+        _text(asic.get("market_name") if isinstance(asic, dict) else None) or f"AMD GPU {index}",
+        DeviceKind.GPU,
+        "amd",
+        index,
+        None if limits is None else limits.max_watts,
+    )
+    return AmdGpu(smi, handle, info, clock, capabilities=working)
+
+
+def _or_none(ask: Callable[[], _T]) -> _T | None:
+    """The answer, or None on any failure: for finding out what works."""
+    try:
+        return ask()
+    except JouleryError:
+        return None
+
+
+def _text(found: object) -> str:
+    return found if isinstance(found, str) and found != "N/A" else ""
+
+
+def _cap_scale(stated_max: float) -> float:
+    """Units of the binding's power caps per watt."""
+    return 1e6 if stated_max >= _MICROWATTS_FROM else 1.0

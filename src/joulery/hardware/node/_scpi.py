@@ -1,0 +1,298 @@
+"""Whole-node wattmeters of the Yokogawa WT300 family, over SCPI through PyVISA.
+
+The commands are those of the WT300/WT300E communication manual (IM WT310E-17EN): active power is
+the numeric item ``P``, the integrator's watt-hours are ``WH``. A WT310E updates every 100 ms to
+20 s as set on its panel and is accurate to 0.1 % of reading + 0.05 % of range.
+
+The integrator counts only after it was started at the meter. A meter found counting offers
+ENERGY; otherwise :class:`joulery.hardware._integrated.IntegratedPower` adds up its power.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from joulery.errors import DeviceError, JouleryError, MissingExtraError, UnsupportedError
+from joulery.frontier import Origin, Provenance
+from joulery.hardware._device import Capability, DeviceInfo, DeviceKind, EnergyReading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from joulery.clock import Clock
+
+JOULES_PER_WATT_HOUR = 3600.0
+TIMEOUT_SECONDS = 3.0
+
+# 0.1 % of reading + 0.05 % of range (at 50/60 Hz), read at a third of the range.
+_RELATIVE_ERROR = 0.0025
+# SCPI's stand-ins for "over range" and "not a number" where a meter does not spell them out.
+_SENTINEL = 9.9e37
+
+
+class ScpiSession(Protocol):
+    """Session with an instrument, for any thread; failures are :class:`DeviceError`."""
+
+    def query(self, command: str) -> str:
+        """Send a command and return the reply without its line end."""
+        ...
+
+    def write(self, command: str) -> None:
+        """Send a command that has no reply."""
+        ...
+
+    def close(self) -> None:
+        """End the session."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Identity of an instrument, by its answer to ``*IDN?``."""
+
+    maker: str
+    model: str
+    serial: str
+
+    @classmethod
+    def parse(cls, reply: str) -> Self:
+        """Parse ``YOKOGAWA,WT310E,C2QG12345V,F1.04``.
+
+        >>> Identity.parse("YOKOGAWA,WT310E,C2QG12345V,F1.04").model
+        'WT310E'
+        """
+        fields = [part.strip() for part in reply.split(",")]
+        if len(fields) < 3 or not fields[1]:
+            raise UnsupportedError(
+                f"not an instrument's identity: {reply!r}",
+                remedy="check the VISA resource; it must be a WT300-family wattmeter",
+            )
+        return cls(fields[0], fields[1], fields[2])
+
+    @property
+    def element(self) -> str:
+        """Input that holds the node's power: the sum on meters of several phases."""
+        return "SIGMA" if self.model.upper().startswith(("WT332", "WT333", "WT330")) else "1"
+
+
+class WattMeter:
+    """One wattmeter at the node's plug.
+
+    Args:
+        session: Session that :func:`open_meter` has set up.
+        identity: Identity of the meter.
+        clock: Clock of the readings' times.
+        is_counting: Whether the integrator was found running; only then it counts energy.
+    """
+
+    def __init__(
+        self, session: ScpiSession, identity: Identity, clock: Clock, *, is_counting: bool = False
+    ) -> None:
+        self.info = DeviceInfo(
+            f"scpi:{identity.model}:{identity.serial}",
+            f"{identity.maker.title()} {identity.model}",
+            DeviceKind.NODE,
+            "scpi",
+        )
+        source = f"{identity.model} wattmeter"
+        self.provenance = Provenance(Origin.MEASURED, source, _RELATIVE_ERROR)
+        energy = {Capability.ENERGY} if is_counting else set()
+        self.capabilities = frozenset({Capability.POWER} | energy)
+        self._session = session
+        self._clock = clock
+
+    def read_power(self) -> float:
+        """Watts at the plug, as of the meter's last update."""
+        return self._watts(self._values()[0])
+
+    def read_energy(self) -> EnergyReading:
+        """Energy that the integrator counted.
+
+        Raises:
+            DeviceError: The integrator stopped, so its value is frozen.
+        """
+        state = integrator_state(self._session)
+        if state != "START":
+            raise DeviceError(
+                f"the integrator of {self.info.name} does not run ({state})",
+                remedy="start it at the meter, with no timer set",
+            )
+        watts, watt_hours = self._values()
+        if not math.isfinite(watt_hours):
+            raise self._no_value("watt-hours")
+        return EnergyReading(
+            watt_hours * JOULES_PER_WATT_HOUR, self._clock.now(), watts=self._watts(watts)
+        )
+
+    def close(self) -> None:
+        """End the session; the meter keeps running."""
+        self._session.close()
+
+    def _values(self) -> tuple[float, float]:
+        """Watts and watt-hours from one reply, so both are of the same update."""
+        watts, watt_hours = parse_values(self._session.query(":NUMERIC:NORMAL:VALUE?"), 2)
+        return watts, watt_hours
+
+    def _watts(self, value: float) -> float:
+        if not math.isfinite(value):
+            raise self._no_value("power")
+        if value < 0:
+            raise DeviceError(
+                f"{self.info.name} states {value:g} W",
+                remedy="swap the current terminals: the meter sees the node as a source",
+            )
+        return value
+
+    def _no_value(self, what: str) -> DeviceError:
+        return DeviceError(
+            f"{self.info.name} shows no {what} (over range or no data)",
+            remedy="set the meter's ranges to automatic",
+        )
+
+
+def open_meter(
+    resource: str, clock: Clock, connect: Callable[[str], ScpiSession] | None = None
+) -> WattMeter:
+    """Connect to a wattmeter and select what it reports.
+
+    Args:
+        resource: VISA resource, such as ``TCPIP0::192.0.2.7::INSTR`` or ``USB0::…::INSTR``.
+        clock: Clock of the readings' times.
+        connect: Function that opens the session; PyVISA by default.
+
+    Raises:
+        MissingExtraError: PyVISA is not installed.
+        DeviceError: Nothing answers at the resource.
+    """
+    session = (connect or connect_visa)(resource)
+    try:
+        return _set_up(session, resource, clock)
+    except JouleryError:
+        session.close()
+        raise
+
+
+def _set_up(session: ScpiSession, resource: str, clock: Clock) -> WattMeter:
+    identity = Identity.parse(session.query("*IDN?"))
+    if not identity.model.upper().startswith("WT3"):
+        raise UnsupportedError(
+            f"{resource} is a {identity.maker} {identity.model}",
+            remedy="only the WT300 family is known; add yours as a plug-in device",
+        )
+    # Only the layout of replies on this connection; measuring ranges and panel stay as found.
+    session.write(":COMMUNICATE:HEADER OFF")
+    session.write(":NUMERIC:FORMAT ASCII")
+    session.write(":NUMERIC:NORMAL:NUMBER 2")
+    session.write(f":NUMERIC:NORMAL:ITEM1 P,{identity.element}")
+    session.write(f":NUMERIC:NORMAL:ITEM2 WH,{identity.element}")
+    counting = integrator_state(session) == "START"
+    return WattMeter(session, identity, clock, is_counting=counting)
+
+
+def integrator_state(session: ScpiSession) -> str:
+    """State of the integrator; meters may answer in SCPI's short form."""
+    reply = session.query(":INTEGRATE:STATE?").strip().rpartition(" ")[2].upper()
+    for state in ("RESET", "READY", "START", "STOP", "TIMEUP", "ERROR"):
+        if len(reply) >= 3 and state.startswith(reply):
+            return state
+    raise DeviceError(
+        f"unknown integrator state {reply!r}", remedy="check the meter's firmware and resource"
+    )
+
+
+def parse_values(reply: str, count: int) -> tuple[float, ...]:
+    """Numbers of a ``:NUMERIC:NORMAL:VALUE?`` reply; NaN where the meter shows none.
+
+    >>> parse_values("103.76E+00,NAN", 2)
+    (103.76, nan)
+    """
+    try:
+        values = tuple(float(part) for part in reply.strip().split(","))
+    except ValueError:
+        values = ()
+    if len(values) != count:
+        raise DeviceError(
+            f"expected {count} numbers from the meter, got {reply!r}",
+            remedy="check that no other program changes the meter's output items",
+        )
+    return tuple(value if abs(value) < _SENTINEL else math.nan for value in values)
+
+
+class VisaSession:
+    """A PyVISA resource whose failures are Joulery's errors."""
+
+    def __init__(
+        self, resource: _VisaResource, name: str, failures: tuple[type[Exception], ...]
+    ) -> None:
+        self._resource = resource
+        self._name = name
+        self._failures = failures
+        # A query is a write and a read; the pairs of two threads must not interleave.
+        self._lock = threading.Lock()
+
+    def query(self, command: str) -> str:
+        """Send and return the reply."""
+        try:
+            with self._lock:
+                return self._resource.query(command).strip()
+        except self._failures as failure:
+            raise self._failed(command, failure) from None
+
+    def write(self, command: str) -> None:
+        """Send."""
+        try:
+            with self._lock:
+                self._resource.write(command)
+        except self._failures as failure:
+            raise self._failed(command, failure) from None
+
+    def close(self) -> None:
+        """End the session."""
+        self._resource.close()
+
+    def _failed(self, command: str, failure: Exception) -> DeviceError:
+        reason = str(failure).partition("\n")[0] or type(failure).__name__
+        return DeviceError(
+            f"{self._name} failed at {command!r}: {reason}",
+            remedy="check that the meter is on and the network up",
+        )
+
+
+class _VisaResource(Protocol):
+    def query(self, message: str) -> str: ...
+    def write(self, message: str) -> int: ...
+    def close(self) -> None: ...
+
+
+def connect_visa(resource: str, library: str = "") -> VisaSession:
+    """Open a VISA resource with PyVISA.
+
+    Args:
+        resource: The VISA resource string.
+        library: Backend of PyVISA; empty takes a vendor's VISA if installed, else PyVISA-py.
+    """
+    try:
+        import pyvisa
+    except ImportError:
+        raise MissingExtraError(
+            "PyVISA is not installed", remedy="pip install 'joulery[instruments]'"
+        ) from None
+    failures = (pyvisa.errors.Error, OSError)
+    try:
+        opened: Any = pyvisa.ResourceManager(library).open_resource(
+            resource,
+            open_timeout=int(TIMEOUT_SECONDS * 1e3),
+            read_termination="\n",
+            write_termination="\n",
+            timeout=int(TIMEOUT_SECONDS * 1e3),
+        )
+    except (*failures, ValueError) as failure:
+        reason = str(failure).partition("\n")[0] or type(failure).__name__
+        raise DeviceError(
+            f"cannot open {resource}: {reason}",
+            remedy="check the resource with `pyvisa-shell list` and that the meter is on",
+        ) from None
+    return VisaSession(opened, resource, failures)

@@ -1,0 +1,402 @@
+"""Simulated boards behind the same protocols as real ones.
+
+Load, limit and clock lock decide a target power by :mod:`joulery.hardware.simulated._physics`; the
+power follows it with a first-order lag, and its integral is exact. A reader sees what real boards
+show: a counter in whole millijoules that refreshes periodically, a power sensor with noise and,
+on demand, faults.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from joulery.errors import DeviceError, DeviceLostError, MissingRightsError
+from joulery.frontier import Origin, Provenance
+from joulery.hardware._device import (
+    Capability,
+    DeviceInfo,
+    DeviceKind,
+    EnergyReading,
+    PowerLimitRange,
+    Telemetry,
+    check_clock,
+)
+from joulery.hardware.simulated import _physics as physics
+from joulery.hardware.simulated import catalog
+
+if TYPE_CHECKING:
+    from joulery.clock import Clock
+    from joulery.hardware.simulated._physics import Board, Steady, Workload
+
+_JOULES_PER_COUNT = 1e-3
+_AMBIENT_CELSIUS = 30.0
+_RISE_CELSIUS_AT_FULL_POWER = 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Faults and their times, in seconds on the board's clock; None for never.
+
+    Attributes:
+        reset_at_seconds: The energy counter restarts from zero.
+        frozen_seconds: (from, to): counter and power sensor stop refreshing.
+        read_error_seconds: (from, to): reading energy, power or telemetry fails.
+        lost_at_seconds: From here on the board is gone.
+        no_permission: Setting limits and clocks is refused.
+    """
+
+    reset_at_seconds: float | None = None
+    frozen_seconds: tuple[float, float] | None = None
+    read_error_seconds: tuple[float, float] | None = None
+    lost_at_seconds: float | None = None
+    no_permission: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sensor:
+    """Accuracy of the board's own measurement.
+
+    Attributes:
+        stamped: Whether an energy reading has the time of the counter's refresh.
+        noise: Relative standard deviation of a power reading.
+    """
+
+    stamped: bool = True
+    noise: float = 0.0
+
+
+_NO_FAULTS = Faults()
+_SENSOR = Sensor()
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """Energy so far and power, at one moment."""
+
+    at_seconds: float
+    joules: float
+    watts: float
+
+
+class SimulatedGpu:
+    """One simulated board with every capability, for any thread.
+
+    Args:
+        board: Constants of its type, from :func:`joulery.hardware.simulated.catalog.board`.
+        clock: Clock of the board; a virtual one replays exactly.
+        index: Position among the boards of its node.
+        seed: Seed of the phase of the counter's refreshes and of the sensor's noise.
+        sensor: Accuracy of its own measurement.
+        faults: Faults and their times.
+    """
+
+    capabilities = frozenset(Capability)
+
+    def __init__(
+        self,
+        board: Board,
+        clock: Clock,
+        *,
+        index: int = 0,
+        seed: int = 0,
+        sensor: Sensor = _SENSOR,
+        faults: Faults = _NO_FAULTS,
+    ) -> None:
+        self.board = board
+        self.clock = clock
+        self.sensor = sensor
+        self.faults = faults
+        self._seed = (seed << 16) ^ index
+        self.info = DeviceInfo(
+            id=f"simulated:{board.name.lower()}:{index}",
+            name=board.name,
+            kind=DeviceKind.GPU,
+            vendor="simulated",
+            index=index,
+            max_watts=board.max_limit_watts,
+        )
+        # Exact up to the counter's refresh.
+        self.provenance = Provenance(Origin.SIMULATED, f"{board.name} model: {board.source}", 0.0)
+        now = clock.now()
+        self._phase_seconds = now - _uniform(self._seed, -1) * board.counter_period_seconds
+        self._limit_watts = board.default_limit_watts
+        self._locked_hertz: float | None = None
+        self._load: Workload | None = None
+        self._steady = physics.idle(board)
+        # Start of the current interval of constant target power …
+        self._since = _Drawn(now, 0.0, board.idle_watts)
+        # … and the sensor's last refresh before it.
+        self._refreshed = _Drawn(self._tick_seconds(self._tick(now)), 0.0, board.idle_watts)
+        # State at moments that a fault refers to; filled in as time passes them.
+        self._marks: dict[float, _Drawn | None] = dict.fromkeys(self._fault_moments())
+        self._lock = threading.RLock()
+
+    def set_load(self, workload: Workload | None) -> None:
+        """Run ``workload`` repeatedly from now on; None for idle."""
+        with self._lock:
+            self._load = workload
+            self._retarget()
+
+    def run(self, workload: Workload, steps: int = 1) -> float:
+        """Run ``steps`` steps on the board's clock, each under the limit in force as it starts.
+
+        The load found before is restored afterwards.
+
+        Returns:
+            The seconds that the steps took.
+        """
+        found = self._load
+        self.set_load(workload)
+        started = due = self.clock.now()
+        for _ in range(steps):
+            due += self.steady().seconds
+            # Against the due time rather than step by step, so that a real clock's late
+            # wake-ups do not add up.
+            self.clock.sleep(max(0.0, due - self.clock.now()))
+        self.set_load(found)
+        return self.clock.now() - started
+
+    def steady(self) -> Steady:
+        """Steady state of the present load."""
+        return self._steady
+
+    def true_joules(self) -> float:
+        """Energy since the board was made, exact at this moment; for tests."""
+        with self._lock:
+            return self._drawn_at(self.clock.now()).joules
+
+    def read_energy(self) -> EnergyReading:
+        """Counter value at its last refresh."""
+        with self._lock:
+            now = self._readable_now()
+            seen = self._seen(now)
+            reset = self.faults.reset_at_seconds
+            base = 0.0
+            if reset is not None and seen.at_seconds >= reset:
+                base = self._marked(reset).joules
+            counts = math.floor((seen.joules - base) / _JOULES_PER_COUNT + 1e-6)
+            return EnergyReading(
+                joules=counts * _JOULES_PER_COUNT,
+                read_at_seconds=now,
+                refreshed_at_seconds=seen.at_seconds if self.sensor.stamped else None,
+                watts=self._sensed_watts(seen),
+            )
+
+    def read_power(self) -> float:
+        """Watts at the sensor's last refresh, with its noise."""
+        with self._lock:
+            return self._sensed_watts(self._seen(self._readable_now()))
+
+    def power_limits(self) -> PowerLimitRange:
+        """Range of limits, and the limit in force."""
+        self._present_now()
+        board = self.board
+        return PowerLimitRange(
+            board.min_limit_watts,
+            board.max_limit_watts,
+            board.default_limit_watts,
+            self._limit_watts,
+        )
+
+    def set_power_limit(self, watts: float) -> None:
+        """Set the limit.
+
+        Raises:
+            MissingRightsError: The board has the fault ``no_permission``.
+            InvalidValueError: The limit is outside the board's range.
+        """
+        self._permitted("power limit")
+        self.power_limits().check(watts, self.board.name)
+        with self._lock:
+            self._limit_watts = float(watts)
+            self._retarget()
+
+    def supported_clocks(self) -> tuple[float, ...]:
+        """Clocks in hertz that the board accepts, ascending."""
+        self._present_now()
+        return _clocks(self.board)
+
+    def lock_clock(self, hertz: float) -> None:
+        """Pin the core clock to the highest supported one at or below ``hertz``.
+
+        Raises:
+            MissingRightsError: The board has the fault ``no_permission``.
+            InvalidValueError: The clock is outside the board's range.
+        """
+        self._permitted("clock")
+        check_clock(hertz, _clocks(self.board), self.board.name)
+        with self._lock:
+            self._locked_hertz = float(hertz)
+            self._retarget()
+
+    def unlock_clock(self) -> None:
+        """Return the clock to the board's own control."""
+        self._permitted("clock")
+        with self._lock:
+            self._locked_hertz = None
+            self._retarget()
+
+    def telemetry(self) -> Telemetry:
+        """Utilisation, temperature and clock of the steady state."""
+        with self._lock:
+            now = self._readable_now()
+            load, steady = self._load, self._steady
+            rise = self._drawn_at(now).watts / self.board.max_limit_watts
+            return Telemetry(
+                utilisation=1.0 - load.host_seconds / steady.seconds if load else 0.0,
+                temperature_celsius=_AMBIENT_CELSIUS + _RISE_CELSIUS_AT_FULL_POWER * rise,
+                clock_hertz=steady.clock_hertz,
+            )
+
+    def _retarget(self) -> None:
+        """Start the next interval of constant target power."""
+        now = self.clock.now()
+        self._pass_marks(now)
+        tick = self._tick_seconds(self._tick(now))
+        if tick >= self._since.at_seconds:
+            self._refreshed = self._drawn_at(tick)
+        self._since = self._drawn_at(now)
+        if self._load is None:
+            self._steady = physics.idle(self.board)
+        else:
+            states = _states(self.board, self._load)
+            self._steady = physics.settle_in(states, self._limit_watts, self._locked_hertz)
+
+    def _drawn_at(self, seconds: float) -> _Drawn:
+        """Energy and power at a moment in the current interval."""
+        since, target, lag = self._since, self._steady.watts, self.board.power_lag_seconds
+        elapsed = seconds - since.at_seconds
+        if lag <= 0:
+            return _Drawn(seconds, since.joules + target * elapsed, target)
+        excess = since.watts - target
+        # expm1 keeps a short interval exact where 1 - exp would cancel.
+        settled = -math.expm1(-elapsed / lag)
+        return _Drawn(
+            seconds,
+            since.joules + target * elapsed + excess * lag * settled,
+            target + excess * (1.0 - settled),
+        )
+
+    def _seen(self, now: float) -> _Drawn:
+        """State at the sensor's last refresh."""
+        self._pass_marks(now)
+        tick = self._tick_seconds(self._tick(now))
+        if self.faults.frozen_seconds is not None:
+            start, end = self.faults.frozen_seconds
+            if start <= tick < end:
+                return self._marked(self._tick_seconds(self._tick(start)))
+        return self._drawn_at(tick) if tick >= self._since.at_seconds else self._refreshed
+
+    def _sensed_watts(self, seen: _Drawn) -> float:
+        tick = self._tick(seen.at_seconds + 0.5 * self.board.counter_period_seconds)
+        noise = self.sensor.noise * _normal(self._seed, tick) if self.sensor.noise else 0.0
+        return max(0.0, seen.watts * (1.0 + noise))
+
+    def _tick(self, seconds: float) -> int:
+        """Number of the last refresh at or before a moment."""
+        tick = math.floor((seconds - self._phase_seconds) / self.board.counter_period_seconds)
+        # Rounding may yield a refresh that is still slightly in the future.
+        return tick if self._tick_seconds(tick) <= seconds else tick - 1
+
+    def _tick_seconds(self, tick: int) -> float:
+        return self._phase_seconds + tick * self.board.counter_period_seconds
+
+    def _fault_moments(self) -> list[float]:
+        moments = []
+        if self.faults.reset_at_seconds is not None:
+            moments.append(self.faults.reset_at_seconds)
+        if self.faults.frozen_seconds is not None:
+            moments.append(self._tick_seconds(self._tick(self.faults.frozen_seconds[0])))
+        return moments
+
+    def _pass_marks(self, now: float) -> None:
+        """Record the state at fault moments that lie in the current interval."""
+        for moment, seen in self._marks.items():
+            if seen is None and moment <= now:
+                start = self._since.at_seconds
+                self._marks[moment] = self._drawn_at(moment) if moment >= start else self._refreshed
+
+    def _marked(self, moment: float) -> _Drawn:
+        return self._marks[moment] or self._refreshed
+
+    def _present_now(self) -> float:
+        now = self.clock.now()
+        lost = self.faults.lost_at_seconds
+        if lost is not None and now >= lost:
+            raise DeviceLostError(
+                f"{self.info.id} fell off the bus", remedy="restart the simulated node"
+            )
+        return now
+
+    def _readable_now(self) -> float:
+        now = self._present_now()
+        if self.faults.read_error_seconds is not None:
+            start, end = self.faults.read_error_seconds
+            if start <= now < end:
+                raise DeviceError(f"{self.info.id}: the driver timed out", remedy="try again later")
+        return now
+
+    def _permitted(self, what: str) -> None:
+        self._present_now()
+        if self.faults.no_permission:
+            raise MissingRightsError(
+                f"{self.info.id}: no permission to set the {what}",
+                remedy="simulate a board without the no_permission fault",
+            )
+
+
+def simulated_node(
+    board_name: str,
+    count: int,
+    clock: Clock,
+    *,
+    seed: int = 0,
+    sensor: Sensor = _SENSOR,
+    faults: Faults = _NO_FAULTS,
+) -> tuple[SimulatedGpu, ...]:
+    """``count`` boards of one type.
+
+    Args:
+        board_name: Name in the catalog, such as ``V100``.
+        count: Number of boards.
+        clock: Clock of all boards.
+        seed: Seed of each board's refresh phase and noise.
+        sensor: Accuracy of each board's own measurement.
+        faults: Faults of every board and their times.
+    """
+    board = catalog.board(board_name)
+    return tuple(
+        SimulatedGpu(board, clock, index=index, seed=seed, sensor=sensor, faults=faults)
+        for index in range(count)
+    )
+
+
+@lru_cache(maxsize=256)
+def _states(board: Board, workload: Workload) -> tuple[Steady, ...]:
+    return physics.clock_states(board, workload)
+
+
+@lru_cache(maxsize=64)
+def _clocks(board: Board) -> tuple[float, ...]:
+    return board.clocks()
+
+
+_MASK = (1 << 64) - 1
+
+
+def _uniform(seed: int, tick: int) -> float:
+    """A number in [0, 1) that depends on seed and tick only (the splitmix64 mixing steps)."""
+    word = (seed * 0x9E3779B97F4A7C15 + tick * 0xD1342543DE82EF95 + 0x632BE59BD9B4E019) & _MASK
+    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _MASK
+    return ((word ^ (word >> 31)) >> 11) / (1 << 53)
+
+
+def _normal(seed: int, tick: int) -> float:
+    """A standard normal number that depends on seed and tick only (Box and Muller)."""
+    radius = math.sqrt(-2.0 * math.log(1.0 - _uniform(seed, 2 * tick)))
+    return radius * math.cos(2.0 * math.pi * _uniform(seed, 2 * tick + 1))

@@ -1,0 +1,163 @@
+"""What a client is asked to run: the policy's choice, adapted to what the client can do.
+
+A client may be unable to probe, may run a batch size of its own, or may be in the middle of a
+recurrence whose runs were stopped again and again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from joulery.errors import InvalidValueError
+from joulery.jobs._models import ASKED_FOR
+from joulery.jobs._replay import ROW, action_document
+from joulery.jobs.policies import ActionKind, KnowsLimits
+
+if TYPE_CHECKING:
+    from joulery.jobs._job import Job
+    from joulery.jobs._models import Request
+    from joulery.jobs._posterior import JobState
+    from joulery.jobs.policies import Actions, Policy
+    from joulery.storage import Document
+
+_UNPROBED = (
+    "may be better than the best so far, and is measured on its way, since probes are not made"
+)
+_SUREST = "most runs reached the target with it, and the last report has to be confirmed"
+# A try may cost this many times what the best takes (You et al., NSDI'23, section 4.4).
+_BETA = 2.0
+# From this training of a recurrence on, each may cost twice as much as the one before.
+_PATIENCE = 4
+_MOST_DOUBLINGS = 64
+
+
+def client_action(
+    state: JobState, chosen: Actions, request: Request, before: Document | None, *, doubted: bool
+) -> tuple[Document, str]:
+    """The action that a client is asked to run, as it is stored; and the reason in words.
+
+    Args:
+        state: The job.
+        chosen: The policy's choice.
+        request: The client's request.
+        before: The action before it in its recurrence, if any.
+        doubted: Whether the report on that action is quarantined.
+    """
+    reason = state.policy.reasons[int(chosen.reason[0])]
+    attempt = attempt_after(before)
+    only = request.only
+    if only is not None:
+        actions = only_batch_size(chosen, state.job, only)
+        would = state.job.batch_sizes[int(chosen.arm[0])]
+        if would != only:
+            reason = f"{ASKED_FOR}; {would} would be run: {reason}"
+    elif before is not None and doubted and _may_fail_again(before, state.reports.surest()):
+        actions, reason = only_batch_size(chosen, state.job, state.reports.surest()), _SUREST
+    else:
+        actions = chosen
+        if chosen.kind[0] == ActionKind.PROBE and (not request.probing or _again(chosen, before)):
+            actions, reason = without_probe(chosen, state.reports.best_cost()), _UNPROBED
+        actions = widened(actions, attempt)
+    if actions.arm[0] != chosen.arm[0] or only is not None:
+        actions = with_known_limit(actions, state.policy, state.beliefs)
+    action = action_document(actions, state.job, attempt)
+    if actions.arm[0] != chosen.arm[0] and only is not None:
+        action["volunteered"] = True  # see joulery.jobs._report_filter
+    return action, reason
+
+
+def _may_fail_again(before: Document, surest: int) -> bool:
+    """Whether a policy that ignores the failure of a training would have it fail the same way.
+
+    The next training of the recurrence is then one of the batch size that is surest to reach the
+    target, without a ceiling; once, since that may fail, too.
+    """
+    had_it = (before["batch_size"], before["ceiling"]) == (surest, None)
+    return before["kind"] == ActionKind.TRAIN and not had_it
+
+
+def attempt_after(before: Document | None) -> int:
+    """Which training of its recurrence comes next; counts from 1."""
+    if before is None:
+        return 1
+    attempt: int = before.get("attempt", 1)
+    return attempt + int(before["kind"] == ActionKind.TRAIN)
+
+
+def _again(chosen: Actions, before: Document | None) -> bool:
+    """Whether the same batch size was just probed, which happens if that is quarantined."""
+    probed = before is not None and before["kind"] == ActionKind.PROBE
+    return before is not None and probed and before["arm"] == chosen.arm[0]
+
+
+def widened(actions: Actions, attempt: int) -> Actions:
+    """The same, with a higher ceiling where earlier trainings have not reached the target.
+
+    Ceilings follow from the posterior. Were that far too good to be true, all trainings would be
+    stopped for ever; so ceilings grow until one reaches the target.
+    """
+    doublings = min(_MOST_DOUBLINGS, max(0, attempt + 1 - _PATIENCE))
+    return dataclasses.replace(actions, ceiling=2.0**doublings * actions.ceiling)
+
+
+def without_probe(probe: Actions, best_cost: float) -> Actions:
+    """A training of the batch size that was to be probed.
+
+    It measures the limits that the probe would have measured, and holds the limit if it is a single
+    one. It may cost twice what the best batch size takes: a client that tries it without having
+    measured is stopped there, and what it measured until then is what the probe would have shown.
+    Before anything has reached the target there is nothing to compare with, and so no ceiling.
+    """
+    wanted = probe.probe_limits
+    alone = np.zeros(0) if wanted is None else np.flatnonzero(wanted[0])
+    return dataclasses.replace(
+        probe,
+        kind=np.full(1, ActionKind.TRAIN),
+        limit=np.array([alone[0] if len(alone) == 1 else -1], dtype=np.int64),
+        ceiling=np.array([_BETA * best_cost]),
+        probe_limits=None if wanted is None or len(alone) != 1 else np.zeros_like(wanted),
+    )
+
+
+def only_batch_size(chosen: Actions, job: Job, only: int) -> Actions:
+    """A training of the batch size ``only``, for a client that runs it whatever is chosen.
+
+    It is not stopped, so there is no ceiling. Where the policy has chosen the same, its power limit
+    holds; else it is left open, for :func:`with_known_limit`.
+
+    Raises:
+        InvalidValueError: The job has no such batch size.
+    """
+    if only not in job.batch_sizes:
+        raise InvalidValueError(
+            f"batch size {only} is none of this job's",
+            remedy=f"give one of {', '.join(map(str, job.batch_sizes))}",
+        )
+    arm = job.batch_sizes.index(only)
+    same = int(chosen.arm[0]) == arm and chosen.kind[0] == ActionKind.TRAIN
+    return dataclasses.replace(
+        chosen,
+        kind=np.full(1, ActionKind.TRAIN),
+        arm=np.full(1, arm),
+        limit=chosen.limit if same else np.full(1, -1),
+        ceiling=np.full(1, np.inf),
+        probe_limits=chosen.probe_limits if same else None,
+    )
+
+
+def with_known_limit(actions: Actions, policy: Policy[Any], beliefs: Any) -> Actions:
+    """The same, at the power limit that the policy would hold, with those worth measuring.
+
+    Nothing changes where a limit is decided already, where the policy leaves limits to
+    just-in-time profiling, as ``zeus`` does, or where it knows none.
+    """
+    decided = actions.limit[0] != -1 or actions.kind[0] != ActionKind.TRAIN
+    if decided or not isinstance(policy, KnowsLimits):
+        return actions
+    limits = policy.limit_of(beliefs, ROW, actions.arm)
+    if limits.hold[0] == -1:
+        return actions
+    return dataclasses.replace(actions, limit=limits.hold, probe_limits=limits.measure)

@@ -1,0 +1,133 @@
+"""Definition of jobs in the store: once each, with a warm start from other versions or devices."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from joulery.jobs._specification import inheritance_document, inheritance_from
+from joulery.jobs._warm_start import WarmStart
+from joulery.jobs.policies import BayesianBeliefs
+from joulery.units import finite
+
+if TYPE_CHECKING:
+    from joulery.jobs._posterior import PosteriorCache
+    from joulery.storage import Document, JobRecord, NewJob, Transaction
+
+_MOST_SIBLINGS = 4  # devices that a job is looked for on to start from
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceConfig:
+    """Settings of the job service.
+
+    Attributes:
+        lease_seconds: Time for which a holder may be silent.
+        cached_jobs: Number of jobs whose posteriors are kept in memory.
+        shift_sd: Standard deviation by which log epochs of a changed job may be off together.
+        shape_sd: Standard deviation by which those of each batch size may be off besides.
+    """
+
+    lease_seconds: float = 600.0
+    cached_jobs: int = 2000
+    shift_sd: float = 0.3
+    shape_sd: float = 0.1
+
+    def __post_init__(self) -> None:
+        finite(self.lease_seconds, "lease in seconds", minimum=0.0)
+
+
+DEFAULT_CONFIG = ServiceConfig()
+
+
+class JobRegistry:
+    """Defines jobs.
+
+    Args:
+        cache: Posteriors of jobs.
+        config: Settings of the service.
+    """
+
+    def __init__(self, cache: PosteriorCache, config: ServiceConfig) -> None:
+        self._cache = cache
+        self._config = config
+
+    def define(self, transaction: Transaction, wanted: NewJob, now: float) -> JobRecord:
+        """The newest version of a job on its device if it is as wanted, else a new version.
+
+        A changed job starts from the version before, with doubt. The first on a device starts from
+        the device where the job has run most, without: epochs to the target do not depend on the
+        device (You et al., NSDI'23, section 7).
+        """
+        newest = transaction.newest(wanted.team, wanted.name, wanted.device)
+        if newest is not None and _same(newest.job, wanted):
+            return newest
+        started = wanted
+        if newest is None:
+            for sibling in transaction.siblings(wanted.team, wanted.name, _MOST_SIBLINGS):
+                shown = self._shown(transaction, sibling, wanted)
+                if shown is not None:
+                    started = _warm_started(wanted, sibling, shown)
+                    break
+        else:
+            shown = self._shown(transaction, newest, wanted)
+            if shown is None:
+                started = dataclasses.replace(wanted, inherits=newest.id)
+            else:
+                doubted = shown.for_changed_job(self._config.shift_sd, self._config.shape_sd)
+                started = _warm_started(wanted, newest, doubted)
+        return transaction.add_job(started, now)
+
+    def _shown(
+        self, transaction: Transaction, source: JobRecord, wanted: NewJob
+    ) -> WarmStart | None:
+        """The epochs that another job has shown, if any."""
+        if wanted.policy != source.job.policy:
+            return None
+        # Not locked: operations lock one job only, and what is committed does not change.
+        beliefs = self._cache.committed(transaction, source).beliefs
+        if not isinstance(beliefs, BayesianBeliefs):
+            return None
+        shown = WarmStart.of(beliefs, 0)
+        received = source.job.parameters.get("inherited")
+        if received is not None:
+            shown = shown.extended(inheritance_from(received))
+        return shown if shown.batch_sizes else None
+
+
+def _warm_started(wanted: NewJob, source: JobRecord, start: WarmStart) -> NewJob:
+    document: Document = inheritance_document(start)
+    document["source"] = {"version": source.version, "device": source.device}
+    parameters = wanted.parameters | {"inherited": document}
+    return dataclasses.replace(wanted, inherits=source.id, parameters=parameters)
+
+
+def warm_start_text(record: JobRecord) -> str:
+    """What a job started from, in words; empty if from nothing."""
+    document = record.job.parameters.get("inherited")
+    if document is None:
+        return ""
+    sizes, source = document["batch_sizes"], document.get("source", {})
+    if len(sizes) == 1:
+        what = f"epochs of batch size {sizes[0]}"
+    else:
+        what = f"epochs of {len(sizes)} batch sizes ({min(sizes)} to {max(sizes)})"
+    shift = document["shift_sd"]
+    if shift > 0:
+        version = source.get("version", record.version - 1)
+        return (
+            f"the job has changed: {what} carry over from version {version}, within {shift:.0%} "
+            "until runs show more"
+        )
+    device = source.get("device") or "runs on no particular device"
+    return f"{what} carry over from {device}; what an epoch costs here is measured anew"
+
+
+def _same(stored: NewJob, wanted: NewJob) -> bool:
+    parameters = {name: value for name, value in stored.parameters.items() if name != "inherited"}
+    return (stored.specification, stored.policy, parameters) == (
+        wanted.specification,
+        wanted.policy,
+        wanted.parameters,
+    )

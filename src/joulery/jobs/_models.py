@@ -1,0 +1,445 @@
+"""The schema of jobs, decisions, reports and measurements.
+
+Every class has exactly one JSON form (:class:`joulery.jobs._schema.JsonModel`), which is what the
+client sends, the server answers and describes, the store keeps and the outbox writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from joulery.errors import FileError, InvalidValueError, UnknownRecordError
+from joulery.frontier import Frontier, Origin
+from joulery.jobs._job import BatchSize, Job, PowerLimit
+from joulery.jobs._schema import (
+    LARGEST,
+    Codec,
+    Constraint,
+    Count,
+    JsonModel,
+    Name,
+    Quantity,
+    Text,
+    Unlimited,
+    by_name,
+    shown,
+)
+from joulery.jobs._validation import LONGEST_BEFORE_SECONDS, check_request
+from joulery.jobs.policies import ActionKind, RunEnd
+
+MOST_LIMITS = 32
+MOST_PER_PAGE = 1000
+_MOST_PARAMETERS = 16
+# Parameters that memory is allocated for, and the most of each.
+_WHOLE_PARAMETERS = {"window": 1000}
+# Parameters that the service sets itself.
+_RESERVED = frozenset({"inherited", "objective"})
+# How the reason of a decision begins whose batch size the policy would not have chosen.
+ASKED_FOR = "this batch size was asked for"
+
+DecisionId = Annotated[
+    str, Constraint(maxLength=40, pattern=r"^[0-9]{1,18}\.[0-9]{1,18}$", examples=["7.12"])
+]
+_RanSeconds = Annotated[float, Constraint(minimum=0, maximum=LONGEST_BEFORE_SECONDS)]
+Moment = Annotated[float, Constraint(minimum=0, maximum=LARGEST, examples=[1.8e9])]
+
+
+@dataclass(frozen=True, slots=True)
+class Definition(JsonModel):
+    """A job to be defined.
+
+    Attributes:
+        job: Job with the choices that its owner allows.
+        device: Kind of device that the job runs on, such as "V100"; empty for any.
+        policy: Name of the policy that chooses the batch size; `joulery` or `zeus`, among others.
+        parameters: Parameters of the policy by name.
+    """
+
+    job: Job
+    device: Text = ""
+    policy: Text = "joulery"
+    parameters: dict[str, int | float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(self.parameters) > _MOST_PARAMETERS:
+            raise InvalidValueError(
+                f"{len(self.parameters)} parameters", remedy=f"give at most {_MOST_PARAMETERS}"
+            )
+        for name, value in self.parameters.items():
+            if not name.isidentifier() or len(name) > 40 or name in _RESERVED:
+                raise InvalidValueError(
+                    f"no policy takes a parameter {shown(name)}", remedy="leave it out"
+                )
+            most = _WHOLE_PARAMETERS.get(name)
+            if most is not None and not (isinstance(value, int) and 0 <= value <= most):
+                raise InvalidValueError(
+                    f"parameter {name} is out of range: {shown(value)}",
+                    remedy=f"give a whole number up to {most}",
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Request(JsonModel):
+    """A request for a decision.
+
+    Attributes:
+        key: Idempotency key chosen by the client; the same key gives the same decision.
+        after: Id of an earlier decision of the same recurrence, after a probe or a training that
+            did not reach the target; null begins a recurrence.
+        probing: Whether the client can make probes.
+        only: Batch size that the client runs whatever the policy would choose; its report counts
+            like any other.
+        ran_seconds: Seconds that `only` has been run already, where no server answered before; at
+            most 7 days.
+    """
+
+    key: Name
+    after: DecisionId | None = None
+    probing: bool = False
+    only: BatchSize | None = None
+    ran_seconds: _RanSeconds | None = None
+
+    def check(self) -> None:
+        """Refuse a request that cannot be served.
+
+        Raises:
+            InvalidValueError: The key, or how long it has been run, is out of bounds.
+        """
+        checked_name(self.key, "a key")
+        check_request(self.only, self.ran_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(JsonModel):
+    """What to run next.
+
+    Attributes:
+        id: Id to report under: the number of the job, a dot, and the number of the event.
+        recurrence: Number of the recurrence that the decision is part of; counts from 0.
+        kind: Train to the target, or probe for seconds.
+        batch_size: Batch size to run, over all devices.
+        power_limit_watts: Power limit to hold; null leaves it to just-in-time profiling, or as it
+            is where the job has no limits.
+        probe_limits_watts: Power limits to measure for seconds each, on the way.
+        cost_ceiling_joules: Cost that the run may not exceed; null for any.
+        reason: Reason of the choice, for people.
+        expires_wall_seconds: Unix time until which a heartbeat or report is expected.
+        token: Token for calls on this decision; empty in lists and without a server.
+    """
+
+    id: Text
+    recurrence: Count
+    kind: Annotated[ActionKind, by_name(ActionKind)]
+    batch_size: BatchSize
+    power_limit_watts: PowerLimit | None
+    probe_limits_watts: Annotated[tuple[PowerLimit, ...], Constraint(maxItems=MOST_LIMITS)]
+    cost_ceiling_joules: Unlimited
+    reason: Annotated[str, Constraint(maxLength=500)]
+    expires_wall_seconds: Moment
+    token: Text = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured(JsonModel):
+    """Time and energy of an epoch under one power limit.
+
+    Attributes:
+        limit_watts: Power limit that was held; null where the job has no limits.
+        epoch_seconds: Seconds that an epoch takes.
+        epoch_joules: Joules that an epoch uses.
+        relative_error: One sigma of the seconds and, independently, of the watts; up to 10.
+    """
+
+    limit_watts: PowerLimit | None
+    epoch_seconds: Quantity
+    epoch_joules: Quantity
+    relative_error: Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(JsonModel):
+    """How a decision ended; with a heartbeat, how it stands.
+
+    Attributes:
+        end: How the run ended: it reached its target, was stopped at the cost ceiling, exhausted
+            its epochs, was abandoned (also of heartbeats), or was a probe.
+        epochs: Whole epochs that were trained; 0 for probes.
+        seconds: Seconds that the run took.
+        joules: Joules that the run used.
+        limit_watts: Power limit that was held; null for none.
+        measured: Time and energy of an epoch, as far as they were measured.
+    """
+
+    end: Annotated[RunEnd, by_name(RunEnd)]
+    epochs: Quantity
+    seconds: Quantity
+    joules: Quantity
+    limit_watts: PowerLimit | None = None
+    measured: Annotated[tuple[Measured, ...], Constraint(maxItems=MOST_LIMITS)] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeReport(JsonModel):
+    """A report on how a decision ended.
+
+    Attributes:
+        key: Idempotency key chosen by the client; the same report under it counts once.
+        outcome: How the decision ended.
+    """
+
+    key: Name
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressReport(JsonModel):
+    """A heartbeat of the process that holds a decision.
+
+    Attributes:
+        progress: How the run stands, ending as abandoned; counts if no report follows.
+    """
+
+    progress: Outcome | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt(JsonModel):
+    """What became of a report; the same whenever it is repeated.
+
+    Attributes:
+        decision: Id of the decision that was reported on.
+        event: Number of the report in the job's history.
+        late: Whether the lease of the decision had ended before.
+        quarantined: Whether the policy does not learn from it until other reports confirm it.
+    """
+
+    decision: DecisionId
+    event: Count
+    late: bool
+    quarantined: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionLease(JsonModel):
+    """What became of a heartbeat.
+
+    Attributes:
+        held: Whether the sender still holds the decision; if not, a report counts all the same.
+        expires_wall_seconds: Unix time until which the next heartbeat is expected.
+    """
+
+    held: bool
+    expires_wall_seconds: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class PauseState(JsonModel):
+    """Whether decisions of a job are refused.
+
+    Attributes:
+        paused: True to refuse decisions, false to make them again.
+    """
+
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobEntry(JsonModel):
+    """A version of a job, as its team sees it.
+
+    Attributes:
+        id: Number of this version.
+        team: Namespace of the job.
+        version: Version of the job on its device; counts from 1.
+        inherits: Number of the version, or of the same job on another device, that the policy was
+            warm-started from; null for none.
+        warm_start: What was carried over from there, in words; empty for nothing.
+        paused: Whether decisions are refused.
+        definition: Definition of the job.
+        created_wall_seconds: Unix time at which this version was defined.
+        events: Number of events in its history.
+        recurrences: Number of recurrences that were begun.
+    """
+
+    id: Count
+    team: Name
+    version: Count
+    inherits: Count | None
+    warm_start: str
+    paused: bool
+    definition: Definition
+    created_wall_seconds: Moment
+    events: Count
+    recurrences: Count
+
+    @property
+    def name(self) -> str:
+        """Name of the job, unique within its team and device."""
+        return self.definition.job.name
+
+    @property
+    def device(self) -> str:
+        """Kind of device that the job runs on; empty for any."""
+        return self.definition.device
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionEntry(JsonModel):
+    """A decision and its outcome, as the team sees them.
+
+    Attributes:
+        decision: Decision, without its token.
+        number: Number of the event that issued the decision; pages go on after it.
+        key: Idempotency key of the request.
+        state: Whether the decision is open, was reported on, or its lease has expired.
+        issued_wall_seconds: Unix time at which the decision was made.
+        heartbeat_wall_seconds: Unix time of the last heartbeat; null for none.
+        outcome: Outcome that was reported; null for none.
+        late: Whether the lease had ended before the report.
+        reported_wall_seconds: Unix time of the report; null for none.
+    """
+
+    decision: Decision
+    number: Count
+    key: Name
+    state: Literal["open", "reported", "expired"]
+    issued_wall_seconds: Moment
+    heartbeat_wall_seconds: Moment | None = None
+    outcome: Outcome | None = None
+    late: bool = False
+    reported_wall_seconds: Moment | None = None
+
+
+def _read_frontier(document: object, _name: str) -> Frontier:
+    try:
+        return Frontier.from_dict(document)
+    except FileError as error:
+        raise InvalidValueError(error.message, remedy=error.remedy) from None
+
+
+_FRONTIER = Codec(
+    Frontier.to_dict,
+    _read_frontier,
+    {"type": "object", "examples": [{"points": [{"seconds": 10.0, "joules": 2500.0}]}]},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileEntry(JsonModel):
+    """The time-energy frontier of an epoch of one batch size on one kind of device.
+
+    Attributes:
+        batch_size: Batch size that was measured, over all devices.
+        device: Kind of device that it was measured on.
+        frontier: Frontier as `joulery.Frontier` writes it: schema, work, and points with seconds
+            and joules.
+        wall_seconds: Unix time at which the profile was stored; ignored where it is sent.
+    """
+
+    batch_size: BatchSize
+    device: Text
+    frontier: Annotated[Frontier, _FRONTIER]
+    wall_seconds: Moment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyEntry(JsonModel):
+    """Energy that a job used.
+
+    Attributes:
+        decision: Id of the decision that the energy was used under; null for none.
+        device: Name of the device that used it.
+        seconds: Seconds over which it was used.
+        joules: Joules that were used.
+        origin: How the figure came about.
+        source: Source of the figure, such as the counter, in words.
+        wall_seconds: Unix time at which the figure was stored; ignored where it is sent.
+    """
+
+    decision: Text | None
+    device: Text
+    seconds: Quantity
+    joules: Quantity
+    origin: Literal["measured", "predicted", "simulated", "assumed"] = Origin.ASSUMED.value
+    source: Text = ""
+    wall_seconds: Moment | None = None
+
+
+_PAGE = Constraint(maxItems=MOST_PER_PAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage(JsonModel):
+    """Jobs by number.
+
+    Attributes:
+        jobs: Jobs of the page, all versions.
+        next: Number that the next page begins after; null at the end.
+    """
+
+    jobs: Annotated[tuple[JobEntry, ...], _PAGE]
+    next: Count | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionPage(JsonModel):
+    """Decisions in the order in which they were made.
+
+    Attributes:
+        decisions: Decisions of the page.
+        next: Number that the next page begins after; null at the end.
+    """
+
+    decisions: Annotated[tuple[DecisionEntry, ...], _PAGE]
+    next: Count | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyPage(JsonModel):
+    """Energy in the order in which it was reported.
+
+    Attributes:
+        energy: Entries of the page.
+        next: Number that the next page begins after; null at the end.
+    """
+
+    energy: Annotated[tuple[EnergyEntry, ...], _PAGE]
+    next: Count | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileList(JsonModel):
+    """Profiles of a job by batch size.
+
+    Attributes:
+        profiles: All profiles of the job.
+    """
+
+    profiles: tuple[ProfileEntry, ...]
+
+
+def decision_id(job: int, sequence: int) -> str:
+    """The id of a decision."""
+    return f"{job}.{sequence}"
+
+
+def parse_decision_id(text: str) -> tuple[int, int]:
+    """The job and the number of the event that a decision's id stands for."""
+    job, _, sequence = text.partition(".")
+    # Longer numbers would not fit the database's.
+    if not all(part.isascii() and part.isdigit() and len(part) <= 18 for part in (job, sequence)):
+        raise UnknownRecordError(
+            f"no decision {text[:40]!r}", remedy="give the id that came with the decision"
+        )
+    return int(job), int(sequence)
+
+
+def checked_name(text: str, what: str) -> str:
+    """A name or key that any database can hold and any log can show."""
+    if not 0 < len(text) <= 200 or not text.isprintable():
+        raise InvalidValueError(
+            f"{what} must be 1 to 200 printable characters, not {text[:40]!r}",
+            remedy="choose a shorter one, without control characters",
+        )
+    return text

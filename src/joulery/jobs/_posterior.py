@@ -1,0 +1,221 @@
+"""The posterior of each job: folded from the store's events, cached, and continued when asked for.
+
+Only the store's writer thread uses the cache, so nothing is locked. The cache never runs ahead of
+the store: what a transaction did to it is dropped if the transaction is not kept.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from joulery.jobs._replay import begin, learn, outcome_document, silence
+from joulery.jobs._report_filter import ReportFilter, RunReport
+from joulery.jobs._snapshot import code_fingerprint, deserialize, serialize
+from joulery.jobs._specification import job_from, policy_from
+from joulery.jobs.policies import JobBatch, RunEnd
+from joulery.storage import EventKind, Snapshot
+
+if TYPE_CHECKING:
+    from joulery.jobs._job import Job
+    from joulery.jobs.policies import Policy
+    from joulery.storage import Document, Event, JobRecord, Transaction
+
+# At most so many events are folded for a job that a process has not seen yet.
+_SNAPSHOT_EVENTS = 64
+# A decision that is open for this many times the usual run is no longer expected to end.
+_USUAL_RUNS = 4.0
+
+
+@dataclass(slots=True, eq=False)
+class JobState:
+    """A job with the posterior that follows from its events.
+
+    Attributes:
+        job: What its owner allows and wants.
+        policy: Policy that decides for it.
+        batch: The job as a batch of one, as policies take it.
+        beliefs: The policy's posterior after event number ``sequence``.
+        settled: The same from those reports only whose verdicts are final.
+        reports: Reports whose verdicts may change.
+        open: Actions under way by decision, each with its recurrence and the time of its issue, in
+            the order of issue.
+        sequence: Number of the last event folded in.
+        kept: Number of the last event in the stored snapshot.
+        swept_seconds: Time of the last search for ended leases, on the monotonic clock.
+    """
+
+    job: Job
+    policy: Policy[Any]
+    batch: JobBatch
+    beliefs: Any
+    settled: Any
+    reports: ReportFilter
+    open: dict[int, tuple[Document, int, float]] = field(default_factory=dict)
+    sequence: int = 0
+    kept: int = 0
+    swept_seconds: float = float("-inf")
+
+    @classmethod
+    def start(cls, record: JobRecord) -> JobState:
+        """The state before the first event."""
+        job = job_from(record.job.name, record.job.specification)
+        policy = policy_from(record.job, job)
+        batch = JobBatch.of([job], [record.job.seed])
+        return cls(job, policy, batch, policy.start(batch), policy.start(batch), ReportFilter(job))
+
+    def fold(self, event: Event) -> None:
+        """Fold in one event; nothing else ever changes the posterior.
+
+        ==========  =====================================================================
+        issued      ``begin``: the action is under way
+        outcome     ``learn``: it ended as reported, or as abandoned if that is quarantined
+        expired     ``learn``: it was abandoned; what heartbeats reported still counts
+        late        ``begin`` and ``learn``: it had expired, and ended as reported
+        ==========  =====================================================================
+
+        An action that is open for several times as long as actions usually are is abandoned, too:
+        a policy that waits for what it tries must not wait for a holder that only sends heartbeats.
+        """
+        self._release_old(event.wall_seconds)
+        if event.kind == EventKind.ISSUED:
+            action, recurrence = event.body["action"], event.body["recurrence"]
+            self.open[event.sequence] = action, recurrence, event.wall_seconds
+            begin(self.policy, self.beliefs, action)
+        else:
+            self._fold_report(event)
+        self.sequence = event.sequence
+
+    def _release_old(self, now: float) -> None:
+        if not self.open:
+            return
+        oldest = now - _USUAL_RUNS * self.reports.usual_seconds()
+        for decision, (action, recurrence, issued) in list(self.open.items()):
+            if issued >= oldest:
+                return
+            del self.open[decision]
+            learn(self.policy, self.beliefs, outcome_document(None, self.job, action, recurrence))
+
+    def _fold_report(self, event: Event) -> None:
+        report = RunReport.of(self.job, event.decision, event.body)
+        opened = self.open.pop(event.decision, None)
+        if opened is None:
+            begin(self.policy, self.beliefs, event.body["action"])
+        else:
+            report.open_seconds = event.wall_seconds - opened[2]
+        if not report.claims:
+            learn(self.policy, self.beliefs, event.body)
+            return
+        final, changed = self.reports.add(report)
+        for one in final:
+            if one.end != RunEnd.STOPPED or one.epochs:  # what a ceiling refused depends on others
+                self._learn_again(self.settled, one)
+        if changed:
+            self._rebuild()
+        else:
+            body = silence(event.body) if report.quarantined else event.body
+            learn(self.policy, self.beliefs, body)
+
+    def _rebuild(self) -> None:
+        """Start again from the settled posterior, with the reports that are accepted now."""
+        self.beliefs = copy.deepcopy(self.settled)
+        best_cost = self.reports.best_cost()
+        for one in sorted(self.reports.latest, key=lambda one: one.end == RunEnd.STOPPED):
+            # What a ceiling stopped that followed from a wrong report says nothing.
+            if one.end != RunEnd.STOPPED or one.cost >= best_cost:
+                self._learn_again(self.beliefs, one)
+        for action, *_ in self.open.values():
+            begin(self.policy, self.beliefs, action)
+
+    def _learn_again(self, beliefs: Any, report: RunReport) -> None:
+        if not report.quarantined:
+            begin(self.policy, beliefs, report.body["action"])
+            learn(self.policy, beliefs, report.body)
+
+    def to_snapshot(self, job: int) -> Snapshot | None:
+        """What saves folding the events again; None if the beliefs cannot be serialized."""
+        document = {
+            "reports": self.reports.to_document(),
+            "open": [[number, *each] for number, each in self.open.items()],
+        }
+        content = serialize((self.settled, self.beliefs), document)
+        if content is None:
+            return None
+        return Snapshot(job, self.sequence, code_fingerprint(), content)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Continue from a snapshot, if the same code made it; else stay at the start."""
+        if snapshot.code != code_fingerprint():
+            return
+        document = deserialize((self.settled, self.beliefs), snapshot.content)
+        if document is not None:
+            self.reports = ReportFilter.from_document(self.job, document["reports"])
+            self.open = {
+                number: (action, recurrence, issued)
+                for number, action, recurrence, issued in document["open"]
+            }
+            self.sequence = self.kept = snapshot.sequence
+
+
+def rebuilt(transaction: Transaction, record: JobRecord) -> JobState:
+    """A job folded from its first event on, by nothing but its events."""
+    state = JobState.start(record)
+    for event in transaction.events(record.id):
+        state.fold(event)
+    return state
+
+
+class PosteriorCache:
+    """The jobs that this process has worked on lately.
+
+    Args:
+        capacity: Number of jobs that are kept.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._jobs: OrderedDict[int, JobState] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def drop(self, job: int) -> None:
+        """Remove a job."""
+        self._jobs.pop(job, None)
+
+    def current(self, transaction: Transaction, job: int) -> JobState:
+        """A job with all its events folded in; it is locked."""
+        return self.committed(transaction, transaction.lock(job))
+
+    def committed(self, transaction: Transaction, record: JobRecord) -> JobState:
+        """A job with the events that ``record`` counts, without locking it."""
+        job = record.id
+        transaction.on_rollback(lambda: self.drop(job))
+        state = self._jobs.get(job)
+        if state is None:
+            state = self._jobs[job] = JobState.start(record)
+            snapshot = transaction.snapshot(job)
+            if snapshot is not None:
+                state.restore(snapshot)
+            while len(self._jobs) > self._capacity:
+                self._jobs.popitem(last=False)
+        else:
+            self._jobs.move_to_end(job)
+        if state.sequence < record.events:
+            for event in transaction.events(job, state.sequence):
+                state.fold(event)
+        return state
+
+    def append(self, transaction: Transaction, job: int, event: Event) -> JobState:
+        """Store the next event of a job and fold it in."""
+        state = self.current(transaction, job)
+        transaction.append(job, event)
+        state.fold(event)
+        if state.sequence - state.kept >= _SNAPSHOT_EVENTS:
+            state.kept = state.sequence
+            snapshot = state.to_snapshot(job)
+            if snapshot is not None:
+                transaction.put_snapshot(snapshot)
+        return state

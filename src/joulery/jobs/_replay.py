@@ -1,0 +1,146 @@
+"""Actions and outcomes as stored documents, and as the arrays that policies take.
+
+A running posterior is changed by the same functions from the same documents as a rebuilt one, so
+both are the same bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from joulery.jobs.policies import ActionKind, Actions, Outcomes, RunEnd
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from joulery.jobs._job import Job
+    from joulery.jobs._models import Outcome
+    from joulery.jobs.policies import Floats, Policy
+    from joulery.storage import Document
+
+ROW = np.zeros(1, dtype=np.int64)  # the position of a job in a batch of one
+_SAME_LIMIT_WATTS = 0.5
+# No meter is better than this, so a report that claims to be counts no more than others.
+_LEAST_ERROR = 0.005
+
+
+def begin(policy: Policy[Any], beliefs: Any, action: Document) -> None:
+    """Update the beliefs with an action that is under way."""
+    policy.begin(beliefs, ROW, actions_from(action))
+
+
+def learn(policy: Policy[Any], beliefs: Any, body: Document) -> None:
+    """Update the beliefs with how an action ended."""
+    policy.learn(beliefs, _outcomes(body))
+
+
+def silence(body: Document) -> Document:
+    """The body of a decision of which nothing is known."""
+    kept = {name: body[name] for name in ("action", "recurrence", "limits")}
+    return kept | {"end": int(RunEnd.ABANDONED), "limit": -1, "measured": []}
+
+
+def action_document(actions: Actions, job: Job, attempt: int = 1) -> Document:
+    """The only action of ``actions`` as JSON; ``attempt`` is its position in the recurrence."""
+    arm, limit, ceiling = int(actions.arm[0]), int(actions.limit[0]), float(actions.ceiling[0])
+    wanted = None if actions.probe_limits is None else actions.probe_limits[0].tolist()
+    return {
+        "kind": int(actions.kind[0]),
+        "arm": arm,
+        "limit": limit,
+        "ceiling": ceiling if math.isfinite(ceiling) else None,
+        "why": int(actions.reason[0]),
+        "attempt": attempt,
+        "probe_limits": wanted,
+        # The same in figures, for readers that do not know the job.
+        "batch_size": job.batch_sizes[arm],
+        "power_limit_watts": job.limits_watts[limit]
+        if 0 <= limit < len(job.limits_watts)
+        else None,
+        "probe_limits_watts": _watts(actions, job, wanted),
+    }
+
+
+def _watts(actions: Actions, job: Job, wanted: Sequence[bool] | None) -> list[float]:
+    if wanted is None:
+        all_of_them = actions.kind[0] == ActionKind.PROBE or actions.limit[0] == -1
+        return list(job.limits_watts) if all_of_them else []
+    return [watts for watts, want in zip(job.limits_watts, wanted, strict=False) if want]
+
+
+def actions_from(document: Document) -> Actions:
+    """The action that :func:`action_document` described."""
+    ceiling, wanted = document["ceiling"], document["probe_limits"]
+    return Actions(
+        kind=np.array([document["kind"]], dtype=np.int64),
+        arm=np.array([document["arm"]], dtype=np.int64),
+        limit=np.array([document["limit"]], dtype=np.int64),
+        ceiling=np.array([math.inf if ceiling is None else ceiling], dtype=np.float64),
+        reason=np.array([document["why"]], dtype=np.int64),
+        probe_limits=None if wanted is None else np.array([wanted], dtype=np.bool_),
+    )
+
+
+def outcome_document(
+    outcome: Outcome | None, job: Job, action: Document, recurrence: int
+) -> Document:
+    """All that a policy learns of how an action ended; None if nothing is known of it."""
+    limits = max(1, len(job.limits_watts))
+    body: Document = {"action": action, "recurrence": recurrence, "limits": limits}
+    if outcome is None:
+        return body | {"end": int(RunEnd.ABANDONED), "limit": -1, "measured": []}
+    training = action["kind"] == ActionKind.TRAIN
+    return body | {
+        "end": int(outcome.end),
+        "limit": _limit_of(job, outcome.limit_watts) if training else -1,
+        "epochs": float(outcome.epochs),
+        "seconds": float(outcome.seconds),
+        "joules": float(outcome.joules),
+        "cost": job.cost.of(outcome.seconds, outcome.joules),
+        "measured": [
+            [limit, float(one.epoch_seconds), float(one.epoch_joules), float(one.relative_error)]
+            for one in outcome.measured
+            for limit in (_limit_of(job, one.limit_watts),)
+            if limit >= 0
+        ],
+    }
+
+
+def _limit_of(job: Job, watts: float | None) -> int:
+    """The position of a power limit in the job's list; 0 without limits; -1 if not in it."""
+    if not job.limits_watts:
+        return 0
+    if watts is None:
+        return -1
+    nearest = min(range(len(job.limits_watts)), key=lambda at: abs(job.limits_watts[at] - watts))
+    return nearest if abs(job.limits_watts[nearest] - watts) <= _SAME_LIMIT_WATTS else -1
+
+
+def _outcomes(body: Document) -> Outcomes:
+    action = body["action"]
+    limits = body["limits"]
+    epoch = np.full((3, 1, limits), np.nan)
+    for limit, *figures in body["measured"]:
+        epoch[:, 0, limit] = figures
+    return Outcomes(
+        job=ROW,
+        recurrence=np.array([body["recurrence"]], dtype=np.int64),
+        kind=np.array([action["kind"]], dtype=np.int64),
+        arm=np.array([action["arm"]], dtype=np.int64),
+        limit=np.array([body["limit"]], dtype=np.int64),
+        end=np.array([body["end"]], dtype=np.int64),
+        epochs=_float(body, "epochs"),
+        seconds=_float(body, "seconds"),
+        joules=_float(body, "joules"),
+        cost=_float(body, "cost"),
+        epoch_seconds=epoch[0],
+        epoch_joules=epoch[1],
+        relative_error=np.maximum(_LEAST_ERROR, epoch[2]),
+    )
+
+
+def _float(body: Document, name: str) -> Floats:
+    return np.array([body.get(name, math.nan)], dtype=np.float64)

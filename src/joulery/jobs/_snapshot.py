@@ -1,0 +1,113 @@
+"""Serialization of posteriors: arrays as bytes and back, exactly, of any policy.
+
+A snapshot saves folding a long history after a restart. It is never the truth: it is used only if
+the very same code made it, else the events are folded from the first on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import struct
+import zlib
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from joulery.storage import to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from joulery.storage import Document
+
+_PLAIN = (int, float, bool, str, bytes, type(None))
+_PREFIX = struct.Struct("<QI")  # length of the head, checksum of head and body
+
+
+@cache
+def code_fingerprint(folder: Path = Path(__file__).parent) -> str:
+    """A digest of the code that folds events: NumPy's version and this room with its policies."""
+    digest = hashlib.sha256(np.__version__.encode())
+    for source in sorted(folder.rglob("*.py")):
+        digest.update(f"{source.relative_to(folder)}\0".encode() + source.read_bytes())
+    return digest.hexdigest()[:32]
+
+
+def serialize(beliefs: Any, document: Document) -> bytes | None:
+    """All arrays of ``beliefs`` and a document as bytes.
+
+    None if the beliefs are made of more than arrays and constants.
+    """
+    try:
+        arrays, constants = _parts(beliefs)
+    except TypeError:
+        return None
+    head = to_json({"shape": _shape(arrays, constants), "document": document}).encode()
+    body = b"".join(array.tobytes() for array in arrays)
+    return _PREFIX.pack(len(head), zlib.crc32(body, zlib.crc32(head))) + head + body
+
+
+def deserialize(beliefs: Any, content: bytes) -> Document | None:
+    """Write serialized arrays into ``beliefs`` that were just started; the document with them.
+
+    None, with nothing changed, if they do not fit.
+    """
+    try:
+        length, check = _PREFIX.unpack_from(content)
+        arrays, constants = _parts(beliefs)
+    except (struct.error, TypeError):
+        return None
+    head, body = content[_PREFIX.size :][:length], content[_PREFIX.size + length :]
+    if zlib.crc32(body, zlib.crc32(head)) != check:
+        return None
+    stored = json.loads(head.decode())
+    if stored["shape"] != _shape(arrays, constants):
+        return None
+    start = 0
+    for array in arrays:
+        part = body[start : start + array.nbytes]
+        start += array.nbytes
+        if array.tobytes() != part:  # what never changes may be read-only
+            array[...] = np.frombuffer(part, array.dtype).reshape(array.shape)
+    document: Document = stored["document"]
+    return document
+
+
+def _shape(arrays: list[NDArray[Any]], constants: list[str]) -> list[Any]:
+    return [constants, [[array.dtype.str, list(array.shape)] for array in arrays]]
+
+
+def _parts(beliefs: Any) -> tuple[list[NDArray[Any]], list[str]]:
+    """All arrays, and a text for each part: its path and, of a constant, its value.
+
+    Raises:
+        TypeError: A part is neither an array nor a plain constant.
+    """
+    arrays: list[NDArray[Any]] = []
+    constants: list[str] = []
+    for path, value in _leaves(beliefs, ""):
+        if isinstance(value, np.ndarray):
+            arrays.append(value)
+            constants.append(path)
+        else:
+            constants.append(f"{path}={value!r}")
+    return arrays, constants
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, (np.ndarray, *_PLAIN)):
+        yield path, value
+    elif dataclasses.is_dataclass(value):
+        for part in dataclasses.fields(value):
+            yield from _leaves(getattr(value, part.name), f"{path}.{part.name}")
+    elif isinstance(value, tuple):
+        for number, inner in enumerate(value):
+            yield from _leaves(inner, f"{path}.{number}")
+    else:
+        raise TypeError(path)

@@ -1,0 +1,192 @@
+"""Checks that a report is possible: finite figures, time, power, epochs and cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from joulery.errors import InvalidValueError
+from joulery.jobs.policies import ActionKind, RunEnd
+from joulery.units import finite, human
+
+if TYPE_CHECKING:
+    from joulery.jobs._job import Job
+    from joulery.jobs._models import Measured, Outcome
+
+_LONGEST_TIME_SECONDS = 1e10  # three hundred years
+_LARGEST_ERROR = 10.0
+LONGEST_BEFORE_SECONDS = 7 * 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How far figures may be off.
+
+    Attributes:
+        seconds: Time that a run may have gone on before its decision was stored, or that the
+            service's clock was set back meanwhile.
+        time: Relative difference between the clocks of client and service.
+        energy: Relative energy that boards draw beyond their limits, or that meters misread.
+        epochs: Factor by which epochs may be faster or cheaper than all that were measured.
+    """
+
+    seconds: float = 60.0
+    time: float = 0.01
+    energy: float = 0.1
+    epochs: float = 4.0
+
+
+TOLERANCE = Tolerance()
+
+
+def check_request(only: int | None, ran_seconds: float | None) -> None:
+    """Check the time for which a run had gone on before its decision was asked for.
+
+    A client that could not reach the service asks once its run is over, when the run is longer than
+    its decision is old. So it says how long it ran before, which counts as if it had asked when it
+    began. Reports count however late they are, so this allows nothing that patience would not.
+
+    Raises:
+        InvalidValueError: The request names no batch size, so that there was nothing to run, or the
+            run began too long ago.
+    """
+    if ran_seconds is None:
+        return
+    finite(ran_seconds, "seconds that it ran before", minimum=0.0)
+    if only is None:
+        raise InvalidValueError(
+            "what was run before it was decided needs its batch size",
+            remedy="say which in `only`, or leave `ran_seconds` out",
+        )
+    if ran_seconds > LONGEST_BEFORE_SECONDS:
+        raise InvalidValueError(
+            f"{human(ran_seconds, 's')} before it was decided is too long ago",
+            remedy=f"give at most {human(LONGEST_BEFORE_SECONDS, 's')}",
+        )
+
+
+def check_outcome(
+    outcome: Outcome,
+    job: Job,
+    kind: ActionKind,
+    elapsed_seconds: float,
+    tolerance: Tolerance = TOLERANCE,
+) -> None:
+    """Refuse an outcome that is impossible.
+
+    Args:
+        outcome: Outcome that is reported.
+        job: Job that it is of.
+        kind: Kind of the action that was decided.
+        elapsed_seconds: Time since the decision, by the service's clock.
+        tolerance: How far figures may be off.
+
+    Raises:
+        InvalidValueError: It is.
+    """
+    check_figures(outcome)
+    _check_end(outcome, job, kind)
+    _check_time(outcome.seconds, elapsed_seconds, tolerance)
+    _check_power(outcome.joules, outcome.seconds, job.cost.max_watts, tolerance)
+    if len(outcome.measured) > max(1, len(job.limits_watts)):
+        raise InvalidValueError(
+            f"{len(outcome.measured)} power limits measured of {len(job.limits_watts)}",
+            remedy="report each of the job's limits once",
+        )
+    for one in outcome.measured:
+        _check_power(one.epoch_joules, one.epoch_seconds, job.cost.max_watts, tolerance)
+    if outcome.end == RunEnd.REACHED:
+        _check_whole(outcome, job, tolerance)
+
+
+def check_figures(outcome: Outcome) -> None:
+    """Refuse figures that are not finite, or negative.
+
+    Raises:
+        InvalidValueError: A figure is.
+    """
+    for name in ("epochs", "seconds", "joules"):
+        finite(getattr(outcome, name), name, minimum=0.0)
+    limits = (outcome.limit_watts, *(one.limit_watts for one in outcome.measured))
+    for watts in limits:
+        if watts is not None:
+            finite(watts, "power limit in watts", minimum=0.0)
+    for one in outcome.measured:
+        _check_measured(one)
+
+
+def _check_end(outcome: Outcome, job: Job, kind: ActionKind) -> None:
+    if outcome.end != RunEnd.ABANDONED and (outcome.end == RunEnd.PROBED) != (
+        kind == ActionKind.PROBE
+    ):
+        raise InvalidValueError(
+            f"a {kind.name.lower()} decision cannot end as {outcome.end.name.lower()}",
+            remedy="report on the decision that was run",
+        )
+    if outcome.epochs > job.max_epochs:
+        raise InvalidValueError(
+            f"{outcome.epochs:g} epochs of at most {job.max_epochs}",
+            remedy="report whole epochs of this run only",
+        )
+    if outcome.end == RunEnd.REACHED and not (outcome.epochs > 0 and outcome.seconds > 0):
+        raise InvalidValueError(
+            "a target was reached without training",
+            remedy="report the epochs and the time that the run took",
+        )
+
+
+def _check_whole(outcome: Outcome, job: Job, tolerance: Tolerance) -> None:
+    """Check a whole run against its own cost and the epochs that it measured."""
+    if not job.cost.of(outcome.seconds, outcome.joules) > 0:
+        raise InvalidValueError(
+            "a target was reached at no cost", remedy="report the energy that the run used"
+        )
+    totals = {"s": outcome.seconds, "J": outcome.joules}
+    for unit, total in totals.items():
+        least = min((_least(one, unit) for one in outcome.measured), default=0.0)
+        if total * tolerance.epochs < outcome.epochs * least:
+            raise InvalidValueError(
+                f"{outcome.epochs:g} epochs of at least {human(least, unit)} each are more than "
+                f"{human(total, unit)} in all",
+                remedy="report what an epoch takes, and the whole run",
+            )
+
+
+def _least(one: Measured, unit: str) -> float:
+    figure = one.epoch_seconds if unit == "s" else one.epoch_joules
+    return figure / (1.0 + 3.0 * one.relative_error)
+
+
+def _check_time(seconds: float, elapsed_seconds: float, tolerance: Tolerance) -> None:
+    longest = elapsed_seconds * (1 + tolerance.time) + tolerance.seconds
+    # A wall clock that was set back makes the time passed negative; that proves nothing.
+    if seconds > (longest if elapsed_seconds >= 0 else _LONGEST_TIME_SECONDS):
+        raise InvalidValueError(
+            f"{human(seconds, 's')} cannot have passed: the decision is "
+            f"{human(elapsed_seconds, 's')} old",
+            remedy="report the time since the decision was handed out, at most",
+        )
+
+
+def _check_power(joules: float, seconds: float, max_watts: float, tolerance: Tolerance) -> None:
+    """Check energy against ``max_watts`` of all boards together; 0 where that is not known."""
+    if max_watts > 0 and joules > max_watts * seconds * (1 + tolerance.energy):
+        raise InvalidValueError(
+            f"{human(joules, 'J')} in {human(seconds, 's')} is more than all boards can draw, "
+            f"{human(max_watts, 'W')}",
+            remedy="report the energy of this job's boards, in joules",
+        )
+
+
+def _check_measured(one: Measured) -> None:
+    seconds = finite(one.epoch_seconds, "seconds of an epoch")
+    joules = finite(one.epoch_joules, "joules of an epoch")
+    if not (0 < seconds < _LONGEST_TIME_SECONDS and joules > 0):
+        raise InvalidValueError(
+            f"an epoch of {seconds:g} s and {joules:g} J", remedy="leave out what was not measured"
+        )
+    if finite(one.relative_error, "relative error", minimum=0.0) > _LARGEST_ERROR:
+        raise InvalidValueError(
+            f"a relative error of {one.relative_error:g} says nothing",
+            remedy="leave out what was not measured",
+        )

@@ -1,0 +1,418 @@
+"""Beliefs of the policy ``joulery`` about each job, folded from events.
+
+What trainings have shown about epochs is kept as sums from which beliefs follow: sums can be
+weighed down when a job has drifted, and read again when the noise of runs turns out to be larger
+than expected; a posterior that was updated run by run could do neither.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joulery.jobs import warm_started_curve
+from joulery.jobs.policies._base import ActionKind, RunEnd
+from joulery.jobs.policies.bayesian._gaussian import CurvePrior, hazard
+from joulery.jobs.policies.bayesian._limits import EpochProfiles
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from joulery.jobs import WarmStart
+    from joulery.jobs.policies._base import Actions, Outcomes
+    from joulery.jobs.policies._counter_rng import Floats
+    from joulery.jobs.policies._job_batch import JobBatch
+    from joulery.jobs.policies.bayesian._gaussian import GaussianCurve
+
+    Indices = NDArray[np.int64]
+
+# As plain numbers, which NumPy compares with ten times faster than with those of an enumeration.
+_TRAIN = int(ActionKind.TRAIN)
+_REACHED, _STOPPED, _ABANDONED = int(RunEnd.REACHED), int(RunEnd.STOPPED), int(RunEnd.ABANDONED)
+# An epoch's cost that is known this well is not updated any more.
+_KNOWN_COST_SD = 0.004
+# A training that could not afford its first epoch: one costs about twice its ceiling.
+_REFUSED_EXCESS = 0.7
+_REFUSED_SD = 0.3
+_MOST_LOST = 3.0  # trainings of one batch size that may run at once because others were lost
+_LARGEST_DEVIATION = 4.0  # of a single run, in standard deviations
+# Page's cumulative sums (Biometrika 1954) in their textbook setting: tuned to a shift of one
+# standard deviation, about one false alarm in 500 runs. Deviations are clipped, so that it takes
+# two runs in a row to raise an alarm, never a single outlier.
+_ALLOWANCE = 0.5
+_ALARM = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class NoisePrior:
+    """Prior of the scatter of log epochs between runs of one batch size.
+
+    Attributes:
+        sd: Standard deviation of the logarithm: 0.1 is 10 %.
+        runs: Number of comparisons that this prior weighs as much as.
+    """
+
+    sd: float
+    runs: float
+
+
+# Of jobs of which nothing is known: fitted to the epochs (at all recorded targets) and to the epoch
+# costs of You et al.'s traces (NSDI'23), each batch size's own deviation and the scatter widened
+# where that served jobs left out of the fit, and synthetic ones.
+EPOCHS_PRIOR = CurvePrior(
+    level=2.3, level_sd=1.2, slope=0.12, slope_sd=0.25, bend=0.07, bend_sd=0.17, local_sd=0.1
+)
+EPOCH_COST_PRIOR = CurvePrior(
+    level=10.0, level_sd=5.0, slope=-0.05, slope_sd=0.27, bend=0.08, bend_sd=0.12, local_sd=0.02
+)
+NOISE_PRIOR = NoisePrior(sd=0.15, runs=4.0)
+
+
+@dataclass(frozen=True, slots=True)
+class JobPrior:
+    """Prior of a job of which nothing is known.
+
+    Attributes:
+        epochs: Prior of the epochs to the target, over batch sizes.
+        epoch_cost: Prior of an epoch's cost at its best power limit, in joules, over batch sizes.
+        noise: Prior of the scatter of epochs between runs.
+        kept_after_change: Share of the evidence that still counts after a change was noticed.
+        change_sd: Standard deviation of each batch size's own change of log epochs then.
+        kept_per_run: Share of the evidence that still counts one run later: jobs drift unnoticed.
+    """
+
+    epochs: CurvePrior = EPOCHS_PRIOR
+    epoch_cost: CurvePrior = EPOCH_COST_PRIOR
+    noise: NoisePrior = NOISE_PRIOR
+    kept_after_change: float = 0.05
+    change_sd: float = 1.0
+    kept_per_run: float = 0.995
+
+
+DEFAULT_PRIOR = JobPrior()
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Sums over trainings; arrays change in place.
+
+    Attributes:
+        noise: Prior of the scatter between runs.
+        sums: (4, jobs, arms): :attr:`runs`, :attr:`total`, :attr:`stop_precision` and
+            :attr:`stop_total`.
+        scatter: (jobs,), sum of squared deviations between runs of the same batch size.
+        compared: (jobs,), number of comparisons in that sum.
+    """
+
+    noise: NoisePrior
+    sums: Floats
+    scatter: Floats
+    compared: Floats
+
+    @classmethod
+    def start(cls, noise: NoisePrior, shape: tuple[int, int]) -> Evidence:
+        """Evidence before any training."""
+        return cls(noise, *(np.zeros(each) for each in ((4, *shape), shape[0], shape[0])))
+
+    @property
+    def runs(self) -> Floats:
+        """(jobs, arms), number of trainings that reached the target; fractions after forgetting."""
+        return np.asarray(self.sums[0])
+
+    @property
+    def total(self) -> Floats:
+        """(jobs, arms), sum of their log epochs."""
+        return np.asarray(self.sums[1])
+
+    @property
+    def stop_precision(self) -> Floats:
+        """(jobs, arms), precision of the trainings that did not reach the target."""
+        return np.asarray(self.sums[2])
+
+    @property
+    def stop_total(self) -> Floats:
+        """(jobs, arms), that precision times the log epochs that they stand for."""
+        return np.asarray(self.sums[3])
+
+    def noise_variance(self, rows: Indices) -> Floats:
+        """(rows,), variance of the log epochs of one run, pooled over batch sizes.
+
+        Only runs of the same batch size are compared, so the curve's shape does not count as noise.
+        """
+        prior = self.noise
+        scatter = prior.runs * prior.sd**2 + self.scatter[rows]
+        return np.asarray(scatter / (prior.runs + self.compared[rows]))
+
+    def observations(self, rows: Indices) -> tuple[Floats, Floats]:
+        """(rows, arms): log epochs observed at each batch size, and one over their variance."""
+        each = 1.0 / self.noise_variance(rows)[:, None]
+        precision, total = self.sums[:2, rows] * each + self.sums[2:, rows]
+        return total / np.maximum(precision, 1e-12), precision
+
+    def reach(self, rows: Indices, arms: Indices, log_epochs: Floats) -> None:
+        """Add trainings that reached the target; one per row."""
+        runs, total = self.runs[rows, arms], self.total[rows, arms]
+        deviation = log_epochs - total / np.maximum(runs, 1e-12)
+        # Welford's update: against a mean of few runs, a deviation is partly that mean's own. One
+        # run, perhaps the first after a change, may not show more scatter than this.
+        largest = _LARGEST_DEVIATION**2 * self.noise_variance(rows)
+        more = runs + 1.0
+        self.scatter[rows] += runs / more * np.minimum(deviation * deviation, largest)
+        self.compared[rows] += np.minimum(runs, 1.0)
+        self.runs[rows, arms] = more
+        self.total[rows, arms] = total + log_epochs
+
+    def fall_short(
+        self, believed: GaussianCurve, rows: Indices, arms: Indices, log_epochs: Floats
+    ) -> None:
+        """Add trainings that ended before the target: it is more than those epochs away.
+
+        The likelihood is a truncated normal; the normal with the same two moments stands for it
+        (one pass of expectation propagation; Minka 2001).
+
+        Args:
+            believed: Beliefs of all jobs before.
+            rows: Job of each training.
+            arms: Batch size of each training.
+            log_epochs: Epochs that were trained.
+        """
+        mean, variance = believed.mean[rows, arms], believed.variance[rows, arms]
+        spread = np.sqrt(variance + self.noise_variance(rows))
+        z = (log_epochs - mean) / spread
+        lift = hazard(z)
+        # Of the posterior: how far its mean moves, and by what share its variance shrinks.
+        moved = variance / spread * lift
+        shrunk = np.clip(variance / spread**2 * lift * (lift - z), 0.0, 1.0 - 1e-9)
+        precision = shrunk / (1.0 - shrunk) / variance
+        self.stop_precision[rows, arms] += precision
+        self.stop_total[rows, arms] += precision * mean + moved * (1.0 / variance + precision)
+
+    def forget(self, rows: Indices, kept: float) -> None:
+        """Weigh runs down to the share ``kept``; how much they scatter stays known."""
+        self.sums[:, rows] *= kept
+
+    def shift(self, rows: Indices, by: Floats) -> None:
+        """Read all evidence as if every run had taken exp(``by``) (rows,) times the epochs."""
+        by = by[:, None]
+        self.total[rows] += by * self.runs[rows]
+        self.stop_total[rows] += by * self.stop_precision[rows]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeDetector:
+    """Detector of jobs that no longer train as they used to; arrays change in place.
+
+    Attributes:
+        state: (jobs, 2, 3), upward and downward: the cumulative sum of deviations; the sum of the
+            changes of log epochs since it left zero; the number of those.
+    """
+
+    state: Floats
+
+    @classmethod
+    def start(cls, jobs: int) -> ChangeDetector:
+        """The detector before any training."""
+        return cls(np.zeros((jobs, 2, 3)))
+
+    def observe(self, rows: Indices, residual: Floats, spread: Floats) -> tuple[Indices, Floats]:
+        """Fold in runs.
+
+        Args:
+            rows: Job of each run.
+            residual: Log epochs above what was believed.
+            spread: Standard deviation of what was believed.
+
+        Returns:
+            Jobs of the runs that raise an alarm, and the shift of log epochs there.
+        """
+        deviation = np.clip(residual / spread, -_LARGEST_DEVIATION, _LARGEST_DEVIATION)
+        alarm = np.zeros(len(rows), dtype=bool)
+        for side, sign in enumerate((1.0, -1.0)):
+            total = self.state[rows, side, 0] + sign * deviation - _ALLOWANCE
+            going = total > 0.0
+            self.state[rows, side, 0] = total * going
+            self.state[rows, side, 1] = (self.state[rows, side, 1] + residual) * going
+            self.state[rows, side, 2] = (self.state[rows, side, 2] + 1.0) * going
+            alarm |= total > _ALARM
+        changed = rows[alarm]
+        state = self.state[changed]
+        side = state[:, :, 0].argmax(axis=1)
+        own = np.arange(len(changed))
+        self.state[changed] = 0.0
+        return changed, state[own, side, 1] / state[own, side, 2]
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class BayesianBeliefs:
+    """Beliefs of every job; arrays change in place.
+
+    Attributes:
+        jobs: The jobs.
+        prior: Prior that the beliefs started from.
+        prior_epochs: Log epochs to the target before any training.
+        epochs: The same, given the evidence.
+        evidence: Sums over trainings.
+        prior_cost: Log cost of an epoch at its best limit, before any measurement.
+        cost: The same, given measurements.
+        cost_value: (jobs, arms), measured log cost of an epoch.
+        cost_precision: (jobs, arms), one over its variance; 0 where not measured.
+        profiles: Time and power of epochs.
+        detector: Detector of changes.
+        under_way: (jobs, arms), trainings handed out and not yet ended, beyond those that take the
+            place of lost ones.
+        granted: (jobs, arms), ceiling of the latest training, in joules.
+        changed: (jobs,), whether a change was ever noticed.
+        warm_started: (jobs,), whether epochs of another job were given, so that the default need
+            not be first.
+        running: (jobs, arms), all trainings handed out and not yet ended.
+        lost: (jobs, arms), trainings that were abandoned since the last one that ended.
+    """
+
+    jobs: JobBatch
+    prior: JobPrior
+    prior_epochs: GaussianCurve
+    epochs: GaussianCurve
+    evidence: Evidence
+    prior_cost: GaussianCurve
+    cost: GaussianCurve
+    cost_value: Floats
+    cost_precision: Floats
+    profiles: EpochProfiles
+    detector: ChangeDetector
+    under_way: Floats
+    granted: Floats
+    changed: NDArray[np.bool_]
+    warm_started: NDArray[np.bool_]
+    running: Floats
+    lost: Floats
+
+    @classmethod
+    def start(
+        cls, jobs: JobBatch, prior: JobPrior, warm_starts: Sequence[WarmStart | None] = ()
+    ) -> BayesianBeliefs:
+        """Beliefs before any event; ``warm_starts`` has one entry per job, or none at all."""
+        shape = (len(jobs), jobs.valid.shape[1])
+        each = warm_starts or [None] * len(jobs)
+        epochs = warm_started_curve(prior.epochs, jobs, each)
+        cost = prior.epoch_cost.curve(jobs.octaves)
+        return cls(
+            jobs=jobs,
+            prior=prior,
+            prior_epochs=epochs,
+            epochs=epochs.copy(),
+            evidence=Evidence.start(prior.noise, shape),
+            prior_cost=cost,
+            cost=cost.copy(),
+            cost_value=np.zeros(shape),
+            cost_precision=np.zeros(shape),
+            profiles=EpochProfiles.start(jobs),
+            detector=ChangeDetector.start(len(jobs)),
+            under_way=np.zeros(shape),
+            granted=np.full(shape, np.inf),
+            changed=np.zeros(len(jobs), dtype=bool),
+            warm_started=np.array([one is not None for one in each], dtype=bool),
+            running=np.zeros(shape),
+            lost=np.zeros(shape),
+        )
+
+    def begin(self, rows: Indices, actions: Actions) -> None:
+        """Note that trainings are under way."""
+        training = actions.kind == _TRAIN
+        row, arm = rows[training], actions.arm[training]
+        self.running[row, arm] += 1.0
+        self._count_under_way(row, arm)
+        self.granted[row, arm] = actions.ceiling[training]
+
+    def learn(self, outcomes: Outcomes) -> None:
+        """Fold in how actions ended."""
+        training = outcomes.kind == _TRAIN
+        job, arm, end = outcomes.job[training], outcomes.arm[training], outcomes.end[training]
+        self.running[job, arm] = np.maximum(self.running[job, arm] - 1.0, 0.0)
+        lost = np.minimum(self.lost[job, arm] + 1.0, _MOST_LOST)
+        self.lost[job, arm] = np.where(end == _ABANDONED, lost, 0.0)
+        self._count_under_way(job, arm)
+        self._learn_costs(outcomes)
+        counts = training & (outcomes.end != _ABANDONED) & (outcomes.epochs > 0)
+        if np.count_nonzero(counts):
+            job, arm = outcomes.job[counts], outcomes.arm[counts]
+            reached = outcomes.end[counts] == _REACHED
+            self._learn_epochs(job, arm, np.log(outcomes.epochs[counts]), reached)
+
+    def _count_under_way(self, row: Indices, arm: Indices) -> None:
+        """Update ``under_way``: as many more may run as were lost of late."""
+        running, lost = self.running[row, arm], self.lost[row, arm]
+        self.under_way[row, arm] = np.maximum(running - lost, 0.0)
+
+    def _learn_costs(self, outcomes: Outcomes) -> None:
+        self.profiles.learn(outcomes)
+        job, arm = outcomes.job, outcomes.arm
+        measured = np.asarray(np.isfinite(outcomes.epoch_seconds).any(axis=1))
+        news = measured & (self.cost.variance[job, arm] > _KNOWN_COST_SD**2)
+        if np.count_nonzero(news):
+            at = job[news], arm[news]
+            self._set_cost(*at, *self.profiles.cheapest(*at))
+        refused = (outcomes.kind == _TRAIN) & (outcomes.end == _STOPPED) & (outcomes.epochs == 0)
+        unmeasured = refused & ~measured
+        if np.count_nonzero(unmeasured):
+            self._refuse(job[unmeasured], arm[unmeasured])
+
+    def _refuse(self, job: Indices, arm: Indices) -> None:
+        """Fold in trainings that could not afford their first epoch."""
+        granted, mean = self.granted[job, arm], self.cost.mean[job, arm]
+        # A training that was refused without a ceiling of its own was refused by another's.
+        floor = np.where(np.isfinite(granted), np.maximum(np.log(granted), mean), mean)
+        # More certain every time, so that whatever was believed before, it ends.
+        precision = 2.0 * self.cost_precision[job, arm] + 1.0 / _REFUSED_SD**2
+        self._set_cost(job, arm, floor + _REFUSED_EXCESS, 1.0 / precision)
+
+    def _set_cost(self, job: Indices, arm: Indices, value: Floats, variance: Floats) -> None:
+        self.cost_value[job, arm] = value
+        self.cost_precision[job, arm] = 1.0 / variance
+        posterior = self.prior_cost.of(job).given(self.cost_value[job], self.cost_precision[job])
+        self.cost.replace(job, posterior)
+
+    def _learn_epochs(
+        self, job: Indices, arm: Indices, log_epochs: Floats, reached: NDArray[np.bool_]
+    ) -> None:
+        if self.prior.kept_per_run < 1.0:
+            self.evidence.forget(job, self.prior.kept_per_run)
+        self._notice_change(job, arm, log_epochs, reached)
+        self.evidence.reach(job[reached], arm[reached], log_epochs[reached])
+        short = ~reached
+        if np.count_nonzero(short):
+            self.evidence.fall_short(self.epochs, job[short], arm[short], log_epochs[short])
+        self._update_epochs(job)
+
+    def _notice_change(
+        self, job: Indices, arm: Indices, log_epochs: Floats, reached: NDArray[np.bool_]
+    ) -> None:
+        """Compare runs of batch sizes that were run before with what was believed of them."""
+        residual = log_epochs - self.epochs.mean[job, arm]
+        # A run that fell short deviates only by having gone on for longer than believed.
+        seen = (self.evidence.runs[job, arm] > 0) & (reached | (residual > 0))
+        job, arm = job[seen], arm[seen]
+        noise = self.evidence.noise_variance(job)
+        spread = np.sqrt(self.epochs.covariance[job, arm, arm] + noise)
+        changed, shift = self.detector.observe(job, residual[seen], spread)
+        if len(changed):
+            self._change(changed, shift)
+
+    def _change(self, job: Indices, shift: Floats) -> None:
+        """Adapt the beliefs of jobs that no longer train as they used to."""
+        # The likeliest change is that all batch sizes need more epochs, or fewer, alike.
+        self.evidence.shift(job, shift)
+        self.evidence.forget(job, self.prior.kept_after_change)
+        # Yet each may also have changed on its own, so the curve need not be as smooth any more.
+        first = job[~self.changed[job]]
+        own = self.prior.change_sd**2 * np.eye(self.cost_value.shape[1])
+        self.prior_epochs.covariance[first] += own
+        self.changed[first] = True
+        self._update_epochs(job)
+
+    def _update_epochs(self, job: Indices) -> None:
+        observed = self.evidence.observations(job)
+        self.epochs.replace(job, self.prior_epochs.of(job).given(*observed))

@@ -1,0 +1,206 @@
+"""Power limits: time and power of an epoch under each, and which to hold and to measure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joulery.jobs.policies._base import LimitChoice
+from joulery.jobs.policies._job_batch import at_arm
+from joulery.jobs.policies.bayesian._gaussian import mean_excess
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from joulery.jobs.policies._base import Outcomes
+    from joulery.jobs.policies._counter_rng import Floats
+    from joulery.jobs.policies._job_batch import JobBatch
+
+# How a power limit changes the cost of an epoch carries over from one batch size to the next
+# within this much (spread over the batch sizes of You et al.'s V100 and A40 traces, NSDI'23).
+TRANSFER_SD = 0.03
+TRANSFER_SHARE = 0.4
+# The best limit costs about this much less than any one limit, where none were compared.
+_UNCOMPARED_EXCESS = 0.04
+# No figure is believed to be more exact than this, whatever its source states.
+_LEAST_ERROR = 1e-3
+# Limits that are known this well are not measured again.
+_SETTLED_SD = 0.003
+# Changing the limit for a slice disturbs a run by at least this share of the slice.
+_LEAST_DISTURBANCE = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class EpochProfiles:
+    """Precision-weighted averages of measured epochs; arrays change in place.
+
+    Attributes:
+        jobs: The jobs.
+        logs: (jobs, arms, 2, limits), logarithms of seconds and of watts of an epoch; 0 where
+            not measured.
+        precision: (jobs, arms, limits), one over the variance of either; 0 where not measured.
+    """
+
+    jobs: JobBatch
+    logs: Floats
+    precision: Floats
+
+    @classmethod
+    def start(cls, jobs: JobBatch) -> EpochProfiles:
+        """Profiles before anything is measured."""
+        shape, limits = jobs.batch_sizes.shape, jobs.limits_watts.shape[1]
+        return cls(jobs, np.zeros((*shape, 2, limits)), np.zeros((*shape, limits)))
+
+    def learn(self, outcomes: Outcomes) -> None:
+        """Average measured epochs in, each weighed by its precision."""
+        measured = np.isfinite(outcomes.epoch_seconds) & np.isfinite(outcomes.epoch_joules)
+        row, limit = np.nonzero(measured)
+        if not len(row):
+            return
+        job, arm = outcomes.job[row], outcomes.arm[row]
+        seconds = outcomes.epoch_seconds[row, limit]
+        watts = outcomes.epoch_joules[row, limit] / seconds
+        error = np.maximum(outcomes.relative_error[row, limit], _LEAST_ERROR)
+        gained = 1.0 / (error * error)
+        total = self.precision[job, arm, limit] + gained
+        share = gained / total
+        for number, new in enumerate((np.log(seconds), np.log(watts))):
+            known = self.logs[job, arm, number, limit]
+            self.logs[job, arm, number, limit] = known + share * (new - known)
+        self.precision[job, arm, limit] = total
+
+    def measured(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """(rows, arms), whether anything was measured."""
+        return np.asarray((self.precision[rows] > 0).any(axis=2))
+
+    def nearest_compared(
+        self, rows: NDArray[np.int64], arm: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """(rows,): the closest batch size whose limits were compared, and whether there is one."""
+        compared = self._compared(rows)
+        sizes = np.log2(self.jobs.batch_sizes[rows])
+        distance = np.where(compared, np.abs(sizes - sizes[at_arm(arm)][:, None]), np.inf)
+        return distance.argmin(axis=1), np.asarray(compared.any(axis=1))
+
+    def _compared(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """(rows, arms), whether limits were compared: at least two of them, if there are two."""
+        counts = (self.precision[rows] > 0).sum(axis=2)
+        # Only the most complete profiles count: a batch size of which a few limits were measured
+        # would otherwise be its own source, and never get figures of the others.
+        fullest = counts.max(axis=1, keepdims=True)
+        return np.asarray(counts >= np.maximum(fullest, min(2, self.precision.shape[2])))
+
+    def believed(
+        self, rows: NDArray[np.int64], arm: NDArray[np.int64]
+    ) -> tuple[Floats, Floats, Floats]:
+        """(rows, limits): log seconds and log watts of an epoch, and the variance of either.
+
+        Limits that were not measured at this batch size are taken from the nearest one whose
+        limits were compared, moved to this one's level where both know a limit; NaN and infinite
+        where there is none.
+        """
+        own, own_precision = self.logs[rows, arm], self.precision[rows, arm]
+        if np.count_nonzero(own_precision) == own_precision.size:
+            return own[:, 0], own[:, 1], 1.0 / own_precision
+        nearest, _ = self.nearest_compared(rows, arm)
+        source = self.logs[rows, nearest], self.precision[rows, nearest]
+        return self._filled(rows, (own, own_precision), source)
+
+    def believed_of_all(self, rows: NDArray[np.int64]) -> tuple[Floats, Floats, Floats]:
+        """(rows, arms, limits), the same for every batch size."""
+        own, precision = self.logs[rows], self.precision[rows]
+        sizes = np.log2(self.jobs.batch_sizes[rows])
+        distance = np.abs(sizes[:, None, :] - sizes[:, :, None])
+        distance = np.where(self._compared(rows)[:, None, :], distance, np.inf)
+        nearest = np.arange(len(own))[:, None], distance.argmin(axis=2)
+        return self._filled(rows, (own, precision), (own[nearest], precision[nearest]))
+
+    def _filled(
+        self, rows: NDArray[np.int64], own: tuple[Floats, Floats], source: tuple[Floats, Floats]
+    ) -> tuple[Floats, Floats, Floats]:
+        """(..., limits), from (logs, precision) of batch sizes and of their sources.
+
+        Log seconds and log watts, NaN where neither knows; the variance of either.
+        """
+        here, there = own[1] > 0, source[1] > 0
+        known = here | there
+        precision = np.where(here, own[1], source[1])
+        variance = np.divide(1.0, precision, out=np.full_like(precision, np.inf), where=known)
+        cost = source[0][..., 0, :] + np.log(self.cost_rate(rows, source[0][..., 1, :]))
+        least = np.where(there, cost, np.inf).min(axis=-1, keepdims=True)
+        # A lighter load is throttled less by a low limit: what costs more there may not here.
+        excess = TRANSFER_SHARE * np.where(there, cost - least, 0.0)
+        variance += np.where(here, 0.0, TRANSFER_SD**2 + excess**2)
+        both = (here & there)[..., None, :]
+        count = np.maximum(both.sum(axis=-1, keepdims=True), 1)
+        gap = np.where(both, own[0] - source[0], 0.0).sum(axis=-1, keepdims=True) / count
+        logs = np.where(here[..., None, :], own[0], source[0] + gap)
+        logs = np.where(known[..., None, :], logs, np.nan)
+        return logs[..., 0, :], logs[..., 1, :], variance
+
+    def cheapest(self, rows: NDArray[np.int64], arm: NDArray[np.int64]) -> tuple[Floats, Floats]:
+        """(rows,): log cost of a measured epoch at its best limit, and its variance."""
+        log_seconds, log_watts, _ = self.believed(rows, arm)
+        cost = log_seconds + np.log(self.cost_rate(rows, log_watts))
+        own = self.precision[rows, arm]
+        best = np.where(np.isfinite(cost), cost, np.inf).min(axis=-1)
+        transferred = (own > 0).sum(axis=1) < min(2, own.shape[1])
+        _, compared = self.nearest_compared(rows, arm)
+        best = np.where(compared, best, best - _UNCOMPARED_EXCESS)
+        return best, 1.0 / own.max(axis=1) + np.where(transferred, TRANSFER_SD**2, 0.0)
+
+    def cost_rate(self, rows: NDArray[np.int64], log_watts: Floats) -> Floats:
+        """Joules of cost per second at a power; the first axis of ``log_watts`` is the row."""
+        each = (-1,) + (1,) * (log_watts.ndim - 1)
+        rate = np.exp(log_watts)
+        rate *= self.jobs.joule_weight[rows].reshape(each)
+        rate += self.jobs.second_weight[rows].reshape(each)
+        return np.asarray(rate)
+
+
+def choose_limit(
+    log_cost: Floats, variance: Floats, slice_share: Floats, horizon: float
+) -> LimitChoice:
+    """Hold the limit of least expected cost; measure others where that may save more than it costs.
+
+    A slice trains while it measures, so it costs only the excess of its limit.
+
+    Args:
+        log_cost: (rows, limits), log cost of a run under each limit; NaN where nothing is known.
+        variance: (rows, limits), variance of that.
+        slice_share: (rows,), cost of a slice in units of the cost of a run.
+        horizon: Number of recurrences to come that profit.
+    """
+    known = np.isfinite(log_cost)
+    all_known = np.count_nonzero(known) == known.size
+    cost = log_cost if all_known else np.where(known, log_cost, np.inf)
+    hold = cost.argmin(axis=1)
+    at = at_arm(hold)
+    some = known[at]
+    if all_known:
+        excess, unsure = cost - cost[at][:, None], variance
+    else:
+        held = np.where(some, cost[at], 0.0)[:, None]
+        excess, unsure = np.where(known, log_cost - held, 0.0), np.where(known, variance, 1.0)
+    spread = np.sqrt(unsure + unsure[at][:, None])
+    gain = horizon * spread * mean_excess(excess / spread)
+    slice_excess = np.maximum(np.expm1(np.minimum(excess, 1.0)), _LEAST_DISTURBANCE)
+    measure = (gain > slice_share[:, None] * slice_excess) & (unsure > _SETTLED_SD**2)
+    measure[at] = False
+    measure &= known
+    extra = np.where(measure, slice_excess, 0.0).sum(axis=1)
+    if all_known:
+        return LimitChoice(hold, measure, extra)
+    return LimitChoice(np.where(some, hold, -1), measure | ~some[:, None], extra)
+
+
+def also_measure(choice: LimitChoice, wanted: NDArray[np.bool_]) -> LimitChoice:
+    """Measure ``wanted`` (rows, limits), too, except the limit held: it is measured anyway."""
+    if not np.count_nonzero(wanted):
+        return choice
+    held = np.arange(wanted.shape[1])[None, :] == choice.hold[:, None]
+    measure = choice.measure | (wanted & ~held)
+    more = (measure & ~choice.measure).sum(axis=1)
+    return LimitChoice(choice.hold, measure, choice.extra + more)

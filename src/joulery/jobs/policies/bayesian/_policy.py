@@ -1,0 +1,256 @@
+"""The policy ``joulery``: explore what may pay, stop what will not, and keep to what is best.
+
+The cost of a run is epochs to the target times the cost of an epoch. Both are believed to be smooth
+curves over batch sizes, so every run and every few seconds of measurement inform all batch sizes.
+The next training is the one whose cost now, less what it teaches for the recurrences to come, is
+least; it is stopped where going on is expected to cost more than starting over with the best.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joulery.errors import InvalidValueError
+from joulery.jobs.policies._base import ActionKind, Actions
+from joulery.jobs.policies._job_batch import at_arm
+from joulery.jobs.policies.bayesian._beliefs import DEFAULT_PRIOR, BayesianBeliefs, JobPrior
+from joulery.jobs.policies.bayesian._forecast import Forecast, forecast
+from joulery.jobs.policies.bayesian._limits import also_measure, choose_limit
+from joulery.jobs.policies.bayesian._planning import DEFAULT_EXPLORATION, ExplorationConfig, plan
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from joulery.jobs import WarmStart
+    from joulery.jobs.policies._base import LimitChoice, Outcomes
+    from joulery.jobs.policies._counter_rng import CounterRng, Floats
+    from joulery.jobs.policies._job_batch import JobBatch
+    from joulery.objectives import Objective
+
+_FIRST, _BEST, _TRY, _PROBE, _UNREACHED, _SCOUT, _WARM = range(7)
+_SCOUT_STREAM = 0  # stream of random numbers
+
+
+@dataclass(frozen=True, slots=True)
+class BayesianConfig:
+    """Settings of the policy: how boldly it explores.
+
+    Attributes:
+        exploration: Horizon and cost limits of exploration.
+        scouts: Share of the submissions before the first result that leave the default.
+        patience: Ratio of the cost at which a run of the best is given up to its expected cost.
+        slice_seconds: Assumed time to measure one setting.
+        probe_share: Largest cost of a probe as a share of a run's.
+        probe_sd: Uncertainty of an epoch's cost above which it is probed before a training.
+    """
+
+    exploration: ExplorationConfig = DEFAULT_EXPLORATION
+    scouts: float = 0.3
+    patience: float = 4.0
+    slice_seconds: float = 5.0
+    probe_share: float = 0.15
+    probe_sd: float = 0.05
+
+
+DEFAULT_CONFIG = BayesianConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The batch size that is trained next, one per row.
+
+    Attributes:
+        arm: (rows,), the batch size.
+        tries: (rows,), whether it is chosen for what it teaches.
+        best_cost: (rows,), expected cost of the best proven batch size, in joules.
+        cap: (rows,), cost that the training may not pass in any case.
+        ceiling: (rows,), cost at which it should be stopped, measuring aside.
+        reason: (rows,), index of the reason.
+    """
+
+    arm: NDArray[np.int64]
+    tries: NDArray[np.bool_]
+    best_cost: Floats
+    cap: Floats
+    ceiling: Floats
+    reason: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class BayesianPolicy:
+    """Joulery's policy for recurring jobs.
+
+    Attributes:
+        objective: Objective to minimise over whole runs; None for each job's cost.
+        config: Boldness of exploration.
+        prior: Prior of jobs of which nothing is known.
+        warm_starts: Results of other jobs to start from: none, one for every job, or one (or None)
+            per job.
+    """
+
+    objective: Objective | None = None
+    config: BayesianConfig = DEFAULT_CONFIG
+    prior: JobPrior = DEFAULT_PRIOR
+    warm_starts: tuple[WarmStart | None, ...] = ()
+
+    name = "joulery"
+    reasons = (
+        "the default: nothing is known yet",
+        "the least expected cost",
+        "may be better than the best so far, and what it teaches is worth its cost",
+        "seconds of measuring show what an epoch costs before it is trained",
+        "nothing has reached the target yet: this is likeliest to, for its cost",
+        "the first results are still to come: a few submissions look beyond the default",
+        "the least expected cost by the warm start",
+    )
+
+    def start(self, jobs: JobBatch) -> BayesianBeliefs:
+        """The beliefs before anything happened."""
+        one_for_all = len(self.warm_starts) == 1
+        each = self.warm_starts * len(jobs) if one_for_all else self.warm_starts
+        if each and len(each) != len(jobs):
+            raise InvalidValueError(
+                f"{len(each)} warm starts for {len(jobs)} jobs",
+                remedy="give one for all, or one (or None) per job",
+            )
+        return BayesianBeliefs.start(jobs, self.prior, each)
+
+    def begin(self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], actions: Actions) -> None:
+        """Note that actions are under way."""
+        beliefs.begin(rows, actions)
+
+    def learn(self, beliefs: BayesianBeliefs, outcomes: Outcomes) -> None:
+        """Fold in how actions ended."""
+        beliefs.learn(outcomes)
+
+    def decide(self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], rng: CounterRng) -> Actions:
+        """The next action of each row."""
+        view = forecast(beliefs, rows, self.objective)
+        choice = self._choose(beliefs, rows, rng, view)
+        limits, slice_cost = self._limits(beliefs, rows, view, choice.arm, choice.best_cost)
+        ceiling = np.minimum(choice.ceiling + limits.extra * slice_cost, choice.cap)
+        trainings = Actions(
+            kind=np.full(len(rows), int(ActionKind.TRAIN)),
+            arm=choice.arm,
+            limit=limits.hold,
+            ceiling=ceiling,
+            reason=choice.reason,
+            probe_limits=limits.measure,
+        )
+        if not np.count_nonzero(choice.tries):
+            return trainings
+        probe = self._pays_to_probe(beliefs, rows, choice, slice_cost)
+        return _probing(trainings, limits.measure, probe) if np.count_nonzero(probe) else trainings
+
+    def limit_of(
+        self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], arm: NDArray[np.int64]
+    ) -> LimitChoice:
+        """The limits that a training of ``arm`` would hold and measure, had it been chosen."""
+        view = forecast(beliefs, rows, self.objective)
+        return self._limits(beliefs, rows, view, arm, view.expected_cost(view.best))[0]
+
+    def _limits(
+        self,
+        beliefs: BayesianBeliefs,
+        rows: NDArray[np.int64],
+        view: Forecast,
+        arm: NDArray[np.int64],
+        best_cost: Floats,
+    ) -> tuple[LimitChoice, Floats]:
+        """The limits of the batch sizes ``arm``; and (rows,), cost in joules to measure a limit."""
+        log_seconds, log_watts, variance = beliefs.profiles.believed(rows, arm)
+        rate = beliefs.profiles.cost_rate(rows, log_watts)
+        # Joules of cost per second at the most expensive limit known; 0 where none is.
+        slice_cost = self.config.slice_seconds * np.fmax(np.fmax.reduce(rate, axis=1), 0.0)
+        share, horizon = slice_cost / best_cost, self.config.exploration.horizon
+        if view.bounded is not None:
+            limits = choose_limit(*view.bounded.limits(arm, variance), share, horizon)
+            return also_measure(limits, view.bounded.uncertain_reference(arm, variance)), slice_cost
+        if view.scores is None or view.elasticity is None:
+            log_cost = log_seconds + np.log(rate)
+        else:
+            scores = view.scores[at_arm(arm)]
+            log_cost = np.where(np.isfinite(scores), scores, np.nan)
+            variance = variance * view.elasticity[at_arm(arm)][:, None] ** 2
+        return choose_limit(log_cost, variance, share, horizon), slice_cost
+
+    def _choose(
+        self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], rng: CounterRng, view: Forecast
+    ) -> _Choice:
+        """The batch size to train next, and the cost at which to stop it."""
+        limits, best = self.config.exploration, view.best
+        savings = None if view.bounded is None else view.bounded.savings
+        worth = plan(view.mean, view.covariance, view.noise, best, limits, savings)
+        best_cost = view.expected_cost(best)
+        barred = np.exp(view.epoch_cost.mean) > limits.max_cost_ratio * best_cost[:, None]
+        # Runs that overlap cannot learn from one another, so one try of a batch size at a time.
+        barred |= beliefs.under_way[rows] > 0
+        barred[at_arm(best)] = False
+        arm = np.where(barred, -np.inf, worth.value).argmax(axis=1)
+        reason, cap, stop = np.full(len(rows), _BEST), self.config.patience * best_cost, None
+        unproven = view.unproven
+        if np.count_nonzero(unproven):
+            arm_before, reason_before = self._before_success(beliefs, rows, rng, worth.expected)
+            arm = np.where(unproven, arm_before, arm)
+            reason = np.where(unproven, reason_before, reason)
+            # There is nothing to fall back on, so nothing is stopped.
+            cap = np.where(unproven, np.inf, cap)
+        tries = (arm != best) & ~unproven
+        if np.count_nonzero(tries):
+            reason = np.where(tries, _TRY, reason)
+            cap = np.where(tries, limits.max_cost_ratio * best_cost, cap)
+            stop = np.where(tries, worth.stop[at_arm(arm)], np.inf)
+        return _Choice(arm, tries, best_cost, cap, view.ceiling(arm, stop, cap), reason)
+
+    def _before_success(
+        self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], rng: CounterRng, expected: Floats
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The batch size to run while none has reached the target, and the reason.
+
+        The default, if nothing is known. Of many submissions at once a few scout other batch
+        sizes: they would all end before what one of them shows can help the rest. Chance decides
+        which: were it always the fourth, a cluster that loses every fourth worker would lose all
+        scouts.
+        """
+        blank = ~beliefs.profiles.measured(rows).any(axis=1)
+        default, warm = beliefs.jobs.default[rows], beliefs.warm_started[rows]
+        main = np.where(blank & ~warm, default, expected.argmin(axis=1))
+        under_way = beliefs.under_way[rows]
+        total = under_way.sum(axis=1)
+        scouts = total - under_way[at_arm(main)]
+        largest = self.config.exploration.max_cost_ratio * expected[at_arm(main)][:, None]
+        free = np.where((expected < largest) & (under_way == 0), expected, np.inf)
+        chance = 2.0 * rng.uniform(_SCOUT_STREAM, 1)[:, 0]
+        scout = np.isfinite(free.min(axis=1)) & (scouts + chance < self.config.scouts * total)
+        arm = np.where(scout, free.argmin(axis=1), main)
+        first = np.where(warm, _WARM, np.where(arm == default, _FIRST, _SCOUT))
+        return arm, np.where(blank, first, _UNREACHED)
+
+    def _pays_to_probe(
+        self,
+        beliefs: BayesianBeliefs,
+        rows: NDArray[np.int64],
+        choice: _Choice,
+        slice_cost: Floats,
+    ) -> NDArray[np.bool_]:
+        """(rows,), whether to measure an epoch's cost for seconds before training a batch size."""
+        fresh = ~beliefs.profiles.measured(rows)[at_arm(choice.arm)]
+        unsure = beliefs.cost.variance[rows, choice.arm] > self.config.probe_sd**2
+        cheap = slice_cost < self.config.probe_share * choice.best_cost
+        return np.asarray(choice.tries & fresh & unsure & cheap & (slice_cost > 0))
+
+
+def _probing(trainings: Actions, measure: NDArray[np.bool_], probe: NDArray[np.bool_]) -> Actions:
+    """Replace trainings by probes where ``probe`` is true: measure the limit they would hold."""
+    held = np.arange(measure.shape[1])[None, :] == trainings.limit[:, None]
+    return Actions(
+        kind=np.where(probe, int(ActionKind.PROBE), trainings.kind),
+        arm=trainings.arm,
+        limit=np.where(probe, -1, trainings.limit),
+        ceiling=np.where(probe, np.inf, trainings.ceiling),
+        reason=np.where(probe, _PROBE, trainings.reason),
+        probe_limits=np.where(probe[:, None], held, measure),
+    )

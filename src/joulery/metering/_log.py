@@ -1,0 +1,209 @@
+"""The energy log: append-only, survives SIGKILL, and adds up over restarts.
+
+One JSON document per line. Each session writes its running totals about once a second, so a
+SIGKILL loses at most that; the last line of every session counts. Several processes may append
+to one log at a time. A line torn by a crash is skipped and reported.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from joulery.background import PeriodicTask
+from joulery.errors import FileError
+from joulery.files import open_for_append, write_all
+from joulery.frontier import Origin, Provenance
+from joulery.units import finite
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from joulery.metering._measurement import Measurement
+    from joulery.metering._window import Window
+
+SCHEMA = "joulery.energy-log/1"
+INTERVAL_SECONDS = 0.8
+NOTHING_LOGGED = Provenance(Origin.ASSUMED, "nothing was logged")
+
+
+@dataclass(frozen=True, slots=True)
+class LogTotals:
+    """Totals of a log.
+
+    Attributes:
+        seconds: Measured time over all sessions.
+        joules: Energy over all sessions; None when no session knew any.
+        devices: Joules by device id.
+        sessions: Number of sessions.
+        unfinished: Number of sessions without a final line: killed, or still running.
+        damaged_lines: Numbers of the lines that could not be read.
+        provenance: Provenance of the joules: as good as their weakest part.
+    """
+
+    seconds: float = 0.0
+    joules: float | None = None
+    devices: dict[str, float] = field(default_factory=dict)
+    sessions: int = 0
+    unfinished: int = 0
+    damaged_lines: tuple[int, ...] = ()
+    provenance: Provenance = NOTHING_LOGGED
+
+
+class EnergyLog:
+    """A log file.
+
+    Args:
+        path: Path of the file; made on first use.
+        interval_seconds: Time between two lines of a session.
+    """
+
+    def __init__(self, path: str | Path, interval_seconds: float = INTERVAL_SECONDS) -> None:
+        self.path = Path(path)
+        self._interval = interval_seconds
+
+    @contextmanager
+    def recording(self, window: Window, label: str = "") -> Iterator[None]:
+        """Log ``window``'s running totals while the block runs, and its final ones after.
+
+        Raises:
+            FileError: The log cannot be written; if that is so at the start, before the block.
+        """
+        try:
+            descriptor = open_for_append(self.path)
+        except OSError as error:
+            raise self._error("open", error) from None
+        session = uuid.uuid4().hex
+
+        def write(*, final: bool = False) -> None:
+            document = _line(session, label, window.measurement, final=final)
+            write_all(descriptor, json.dumps(document, allow_nan=False).encode() + b"\n")
+            os.fdatasync(descriptor)
+
+        def write_running_totals() -> None:
+            try:
+                write()
+            except OSError:  # disk full or gone: the measured code must not suffer for it
+                task.stop()
+
+        task = PeriodicTask(write_running_totals, seconds=self._interval, name="joulery-log")
+        completed = False
+        try:
+            try:
+                write()
+            except OSError as error:
+                raise self._error("write to", error) from None
+            task.start()
+            try:
+                yield
+                completed = True
+            finally:
+                task.stop()
+                try:
+                    write(final=True)
+                except OSError as error:
+                    if completed:  # otherwise the block's own error matters more
+                        raise self._error("write to", error) from None
+        finally:
+            os.close(descriptor)
+
+    def totals(self) -> LogTotals:
+        """Add up all sessions.
+
+        Raises:
+            FileError: The file cannot be read, or is not an energy log.
+        """
+        try:
+            text = self.path.read_bytes()
+        except OSError as error:
+            raise self._error("read", error) from None
+        return self.totals_of(text)
+
+    def totals_of(self, text: bytes) -> LogTotals:
+        """Add up all sessions of a log that was read already."""
+        lines = text.split(b"\n")
+        last: dict[str, dict[str, Any]] = {}
+        damaged: list[int] = []
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            document = _parsed(line)
+            if document is None:
+                damaged.append(number)
+            else:
+                last[document["session"]] = document
+        if damaged and not last:
+            raise FileError(
+                f"{self.path} is not an energy log: line {damaged[0]} does not parse",
+                remedy="give a file written with `joulery measure --log`",
+            )
+        return _added_up(list(last.values()), tuple(damaged))
+
+    def _error(self, verb: str, error: OSError) -> FileError:
+        return FileError(
+            f"cannot {verb} {self.path}: {error.strerror or error}",
+            remedy="give a path to a file that you may read and write",
+        )
+
+
+def _line(session: str, label: str, measured: Measurement, *, final: bool) -> dict[str, Any]:
+    totals = measured.to_dict()
+    return {
+        "schema": SCHEMA,
+        "session": session,
+        "label": label,
+        "started": None if math.isnan(measured.started_at_wall) else measured.started_at_wall,
+        "final": final,
+        "seconds": totals["seconds"] or 0.0,
+        "joules": totals["joules"],
+        "provenance": totals["provenance"],
+        "relative_error": totals["relative_error"],
+        "devices": {device["id"]: device["joules"] for device in totals["devices"]},
+        "flags": totals["flags"],
+    }
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """Document of one line; None where it is damaged or of another schema."""
+    try:
+        document = json.loads(line)
+        if document["schema"] != SCHEMA or not isinstance(document["session"], str):
+            return None
+        used = [document["joules"], document["relative_error"], *document["devices"].values()]
+        for number in (document["seconds"], *(value for value in used if value is not None)):
+            finite(number, "a logged number", minimum=0.0)
+        Origin(document["provenance"])
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    return dict(document)
+
+
+def _added_up(sessions: list[dict[str, Any]], damaged: tuple[int, ...]) -> LogTotals:
+    devices: dict[str, float] = {}
+    for session in sessions:
+        for name, joules in session["devices"].items():
+            if joules is not None:
+                devices[name] = devices.get(name, 0.0) + joules
+    known = [session for session in sessions if session.get("joules") is not None]
+    parts = [
+        (
+            Provenance(Origin(session["provenance"]), "", session.get("relative_error")),
+            float(session["joules"]),
+        )
+        for session in known
+    ]
+    return LogTotals(
+        seconds=sum(session["seconds"] for session in sessions),
+        joules=sum(session["joules"] for session in known) if known else None,
+        devices=devices,
+        sessions=len(sessions),
+        unfinished=sum(not session.get("final") for session in sessions),
+        damaged_lines=damaged,
+        provenance=Provenance.combined(parts) if parts else NOTHING_LOGGED,
+    )

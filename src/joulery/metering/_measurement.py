@@ -1,0 +1,189 @@
+"""Results of a window, as plain immutable data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from joulery.frontier import Origin, Provenance
+from joulery.hardware import DeviceKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from joulery.hardware import DeviceInfo
+
+_SIGMAS_95 = 1.96
+
+
+class Flag(StrEnum):
+    """Fault during a window; the energy was repaired and its error bar widened."""
+
+    RESET = "counter reset"
+    WRAPPED = "counter wrapped"
+    FROZEN = "counter frozen"
+    JUMPED = "implausible jump"
+    READ_ERROR = "read error"
+    GAP = "gap between power samples"
+    LOST = "device lost"
+    UNREADABLE = "never readable"
+    CLOCK_STEPPED = "wall clock stepped"
+    NEVER_BEGUN = "window was not open"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMeasurement:
+    """Energy and power of one device during a window.
+
+    Attributes:
+        info: Identity of the device.
+        joules: Energy used; NaN when unknown, never 0 for lack of a reading.
+        standard_error_joules: One sigma of ``joules``; NaN when unknown.
+        watts_peak: Highest mean power between two refreshes; NaN when none was seen.
+        idle_joules: Part of ``joules`` used while the device reported no utilisation; NaN for
+            devices that do not report it.
+        provenance: Source of the figure, with its relative error.
+        flags: Faults during the window.
+    """
+
+    info: DeviceInfo
+    joules: float
+    standard_error_joules: float
+    watts_peak: float
+    idle_joules: float
+    provenance: Provenance
+    flags: frozenset[Flag] = frozenset()
+
+    @property
+    def relative_error(self) -> float | None:
+        """One sigma relative to the joules; None when unknown."""
+        return self.provenance.relative_error
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON document of the device; unknown is null."""
+        return {
+            "id": self.info.id,
+            "name": self.info.name,
+            "kind": self.info.kind.value,
+            "joules": _known(self.joules),
+            "idle_joules": _known(self.idle_joules),
+            "watts_peak": _known(self.watts_peak),
+            "provenance": self.provenance.origin.value,
+            "source": self.provenance.source,
+            "relative_error": self.relative_error,
+            "flags": sorted(flag.value for flag in self.flags),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Energy and power of all devices during a window.
+
+    Attributes:
+        name: Name of the window.
+        seconds: Length of the window.
+        devices: Measurements of the devices.
+        watts_peak: Highest power of all counted devices together; NaN when none was seen.
+        started_at_wall: Start of the window, in seconds since 1970.
+        events: Faults of the window itself, such as a step of the wall clock.
+    """
+
+    name: str
+    seconds: float
+    devices: tuple[DeviceMeasurement, ...]
+    watts_peak: float = math.nan
+    started_at_wall: float = math.nan
+    events: frozenset[Flag] = frozenset()
+
+    @property
+    def counted(self) -> tuple[DeviceMeasurement, ...]:
+        """The devices that make up the total, each joule once."""
+        # A node meter that could not be read leaves its parts, which may well be known.
+        devices = [
+            device
+            for device in self.devices
+            if device.info.kind is not DeviceKind.NODE or not math.isnan(device.joules)
+        ] or self.devices
+        counted = counted_positions([device.info for device in devices])
+        return tuple(devices[position] for position in counted)
+
+    @property
+    def joules(self) -> float:
+        """Energy of everything counted; NaN when nothing is known."""
+        known = [d.joules for d in self.counted if not math.isnan(d.joules)]
+        return math.fsum(known) if known else math.nan
+
+    @property
+    def watts_mean(self) -> float:
+        """Mean power."""
+        return self.joules / self.seconds if self.seconds > 0 else math.nan
+
+    @property
+    def idle_joules(self) -> float:
+        """Energy used while devices reported no utilisation; NaN when none reports it."""
+        known = [d.idle_joules for d in self.counted if not math.isnan(d.idle_joules)]
+        return math.fsum(known) if known else math.nan
+
+    @property
+    def provenance(self) -> Provenance:
+        """Provenance of the total: as good as its weakest part."""
+        counted = self.counted
+        parts = [(d.provenance, d.joules) for d in counted if not math.isnan(d.joules)]
+        if not parts:
+            return Provenance(Origin.ASSUMED, "no device could be read")
+        combined = Provenance.combined(parts)
+        if len(parts) < len(counted):
+            # An unknown part is missing from the total.
+            return Provenance(combined.origin, combined.source)
+        return combined
+
+    @property
+    def relative_error(self) -> float | None:
+        """One sigma of the total, relative; None when unknown."""
+        return self.provenance.relative_error
+
+    @property
+    def interval_joules(self) -> tuple[float, float]:
+        """The 95 % interval of the total; NaN where the error is unknown."""
+        error = self.relative_error
+        spread = math.nan if error is None else _SIGMAS_95 * error * self.joules
+        return max(self.joules - spread, 0.0), self.joules + spread  # in this order NaN stays
+
+    @property
+    def flags(self) -> frozenset[Flag]:
+        """Faults of the window and of any device."""
+        return self.events.union(*(d.flags for d in self.devices))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON document of the window; unknown is null."""
+        return {
+            "name": self.name,
+            "seconds": _known(self.seconds),
+            "joules": _known(self.joules),
+            "watts_mean": _known(self.watts_mean),
+            "watts_peak": _known(self.watts_peak),
+            "idle_joules": _known(self.idle_joules),
+            "provenance": self.provenance.origin.value,
+            "relative_error": self.relative_error,
+            "flags": sorted(flag.value for flag in self.flags),
+            "devices": [device.to_dict() for device in self.devices],
+        }
+
+
+def counted_positions(infos: Sequence[DeviceInfo]) -> tuple[int, ...]:
+    """Positions of the devices that make up the total, each joule once.
+
+    A meter of the whole node includes everything else; a device whose parent is measured too is
+    part of it.
+    """
+    for position, info in enumerate(infos):
+        if info.kind is DeviceKind.NODE:
+            return (position,)
+    present = {info.id for info in infos}
+    return tuple(n for n, info in enumerate(infos) if info.parent not in present)
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value

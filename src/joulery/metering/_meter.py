@@ -1,0 +1,206 @@
+"""The meter: energy of windows of code.
+
+Opening and closing a window reads no hardware: it records the time and the present span of each
+device's timeline. A background sampler reads the counters when they refresh, and the energy at
+the window's edges is interpolated from the refreshes around them. Nothing here raises into the
+code being measured, except for a device that the user named and that does not exist.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+from joulery.clock import REAL_CLOCK
+from joulery.hardware import Capability
+from joulery.metering._measurement import counted_positions
+from joulery.metering._window import Window
+from joulery.metering.energy._sampler import Sampler
+from joulery.metering.energy._timeline import EnergyTimeline
+from joulery.units import finite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+    from typing import Self
+
+    from joulery.clock import Clock
+    from joulery.hardware import Device
+    from joulery.metering.energy._timeline import Knot
+
+_log = logging.getLogger("joulery")
+
+# Longest wait of a closing window for the readings of refreshed counters.
+_CATCH_UP_SECONDS = 0.005
+_SETTLE_SECONDS = 1.0
+_SETTLE_STEP_SECONDS = 0.01
+
+_meters: weakref.WeakSet[Meter] = weakref.WeakSet()
+
+
+class Meter:
+    """Meter of the energy of this job's devices.
+
+    Args:
+        devices: Devices, or their names as ``joulery doctor`` lists them; all of this job's
+            devices unless given.
+        clock: Real or virtual clock.
+        sample_hertz: Readings per second of each counter.
+        synchronize: Function called before a window opens and closes, to wait for asynchronous
+            devices (``torch.cuda.synchronize``).
+
+    Attributes:
+        counts_all: Whether the total is simply the sum over all devices.
+
+    Example:
+        >>> import joulery
+        >>> meter = joulery.Meter()                      # doctest: +SKIP
+        >>> with meter.window("epoch") as window:        # doctest: +SKIP
+        ...     train()
+        >>> window.joules, window.relative_error         # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        devices: Iterable[Device | str] | None = None,
+        *,
+        clock: Clock = REAL_CLOCK,
+        sample_hertz: float = 10.0,
+        synchronize: Callable[[], None] | None = None,
+    ) -> None:
+        self.clock = clock
+        self.counts_all = False
+        self._wanted = None if devices is None else tuple(devices)
+        self._hertz = finite(sample_hertz, "sample_hertz", minimum=0.01)
+        self._synchronize = synchronize
+        self._now = clock.now
+        self._wall = clock.wall
+        self._timelines: tuple[EnergyTimeline, ...] = ()
+        self._counted: tuple[EnergyTimeline, ...] = ()
+        self._sampler: Sampler | None = None
+        self._open: dict[int, tuple[int, Window]] = {}  # by identity, with the thread it is from
+        self._starting = threading.Lock()
+
+    def start(self) -> Self:
+        """Find the devices and start sampling. The first window does this by itself.
+
+        Raises:
+            UnknownDeviceError: A named device does not exist.
+        """
+        with self._starting:
+            if self._sampler is None:
+                devices = self._find_devices()
+                now = self.clock.now()
+                self._timelines = tuple(EnergyTimeline(device, now) for device in devices)
+                counted = counted_positions([device.info for device in devices])
+                self._counted = tuple(self._timelines[position] for position in counted)
+                self.counts_all = len(counted) == len(devices)
+                sampler = Sampler(self._timelines, self.clock, self._hertz, self._on_knot)
+                sampler.start()
+                self._sampler = sampler
+                _meters.add(self)
+        return self
+
+    def close(self) -> None:
+        """Stop sampling. Closed windows keep their figures."""
+        sampler, self._sampler = self._sampler, None
+        if sampler is not None:
+            sampler.stop()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Devices that are measured."""
+        return tuple(timeline.device for timeline in self._timelines)
+
+    def window(self, name: str = "window") -> Window:
+        """A window to use in a ``with`` statement or as a decorator."""
+        return Window(self, name)
+
+    def begin(self, window: Window | str) -> Window:
+        """Open a window. Windows nest and overlap freely, also under the same name."""
+        opened = Window(self, window) if isinstance(window, str) else window
+        if self._sampler is None:
+            self.start()
+        if self._synchronize is not None:
+            self._synchronize()
+        opened.mark_begin(self._now(), self._wall(), self._timelines)
+        self._open[id(opened)] = (threading.get_ident(), opened)
+        return opened
+
+    def end(self, window: Window | str) -> Window:
+        """Close a window; by name, the latest of that name, this thread's before others'."""
+        closed = self._latest(window) if isinstance(window, str) else window
+        if self._synchronize is not None:
+            self._synchronize()
+        now = self._now()
+        sampler = self._sampler
+        if sampler is not None and sampler.next_refresh_seconds <= now:
+            sampler.catch_up(now, _CATCH_UP_SECONDS)
+        if not closed.closed:
+            closed.mark_end(now, self._wall())
+        if self._open.pop(id(closed), None) is None:
+            _log.warning("end(%r): no such window is open; begin it first", closed.name)
+        return closed
+
+    def now(self) -> tuple[float, float]:
+        """Monotonic and wall time in seconds."""
+        return self._now(), self._wall()
+
+    def settle(self, window: Window) -> None:
+        """Wait until the counters have refreshed past the window's end, a second at most."""
+        deadline = self._now() + _SETTLE_SECONDS
+        while self._sampler is not None and not window.settled and self._now() < deadline:
+            self.clock.sleep(_SETTLE_STEP_SECONDS)
+
+    def _find_devices(self) -> list[Device]:
+        from joulery.hardware import with_energy
+        from joulery.metering._attribution import my_devices, select
+
+        clock = self.clock
+        found = my_devices(clock) if self._wanted is None else select(self._wanted, clock)
+        counting = (with_energy(device, clock) for device in found)
+        return [device for device in counting if Capability.ENERGY in device.capabilities]
+
+    def _latest(self, name: str) -> Window:
+        here = threading.get_ident()
+        fitting = [entry for entry in tuple(self._open.values()) if entry[1].name == name]
+        own = [entry for entry in fitting if entry[0] == here]
+        return (own or fitting or [(here, Window(self, name))])[-1][1]
+
+    def _on_knot(self, position: int, knot: Knot) -> None:
+        # tuple() of the values is atomic, while other threads open and close windows.
+        windows = tuple(self._open.values())
+        if windows:
+            total = sum(
+                [timeline.share * (timeline.latest_watts or 0.0) for timeline in self._counted]
+            )
+            for _, window in windows:
+                window.add_knot(position, knot, total)
+
+    def _drop_sampler(self) -> None:
+        """After a fork: the sampling thread stayed in the parent."""
+        self._sampler = None
+        self._starting = threading.Lock()
+        self._open.clear()
+
+
+def _after_fork() -> None:
+    for meter in tuple(_meters):
+        meter._drop_sampler()  # noqa: SLF001 - same module
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,280 @@
+"""A measured window of time: its start and end on every timeline, and its energy."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from joulery.frontier import Origin, Provenance
+from joulery.hardware import IntegratedPower
+from joulery.metering._measurement import DeviceMeasurement, Flag, Measurement
+from joulery.metering.energy._interpolate import energy_between, energy_unseen
+from joulery.metering.energy._timeline import SHORTEST_MEAN_SECONDS, mean_watts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from joulery.metering._meter import Meter
+    from joulery.metering.energy._timeline import EnergyTimeline, Knot, Span
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# The wall clock moved this much against the monotonic one: it was set, not slewed.
+_STEP_SECONDS = 0.05
+_STEP_FRACTION = 1e-3
+
+
+class Window:
+    """A measured window of time: a context manager, a decorator, and the figures themselves.
+
+    The figures may be read while it is open (so far), right after it closed (extrapolated from
+    the last refresh, with a wider error bar) or after :meth:`settle`. The first access after
+    closing decides them; they do not change any more.
+    """
+
+    __slots__ = (
+        "_began",
+        "_ended",
+        "_first",
+        "_frozen",
+        "_last",
+        "_measurement",
+        "_meter",
+        "_peaks",
+        "_timelines",
+        "_total_peak",
+        "_wall",
+        "_wall_end",
+        "name",
+    )
+
+    def __init__(self, meter: Meter, name: str) -> None:
+        self.name = name
+        self._meter = meter
+        self._began = math.nan
+        self._ended: float | None = None
+        self._wall = self._wall_end = math.nan
+        self._timelines: Sequence[EnergyTimeline] = ()
+        self._first: list[Span | None] = []
+        self._last: list[Span | None] = []
+        self._peaks: dict[int, float] = {}
+        self._total_peak = 0.0
+        self._measurement: Measurement | None = None
+        self._frozen = False  # decided as unseen: later refreshes do not count
+
+    def __enter__(self) -> Self:
+        self._meter.begin(self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._meter.end(self)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Decorate ``function``: each call is a separate window with this one's name."""
+
+        @functools.wraps(function)
+        def measured(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self._meter.window(self.name):
+                return function(*args, **kwargs)
+
+        return measured
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<Window {self.name!r} {state}: {self.seconds:.3f} s, {self.joules:.1f} J>"
+
+    @property
+    def measurement(self) -> Measurement:
+        """Measurement of the window; so far, while it is open."""
+        if self._measurement is None:
+            if self._ended is None:
+                now, wall = self._meter.now()
+                return self._resolve(now, wall, [timeline.span for timeline in self._timelines])
+            self._measurement = self._resolve(self._ended, self._wall_end, self._last)
+        return self._measurement
+
+    def settle(self) -> Measurement:
+        """Wait, at most about a second, for the counters to refresh past the end.
+
+        Useful for windows under a second, whose energy depends on one or two refreshes.
+        """
+        if self.closed:
+            self._meter.settle(self)
+            self._measurement, self._frozen = None, False
+        return self.measurement
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended."""
+        return self._ended is not None
+
+    @property
+    def settled(self) -> bool:
+        """Whether every counter has refreshed twice since the end."""
+        return self.closed and all(s is None or s.after is not None for s in self._last)
+
+    @property
+    def seconds(self) -> float:
+        """Length of the window; so far, while it is open."""
+        end = self._meter.now()[0] if self._ended is None else self._ended
+        return end - self._began
+
+    @property
+    def joules(self) -> float:
+        """Energy of all devices, each joule once; NaN when unknown."""
+        if self._measurement is None and self._ended is not None and self._unseen_by_all():
+            # The common case of very short windows, without building a measurement: only the
+            # power before is known.
+            return (self._ended - self._began) * sum(
+                timeline.share * span.watts
+                for timeline, span in zip(self._timelines, self._first, strict=True)
+                if span is not None
+            )
+        return self.measurement.joules
+
+    def _unseen_by_all(self) -> bool:
+        """Whether no counter refreshed since it began, and every device counts."""
+        if not self._meter.counts_all or not self._first:
+            return False
+        for first, last in zip(self._first, self._last, strict=True):
+            if first is not last or first is None or first.end is not None:
+                return False
+        self._frozen = True
+        return True
+
+    @property
+    def watts_mean(self) -> float:
+        """Mean power."""
+        return self.measurement.watts_mean
+
+    @property
+    def watts_peak(self) -> float:
+        """Highest power between two refreshes."""
+        return self.measurement.watts_peak
+
+    @property
+    def devices(self) -> tuple[DeviceMeasurement, ...]:
+        """The figures of each device."""
+        return self.measurement.devices
+
+    @property
+    def provenance(self) -> Provenance:
+        """Source of the joules."""
+        return self.measurement.provenance
+
+    @property
+    def relative_error(self) -> float | None:
+        """One sigma of the joules, relative; None when unknown."""
+        return self.measurement.relative_error
+
+    @property
+    def flags(self) -> frozenset[Flag]:
+        """Faults during the window."""
+        return self.measurement.flags
+
+    def mark_begin(self, now: float, wall: float, timelines: Sequence[EnergyTimeline]) -> None:
+        """Record the start; called by the meter."""
+        self._began, self._wall, self._timelines = now, wall, timelines
+        self._ended = self._measurement = None
+        self._peaks, self._total_peak, self._frozen = {}, 0.0, False
+        self._first = [timeline.span for timeline in timelines]
+
+    def mark_end(self, now: float, wall: float) -> None:
+        """Record the end; called by the meter."""
+        self._last = [timeline.span for timeline in self._timelines]
+        self._wall_end = wall
+        self._ended = now
+
+    def add_knot(self, position: int, knot: Knot, total_watts: float) -> None:
+        """Record a knot that arrived while the window is open; called by the meter."""
+        timeline = self._timelines[position]
+        first = self._first[position]
+        if first is not None and first.end is knot and knot.at_seconds <= self._began:
+            # The counter had refreshed before the window began, but was read after.
+            self._first[position] = timeline.span
+            return
+        before = timeline.span.before if timeline.span is not None else None
+        if before is None or before.at_seconds < self._began:
+            return
+        if knot.at_seconds - before.at_seconds >= SHORTEST_MEAN_SECONDS:
+            watts = mean_watts(before, knot)
+            self._peaks[position] = max(self._peaks.get(position, 0.0), watts)
+            self._total_peak = max(self._total_peak, total_watts)
+
+    def _resolve(self, ended: float, wall: float, last: Sequence[Span | None]) -> Measurement:
+        devices = tuple(
+            self._resolve_device(position, ended, span) for position, span in enumerate(last)
+        )
+        seconds = ended - self._began
+        drift = abs((wall - self._wall) - seconds)
+        stepped = drift > max(_STEP_SECONDS, _STEP_FRACTION * seconds)
+        events = frozenset([Flag.CLOCK_STEPPED] if stepped else [])
+        if math.isnan(self._began):
+            events |= {Flag.NEVER_BEGUN}
+        measurement = Measurement(self.name, seconds, devices, math.nan, self._wall, events)
+        mean = measurement.watts_mean
+        peak = math.nan if math.isnan(mean) else max(self._total_peak, mean)
+        return Measurement(self.name, seconds, devices, peak, self._wall, events)
+
+    def _resolve_device(self, position: int, ended: float, last: Span | None) -> DeviceMeasurement:
+        timeline, first = self._timelines[position], self._first[position]
+        device = timeline.device
+        if first is None or last is None:
+            flags = frozenset(timeline.flags) | {Flag.UNREADABLE}
+            unknown = Provenance(device.provenance.origin, device.provenance.source)
+            return DeviceMeasurement(
+                device.info, math.nan, math.nan, math.nan, math.nan, unknown, flags
+            )
+        share, origin = device.info.share, device.provenance
+        most = device.info.max_watts
+        if self._frozen:
+            energy = energy_unseen(first, ended - self._began, most)
+        else:
+            energy = energy_between(first, self._began, last, ended, most)
+        joules = share * energy.joules
+        sigma = math.hypot(
+            share * math.sqrt(energy.variance), (origin.relative_error or 0.0) * joules
+        )
+        flags = _new_flags(first.start, last.end.flags if last.end else timeline.flags)
+        if isinstance(device, IntegratedPower) and device.gaps_between(self._began, ended):
+            flags |= {Flag.GAP}
+        known = Flag.LOST not in flags
+        if share < 1:
+            # How the parts of a board share its power is not measured.
+            source = f"{share:.3g} of {origin.source}"
+            origin = Provenance(Origin.ASSUMED, source)
+            known = False
+        relative = sigma / joules if known and joules > 0 else None
+        seconds = ended - self._began
+        mean = joules / seconds if seconds > 0 else math.nan
+        return DeviceMeasurement(
+            info=device.info,
+            joules=joules,
+            standard_error_joules=sigma if known else math.nan,
+            watts_peak=max(mean, share * self._peaks.get(position, 0.0)),
+            idle_joules=_idle_share(first, last, joules) if timeline.reports_idle else math.nan,
+            provenance=Provenance(origin.origin, origin.source, relative),
+            flags=flags,
+        )
+
+
+def _new_flags(before: Knot, now: Mapping[Flag, int]) -> frozenset[Flag]:
+    return frozenset(flag for flag, count in now.items() if count > before.flags.get(flag, 0))
+
+
+def _idle_share(first: Span, last: Span, joules: float) -> float:
+    """Energy used while idle, scaled from the whole spans that the window touches."""
+    begin, end = first.start, last.end or last.start
+    used = end.joules - begin.joules
+    if used <= 0:
+        return 0.0
+    return joules * min(1.0, (end.idle_joules - begin.idle_joules) / used)

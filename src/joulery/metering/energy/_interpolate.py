@@ -1,0 +1,328 @@
+"""Energy at the edges of a window, which fall between the refreshes of a counter.
+
+Inside a span the power is assumed to switch at most once. Going forward from the span's start with
+the power before it, and backward from its end with the power after it, gives two straight lines;
+the truth follows one up to where they cross and then the other. A rising power makes that the
+larger of the two, a falling one the smaller. Where the end is not known yet, only the forward
+line is available, and the error bar is wider.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from joulery.metering.energy._timeline import mean_watts
+
+if TYPE_CHECKING:
+    from joulery.metering.energy._timeline import Knot, Span
+
+# Smallest relative error of power: sensors and loads both fluctuate.
+_LEAST_POWER_ERROR = 0.01
+# Length, as a fraction of a span, over which mean power is about as good as the sensor.
+_SENSOR_WEIGHT = 0.3
+# Share of the disagreement of the two lines that counts as one sigma.
+_DISAGREEMENT = 0.15
+# Lines closer than this many sigmas may be one and the same.
+_SAME_SIGMAS = 2.0
+# One sigma of an unknown power, relative.
+_UNKNOWN_POWER_ERROR = 0.5
+# One sigma of the power sensor, relative.
+_SENSOR_ERROR = 0.1
+# A sensor this far off the mean, relative, saw another load.
+_SENSOR_AGREES = 0.1
+# How long power may take to follow a change of load.
+_RESPONSE_SECONDS = 0.01
+# One sigma of that time, as a fraction of it.
+_RESPONSE_DOUBT = 0.2
+# Chance that the load changes within a span: for one that just did, and per relative change of
+# power lately.
+_CHANGE_CHANCE = 0.5
+_CHANGE_CHANCE_PER_NOISE = 5.0
+_ONE_IN_TWENTY = 0.05
+# A tail longer than this many spans may hold any load, however steady it was before.
+_OVERDUE_SPANS = 3
+# Do not extrapolate a ramp further than this early in it, in response times.
+_LEAST_PASSED = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyEstimate:
+    """Joules since the timeline began, with their variance in J²."""
+
+    joules: float
+    variance: float
+
+
+@dataclass(frozen=True, slots=True)
+class PowerEstimate:
+    """Watts with one sigma."""
+
+    watts: float
+    sigma: float
+
+
+def energy_between(
+    first: Span, began: float, last: Span, ended: float, max_watts: float | None
+) -> EnergyEstimate:
+    """Energy from ``began``, inside ``first``, to ``ended``, inside ``last``.
+
+    Args:
+        first: Span in which the window began.
+        began: Start of the window, in seconds.
+        last: Span in which it ended; may be the same.
+        ended: End of the window, in seconds.
+        max_watts: Highest power of the device, which bounds what is unknown.
+    """
+    if last is first and first.end is None:
+        return energy_unseen(first, ended - began, max_watts)
+    start = _at_begin(first, began, ended)
+    if last is first:
+        end = _at_end_of_same(last, ended, start, ended - began)
+    else:
+        outside = _power_before(first).watts
+        inside = _power_inside(last, began, start, outside)
+        if max_watts is not None and inside.watts > max_watts:
+            inside = PowerEstimate(max_watts, max(inside.sigma, inside.watts - max_watts))
+        end = _at_end(last, ended, inside)
+        if last.end is None:
+            end = _with_tail(end, last, ended, max_watts)
+    # Repairs before the window are no uncertainty of the window.
+    repaired = max(0.0, last.start.variance - first.start.variance)
+    joules = max(0.0, end.joules - start.joules)
+    return EnergyEstimate(joules, start.variance + end.variance + repaired)
+
+
+def energy_unseen(span: Span, seconds: float, max_watts: float | None) -> EnergyEstimate:
+    """Energy of a window without any refresh since it began, from the power before it."""
+    spread = _farthest(span.watts, max_watts) / 2
+    return EnergyEstimate(span.watts * seconds, (spread * seconds) ** 2)
+
+
+def _farthest(watts: float, max_watts: float | None) -> float:
+    """Largest possible change of power from ``watts`` between two refreshes."""
+    most = max_watts if max_watts is not None else 3 * watts
+    return max(watts, most - watts)
+
+
+def _with_tail(
+    end: EnergyEstimate, span: Span, ended: float, max_watts: float | None
+) -> EnergyEstimate:
+    """Add the variance of a change of load after the last refresh.
+
+    The longer power has been steady, the less likely is a change in this span. The addition makes
+    two sigma the deviation that is exceeded once in twenty times, if a change may fall at any
+    moment of the tail.
+    """
+    if span.before is None:
+        return end
+    tail = max(0.0, ended - span.start.at_seconds)
+    chance = min(_CHANGE_CHANCE, _CHANGE_CHANCE_PER_NOISE * span.noise)
+    if tail > _OVERDUE_SPANS * (span.start.at_seconds - span.before.at_seconds):
+        # The counter should have refreshed long ago: reading it fails, or it froze.
+        chance = _CHANGE_CHANCE
+    if chance <= _ONE_IN_TWENTY:
+        return end
+    reach = _farthest(mean_watts(span.before, span.start), max_watts) * tail
+    spread = reach * (1 - _ONE_IN_TWENTY / chance) / 2
+    return EnergyEstimate(end.joules, end.variance + spread**2)
+
+
+def _at_begin(span: Span, at: float, window_end: float) -> EnergyEstimate:
+    """Energy at the start of a window: forward from before it, checked against after it."""
+    if span.end is not None and at >= span.end.at_seconds:
+        return _beyond(span, at)
+    before = _power_before(span)
+    forward = _forward(span, at, before)
+    inside = _power_early(span, window_end)
+    if inside is None:
+        return _bounded(forward, span)
+    energy = _switched(span, at, forward, before, inside)
+    # The delay of power behind load is not known, so neither is the exact time of the switch.
+    late = _RESPONSE_DOUBT * _RESPONSE_SECONDS * (inside.watts - before.watts)
+    return EnergyEstimate(energy.joules, energy.variance + late**2)
+
+
+def _power_early(span: Span, window_end: float) -> PowerEstimate | None:
+    """Power that a window began with in ``span``; None when it is unknown.
+
+    It is that of the span after, if that lies wholly inside the window, else the sensor's at the
+    span's end.
+    """
+    if span.end is None or span.end.at_seconds > window_end:
+        return None
+    if span.after is not None and span.after.at_seconds <= window_end:
+        return _power_after(span)
+    sensed = span.end.watts
+    return None if sensed is None else PowerEstimate(sensed, _SENSOR_ERROR * sensed)
+
+
+def _at_end(span: Span, at: float, inside: PowerEstimate) -> EnergyEstimate:
+    """Energy at the end of a window, with the power that the window itself has."""
+    if span.end is not None and at >= span.end.at_seconds:
+        return _beyond(span, at)
+    forward = _forward(span, at, inside)
+    if span.end is None or span.after is None:
+        return _bounded(forward, span)
+    return _switched(span, at, forward, inside, _power_after(span))
+
+
+def _at_end_of_same(span: Span, at: float, start: EnergyEstimate, seconds: float) -> EnergyEstimate:
+    """Energy at the end of a window inside one closed span, by the backward line alone."""
+    assert span.end is not None  # noqa: S101 - the caller checked
+    if at >= span.end.at_seconds:
+        return _beyond(span, at)
+    after = _power_after(span)
+    end = _bounded(_backward(span, at, after), span)
+    inside = (end.joules - start.joules) / max(seconds, 1e-9)
+    late = (inside - after.watts) * min(_RESPONSE_SECONDS, seconds)
+    return EnergyEstimate(end.joules, end.variance + late**2)
+
+
+def _beyond(span: Span, at: float) -> EnergyEstimate:
+    """Energy at a moment just after the span, whose knot was read late."""
+    assert span.end is not None  # noqa: S101 - the caller checked
+    distance = at - span.end.at_seconds
+    power = _with_noise(span_watts(span), span)
+    return EnergyEstimate(
+        span.end.joules + power.watts * distance,
+        (power.sigma * distance) ** 2 + _timing_variance(span.end, power),
+    )
+
+
+def _forward(span: Span, at: float, power: PowerEstimate) -> EnergyEstimate:
+    # Negative for a counter that refreshed in the instant between closing a window and noting so.
+    distance = at - span.start.at_seconds
+    return EnergyEstimate(
+        span.start.joules + power.watts * distance,
+        (power.sigma * distance) ** 2 + _timing_variance(span.start, power),
+    )
+
+
+def _backward(span: Span, at: float, power: PowerEstimate) -> EnergyEstimate:
+    assert span.end is not None  # noqa: S101 - only for closed spans
+    distance = max(0.0, span.end.at_seconds - at)
+    return EnergyEstimate(
+        span.end.joules - power.watts * distance,
+        (power.sigma * distance) ** 2 + _timing_variance(span.end, power),
+    )
+
+
+def _switched(
+    span: Span, at: float, forward: EnergyEstimate, before: PowerEstimate, after: PowerEstimate
+) -> EnergyEstimate:
+    """Follow the forward line up to the crossing, then the backward line."""
+    line = _backward(span, at, after)
+    # Power that follows its load late leaves some of the window's energy behind its end.
+    late = (after.watts - before.watts) * _RESPONSE_SECONDS
+    backward = EnergyEstimate(line.joules, line.variance + late**2)
+    rising = after.watts > before.watts
+    forward_wins = (forward.joules >= backward.joules) == rising
+    chosen, other = (forward, backward) if forward_wins else (backward, forward)
+    gap = abs(forward.joules - backward.joules)
+    doubt = chosen.variance + other.variance
+    if chosen.variance > other.variance and gap**2 <= _SAME_SIGMAS**2 * doubt:
+        # The line that should hold is the less certain one, and the choice may be chance: average
+        # both by their variances instead.
+        weight = other.variance / doubt
+        chosen = EnergyEstimate(
+            weight * chosen.joules + (1 - weight) * other.joules, weight * chosen.variance
+        )
+    disagreement = _DISAGREEMENT * gap
+    return _bounded(EnergyEstimate(chosen.joules, chosen.variance + disagreement**2), span)
+
+
+def _bounded(energy: EnergyEstimate, span: Span) -> EnergyEstimate:
+    """Energy inside a closed span lies between that of its ends."""
+    if span.end is None:
+        return energy
+    joules = min(max(energy.joules, span.start.joules), span.end.joules)
+    return EnergyEstimate(joules, energy.variance)
+
+
+def _timing_variance(knot: Knot, power: PowerEstimate) -> float:
+    """A refresh of uncertain moment (uniform over its bracket) makes its energy uncertain."""
+    return (knot.half_width_seconds * power.watts) ** 2 / 3
+
+
+def _with_noise(watts: float, span: Span, *, extra: float = 0.0) -> PowerEstimate:
+    return PowerEstimate(watts, max(_LEAST_POWER_ERROR * watts, span.noise * watts, extra))
+
+
+def _reconciled(mean: float, sensed: float | None, span: Span) -> PowerEstimate:
+    """Power at a knot, from the mean over the adjacent span and the sensor at the knot.
+
+    They agree while the load is steady. Where they do not, the load changed within that span (the
+    sensor is right) or the sensor lags (the mean is right): any value between them is possible.
+    """
+    if sensed is None or abs(sensed - mean) <= _SENSOR_AGREES * mean:
+        return _with_noise(mean, span)
+    return _with_noise((mean + sensed) / 2, span, extra=abs(sensed - mean) / math.sqrt(12))
+
+
+def _power_before(span: Span) -> PowerEstimate:
+    """Power as the span began: the mean over the span before, or the sensor for the first one."""
+    if span.before is not None:
+        return _reconciled(mean_watts(span.before, span.start), span.start.watts, span)
+    if span.start.watts is not None:
+        return PowerEstimate(span.start.watts, _SENSOR_ERROR * span.start.watts)
+    if span.end is not None:
+        return PowerEstimate(span_watts(span), _UNKNOWN_POWER_ERROR * span_watts(span))
+    return PowerEstimate(0.0, 0.0)
+
+
+def _power_after(span: Span) -> PowerEstimate:
+    """Power as the span ended: the mean over the span after, or the sensor at its end."""
+    assert span.end is not None  # noqa: S101 - only for closed spans
+    if span.after is not None:
+        return _reconciled(mean_watts(span.end, span.after), span.end.watts, span)
+    if span.end.watts is not None:
+        return PowerEstimate(span.end.watts, _SENSOR_ERROR * span.end.watts)
+    return PowerEstimate(span_watts(span), _UNKNOWN_POWER_ERROR * span_watts(span))
+
+
+def _power_inside(
+    span: Span, began: float, start: EnergyEstimate, outside_watts: float
+) -> PowerEstimate:
+    """Power as the span began, for a window that may itself have begun only shortly before."""
+    knot, before = span.start, span.before
+    seconds = knot.at_seconds - began
+    if before is None or before.at_seconds >= began or seconds <= 0:
+        return _power_before(span)
+    mean = max(0.0, knot.joules - start.joules) / seconds
+    sensed = mean if knot.watts is None else knot.watts
+    if seconds < 3 * knot.half_width_seconds:
+        mean = sensed  # the refresh may as well have come before the window began
+    length = knot.at_seconds - before.at_seconds
+    weight = seconds / (seconds + _SENSOR_WEIGHT * length)
+    settled = weight * mean + (1 - weight) * sensed
+    early = math.exp(-seconds / (2 * _RESPONSE_SECONDS))
+    watts = settled + early * (_ramp_target(mean, sensed, outside_watts) - settled)
+    doubt = math.hypot(
+        abs(watts - outside_watts) * early**2 / max(1 - early**2, 0.1),
+        (1 - weight) * (mean - sensed),
+    )
+    return _with_noise(watts, span, extra=doubt)
+
+
+def _ramp_target(mean: float, sensed: float, outside: float) -> float:
+    """Final value of a power that so far averaged ``mean`` and is now ``sensed``.
+
+    On an exponential approach the mean lags behind the present value: by half right after the
+    change, by nothing long after it. The ratio gives the progress of the approach.
+    """
+    climbed = sensed - outside
+    along = (mean - outside) / climbed if climbed else 1.0
+    if not 0 <= along < 1:
+        return mean  # no approach: the load fluctuates
+    lag = min(1.0, 2 * (1 - along))
+    # Response times passed, from the lag; within 8 % of the exact inverse.
+    passed = max(_LEAST_PASSED, 6 * (1 - lag) if lag > 0.5 else 2 / lag)
+    return outside + climbed / (1 - math.exp(-passed))
+
+
+def span_watts(span: Span) -> float:
+    """Mean power over a closed span."""
+    assert span.end is not None  # noqa: S101 - only for closed spans
+    return mean_watts(span.start, span.end)

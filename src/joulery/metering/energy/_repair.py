@@ -1,0 +1,107 @@
+"""Repair of a raw energy counter: wraps, resets, freezes and jumps become energy and flags.
+
+The result never decreases. Where the counter cannot be believed, the energy is filled in from the
+power sensor or the last known power, with a larger variance.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from joulery.metering._measurement import Flag
+
+if TYPE_CHECKING:
+    from joulery.hardware import EnergyReading
+
+# More than this many times the board's maximum means a broken counter.
+_IMPLAUSIBLE = 3.0
+# Bound without a known maximum: no single known device draws more.
+_MOST_WATTS = 1e5
+# One sigma of energy filled in from power readings, relative.
+_FILLED_ERROR = 0.1
+# A counter that caught up after a freeze shows at least this share of what was drawn meanwhile.
+_CAUGHT_UP = 0.5
+
+
+class Advance(NamedTuple):
+    """Energy since the last advance, with its variance in J², and the fault found, if any."""
+
+    joules: float
+    variance: float = 0.0
+    flag: Flag | None = None
+
+
+class CounterRepair:
+    """Turns successive readings of one counter into advances.
+
+    Args:
+        modulus_joules: Value at which the counter wraps to zero; None when it never does.
+        max_watts: Highest power of the device; None when unknown.
+    """
+
+    def __init__(self, modulus_joules: float | None, max_watts: float | None) -> None:
+        self._modulus = modulus_joules
+        self._most_watts = _IMPLAUSIBLE * max_watts if max_watts else _MOST_WATTS
+        self._last: EnergyReading | None = None
+        self._changed_at = 0.0
+        self._filled_until: float | None = None
+        self._filled = 0.0
+
+    def changed(self, reading: EnergyReading) -> bool:
+        """Whether the counter moved since the last reading; the first one counts as no move."""
+        return self._last is not None and reading.joules != self._last.joules
+
+    def still_seconds(self, reading: EnergyReading) -> float:
+        """Time since the counter last changed."""
+        return 0.0 if self._last is None else reading.read_at_seconds - self._changed_at
+
+    def start(self, reading: EnergyReading) -> None:
+        """Take the first reading as zero."""
+        self._last = reading
+        self._changed_at = reading.read_at_seconds
+
+    def advance(self, reading: EnergyReading, typical_watts: float, slack: float) -> Advance:
+        """Energy since the last change of the counter.
+
+        Args:
+            reading: Reading that :meth:`changed`.
+            typical_watts: Best guess of the power since, for energy that the counter missed.
+            slack: Seconds by which the counter may lag behind its readings.
+        """
+        assert self._last is not None  # noqa: S101 - start() came first
+        elapsed = reading.read_at_seconds - self._changed_at
+        most = self._most_watts * (elapsed + slack)
+        delta = reading.joules - self._last.joules
+        filled = self._filled
+        self._last, self._changed_at = reading, reading.read_at_seconds
+        self._filled_until, self._filled = None, 0.0
+        if delta < 0 and self._modulus is not None and 0 <= delta + self._modulus <= most:
+            return Advance(_unless_filled(delta + self._modulus, filled), flag=Flag.WRAPPED)
+        if delta < 0:
+            # What the counter shows was certainly used since its reset.
+            shown = reading.joules if reading.joules <= most else 0.0
+            missing = max(0.0, typical_watts * elapsed - filled)
+            return self._guess(max(missing, shown), Flag.RESET)
+        if delta > most:
+            return self._guess(max(0.0, typical_watts * elapsed - filled), Flag.JUMPED)
+        return Advance(_unless_filled(delta, filled))
+
+    def fill(self, reading: EnergyReading, watts: float) -> Advance:
+        """Energy since the last advance of a frozen counter, from the power sensor."""
+        since = self._changed_at if self._filled_until is None else self._filled_until
+        first = self._filled_until is None
+        joules = max(0.0, watts * (reading.read_at_seconds - since))
+        self._filled_until = reading.read_at_seconds
+        self._filled += joules
+        return self._guess(joules, Flag.FROZEN if first else None)
+
+    def _guess(self, joules: float, flag: Flag | None) -> Advance:
+        return Advance(joules, (_FILLED_ERROR * joules) ** 2, flag)
+
+
+def _unless_filled(delta: float, filled: float) -> float:
+    """Energy counted since a freeze, without the energy that was filled in for it meanwhile.
+
+    A counter that stood still during the freeze shows only what came after.
+    """
+    return max(0.0, delta - filled) if delta >= _CAUGHT_UP * filled else delta

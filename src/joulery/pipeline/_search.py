@@ -1,0 +1,350 @@
+"""Plan a pipeline, and choose its schedule and the partition of its layers together with clocks.
+
+A schedule with a smaller bubble is done sooner at full clocks, and can give that time back at lower
+clocks. What it costs is charged: every hop between ranks takes its communication time, and the
+activations that each rank must hold are counted, so that a schedule which does not fit the memory
+is not chosen.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from joulery.errors import InfeasibleError, InvalidValueError
+from joulery.pipeline._instructions import BACKWARD, BACKWARD_WEIGHT, FORWARD, RECOMPUTE
+from joulery.pipeline.planning._planner import plan_problem
+from joulery.pipeline.planning._problem import build_problem
+from joulery.pipeline.profiles._partition import balanced_layers, repartitioned
+from joulery.pipeline.profiles._read import Profiles, read_profiles
+from joulery.pipeline.schedules._custom import read_schedule
+from joulery.pipeline.schedules._schedule import SCHEDULES, Schedule, make_schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from joulery.pipeline.planning._planner import ClockPlan, PipelinePlan
+    from joulery.pipeline.planning._problem import PipelineConfig
+
+# Schedules are compared at its pace and with its memory by default, as most pipelines run it.
+_REFERENCE = "1f1b"
+# Energies this close are the same: plans lie up to that far above their bound anyway.
+_ALIKE = 1e-3
+# Smaller numbers of microbatches to compare at, per rank.
+_PER_RANK = (1, 2, 4, 8)
+# Another partition must save more than this share to be worth moving layers.
+_WORTH_MOVING = 1e-3
+
+
+def plan_pipeline(
+    profiles: Profiles | Path | str,
+    *,
+    schedule: str | Path | Schedule = _REFERENCE,
+    microbatches: int | None = None,
+    ranks: int | None = None,
+    chunks: int = 2,
+    config: PipelineConfig | None = None,
+) -> PipelinePlan:
+    """Plan the clock of every instruction of a pipeline-parallel iteration.
+
+    Args:
+        profiles: Measured stages, or the file that holds them.
+        schedule: Name of a schedule, ``auto`` for the one of least energy, the path of a file with
+            a custom order, or a schedule object.
+        microbatches: Number of microbatches per iteration; needed for schedules by name.
+        ranks: Number of ranks; by default the number of profiled stages.
+        chunks: Stages per rank of ``interleaved``.
+        config: Communication, waiting, and devices that share the plan.
+
+    Raises:
+        InvalidValueError: Schedule, profiles and numbers do not fit each other.
+
+    >>> plan = plan_pipeline("gpt3.csv", schedule="1f1b", microbatches=32)     # doctest: +SKIP
+    >>> plan.at(1.1 * plan.fastest_seconds).clocks_hertz                       # doctest: +SKIP
+    >>> plan.save("plan.json")                                                 # doctest: +SKIP
+    """
+    if not isinstance(profiles, Profiles):
+        profiles = read_profiles(Path(profiles))
+    if schedule == "auto":
+        count = _required(microbatches)
+        return search_schedules(profiles, count, ranks=ranks, config=config).best.plan
+    if not isinstance(schedule, Schedule):
+        stages = profiles.stages if ranks is None else ranks
+        schedule = _schedule(str(schedule), microbatches, stages, chunks)
+    for given, there, what in (
+        (microbatches, schedule.microbatches, "microbatches"),
+        (ranks, len(schedule.ranks), "ranks"),
+    ):
+        if given not in (None, there):
+            raise InvalidValueError(
+                f"asked for {given} {what}, but {schedule.name} has {there}",
+                remedy="give what the order has",
+            )
+    return plan_problem(build_problem(schedule, profiles, config))
+
+
+def _schedule(name: str, microbatches: int | None, ranks: int, chunks: int) -> Schedule:
+    if name in SCHEDULES or not _exists(Path(name)):
+        return make_schedule(name, ranks, _required(microbatches), chunks=chunks)
+    return read_schedule(Path(name))
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # the name is too long for a file
+        return False
+
+
+def _required(microbatches: int | None) -> int:
+    if microbatches is None:
+        raise InvalidValueError(
+            "a schedule by name needs the number of microbatches", remedy="give microbatches=…"
+        )
+    return microbatches
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleCandidate:
+    """A schedule with its plans, and what it needs besides energy.
+
+    Attributes:
+        schedule: Order of the instructions.
+        plan: Plans of the pipeline under that schedule.
+        activations: Largest number of microbatches of activations that a rank holds at once.
+        transfers: Messages between ranks per iteration.
+        best: Plan of least energy within the deadline of the comparison; None if even the
+            fastest takes longer.
+    """
+
+    schedule: Schedule
+    plan: PipelinePlan
+    activations: float
+    transfers: int
+    best: ClockPlan | None
+
+    @property
+    def joules(self) -> float | None:
+        """Energy of the best plan."""
+        return None if self.best is None else self.best.joules
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleComparison:
+    """All schedules for one number of microbatches.
+
+    Attributes:
+        microbatches: Number of microbatches.
+        pace_seconds: Time of an iteration of 1F1B at full clocks.
+        deadline_seconds: Time that every schedule may take.
+        full_clocks_joules: Energy of 1F1B at full clocks.
+        candidates: Schedules that can run, in the order of ``SCHEDULES``.
+        refused: Reasons why the others cannot, by name.
+    """
+
+    microbatches: int
+    pace_seconds: float
+    deadline_seconds: float
+    full_clocks_joules: float
+    candidates: tuple[ScheduleCandidate, ...]
+    refused: dict[str, str]
+
+    @property
+    def reference_activations(self) -> float:
+        """What 1F1B holds: the memory that is there if pipelines are trained at all."""
+        return next(c.activations for c in self.candidates if c.schedule.name == _REFERENCE)
+
+    def best(self, max_activations: float | None = None) -> ScheduleCandidate:
+        """The candidate of least energy that meets the deadline and fits the memory.
+
+        Of those that need practically the same, the one with the least memory, then with the
+        fewest messages: where time is ample, many reach the least energy there is.
+
+        Args:
+            max_activations: Microbatches of activations that fit a rank; what 1F1B holds by
+                default.
+
+        Raises:
+            InfeasibleError: There is none.
+        """
+        limit = self.reference_activations if max_activations is None else max_activations
+        fitting = [
+            (candidate.joules, candidate)
+            for candidate in self.candidates
+            if candidate.joules is not None and candidate.activations <= limit + 1e-9
+        ]
+        if not fitting:
+            raise self._infeasible(limit)
+        least_joules = min(joules for joules, _ in fitting)
+        alike = [found for joules, found in fitting if joules <= least_joules * (1 + _ALIKE)]
+        return min(alike, key=lambda found: (found.activations, found.transfers))
+
+    def _infeasible(self, limit: float) -> InfeasibleError:
+        in_time = [c.activations for c in self.candidates if c.best is not None]
+        if not in_time:
+            fastest = min(c.plan.fastest_seconds for c in self.candidates)
+            return InfeasibleError(
+                f"no schedule ends within {self.deadline_seconds:g} s",
+                remedy=f"the fastest takes {fastest:.6g} s; allow at least that",
+            )
+        return InfeasibleError(
+            f"no schedule gets by with {limit:g} microbatches of activations in "
+            f"{self.deadline_seconds:g} s",
+            remedy=f"make room for {min(in_time):g} microbatches, or recompute activations",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleSearch:
+    """The result of a search over schedules and partitions.
+
+    Attributes:
+        comparisons: Comparisons at growing numbers of microbatches, the wanted one last.
+        max_activations: Microbatches of activations that fit a rank.
+        best: ScheduleCandidate of least energy.
+        layers: Layers of each stage as profiled; empty if not given.
+        moved_layers: Other partition that was tried; empty if none was.
+        moved_best: Best candidate of the other partition; None if there is none.
+    """
+
+    comparisons: tuple[ScheduleComparison, ...]
+    max_activations: float
+    best: ScheduleCandidate
+    layers: tuple[int, ...] = ()
+    moved_layers: tuple[int, ...] = ()
+    moved_best: ScheduleCandidate | None = None
+
+    @property
+    def wanted(self) -> ScheduleComparison:
+        """The comparison for the wanted number of microbatches."""
+        return self.comparisons[-1]
+
+
+def search_schedules(  # noqa: PLR0913 - each is an option of the command line, too
+    profiles: Profiles,
+    microbatches: int,
+    *,
+    ranks: int | None = None,
+    config: PipelineConfig | None = None,
+    deadline_seconds: float | None = None,
+    max_activations: float | None = None,
+    layers: Sequence[int] = (),
+) -> ScheduleSearch:
+    """Compare all schedules, and another partition if the layers are known.
+
+    Args:
+        profiles: Measured stages.
+        microbatches: Number of microbatches per iteration.
+        ranks: Number of ranks; by default the number of profiled stages.
+        config: Communication, waiting, and devices that share the plan.
+        deadline_seconds: Time that an iteration may take; by default that of 1F1B at full clocks.
+        max_activations: Microbatches of activations that fit a rank; what 1F1B holds by default.
+        layers: Layers of each profiled stage, to try the partition whose slowest stage is fastest.
+
+    Raises:
+        InfeasibleError: No schedule meets the deadline and fits the memory.
+    """
+    ranks = profiles.stages if ranks is None else ranks
+    counts = [ranks * factor for factor in _PER_RANK if ranks * factor < microbatches]
+    smaller = [compare_schedules(profiles, count, ranks=ranks, config=config) for count in counts]
+    wanted = compare_schedules(
+        profiles, microbatches, ranks=ranks, config=config, deadline_seconds=deadline_seconds
+    )
+    limit = wanted.reference_activations if max_activations is None else max_activations
+    plain = ScheduleSearch((*smaller, wanted), limit, wanted.best(limit), tuple(layers))
+    other = balanced_layers(profiles, layers) if layers else ()
+    if other == plain.layers:
+        return plain
+    moved_profiles = repartitioned(profiles, layers, other)
+    moved = compare_schedules(
+        moved_profiles,
+        microbatches,
+        ranks=ranks,
+        config=config,
+        deadline_seconds=wanted.deadline_seconds,
+    )
+    try:
+        winner = moved.best(limit)
+    except InfeasibleError:
+        return replace(plain, moved_layers=other)
+    found = replace(plain, moved_layers=other, moved_best=winner)
+    if (winner.joules or 0.0) >= (plain.best.joules or 0.0) * (1 - _WORTH_MOVING):
+        return found
+    return replace(found, best=winner)
+
+
+def compare_schedules(
+    profiles: Profiles,
+    microbatches: int,
+    *,
+    ranks: int | None = None,
+    config: PipelineConfig | None = None,
+    deadline_seconds: float | None = None,
+) -> ScheduleComparison:
+    """Plan every schedule for one number of microbatches; arguments as in the search."""
+    ranks = profiles.stages if ranks is None else ranks
+    plans: dict[str, tuple[Schedule, PipelinePlan]] = {}
+    refused = {}
+    for name in SCHEDULES:
+        try:
+            order = make_schedule(name, ranks, microbatches)
+        except InvalidValueError as error:
+            refused[name] = error.message
+            continue
+        plans[name] = order, plan_problem(build_problem(order, profiles, config))
+    full = plans[_REFERENCE][1].full_clocks
+    deadline = full.seconds if deadline_seconds is None else deadline_seconds
+    candidates = tuple(
+        _candidate(order, plan, profiles.sizes, deadline) for order, plan in plans.values()
+    )
+    return ScheduleComparison(
+        microbatches, full.seconds, deadline, full.joules, candidates, refused
+    )
+
+
+def _candidate(
+    order: Schedule, plan: PipelinePlan, sizes: Sequence[float], deadline: float
+) -> ScheduleCandidate:
+    problem = plan.problem
+    ranks = [item.rank for item in problem.instructions]
+    edges = zip(problem.edge_from.tolist(), problem.edge_to.tolist(), strict=True)
+    # Schedules that take equally long differ in the last digits of their sums.
+    same = math.isclose(deadline, plan.fastest_seconds, rel_tol=1e-12)
+    try:
+        best = plan.best_by(plan.fastest_seconds if same else deadline)
+    except InfeasibleError:
+        best = None
+    return ScheduleCandidate(
+        schedule=order,
+        plan=plan,
+        activations=max(activations_in_flight(order, sizes)),
+        transfers=sum(ranks[before] != ranks[after] for before, after in edges),
+        best=best,
+    )
+
+
+def activations_in_flight(order: Schedule, sizes: Sequence[float] = ()) -> tuple[float, ...]:
+    """The most that each rank holds at once, in microbatches of activations of a whole rank.
+
+    Activations live from the forward (or the recomputation) to the end of the backward, the
+    gradient of the weights included. A rank with several stages holds a fraction per stage.
+
+    Args:
+        order: Schedule.
+        sizes: Activations of each profiled stage, where they differ.
+    """
+    recomputing = {item.stage for rank in order.ranks for item in rank if item.kind == RECOMPUTE}
+    most = []
+    for rank in order.ranks:
+        held = peak = 0.0
+        for item in rank:
+            size = sizes[item.stage * len(sizes) // order.stages] if sizes else 1.0
+            if item.kind == (RECOMPUTE if item.stage in recomputing else FORWARD):
+                held += size
+                peak = max(peak, held)
+            elif item.kind in (BACKWARD, BACKWARD_WEIGHT):
+                held -= size
+        most.append(peak / order.chunks)
+    return tuple(most)

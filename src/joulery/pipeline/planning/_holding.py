@@ -1,0 +1,373 @@
+"""Hold every clock of a plan for a minimum time, for hardware that needs time to change clocks.
+
+A clock that takes 10 ms to set cannot follow instructions of 5 ms. So along the order of each rank
+instructions are joined into runs of one clock, each at least as long as the minimum hold time. At
+first no instruction of a run takes longer than planned, so neither does the iteration; which runs
+then need the least energy is found exactly for each rank. Faster clocks free time, which is given
+back where it saves most.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joulery.units import finite
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from joulery.pipeline.planning._planner import ClockPlan, PipelinePlan
+    from joulery.pipeline.planning._problem import PipelineProblem
+
+_SET_LATENCIES = 3.0
+# Rounding in the sum of a run's seconds.
+_LAST_DIGITS = 1e-12
+# Instructions visited while freed time is given back: keeps large pipelines within seconds.
+_MAX_VISITS = 400_000
+# Longer runs are not cut: trying every place would take too long.
+_LONGEST_CUT = 32
+
+
+@dataclass(frozen=True, slots=True)
+class HoldTime:
+    """How long a clock must be held.
+
+    Attributes:
+        set_seconds: Time from the command until the clock is in force.
+        minimum_seconds: Minimum hold time between two changes; three times ``set_seconds`` unless
+            given.
+    """
+
+    set_seconds: float = 0.010
+    minimum_seconds: float = math.nan
+
+    def __post_init__(self) -> None:
+        finite(self.set_seconds, "seconds to set a clock", minimum=0.0)
+        if math.isnan(self.minimum_seconds):
+            object.__setattr__(self, "minimum_seconds", _SET_LATENCIES * self.set_seconds)
+        finite(self.minimum_seconds, "minimum hold time", minimum=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPlan:
+    """A plan whose clocks are held long enough.
+
+    Attributes:
+        plan: Clocks, times and energy; never later than the plan it was made from. Where a
+            run's clock was not measured for an instruction, its time is that of the next lower
+            clock and its energy an estimate.
+        extra_joules: Energy above that of the plan it was made from, at that one's deadline.
+        switches: (ranks,), changes of clock within an iteration.
+        unheld_ranks: Ranks whose measurements allow no runs that long without losing time; they
+            keep the clocks of the plan.
+    """
+
+    plan: ClockPlan
+    extra_joules: float
+    switches: tuple[int, ...]
+    unheld_ranks: tuple[int, ...] = ()
+
+
+def hold_clocks(pipeline: PipelinePlan, plan: ClockPlan, hold: HoldTime) -> HeldPlan:
+    """One of a pipeline's plans, with every clock held for the minimum hold time at least."""
+    return _Holding(pipeline, plan, hold.minimum_seconds).held()
+
+
+def rank_orders(problem: PipelineProblem, plan: ClockPlan) -> list[list[int]]:
+    """The instructions of each rank, first to last."""
+    orders: list[list[int]] = [[] for _ in range(problem.ranks)]
+    for i in np.argsort(plan.starts, kind="stable").tolist():
+        orders[problem.instructions[i].rank].append(i)
+    return orders
+
+
+def run_seconds(clocks: Sequence[float], durations: Sequence[float]) -> list[float]:
+    """How long each clock is held, waiting not counted; what needs no clock joins any run."""
+    runs: list[tuple[float, float]] = []
+    for clock, seconds in zip(clocks, durations, strict=True):
+        if runs and (math.isnan(clock) or math.isnan(runs[-1][0]) or runs[-1][0] == clock):
+            named = runs[-1][0] if math.isnan(clock) else clock
+            runs[-1] = (named, runs[-1][1] + seconds)
+        else:
+            runs.append((clock, seconds))
+    return [seconds for _, seconds in runs]
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """An instruction at a clock; ``hertz`` is NaN where it needs none."""
+
+    point: int
+    hertz: float
+    seconds: float
+    joules: float
+
+    def above(self, blocking_watts: float) -> float:
+        """Joules above those of waiting as long."""
+        return self.joules - blocking_watts * self.seconds
+
+
+class _Holding:
+    """The choices of a plan's instructions while they are joined into runs."""
+
+    def __init__(self, pipeline: PipelinePlan, plan: ClockPlan, minimum: float) -> None:
+        self._problem = pipeline.problem
+        self._network = pipeline.network
+        self._plan = plan
+        self._minimum = minimum
+        self._deadline = max(plan.deadline_seconds, plan.seconds)
+        self._measured: dict[int, tuple[_Choice, ...]] = {}
+        self._chosen = [
+            _Choice(point, clock, seconds, joules)
+            for point, clock, seconds, joules in zip(
+                plan.points.tolist(),
+                plan.clocks_hertz.tolist(),
+                plan.durations.tolist(),
+                plan.joules_each.tolist(),
+                strict=True,
+            )
+        ]
+
+    def held(self) -> HeldPlan:
+        runs, unheld = self._join()
+        self._give_back(runs)
+        return self._assembled(unheld)
+
+    def _join(self) -> tuple[list[list[int]], tuple[int, ...]]:
+        """Join instructions into runs; the runs of equal clocks, and the ranks without any."""
+        runs: list[list[int]] = []
+        unheld = []
+        for rank, order in enumerate(rank_orders(self._problem, self._plan)):
+            steps = [self._chosen[i] for i in order]
+            found = steps if _holds(steps, self._minimum) else self._least_energy(order)
+            if found is None:
+                unheld.append(rank)
+                continue
+            for i, choice in zip(order, found, strict=True):
+                self._chosen[i] = choice
+            runs += [
+                list(run)
+                for _, run in itertools.groupby(order, key=lambda i: self._chosen[i].hertz)
+            ]
+        return runs, tuple(unheld)
+
+    def _least_energy(self, order: list[int]) -> list[_Choice] | None:
+        """The choices of a rank with the least energy above waiting; None if there are none.
+
+        ``best[j]`` is the best way to run the first j instructions in whole runs, ``running[c]``
+        the best in which the run at clock c is long enough already. Every start of a run becomes
+        long enough at exactly one instruction, so this is linear in instructions times clocks.
+        """
+        blocking = self._blocking_watts(order[0])
+        longest = [(i, self._chosen[i].seconds * (1 + _LAST_DIGITS)) for i in order]
+        clocks = set[float]().union(*(self._clocks(i, seconds) for i, seconds in longest))
+        columns = [
+            [self._at(i, clock, seconds) for i, seconds in longest]
+            for clock in sorted(clocks, reverse=True)
+        ]
+        best: list[tuple[float, int, int]] = [(0.0, 0, 0)]  # cost, start and clock of the last run
+        complete = [_complete_runs(column, self._minimum, blocking) for column in columns]
+        running: dict[int, tuple[float, int]] = {}
+        for j in range(1, len(order) + 1):
+            found = (math.inf, 0, 0)
+            for c, column in enumerate(columns):
+                options = []
+                last = column[j - 1]
+                if c in running and last is not None:
+                    options.append((running[c][0] + last.above(blocking), running[c][1]))
+                options += [(best[i][0] + cost, i) for i, cost in complete[c].get(j, ())]
+                if options:
+                    running[c] = min(options)
+                    found = min(found, (*running[c], c))
+                else:
+                    running.pop(c, None)
+            best.append(found)
+        for c, column in enumerate(columns):
+            # One clock throughout never changes, however short the iteration.
+            kept = [choice for choice in column if choice is not None]
+            if len(kept) == len(order):
+                cost = math.fsum(choice.above(blocking) for choice in kept)
+                best[-1] = min(best[-1], (cost, 0, c))
+        return _traced(columns, best) if math.isfinite(best[-1][0]) else None
+
+    def _give_back(self, runs: list[list[int]]) -> None:
+        """Slow runs down where time is left, or their beginnings or ends, the largest first."""
+        slack = self._slack()
+        visits = max(1, _MAX_VISITS // max(1, len(self._chosen)))
+        for run in sorted(runs, key=lambda run: -sum(self._chosen[i].joules for i in run))[:visits]:
+            best: tuple[float, list[int], list[_Choice]] | None = None
+            for part in self._parts(run):
+                # Some path may hold all of them, so together they may take this much longer.
+                available = min(slack[i] for i in part)
+                found = self._slower(part, available) if available > 0 else None
+                if found is not None and (best is None or found[0] > best[0]):
+                    best = (found[0], part, found[1])
+            if best is not None:
+                for i, choice in zip(best[1], best[2], strict=True):
+                    self._chosen[i] = choice
+                slack = self._slack()
+
+    def _slack(self) -> list[float]:
+        """How much longer each instruction may take before the iteration ends late."""
+        durations = np.array([choice.seconds for choice in self._chosen])
+        ends = self._network.starts(durations) + durations
+        late: list[float] = (self._network.latest_ends(durations, self._deadline) - ends).tolist()
+        return late
+
+    def _parts(self, run: list[int]) -> list[list[int]]:
+        """The run, and what it can be cut into if both pieces are held long enough."""
+        parts = [run]
+        if len(run) > _LONGEST_CUT:
+            return parts
+        seconds = [self._chosen[i].seconds for i in run]
+        total, done = math.fsum(seconds), 0.0
+        for cut in range(1, len(run)):
+            done += seconds[cut - 1]
+            if self._minimum <= done and self._minimum <= total - done:
+                parts += [run[:cut], run[cut:]]
+        return parts
+
+    def _slower(self, run: list[int], slack: float) -> tuple[float, list[_Choice]] | None:
+        """The run at the lower clock that saves most, taking ``slack`` longer at most."""
+        now = [self._chosen[i] for i in run]
+        if any(math.isnan(choice.hertz) for choice in now):
+            return None
+        blocking = self._blocking_watts(run[0])
+        common = set.intersection(*(self._clocks(i, math.inf) for i in run))
+        before = least = math.fsum(choice.above(blocking) for choice in now)
+        best: list[_Choice] | None = None
+        budget = sum(choice.seconds for choice in now) + slack * (1 - _LAST_DIGITS)
+        for clock in sorted(common):
+            if clock >= now[0].hertz:
+                break
+            there = [c for i in run if (c := self._at(i, clock, math.inf)) is not None]
+            # No instruction may get faster: a shorter run could fall below the minimum.
+            slows = len(there) == len(now) and all(
+                b.seconds >= a.seconds for a, b in zip(now, there, strict=True)
+            )
+            cost = math.fsum(choice.above(blocking) for choice in there)
+            if slows and cost < least and sum(choice.seconds for choice in there) <= budget:
+                best, least = there, cost
+        return None if best is None else (before - least, best)
+
+    def _choices(self, i: int) -> tuple[_Choice, ...]:
+        """The measured choices of an instruction, by increasing clock."""
+        profile = int(self._problem.profile_of[i])
+        if profile not in self._measured:
+            choices = (
+                _Choice(position, point.setting.clock_hertz, point.seconds, point.joules)
+                for position, point in enumerate(self._problem.profiles[profile].points)
+                if point.setting.clock_hertz is not None
+            )
+            self._measured[profile] = tuple(sorted(choices, key=_hertz))
+        return self._measured[profile]
+
+    def _clocks(self, i: int, longest_seconds: float) -> set[float]:
+        """The clocks at which an instruction was measured and fast enough."""
+        if math.isnan(self._chosen[i].hertz):
+            return set()
+        return {c.hertz for c in self._choices(i) if c.seconds <= longest_seconds}
+
+    def _at(self, i: int, hertz: float, longest_seconds: float) -> _Choice | None:
+        """The choice of an instruction at any clock; None if too slow.
+
+        Between two measured clocks the time is that of the lower one and the energy the larger of
+        both, so that nothing is promised that may not hold.
+        """
+        if math.isnan(self._chosen[i].hertz):
+            return self._chosen[i]
+        measured = self._choices(i)
+        above = bisect_right(measured, hertz, key=_hertz)
+        if not above or measured[above - 1].seconds > longest_seconds:
+            return None
+        lower = measured[above - 1]
+        if lower.hertz == hertz:
+            return lower
+        if above < len(measured):
+            joules = max(lower.joules, measured[above].joules)
+        else:
+            # Higher clocks were left out because they gain nothing: power grows at least so.
+            joules = lower.joules * (hertz / lower.hertz) ** 2
+        return _Choice(lower.point, hertz, lower.seconds, joules)
+
+    def _blocking_watts(self, i: int) -> float:
+        return float(self._problem.blocking_watts[self._problem.instructions[i].rank])
+
+    def _assembled(self, unheld: tuple[int, ...]) -> HeldPlan:
+        problem, plan = self._problem, self._plan
+        durations = np.array([choice.seconds for choice in self._chosen])
+        joules = np.array([choice.joules for choice in self._chosen])
+        ranks = np.array([item.rank for item in problem.instructions])
+        starts = self._network.starts(durations)
+        seconds = float(np.max(starts + durations))
+        waiting = problem.blocking_watts.sum() * seconds - problem.blocking_watts[ranks] @ durations
+        made = replace(
+            plan,
+            seconds=seconds,
+            joules=float(joules.sum() + waiting),
+            lower_bound_joules=plan.lower_bound_joules
+            + plan.blocking_watts * (seconds - plan.seconds),
+            points=np.array([choice.point for choice in self._chosen], dtype=np.int64),
+            clocks_hertz=np.array([choice.hertz for choice in self._chosen]),
+            starts=starts,
+            durations=durations,
+            joules_each=joules,
+        )
+        runs = [
+            run_seconds(made.clocks_hertz[order].tolist(), durations[order].tolist())
+            for order in rank_orders(problem, made)
+        ]
+        return HeldPlan(
+            made,
+            made.joules_until(self._deadline) - plan.joules_until(self._deadline),
+            tuple(max(0, len(found) - 1) for found in runs),
+            unheld,
+        )
+
+
+def _holds(steps: Sequence[_Choice], minimum: float) -> bool:
+    """Whether the clocks are held long enough as they are."""
+    runs = run_seconds([step.hertz for step in steps], [step.seconds for step in steps])
+    return len(runs) <= 1 or min(runs) >= minimum
+
+
+def _complete_runs(
+    column: list[_Choice | None], minimum: float, blocking: float
+) -> dict[int, list[tuple[int, float]]]:
+    """By end: starts of the runs at one clock that just became long enough, with their cost."""
+    complete: dict[int, list[tuple[int, float]]] = {}
+    for start in range(len(column)):
+        seconds = cost = 0.0
+        for j in range(start, len(column)):
+            choice = column[j]
+            if choice is None:
+                break
+            seconds += choice.seconds
+            cost += choice.above(blocking)
+            if seconds >= minimum:
+                complete.setdefault(j + 1, []).append((start, cost))
+                break
+    return complete
+
+
+def _traced(
+    columns: list[list[_Choice | None]], best: list[tuple[float, int, int]]
+) -> list[_Choice]:
+    """The choices behind the best way to run everything, from its end."""
+    steps: list[_Choice] = []
+    j = len(best) - 1
+    while j:
+        _, start, c = best[j]
+        steps[:0] = [choice for choice in columns[c][start:j] if choice is not None]
+        j = start
+    return steps
+
+
+def _hertz(choice: _Choice) -> float:
+    return choice.hertz

@@ -1,0 +1,339 @@
+"""Plan the clock of every instruction, for every iteration time of a pipeline.
+
+>>> plan = plan_problem(problem)               # doctest: +SKIP
+>>> plan.at(12.5).clocks_hertz                 # doctest: +SKIP
+>>> plan.for_straggler(1.2).joules             # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joulery.errors import FileError, InfeasibleError, InvalidValueError, JouleryError
+from joulery.frontier import Frontier, OperatingPoint, Provenance, Setting
+from joulery.objectives import score
+from joulery.pipeline._files import parse_json, read_text, write_text
+from joulery.pipeline.planning._network import network
+from joulery.pipeline.planning._problem import PipelineProblem, clock_hertz
+from joulery.pipeline.planning._relaxation import relax
+from joulery.pipeline.planning.native.library import Rounder, available
+from joulery.units import finite
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from joulery.objectives import Objective
+    from joulery.pipeline.planning._highs import PythonRounder
+    from joulery.pipeline.planning._network import Network
+    from joulery.pipeline.planning._relaxation import ExactRelaxation, SampledRelaxation
+
+SCHEMA = "joulery-pipeline-plan-1"
+# Plans that stand for the whole frontier, evenly over its time.
+_FRONTIER_PLANS = 33
+_LAST_DIGITS = 1e-12
+
+# What a query tries: durations of iterations shortened by that share, each rounded in so many ways.
+# A slightly shorter iteration leaves slack, which is then spent where it saves most.
+_THOROUGH = ((1.0, 4), (0.998, 4), (0.995, 4), (0.99, 4))
+# By the largest number of instructions; more tries would take milliseconds.
+_TRIES = ((512, _THOROUGH[:3]), (2048, ((1.0, 2), (0.995, 1))))
+_TRIES_OF_LARGE = ((1.0, 2),)
+# Instructions that trials of single faster ones may visit, so that they take a few tenths of a
+# millisecond; of a thorough plan, a few milliseconds. Fewer trials than a handful find nothing.
+_VISITS, _THOROUGH_VISITS = 3_000, 400_000
+_MIN_TRIALS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Timetable:
+    """One way to run an iteration.
+
+    Attributes:
+        seconds: Time at which the last instruction ends.
+        joules: Energy of all instructions, and of waiting until ``seconds``.
+        starts: (instructions,), seconds from the start of the iteration.
+        durations: (instructions,), seconds.
+        joules_each: (instructions,), energy without waiting.
+        clocks_hertz: (instructions,), NaN where the profile names no clock.
+        blocking_watts: Power of all ranks together while they wait.
+    """
+
+    seconds: float
+    joules: float
+    starts: NDArray[np.float64]
+    durations: NDArray[np.float64]
+    joules_each: NDArray[np.float64]
+    clocks_hertz: NDArray[np.float64]
+    blocking_watts: float
+
+    @property
+    def mean_clock_hertz(self) -> float:
+        """Mean clock over the time at work."""
+        return float(np.average(self.clocks_hertz, weights=self.durations))
+
+    def joules_until(self, seconds: float) -> float:
+        """Energy if the next iteration starts only then, such as at a straggler's pace."""
+        return self.joules + self.blocking_watts * max(0.0, seconds - self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class ClockPlan(Timetable):
+    """A clock for every instruction of an iteration.
+
+    Attributes:
+        deadline_seconds: Deadline that the plan was made for.
+        lower_bound_joules: Energy that no clocks go below if they meet the deadline, not even
+            clocks between those of the hardware; counted until ``seconds`` as ``joules`` is.
+        points: (instructions,), position in the instruction's profile.
+    """
+
+    deadline_seconds: float
+    lower_bound_joules: float
+    points: NDArray[np.int64]
+
+    @property
+    def gap(self) -> float:
+        """Share of energy above the lower bound."""
+        return self.joules / self.lower_bound_joules - 1.0
+
+    def totals(self) -> dict[str, float]:
+        """Time, energy and lower bound of the iteration, for JSON documents."""
+        return {
+            "seconds": self.seconds,
+            "joules": self.joules,
+            "lower_bound_joules": self.lower_bound_joules,
+        }
+
+
+class PipelinePlan:
+    """All clock plans of one pipeline, from its fastest to its slowest iteration.
+
+    Attributes:
+        problem: Pipeline that was planned.
+        network: Arrays of the problem.
+        relaxation: Continuous frontier, with clocks between those of the hardware.
+        planning_cpu_seconds: Processor time that planning took.
+        fastest_seconds: Iteration time with every instruction at its fastest.
+        slowest_seconds: Iteration time with every instruction as slow as it pays while others wait.
+        least_energy_seconds: Iteration time beyond which waiting costs more than lower clocks
+            save, so that only a straggler is a reason to be slower.
+    """
+
+    def __init__(
+        self,
+        problem: PipelineProblem,
+        arrays: Network,
+        relaxation: ExactRelaxation | SampledRelaxation,
+    ) -> None:
+        self.problem = problem
+        self.network = arrays
+        self.relaxation = relaxation
+        self.planning_cpu_seconds = 0.0
+        self._round = _rounder(arrays)
+        self.fastest_seconds = arrays.end_seconds(arrays.extreme(0))
+        self.slowest_seconds = arrays.end_seconds(arrays.extreme(-1))
+        bounds = relaxation.cost + arrays.blocking_watts * relaxation.seconds
+        # The core's whole units may have rounded it down.
+        best = float(relaxation.seconds[int(np.argmin(bounds))]) * (1.0 + _LAST_DIGITS)
+        self.least_energy_seconds = min(max(best, self.fastest_seconds), self.slowest_seconds)
+
+    def at(self, seconds: float, *, thorough: bool = False) -> ClockPlan:
+        """The plan of least energy if the next iteration starts at a deadline and not before.
+
+        Args:
+            seconds: Deadline.
+            thorough: Whether to try more ways of rounding than fit a millisecond.
+
+        Raises:
+            InfeasibleError: The fastest clocks take longer.
+        """
+        deadline = finite(seconds, "deadline", minimum=0.0)
+        if deadline < self.fastest_seconds:
+            raise InfeasibleError(
+                f"no clocks finish an iteration within {deadline:g} s",
+                remedy=f"the fastest take {self.fastest_seconds:.9g} s; allow at least that",
+            )
+        count = len(self.problem)
+        found = (
+            self._round(self.relaxation.durations(deadline * share), deadline, ways)
+            for share, ways in (_THOROUGH if thorough else _tries_for(count))
+        )
+        chosen, starts = min(found, key=lambda one: float(self.network.points.cost[one[0]].sum()))
+        trials = (_THOROUGH_VISITS if thorough else _VISITS) // count
+        if trials >= _MIN_TRIALS:
+            chosen, starts = self._round.improve(chosen, deadline, trials)
+        return self._plan(deadline, chosen, starts)
+
+    def best_by(self, seconds: float) -> ClockPlan:
+        """The plan of least energy if the next iteration starts as soon as this one ends."""
+        return self.at(max(min(seconds, self.least_energy_seconds), 0.0))
+
+    def for_straggler(self, factor: float) -> ClockPlan:
+        """The plan at the pace of a pipeline ``factor`` times as slow as this one's fastest."""
+        if not finite(factor, "factor of a straggler", minimum=0.0) >= 1.0:
+            raise InvalidValueError(
+                f"a straggler {factor:g} times as slow is none", remedy="give a factor from 1 on"
+            )
+        return self.at(self.fastest_seconds * factor)
+
+    def choose(self, objective: Objective) -> ClockPlan:
+        """The plan of the frontier that an objective prefers; full clocks are its reference.
+
+        Raises:
+            InfeasibleError: No plan keeps the objective's bounds.
+        """
+        plans = self.frontier_plans
+        seconds = np.array([plan.seconds for plan in plans])
+        joules = np.array([plan.joules for plan in plans])
+        scores = score(objective, seconds, joules, self.full_clocks)
+        if not np.isfinite(scores).any():
+            raise InfeasibleError(
+                f"no plan meets {objective}",
+                remedy=f"the fastest takes {seconds[0]:g} s and the lowest energy is "
+                f"{joules[-1]:g} J; widen the bound to one of them",
+            )
+        return plans[int(np.argmin(scores))]
+
+    def bound_joules(self, seconds: float) -> float:
+        """Energy that no clocks, even clocks in between, go below in ``seconds``."""
+        return self.relaxation.bound(seconds) + self.network.blocking_watts * seconds
+
+    @functools.cached_property
+    def frontier_plans(self) -> tuple[ClockPlan, ...]:
+        """Plans evenly from the fastest to the least energy, each of less energy than the last."""
+        deadlines = np.linspace(self.fastest_seconds, self.least_energy_seconds, _FRONTIER_PLANS)
+        kept: list[ClockPlan] = []
+        for deadline in deadlines.tolist():
+            plan = self.at(deadline, thorough=True)
+            # Whole clocks may leave two deadlines with one plan.
+            if not kept or plan.joules < kept[-1].joules:
+                kept.append(plan)
+        return tuple(kept)
+
+    @functools.cached_property
+    def frontier(self) -> Frontier:
+        """The plans as operating points of one iteration."""
+        setting = Setting(parallel=f"pp{self.problem.ranks}")
+        provenance = self._provenance()
+        points = (
+            OperatingPoint(plan.seconds, plan.joules, setting, provenance)
+            for plan in self.frontier_plans
+        )
+        return Frontier.from_points(points, "one iteration")
+
+    @functools.cached_property
+    def full_clocks(self) -> Timetable:
+        """The iteration with every clock at its highest, which is what happens without a plan."""
+        profiles = self.problem.profiles
+        each = [profiles[profile].full_clock for profile in self.problem.profile_of.tolist()]
+        durations = np.array([point.seconds for point in each])
+        joules = np.array([point.joules for point in each])
+        starts = self.network.starts(durations)
+        seconds = float(np.max(starts + durations))
+        waiting = self.problem.waiting_joules(durations, seconds)
+        return Timetable(
+            seconds=seconds,
+            joules=float(np.sum(joules)) + waiting,
+            starts=starts,
+            durations=durations,
+            joules_each=joules,
+            clocks_hertz=np.array([clock_hertz(point) for point in each]),
+            blocking_watts=self.network.blocking_watts,
+        )
+
+    def save(self, path: Path | str) -> None:
+        """Write the plan to a JSON file for :func:`load_plan`."""
+        frontier = [plan.totals() for plan in self.frontier_plans]
+        document = {"schema": SCHEMA, "frontier": frontier, "problem": self.problem.to_dict()}
+        write_text(Path(path), json.dumps(document, allow_nan=False) + "\n", "plan")
+
+    def _plan(
+        self, deadline: float, chosen: NDArray[np.int32], starts: NDArray[np.float64]
+    ) -> ClockPlan:
+        points = self.network.points
+        durations = points.seconds[chosen]
+        seconds = float(np.max(starts + durations))
+        waiting = self.network.blocking_watts * seconds
+        return ClockPlan(
+            seconds=seconds,
+            joules=float(points.cost[chosen].sum()) + waiting,
+            starts=starts,
+            durations=durations,
+            joules_each=points.joules[chosen],
+            clocks_hertz=points.hertz[chosen],
+            blocking_watts=self.network.blocking_watts,
+            deadline_seconds=deadline,
+            lower_bound_joules=self.relaxation.bound(deadline) + waiting,
+            points=points.point[chosen],
+        )
+
+    def _provenance(self) -> Provenance:
+        counts = np.bincount(self.problem.profile_of, minlength=len(self.problem.profiles))
+        return Provenance.combined(
+            (profile.points[0].provenance, profile.points[0].joules * count)
+            for profile, count in zip(self.problem.profiles, counts.tolist(), strict=True)
+            if count
+        )
+
+
+def plan_problem(problem: PipelineProblem) -> PipelinePlan:
+    """Find all plans of a pipeline.
+
+    Raises:
+        InvalidValueError: Instructions wait for each other in a circle, or an array is malformed.
+        MissingExtraError: There is neither a compiled core nor HiGHS.
+    """
+    begin = time.process_time()
+    arrays = network(problem)
+    plan = PipelinePlan(problem, arrays, relax(arrays))
+    plan.planning_cpu_seconds = time.process_time() - begin
+    return plan
+
+
+def load_plan(path: Path | str) -> PipelinePlan:
+    """The plan that :meth:`PipelinePlan.save` wrote; it is planned again, which takes moments.
+
+    Raises:
+        FileError: The file cannot be read, or holds something else.
+    """
+    remedy = "save the plan again with PipelinePlan.save() of this version"
+    document = parse_json(read_text(Path(path), "plan"), "plan", remedy)
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise FileError(f"{path} holds no plan of a pipeline", remedy=remedy)
+    try:
+        return plan_problem(PipelineProblem.from_dict(document["problem"]))
+    except (KeyError, TypeError, ValueError, JouleryError) as error:
+        raise FileError(f"{path} holds a broken plan: {error}", remedy=remedy) from None
+
+
+def _tries_for(instructions: int) -> tuple[tuple[float, int], ...]:
+    """What a query may try in about a millisecond: (share of the deadline, ways of rounding)."""
+    for most, tries in _TRIES:
+        if instructions <= most:
+            return tries
+    return _TRIES_OF_LARGE
+
+
+def _rounder(arrays: Network) -> Rounder | PythonRounder:
+    """The compiled core's rounding, or the one in Python where nothing could be compiled."""
+    if not available():
+        from joulery.pipeline.planning._highs import PythonRounder
+
+        return PythonRounder(arrays)
+    before, after, points = arrays.before, arrays.after, arrays.points
+    return Rounder(
+        (
+            arrays.order,
+            *(before.first, before.node, before.seconds),
+            *(after.first, after.node, after.seconds),
+            arrays.curve_of,
+            *(arrays.first_point, points.seconds, points.cost, points.on_hull),
+        )
+    )

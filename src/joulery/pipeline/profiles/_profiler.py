@@ -1,0 +1,334 @@
+"""Measure time and energy of a rank's instructions clock by clock, inside a few iterations.
+
+The sweep goes from the highest clock down, until the energy of one instruction of each kind rises.
+Every rank counts the same iterations, so mostly all run at the same clock; where they do not, some
+wait longer. Whatever goes wrong, the clock is restored and training goes on.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import logging
+import math
+import statistics
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from joulery.clock import REAL_CLOCK
+from joulery.errors import InvalidValueError, JouleryError
+from joulery.governor import lease
+from joulery.hardware import Capability, ClockLock, require
+from joulery.metering import EnergyTimeline, Sampler
+from joulery.pipeline._files import write_text
+from joulery.pipeline._instructions import Instruction
+from joulery.pipeline.profiles._attribution import TimedWork, attribute_power
+from joulery.pipeline.runtime._clock_setter import ClockSetter
+from joulery.pipeline.runtime._rank_plan import RankStep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+    from typing import Self
+
+    from joulery.clock import Clock
+    from joulery.hardware import Device
+    from joulery.metering import Knot
+    from joulery.pipeline.profiles._attribution import KindPowers
+    from joulery.pipeline.runtime._clock_setter import Hold
+
+_log = logging.getLogger("joulery")
+
+_MAX_CLOCKS = 24
+# Until a new clock and the power that follows it have settled.
+_SETTLE_SECONDS = 0.1
+# Energy must have risen so much, at so many clocks in a row, before lower ones are given up.
+_RISE, _RISES = 0.005, 2
+_SAMPLE_HERTZ = 200.0
+# A clock is left once energies are known this well, or after so many times the iterations.
+_SURE, _MAX_PATIENCE = 0.01, 8
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRow:
+    """One kind of instruction at one clock, for one device.
+
+    Attributes:
+        stage: Pipeline stage.
+        kind: Kind of instruction, such as ``forward``.
+        hertz: Clock.
+        seconds: Median time.
+        joules: Energy.
+        samples: Number of instructions measured.
+        relative_error: One sigma of the joules by chance; NaN when unknown.
+        waiting_watts: Power at that clock while the device waits; NaN when unknown.
+        source: How the energy was measured.
+    """
+
+    stage: int
+    kind: str
+    hertz: float
+    seconds: float
+    joules: float
+    samples: int
+    relative_error: float = math.nan
+    waiting_watts: float = math.nan
+    source: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row with the names of the file's columns."""
+        error = None if math.isnan(self.relative_error) else round(self.relative_error, 6)
+        return {
+            "stage": self.stage,
+            "instruction": self.kind,
+            "frequency": round(self.hertz / 1e6, 6),
+            "time": self.seconds,
+            "energy": self.joules,
+            "n_time_samples": self.samples,
+            "relative_error": error,
+            "source": self.source,
+        }
+
+
+class ClockProfiler:
+    """Sweeps the clock of one device while it trains; takes the same calls as the controller.
+
+    Args:
+        device: Device of the rank, with an energy counter and a clock to lock.
+        clocks_hertz: Clocks to try; some two dozen that the device supports unless given.
+        iterations_per_clock: Iterations at each clock; more where they are not enough.
+        hold: Function that leases the device.
+        clock: Real or virtual clock.
+
+    Attributes:
+        done: Whether the sweep has ended and the clock is free again.
+        failure: Error that ended it early; None if there was none.
+        rows: Rows measured so far.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        clocks_hertz: Sequence[float] = (),
+        *,
+        iterations_per_clock: int = 4,
+        hold: Hold = lease,
+        clock: Clock = REAL_CLOCK,
+    ) -> None:
+        if iterations_per_clock < 1:
+            raise InvalidValueError(
+                f"{iterations_per_clock} iterations measure nothing", remedy="give 1 or more"
+            )
+        self.done = False
+        self.failure: Exception | None = None
+        self.rows: list[ProfileRow] = []
+        self._device = device
+        self._wanted = tuple(clocks_hertz)
+        self._per_clock = iterations_per_clock
+        self._setter = ClockSetter([device], hold=hold, clock=clock)
+        self._clock = clock
+        self._clocks: list[float] = []
+        self._at = -1
+        self._iterations = 0
+        self._settled_at = math.inf
+        self._began: tuple[int, str, float] | None = None
+        self._works: list[tuple[int, str, float, float]] = []
+        self._knots: list[tuple[float, float]] = []
+        self._sampler: Sampler | None = None
+        self._least = math.inf
+        self._rises = 0
+
+    def begin_iteration(self, reached: Callable[[], object] | None = None) -> None:
+        """Note that an iteration begins; the clock changes here. Never raises."""
+        self._reached(reached)
+        self._guarded(self._next_iteration)
+
+    def before(
+        self,
+        stage: int,
+        kind: str,
+        microbatch: int,  # noqa: ARG002 - the controller needs it
+        reached: Callable[[], object] | None = None,
+    ) -> None:
+        """Note that an instruction begins. Never raises, but waits for the device to get there."""
+        if not self.done:
+            self._began = (stage, kind, self._reached(reached))
+
+    def after(
+        self,
+        stage: int,
+        kind: str,
+        microbatch: int,  # noqa: ARG002 - the controller needs it
+        reached: Callable[[], object] | None = None,
+    ) -> None:
+        """Note that an instruction has ended. Never raises, but waits for it."""
+        begun, self._began = self._began, None
+        if not self.done and begun is not None and begun[:2] == (stage, kind):
+            self._works.append((*begun, self._reached(reached)))
+
+    def close(self) -> None:
+        """Restore the clock. May be called twice."""
+        self.done = True
+        sampler, self._sampler = self._sampler, None
+        if sampler is not None:
+            sampler.stop()
+        for restore in (self._setter.reset, self._setter.release):
+            # A governor that is gone restores by itself.
+            with suppress(JouleryError, OSError):
+                restore()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _reached(self, reached: Callable[[], object] | None) -> float:
+        if reached is not None:
+            self._guarded(reached)
+        return self._clock.now()
+
+    def _guarded(self, act: Callable[[], object]) -> None:
+        # The edge to a user's training: whatever goes wrong in here must not end it.
+        try:
+            if not self.done:
+                act()
+        except Exception as error:  # noqa: BLE001 - the fail-open guard
+            self.failure = error
+            _log.warning("pipeline profiling ended, training goes on: %s", error)
+            self.close()
+
+    def _next_iteration(self) -> None:
+        if self._sampler is None:
+            self._start()
+        self._iterations += 1
+        if self._iterations < self._per_clock or (self._at >= 0 and not self._conclude()):
+            return
+        self._iterations = 0
+        self._at += 1
+        if self._at >= len(self._clocks) or self._rises >= _RISES:
+            self.close()
+            return
+        self._setter.set(_step(self._clocks[self._at]))
+        self._settled_at = self._clock.now() + _SETTLE_SECONDS
+        self._works.clear()
+        self._knots = self._knots[-1:]
+
+    def _start(self) -> None:
+        for capability in (Capability.ENERGY, Capability.CLOCK_LOCK):
+            require(self._device, capability)
+        supported = sorted(cast("ClockLock", self._device).supported_clocks(), reverse=True)
+        self._clocks = _chosen(supported, self._wanted)
+        self._iterations = self._per_clock - 1
+        track = EnergyTimeline(self._device, self._clock.now())
+        self._sampler = Sampler([track], self._clock, _SAMPLE_HERTZ, self._add_knot)
+        self._sampler.start()
+
+    def _add_knot(self, _: int, knot: Knot) -> None:
+        self._knots.append((knot.at_seconds, knot.joules))
+
+    def _conclude(self) -> bool:
+        """Turn the measurements at a clock into rows; False if more are needed first."""
+        if self._sampler is not None:
+            self._sampler.catch_up(self._clock.now(), 0.005)
+        works = [work for work in self._works if work[2] >= self._settled_at]
+        number = {name: n for n, name in enumerate(sorted({work[:2] for work in works}))}
+        found = self._powers(number)
+        last_chance = self._iterations >= _MAX_PATIENCE * self._per_clock
+        if not last_chance and (found is None or not (found.relative_errors < _SURE).all()):
+            return False
+        if found is None:
+            raise InvalidValueError(
+                "the energy counter did not refresh within the iterations at one clock",
+                remedy="give more iterations_per_clock",
+            )
+        device = self._device
+        source = (
+            f"{device.provenance.origin} by {device.info.name}; "
+            f"time shares between {found.spans} counter refreshes"
+        )
+        total = 0.0
+        for name, position in number.items():
+            times = [end - begin for *work, begin, end in works if tuple(work) == name]
+            seconds = statistics.median(times)
+            self.rows.append(
+                ProfileRow(
+                    *name,
+                    self._clocks[self._at],
+                    seconds,
+                    joules=float(found.watts[position]) * seconds,
+                    samples=len(times),
+                    relative_error=float(found.relative_errors[position]),
+                    waiting_watts=found.waiting_watts,
+                    source=f"{source} {1e3 * found.span_seconds:.0f} ms apart",
+                )
+            )
+            total += self.rows[-1].joules
+        self._rises = self._rises + 1 if total > self._least * (1 + _RISE) else 0
+        self._least = min(self._least, total)
+        return True
+
+    def _powers(self, number: dict[tuple[int, str], int]) -> KindPowers | None:
+        knots = [knot for knot in self._knots if knot[0] >= self._settled_at]
+        # Unsettled instructions still fill their time, so that it does not pass for waiting.
+        known = [
+            TimedWork(number[work[:2]], work[2], work[3])
+            for work in self._works
+            if work[:2] in number
+        ]
+        return attribute_power(knots, known, len(number))
+
+
+def blocking_watts(rows: Sequence[ProfileRow]) -> float:
+    """The power of a waiting device at the highest clock measured; NaN when unknown."""
+    known = [row for row in rows if not math.isnan(row.waiting_watts)]
+    if not known:
+        return math.nan
+    top = max(row.hertz for row in known)
+    found = [row.waiting_watts for row in known if row.hertz == top]
+    return sum(found) / len(found)
+
+
+def write_profile(path: Path, rows: Sequence[ProfileRow]) -> None:
+    """Write the rows of all ranks, as JSON or CSV by the file's name.
+
+    Raises:
+        InvalidValueError: There are no rows.
+        FileError: The file cannot be written.
+    """
+    if not rows:
+        raise InvalidValueError("no instruction was measured", remedy="run more iterations")
+    ordered = sorted(rows, key=lambda row: (row.stage, row.kind, -row.hertz))
+    text = _json(ordered) if path.suffix == ".json" else _csv(ordered)
+    write_text(path, text, "profile")
+
+
+def _json(rows: Sequence[ProfileRow]) -> str:
+    waiting = blocking_watts(rows)
+    document = {
+        "blocking_watts": None if math.isnan(waiting) else waiting,
+        "rows": [row.to_dict() for row in rows],
+    }
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+def _csv(rows: Sequence[ProfileRow]) -> str:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0].to_dict()), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(row.to_dict() for row in rows)
+    return out.getvalue()
+
+
+def _chosen(supported: Sequence[float], wanted: Sequence[float]) -> list[float]:
+    """The clocks to try, highest first."""
+    if wanted:
+        return sorted(wanted, reverse=True)
+    stride = max(1, math.ceil(len(supported) / _MAX_CLOCKS))
+    return list(supported[::stride])
+
+
+def _step(hertz: float) -> RankStep:
+    return RankStep(Instruction(-1, -1, "profiling", -1), hertz, 0.0)

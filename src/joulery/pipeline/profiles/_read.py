@@ -1,0 +1,218 @@
+"""Measured time and energy of every stage's instructions under every clock, from files or rows."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from joulery.errors import FileError, InvalidValueError
+from joulery.pipeline._files import parse_json, read_text
+from joulery.pipeline._instructions import (
+    BACKWARD,
+    BACKWARD_INPUT,
+    BACKWARD_WEIGHT,
+    FORWARD,
+    LETTERS,
+    RECOMPUTE,
+)
+from joulery.pipeline.profiles._smoothing import (
+    ClockSample,
+    InstructionProfile,
+    smooth_profile,
+    summary,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from joulery.frontier import OperatingPoint
+
+    Points = tuple[OperatingPoint, ...]
+    Work = tuple[int, str]
+
+_COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
+_COUNT = "n_time_samples"
+_REMEDY = (
+    "the columns are stage, instruction, frequency (MHz), time (seconds), energy (joules), "
+    "and optionally n_time_samples"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """What each instruction of each stage costs under each clock.
+
+    Attributes:
+        instructions: Profiles by stage and kind of instruction.
+        source: Name of the file or run that the measurements come from.
+        sizes: Activations of each stage relative to the profiled one; empty means as profiled.
+    """
+
+    instructions: dict[Work, InstructionProfile]
+    source: str = ""
+    sizes: tuple[float, ...] = ()
+
+    @property
+    def stages(self) -> int:
+        """Number of stages that were measured."""
+        return 1 + max(stage for stage, _ in self.instructions)
+
+    @property
+    def notes(self) -> list[str]:
+        """What smoothing did to the measurements, one sentence per finding."""
+        return summary(
+            {f"{kind} of stage {stage}": p for (stage, kind), p in self.instructions.items()}
+        )
+
+    def points(self, stage: int, kind: str, stages: int) -> Points:
+        """The operating points of an instruction in a pipeline cut into ``stages``.
+
+        A pipeline with several stages per measured one splits that one's work evenly. Halves of a
+        backward that were not measured are taken as half of the whole each, a recomputation as a
+        forward.
+
+        Returns:
+            One point per clock, highest clock first.
+
+        Raises:
+            InvalidValueError: Neither the instruction was measured nor what it could be made of.
+        """
+        pieces, rest = divmod(stages, self.stages)
+        if rest or not pieces:
+            raise InvalidValueError(
+                f"the profile has {self.stages} stages, but the schedule {stages}",
+                remedy=f"plan {self.stages} stages, or a multiple, or profile again",
+            )
+        whole = self._measured_or_derived(stage // pieces, kind)
+        if whole is None:
+            raise InvalidValueError(
+                f"no profile for {kind} of stage {stage // pieces}",
+                remedy=f"measure it, and add its rows to {self.source or 'the profile'}",
+            )
+        return tuple(point.scaled(1 / pieces) for point in whole) if pieces > 1 else whole
+
+    def scaled(self, factor: float) -> Profiles:
+        """The same stages with ``factor`` times the work per microbatch."""
+        if not (math.isfinite(factor) and factor > 0):
+            raise InvalidValueError(
+                f"cannot scale work by {factor}", remedy="give a positive, finite factor"
+            )
+        scaled = {
+            key: replace(found, points=tuple(p.scaled(factor) for p in found.points))
+            for key, found in self.instructions.items()
+        }
+        return replace(self, instructions=scaled)
+
+    def _measured_or_derived(self, stage: int, kind: str) -> Points | None:
+        found = self.instructions.get((stage, kind))
+        if found is not None:
+            return found.points
+        if kind == RECOMPUTE:
+            return self._measured_or_derived(stage, FORWARD)
+        whole = self.instructions.get((stage, BACKWARD))
+        if kind in (BACKWARD_INPUT, BACKWARD_WEIGHT) and whole is not None:
+            return tuple(point.scaled(0.5) for point in whole.points)
+        first = self.instructions.get((stage, BACKWARD_INPUT))
+        second = self.instructions.get((stage, BACKWARD_WEIGHT))
+        if kind == BACKWARD and first is not None and second is not None:
+            return _sum_at_equal_clocks(first.points, second.points)
+        return None
+
+
+def read_profiles(path: Path, *, smooth: bool = True) -> Profiles:
+    """Profiles from a CSV file, or a JSON file with a list of rows of the same names.
+
+    Args:
+        path: File to read.
+        smooth: Whether to smooth the measurements over clocks.
+
+    Raises:
+        FileError: The file cannot be read, or a row makes no sense.
+    """
+    text = read_text(path, "profile")
+    rows = _json_rows(text) if text.lstrip()[:1] in ("[", "{") else _csv_rows(text)
+    return profiles_from_rows(rows, source=path.name, smooth=smooth)
+
+
+def profiles_from_rows(
+    rows: Iterable[dict[str, Any]], *, source: str = "", smooth: bool = True
+) -> Profiles:
+    """Profiles from rows with the names of the columns; see :func:`read_profiles`."""
+    samples: dict[Work, list[ClockSample]] = {}
+    for number, row in enumerate(rows, start=1):
+        key, sample = _parsed(row, number)
+        samples.setdefault(key, []).append(sample)
+    if not samples:
+        raise FileError("the profile holds no measurements", remedy=_REMEDY)
+    # Equal stages are often copies of one measurement: smooth each distinct one once.
+    done: dict[tuple[ClockSample, ...], InstructionProfile] = {}
+    for found in map(tuple, samples.values()):
+        if found not in done:
+            done[found] = smooth_profile(found, source, enabled=smooth)
+    return Profiles({key: done[tuple(found)] for key, found in samples.items()}, source)
+
+
+def _csv_rows(text: str) -> list[dict[str, Any]]:
+    reader = csv.DictReader(io.StringIO(text))
+    missing = [name for name in _COLUMNS if name not in (reader.fieldnames or ())]
+    if missing:
+        raise FileError(f"the profile lacks the column {missing[0]!r}", remedy=_REMEDY)
+    try:
+        return list(reader)
+    except csv.Error as error:
+        raise FileError(f"the profile is not valid CSV: {error}", remedy=_REMEDY) from None
+
+
+def _json_rows(text: str) -> list[dict[str, Any]]:
+    document = parse_json(text, "profile", _REMEDY)
+    rows = document.get("rows") if isinstance(document, dict) else document
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise FileError("the profile is not a list of rows", remedy=_REMEDY)
+    return rows
+
+
+def _parsed(row: dict[str, Any], number: int) -> tuple[Work, ClockSample]:
+    stage = _number(row, "stage", number)
+    if stage < 0 or stage != int(stage):
+        raise FileError(
+            f"row {number} of the profile: stage {row['stage']} is no whole number", remedy=_REMEDY
+        )
+    word = str(row.get("instruction") or "").strip()
+    kind = LETTERS.get(word, word.lower())
+    if not kind:
+        raise FileError(f"row {number} of the profile names no instruction", remedy=_REMEDY)
+    values = {name: _number(row, name, number) for name in _COLUMNS[2:]}
+    for name, value in values.items():
+        if value <= 0:
+            raise FileError(
+                f"row {number} of the profile: {name} {value:g} is not positive", remedy=_REMEDY
+            )
+    count = {"count": max(1.0, _number(row, _COUNT, number))} if row.get(_COUNT) else {}
+    sample = ClockSample(values["frequency"], values["time"], values["energy"], **count)
+    return (int(stage), kind), sample
+
+
+def _number(row: dict[str, Any], name: str, number: int) -> float:
+    value = row.get(name)
+    try:
+        found = float(value) if isinstance(value, str | int | float) else math.nan
+    except (ValueError, OverflowError):
+        found = math.nan
+    if not math.isfinite(found):
+        raise FileError(
+            f"row {number} of the profile: {name} {value!r} is no number", remedy=_REMEDY
+        )
+    return found
+
+
+def _sum_at_equal_clocks(first: Points, second: Points) -> Points:
+    by_clock = {point.setting.clock_hertz: point for point in second}
+    return tuple(
+        replace(point, seconds=point.seconds + other.seconds, joules=point.joules + other.joules)
+        for point in first
+        if (other := by_clock.get(point.setting.clock_hertz)) is not None
+    )

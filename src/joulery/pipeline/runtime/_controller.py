@@ -1,0 +1,393 @@
+"""Set each instruction's clock ahead of time, off the training thread.
+
+The training thread only notes what begins and what ends, which costs about a microsecond. A
+background thread sets the clocks. A higher clock is ordered early by the time that a change takes,
+a lower one when the instruction before has ended, so that no instruction runs slower than planned.
+Between iterations clocks are full. Whatever goes wrong, clocks are restored, one line on stderr
+says so, and training goes on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import queue
+import threading
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from joulery.clock import REAL_CLOCK, VirtualClock
+from joulery.errors import DeviceError, DeviceLostError, InvalidValueError, JouleryError
+from joulery.pipeline._instructions import Instruction
+from joulery.pipeline.runtime._rank_plan import RankStep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Self
+
+    from joulery.clock import Clock
+    from joulery.pipeline.runtime._clock_setter import ClockSetter
+    from joulery.pipeline.runtime._rank_plan import RankPlan
+
+    # Returns once the device has got as far as the training thread had when it was made.
+    Reached = Callable[[], object]
+
+_log = logging.getLogger("joulery")
+
+_STOP = object()
+_CLOSE_SECONDS = 2.0
+# Marks that wait, as while a driver hangs; the oldest are dropped first.
+_MAX_MARKS = 65_536
+# The step of a mark that stands for the start of an iteration.
+_ITERATION = -1
+# What is in force between iterations.
+_FULL_CLOCKS = RankStep(Instruction(-1, -1, "between iterations", -1), None, 0.0)
+# A change this much shorter than a step hardly alters the step's time.
+_SHORT_CHANGE = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class IterationTimes:
+    """How an iteration went on one rank.
+
+    Attributes:
+        iteration: Number of the iteration, from 0.
+        seconds: Time from its start to the end of the rank's last instruction.
+        planned_seconds: Planned time until the pipeline's last instruction.
+        ratios: Measured over planned seconds of instructions whose clock was in force throughout,
+            by stage and kind.
+    """
+
+    iteration: int
+    seconds: float
+    planned_seconds: float
+    ratios: dict[tuple[int, str], tuple[float, ...]]
+
+
+class ClockController:
+    """Runs a rank at the clocks of its plan.
+
+    Args:
+        plan: Plan of every iteration, until :meth:`follow` changes it.
+        setter: Sets the clocks.
+        clock: Real or virtual clock; with a virtual one everything happens at once, without a
+            thread.
+        retry_seconds: Time to pause after a failure of the driver or governor.
+        on_iteration: Callback, in the background, with how each iteration went.
+
+    Attributes:
+        failure: Last error; None while all is well.
+        iteration: Number of the present iteration, from 0; -1 before the first.
+        on_iteration: Callback, in the background, with how each iteration went.
+
+    Example:
+        >>> with ClockController(plan, ClockSetter([gpu])) as clocks:    # doctest: +SKIP
+        ...     for batch in loader:
+        ...         clocks.begin_iteration()
+        ...         clocks.before(0, "forward", 0)
+        ...         forward(batch)
+        ...         clocks.after(0, "forward", 0)
+    """
+
+    def __init__(
+        self,
+        plan: RankPlan,
+        setter: ClockSetter,
+        *,
+        clock: Clock = REAL_CLOCK,
+        retry_seconds: float = 60.0,
+        on_iteration: Callable[[IterationTimes], None] | None = None,
+    ) -> None:
+        self.failure: Exception | None = None
+        self.iteration = -1
+        self.on_iteration = on_iteration
+        self._first = plan
+        self._active = _ActivePlan(plan)
+        self._next: deque[tuple[int, _ActivePlan]] = deque()
+        self._setter = setter
+        self._now = clock.now
+        self._virtual = clock if isinstance(clock, VirtualClock) else None
+        self._retry_seconds = retry_seconds
+        self._retry_at = math.inf
+        self._off = False
+        self._closed = False
+        self._marks: deque[_Mark] = deque(maxlen=_MAX_MARKS)
+        self._signals: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        # Only the background thread touches these.
+        self._in_force: RankStep | None = None
+        self._target: RankStep | None = None
+        self._later: tuple[float, RankStep] | None = None
+        self._times = _TimesCollector()
+
+    def begin_iteration(self, reached: Reached | None = None) -> None:
+        """Note that an iteration begins; ``reached`` as for :meth:`before`. Never raises."""
+        self.iteration = number = self.iteration + 1
+        if self._off and not self._resumes():
+            return
+        coming = self._next
+        while coming and coming[0][0] <= number:
+            self._active = coming.popleft()[1]
+        self._note(_ITERATION, reached, began=True, wake=True)
+
+    def before(
+        self, stage: int, kind: str, microbatch: int, reached: Reached | None = None
+    ) -> None:
+        """Note that an instruction begins. Never raises.
+
+        Args:
+            stage: Pipeline stage.
+            kind: ``forward``, ``backward`` and so on.
+            microbatch: Number of the microbatch; -1 where there is none.
+            reached: Callable that waits until the device gets there, where work is queued.
+        """
+        if self._off:
+            return
+        active = self._active
+        index = active.index.get((stage, kind, microbatch))
+        if index is None:
+            self._unplanned(stage, kind, microbatch)
+            return
+        self._note(index, reached, began=True, wake=active.acts_at_begin[index])
+
+    def after(self, stage: int, kind: str, microbatch: int, reached: Reached | None = None) -> None:
+        """Note that an instruction has ended. Never raises."""
+        if self._off:
+            return
+        active = self._active
+        index = active.index.get((stage, kind, microbatch))
+        if index is not None:
+            self._note(index, reached, began=False, wake=active.changes[index])
+
+    def follow(self, plan: RankPlan, from_iteration: int = 0) -> bool:
+        """Change the plan, from an iteration on; from any thread.
+
+        Returns:
+            Whether that iteration is still to come. If not, the next one is the first.
+        """
+        self._next.append((from_iteration, _ActivePlan(plan)))
+        return self.iteration < from_iteration
+
+    def follow_first_plan(self) -> None:
+        """Return to the plan it was made with, from the next iteration on."""
+        self._next.clear()
+        self._next.append((0, _ActivePlan(self._first)))
+
+    def close(self) -> None:
+        """Restore all clocks. May be called twice, and waits two seconds at most."""
+        if self._closed:
+            return
+        self._closed = self._off = True
+        if self._thread is None:
+            self._release()
+            return
+        self._signals.put(_STOP)
+        self._thread.join(_CLOSE_SECONDS)
+        if self._thread.is_alive():
+            _log.warning("pipeline clocks: the governor does not answer; it restores by itself")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _note(self, index: int, reached: Reached | None, *, began: bool, wake: bool) -> None:
+        mark = _Mark(self._active, self.iteration, index, began, self._now(), reached)
+        self._marks.append(mark)
+        if wake or reached is not None:
+            if self._virtual is not None:
+                self._work()
+                return
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="joulery-clocks", daemon=True
+                )
+                self._thread.start()
+            self._signals.put(None)
+
+    def _resumes(self) -> bool:
+        """Whether the pause after a failure is over."""
+        if self._closed or self._now() < self._retry_at:
+            return False
+        self._retry_at = math.inf
+        self._off = False
+        return True
+
+    def _unplanned(self, stage: int, kind: str, microbatch: int) -> None:
+        error = InvalidValueError(
+            f"the plan has no {kind} of microbatch {microbatch} on stage {stage}",
+            remedy="plan the schedule that runs; see schedule_of()",
+        )
+        self._off = True
+        if self._virtual is not None or self._thread is None:
+            self._fail(error)
+        else:
+            self._signals.put(error)
+
+    def _run(self) -> None:
+        """In the background: wait for marks or for the moment to act."""
+        while True:
+            later = self._later
+            timeout = None if later is None else max(0.0, later[0] - self._now())
+            try:
+                signal = self._signals.get(timeout=timeout)
+            except queue.Empty:
+                signal = None
+            if signal is _STOP:
+                self._release()
+                return
+            if isinstance(signal, Exception):
+                self._fail(signal)
+            else:
+                self._work()
+
+    def _work(self) -> None:
+        # The edge to a user's training: whatever goes wrong in here must not end it.
+        try:
+            while self._marks and not self._off:
+                self._take(self._marks.popleft())
+            self._act()
+        except Exception as error:  # noqa: BLE001 - the fail-open guard
+            self._fail(error)
+
+    def _take(self, mark: _Mark) -> None:
+        now = mark.seconds
+        if mark.reached is not None:
+            mark.reached()
+            now = self._now()
+        active, index = mark.active, mark.step
+        steps = active.steps
+        done = self._times.add(mark, now, self._setter.set_seconds)
+        self._later = None
+        if mark.began and index != _ITERATION:
+            self._target = steps[index]
+            if active.rises[index]:
+                # The next step is known: its clock is to be there when it begins.
+                early = now + steps[index].seconds - self._setter.set_seconds
+                self._set_later(early, steps[index + 1])
+        else:
+            # Nothing runs until the next step begins, so its clock may come at once.
+            self._target = steps[index + 1] if index + 1 < len(steps) else _FULL_CLOCKS
+        # A device that is there by now must not wait for what it only reaches later.
+        if mark.reached is not None:
+            self._act()
+        if done is not None and self.on_iteration is not None:
+            self.on_iteration(done)
+
+    def _set_later(self, when: float, step: RankStep) -> None:
+        self._later = (when, step)
+        if self._virtual is not None and when > self._now():
+            self._virtual.call_at(when, self._work)
+
+    def _act(self) -> None:
+        if self._off:
+            return
+        target, self._target = self._target, None
+        if self._later is not None and self._later[0] <= self._now():
+            target, self._later = self._later[1], None
+        if target is not None:
+            self._set(target)
+
+    def _set(self, step: RankStep) -> None:
+        if self._in_force is not None and _clock(step) == _clock(self._in_force):
+            return
+        if step is _FULL_CLOCKS:
+            self._setter.reset()
+        else:
+            self._setter.set(step, watch=self._virtual is None)
+        self._in_force = step
+
+    def _fail(self, error: Exception) -> None:
+        self._off = True
+        first = self.failure is None or str(self.failure) != str(error)
+        self.failure = error
+        self._release()
+        self._marks.clear()
+        passing = isinstance(error, DeviceError) and not isinstance(error, DeviceLostError)
+        self._retry_at = self._now() + self._retry_seconds if passing else math.inf
+        if first:
+            _log.warning("pipeline clocks off, training goes on at full clocks: %s", error)
+
+    def _release(self) -> None:
+        self._target = self._later = self._in_force = None
+        for restore in (self._setter.reset, self._setter.release):
+            # A governor that is gone restores by itself.
+            with suppress(JouleryError, OSError):
+                restore()
+
+
+class _ActivePlan:
+    """A plan made ready for the training thread."""
+
+    def __init__(self, plan: RankPlan) -> None:
+        self.plan = plan
+        self.steps = steps = plan.steps
+        self.index = {step.instruction.key: position for position, step in enumerate(steps)}
+        clocks = [_clock(step) for step in steps]
+        pairs = list(itertools.pairwise(clocks))
+        # Steps whose begin or end needs an action; the others need not wake the thread.
+        self.rises = (*(after > before for before, after in pairs), False)
+        self.changes = (*(before != after for before, after in pairs), True)
+        self.acts_at_begin = tuple(
+            rises or position == 0 or clocks[position] != clocks[position - 1]
+            for position, rises in enumerate(self.rises)
+        )
+
+
+class _Mark(NamedTuple):
+    """What the training thread noted; ``reached`` is None where the device is there already."""
+
+    active: _ActivePlan
+    iteration: int
+    step: int
+    began: bool
+    seconds: float
+    reached: Reached | None
+
+
+class _TimesCollector:
+    """Collects how long instructions took, for one iteration after the other."""
+
+    def __init__(self) -> None:
+        self._began = math.nan
+        self._step: tuple[int, float] | None = None
+        self._ratios: dict[tuple[int, str], list[float]] = {}
+
+    def add(self, mark: _Mark, now: float, set_seconds: float) -> IterationTimes | None:
+        """Add a mark at its true time; the times of the iteration if it was its last mark."""
+        if mark.step == _ITERATION:
+            self._began, self._ratios = now, {}
+            return None
+        if mark.began:
+            self._step = (mark.step, now)
+            return None
+        steps = mark.active.steps
+        step = steps[mark.step]
+        begun, self._step = self._step, None
+        if begun is not None and begun[0] == mark.step and _ran_as_planned(mark, set_seconds):
+            key = (step.instruction.stage, step.instruction.kind)
+            self._ratios.setdefault(key, []).append((now - begun[1]) / step.seconds)
+        if mark.step + 1 < len(steps) or math.isnan(self._began):
+            return None
+        return IterationTimes(
+            mark.iteration,
+            now - self._began,
+            mark.active.plan.seconds,
+            {key: tuple(found) for key, found in self._ratios.items()},
+        )
+
+
+def _ran_as_planned(mark: _Mark, set_seconds: float) -> bool:
+    """Whether the step's own clock was in force for about all of it."""
+    active, index = mark.active, mark.step
+    unchanged = index > 0 and not (active.changes[index - 1] or active.rises[index])
+    return unchanged or set_seconds < _SHORT_CHANGE * active.steps[index].seconds
+
+
+def _clock(step: RankStep) -> float:
+    """The clock of a step for comparisons, full clocks being the highest."""
+    return math.inf if step.hertz is None else step.hertz

@@ -1,0 +1,90 @@
+"""The messages between a coordinator and its ranks: JSON objects, one per line."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from joulery.errors import InvalidValueError
+from joulery.pipeline.runtime._controller import IterationTimes
+from joulery.units import finite
+
+if TYPE_CHECKING:
+    import asyncio
+
+VERSION = 1
+# A rank reports figures; a plan of 10,000 instructions fits the other way.
+MAX_REPORT_BYTES = 64 * 1024
+MAX_PLAN_BYTES = 1024 * 1024
+REMEDY = "speak version 1 of the coordinator's protocol"
+# Ratios per kind of work in a report.
+_MAX_RATIOS = 8
+
+
+def encode(message: dict[str, Any]) -> bytes:
+    """A message as one line."""
+    return json.dumps(message, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
+async def read_message(reader: asyncio.StreamReader) -> dict[str, Any]:
+    """The next message.
+
+    Raises:
+        ConnectionResetError: The peer closed the connection.
+        InvalidValueError: The line is too long or no JSON object.
+    """
+    try:
+        line = await reader.readline()
+        if not line.endswith(b"\n"):
+            raise ConnectionResetError("the connection was closed")
+        message = json.loads(line, parse_constant=_refuse)
+    # Nesting beyond the interpreter's depth is as malformed as a missing brace.
+    except (ValueError, RecursionError):
+        message = None
+    if not isinstance(message, dict):
+        raise InvalidValueError("a line does not hold a JSON object", remedy="send one per line")
+    return message
+
+
+def report_message(times: IterationTimes) -> dict[str, Any]:
+    """The report of an iteration."""
+    return {
+        "op": "done",
+        "iteration": times.iteration,
+        "seconds": times.seconds,
+        "planned": times.planned_seconds,
+        "ratios": [
+            [stage, kind, [ratio for ratio in ratios if math.isfinite(ratio)][-_MAX_RATIOS:]]
+            for (stage, kind), ratios in times.ratios.items()
+        ],
+    }
+
+
+def parse_report(message: dict[str, Any]) -> IterationTimes:
+    """The inverse of :func:`report_message`; an InvalidValueError for anything else."""
+    ratios: dict[tuple[int, str], tuple[float, ...]] = {}
+    found = message.get("ratios")
+    for entry in found if isinstance(found, list) else []:
+        if not (isinstance(entry, list) and len(entry) == 3 and isinstance(entry[2], list)):
+            raise InvalidValueError("malformed ratios", remedy=REMEDY)
+        key = whole_number(entry[0], "stage"), str(entry[1])
+        ratios[key] = tuple(finite(value, "ratio") for value in entry[2])
+    return IterationTimes(
+        whole_number(message.get("iteration"), "iteration"),
+        finite(message.get("seconds", 0.0), "seconds", minimum=1e-9),
+        finite(message.get("planned", 0.0), "planned seconds", minimum=1e-9),
+        ratios,
+    )
+
+
+def whole_number(value: Any, name: str) -> int:
+    """A value of a message that must be a whole number from 0 on."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**40:
+        raise InvalidValueError(f"{name} {value!r} is no whole number", remedy=REMEDY)
+    return value
+
+
+def _refuse(constant: str) -> NoReturn:
+    """NaN and the infinities are no JSON, though Python would read them."""
+    raise ValueError(constant)

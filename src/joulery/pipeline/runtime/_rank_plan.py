@@ -1,0 +1,122 @@
+"""One rank's share of a plan: what it runs, at which clock, for how long."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from joulery.errors import InvalidValueError
+from joulery.pipeline._instructions import Instruction
+from joulery.pipeline.planning._holding import rank_orders
+
+if TYPE_CHECKING:
+    from joulery.pipeline.planning._planner import ClockPlan
+    from joulery.pipeline.planning._problem import PipelineProblem
+
+
+@dataclass(frozen=True, slots=True)
+class RankStep:
+    """An instruction of the rank with its clock.
+
+    Attributes:
+        instruction: Instruction to run.
+        hertz: Clock to run it at; None for the highest.
+        seconds: Time that it takes then.
+        watts: Highest power of one device while that clock is held, which is the power limit that
+            leads to it; None where unknown.
+    """
+
+    instruction: Instruction
+    hertz: float | None
+    seconds: float
+    watts: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankPlan:
+    """What one rank does in an iteration.
+
+    Attributes:
+        rank: Number of the rank.
+        seconds: Time from the start of the iteration to the end of the pipeline's last instruction.
+        steps: Steps, first to last.
+    """
+
+    rank: int
+    seconds: float
+    steps: tuple[RankStep, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as a JSON document."""
+        return {
+            "rank": self.rank,
+            "seconds": self.seconds,
+            "steps": [
+                [*step.instruction.key, step.hertz, step.seconds, step.watts] for step in self.steps
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> RankPlan:
+        """The inverse of :meth:`to_dict`.
+
+        Raises:
+            InvalidValueError: The document is no plan of a rank.
+        """
+        try:
+            rank = int(document["rank"])
+            steps = tuple(
+                RankStep(
+                    Instruction(int(stage), rank, str(kind), int(microbatch)),
+                    _positive(hertz),
+                    float(seconds),
+                    _positive(watts),
+                )
+                for stage, kind, microbatch, hertz, seconds, watts in document["steps"]
+            )
+            return cls(rank, float(document["seconds"]), steps)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidValueError(
+                f"this is no plan of a rank: {error}", remedy="send what to_dict() gives"
+            ) from None
+
+
+def rank_plans(problem: PipelineProblem, plan: ClockPlan) -> tuple[RankPlan, ...]:
+    """The share of every rank in a plan, best one with held clocks (``hold_clocks``)."""
+    return tuple(
+        RankPlan(rank, plan.seconds, _steps(problem, plan, order))
+        for rank, order in enumerate(rank_orders(problem, plan))
+    )
+
+
+def _steps(problem: PipelineProblem, plan: ClockPlan, order: list[int]) -> tuple[RankStep, ...]:
+    clocks = _filled([_positive(float(plan.clocks_hertz[i])) for i in order])
+    steps: list[RankStep] = []
+    for hertz, run in itertools.groupby(zip(order, clocks, strict=True), key=lambda pair: pair[1]):
+        members = [i for i, _ in run]
+        # One limit for as long as the clock is one: the power of its most demanding instruction.
+        watts = float((plan.joules_each[members] / plan.durations[members]).max())
+        watts /= problem.config.devices
+        steps += [
+            RankStep(problem.instructions[i], hertz, float(plan.durations[i]), _positive(watts))
+            for i in members
+        ]
+    return tuple(steps)
+
+
+def _filled(clocks: list[float | None]) -> list[float | None]:
+    """Clocks where work without a clock of its own keeps the one before it, or takes the first."""
+    last = next((clock for clock in clocks if clock is not None), None)
+    filled = []
+    for clock in clocks:
+        last = last if clock is None else clock
+        filled.append(last)
+    return filled
+
+
+def _positive(value: float | None) -> float | None:
+    if value is None or not (math.isfinite(value) and value > 0):
+        return None
+    return float(value)

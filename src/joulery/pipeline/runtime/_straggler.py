@@ -1,0 +1,317 @@
+"""Decide which plan each pipeline follows, from how long its iterations take.
+
+Data-parallel pipelines wait for each other after every iteration. How late one is shows in the time
+at which its own instructions end, compared with its plan. Only lateness relative to the most
+punctual pipeline counts: a model that is short for all pipelines makes none late. Where single
+instructions take other times than profiled, the profile has drifted and the pipeline is planned
+anew.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from joulery.errors import InvalidValueError
+from joulery.units import finite
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from joulery.pipeline.planning._problem import PipelineProblem
+    from joulery.pipeline.runtime._controller import IterationTimes
+    from joulery.pipeline.runtime._plan_cache import PlanCache
+
+    Work = tuple[int, str]
+
+# Iterations whose reports may be incomplete at a time; older ones are given up.
+_MAX_OPEN = 64
+# Ratios of measured to planned time that are kept, and needed, before drift is looked for.
+_DRIFT_WINDOW, _DRIFT_LEAST = 64, 12
+# Beyond this share, and beyond chance by so many standard errors, a profile is out of date.
+_DRIFT_SHARE, _DRIFT_SIGMAS = 0.03, 4.0
+# From the median absolute deviation to a standard error of the median, for normal noise.
+_SIGMA_OF_MAD, _MEDIAN_PENALTY = 1.4826, 1.2533
+
+
+@dataclass(frozen=True, slots=True)
+class LatenessRules:
+    """When a pipeline counts as late.
+
+    Attributes:
+        window: Iterations whose median decides.
+        least: Iterations needed before anything is decided.
+        late: Share behind the others from which on a pipeline is late.
+        punctual: Share below which it no longer is; less than ``late`` for hysteresis.
+        step: Share by which the slowdown must change before new plans are given out.
+    """
+
+    window: int = 5
+    least: int = 3
+    late: float = 0.03
+    punctual: float = 0.015
+    step: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.least <= self.window and 0 <= self.punctual <= self.late):
+            raise InvalidValueError(
+                "rules of lateness that contradict each other",
+                remedy="keep 1 ≤ least ≤ window and 0 ≤ punctual ≤ late",
+            )
+
+
+class LatenessTracker:
+    """How late each pipeline is.
+
+    Args:
+        pipelines: Number of pipelines.
+        rules: When one counts as late.
+
+    Attributes:
+        factors: How many times as slow as planned each late pipeline is; 1 for the punctual.
+    """
+
+    def __init__(self, pipelines: int, rules: LatenessRules | None = None) -> None:
+        if pipelines < 1:
+            raise InvalidValueError(f"{pipelines} pipelines have no pace", remedy="give 1 or more")
+        self.factors = [1.0] * pipelines
+        self._rules = rules or LatenessRules()
+        self._ratios: list[deque[float]] = [
+            deque(maxlen=self._rules.window) for _ in range(pipelines)
+        ]
+        self._late = [False] * pipelines
+
+    def observe(self, pipeline: int, seconds: float, planned_seconds: float) -> None:
+        """Add how long a pipeline's instructions took, and should have taken."""
+        self._check(pipeline)
+        finite(seconds, "seconds of an iteration", minimum=0.0)
+        if finite(planned_seconds, "planned seconds of an iteration", minimum=0.0) == 0:
+            raise InvalidValueError("an iteration planned to take no time", remedy="plan it first")
+        self._ratios[pipeline].append(seconds / planned_seconds)
+        self._update()
+
+    def notice(self, pipeline: int, factor: float) -> None:
+        """Set a pipeline's slowdown until measurements take over; 1 when it has recovered."""
+        self._check(pipeline)
+        if finite(factor, "factor of a straggler", minimum=0.0) < 1:
+            raise InvalidValueError(
+                f"a straggler {factor:g} times as slow is none", remedy="give a factor from 1 on"
+            )
+        usual = self._usual(pipeline) or 1.0
+        self._ratios[pipeline].extend([usual * factor] * self._rules.window)
+        self._late[pipeline] = factor > 1
+        self._update()
+        if factor == 1.0:
+            self._ratios[pipeline].clear()
+
+    def _update(self) -> None:
+        for pipeline, now in enumerate(self.factors):
+            factor = self._factor(pipeline)
+            bound = self._rules.punctual if self._late[pipeline] else self._rules.late
+            self._late[pipeline] = factor > 1 + bound
+            if not self._late[pipeline]:
+                self.factors[pipeline] = 1.0
+            elif abs(factor / now - 1) > self._rules.step:
+                self.factors[pipeline] = factor
+
+    def _factor(self, pipeline: int) -> float:
+        """How late a pipeline is against the others."""
+        ratios, usual = self._ratios[pipeline], self._usual(pipeline)
+        if len(ratios) < self._rules.least:
+            return 1.0
+        if usual is None:
+            # There is no other pipeline to compare with: only a notice counts.
+            return statistics.median(ratios) if self._late[pipeline] else 1.0
+        return statistics.median(ratios) / usual
+
+    def _usual(self, pipeline: int) -> float | None:
+        """How much longer than planned the most punctual of the others takes."""
+        others = (
+            statistics.median(ratios)
+            for other, ratios in enumerate(self._ratios)
+            if other != pipeline and len(ratios) >= self._rules.least
+        )
+        return min(others, default=None)
+
+    def _check(self, pipeline: int) -> None:
+        if not 0 <= pipeline < len(self._ratios):
+            raise InvalidValueError(
+                f"there is no pipeline {pipeline}",
+                remedy=f"they are numbered 0 to {len(self._ratios) - 1}",
+            )
+
+
+class ProfileDriftDetector:
+    """Compares measured with planned times, by stage and kind of instruction."""
+
+    def __init__(self) -> None:
+        self._ratios: dict[Work, deque[float]] = {}
+
+    def observe(self, stage: int, kind: str, ratios: Iterable[float]) -> None:
+        """Add measured over planned seconds of some instructions; invalid ratios are left out."""
+        kept = self._ratios.setdefault((stage, kind), deque(maxlen=_DRIFT_WINDOW))
+        kept.extend(ratio for ratio in ratios if math.isfinite(ratio) and ratio > 0)
+
+    def factors(self) -> dict[Work, float]:
+        """How many times as long drifted instructions take; empty while profiles fit."""
+        found = {}
+        for work, ratios in self._ratios.items():
+            if len(ratios) < _DRIFT_LEAST:
+                continue
+            middle = statistics.median(ratios)
+            spread = statistics.median(abs(ratio - middle) for ratio in ratios)
+            error = _MEDIAN_PENALTY * _SIGMA_OF_MAD * spread / math.sqrt(len(ratios))
+            if abs(middle - 1) > max(_DRIFT_SHARE, _DRIFT_SIGMAS * error):
+                found[work] = middle
+        return found
+
+
+def rescaled(problem: PipelineProblem, factors: Mapping[Work, float]) -> PipelineProblem:
+    """The same pipeline with the time of some work changed, its power being the same."""
+    works = {
+        profile: (item.stage, item.kind)
+        for item, profile in zip(problem.instructions, problem.profile_of.tolist(), strict=True)
+    }
+    profiles = []
+    for position, profile in enumerate(problem.profiles):
+        factor = factors.get(works.get(position, (-1, "")), 1.0)
+        profiles.append(profile if factor == 1.0 else profile.scaled(factor))
+    return replace(problem, profiles=tuple(profiles))
+
+
+@dataclass(slots=True)
+class _Pipeline:
+    """What is known of one pipeline."""
+
+    plans: PlanCache
+    factor: float = 1.0
+    replanned: bool = False
+    drift: ProfileDriftDetector = field(default_factory=ProfileDriftDetector)
+    # By iteration: seconds by rank.
+    open: dict[int, dict[int, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAssignment:
+    """A new plan for a pipeline.
+
+    Attributes:
+        pipeline: Number of the pipeline.
+        plans: Plans of the pipeline.
+        factor: Slowdown for which to take one of them.
+        from_iteration: First iteration that follows it.
+    """
+
+    pipeline: int
+    plans: PlanCache
+    factor: float
+    from_iteration: int
+
+
+class StragglerPolicy:
+    """Keeps all pipelines at the pace of the slowest.
+
+    Args:
+        plans: Plans that all pipelines start with.
+        pipelines: Number of data-parallel copies.
+        rules: When a pipeline counts as late.
+        lead_iterations: Iterations between a report and the first one of a new plan, so that
+            every rank receives it in time.
+
+    Attributes:
+        newest_iteration: Highest iteration that was reported; -1 before the first.
+        pipelines: Number of data-parallel copies.
+        ranks: Number of ranks of each.
+    """
+
+    def __init__(
+        self,
+        plans: PlanCache,
+        pipelines: int = 1,
+        rules: LatenessRules | None = None,
+        lead_iterations: int = 2,
+    ) -> None:
+        self.newest_iteration = -1
+        self.pipelines = pipelines
+        self.ranks = plans.problem.ranks
+        self._rules = rules or LatenessRules()
+        self._lead = lead_iterations
+        self._all = [_Pipeline(plans) for _ in range(pipelines)]
+        self._lateness = LatenessTracker(pipelines, self._rules)
+        self._outside_seconds = 0.0
+
+    @property
+    def factors(self) -> tuple[float, ...]:
+        """How many times as slow as its fastest each pipeline runs, to avoid waiting."""
+        return tuple(one.factor for one in self._all)
+
+    def current(self, pipeline: int) -> PlanAssignment | None:
+        """What a rank that joins late must follow; None if that still is the first plan."""
+        one = self._all[pipeline]
+        if one.factor == 1.0 and not one.replanned:
+            return None
+        return PlanAssignment(pipeline, one.plans, one.factor, 0)
+
+    def report(self, pipeline: int, rank: int, times: IterationTimes) -> None:
+        """Add how an iteration went on one rank."""
+        one = self._all[pipeline]
+        self.newest_iteration = max(self.newest_iteration, times.iteration)
+        for (stage, kind), found in times.ratios.items():
+            one.drift.observe(stage, kind, found)
+        by_rank = one.open.setdefault(times.iteration, {})
+        by_rank[rank] = times.seconds
+        if len(by_rank) == self.ranks:
+            one.open.pop(times.iteration)
+            # The rank that ends last determines how long the pipeline took.
+            self._lateness.observe(pipeline, max(by_rank.values()), times.planned_seconds)
+        while len(one.open) > _MAX_OPEN:
+            one.open.pop(min(one.open))
+
+    def notice(self, pipeline: int, factor: float) -> None:
+        """Set that a pipeline is ``factor`` times as slow as planned; 1 if it recovered."""
+        self._lateness.notice(pipeline, factor)
+
+    def wait_for(self, seconds: float) -> None:
+        """Set how long something outside takes per iteration anyway; 0 for nothing."""
+        self._outside_seconds = finite(seconds, "seconds of an iteration", minimum=0.0)
+
+    def decide(self) -> list[PlanAssignment]:
+        """The plans that change."""
+        natural = [
+            one.plans.fastest_seconds * factor
+            for one, factor in zip(self._all, self._lateness.factors, strict=True)
+        ]
+        pace = max(*natural, self._outside_seconds)
+        return [
+            assignment
+            for pipeline, own in enumerate(natural)
+            if (assignment := self._assigned(pipeline, pace / own)) is not None
+        ]
+
+    def drifted(self, pipeline: int) -> dict[Work, float]:
+        """Instructions of a pipeline that take other times than planned, with their factors."""
+        return self._all[pipeline].drift.factors()
+
+    def plans_of(self, pipeline: int) -> PlanCache:
+        """The plans of a pipeline."""
+        return self._all[pipeline].plans
+
+    def replace_plans(self, pipeline: int, plans: PlanCache) -> PlanAssignment:
+        """Use other plans for a pipeline, made for its profile as it is now."""
+        self._all[pipeline] = _Pipeline(plans, replanned=True)
+        self._lateness.notice(pipeline, 1.0)
+        return PlanAssignment(pipeline, plans, 1.0, self.newest_iteration + self._lead)
+
+    def _assigned(self, pipeline: int, factor: float) -> PlanAssignment | None:
+        one = self._all[pipeline]
+        # What differs by less than the noise of profiles is the same pace.
+        wanted = factor if factor > 1 + self._rules.punctual else 1.0
+        if wanted == one.factor or (
+            wanted != 1.0 and math.isclose(wanted, one.factor, rel_tol=self._rules.step)
+        ):
+            return None
+        one.factor = wanted
+        return PlanAssignment(pipeline, one.plans, wanted, self.newest_iteration + self._lead)

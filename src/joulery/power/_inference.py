@@ -1,0 +1,351 @@
+"""Tune an inference service: the least energy at which a latency quantile keeps its bound.
+
+The tuner goes down a ladder of limits, one rung at a time, while latencies leave room and joules
+per request fall. It goes up when room gets scarce, and to full power at once when requests start to
+come late or the load jumps.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from joulery.clock import REAL_CLOCK
+from joulery.errors import InvalidValueError, JouleryError
+from joulery.fail_open import fail_open
+from joulery.power._knobs import LimitKnob
+from joulery.power._tuner import JouleCounter
+from joulery.units import finite
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
+
+    from joulery.clock import Clock
+    from joulery.hardware import Device
+    from joulery.metering import Meter
+    from joulery.power._knobs import Knob
+
+_log = logging.getLogger("joulery")
+
+_RUNGS = 13
+_CHECK_SECONDS = 0.1
+# Shares of the bound: go down below the first, up above the second, to full power above the third.
+_ROOMY, _TIGHT, _LATE = 0.75, 0.9, 0.97
+_LEAST_REQUESTS = 40
+# From this many times the usual load on, plus so many standard deviations, it is a new one.
+_LOAD_JUMP, _LOAD_SIGMAS = 1.1, 4.0
+_RATE_SECONDS = 1.0
+# A rung must save this much, relative, to be worth its latency.
+_WORTH = 0.003
+# Energy is read this often; so many intervals tell a rung's joules per request.
+_ENERGY_SECONDS, _LEAST_INTERVALS = 0.5, 10
+_CLEARLY = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """A service-level objective on latency.
+
+    Attributes:
+        seconds: Upper bound of the latency.
+        quantile: Share of requests that must keep it.
+        window_seconds: Length of the sliding window that it refers to.
+    """
+
+    seconds: float
+    quantile: float = 0.99
+    window_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        finite(self.seconds, "latency bound in seconds", minimum=0.0)
+        finite(self.window_seconds, "window in seconds", minimum=1.0)
+        if not 0.5 <= self.quantile < 1:
+            raise InvalidValueError(
+                f"quantile must be 0.5 to below 1, not {self.quantile}", remedy="give 0.99 for p99"
+            )
+
+
+@dataclass(slots=True)
+class _Rung:
+    """One rung of the ladder."""
+
+    position: int
+    barred_until: float = -math.inf
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Sums over the intervals of one setting."""
+
+    intervals: int = 0
+    seconds: float = 0.0
+    requests: float = 0.0
+    joules: float = 0.0
+    rates: float = 0.0
+    watts: float = 0.0
+    rates_squared: float = 0.0
+    rates_watts: float = 0.0
+
+
+class RequestEnergy:
+    """Joules per request by setting, apart from what the boards draw while they wait.
+
+    Requests arrive at random, so the energy of an interval divided by its requests mostly tells how
+    busy the interval was. A regression over many short intervals separates the two parts: power
+    rises with the rate of requests, and what is left at rate zero is drawn by waiting.
+    """
+
+    def __init__(self) -> None:
+        self._settings: dict[int, _Sums] = {}
+
+    def add(self, setting: int, seconds: float, requests: int, joules: float) -> None:
+        """Add an interval under one setting."""
+        if seconds <= 0:
+            return
+        sums = self._settings.setdefault(setting, _Sums())
+        rate, watts = requests / seconds, joules / seconds
+        sums.intervals += 1
+        sums.seconds += seconds
+        sums.requests += requests
+        sums.joules += joules
+        sums.rates += rate
+        sums.watts += watts
+        sums.rates_squared += rate * rate
+        sums.rates_watts += rate * watts
+
+    def intervals(self, setting: int) -> int:
+        """Number of intervals of a setting."""
+        found = self._settings.get(setting)
+        return found.intervals if found else 0
+
+    def per_request(self, setting: int) -> float:
+        """Joules of one more request; NaN before any was served."""
+        sums = self._settings.get(setting)
+        if sums is None or sums.requests == 0:
+            return math.nan
+        return (sums.joules - self.waiting_watts() * sums.seconds) / sums.requests
+
+    def waiting_watts(self) -> float:
+        """Power at rate zero, from how power follows the rate within each setting."""
+        spread = product = 0.0
+        for sums in self._settings.values():
+            spread += sums.rates_squared - sums.rates**2 / sums.intervals
+            product += sums.rates_watts - sums.rates * sums.watts / sums.intervals
+        seconds = sum(sums.seconds for sums in self._settings.values())
+        if spread <= 0 or seconds <= 0:
+            return 0.0
+        slope = product / spread
+        joules = sum(sums.joules for sums in self._settings.values())
+        requests = sum(sums.requests for sums in self._settings.values())
+        return min(max(0.0, (joules - slope * requests) / seconds), joules / seconds)
+
+
+class InferenceTuner:
+    """Keeps a latency objective at the least energy; call :meth:`request` for every one served.
+
+    Args:
+        devices: Boards of the service.
+        slo: Latency objective.
+        knob: Knob to set; the devices' power limits through the governor unless given.
+        meter: Meter of the devices; without one, less power counts as less energy.
+        clock: Real or virtual clock.
+        minimum_hold_seconds: Least time at a limit before going further down.
+
+    Attributes:
+        failure: Error that stopped tuning; None while all is well.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        slo: Slo,
+        *,
+        knob: Knob | None = None,
+        meter: Meter | None = None,
+        clock: Clock = REAL_CLOCK,
+        minimum_hold_seconds: float = 3.0,
+    ) -> None:
+        self.failure: Exception | None = None
+        self._slo = slo
+        self._knob: Knob = knob or LimitKnob(tuple(devices))
+        self._meter = meter
+        self._counter: JouleCounter | None = None
+        self._clock = clock
+        self._minimum_hold_seconds = minimum_hold_seconds
+        self._rungs: list[_Rung] = []
+        self._at = 0
+        self._recent: deque[tuple[float, float]] = deque()
+        self._arrivals: deque[float] = deque()
+        self._since = -math.inf
+        self._since_requests = 0
+        self._energy = RequestEnergy()
+        self._counted = (0.0, 0.0, 0)  # when, joules and requests at the last energy reading
+        self._requests = 0
+        self._usual_rate = 0.0
+        self._next_check = -math.inf
+        self._stopped = False
+
+    @property
+    def watts(self) -> float:
+        """The limit in force."""
+        return self._knob.value_at(self._rungs[self._at].position) if self._rungs else math.nan
+
+    def request(self, latency_seconds: float) -> None:
+        """Report that a request was answered, and its latency. Never raises."""
+        if self._stopped:
+            return
+        now = self._clock.now()
+        self._recent.append((now, latency_seconds))
+        self._arrivals.append(now)
+        self._since_requests += 1
+        self._requests += 1
+        if now >= self._next_check:
+            self._next_check = now + _CHECK_SECONDS
+            self._check(now)
+
+    def waiting(self, oldest_seconds: float) -> None:
+        """Report how long the oldest unanswered request has waited, where the service knows."""
+        if not self._stopped and self._rungs and oldest_seconds > _LATE * self._slo.seconds:
+            self._go_to_full_power(self._clock.now())
+
+    def close(self) -> None:
+        """Stop, and restore what was found."""
+        self._stopped = True
+        counter, self._counter = self._counter, None
+        try:
+            self._knob.release()
+            if counter is not None:
+                counter.close()
+        except JouleryError as error:
+            _log.warning("service tuning: %s", error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def fail(self, error: Exception) -> None:
+        """Stop tuning because of an error; see :mod:`joulery.fail_open`."""
+        self.failure = error
+        _log.warning("service tuning stopped, serving goes on as found: %s", error)
+        self.close()
+
+    @fail_open(None)
+    def _check(self, now: float) -> None:
+        if not self._rungs:
+            self._begin(now)
+        self._drop_old(now)
+        rate = len(self._arrivals) / _RATE_SECONDS
+        if now - self._counted[0] >= _ENERGY_SECONDS:
+            self._count_energy(now)
+        if self._in_danger(now):
+            self._go_to_full_power(now)
+        elif self._at > 0 and self._load_jumped(rate):
+            self._go(0, now)
+        elif self._since_requests >= _LEAST_REQUESTS:
+            self._adjust(now)
+
+    def _begin(self, now: float) -> None:
+        from joulery.objectives import EnergyDelayProduct
+        from joulery.power._step_profiler import TunerConfig
+
+        # Only its positions are needed here: the ladder has its own way to choose.
+        self._knob.machine(EnergyDelayProduct(), TunerConfig())
+        last = self._knob.positions() - 1
+        places = sorted({round(last * n / (_RUNGS - 1)) for n in range(_RUNGS)}, reverse=True)
+        self._rungs = [_Rung(position) for position in places]
+        if self._meter is not None:
+            self._counter = JouleCounter(self._meter)
+        self._go(0, now)
+
+    def _drop_old(self, now: float) -> None:
+        while self._recent and self._recent[0][0] < now - self._slo.window_seconds:
+            self._recent.popleft()
+        while self._arrivals and self._arrivals[0] < now - _RATE_SECONDS:
+            self._arrivals.popleft()
+
+    def _in_danger(self, now: float) -> bool:
+        """Whether requests of the last half second come late more often than promised."""
+        fresh = [latency for at, latency in self._fresh(now - 0.5)]
+        late = sum(latency > _LATE * self._slo.seconds for latency in fresh)
+        return self._at > 0 and late > max(1.0, 2 * (1 - self._slo.quantile) * len(fresh))
+
+    def _load_jumped(self, rate: float) -> bool:
+        """Whether the load is beyond what chance makes of the usual one within a second."""
+        usual = self._usual_rate
+        return rate > _LOAD_JUMP * usual + _LOAD_SIGMAS * math.sqrt(usual)
+
+    def _fresh(self, since: float) -> list[tuple[float, float]]:
+        found = []
+        for entry in reversed(self._recent):
+            if entry[0] < since:
+                break
+            found.append(entry)
+        return found
+
+    @fail_open(None)
+    def _go_to_full_power(self, now: float) -> None:
+        """Full power at once; this rung and those below it are barred for some time."""
+        for rung in self._rungs[max(1, self._at) :]:
+            rung.barred_until = now + 4 * self._slo.window_seconds
+        if self._at > 0:
+            self._go(0, now)
+
+    def _adjust(self, now: float) -> None:
+        latencies = sorted(latency for _, latency in self._fresh(self._since))
+        if not latencies:
+            return
+        tail = latencies[min(len(latencies) - 1, int(self._slo.quantile * len(latencies)))]
+        if tail > _TIGHT * self._slo.seconds and self._at > 0:
+            self._rungs[self._at].barred_until = now + 2 * self._slo.window_seconds
+            self._go(self._at - 1, now)
+            return
+        if now - self._since < self._minimum_hold_seconds:
+            return
+        self._usual_rate = self._since_requests / (now - self._since)
+        if self._at > 0 and self._wasteful():
+            for rung in self._rungs[self._at :]:
+                rung.barred_until = now + 4 * self._slo.window_seconds
+            self._go(self._at - 1, now)
+            return
+        below = min(self._at + 1, len(self._rungs) - 1)
+        known = self._counter is None or self._energy.intervals(self._at) >= _LEAST_INTERVALS
+        roomy = tail < _ROOMY * self._slo.seconds
+        if known and roomy and below != self._at and self._rungs[below].barred_until <= now:
+            self._go(below, now)
+
+    def _wasteful(self) -> bool:
+        """Whether this rung costs no less per request than the one above; no if unknown."""
+        if self._counter is None or self._energy.intervals(self._at) < _LEAST_INTERVALS:
+            return False
+        here, above = (self._energy.per_request(rung) for rung in (self._at, self._at - 1))
+        # Early on, only a clear case counts: the figures still waver.
+        sure = self._energy.intervals(self._at) >= 3 * _LEAST_INTERVALS
+        return here > above * (1 - _WORTH if sure else 1 + _CLEARLY)
+
+    def _count_energy(self, now: float) -> None:
+        """Count the interval since the last reading under the rung that it was served on."""
+        if self._counter is None:
+            return
+        joules = self._counter.read()[0]
+        since, joules_before, requests_before = self._counted
+        if since >= self._since:
+            self._energy.add(
+                self._at, now - since, self._requests - requests_before, joules - joules_before
+            )
+        self._counted = (now, joules, self._requests)
+
+    def _go(self, rung: int, now: float) -> None:
+        self._at = rung
+        self._knob.set_position(self._rungs[rung].position)
+        self._since, self._since_requests = now, 0
+        if self._counter is not None:
+            self._counted = (now, self._counter.read()[0], self._requests)
+        if rung == 0:
+            # The usual rate must be learned again before going down again.
+            self._usual_rate = math.inf

@@ -1,0 +1,294 @@
+"""Step time and power as functions of a knob, with uncertainty, from a few noisy probes.
+
+The prior is a few thousand random jobs: any mix of compute, memory and waiting for the host, any
+static share of power, any voltage curve, any regulation of the limit; none of them is a board of
+the catalog. The posterior weighs each of them by how well it explains the probes, and adds a smooth
+and a rough deviation (a Gaussian process whose size is weighed along), because no formula knows
+every board. Samples from the posterior answer every question: what a limit would cost, how sure
+that is, and what another probe would tell.
+
+Everything is relative to the reference: the value of the knob as it was found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from joulery.power._step_profiler import OUTLIER_LEAST, Estimate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+    Indices = NDArray[np.intp]
+
+# OpenBLAS, which NumPy ships with, stays on one core up to so many multiplications.
+_ONE_CORE_PRODUCT = 64**3
+# The prior: jobs, speeds of each, seed.
+_CURVES = 2500
+_SPEEDS = 48
+_PRIOR_SEED = 7
+# The posterior: samples, knob values of the draws, seed, probes at most.
+SAMPLES = 160
+_NODES = 60
+_SEED = 11
+_MOST_PROBES = 128
+# Sizes of the deviation from the best job of the prior, relative: (smooth, rough, probability).
+_DEVIATIONS = ((0.006, 0.004, 0.3), (0.02, 0.012, 0.4), (0.06, 0.05, 0.3))
+# How far the deviations reach, as a fraction of the knob's value at the reference.
+_SMOOTH_REACH, _ROUGH_REACH = 0.3, 0.06
+# Relative uncertainty of the reference before it is measured again.
+_OFFSET = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Logarithms of step time and power over the knob, one row for each job of the prior.
+
+    Both are 0 at the reference, which is the last column.
+    """
+
+    log_seconds: Array
+    log_watts: Array
+
+
+def limit_curves(limits_watts: Array, reference_watts: float) -> Curves:
+    """Curves over power limits.
+
+    Args:
+        limits_watts: Power limits, ascending; the last one is the limit found.
+        reference_watts: Mean power that was measured under it.
+    """
+    jobs = _Jobs.drawn(lowest_speed=0.05)
+    found = float(limits_watts[-1])
+    # A board can be limited by what it draws while it works, not by the mean with its pauses.
+    regulated = reference_watts * jobs.regulated / jobs.watts[:, -1:]
+    regulated *= (found / regulated[:, -1:]).clip(max=1.0)
+    return jobs.over(regulated, limits_watts)
+
+
+def clock_curves(clocks_hertz: Array) -> Curves:
+    """Curves over locked clocks, ascending; the last one is the clock found."""
+    jobs = _Jobs.drawn(lowest_speed=min(0.9, float(clocks_hertz[0] / clocks_hertz[-1])))
+    speeds = jobs.speeds * float(clocks_hertz[-1])
+    return jobs.over(speeds, clocks_hertz)
+
+
+@dataclass(frozen=True, slots=True)
+class _Jobs:
+    """Jobs of the prior at ``_SPEEDS`` speeds of their boards, ascending; 1 is the reference's."""
+
+    speeds: Array
+    seconds: Array
+    watts: Array
+    regulated: Array
+
+    @classmethod
+    def drawn(cls, lowest_speed: float) -> _Jobs:
+        import numpy as np
+
+        chance = np.random.default_rng(_PRIOR_SEED)
+
+        def uniform(low: float, high: float) -> Array:
+            return chance.uniform(low, high, (_CURVES, 1))
+
+        slowest = np.maximum(lowest_speed, uniform(0.0, 0.45) ** 1.5)
+        speeds = slowest + (1 - slowest) * np.linspace(0.0, 1.0, _SPEEDS)
+        # Time: compute stretches with the clock, memory traffic and waiting for the host do not.
+        host = np.where(uniform(0, 1) < 0.75, uniform(0, 0.2), uniform(0, 1.0))
+        memory, sharpness = uniform(0, 1.3), uniform(1.5, 6.0)
+        busy = (speeds**-sharpness + memory**sharpness) ** (1 / sharpness)
+        busy *= (1 - host) / busy[:, -1:]
+        seconds = busy + host
+        # Power while busy: a static part, one that goes with the clock, one with the work done.
+        knee, floor = uniform(0.3, 1.0), uniform(0.5, 1.0)
+        bent = np.maximum(0.0, speeds - knee) / np.maximum(1e-3, 1 - knee)
+        voltage_squared = (floor + (1 - floor) * bent) ** 2
+        static, by_clock = uniform(0.08, 0.6), uniform(0.0, 0.6)
+        work_rate = busy[:, -1:] / np.maximum(busy, 1e-9)
+        moving = by_clock * speeds + (1 - by_clock) * work_rate
+        power = static + (1 - static) * moving * voltage_squared
+        waiting = np.minimum(power, static * uniform(0.6, 1.3))
+        mean = (power * busy + waiting * host) / seconds
+        # Where a slower board waits less, its mean may seem to rise; none was ever seen to.
+        mean = np.maximum.accumulate(mean, axis=1)
+        return cls(speeds, seconds, mean, power * uniform(0.97, 1.06))
+
+    def over(self, knob: Array, wanted: Array) -> Curves:
+        """Interpolate to the wanted knob values; beyond its ends a knob has no effect."""
+        import numpy as np
+
+        log_seconds = np.log(self.seconds / self.seconds[:, -1:])
+        log_watts = np.log(self.watts / self.watts[:, -1:])
+        rows = range(len(knob))
+        return Curves(
+            np.stack([np.interp(wanted, knob[i], log_seconds[i]) for i in rows]),
+            np.stack([np.interp(wanted, knob[i], log_watts[i]) for i in rows]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PosteriorCurves:
+    """Posterior samples: logarithms of seconds per step and of watts, one row per sample."""
+
+    log_seconds: Array
+    log_watts: Array
+
+    def predicted(self, position: int) -> Estimate:
+        """The median at a knob position, with no steps behind it."""
+        import numpy as np
+
+        log_seconds, log_watts = self.log_seconds[:, position], self.log_watts[:, position]
+        return Estimate(
+            float(np.exp(np.median(log_seconds))),
+            float(np.exp(np.median(log_watts))),
+            float(log_seconds.std()),
+            float(log_watts.std()),
+            0,
+            0.0,
+        )
+
+
+class CurveModel:
+    """Posterior of the curves; cheap to ask again after each probe.
+
+    Args:
+        values: Values of the knob, ascending; the last one is the reference.
+        curves: Prior curves over these values.
+        seconds: Approximate step time at the reference.
+        watts: Approximate power at the reference.
+    """
+
+    def __init__(self, values: Array, curves: Curves, seconds: float, watts: float) -> None:
+        import numpy as np
+
+        self._np = np
+        self._curves = (curves.log_seconds, curves.log_watts)
+        self._origins = (float(np.log(seconds)), float(np.log(watts)))
+        chance = np.random.default_rng(_SEED)
+        distance = np.abs(values[:, None] - values[None, :]) / values[-1]
+        smooth = np.exp(-0.5 * (distance / _SMOOTH_REACH) ** 2)
+        # Kinks are seldom, so neighbours tell much about each other: rough in curvature only.
+        scaled = np.sqrt(3.0) * distance / _ROUGH_REACH
+        rough = (1.0 + scaled) * np.exp(-scaled)
+        offset = _OFFSET**2
+        self._kernels = [s**2 * smooth + r**2 * rough + offset for s, r, _ in _DEVIATIONS]
+        self._log_odds = np.log([odds for _, _, odds in _DEVIATIONS])
+        # Draws from each deviation, made once and bent to the probes each time. They are made at
+        # some of the values and linear between: a root of the whole kernel takes far longer.
+        nodes = np.unique(np.linspace(0, len(values) - 1, _NODES).round().astype(np.intp))
+        between = np.stack([np.interp(values, values[nodes], row) for row in np.eye(len(nodes))])
+        normal = chance.standard_normal
+        self._draws: list[list[Array]] = []
+        for _ in self._curves:
+            draws = []
+            for kernel in self._kernels:
+                root = np.linalg.cholesky(kernel[np.ix_(nodes, nodes)] + 1e-9 * np.eye(len(nodes)))
+                rough_draws = product(normal((SAMPLES, len(nodes))), root.T)
+                draws.append(product(rough_draws, between))
+            self._draws.append(draws)
+        self._noise = normal((2, SAMPLES, _MOST_PROBES))
+        self._start = float(chance.uniform())
+
+    def posterior(self, measured: Mapping[int, Estimate]) -> PosteriorCurves:
+        """Samples of the curves given all estimates so far, by position."""
+        np = self._np
+        at, found, errors = self._as_arrays(measured)
+        chosen, sizes = self._chosen(at, found, errors)
+        parts = []
+        for which, curves in enumerate(self._curves):
+            rows = curves[chosen].copy()
+            for size, kernel in enumerate(self._kernels):
+                mine = np.flatnonzero(sizes == size)
+                if len(mine) == 0:
+                    continue
+                draws = self._draws[which][size][mine]
+                noise = errors[which] * self._noise[which][mine][:, : len(at)]
+                inner = kernel[np.ix_(at, at)] + np.diag(errors[which] ** 2)
+                missing = found[which] - rows[np.ix_(mine, at)] - draws[:, at] - noise
+                pull = product(missing, np.linalg.inv(inner))
+                rows[mine] += draws + product(pull, kernel[at])
+            parts.append(rows + self._origins[which])
+        return PosteriorCurves(parts[0], parts[1])
+
+    def slower_than_predicted(self, measured: Mapping[int, Estimate]) -> dict[int, float]:
+        """Sigmas by which each probe is slower than the others predict, by position.
+
+        Only probes that are off by as much as a disturbance would be are listed.
+        """
+        np = self._np
+        at, found, errors = self._as_arrays(measured)
+        chosen, sizes = self._chosen(at, found, errors)
+        off, sigma = np.empty((2, SAMPLES, len(at)))
+        for size, kernel in enumerate(self._kernels):
+            mine = np.flatnonzero(sizes == size)
+            inverse = np.linalg.inv(kernel[np.ix_(at, at)] + np.diag(errors[0] ** 2))
+            missing = found[0] - self._curves[0][np.ix_(chosen[mine], at)]
+            off[mine] = product(missing, inverse) / np.diag(inverse)
+            sigma[mine] = 1 / np.sqrt(np.diag(inverse))
+        middle = np.median(off, axis=0)
+        sigmas = middle / np.median(sigma, axis=0)
+        return {
+            int(position): float(how)
+            for position, how, by in zip(at, sigmas, middle, strict=True)
+            if how > 0 and by > OUTLIER_LEAST
+        }
+
+    def _as_arrays(
+        self, measured: Mapping[int, Estimate]
+    ) -> tuple[Indices, tuple[Array, Array], tuple[Array, Array]]:
+        """Positions, logarithms of seconds and watts from the origins, and their errors."""
+        np = self._np
+        at = np.array(list(measured), dtype=np.intp)
+        seen = measured.values()
+        found = (
+            np.log([estimate.seconds for estimate in seen]) - self._origins[0],
+            np.log([estimate.watts for estimate in seen]) - self._origins[1],
+        )
+        errors = (
+            np.array([estimate.seconds_error for estimate in seen]),
+            np.array([estimate.watts_error for estimate in seen]),
+        )
+        return at, found, errors
+
+    def _chosen(
+        self, at: Indices, found: tuple[Array, Array], errors: tuple[Array, Array]
+    ) -> tuple[Indices, Indices]:
+        """For each sample a job of the prior and a size of deviation, by their likelihood."""
+        np = self._np
+        likely = []
+        for size, kernel in enumerate(self._kernels):
+            total = self._log_odds[size]
+            for which, curves in enumerate(self._curves):
+                inner = kernel[np.ix_(at, at)] + np.diag(errors[which] ** 2)
+                missing = found[which] - curves[:, at]
+                pulled = product(missing, np.linalg.inv(inner))
+                explained = np.einsum("ij,ij->i", missing, pulled)
+                total = total - 0.5 * (explained + np.linalg.slogdet(inner)[1])
+            likely.append(total)
+        joint = np.concatenate(likely)
+        weights = np.exp(joint - joint.max())
+        steps = (np.arange(SAMPLES) + self._start) / SAMPLES
+        drawn = np.searchsorted(np.cumsum(weights) / weights.sum(), steps)
+        drawn = np.minimum(drawn, len(joint) - 1)
+        count = len(self._curves[0])
+        return drawn % count, drawn // count
+
+
+def product(left: Array, right: Array) -> Array:
+    """``left @ right`` on one core, in pieces of rows.
+
+    Libraries spread larger products over all cores. Inside a training job those are busy, and
+    waiting for them costs many times what the product does.
+    """
+    import numpy as np
+
+    rows = max(1, _ONE_CORE_PRODUCT // (right.shape[0] * right.shape[1]))
+    result = np.empty((len(left), right.shape[1]))
+    for start in range(0, len(left), rows):
+        np.matmul(left[start : start + rows], right, out=result[start : start + rows])
+    return result

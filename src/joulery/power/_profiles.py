@@ -1,0 +1,169 @@
+"""Profiles that later runs of the same job start from: one JSON file each."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from joulery.errors import FileError
+from joulery.power._state_machine import TuningChoice
+from joulery.power._step_profiler import Estimate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+SCHEMA = "joulery.profile/1"
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileKey:
+    """Identity of a job to the tuner: runs of one key share a profile.
+
+    Attributes:
+        job: Name of the job.
+        batch_size: Samples per step over all devices.
+        device: Type of accelerator.
+        software: Versions of driver and framework, as text.
+        objective: Objective, as text.
+        devices: Number of accelerators.
+    """
+
+    job: str
+    batch_size: int
+    device: str
+    software: str
+    objective: str
+    devices: int = 1
+
+    @property
+    def file_name(self) -> str:
+        """Name of its file: readable at the beginning, unique at the end."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        words = "".join(c if c.isalnum() else "-" for c in f"{self.job}-{self.device}")[:60]
+        return f"{words}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class PowerProfile:
+    """Result of an earlier run, by knob value rather than position.
+
+    Attributes:
+        value: Knob value that was chosen.
+        regret: Expected relative excess of its score over the best possible.
+        chosen: Estimate there.
+        measured: Estimates by knob value.
+    """
+
+    value: float
+    regret: float
+    chosen: Estimate
+    measured: dict[float, Estimate]
+
+    def choice_on(self, values: Sequence[float]) -> TuningChoice | None:
+        """The choice on today's knob values; None when they no longer match."""
+        places = {round(value, 3): position for position, value in enumerate(values)}
+        wanted = [round(value, 3) for value in (self.value, *self.measured)]
+        if any(value not in places for value in wanted):
+            return None
+        measured = {places[round(value, 3)]: seen for value, seen in self.measured.items()}
+        if len(values) - 1 not in measured:
+            return None  # what is in force today was not when it was made
+        return TuningChoice(places[round(self.value, 3)], self.regret, self.chosen, measured)
+
+    def among(self, values: Sequence[float]) -> PowerProfile | None:
+        """The part about some of its values; None when the choice is not among them."""
+        mine = {round(value, 3) for value in values}
+        if round(self.value, 3) not in mine:
+            return None
+        measured = {value: seen for value, seen in self.measured.items() if round(value, 3) in mine}
+        return replace(self, measured=measured)
+
+    @classmethod
+    def of(cls, choice: TuningChoice, value_at: Callable[[int], float]) -> PowerProfile:
+        """The profile of a choice."""
+        measured = {value_at(position): seen for position, seen in choice.measured.items()}
+        return cls(value_at(choice.position), choice.regret, choice.chosen, measured)
+
+
+def profile_directory() -> Path:
+    """Where profiles are kept: under ``XDG_DATA_HOME``, or ``~/.local/share``."""
+    base = os.environ.get("XDG_DATA_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "share") / "joulery" / "profiles"
+
+
+class ProfileFile:
+    """The file of one profile; several processes may use it at once.
+
+    Args:
+        key: Job that is profiled.
+        folder: Folder of the file; :func:`profile_directory` unless given.
+    """
+
+    def __init__(self, key: ProfileKey, folder: Path | None = None) -> None:
+        self._key = key
+        self._folder = folder
+
+    @property
+    def path(self) -> Path:
+        """The path of the file."""
+        return (self._folder or profile_directory()) / self._key.file_name
+
+    def load(self) -> PowerProfile | None:
+        """The profile of an earlier run; None when there is none.
+
+        Raises:
+            FileError: There is one, but it cannot be read.
+        """
+        try:
+            return _parsed(json.loads(self.path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as broken:
+            raise FileError(
+                f"the profile {self.path} cannot be used: {broken!r}", remedy="delete it"
+            ) from None
+
+    def save(self, profile: PowerProfile) -> None:
+        """Write a profile in one piece, or not at all.
+
+        Raises:
+            FileError: The folder cannot be written.
+        """
+        path = self.path
+        document = {"schema": SCHEMA, "key": asdict(self._key), **_document(profile)}
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(
+                "w", dir=path.parent, suffix=".part", delete=False, encoding="utf-8"
+            ) as file:
+                json.dump(document, file, indent=1, allow_nan=False)
+            Path(file.name).replace(path)
+        except (OSError, ValueError) as broken:
+            raise FileError(
+                f"the profile {path} cannot be written: {broken}",
+                remedy="set XDG_DATA_HOME to a folder that you may write",
+            ) from None
+
+
+def _document(profile: PowerProfile) -> dict[str, Any]:
+    return {
+        "value": profile.value,
+        "regret": profile.regret,
+        "chosen": asdict(profile.chosen),
+        "measured": [{"value": v, **asdict(seen)} for v, seen in profile.measured.items()],
+    }
+
+
+def _parsed(document: dict[str, Any]) -> PowerProfile:
+    if document["schema"] != SCHEMA:
+        raise ValueError(f"unknown format {document['schema']!r}")
+    measured = {}
+    for row in document["measured"]:
+        value = float(row.pop("value"))
+        measured[value] = Estimate(**row)
+    chosen = Estimate(**document["chosen"])
+    return PowerProfile(float(document["value"]), float(document["regret"]), chosen, measured)

@@ -1,0 +1,435 @@
+"""The just-in-time tuner as a state machine without I/O.
+
+Warmup → Probing → Holding, and back over Drifted when the job changes. It takes the time, the
+joules so far and the steps done, and answers with the position that the knob should have and the
+number of steps after which it wants the next reading. So the same code runs on real boards, on
+virtual clocks and by hand.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import stdev
+from typing import TYPE_CHECKING, Protocol
+
+from joulery.power._planner import ObjectiveScorer, ProbePlanner, SliceForecast
+from joulery.power._step_profiler import LEAST_STEPS, StepProfiler, TunerState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from joulery.objectives import Objective
+    from joulery.power._model import CurveModel, Curves, PosteriorCurves
+    from joulery.power._planner import ProbePlan
+    from joulery.power._step_profiler import (
+        Command,
+        Estimate,
+        Procedure,
+        Reading,
+        StepSample,
+        TunerConfig,
+    )
+
+_LEAST_DRIFT = 0.04
+_DRIFT_SPREADS = 2.0
+# Two-sided cumulative sum: slack per value, alarm level, and the most that one value counts.
+_DRIFT_ALLOWANCE, _DRIFT_ALARM, _DRIFT_MOST = 0.5, 3.5, 2.0
+_BASELINE_SAMPLES = 6
+_MOST_TRIMS = 6
+_MOST_STAYS = 3
+# A slice this far off what the others predict is measured again, so often at most.
+_DOUBTFUL_SIGMAS, _MOST_VISITS = 2.0, 3
+SLICE_SECONDS = 5.0  # enough for stable figures (You et al., NSDI'23, section 5)
+_HELD_SAMPLES = 6
+_LONG_STEPS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class KnobRange:
+    """The values of a knob.
+
+    Attributes:
+        values: Values in ascending order; the last one is the reference, as found.
+        curves: Prior curves over the values, given the watts at the reference.
+    """
+
+    values: NDArray[np.float64]
+    curves: Callable[[float], Curves]
+
+
+@dataclass(frozen=True, slots=True)
+class TuningChoice:
+    """The setting that profiling chose.
+
+    Attributes:
+        position: Knob position.
+        regret: Expected relative excess of its score over the best possible.
+        chosen: Estimate there: measured, or predicted (then with 0 steps behind it).
+        measured: Estimates by knob position.
+        posterior: Samples of the curves; None when an earlier profile was trusted.
+        profiling_steps: Steps that profiling took.
+        profiling_seconds: Time that they took.
+        profiling_joules: Energy that they used.
+    """
+
+    position: int
+    regret: float
+    chosen: Estimate
+    measured: dict[int, Estimate]
+    posterior: PosteriorCurves | None = None
+    profiling_steps: int = 0
+    profiling_seconds: float = 0.0
+    profiling_joules: float = 0.0
+
+
+class Machine(Protocol):
+    """A state machine that comes to a choice, such as :class:`TuningMachine`."""
+
+    @property
+    def choice(self) -> TuningChoice | None:
+        """The choice; None before the first guess."""
+        ...
+
+    def start(self, reading: Reading) -> Command:
+        """The first command."""
+        ...
+
+    def send(self, reading: Reading) -> Command:
+        """The answer to a reading."""
+        ...
+
+
+class DriftDetector:
+    """Detects a lasting change of one logarithmic quantity, by a two-sided cumulative sum.
+
+    Small lasting changes add up; a single disturbed value does not.
+
+    Args:
+        baseline: Value before any change.
+        change: Smallest lasting change that matters, in logarithms (0.05 is about 5 %).
+    """
+
+    def __init__(self, baseline: float, change: float) -> None:
+        self._baseline = baseline
+        self._change = change
+        self._up = self._down = 0.0
+
+    def changed(self, value: float) -> bool:
+        """Take in a value; whether the change is certain by now."""
+        off = (value - self._baseline) / self._change
+        off = max(-_DRIFT_MOST, min(_DRIFT_MOST, off))
+        self._up = max(0.0, self._up + off - _DRIFT_ALLOWANCE)
+        self._down = max(0.0, self._down - off - _DRIFT_ALLOWANCE)
+        return self._up > _DRIFT_ALARM or self._down > _DRIFT_ALARM
+
+
+@dataclass(frozen=True, slots=True)
+class _Baseline:
+    """Behaviour of a job at one setting: seconds per step, mean watts, relative spread."""
+
+    seconds: float
+    watts: float
+    spread: float = 0.0
+
+
+class _ProfilingMachine(ABC):
+    """A machine around a :class:`StepProfiler`; :meth:`start` it, then :meth:`send` it readings.
+
+    Attributes:
+        choice: Choice so far; None before the first guess.
+    """
+
+    def __init__(self, config: TunerConfig, reference: int) -> None:
+        self.choice: TuningChoice | None = None
+        self._config = config
+        self._reference = reference
+        self._profiler = StepProfiler(config, reference)
+        self._procedure: Procedure = self._run()
+
+    def start(self, reading: Reading) -> Command:
+        """The first command."""
+        self._profiler.reading = reading
+        return next(self._procedure)
+
+    def send(self, reading: Reading) -> Command:
+        """The answer to a reading."""
+        return self._procedure.send(reading)
+
+    def estimates(self) -> dict[int, Estimate]:
+        """Estimates by knob position."""
+        return self._profiler.estimates()
+
+    @abstractmethod
+    def _run(self) -> Procedure:
+        """All that the machine does."""
+
+
+class TuningMachine(_ProfilingMachine):
+    """Finds the best value of one knob and holds it.
+
+    Args:
+        knob: Values to choose from.
+        objective: Objective to minimise.
+        config: Settings of the tuner.
+        known: Choice of an earlier profile, to be held at once and checked.
+    """
+
+    def __init__(
+        self,
+        knob: KnobRange,
+        objective: Objective,
+        config: TunerConfig,
+        known: TuningChoice | None = None,
+    ) -> None:
+        super().__init__(config, len(knob.values) - 1)
+        self._knob = knob
+        self._known = known
+        self._scorer = ObjectiveScorer(objective, config.work_steps)
+        self._model: CurveModel | None = None
+
+    def _run(self) -> Procedure:
+        yield from self._profiler.warm_up()
+        if self._known is not None:
+            yield from self._hold_known(self._known)
+            yield from self._drifted()
+        while True:
+            yield from self._probe()
+            yield from self._hold()
+            yield from self._drifted()
+
+    def _drifted(self) -> Procedure:
+        """Drop all samples and go back to the reference."""
+        self._profiler.state = TunerState.DRIFTED
+        self._profiler.measured = {}
+        yield from self._profiler.move(self._reference)
+
+    # Probing.
+
+    def _probe(self) -> Procedure:
+        profiler = self._profiler
+        profiler.state = TunerState.PROBING
+        began = profiler.reading
+        yield from profiler.measure(LEAST_STEPS)
+        model = self._model = self._new_model()
+        config = self._config
+        horizon = max(config.horizon_seconds, config.horizon_steps * profiler.pace_seconds)
+        planner = ProbePlanner(self._scorer, horizon, config.tolerance)
+        plan = self._plan(planner, model, began)
+        stays = 0
+        for _ in range(config.most_slices):
+            # Holding measures at the choice anyway.
+            at_choice = plan.probe == profiler.position == plan.score.position
+            stays = stays + 1 if at_choice else 0
+            probe, steps = plan.probe, plan.steps
+            if probe is None or stays > _MOST_STAYS:
+                probe, steps = self._doubtful(model), LEAST_STEPS
+            if probe is None:
+                break
+            yield from profiler.move(probe)
+            yield from profiler.measure(steps)
+            plan = self._plan(planner, model, began)
+
+    def _doubtful(self, model: CurveModel) -> int | None:
+        """The position whose slice may have been disturbed as a whole; None if there is none."""
+        doubts = {
+            position: sigmas
+            for position, sigmas in model.slower_than_predicted(self.estimates()).items()
+            if sigmas > _DOUBTFUL_SIGMAS and self._profiler.measured[position].visits < _MOST_VISITS
+        }
+        return max(doubts, key=doubts.__getitem__) if doubts else None
+
+    def _new_model(self) -> CurveModel:
+        from joulery.power._model import CurveModel
+
+        reference = self.estimates()[self._reference]
+        curves = self._knob.curves(reference.watts)
+        return CurveModel(self._knob.values, curves, reference.seconds, reference.watts)
+
+    def _plan(self, planner: ProbePlanner, model: CurveModel, began: Reading) -> ProbePlan:
+        """The next probe; notes the best choice so far."""
+        measured, noise = self.estimates(), self._profiler.noise()
+        posterior = model.posterior(measured)
+        plan = planner.plan(
+            posterior, tuple(measured), self._profiler.position, partial(self._forecast, noise)
+        )
+        position, end = plan.score.position, self._profiler.reading
+        self.choice = TuningChoice(
+            position,
+            plan.score.regret,
+            measured.get(position) or posterior.predicted(position),
+            measured,
+            posterior,
+            end.steps - began.steps,
+            end.now_seconds - began.now_seconds,
+            end.joules - began.joules,
+        )
+        return plan
+
+    def _forecast(
+        self, noise: float, position: int, pace_seconds: float, spread: float
+    ) -> SliceForecast:
+        """Forecast of a slice at a position."""
+        profiler = self._profiler
+        steps = profiler.slice_steps(pace_seconds, noise, spread)
+        span = steps * pace_seconds
+        moving = (
+            0.0 if position == profiler.position else self._config.settle_seconds + pace_seconds
+        )
+        return SliceForecast(
+            steps,
+            span + moving,
+            max(2e-4, noise / math.sqrt(steps)),
+            max(1e-3, 2e-3 / span),
+        )
+
+    # Holding.
+
+    def _hold(self) -> Procedure:
+        """Stay at the choice until the job changes; measuring there costs nothing."""
+        profiler, choice = self._profiler, self.choice
+        assert choice is not None  # noqa: S101 - probing made it
+        profiler.state = TunerState.HOLDING
+        if self._config.dry_run:
+            yield from profiler.move(self._reference)
+        else:
+            yield from profiler.move(choice.position)
+            yield from self._trim(choice)
+        yield from self._watch((yield from self._measure_baseline()))
+
+    def _measure_baseline(self) -> Generator[Command, Reading, _Baseline]:
+        """Measure the job at the present position, with all that disturbs it regularly."""
+        seen: list[StepSample] = []
+        while len(seen) < _BASELINE_SAMPLES:
+            sample = yield from self._profiler.sample(self._config.hold_seconds)
+            if sample is not None:
+                seen.append(sample)
+        paces = [sample.log_pace for sample in seen]
+        total = sum(sample.seconds for sample in seen)
+        return _Baseline(
+            total / sum(sample.steps for sample in seen),
+            sum(sample.joules for sample in seen) / total,
+            stdev(paces),
+        )
+
+    def _trim(self, choice: TuningChoice) -> Procedure:
+        """Refine the choice by a watt or two while measuring at it."""
+        profiler, posterior = self._profiler, choice.posterior
+        assert self._model is not None  # noqa: S101 - probing made it
+        assert posterior is not None  # noqa: S101 - probing has one
+        for _ in range(_MOST_TRIMS):
+            spread = float(posterior.log_seconds[:, profiler.position].std())
+            steps = profiler.slice_steps(profiler.pace_seconds, profiler.noise(), spread)
+            yield from profiler.measure(steps)
+            measured = self.estimates()
+            posterior = self._model.posterior(measured)
+            score = self._scorer.score(posterior)
+            here = float(score.excess[profiler.position])
+            if here > score.regret + self._config.tolerance / 4:
+                yield from profiler.move(score.position)
+            self.choice = choice = replace(
+                choice,
+                position=profiler.position,
+                regret=score.regret,
+                chosen=measured.get(profiler.position) or posterior.predicted(profiler.position),
+                measured=measured,
+                posterior=posterior,
+            )
+
+    def _watch(self, baseline: _Baseline) -> Procedure:
+        """Return once the job behaves differently."""
+        profiler = self._profiler
+        steps = max(1.0, self._config.hold_seconds / baseline.seconds)
+        spread = max(baseline.spread, 2 * profiler.noise() / math.sqrt(steps))
+        change = max(_LEAST_DRIFT, _DRIFT_SPREADS * spread)
+        pace = DriftDetector(math.log(baseline.seconds), change)
+        power = DriftDetector(math.log(max(baseline.watts, 1e-3)), change)
+        while True:
+            seen = yield from profiler.sample(self._config.hold_seconds)
+            if seen is None or not self._config.watch_drift:
+                continue
+            drifted = pace.changed(seen.log_pace)
+            if seen.joules > 3 * seen.sigma_joules:
+                drifted |= power.changed(math.log(seen.joules / seen.seconds))
+            if drifted:
+                return
+
+    def _hold_known(self, known: TuningChoice) -> Procedure:
+        """Trust an earlier profile as long as the job behaves like it."""
+        profiler = self._profiler
+        profiler.state = TunerState.HOLDING
+        profiler.measured = {}
+        self.choice = known
+        yield from profiler.move(self._reference if self._config.dry_run else known.position)
+        # A profile has both the choice and the reference.
+        chosen = profiler.position == known.position
+        expected = known.chosen if chosen else known.measured[profiler.position]
+        yield from self._watch(_Baseline(expected.seconds, expected.watts))
+
+
+class PlannedMachine(_ProfilingMachine):
+    """Measures given positions for seconds each, then holds a given one.
+
+    Args:
+        config: Settings of the tuner.
+        reference: Position of the value found.
+        measured: Positions to measure, in this order.
+        hold: Position to hold.
+        measured_all: Called once all positions are measured; None for no call.
+    """
+
+    def __init__(
+        self,
+        config: TunerConfig,
+        reference: int,
+        measured: Sequence[int],
+        hold: int,
+        measured_all: Callable[[], None] | None,
+    ) -> None:
+        super().__init__(config, reference)
+        self._measured = measured
+        self._hold = hold
+        self._measured_all = measured_all
+
+    def _run(self) -> Procedure:
+        profiler = self._profiler
+        yield from profiler.warm_up()
+        profiler.state = TunerState.PROBING
+        began = profiler.reading
+        # A short slice at the reference, so that savings can be stated against it.
+        yield from profiler.measure(LEAST_STEPS)
+        for position in self._measured:
+            yield from profiler.move(position)
+            yield from profiler.measure(max(LEAST_STEPS, self._slice_steps()))
+        if self._measured_all is not None:
+            self._measured_all()
+        profiler.state = TunerState.HOLDING
+        yield from profiler.move(self._hold)
+        for _ in range(_HELD_SAMPLES):
+            seen = yield from profiler.sample(self._config.hold_seconds)
+            if seen is not None:
+                profiler.here().samples.append(seen)
+                self._choose(began)
+        while True:
+            yield from profiler.sample(_LONG_STEPS * profiler.pace_seconds)
+
+    def _slice_steps(self) -> int:
+        pace = self._profiler.pace_seconds
+        return math.ceil(SLICE_SECONDS / pace) if pace > 0 else LEAST_STEPS
+
+    def _choose(self, began: Reading) -> None:
+        found, end = self.estimates(), self._profiler.reading
+        self.choice = TuningChoice(
+            position=self._hold,
+            regret=0.0,  # the plan answers for it
+            chosen=found[self._hold],
+            measured=found,
+            profiling_steps=end.steps - began.steps,
+            profiling_seconds=end.now_seconds - began.now_seconds,
+            profiling_joules=end.joules - began.joules,
+        )

@@ -1,0 +1,434 @@
+"""Tune the power of a training loop while it runs: one call per step, and nothing is ever raised.
+
+>>> tuner = PowerTuner(devices, LeastEnergy(max_slowdown=0.05))   # doctest: +SKIP
+>>> with tuner:                                                  # doctest: +SKIP
+...     for batch in loader:
+...         train(batch)
+...         tuner.step()
+>>> print(tuner.result)                                          # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from joulery.clock import REAL_CLOCK
+from joulery.errors import DeviceError, FileError, JouleryError
+from joulery.fail_open import fail_open
+from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance
+from joulery.hardware import Capability, PowerLimit
+from joulery.objectives import Cost, gains
+from joulery.power._knobs import LimitKnob
+from joulery.power._profiles import PowerProfile
+from joulery.power._ranks import follow_rank_0
+from joulery.power._step_profiler import Reading, TunerConfig, TunerState, TuningEvent
+from joulery.units import per_cent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Self
+
+    from joulery.clock import Clock
+    from joulery.frontier import Setting
+    from joulery.hardware import Device
+    from joulery.metering import Measurement, Meter
+    from joulery.objectives import Objective
+    from joulery.power._knobs import Knob
+    from joulery.power._profiles import ProfileFile
+    from joulery.power._ranks import ProcessGroup
+    from joulery.power._state_machine import Machine, TuningChoice
+    from joulery.power._step_profiler import Command, Estimate
+
+_log = logging.getLogger("joulery")
+_NEVER = sys.maxsize
+# Predicted points are listed this many apart at most; all of them would only be noise to a reader.
+_MOST_PREDICTED = 60
+
+
+@dataclass(frozen=True, slots=True)
+class TuningResult:
+    """Seconds and joules of one step at every setting that was measured or predicted.
+
+    Attributes:
+        points: All points, slowest setting first, each with its provenance.
+        chosen: Point that the objective prefers.
+        reference: Point of the setting that was found.
+        held: Whether the choice is in force, or was to the end; not in a dry run or without
+            rights.
+        ended: Whether tuning is over.
+        regret: Expected relative excess of the choice's score over the best possible.
+        profiling_steps: Steps that profiling took, all of them part of the training.
+        profiling_seconds: Time that they took.
+        extra_seconds: Extra time against the same steps at the chosen setting.
+        extra_joules: Extra energy against the same steps at the chosen setting.
+    """
+
+    points: tuple[OperatingPoint, ...]
+    chosen: OperatingPoint
+    reference: OperatingPoint
+    held: bool
+    ended: bool
+    regret: float
+    profiling_steps: int
+    profiling_seconds: float
+    extra_seconds: float
+    extra_joules: float
+
+    @property
+    def frontier(self) -> Frontier:
+        """The Pareto set of all points, per step."""
+        return Frontier.from_points(self.points, "one step")
+
+    @property
+    def energy_saving(self) -> float:
+        """Share of the energy that the choice saves against the reference."""
+        return gains(self.chosen, self.reference).energy / 100
+
+    @property
+    def slowdown(self) -> float:
+        """Extra time of the choice against the reference, as a fraction."""
+        return gains(self.chosen, self.reference).time / 100
+
+    def __str__(self) -> str:
+        saves = "would save"
+        if self.held:
+            saves = "saved" if self.ended else "saves"
+        return (
+            f"{self.chosen.setting}: {saves} {per_cent(self.energy_saving)} of the energy "
+            f"at {per_cent(max(0.0, self.slowdown))} more time than {self.reference.setting}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as a JSON document."""
+        return {
+            "points": [point.to_dict() for point in self.points],
+            "chosen": self.chosen.to_dict(),
+            "reference": self.reference.to_dict(),
+            "held": self.held,
+            "ended": self.ended,
+            "regret": self.regret,
+            "profiling": {
+                "steps": self.profiling_steps,
+                "seconds": self.profiling_seconds,
+                "extra_seconds": self.extra_seconds,
+                "extra_joules": self.extra_joules,
+            },
+        }
+
+
+def _result(
+    choice: TuningChoice, knob: Knob, reference: int, origin: Provenance, *, held: bool, ended: bool
+) -> TuningResult:
+    """The choice of a machine as points of a frontier; see :class:`TuningResult`."""
+    seen = {**_predicted(choice), choice.position: choice.chosen, **choice.measured}
+    points = {at: _point(seen[at], knob.setting_at(at), origin) for at in sorted(seen)}
+    chosen, steps = points[choice.position], choice.profiling_steps
+    return TuningResult(
+        tuple(points.values()),
+        chosen,
+        points[reference],
+        held,
+        ended,
+        choice.regret,
+        steps,
+        choice.profiling_seconds,
+        choice.profiling_seconds - steps * chosen.seconds,
+        choice.profiling_joules - steps * chosen.joules,
+    )
+
+
+def _point(seen: Estimate, setting: Setting, origin: Provenance) -> OperatingPoint:
+    error = math.hypot(seen.seconds_error, seen.watts_error)
+    if seen.steps == 0:
+        provenance = Provenance(Origin.PREDICTED, "fit to the probes", error)
+    else:
+        source = f"{seen.steps} steps, {origin.source}" if origin.source else f"{seen.steps} steps"
+        provenance = Provenance(origin.origin, source, error)
+    return OperatingPoint(seen.seconds, seen.seconds * seen.watts, setting, provenance)
+
+
+def _predicted(choice: TuningChoice) -> dict[int, Estimate]:
+    """Predictions of the posterior at evenly spaced positions."""
+    if choice.posterior is None:
+        return {}
+    count = choice.posterior.log_seconds.shape[1]
+    spacing = max(1, math.ceil(count / _MOST_PREDICTED))
+    return {at: choice.posterior.predicted(at) for at in range(0, count, spacing)}
+
+
+class JouleCounter:
+    """Joules of a job so far, read at step boundaries.
+
+    Args:
+        meter: Meter of the job's devices; stays open.
+    """
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        self._window = meter.begin("tuner")
+        self._joules = 0.0
+
+    def read(self) -> tuple[float, float]:
+        """Joules since the counter was made, and one sigma of where the devices' counters stand.
+
+        Raises:
+            DeviceError: No device could be read.
+        """
+        measured = self._meter.end(self._window).measurement
+        self._window = self._meter.begin("tuner")
+        if math.isnan(measured.joules):
+            raise DeviceError(
+                "the energy of the job's devices cannot be read",
+                remedy="see `joulery doctor` for what each device can do",
+            )
+        self._joules += measured.joules
+        return self._joules, _edge_sigma(measured)
+
+    def close(self) -> None:
+        """Close the last window."""
+        self._meter.end(self._window)
+
+
+def _edge_sigma(measured: Measurement) -> float:
+    """One sigma of the joules at one edge of a window.
+
+    The calibration of a sensor does not matter for comparing settings on the same board, so it is
+    taken out; the rest belongs to two edges.
+    """
+    variance = 0.0
+    for device in measured.counted:
+        if math.isnan(device.joules):
+            continue
+        sigma = device.standard_error_joules
+        variance += (0.1 * device.joules) ** 2 if math.isnan(sigma) else sigma**2
+    return math.sqrt(variance / 2)
+
+
+class PowerTuner:
+    """Finds the best power limit for a running job, holds it, and restores what it found.
+
+    Args:
+        devices: Boards of this job.
+        objective: Objective to minimise; any of :mod:`joulery.objectives`.
+        knob: Knob to set; the devices' power limits through the governor unless given.
+        meter: Meter of these devices; one of its own unless given.
+        clock: Real or virtual clock.
+        config: Settings of the tuner.
+        profile: File that may have the profile of an earlier run, and that this one is saved to.
+        process_group: Processes of the same job, which decide together.
+
+    Attributes:
+        failure: Error that stopped tuning; None while all is well.
+    """
+
+    def __init__(  # noqa: PLR0913 - all but two are for special cases, by keyword only
+        self,
+        devices: Sequence[Device],
+        objective: Objective,
+        *,
+        knob: Knob | None = None,
+        meter: Meter | None = None,
+        clock: Clock = REAL_CLOCK,
+        config: TunerConfig | None = None,
+        profile: ProfileFile | None = None,
+        process_group: ProcessGroup | None = None,
+    ) -> None:
+        self.failure: Exception | None = None
+        self._devices = tuple(devices)
+        self._objective = objective
+        self._knob = knob or LimitKnob(self._devices)
+        self._meter = meter
+        self._own_meter = meter is None
+        self._clock = clock
+        self._config = config or TunerConfig()
+        self._profile = profile
+        self._group = process_group
+        self._counter: JouleCounter | None = None
+        self._machine: Machine | None = None
+        self._reference = -1
+        self._position = -1
+        self._state = TunerState.WARMUP
+        self._steps = 0
+        self._due = self._left = 1
+        self._paused = False
+        self._broken = False
+        self._held = False
+        self._saved = False
+
+    def step(self) -> None:
+        """Report the end of a training step. Mostly costs well under a microsecond."""
+        left = self._left - 1
+        self._left = left
+        if left <= 0:
+            self._boundary(TuningEvent.STEP)
+
+    def pause(self) -> None:
+        """Report that no steps follow for now: evaluation, checkpoint, end of an epoch."""
+        if self._machine is not None and not self._paused and self._state is not TunerState.STOPPED:
+            self._boundary(TuningEvent.PAUSED)
+            self._paused = True
+            self._left = _NEVER
+
+    def resume(self) -> None:
+        """Report that steps follow again."""
+        if self._paused and self._state is not TunerState.STOPPED:
+            self._paused = False
+            self._left = self._due
+            self._boundary(TuningEvent.RESUMED)
+
+    def close(self) -> None:
+        """Stop tuning and restore what was found. May be called twice."""
+        self._left = _NEVER
+        self._held = self._holds and self.failure is None
+        self._state = TunerState.STOPPED
+        for release in self._releases():
+            try:
+                release()
+            except JouleryError as error:
+                _log.warning("power tuning: %s", error)
+
+    @property
+    def state(self) -> TunerState:
+        """State of the tuner."""
+        return self._state
+
+    @property
+    def result(self) -> TuningResult | None:
+        """The result so far: a forecast until the state is holding, None before the first."""
+        machine = self._machine
+        if machine is None or machine.choice is None:
+            return None
+        origin = Provenance.combined([(device.provenance, 1.0) for device in self._devices])
+        ended = self._state is TunerState.STOPPED
+        reference, held = self._reference, self._holds
+        return _result(machine.choice, self._knob, reference, origin, held=held, ended=ended)
+
+    @property
+    def _holds(self) -> bool:
+        """Whether the choice is in force, or was when tuning ended."""
+        if self._state is TunerState.STOPPED:
+            return self._held
+        return self._state is TunerState.HOLDING and not self._config.dry_run
+
+    @fail_open(None)
+    def _boundary(self, event: TuningEvent) -> None:
+        if self._machine is None:
+            self._begin()
+            return
+        self._steps += self._due - self._left
+        self._obey(self._machine.send(self._read(event)))
+        holding = self._state is TunerState.HOLDING
+        if holding and not self._saved:
+            self._save_profile()
+        self._saved = holding
+
+    def _begin(self) -> None:
+        """Begin at the first step, when the devices surely are in use."""
+        from joulery.metering import Meter
+
+        machine: Machine | None = None
+        try:
+            if self._meter is None:
+                self._meter = Meter(self._devices, clock=self._clock)
+            machine = self._knob.machine(self._objective, self._config, self._earlier_profile())
+            self._counter = JouleCounter(self._meter)
+        except JouleryError as error:
+            if self._group is None:
+                raise
+            # The others of the group wait for this process, so it must say that it cannot.
+            self.failure = error
+        if self._group is not None:
+            machine = follow_rank_0(machine, self._group)
+        assert machine is not None  # noqa: S101 - made above, or raised
+        command = machine.start(self._read(TuningEvent.STEP))
+        self._machine = machine
+        self._reference = self._position = command.position
+        self._obey(command)
+
+    def _read(self, event: TuningEvent) -> Reading:
+        now = self._clock.now()
+        if self._broken or self._counter is None:
+            return Reading(now, 0.0, 0.0, self._steps, TuningEvent.FAILED)
+        try:
+            joules, sigma = self._counter.read()
+        except JouleryError as error:
+            # The others of a group wait for this reading, so it must come.
+            self.failure = error
+            return Reading(now, 0.0, 0.0, self._steps, TuningEvent.FAILED)
+        return Reading(now, joules, sigma, self._steps, event)
+
+    def _obey(self, command: Command) -> None:
+        self._state = command.state
+        self._due = self._left = command.steps
+        if command.state is TunerState.STOPPED:
+            self.close()
+        elif command.position != self._position:
+            try:
+                self._knob.set_position(command.position)
+            except JouleryError as error:
+                if self._group is None:
+                    raise
+                # Say so at the next boundary, so that the group stops together.
+                self.failure, self._broken = error, True
+            self._position = command.position
+
+    def _earlier_profile(self) -> PowerProfile | None:
+        if self._profile is None:
+            return None
+        try:
+            return self._profile.load()
+        except FileError as error:
+            _log.warning("power tuning starts from scratch: %s", error)
+            return None
+
+    def _save_profile(self) -> None:
+        choice = None if self._machine is None else self._machine.choice
+        if self._profile is None or choice is None or choice.profiling_steps == 0:
+            return
+        try:
+            self._profile.save(PowerProfile.of(choice, self._knob.value_at))
+        except FileError as error:
+            _log.warning("power tuning: %s", error)
+
+    def fail(self, error: Exception) -> None:
+        """Stop tuning because of an error; see :mod:`joulery.fail_open`."""
+        self.failure = self.failure or error
+        _log.warning("power tuning stopped, training goes on as found: %s", self.failure)
+        self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _releases(self) -> list[Callable[[], None]]:
+        """Functions that release what is held, once each."""
+        found = [self._knob.release]
+        if self._counter is not None:
+            found.append(self._counter.close)
+            self._counter = None
+        if self._own_meter and self._meter is not None:
+            found.append(self._meter.close)
+            self._meter = None
+        return found
+
+
+def weighed_cost(eta: float, devices: Sequence[Device]) -> Cost:
+    """The cost eta·joules + (1 - eta)·watts·seconds, watts being the most all devices draw.
+
+    Args:
+        eta: Weight of the energy: 1 counts energy only, 0 time only.
+        devices: Boards of the job, over all its processes.
+    """
+    watts = 0.0
+    for device in devices:
+        if Capability.POWER_LIMIT in device.capabilities and isinstance(device, PowerLimit):
+            watts += device.power_limits().max_watts
+        else:
+            watts += device.info.max_watts or math.nan
+    return Cost(eta, watts)

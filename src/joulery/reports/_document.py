@@ -1,0 +1,261 @@
+"""Reports: headings, text, tables and charts, shown as one HTML page or in the terminal."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING
+
+from joulery.reports._chart import Chart, Gantt
+from joulery.reports._drawing import draw, heat_legend, palette_css, svg
+from joulery.reports._terminal import Terminal, plot, table_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A heading above what follows it."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A paragraph; ``soft`` ones explain and stand back."""
+
+    text: str
+    soft: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of text.
+
+    Attributes:
+        headers: One title per column.
+        rows: Cells, one sequence per row.
+        align: Letter ``l`` or ``r`` per column; missing ones are left-aligned.
+        best: (row, column) of every cell to mark as the best of its column.
+        kinds: Role of each row, such as ``default`` or ``chosen``; empty for none.
+    """
+
+    headers: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    align: str = ""
+    best: frozenset[tuple[int, int]] = frozenset()
+    kinds: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HeatLegend:
+    """What the colours of Gantt charts stand for."""
+
+    cold: str
+    hot: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Blocks for pages only, side by side where there is room unless they are ``stacked``."""
+
+    blocks: tuple[Block, ...]
+    stacked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """Blocks that the reader opens."""
+
+    summary: str
+    blocks: tuple[Block, ...]
+    open: bool = False
+
+
+Block = Heading | Paragraph | Table | Chart | Gantt | HeatLegend | Grid | Details
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A title, how its figures came about, and the blocks below.
+
+    Attributes:
+        title: Subject in one line.
+        origin: Provenance of every figure, such as ``simulated``.
+        blocks: Content from the top.
+        sources: Sources of the figures, in words.
+    """
+
+    title: str
+    origin: str
+    blocks: tuple[Block, ...]
+    sources: str = ""
+    charts: tuple[Chart, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "charts", tuple(_charts(self.blocks)))
+
+    def html(self) -> str:
+        """One self-contained page, readable in light and dark, without scripts."""
+        body = _HtmlWriter().blocks(self.blocks)
+        sources = f"Source of the figures: {escape(self.sources)}" if self.sources else ""
+        return html_page(
+            self.title,
+            f'<p><span class="badge">every figure here is {escape(self.origin)}</span></p>\n'
+            f'{body}\n<p class="soft">{sources}</p>',
+        )
+
+    def text(self, terminal: Terminal) -> str:
+        """The same for a terminal; what the reader would have to open is left out."""
+        return "\n\n".join([terminal.bold(self.title), *_text_blocks(self.blocks, terminal)])
+
+
+def _charts(blocks: Sequence[Block]) -> Iterator[Chart]:
+    for block in blocks:
+        if isinstance(block, Chart):
+            yield block
+        elif isinstance(block, Grid | Details):
+            yield from _charts(block.blocks)
+
+
+def html_page(title: str, body: str) -> str:
+    """A whole page around ``body``: one file, nothing to fetch."""
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>\n{palette_css()}\n{_STYLE}</style>\n</head>\n"
+        f"<body>\n<main>\n<h1>{escape(title)}</h1>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+_PHONE = (380.0, 360.0)  # pixels of a chart on a narrow screen
+_STYLE = """\
+body { margin: 2rem auto; max-width: 76rem; padding: 0 1rem; background: var(--paper);
+  color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.4rem; line-height: 1.25; margin: 0 0 .5rem; }
+h2 { font-size: 1.1rem; margin: 1.6rem 0 .5rem; }
+p { max-width: 60rem; }
+.badge { display: inline-block; background: #fff3c4; color: #5c4400; font-size: .85rem;
+  font-weight: 600; padding: .1rem .6rem; border-radius: 1rem; }
+figure { margin: 0 0 1rem; } figcaption { font-weight: 600; }
+.chart { max-width: 56rem; } .chart svg, .gantt svg { width: 100%; height: auto; }
+.phone { display: none; }
+@media (max-width: 34rem) { .chart .phone { display: inline; } .chart .screen { display: none; } }
+.gantt svg { min-width: 44rem; } .heat { width: 16rem; vertical-align: middle; }
+svg text { font-family: system-ui, sans-serif; font-size: 13px; paint-order: stroke;
+  stroke: var(--paper); stroke-width: 3px; }
+svg text.bare { stroke: none; font-size: 11px; } svg g:focus { outline: 2px solid var(--s0); }
+.wide { overflow-x: auto; }
+.grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 29rem), 1fr));
+  gap: 1.5rem 2rem; margin: 1.5rem 0; }
+table { border-collapse: collapse; font-size: .95rem; font-variant-numeric: tabular-nums; }
+th, td { text-align: right; border-bottom: 1px solid var(--rule); white-space: nowrap;
+  padding: .25rem .6rem; }
+.left { text-align: left; }
+td.best, tr.chosen > * { color: var(--s2); font-weight: 600; }
+tr.default > * { color: var(--s1); }
+.soft { color: var(--soft); font-size: .9rem; }
+details { margin: .5rem 0; } summary { cursor: pointer; font-weight: 600; }
+@media (prefers-color-scheme: dark) { .badge { background: #4a3b0a; color: #ffe9a6; } }
+"""
+
+
+class _HtmlWriter:
+    """Writes blocks as HTML, with ids that are unique in a page."""
+
+    def __init__(self) -> None:
+        self._charts = 0
+
+    def blocks(self, blocks: Sequence[Block]) -> str:
+        return "\n".join(map(self.block, blocks))
+
+    def block(self, block: Block) -> str:
+        if isinstance(block, Chart | Gantt):
+            return self._figure(block)
+        if isinstance(block, Grid | Details):
+            return self._nested(block)
+        if isinstance(block, Table):
+            return _html_table(block)
+        if isinstance(block, HeatLegend):
+            return f"<p>{escape(block.cold)} {heat_legend()} {escape(block.hot)}</p>"
+        if isinstance(block, Heading):
+            return f"<h2>{escape(block.text)}</h2>"
+        soft = ' class="soft"' if block.soft else ""
+        return f"<p{soft}>{escape(block.text)}</p>"
+
+    def _nested(self, block: Grid | Details) -> str:
+        if isinstance(block, Grid) and block.stacked:
+            return self.blocks(block.blocks)
+        if isinstance(block, Grid):
+            inner = "\n".join(f"<div>{self.block(part)}</div>" for part in block.blocks)
+            return f'<div class="grid">\n{inner}\n</div>'
+        shown = " open" if block.open else ""
+        summary = f"<summary>{escape(block.summary)}</summary>"
+        return f"<details{shown}>{summary}\n{self.blocks(block.blocks)}</details>"
+
+    def _figure(self, chart: Chart | Gantt) -> str:
+        self._charts += 1
+        kind = "gantt wide" if isinstance(chart, Gantt) else "chart"
+        drawn = svg(draw(chart), f"chart-{self._charts}")
+        if isinstance(chart, Chart):  # drawn anew for narrow screens, where letters would shrink
+            narrow = svg(draw(chart, *_PHONE), f"chart-{self._charts}-narrow")
+            drawn = f'<div class="screen">{drawn}</div><div class="phone">{narrow}</div>'
+        caption = f"<figcaption>{escape(chart.title)}</figcaption>"
+        return f'<figure class="{kind}">{caption}{drawn}</figure>'
+
+
+def _html_table(table: Table) -> str:
+    aligned = [
+        ' class="left"' if table.align[at : at + 1] != "r" else ""
+        for at in range(len(table.headers))
+    ]
+    head = "".join(
+        f'<th scope="col"{kind}>{escape(title)}</th>'
+        for kind, title in zip(aligned, table.headers, strict=True)
+    )
+    lines = []
+    for row, cells in enumerate(table.rows):
+        kind = table.kinds[row] if table.kinds else ""
+        marked = f' class="{kind}"' if kind else ""
+        shown = "".join(
+            f'<td class="best">★ {escape(cell)}</td>'
+            if (row, column) in table.best
+            else f"<td{aligned[column]}>{escape(cell)}</td>"
+            for column, cell in enumerate(cells)
+        )
+        lines.append(f"<tr{marked}>{shown}</tr>")
+    body = "\n".join(lines)
+    head = f"<thead><tr>{head}</tr></thead>"
+    return f'<div class="wide"><table>{head}\n<tbody>{body}</tbody></table></div>'
+
+
+def _text_blocks(blocks: Sequence[Block], terminal: Terminal) -> Iterator[str]:
+    for block in blocks:
+        if isinstance(block, Heading):
+            yield terminal.bold(block.text)
+        elif isinstance(block, Paragraph):
+            yield textwrap.fill(block.text, width=min(100, terminal.columns))
+        elif isinstance(block, Table):
+            yield _table_with_stars(block, terminal.columns)
+        elif isinstance(block, Chart):
+            yield plot(block, terminal)
+        elif isinstance(block, Details) and block.open:
+            yield from _text_blocks(block.blocks, terminal)
+
+
+def _table_with_stars(table: Table, columns: int) -> str:
+    # Every cell of a column with a star in it keeps a place for one, so that figures align.
+    starred = {column for _, column in table.best}
+    rows = [
+        [
+            f"{cell} {'*' if (row, column) in table.best else ' '}" if column in starred else cell
+            for column, cell in enumerate(cells)
+        ]
+        for row, cells in enumerate(table.rows)
+    ]
+    headers = [f"{h}  " if column in starred else h for column, h in enumerate(table.headers)]
+    text = table_text(headers, rows, table.align, columns)
+    return re.sub(r"[ ]+$", "", text, flags=re.MULTILINE)

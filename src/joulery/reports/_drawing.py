@@ -1,0 +1,478 @@
+"""One layout of charts in pixels, written as SVG for pages and as PNG for slides.
+
+A chart becomes a list of shapes in pixels first; both writers draw the same shapes, so a page and
+its picture agree. Labels are placed so that they cover neither each other nor a symbol.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from joulery.errors import FileError, MissingExtraError
+from joulery.reports._chart import Chart, Gantt, round_ticks, seconds_unit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from joulery.reports._chart import Scale, Series
+
+# Colours in light and dark pages; the first six are told apart by people with any kind of colour
+# blindness when used with different symbols.
+PALETTE = {
+    "s0": ("#2563a8", "#7db4ee"),
+    "s1": ("#b4500b", "#f2a065"),
+    "s2": ("#14743a", "#63d38c"),
+    "s3": ("#7c3aad", "#c79bf0"),
+    "s4": ("#a3174f", "#f48fb1"),
+    "s5": ("#57606a", "#a3acb6"),
+    "paper": ("#ffffff", "#14171b"),
+    "ink": ("#1b1f24", "#e8ebee"),
+    "soft": ("#57606a", "#a3acb6"),
+    "rule": ("#d8dee4", "#343b43"),
+    "lane": ("#eceff2", "#22272e"),
+    "cold": ("#fbe9ab", "#4d3a78"),
+    "warm": ("#ee8a3d", "#c14f5f"),
+    "hot": ("#a3171b", "#ffc24a"),
+}
+SERIES_COLOURS = 6
+HEATS = 12
+_LETTER = 7.2  # width of an average character, in pixels
+_DASHES = {"solid": (), "dashed": (5, 4), "dotted": (2, 4)}
+_SYMBOLS = ("dot", "square", "triangle")
+
+
+@dataclass(frozen=True, slots=True)
+class Stroke:
+    """A line through points."""
+
+    points: tuple[tuple[float, float], ...]
+    colour: str
+    width: float = 1.0
+    dash: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A line of text; ``turned`` reads upwards."""
+
+    x: float
+    y: float
+    text: str
+    colour: str = "ink"
+    anchor: str = "start"
+    bold: bool = False
+    turned: bool = False
+    size: int = 13
+    halo: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A symbol or a box, filled, with a tip for mouse and screen reader."""
+
+    outline: tuple[tuple[float, float], ...]
+    colour: str
+    tip: str = ""
+    filled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Shapes in a frame of so many pixels."""
+
+    width: float
+    height: float
+    name: str
+    description: str
+    shapes: tuple[Stroke | Words | Shape, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """The plotting area of a chart within its drawing."""
+
+    x: Scale
+    y: Scale
+    left: float
+    right: float
+    top: float
+    bottom: float
+
+    def place(self, point: tuple[float, float]) -> tuple[float, float]:
+        across = self.left + self.x.share(point[0]) * (self.right - self.left)
+        upwards = self.bottom - self.y.share(point[1]) * (self.bottom - self.top)
+        return round(across, 1), round(upwards, 1)
+
+
+def draw(chart: Chart | Gantt, width: float = 760, height: float = 440) -> Drawing:
+    """The shapes of a chart; a Gantt chart is as high as its rows need."""
+    return _draw_gantt(chart) if isinstance(chart, Gantt) else _draw_chart(chart, width, height)
+
+
+def series_symbol(number: int) -> Any:
+    """A symbol for the series of a number, so that shape tells apart what colour does."""
+    return _SYMBOLS[number % len(_SYMBOLS)]
+
+
+def _draw_chart(chart: Chart, width: float, height: float) -> Drawing:
+    x, y = chart.x_scale(int(width / 80)), chart.y_scale(6)
+    left = 34 + _LETTER * max(len(f"{tick:g}") for tick in y.ticks or (0.0,))
+    legend = _legend(chart, left, width)
+    top = 14.0 + max((words.y for words in legend if isinstance(words, Words)), default=0.0)
+    frame = _Frame(x, y, left, width - 18, top, height - 50)
+    shapes: list[Stroke | Words | Shape] = [*_grid(chart, frame), *legend]
+    for series in chart.series:
+        shapes += _series(series, frame)
+    shapes += _labels(chart.series, frame)
+    return Drawing(width, height, chart.title, chart.description, tuple(shapes))
+
+
+def _grid(chart: Chart, frame: _Frame) -> Iterable[Stroke | Words]:
+    for tick in frame.x.ticks:
+        x = round(frame.left + frame.x.tick_share(tick) * (frame.right - frame.left), 1)
+        yield Stroke(((x, frame.top), (x, frame.bottom)), "rule")
+        yield Words(x, frame.bottom + 18, f"{tick:g}", "soft", "middle")
+    for tick in frame.y.ticks:
+        y = round(frame.bottom - frame.y.tick_share(tick) * (frame.bottom - frame.top), 1)
+        yield Stroke(((frame.left, y), (frame.right, y)), "rule")
+        yield Words(frame.left - 8, y + 4, f"{tick:g}", "soft", "end")
+    if chart.reference is not None:
+        y = frame.place((0.0, chart.reference))[1]
+        yield Stroke(((frame.left, y), (frame.right, y)), "soft", 1.0, _DASHES["dashed"])
+    middle = (frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2
+    yield Words(middle[0], frame.bottom + 40, chart.x.name, "soft", "middle")
+    yield Words(16, middle[1], chart.y.name, "soft", "middle", turned=True)
+
+
+def _legend(chart: Chart, left: float, width: float) -> list[Stroke | Words | Shape]:
+    """The named series in lines above the chart; nothing where there is only one."""
+    named = [series for series in chart.series if series.name]
+    if len(named) < 2:
+        return []
+    shapes: list[Stroke | Words | Shape] = []
+    x, y = left, 16.0
+    for series in named:
+        length = 42 + _LETTER * len(series.name)
+        if x > left and x + length > width:
+            x, y = left, y + 20
+        if series.line:
+            dash = _DASHES[series.line]
+            shapes.append(Stroke(((x, y), (x + 18, y)), _colour(series), 1.8, dash))
+        if series.symbol:
+            shapes.append(_symbol(series, (x + 9, y)))
+        shapes.append(Words(x + 24, y + 4, series.name))
+        x += length
+    return shapes
+
+
+def _series(series: Series, frame: _Frame) -> Iterable[Stroke | Words | Shape]:
+    places = [frame.place(point) for point in series.points]
+    colour = _colour(series)
+    if series.line and len(places) > 1:
+        yield Stroke(tuple(places), colour, 1.8, _DASHES[series.line])
+    for number, ((x, y), (_, value)) in enumerate(zip(places, series.points, strict=True)):
+        error = series.errors[number] if series.errors else 0.0
+        low, high = frame.place((0.0, value - error))[1], frame.place((0.0, value + error))[1]
+        if low - high >= 9:  # a bar within its own symbol would only smudge it
+            ends = ((x - 3, high), (x + 3, high), (x, high), (x, low), (x - 3, low), (x + 3, low))
+            yield Stroke(ends, colour)
+        if series.symbol:
+            yield _symbol(series, (x, y), series.tips[number] if series.tips else "")
+
+
+def _colour(series: Series) -> str:
+    return f"s{series.colour % SERIES_COLOURS}"
+
+
+def _symbol(series: Series, place: tuple[float, float], tip: str = "") -> Shape:
+    filled = series.symbol != "cross"
+    return Shape(_OUTLINES[series.symbol](*place), _colour(series), tip, filled)
+
+
+def _polygon(x: float, y: float, radii: Sequence[float]) -> tuple[tuple[float, float], ...]:
+    """Corners around a centre, the first straight up."""
+    turns = [2 * math.pi * number / len(radii) for number in range(len(radii))]
+    return tuple(
+        (round(x + radius * math.sin(turn), 1), round(y - radius * math.cos(turn), 1))
+        for radius, turn in zip(radii, turns, strict=True)
+    )
+
+
+_OUTLINES: dict[str, Any] = {
+    "dot": lambda x, y: _polygon(x, y, (4.5,) * 16),
+    "square": lambda x, y: ((x - 4, y - 4), (x + 4, y - 4), (x + 4, y + 4), (x - 4, y + 4)),
+    "triangle": lambda x, y: ((x, y - 5), (x + 5, y + 4), (x - 5, y + 4)),
+    "cross": lambda x, y: ((x - 4, y - 4), (x + 4, y + 4), (x, y), (x + 4, y - 4), (x - 4, y + 4)),
+    "diamond": lambda x, y: _polygon(x, y, (8,) * 4),
+    "star": lambda x, y: _polygon(x, y, (11, 4.6) * 5),
+}
+_SYMBOL_ROOM = {"diamond": 8, "star": 10}
+
+
+def _labels(series: Sequence[Series], frame: _Frame) -> list[Words]:
+    """Labels beside their symbols, none on top of another; plain ones give way to emphasised."""
+    wanted = [
+        (frame.place(point), one.labels[number], one)
+        for one in sorted(series, key=lambda s: not s.emphasis)
+        for number, point in enumerate(one.points)
+        if one.labels and one.labels[number]
+    ]
+    taken = [
+        _box_around(frame.place(point), _SYMBOL_ROOM.get(one.symbol, 5))
+        for one in series
+        if one.symbol
+        for point in one.points
+    ]
+    placed = []
+    for (x, y), text, one in wanted:
+        width = _LETTER * len(text) * (1.06 if one.emphasis else 1.0)
+        options = [
+            (anchor, x + dx, y + dy, _text_box(x + dx, y + dy, width, anchor))
+            for anchor, dx, dy in _LABEL_OFFSETS
+        ]
+        costs = [_overlap(box, taken) + _outside(box, frame) for *_, box in options]
+        best = min(range(len(options)), key=costs.__getitem__)
+        if costs[best] > 0 and not one.emphasis:
+            continue
+        anchor, at_x, at_y, box = options[best]
+        taken.append(box)
+        colour = _colour(one) if one.emphasis else "ink"
+        placed.append(Words(at_x, at_y, text, colour, anchor, one.emphasis))
+    return placed
+
+
+_LABEL_OFFSETS = (
+    ("start", 11.0, -8.0),
+    ("end", -11.0, -8.0),
+    ("start", 12.0, 16.0),
+    ("end", -12.0, 16.0),
+    ("middle", 0.0, -15.0),
+    ("middle", 0.0, 25.0),
+    ("start", 14.0, 4.0),
+    ("end", -14.0, 4.0),
+    ("middle", 0.0, -31.0),
+    ("middle", 0.0, 41.0),
+)
+_Box = tuple[float, float, float, float]
+
+
+def _box_around(place: tuple[float, float], room: float) -> _Box:
+    return place[0] - room, place[1] - room, place[0] + room, place[1] + room
+
+
+def _text_box(x: float, y: float, width: float, anchor: str) -> _Box:
+    left = {"start": x, "middle": x - width / 2, "end": x - width}[anchor]
+    return left, y - 11, left + width, y + 3
+
+
+def _overlap(box: _Box, taken: Iterable[_Box]) -> float:
+    total = 0.0
+    for other in taken:
+        across = min(box[2], other[2]) - max(box[0], other[0])
+        upwards = min(box[3], other[3]) - max(box[1], other[1])
+        total += max(0.0, across) * max(0.0, upwards)
+    return total
+
+
+def _outside(box: _Box, frame: _Frame) -> float:
+    beyond = (frame.left - box[0], frame.top - box[1], box[2] - frame.right, box[3] - frame.bottom)
+    return 100 * sum(max(0.0, excess) for excess in beyond)
+
+
+_GANTT_WIDTH, _GANTT_LEFT, _GANTT_RIGHT, _GANTT_TOP, _LANE = 1160.0, 58.0, 12.0, 6.0, 26.0
+
+
+def _draw_gantt(gantt: Gantt) -> Drawing:
+    bottom = _GANTT_TOP + len(gantt.rows) * _LANE
+    room = _GANTT_WIDTH - _GANTT_LEFT - _GANTT_RIGHT
+    shapes: list[Stroke | Words | Shape] = []
+
+    def across(seconds: float) -> float:
+        return _GANTT_LEFT + min(seconds, gantt.seconds) / gantt.seconds * room
+
+    for number, name in enumerate(gantt.rows):
+        y = _GANTT_TOP + number * _LANE
+        shapes.append(Words(_GANTT_LEFT - 8, y + 17, name, "soft", "end"))
+        shapes.append(Shape(_rectangle(_GANTT_LEFT, y + 1, room, _LANE - 2), "lane"))
+    unit = seconds_unit([gantt.seconds])
+    for tick in round_ticks(0.0, gantt.seconds / unit.size, 9):
+        x = round(across(tick * unit.size), 1)
+        shapes.append(Stroke(((x, _GANTT_TOP), (x, bottom + 4)), "rule"))
+        shapes.append(Words(x, bottom + 19, f"{tick:g}", "soft", "middle"))
+    middle = _GANTT_LEFT + room / 2
+    shapes.append(Words(middle, bottom + 35, f"time in {unit.name}", "soft", "middle"))
+    for bar in gantt.bars:
+        if bar.start_seconds < gantt.seconds:
+            height = 16.0 if bar.low else 22.0
+            x = across(bar.start_seconds)
+            width = max(across(bar.start_seconds + bar.seconds) - x, 0.5)
+            y = _GANTT_TOP + bar.row * _LANE + (_LANE - height) / 2
+            heat = round(bar.heat * (HEATS - 1))
+            shapes.append(Shape(_rectangle(x, y, width, height), f"heat{heat}", bar.tip))
+            if width >= 4 + _LETTER * len(bar.label):
+                ink = "ink" if heat < 2 * HEATS // 3 else "paper"
+                centre = x + width / 2, y + height / 2 + 4
+                shapes.append(Words(*centre, bar.label, ink, "middle", size=11, halo=False))
+    if gantt.end_seconds <= gantt.seconds:
+        x = round(across(gantt.end_seconds), 1)
+        end = ((x, _GANTT_TOP), (x, bottom + 4))
+        shapes.append(Stroke(end, "ink", 1.0, _DASHES["dashed"]))
+    return Drawing(_GANTT_WIDTH, bottom + 40, gantt.title, "", tuple(shapes))
+
+
+def _rectangle(x: float, y: float, width: float, height: float) -> tuple[tuple[float, float], ...]:
+    right, bottom = round(x + width, 1), round(y + height, 1)
+    x, y = round(x, 1), round(y, 1)
+    return (x, y), (right, y), (right, bottom), (x, bottom)
+
+
+def heat_legend() -> str:
+    """Boxes from cold to hot, as SVG."""
+    boxes = "".join(
+        f'<rect x="{22 * heat}" width="22" height="14" fill="var(--heat{heat})"/>'
+        for heat in range(HEATS)
+    )
+    return f'<svg class="heat" viewBox="0 0 {22 * HEATS} 14" aria-hidden="true">{boxes}</svg>'
+
+
+def palette_css() -> str:
+    """The palette as CSS variables for light and dark pages."""
+    light, dark = (
+        " ".join(f"--{name}: {colours[theme]};" for name, colours in PALETTE.items())
+        for theme in (0, 1)
+    )
+    heats = " ".join(f"--heat{heat}: {_css_heat(heat)};" for heat in range(HEATS))
+    return (
+        f":root {{ color-scheme: light dark; {light} {heats} }}\n"
+        f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} {heats} }} }}"
+    )
+
+
+def _css_heat(heat: int) -> str:
+    low, high, share = _heat_parts(heat)
+    return f"color-mix(in srgb, var(--{high}) {100 * share:.0f}%, var(--{low}))"
+
+
+def _heat_parts(heat: int) -> tuple[str, str, float]:
+    place = 2 * heat / (HEATS - 1)
+    return ("cold", "warm", place) if place <= 1 else ("warm", "hot", place - 1)
+
+
+def svg(drawing: Drawing, name: str) -> str:
+    """A drawing as inline SVG in the page's colours; ``name`` tells apart the ids of a page."""
+    size = f"0 0 {drawing.width:g} {drawing.height:g}"
+    parts = [
+        f'<svg viewBox="{size}" role="img" aria-labelledby="{name}-name {name}-text">',
+        f'<title id="{name}-name">{escape(drawing.name)}</title>',
+        f'<desc id="{name}-text">{escape(drawing.description)}</desc>',
+    ]
+    parts += [_svg_shape(shape) for shape in drawing.shapes]
+    return "\n".join([*parts, "</svg>"])
+
+
+def _svg_shape(shape: Stroke | Words | Shape) -> str:
+    if isinstance(shape, Words):
+        turned = f' transform="rotate(-90 {shape.x:g} {shape.y:g})"' if shape.turned else ""
+        bold = ' font-weight="600"' if shape.bold else ""
+
+        bare = "" if shape.halo else ' class="bare"'
+        return (
+            f'<text x="{shape.x:g}" y="{shape.y:g}" text-anchor="{shape.anchor}" '
+            f'fill="var(--{shape.colour})"{bold}{bare}{turned}>{escape(shape.text)}</text>'
+        )
+    if isinstance(shape, Stroke):
+        dash = f' stroke-dasharray="{" ".join(map(str, shape.dash))}"' if shape.dash else ""
+        return (
+            f'<polyline points="{_pairs(shape.points)}" fill="none" '
+            f'stroke="var(--{shape.colour})" stroke-width="{shape.width:g}"{dash}/>'
+        )
+    tip = f"<title>{escape(shape.tip)}</title>" if shape.tip else ""
+    focus = ' tabindex="0"' if shape.tip else ""
+    points, colour = _pairs(shape.outline), f"var(--{shape.colour})"
+    if shape.filled:
+        drawn = f'<polygon points="{points}" fill="{colour}"/>'
+    else:
+        drawn = f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
+    return f"<g{focus}>{tip}{drawn}</g>"
+
+
+def _pairs(points: Iterable[tuple[float, float]]) -> str:
+    return " ".join(f"{x:g},{y:g}" for x, y in points)
+
+
+def write_png(drawings: Sequence[Drawing], path: Path, columns: int = 1) -> None:
+    """Write drawings side by side to a PNG, in the light colours of the pages.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+        FileError: The file cannot be written.
+    """
+    try:
+        # No pyplot: it would look for a display and keep the figure alive.
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtraError(
+            "matplotlib is not installed, so there is no PNG",
+            remedy="pip install 'joulery[plots]'",
+        ) from None
+    heading = 34.0  # for the name of each drawing
+    width = max(drawing.width for drawing in drawings)
+    rows = [drawings[at : at + columns] for at in range(0, len(drawings), columns)]
+    heights = [heading + max(drawing.height for drawing in row) for row in rows]
+    size = width * min(columns, len(drawings)), sum(heights)
+    figure = Figure(figsize=(size[0] / 100, size[1] / 100), dpi=150, facecolor="white")
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, size[0]), ylim=(size[1], 0))
+    axes.axis("off")
+    for row, drawing_row in enumerate(rows):
+        for column, drawing in enumerate(drawing_row):
+            corner = column * width, sum(heights[:row]) + heading
+            title = Words(drawing.width / 2, -12, drawing.name, anchor="middle", bold=True)
+            for shape in (title, *drawing.shapes):
+                _png_shape(axes, shape, *corner)
+    try:
+        figure.savefig(path)
+    except OSError as refused:
+        raise FileError(
+            f"cannot write {path}: {refused.strerror}", remedy="choose another folder with --out"
+        ) from None
+
+
+def _png_shape(axes: Any, shape: Stroke | Words | Shape, left: float, top: float) -> None:
+    colour = _light(shape.colour)
+    if isinstance(shape, Words):
+        axes.text(
+            left + shape.x,
+            top + shape.y,
+            shape.text,
+            color=colour,
+            ha={"start": "left", "middle": "center", "end": "right"}[shape.anchor],
+            va="center" if shape.turned else "baseline",
+            rotation=90 if shape.turned else 0,
+            fontsize=0.68 * shape.size,
+            fontweight="bold" if shape.bold else "normal",
+            zorder=3,
+        )
+        return
+    points = shape.points if isinstance(shape, Stroke) else shape.outline
+    across, upwards = [left + x for x, _ in points], [top + y for _, y in points]
+    if isinstance(shape, Stroke):
+        style = (0, shape.dash) if shape.dash else "-"
+        axes.plot(across, upwards, color=colour, linewidth=0.72 * shape.width, linestyle=style)
+    elif shape.filled:
+        axes.fill(across, upwards, color=colour, linewidth=0, zorder=2)
+    else:
+        axes.plot(across, upwards, color=colour, linewidth=1.4, zorder=2)
+
+
+def _light(name: str) -> Any:
+    if not name.startswith("heat"):
+        return PALETTE[name][0]
+    low, high, share = _heat_parts(int(name.removeprefix("heat")))
+    ends = [
+        [int(PALETTE[end][0][at : at + 2], 16) / 255 for at in (1, 3, 5)] for end in (low, high)
+    ]
+    return [(1 - share) * a + share * b for a, b in zip(*ends, strict=True)]

@@ -1,0 +1,392 @@
+"""A planned pipeline as a report: savings, Gantt charts before and after, and the frontier."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from joulery.pipeline import FORWARD, LETTERS
+from joulery.reports._chart import Axis, Bar, Chart, Gantt, Series, joules_unit, seconds_unit
+from joulery.reports._document import Grid, Heading, HeatLegend, Paragraph, Report, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from joulery.pipeline import (
+        ClockPlan,
+        PipelinePlan,
+        Saving,
+        ScheduleCandidate,
+        ScheduleComparison,
+        ScheduleSearch,
+        Timetable,
+    )
+    from joulery.reports._chart import Unit
+    from joulery.reports._document import Block
+
+_SAVING_HEADERS = (
+    "plan",
+    "iteration",
+    "full clocks",
+    "planned",
+    "saved",
+    "gap",
+    "mean clock",
+)
+_SCHEDULE_HEADERS = (
+    "schedule",
+    "unplanned",
+    "planned",
+    "energy",
+    "saved",
+    "stored",
+    "sends",
+    "",
+)
+_WINNER_HEADERS = ("microbatches", "best", "saved", "with memory to spare", "saved", "stored")
+_LETTERS = {kind: letter for letter, kind in LETTERS.items()}
+# Plans to list of a frontier.
+_ROWS = 8
+# More bars than this make a page that browsers are slow to draw and too full to read. Where little
+# would be cut off, nothing is.
+_MAX_BARS = 1500
+_NEARLY_ALL = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineView:
+    """Everything to show about one planned pipeline.
+
+    Attributes:
+        plan: Plans of the pipeline.
+        savings: Savings, equal time first, the most specific target last.
+        notes: What was done to the profile.
+        search: Search that chose the schedule; None if it was given.
+    """
+
+    plan: PipelinePlan
+    savings: tuple[Saving, ...]
+    notes: tuple[str, ...] = ()
+    search: ScheduleSearch | None = None
+
+    @property
+    def title(self) -> str:
+        """One line about the pipeline."""
+        problem = self.plan.problem
+        devices, replicas = problem.config.devices_per_rank, problem.config.replicas
+        return (
+            f"{problem.source}: {problem.schedule}, {problem.ranks} ranks"
+            + (f" of {devices} devices" if devices > 1 else "")
+            + (f", {problem.stages} stages" if problem.stages != problem.ranks else "")
+            + f", {problem.microbatches} microbatches, {len(problem)} instructions"
+            + (f", {replicas} replicas" if replicas > 1 else "")
+        )
+
+
+def _figure(value: float, unit: Unit) -> str:
+    """An SI value in a unit with four digits, so that savings of half a per cent show."""
+    scaled = value / unit.size
+    digits = max(0, 3 - math.floor(math.log10(max(abs(scaled), 1e-9))))
+    return f"{scaled:.{min(digits, 6)}f} {unit.name}"
+
+
+def _saving_table(view: PipelineView) -> Table:
+    """A row per saving."""
+    joules = joules_unit([saving.full_clocks_joules for saving in view.savings])
+    seconds = seconds_unit([saving.seconds for saving in view.savings])
+    rows = [
+        [
+            saving.name,
+            _figure(saving.seconds, seconds),
+            _figure(saving.full_clocks_joules, joules),
+            _figure(saving.joules, joules),
+            f"{100 * saving.saved:.1f} %",
+            f"{100 * saving.gap:.2f} %",
+            f"{saving.plan.mean_clock_hertz / 1e6:.0f} MHz",
+        ]
+        for saving in view.savings
+    ]
+    return Table(_SAVING_HEADERS, rows, "lrrrrrr")
+
+
+def _search_caption(search: ScheduleSearch) -> str:
+    """The terms of the comparison of schedules."""
+    wanted = search.wanted
+    seconds = seconds_unit([wanted.deadline_seconds])
+    return (
+        f"{wanted.microbatches} microbatches, every schedule within "
+        f"{_figure(wanted.deadline_seconds, seconds)}; "
+        f"memory for {search.max_activations:g} microbatches of activations per rank."
+    )
+
+
+def _schedule_table(search: ScheduleSearch) -> Table:
+    """A row per schedule, the best one marked."""
+    wanted, limit = search.wanted, search.max_activations
+    best = wanted.best(limit)
+    joules = joules_unit([wanted.full_clocks_joules])
+    seconds = seconds_unit([wanted.deadline_seconds])
+    rows = []
+    for candidate in wanted.candidates:
+        fits = candidate.activations <= limit + 1e-9
+        planned = candidate.best
+        rows.append(
+            [
+                candidate.schedule.name,
+                _figure(candidate.plan.full_clocks.seconds, seconds),
+                "too slow" if planned is None else _figure(planned.seconds, seconds),
+                "" if planned is None else _figure(planned.joules, joules),
+                _saved(wanted, candidate),
+                f"{candidate.activations:g}",
+                str(candidate.transfers),
+                "★ best" if candidate is best else "" if fits else "too big",
+            ]
+        )
+    rows += [[name, *[""] * 6, reason] for name, reason in wanted.refused.items()]
+    kinds = ["chosen" if row[-1].startswith("★") else "" for row in rows]
+    return Table(_SCHEDULE_HEADERS, rows, "lrrrrrrl", kinds=kinds)
+
+
+def _winner_table(search: ScheduleSearch) -> Table:
+    """The best schedule by number of microbatches."""
+    rows = []
+    for comparison in search.comparisons:
+        best, any_memory = comparison.best(memory_limit(search)), comparison.best(math.inf)
+        rows.append(
+            [
+                str(comparison.microbatches),
+                best.schedule.name,
+                _saved(comparison, best),
+                any_memory.schedule.name,
+                _saved(comparison, any_memory),
+                f"{any_memory.activations:g}",
+            ]
+        )
+    return Table(_WINNER_HEADERS, rows, "rlrlrr")
+
+
+def memory_limit(search: ScheduleSearch) -> float | None:
+    """What fits a rank at any number of microbatches; None for what 1F1B holds there.
+
+    Fewer microbatches hold fewer activations: there 1F1B's own memory is less.
+    """
+    usual = search.max_activations == search.wanted.reference_activations
+    return None if usual else search.max_activations
+
+
+def _saved(comparison: ScheduleComparison, candidate: ScheduleCandidate) -> str:
+    """The share of the energy of 1F1B at full clocks that a candidate saves; empty if too slow."""
+    if candidate.joules is None:
+        return ""
+    return f"{100 * (1 - candidate.joules / comparison.full_clocks_joules):.1f} %"
+
+
+def pipeline_report(view: PipelineView) -> Report:
+    """A planned pipeline as a report."""
+    equal = view.savings[0]
+    joules = joules_unit([equal.full_clocks_joules])
+    summary = (
+        f"The plan needs {_figure(equal.joules, joules)} per iteration instead of "
+        f"{_figure(equal.full_clocks_joules, joules)}: {100 * equal.saved:.1f} % less, in equal "
+        f"time.{'' if view.search is None else _search_summary(view.search)}"
+    )
+    blocks: list[Block] = [
+        Paragraph(summary),
+        _saving_table(view),
+        Paragraph(
+            "Full clocks: every instruction at its highest clock, waiting for the same end. Gap: "
+            "how far the plan lies above the bound that clocks in between could reach.",
+            soft=True,
+        ),
+    ]
+    if view.search is not None:
+        blocks += _search_blocks(view.search)
+    blocks += [
+        Heading("Time and energy of an iteration"),
+        _frontier_chart(view),
+        _frontier_table(view),
+        Grid((Heading("Work of each rank"), *_gantts(view)), stacked=True),
+        Paragraph("\n".join(_remarks(view)), soft=True),
+    ]
+    return Report(view.title, "predicted", tuple(blocks), view.plan.problem.source)
+
+
+def _search_blocks(search: ScheduleSearch) -> list[Block]:
+    """Schedules side by side, winners by number of microbatches, partitions."""
+    return [
+        Heading("Which schedule"),
+        Paragraph(_search_caption(search)),
+        _schedule_table(search),
+        Paragraph(
+            "Unplanned: time at full clocks. Saved: energy against 1F1B at full clocks. Stored: "
+            "most microbatches of activations that a rank holds at once. Sends: messages per "
+            "iteration.",
+            soft=True,
+        ),
+        _winner_table(search),
+        *([_partitions(search)] if search.layers else []),
+    ]
+
+
+def _search_summary(search: ScheduleSearch) -> str:
+    """What the best schedule saves in the time of 1F1B."""
+    before, after = search.wanted.full_clocks_joules, search.best.joules
+    if after is None:
+        return ""
+    joules = joules_unit([before])
+    return (
+        f" In the time of 1F1B at full clocks, {search.best.schedule.name} needs "
+        f"{_figure(after, joules)} instead of {_figure(before, joules)}: "
+        f"{100 * (1 - after / before):.1f} % less."
+    )
+
+
+def _partitions(search: ScheduleSearch) -> Block:
+    layers = ",".join(map(str, search.layers))
+    if not search.moved_layers:
+        return Paragraph(f"Layers {layers}: no other partition has a faster slowest stage.")
+    plain, moved = search.wanted.best(search.max_activations), search.moved_best
+    rows = [
+        [layers, plain.schedule.name, _saved(search.wanted, plain)],
+        [
+            ",".join(map(str, search.moved_layers)),
+            "" if moved is None else moved.schedule.name,
+            "too much memory" if moved is None else _saved(search.wanted, moved),
+        ],
+    ]
+    rows[search.best is not plain].append("★")
+    rows[search.best is plain].append("")
+    return Table(("layers", "best", "saved", ""), rows, "llrl")
+
+
+def _frontier_table(view: PipelineView) -> Table:
+    plans, full = view.plan.frontier_plans, view.plan.full_clocks
+    joules = joules_unit([plan.joules for plan in plans])
+    seconds = seconds_unit([plan.seconds for plan in plans])
+    rows = [
+        [
+            _figure(plan.seconds, seconds),
+            f"{100 * (plan.seconds / plans[0].seconds - 1):+.1f} %",
+            _figure(plan.joules, joules),
+            f"{100 * (1 - plan.joules / full.joules):.1f} %",
+            f"{100 * max(0.0, plan.gap):.2f} %",
+        ]
+        for plan in _spread(plans)
+    ]
+    return Table(("iteration", "slower", "energy", "saved", "gap"), rows, "rrrrr")
+
+
+def _spread(plans: Sequence[ClockPlan]) -> list[ClockPlan]:
+    """A few plans, evenly over the frontier, both ends included."""
+    last = len(plans) - 1
+    picked = dict.fromkeys(round(last * part / (_ROWS - 1)) for part in range(_ROWS))
+    return [plans[position] for position in picked]
+
+
+def _frontier_chart(view: PipelineView) -> Chart:
+    """The frontier with the bound below it and the plans on it."""
+    full, plans = view.plan.full_clocks, view.plan.frontier_plans
+    seconds = seconds_unit([plan.seconds for plan in plans] + [s.seconds for s in view.savings])
+    joules = joules_unit([full.joules])
+    series = [
+        Series(
+            "bound",
+            tuple((plan.seconds, plan.lower_bound_joules) for plan in plans),
+            line="dashed",
+            symbol="",
+            colour=5,
+        ),
+        Series("plans", tuple((plan.seconds, plan.joules) for plan in plans), symbol=""),
+        Series(
+            "",
+            ((full.seconds, full.joules),),
+            labels=("full clocks",),
+            line="",
+            symbol="diamond",
+            colour=1,
+            emphasis=True,
+        ),
+    ]
+    for saving in view.savings:
+        if saving.seconds > plans[-1].seconds:  # beyond the least energy devices only wait
+            tail = ((plans[-1].seconds, plans[-1].joules), (saving.seconds, saving.joules))
+            series.append(Series("", tail, line="dotted", symbol=""))
+        series.append(
+            Series(
+                "",
+                ((saving.seconds, saving.joules),),
+                labels=(f"{saving.name}: {100 * saving.saved:.1f} % saved",),
+                line="",
+                symbol="star",
+                colour=2,
+                emphasis=True,
+            )
+        )
+    return Chart(
+        "Energy over iteration time",
+        Axis(f"iteration time in {seconds.name} (predicted)", seconds),
+        Axis(f"energy in {joules.name} (predicted)", joules),
+        tuple(series),
+        f"From {plans[0].joules:.4g} J in {plans[0].seconds:.4g} s to {plans[-1].joules:.4g} J in "
+        f"{plans[-1].seconds:.4g} s; full clocks need {full.joules:.4g} J in {full.seconds:.4g} s.",
+    )
+
+
+def _gantts(view: PipelineView) -> Iterator[Block]:
+    """The work of each rank before and after, with the clock as colour."""
+    tables = [("Full clocks", view.plan.full_clocks)]
+    tables += [(f"Planned: {saving.name}", saving.plan) for saving in view.savings]
+    share = _MAX_BARS / len(view.plan.problem)
+    share = 1.0 if share > _NEARLY_ALL else share
+    seconds = share * max(table.seconds for _, table in tables)
+    clocks = [clock for _, table in tables for clock in table.clocks_hertz.tolist()]
+    low, high = min(clocks), max(clocks)
+    yield HeatLegend(f"{low / 1e6:.0f} MHz", f"{high / 1e6:.0f} MHz")
+    for name, table in tables:
+        yield _gantt(view, name, table, seconds, (low, high))
+    cut = "" if share == 1.0 else f" Only the first {seconds:.3g} s are drawn."
+    yield Paragraph(
+        "F forward (lower bars), B backward, I and W its halves, R recomputation, O optimizer, "
+        "with the microbatch; grey is waiting, the dashed line the end of the iteration." + cut,
+        soft=True,
+    )
+
+
+def _gantt(
+    view: PipelineView, name: str, table: Timetable, seconds: float, clocks: tuple[float, float]
+) -> Gantt:
+    low, high = clocks
+    rows = zip(
+        view.plan.problem.instructions,
+        table.starts.tolist(),
+        table.durations.tolist(),
+        table.clocks_hertz.tolist(),
+        strict=True,
+    )
+    bars = []
+    for item, start, duration, hertz in rows:
+        word = _LETTERS.get(item.kind, item.kind[:1].upper())
+        bars.append(
+            Bar(
+                item.rank,
+                start,
+                duration,
+                (hertz - low) / (high - low) if high > low else 1.0,
+                f"{word}{item.microbatch}" if item.microbatch >= 0 else word,
+                f"{item}: {1000 * duration:.1f} ms at {hertz / 1e6:.0f} MHz",
+                low=item.kind == FORWARD,
+            )
+        )
+    ranks = tuple(f"rank {rank}" for rank in range(view.plan.problem.ranks))
+    return Gantt(name, ranks, tuple(bars), seconds, table.seconds)
+
+
+def _remarks(view: PipelineView) -> list[str]:
+    remarks = [f"Planned in {1000 * view.plan.planning_cpu_seconds:.0f} ms of CPU time."]
+    config = view.plan.problem.config
+    if not config.blocking_watts:
+        remarks.append("Waiting counts nothing: give the power of a device with --blocking-watts.")
+    if view.search is not None and not config.communication_seconds:
+        remarks.append("Communication counts nothing: give the time of a hop with --communication.")
+    return [*remarks, *(f"Profile: {note}." for note in view.notes)]

@@ -1,0 +1,403 @@
+"""A power-limit sweep as a report: best limits, six charts, and a table of every setting.
+
+The charts are Figures 2 to 7 of Koszczał et al. (Euro-Par 2023 workshops).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from joulery.reports._chart import Axis, Chart, Series, joules_unit, seconds_unit
+from joulery.reports._document import Details, Grid, Heading, Paragraph, Report, Table
+from joulery.reports._drawing import series_symbol
+from joulery.sweep import Metric
+from joulery.units import human_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from joulery.reports._chart import Unit
+    from joulery.reports._document import Block
+    from joulery.sweep import Best, PublishedSweep, SettingResult, SweepPlan, SweepTable
+
+    Value = Callable[[SettingResult], tuple[float, float]]
+
+_SHORT = {
+    Metric.ENERGY: "saved",
+    Metric.DIFFERENCE: "diff.",
+    Metric.EDP: "EDP",
+    Metric.EDS_1_5: "EDS 1.5",
+    Metric.EDS_2_0: "EDS 2.0",
+}
+_MOST_FAILURES = 5
+_CHART_NOTE = (
+    "In charts ★ is the best by that metric, the dashed line is the default limit, and bars are "
+    "one standard deviation over the runs."
+)
+
+
+def sweep_report(
+    table: SweepTable, title: str, summary: str = "", published: PublishedSweep | None = None
+) -> Report:
+    """A sweep as a report.
+
+    Args:
+        table: Results of the sweep.
+        title: Subject in one line.
+        summary: Sentences for people.
+        published: Figures by others to show beside ours.
+    """
+    best = best_table(table)
+    blocks: list[Block] = [Paragraph(summary)] if summary else []
+    blocks.append(_settings(table, table.gpu_counts[-1], is_open=True))
+    if best.rows:
+        blocks += [
+            Heading("Best limits"),
+            best,
+            Paragraph(
+                "Difference is energy saved minus time lost, in per cent; as good is what the runs "
+                "cannot tell from the best.",
+                soft=True,
+            ),
+        ]
+    else:
+        blocks.append(
+            Paragraph(
+                f"No run at the default {table.default_watts:g} W succeeded, so there is nothing "
+                "to compare with."
+            )
+        )
+    if published is not None:
+        blocks += _published(table, published)
+    blocks += _failures(table)
+    blocks.append(Grid((*sweep_charts(table), Paragraph(_CHART_NOTE, soft=True))))
+    blocks += [_settings(table, gpus) for gpus in reversed(table.gpu_counts[:-1])]
+    return Report(title, table.origin, tuple(blocks), table.sources)
+
+
+def _settings(table: SweepTable, gpus: int, *, is_open: bool = False) -> Details:
+    note = (
+        f"Time and energy lost and gained against the default {table.default_watts:g} W; figures "
+        f"are {table.origin}, ± is one standard deviation over the runs, * is the best of its "
+        "column."
+    )
+    return Details(_boards(gpus), (setting_table(table, gpus), Paragraph(note, soft=True)), is_open)
+
+
+def _published(table: SweepTable, published: PublishedSweep) -> list[Block]:
+    return [
+        Heading(f"Beside {published.citation}"),
+        published_table(table, published),
+        Paragraph(
+            f"Ours is {table.origin}, theirs was measured at the plug of a real node. Host and job "
+            "of the simulated node were fitted to these figures, so their agreement is no "
+            "independent evidence.",
+            soft=True,
+        ),
+    ]
+
+
+def _failures(table: SweepTable) -> list[Block]:
+    if not table.failures:
+        return []
+    shown = [f"{run.trial}: exit code {run.exit_code}" for run in table.failures[:_MOST_FAILURES]]
+    if len(table.failures) > _MOST_FAILURES:
+        shown.append(f"and {len(table.failures) - _MOST_FAILURES} more, see the journal")
+    count = len(table.failures)
+    heading = f"{count} run{'s' * (count > 1)} failed; the same command tries again"
+    return [Heading(heading), *map(Paragraph, shown)]
+
+
+def setting_table(table: SweepTable, gpus: int) -> Table:
+    """Every limit with that many boards, highest first."""
+    settings = tuple(reversed(table.of_count(gpus)))
+    seconds = seconds_unit(setting.point.seconds for setting in table.settings)
+    joules = joules_unit(setting.point.joules for setting in table.settings)
+    some_idle = any(setting.idle_gpu_joules for setting in settings)
+    headers = ["limit", "runs", "time", "± sd", "energy", "± sd", "slower"]
+    first_gain = len(headers)
+    headers += [_SHORT[metric] for metric in Metric] + ["idle GPUs"] * some_idle
+    rows = [_setting_row(s, seconds, joules, some_idle=some_idle) for s in settings]
+    best = {metric: table.best_by(gpus, metric) for metric in Metric}
+    marked = frozenset(
+        (row, first_gain + column)
+        for column, found in enumerate(best.values())
+        for row, setting in enumerate(settings)
+        if found is not None and found.watts == setting.watts
+    )
+    kinds = ["default" if s.watts == table.default_watts else "" for s in settings]
+    return Table(headers, rows, "r" * len(headers), marked, kinds)
+
+
+def _setting_row(
+    setting: SettingResult, seconds: Unit, joules: Unit, *, some_idle: bool
+) -> tuple[str, ...]:
+    runs = f"{setting.runs}" + (f" of {setting.runs + setting.failed}" if setting.failed else "")
+    idle = setting.idle_gpu_joules
+    return (
+        f"{setting.watts:g} W",
+        runs,
+        seconds.text(setting.point.seconds),
+        _spread(setting.seconds_sd, setting.point.seconds),
+        joules.text(setting.point.joules),
+        _spread(setting.joules_sd, setting.point.joules),
+        _percent(setting.time_loss),
+        *(_percent(setting.gains.get(metric)) for metric in Metric),
+        *(["unknown" if idle is None else joules.text(idle)] if some_idle else []),
+    )
+
+
+def _spread(deviation: float | None, mean: float) -> str:
+    return "" if deviation is None or mean == 0 else f"{100 * deviation / mean:.2f} %"
+
+
+def _percent(value: float | None) -> str:
+    """Two decimals, as the paper prints them; nothing for unknown."""
+    # Adding 0.0 turns a rounded -0.0 into 0.0.
+    return "" if value is None else f"{round(value, 2) + 0.0:.2f} %"
+
+
+def best_table(table: SweepTable) -> Table:
+    """The best limit by each metric, the most boards first."""
+    rows = [
+        (
+            str(best.gpus),
+            best.metric.label,
+            f"{best.watts:g} W",
+            _percent(best.gain),
+            _limits(best.as_good_watts) if len(best.as_good_watts) > 1 else "",
+        )
+        for gpus in reversed(table.gpu_counts)
+        for best in table.best()
+        if best.gpus == gpus
+    ]
+    return Table(("GPUs", "best by", "limit", "gain", "as good"), rows, "rlrrl")
+
+
+def _limits(watts: Sequence[float]) -> str:
+    return ", ".join(f"{limit:g}" for limit in watts) + " W"
+
+
+def published_table(table: SweepTable, published: PublishedSweep) -> Table:
+    """Ours beside the published, as far as the same settings were run."""
+    rows = []
+    for theirs in published.best:
+        ours = table.best_by(theirs.gpus, theirs.metric)
+        if ours is not None:
+            at = "" if theirs.watts is None else f" at {theirs.watts:g} W"
+            gain = f"{_percent(ours.gain)} at {ours.watts:g} W"
+            named = f"best by {theirs.metric.label}"
+            rows.append((str(theirs.gpus), named, gain, f"{theirs.gain:.4g} %{at}"))
+    rows += [
+        (
+            str(time.gpus),
+            f"time at {time.watts:g} W",
+            f"{setting.point.seconds:.1f} s",
+            f"{time.seconds:.1f} s",
+        )
+        for time in published.times
+        for setting in table.of_count(time.gpus)
+        if setting.watts == time.watts
+    ]
+    return Table(("GPUs", "figure", f"ours ({table.origin})", "published"), rows, "rlrr")
+
+
+def sweep_charts(table: SweepTable) -> tuple[Chart, ...]:
+    """The six charts; those that need the default limit are left out where it has no result."""
+    most = table.gpu_counts[-1]
+    if not any(table.default_of(gpus) for gpus in table.gpu_counts):
+        return (_times(table),)
+    drawn = [
+        _gain_chart(table, "Energy saved", "energy saved in %", _energy_gain, Metric.ENERGY),
+        _gain_chart(table, "Time lost", "time lost in %", _time_loss, None),
+        _gain_chart(
+            table, "Energy saved minus time lost", "difference in %", _difference, Metric.DIFFERENCE
+        ),
+    ]
+    if table.default_of(most) is not None:
+        drawn[2:2] = [_edp(table, most), _eds(table, most)]
+    return (*drawn, _times(table))
+
+
+def _boards(gpus: int) -> str:
+    return f"{gpus} GPU{'s' * (gpus > 1)}"
+
+
+def _energy_gain(setting: SettingResult) -> tuple[float, float]:
+    error = 100 * (setting.joules_sd or 0.0) / setting.point.joules
+    return setting.gains[Metric.ENERGY], error
+
+
+def _time_loss(setting: SettingResult) -> tuple[float, float]:
+    return setting.time_loss or 0.0, 100 * (setting.seconds_sd or 0.0) / setting.point.seconds
+
+
+def _difference(setting: SettingResult) -> tuple[float, float]:
+    error = setting.gain_errors.get(Metric.DIFFERENCE, 0.0)
+    # Back from the error of the mean to the spread of single runs, as in the other charts.
+    return setting.gains[Metric.DIFFERENCE], error * setting.runs**0.5
+
+
+def _gain_chart(
+    table: SweepTable, title: str, name: str, value: Value, metric: Metric | None
+) -> Chart:
+    lines: list[Series] = []
+    for number, gpus in enumerate(table.gpu_counts):
+        settings = [setting for setting in table.of_count(gpus) if setting.gains]
+        if settings:
+            best = table.best_by(gpus, metric) if metric is not None else None
+            lines += _lines(_boards(gpus), number, settings, value, best)
+    return _chart(table, f"{title} against the default {table.default_watts:g} W", name, lines, 0.0)
+
+
+def _chart(
+    table: SweepTable, title: str, name: str, lines: Sequence[Series], reference: float | None
+) -> Chart:
+    ends = [
+        f"{s.name}: from {s.points[0][1]:.3g} at {s.points[0][0]:g} W to {s.points[-1][1]:.3g} at "
+        f"{s.points[-1][0]:g} W"
+        for s in lines
+        if s.line
+    ]
+    return Chart(
+        title,
+        Axis("power limit per GPU in W"),
+        Axis(f"{name} ({table.origin})"),
+        tuple(lines),
+        f"{name} over the power limit. {'; '.join(ends)}.",
+        reference,
+    )
+
+
+def _lines(
+    name: str,
+    number: int,
+    settings: Sequence[SettingResult],
+    value: Value,
+    best: Best | None,
+) -> list[Series]:
+    """A line over the limits, and a star on the best of them."""
+    points = [(setting.watts, *value(setting)) for setting in settings]
+    tips = [f"{name}, {x:g} W: {y:.4g}" + (f" ± {e:.2g}" if e else "") for x, y, e in points]
+    line = Series(
+        name,
+        tuple((x, y) for x, y, _ in points),
+        tuple(error for *_, error in points),
+        tips=tuple(tips),
+        symbol=series_symbol(number),
+        colour=number,
+    )
+    stars = [
+        Series(
+            "",
+            ((x, y),),
+            labels=(f"{x:g} W",),
+            tips=(f"{tip} (best)",),
+            line="",
+            symbol="star",
+            colour=number,
+            emphasis=True,
+        )
+        for (x, y, _), tip in zip(points, tips, strict=True)
+        if best is not None and x == best.watts
+    ]
+    return [line, *stars]
+
+
+def _edp(table: SweepTable, gpus: int) -> Chart:
+    settings = table.of_count(gpus)
+    products = [s.point.joules * s.point.seconds for s in settings]
+    scale, unit = next(
+        ((size, name) for size, name in ((1e6, "MJ·s"), (1e3, "kJ·s")) if max(products) >= size),
+        (1.0, "J·s"),
+    )
+
+    def value(setting: SettingResult) -> tuple[float, float]:
+        point = setting.point
+        product = point.joules * point.seconds / scale
+        # Both rise and fall together from run to run, so their errors add up.
+        relative = (setting.joules_sd or 0.0) / point.joules
+        return product, product * (relative + (setting.seconds_sd or 0.0) / point.seconds)
+
+    best, default = table.best_by(gpus, Metric.EDP), table.default_of(gpus)
+    lines = _lines(_boards(gpus), 0, settings, value, best)
+    reference = None if default is None else value(default)[0]
+    return _chart(
+        table, f"Energy-delay product, {_boards(gpus)}", f"EDP in {unit}", lines, reference
+    )
+
+
+def _eds(table: SweepTable, gpus: int) -> Chart:
+    lines: list[Series] = []
+    for number, metric in enumerate((Metric.EDS_1_5, Metric.EDS_2_0)):
+
+        def value(setting: SettingResult, metric: Metric = metric) -> tuple[float, float]:
+            error = setting.gain_errors.get(metric, 0.0) * setting.runs**0.5
+            return 1 - setting.gains[metric] / 100, error / 100
+
+        best = table.best_by(gpus, metric)
+        lines += _lines(metric.label, number, table.of_count(gpus), value, best)
+    return _chart(table, f"Energy-delay sum, {_boards(gpus)}", "EDS, 1 at the default", lines, 1.0)
+
+
+def _times(table: SweepTable) -> Chart:
+    most = table.gpu_counts[-1]
+    best = table.best_by(most, Metric.EDP)
+    limits = [table.default_watts]
+    if best is not None and best.watts != table.default_watts:
+        limits.append(best.watts)
+    elif best is None:
+        limits = [table.of_count(most)[-1].watts]
+    unit = seconds_unit(setting.point.seconds for setting in table.settings)
+    lines = []
+    for number, watts in enumerate(limits):
+        found = [s for s in table.settings if s.watts == watts]
+        if found:
+            lines.append(
+                Series(
+                    f"{watts:g} W" + (" (default)" if watts == table.default_watts else " (best)"),
+                    tuple((float(s.gpus), s.point.seconds) for s in found),
+                    tuple(s.seconds_sd or 0.0 for s in found),
+                    symbol=series_symbol(number),
+                    colour=number,
+                )
+            )
+    return Chart(
+        "Time and number of GPUs",
+        Axis("number of GPUs", ticks=tuple(float(gpus) for gpus in table.gpu_counts)),
+        Axis(f"time in {unit.name} ({table.origin})", unit),
+        tuple(lines),
+        "Time of the work over the number of GPUs.",
+    )
+
+
+def sweep_plan_text(
+    plan: SweepPlan, done: int, seconds: float | None, *, simulated: bool = False
+) -> str:
+    """What a sweep would do, as text.
+
+    Args:
+        plan: Runs to make.
+        done: Number of runs that are done already.
+        seconds: Expected duration of the rest; None where unknown.
+        simulated: Whether the duration is on a simulated clock.
+    """
+    limits = ", ".join(f"{watts:g}" for watts in plan.limits_watts)
+    lines = [
+        f"work     {' '.join(plan.work)}",
+        f"boards   {len(plan.boards)}, all under the same limit",
+        f"limits   {limits} W; the default is {plan.default_watts:g} W",
+        f"GPUs     {', '.join(map(str, plan.gpu_counts))}",
+        f"repeats  {plan.repeats}",
+        f"runs     {len(plan)}" + (f", of which {done} are done already" if done else ""),
+    ]
+    if seconds is None:
+        guess = human_duration(60.0 * (len(plan) - done))
+        lines.append(
+            f"duration unknown before the first run; {guess} if each run takes a minute (say how "
+            "long with --run-seconds)"
+        )
+    else:
+        clock = " on the simulated clock; seconds here" if simulated else ""
+        lines.append(f"duration about {human_duration(seconds)}{clock}")
+    return "\n".join(lines)

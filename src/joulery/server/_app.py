@@ -1,0 +1,168 @@
+"""The ASGI application: FastAPI with the routes, problem documents, metrics and a request log."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from joulery import __version__
+from joulery.errors import InvalidValueError, JouleryError, StoreError
+from joulery.server._auth import context_of
+from joulery.server._problems import MEDIA_TYPE, internal, later, problem_of, problem_of_http
+from joulery.server._routes import ROUTERS
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from joulery.server._context import ServerContext
+
+_log = logging.getLogger("joulery.server")
+
+_SLOW_SECONDS = 1.0
+_ABOUT = """Decisions for recurring training jobs: what to run next, and reports on how it ended.
+
+Ask with a team's token, run what the decision says, report with the decision's own token. Every
+request may be repeated: the same key gets the same answer. Errors are problem documents (RFC 9457)
+with a remedy; those with Retry-After may be repeated unchanged."""
+
+
+def create_app(context: ServerContext | None = None) -> FastAPI:
+    """The application.
+
+    Args:
+        context: State of the server; None where only the description is wanted.
+    """
+    app = FastAPI(
+        title="Joulery",
+        version=__version__,
+        description=_ABOUT,
+        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        separate_input_output_schemas=False,
+    )
+    app.state.context = context
+    for router in ROUTERS:
+        app.include_router(router)
+    app.add_middleware(_Observer)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid_request)
+    app.add_exception_handler(JouleryError, _on_own_error)
+    describe = app.openapi
+    app.openapi = lambda: _with_problem_types(describe())  # type: ignore[method-assign]  # as FastAPI's manual shows
+    return app
+
+
+async def _on_http_error(_request: Request, error: Exception) -> Response:
+    return problem_of_http(error).response()
+
+
+async def _on_invalid_request(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it only
+    first = error.errors()[0]
+    cause = first.get("ctx", {}).get("error")
+    if not isinstance(cause, JouleryError):
+        name = first["loc"][-1]
+        cause = InvalidValueError(f"{name}: {first['msg']}", remedy=f"give {name} as described")
+    return problem_of(cause).response()
+
+
+async def _on_own_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, JouleryError)  # noqa: S101 - registered for it only
+    if isinstance(error, StoreError):
+        _log.warning("store", extra={"fields": {"message": str(error)}})
+    return problem_of(error).response()
+
+
+def _with_problem_types(document: dict[str, Any]) -> dict[str, Any]:
+    """The description with the media type of problems, which FastAPI takes for JSON."""
+    for path in document["paths"].values():
+        for operation in path.values():
+            for status, response in operation["responses"].items():
+                content = response.get("content", {})
+                if int(status) >= 400 and "application/json" in content:
+                    content[MEDIA_TYPE] = content.pop("application/json")
+    return document
+
+
+class _Observer:
+    """Middleware that bounds, counts, times and logs requests, and hides internal errors."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._in_flight = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        context = context_of(Request(scope))
+        began, answer = time.perf_counter(), _Answer(send)
+        self._in_flight += 1
+        context.metrics.in_flight.set(self._in_flight)
+        full = self._in_flight > context.limits.waiting_requests
+        refused = full and scope["path"].startswith("/v1/")  # not health and metrics
+        try:
+            app = later("too many requests at the same time").response() if refused else self._app
+            await app(scope, receive, answer.send)
+        except ClientDisconnect:
+            pass
+        except Exception:  # noqa: BLE001 - the edge: callers must not see our insides
+            _log.exception("failed")
+            if not answer.status:
+                await internal().response()(scope, receive, answer.send)
+        finally:
+            self._in_flight -= 1
+            context.metrics.in_flight.set(self._in_flight)
+            _note(context, scope, answer.status, time.perf_counter() - began)
+
+
+class _Answer:
+    """The answer to a request, as it is sent.
+
+    Args:
+        send: ASGI function that sends to the client.
+
+    Attributes:
+        status: HTTP status; 0 before the answer has begun.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer; answers are not for caches.
+
+        Raises:
+            ClientDisconnect: The connection failed, which is no error of the application.
+        """
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message["headers"], (b"cache-control", b"no-store")]
+        try:
+            await self._send(message)
+        except Exception as error:
+            raise ClientDisconnect from error
+
+
+def _note(context: ServerContext, scope: Scope, status: int, seconds: float) -> None:
+    operation = getattr(scope.get("route"), "operation_id", None) or "none"
+    context.metrics.observe(operation, status, seconds)
+    if context.log_requests or status >= 500 or seconds > _SLOW_SECONDS:
+        client = scope.get("client")
+        fields = {
+            "operation": operation,
+            "method": scope["method"],
+            "status": status,
+            "seconds": round(seconds, 6),
+            "address": client[0] if client else "",
+        }
+        _log.info("request", extra={"fields": fields})

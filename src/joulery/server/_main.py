@@ -1,0 +1,313 @@
+"""A server from its start to its end: socket, first tokens, uvicorn, periodic work, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import signal
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+import uvicorn
+
+from joulery.clock import REAL_CLOCK
+from joulery.errors import (
+    ConflictError,
+    FileError,
+    InvalidValueError,
+    JouleryError,
+    MissingRightsError,
+)
+from joulery.jobs import read_token, write_token
+from joulery.server._app import create_app
+from joulery.server._context import ServerContext
+from joulery.server._logs import json_log
+from joulery.storage import (
+    EVERY_TEAM,
+    NewToken,
+    Permission,
+    Store,
+    add_token,
+    decision_secret,
+    default_path,
+    digest_of,
+    find_token,
+    token_count,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from joulery.clock import Clock
+    from joulery.server._config import ServerConfig
+    from joulery.storage import Transaction
+
+_log = logging.getLogger("joulery.server")
+
+_BACKLOG = 2048
+_READER_THREADS = 8  # no more than the store has connections for
+_YEAR_SECONDS = 365 * 86_400.0
+_RENEWAL_SECONDS = 30 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class FirstStart:
+    """What the owner has to know once the server answers.
+
+    Attributes:
+        address: Address of the server.
+        admin_token: Administrator's token, made on the first start; None later.
+        token_file: File that a token for this user's programs was written to just now; None if it
+            had one.
+    """
+
+    address: str
+    admin_token: str | None
+    token_file: Path | None
+
+
+def serve(config: ServerConfig, started: Callable[[FirstStart], None]) -> None:
+    """Serve until SIGTERM or SIGINT, and return when all requests have been answered.
+
+    Args:
+        config: Configuration of the server.
+        started: Function that is called once requests are answered.
+    """
+    check_tls(config)
+    with bound_socket(config) as listener, Store.open(config.store) as store:
+        ready = prepare(store, config, address_of(config, listener))
+        context = ServerContext(
+            store, _secret(store), config.limits, log_requests=config.log_requests
+        )
+        with json_log():
+            uvicorn_config = _uvicorn_config(config, context)
+            server = _Server(uvicorn_config, lambda: started(ready))
+            with asyncio.Runner(loop_factory=uvicorn_config.get_loop_factory()) as runner:
+                runner.run(_serve(server, listener, config, context))
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to :func:`_serve`, and says when requests are answered.
+
+    Args:
+        config: Configuration of uvicorn.
+        started: Function that is called then.
+    """
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._call_started = started
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        _log.info("ready")
+        self._call_started()
+
+
+def _uvicorn_config(config: ServerConfig, context: ServerContext) -> uvicorn.Config:
+    files = config.tls_certificate, config.tls_key
+    certificate, key = (None if file is None else str(file) for file in files)
+    limits = config.limits
+    return uvicorn.Config(
+        create_app(context),
+        http="h11",  # which bounds the size of headers
+        h11_max_incomplete_event_size=limits.head_bytes,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=limits.connections,
+        timeout_keep_alive=round(limits.idle_seconds),
+        timeout_graceful_shutdown=round(config.stop_seconds),
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+        backlog=_BACKLOG,
+    )
+
+
+async def _serve(
+    server: _Server, listener: socket.socket, config: ServerConfig, context: ServerContext
+) -> None:
+    anyio.to_thread.current_default_thread_limiter().total_tokens = _READER_THREADS
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _drain, config, context, server)
+    tasks = [
+        loop.create_task(_release_expired(config.expire_seconds, context)),
+        loop.create_task(_refresh(context)),
+    ]
+    try:
+        await server.serve([listener])
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        _log.info("stopped")
+
+
+def _drain(config: ServerConfig, context: ServerContext, server: _Server) -> None:
+    """Stop being ready, then stop; at once where that is asked for twice."""
+    if context.draining:
+        server.should_exit = True
+        return
+    context.draining = True
+    _log.info("draining", extra={"fields": {"seconds": config.drain_seconds}})
+    loop = asyncio.get_running_loop()
+    loop.call_later(config.drain_seconds, setattr, server, "should_exit", True)  # noqa: FBT003
+
+
+async def _refresh(context: ServerContext) -> None:
+    """After an upgrade, rebuild snapshots before a request has to wait for that."""
+    try:
+        count = await asyncio.to_thread(context.jobs.refresh)
+    except JouleryError as error:  # the server is being stopped, or decisions will do it
+        _log.warning("refresh", extra={"fields": {"message": str(error)}})
+        return
+    if count:
+        _log.info("refreshed", extra={"fields": {"jobs": count}})
+
+
+async def _release_expired(interval_seconds: float, context: ServerContext) -> None:
+    """Release decisions whose leases have ended, from time to time."""
+    while True:
+        await asyncio.sleep(interval_seconds)
+        try:
+            released = await asyncio.to_thread(context.jobs.expire)
+        except Exception as error:  # noqa: BLE001 - an edge: whatever it was, try again later
+            _log.warning("expiry", extra={"fields": {"message": repr(error)[:500]}})
+            continue
+        if released:
+            context.metrics.expired.inc(released)
+            _log.info("expired", extra={"fields": {"decisions": released}})
+
+
+def bound_socket(config: ServerConfig) -> socket.socket:
+    """A socket that listens at the server's address.
+
+    Raises:
+        InvalidValueError: The address does not exist, or is taken.
+        MissingRightsError: This user may not listen there.
+    """
+    where = f"{config.host} port {config.port}"
+    try:
+        family, _, _, _, place = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError:
+        raise InvalidValueError(
+            f"no address {config.host!r}", remedy="give one of this machine's addresses"
+        ) from None
+    try:
+        return socket.create_server(place[:2], family=family, backlog=_BACKLOG)
+    except OSError as error:
+        if error.errno == errno.EACCES:
+            raise MissingRightsError(
+                f"may not listen on {where}", remedy="choose a --port above 1023"
+            ) from None
+        raise InvalidValueError(
+            f"cannot listen on {where}: {error.strerror}", remedy="choose another --port or --host"
+        ) from None
+
+
+def address_of(config: ServerConfig, listener: socket.socket) -> str:
+    """The address at which programs of this machine find the server."""
+    host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - it is undone
+    return f"{config.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def check_tls(config: ServerConfig) -> None:
+    """Check that the certificate and its key can be used, before anything is started.
+
+    Raises:
+        FileError: They cannot.
+    """
+    if config.tls_certificate is None:
+        return
+    import ssl
+
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(config.tls_certificate, config.tls_key, password=_no_password)
+    except (OSError, ValueError) as error:  # errors of ssl are among the former
+        raise FileError(
+            f"cannot use {config.tls_certificate} with {config.tls_key}: "
+            f"{error.strerror if isinstance(error, OSError) else error}",
+            remedy="give a certificate and its own key without a password, both in PEM format",
+        ) from None
+
+
+def _no_password() -> str:
+    raise ValueError("the key has a password")
+
+
+def prepare(
+    store: Store,
+    config: ServerConfig,
+    address: str,
+    tokens: Path | None = None,
+    clock: Clock = REAL_CLOCK,
+) -> FirstStart:
+    """Make the tokens that the owner of a store lacks.
+
+    Args:
+        store: Opened store.
+        config: Configuration of the server.
+        address: Address of the server.
+        tokens: File for tokens of this user's programs; the usual one unless given.
+        clock: Clock, for expiry.
+    """
+    now = clock.wall()
+    _close_to_others(config.store)
+    admin = store.write(lambda one: _first_token(one, now))
+    known = read_token(address, tokens)
+    with store.reading() as transaction:
+        usable = known is not None and _lasts(transaction, known, now)
+    if usable:
+        return FirstStart(address, admin, None)
+    wanted = NewToken(EVERY_TEAM, Permission.MANAGE, f"programs at {address}", now + _YEAR_SECONDS)
+    local, _ = store.write(lambda one: add_token(one, wanted, now))
+    return FirstStart(address, admin, write_token(address, local, tokens))
+
+
+def _secret(store: Store) -> bytes:
+    """The secret of a store, made once by the process that comes first."""
+    with contextlib.suppress(ConflictError):  # another process made it at the same moment
+        return store.write(decision_secret)
+    return store.write(decision_secret)
+
+
+def _first_token(transaction: Transaction, now: float) -> str | None:
+    if token_count(transaction):
+        return None
+    wanted = NewToken(EVERY_TEAM, Permission.ADMIN, "first start", now + _YEAR_SECONDS)
+    return add_token(transaction, wanted, now)[0]
+
+
+def _lasts(transaction: Transaction, token: str, now: float) -> bool:
+    record = find_token(transaction, digest_of(token))
+    return record is not None and record.valid(now + _RENEWAL_SECONDS)
+
+
+def _close_to_others(location: str | None) -> None:
+    """Make the file of a store unreadable for others, who could make tokens of decisions."""
+    place = default_path() if location is None else location
+    if "://" in str(place):
+        return
+    for end in ("", "-wal", "-shm"):
+        path = Path(f"{place}{end}")
+        with contextlib.suppress(OSError):  # another user's file, or none
+            mode = path.stat().st_mode
+            if mode & 0o007:
+                path.chmod(mode & 0o770)

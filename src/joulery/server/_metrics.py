@@ -1,0 +1,76 @@
+"""Figures of the server for Prometheus."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+
+from joulery import __version__
+
+if TYPE_CHECKING:
+    from joulery.storage import StoreTotals
+
+_BUCKETS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+
+class Metrics:
+    """Counters of one server process.
+
+    Attributes:
+        in_flight: Gauge of requests that are being handled.
+        expired: Counter of decisions whose lease has ended.
+    """
+
+    def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # of prometheus-client
+        self._registry = own = CollectorRegistry()
+        version = Gauge("joulery_build_info", "The version that runs.", ["version"], registry=own)
+        version.labels(__version__).set(1)
+        self._requests = Counter(
+            "joulery_requests",
+            "Requests by operation and status.",
+            ["operation", "status"],
+            registry=own,
+        )
+        self._seconds = Histogram(
+            "joulery_request_seconds",
+            "Time to answer, by operation.",
+            ["operation"],
+            registry=own,
+            buckets=_BUCKETS_SECONDS,
+        )
+        self.in_flight = Gauge(
+            "joulery_requests_in_flight", "Requests that are being handled.", registry=own
+        )
+        self.expired = Counter("joulery_expired", "Decisions whose lease has ended.", registry=own)
+        self._totals = {
+            name: Gauge(f"joulery_{name}", words, registry=own)
+            for name, words in (
+                ("jobs", "Jobs, all versions."),
+                ("events", "Events of all jobs."),
+                ("open_decisions", "Decisions whose lease has not ended."),
+            )
+        }
+
+    def observe(self, operation: str, status: int, seconds: float) -> None:
+        """Count a request."""
+        self._requests.labels(operation, str(status)).inc()
+        self._seconds.labels(operation).observe(seconds)
+
+    def text(self, totals: StoreTotals | None) -> bytes:
+        """All figures in the format of Prometheus.
+
+        Args:
+            totals: Totals of the store; None where it does not answer.
+        """
+        for name, gauge in self._totals.items():
+            gauge.set(float("nan") if totals is None else getattr(totals, name))
+        return generate_latest(self._registry)

@@ -1,0 +1,177 @@
+"""Errors as RFC 9457 problem documents: what is wrong, what to do, and no internals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import HTTPException, Response
+
+from joulery.errors import (
+    ConflictError,
+    InvalidValueError,
+    JouleryError,
+    MissingRightsError,
+    NotPossibleHereError,
+    StoreBusyError,
+    StoreError,
+    UnknownRecordError,
+    UsageError,
+)
+from joulery.jobs import JsonModel, NotJsonError, to_bytes
+
+MEDIA_TYPE = "application/problem+json"
+_RETRY_SECONDS = 1
+_LONGEST = 400
+# The first class that fits counts.
+_STATUS: dict[type[JouleryError], int] = {
+    NotJsonError: 400,
+    ConflictError: 409,
+    UsageError: 422,
+    NotPossibleHereError: 501,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemDetails(JsonModel):
+    """What is wrong, and what to do about it (RFC 9457).
+
+    Attributes:
+        type: Kind of problem, such as `/problems/usage-error`.
+        title: HTTP status in words.
+        status: HTTP status.
+        detail: What is wrong, one line.
+        remedy: What to do about it, one line.
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    remedy: str
+
+
+class ProblemError(HTTPException):
+    """Ends the handling of a request with a problem document.
+
+    Args:
+        status: HTTP status.
+        kind: Class of errors that the client takes it for.
+        detail: What is wrong, one line.
+        remedy: What to do, one line.
+        headers: Headers besides those of every answer.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        kind: type[JouleryError],
+        detail: str,
+        remedy: str,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(status, detail, headers)
+        self.problem = ProblemDetails(
+            type=f"/problems/{kind.code}",
+            title=HTTPStatus(status).phrase,
+            status=status,
+            detail=detail[:_LONGEST],
+            remedy=remedy[:_LONGEST],
+        )
+
+    def response(self) -> Response:
+        """The answer to the client."""
+        return Response(
+            to_bytes(self.problem.to_document()),
+            self.status_code,
+            dict(self.headers or {}),
+            MEDIA_TYPE,
+        )
+
+
+def later(detail: str, status: int = 503, seconds: int = _RETRY_SECONDS) -> ProblemError:
+    """The server has too much to do; the same request may be made again."""
+    return ProblemError(
+        status,
+        StoreBusyError,
+        detail,
+        f"make the same request again in {seconds} s",
+        {"Retry-After": str(seconds)},
+    )
+
+
+def internal() -> ProblemError:
+    """The server failed; the log says why."""
+    return ProblemError(
+        500,
+        JouleryError,
+        "the server failed to handle the request",
+        "make the same request again; if it fails again, show the server's log to its owner",
+    )
+
+
+def not_found() -> ProblemError:
+    """A record does not exist, or is not the caller's: the same for both."""
+    return ProblemError(
+        404,
+        UnknownRecordError,
+        "there is no such record, or it belongs to another team",
+        "list the jobs of your team; the job may have been deleted",
+    )
+
+
+def no_token(realm: str = "joulery") -> ProblemError:
+    """The request has no valid token."""
+    whose = "the token that came with the decision" if realm != "joulery" else "a valid token"
+    return ProblemError(
+        401,
+        MissingRightsError,
+        f"the request does not carry {whose}",
+        f"send Authorization: Bearer TOKEN with {whose}",
+        {"WWW-Authenticate": f'Bearer realm="{realm}"'},
+    )
+
+
+def no_permission() -> ProblemError:
+    """The token does not allow the operation."""
+    return ProblemError(
+        403,
+        MissingRightsError,
+        "the token does not allow this",
+        "ask the server's owner for a token with more rights",
+    )
+
+
+def body_too_large(most: int) -> ProblemError:
+    """The body is larger than the server accepts."""
+    return ProblemError(
+        413, InvalidValueError, f"the body has more than {most} bytes", "send less at once"
+    )
+
+
+def problem_of(error: JouleryError) -> ProblemError:
+    """The problem that an error of ours stands for, without what others must not see."""
+    if isinstance(error, UnknownRecordError):
+        return not_found()
+    if isinstance(error, StoreError):
+        # Not the database's words, which name files, hosts and statements.
+        return later("the store is busy, restarting or full")
+    for kind, status in _STATUS.items():
+        if isinstance(error, kind):
+            return ProblemError(status, type(error), error.message, error.remedy)
+    return internal()
+
+
+def problem_of_http(error: Any) -> ProblemError:
+    """The problem that an error of the framework stands for."""
+    if isinstance(error, ProblemError):
+        return error
+    status = int(error.status_code)
+    if status == 404:
+        detail, remedy = "there is nothing at this address", "see /openapi.json for addresses"
+        return ProblemError(404, UnknownRecordError, detail, remedy)
+    detail = f"{HTTPStatus(status).phrase.lower()} at this address"
+    return ProblemError(
+        status, UsageError, detail, "see /openapi.json for what is accepted", error.headers
+    )

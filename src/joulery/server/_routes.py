@@ -1,0 +1,599 @@
+"""The HTTP API: decisions, jobs, measurements, tokens and health, one function per route.
+
+Bodies and answers are the dataclasses of :mod:`joulery.jobs._models`. Routes that decide or report
+wait for the group commit of the store in the event loop; all others block a thread of the pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi.routing import APIRoute
+from starlette.concurrency import run_in_threadpool
+
+from joulery.errors import InvalidValueError, JouleryError, StoreBusyError
+from joulery.jobs import (
+    LARGEST_ID,
+    MOST_PER_PAGE,
+    Constraint,
+    Count,
+    Decision,
+    DecisionLease,
+    DecisionPage,
+    Definition,
+    EnergyEntry,
+    EnergyPage,
+    JobEntry,
+    JobPage,
+    JsonModel,
+    Moment,
+    Name,
+    NotJsonError,
+    OutcomeReport,
+    PauseState,
+    ProfileEntry,
+    ProfileList,
+    ProgressReport,
+    Receipt,
+    Text,
+    decision_page,
+    energy_page,
+    from_bytes,
+    job_entry,
+    job_page,
+    keep_profile,
+    note_energy,
+    profile_list,
+    to_bytes,
+)
+from joulery.jobs import Request as DecisionRequest
+from joulery.server._auth import context_of, held_decision, own_job, own_team, require, sees
+from joulery.server._problems import (
+    ProblemDetails,
+    ProblemError,
+    body_too_large,
+    later,
+    not_found,
+    problem_of,
+)
+from joulery.storage import (
+    NewToken,
+    Permission,
+    TokenRecord,
+    add_token,
+    list_tokens,
+    revoke_token,
+    right_named,
+    totals,
+)
+
+SECONDS_PER_DAY = 86_400.0
+_READY_SECONDS = 5.0  # load balancers do not wait much longer
+_PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class _BoundedRequest(Request):
+    """A request whose body is JSON, read within limits on its size and time."""
+
+    _content: bytes | None = None
+
+    async def body(self) -> bytes:
+        """The body.
+
+        Raises:
+            ProblemError: It is not declared to be JSON, is empty, too large or too slow.
+        """
+        if self._content is None:
+            limits = context_of(self).limits
+            media = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if media != "application/json":
+                raise ProblemError(
+                    415,
+                    InvalidValueError,
+                    "the body is not declared to be JSON",
+                    "send Content-Type: application/json",
+                )
+            try:
+                async with asyncio.timeout(limits.body_seconds):
+                    self._content = await self._read(limits.body_bytes)
+            except TimeoutError:
+                raise ProblemError(
+                    408,
+                    StoreBusyError,
+                    "the body took too long to arrive",
+                    "make the same request again",
+                ) from None
+        return self._content
+
+    async def _read(self, most: int) -> bytes:
+        if int(self.headers.get("content-length", "0")) > most:
+            raise body_too_large(most)
+        content = bytearray()
+        async for chunk in self.stream():
+            content += chunk
+            if len(content) > most:
+                raise body_too_large(most)
+        return bytes(content) or b" "  # FastAPI takes an empty body for none at all
+
+    async def json(self) -> Any:
+        """The body as a document."""
+        try:
+            return from_bytes(await self.body())
+        except NotJsonError as error:
+            raise problem_of(error) from None
+
+
+class _Route(APIRoute):
+    """A route that reads bodies by :class:`_BoundedRequest`."""
+
+    def get_route_handler(self) -> Any:
+        handle = super().get_route_handler()
+
+        async def bounded(request: Request) -> Response:
+            return await handle(_BoundedRequest(request.scope, request.receive))
+
+        return bounded
+
+
+class Strict:
+    """Marks a body that is read by its own :meth:`JsonModel.from_document`.
+
+    FastAPI describes the body by its dataclass; the rules that the client and the store apply are
+    applied here, too, with the same words.
+    """
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """Validate by the model's own reader, described by the model's own fields."""
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_plain_validator_function(
+            source.from_document, json_schema_input_schema=handler(source)
+        )
+
+
+def _answer(model: JsonModel, status: int = 200) -> Response:
+    return Response(to_bytes(model.to_document()), status, media_type="application/json")
+
+
+_PROBLEMS = {
+    400: "The body is not JSON.",
+    401: "The request has no valid token.",
+    403: "The token does not allow this.",
+    404: "There is no such record, or it is another team's.",
+    408: "The body took too long.",
+    409: "The request contradicts what is stored.",
+    413: "The body is too large.",
+    415: "The body is not declared to be JSON.",
+    422: "Something in the request is wrong; the detail names it.",
+    429: "There are too many calls; see Retry-After.",
+    503: "The server or its store is busy; see Retry-After.",
+}
+_BODY = (400, 408, 413, 415)
+
+
+def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Descriptions of the problem documents that a route may answer with."""
+    described: dict[int | str, dict[str, Any]] = {}
+    for status in sorted(statuses):
+        one: dict[str, Any] = {"description": _PROBLEMS[status], "model": ProblemDetails}
+        if status in (429, 503):
+            seconds = {"schema": {"type": "integer"}, "description": "seconds to wait"}
+            one["headers"] = {"Retry-After": seconds}
+        described[status] = one
+    return described
+
+
+_COMMON = _problems(401, 422, 429, 503)
+decisions = APIRouter(prefix="/v1", tags=["decisions"], route_class=_Route, responses=_COMMON)
+jobs = APIRouter(prefix="/v1", tags=["jobs"], route_class=_Route, responses=_COMMON)
+measurements = APIRouter(prefix="/v1", tags=["measurements"], route_class=_Route, responses=_COMMON)
+tokens = APIRouter(prefix="/v1", tags=["tokens"], route_class=_Route, responses=_COMMON)
+health = APIRouter(tags=["health"])
+ROUTERS = (decisions, jobs, measurements, tokens, health)
+
+
+def _only_known(request: Request, *names: str) -> None:
+    """Refuse a query with other names, or with one twice: a typo would be taken for nothing."""
+    given = [name for name, _ in request.query_params.multi_items()]
+    if len(set(given)) < len(given) or not set(given) <= set(names):
+        raise problem_of(
+            InvalidValueError(
+                "the query has a name that is unknown or given twice",
+                remedy=f"give {' and '.join(names)} once at most",
+            )
+        )
+
+
+async def _page(
+    request: Request,
+    after: Annotated[
+        int, Query(ge=0, le=LARGEST_ID, description="number that the page begins after")
+    ] = 0,
+    limit: Annotated[
+        int, Query(ge=1, le=MOST_PER_PAGE, description="most entries of the page")
+    ] = 100,
+) -> tuple[int, int]:
+    _only_known(request, "after", "limit")
+    return after, limit
+
+
+Page = Annotated[tuple[int, int], Depends(_page)]
+JobToRead = Annotated[int, own_job(Permission.READ)]
+JobToWork = Annotated[int, own_job(Permission.WORK)]
+JobToManage = Annotated[int, own_job(Permission.MANAGE)]
+TeamToRead = Annotated[str, own_team(Permission.READ)]
+TeamToWork = Annotated[str, own_team(Permission.WORK)]
+HeldDecision = Annotated[str, Depends(held_decision)]
+Admin = Annotated[TokenRecord, require(Permission.ADMIN)]
+
+
+@decisions.post(
+    "/jobs/{job}/decisions",
+    operation_id="decide",
+    response_model=Decision,
+    responses=_problems(403, 404, 409, *_BODY),
+)
+async def decide(
+    request: Request, job: JobToWork, wanted: Annotated[DecisionRequest, Strict]
+) -> Response:
+    """Get the decision on what to run next.
+
+    The answer is durable when it arrives. The same key gets the same decision, so that a request
+    whose answer was lost can be sent again. Without a heartbeat or report until
+    `expires_wall_seconds`, the decision counts as abandoned.
+    """
+    context = context_of(request)
+    decision = await asyncio.wrap_future(context.jobs.decide_soon(job, wanted))
+    return _answer(dataclasses.replace(decision, token=context.signer.token(decision.id)))
+
+
+@decisions.put(
+    "/decisions/{decision}/outcome",
+    operation_id="report",
+    response_model=Receipt,
+    responses=_problems(404, 409, *_BODY),
+)
+async def report(
+    request: Request, decision: HeldDecision, body: Annotated[OutcomeReport, Strict]
+) -> Response:
+    """Report how a decision ended.
+
+    The report counts once, however late and however often it is sent: the same report gets the
+    same receipt, another one is refused. Figures must be possible: no longer than the decision is
+    old, no more energy than all boards can draw.
+    """
+    jobs_ = context_of(request).jobs
+    receipt = await asyncio.wrap_future(jobs_.report_soon(decision, body.outcome, body.key))
+    return _answer(receipt)
+
+
+@decisions.post(
+    "/decisions/{decision}/heartbeat",
+    operation_id="heartbeat",
+    response_model=DecisionLease,
+    responses=_problems(404, *_BODY),
+)
+async def heartbeat(
+    request: Request, decision: HeldDecision, body: Annotated[ProgressReport, Strict]
+) -> Response:
+    """Prolong the lease of a decision; the progress counts if no report follows."""
+    jobs_ = context_of(request).jobs
+    lease = await asyncio.wrap_future(jobs_.heartbeat_soon(decision, body.progress))
+    return _answer(lease)
+
+
+@decisions.get(
+    "/jobs/{job}/decisions",
+    operation_id="listDecisions",
+    response_model=DecisionPage,
+    responses=_problems(403, 404),
+)
+def list_decisions(request: Request, job: JobToRead, page: Page) -> Response:
+    """List the decisions of a job with their outcomes, in order."""
+    return _answer(context_of(request).read(lambda one: decision_page(one, job, *page)))
+
+
+@jobs.post(
+    "/teams/{team}/jobs",
+    operation_id="defineJob",
+    response_model=JobEntry,
+    responses=_problems(403, 404, 409, *_BODY),
+)
+def define_job(
+    request: Request, team: TeamToWork, wanted: Annotated[Definition, Strict]
+) -> Response:
+    """Define a job.
+
+    The same definition gets the same job. A changed one makes a new version, which is warm-started
+    from what still holds; `warm_start` says what.
+    """
+    return _answer(job_entry(context_of(request).jobs.define(team, wanted)))
+
+
+@jobs.get(
+    "/teams/{team}/jobs",
+    operation_id="listJobs",
+    response_model=JobPage,
+    responses=_problems(403, 404),
+)
+def list_jobs(request: Request, team: TeamToRead, page: Page) -> Response:
+    """List the jobs of a team by number, all versions."""
+    return _answer(context_of(request).read(lambda one: job_page(one, team, *page)))
+
+
+@jobs.get(
+    "/teams/{team}/jobs/{name:path}",
+    operation_id="showJob",
+    response_model=JobEntry,
+    responses=_problems(403, 404),
+)
+def show_job(
+    request: Request,
+    team: TeamToRead,
+    name: Annotated[str, Path(description="name of the job", examples=["resnet-nightly"])],
+    device: Annotated[
+        str | None, Query(description="kind of device that the job runs on; any unless given")
+    ] = None,
+) -> Response:
+    """Get the newest version of a job."""
+    _only_known(request, "device")
+    if "\0" in name + (device or ""):  # no name has one, and PostgreSQL accepts none
+        raise not_found()
+    return _answer(job_entry(context_of(request).jobs.find(team, name, device)))
+
+
+@jobs.post(
+    "/jobs/{job}/pause",
+    operation_id="pauseJob",
+    response_model=PauseState,
+    responses=_problems(403, 404, *_BODY),
+)
+def pause_job(
+    request: Request, job: JobToManage, wanted: Annotated[PauseState, Strict]
+) -> Response:
+    """Refuse decisions of a job, or make them again."""
+    context_of(request).jobs.pause(job, paused=wanted.paused)
+    return _answer(wanted)
+
+
+@jobs.delete(
+    "/jobs/{job}",
+    operation_id="deleteJob",
+    status_code=204,
+    responses=_problems(403, 404),
+)
+def delete_job(request: Request, job: JobToManage) -> None:
+    """Delete a job with all its history."""
+    context_of(request).jobs.delete(job)
+
+
+@measurements.get(
+    "/jobs/{job}/profiles",
+    operation_id="listProfiles",
+    response_model=ProfileList,
+    responses=_problems(403, 404),
+)
+def list_profiles(request: Request, job: JobToRead) -> Response:
+    """List the time-energy frontiers of a job, by batch size."""
+    return _answer(context_of(request).read(lambda one: profile_list(one, job)))
+
+
+@measurements.put(
+    "/jobs/{job}/profiles",
+    operation_id="keepProfile",
+    status_code=204,
+    responses=_problems(403, 404, *_BODY),
+)
+def put_profile(request: Request, job: JobToWork, profile: Annotated[ProfileEntry, Strict]) -> None:
+    """Store a frontier, in place of an earlier one of the same batch size and device."""
+    context = context_of(request)
+    now = context.clock.wall()
+    context.store.write(lambda one: keep_profile(one, job, profile, now), job)
+
+
+@measurements.get(
+    "/jobs/{job}/energy",
+    operation_id="listEnergy",
+    response_model=EnergyPage,
+    responses=_problems(403, 404),
+)
+def list_energy(request: Request, job: JobToRead, page: Page) -> Response:
+    """List the energy that a job has used, in the order of the reports."""
+    return _answer(context_of(request).read(lambda one: energy_page(one, job, *page)))
+
+
+@measurements.post(
+    "/jobs/{job}/energy",
+    operation_id="noteEnergy",
+    status_code=204,
+    responses=_problems(403, 404, 409, *_BODY),
+)
+def add_energy(request: Request, job: JobToWork, used: Annotated[EnergyEntry, Strict]) -> None:
+    """Store energy that a job has used; where a decision is named, once for each device."""
+    context = context_of(request)
+    now = context.clock.wall()
+    context.store.write(lambda one: note_energy(one, job, used, now), job)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRequest(JsonModel):
+    """A token to be made.
+
+    Attributes:
+        team: Team that the token is for; `*` for every team.
+        rights: What the token allows; each includes those before it.
+        label: Label for people.
+        days: Days until the token expires; up to 36500.
+    """
+
+    team: Name
+    rights: Literal["read", "work", "manage", "admin"] = "work"
+    label: Text = ""
+    days: Annotated[float, Constraint(minimum=0, maximum=36_500)] = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEntry(JsonModel):
+    """A token, as administrators see it.
+
+    Attributes:
+        id: Number of the token.
+        team: Team that the token is for; `*` for every team.
+        rights: What the token allows; each includes those before it.
+        label: Label for people.
+        created_wall_seconds: Unix time at which the token was made.
+        expires_wall_seconds: Unix time at which it expires; null for never.
+        revoked_wall_seconds: Unix time at which it was revoked; null for not.
+        token: The token itself, shown this once when it is made; else null.
+    """
+
+    id: Count
+    team: Name
+    rights: Literal["read", "work", "manage", "admin"]
+    label: Text
+    created_wall_seconds: Moment
+    expires_wall_seconds: Moment | None
+    revoked_wall_seconds: Moment | None
+    token: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPage(JsonModel):
+    """Tokens by number.
+
+    Attributes:
+        tokens: Tokens of the page, revoked and expired ones included.
+        next: Number that the next page begins after; null at the end.
+    """
+
+    tokens: tuple[TokenEntry, ...]
+    next: Count | None = None
+
+
+def token_entry(record: TokenRecord, token: str | None = None) -> TokenEntry:
+    """A stored token as administrators see it."""
+    return TokenEntry(
+        id=record.id,
+        team=record.token.team,
+        rights=record.token.right.name.lower(),  # type: ignore[arg-type]  # one of the literals
+        label=record.token.label,
+        created_wall_seconds=record.created_wall_seconds,
+        expires_wall_seconds=record.token.expires_wall_seconds,
+        revoked_wall_seconds=record.revoked_wall_seconds,
+        token=token,
+    )
+
+
+@tokens.post(
+    "/tokens",
+    operation_id="createToken",
+    status_code=201,
+    response_model=TokenEntry,
+    responses=_problems(403, 404, *_BODY),
+)
+def create_token(
+    request: Request, caller: Admin, wanted: Annotated[TokenRequest, Strict]
+) -> Response:
+    """Make a token; it is shown this once."""
+    if not sees(caller, wanted.team):
+        raise not_found()
+    context = context_of(request)
+    now = context.clock.wall()
+    new = NewToken(
+        team=wanted.team,
+        right=right_named(wanted.rights),
+        label=wanted.label,
+        expires_wall_seconds=now + wanted.days * SECONDS_PER_DAY,
+    )
+    token, record = context.store.write(lambda one: add_token(one, new, now))
+    return _answer(token_entry(record, token), 201)
+
+
+@tokens.get(
+    "/tokens", operation_id="listTokens", response_model=TokenPage, responses=_problems(403)
+)
+def show_tokens(request: Request, caller: Admin, page: Page) -> Response:
+    """List tokens by number, without the tokens themselves."""
+    after, limit = page
+    team = caller.token.team
+    found = context_of(request).read(lambda one: list_tokens(one, team, after, limit + 1))
+    following = found[limit - 1].id if len(found) > limit else None
+    return _answer(TokenPage(tuple(map(token_entry, found[:limit])), following))
+
+
+@tokens.delete(
+    "/tokens/{token}",
+    operation_id="revokeToken",
+    status_code=204,
+    responses=_problems(403, 404),
+)
+def revoke(
+    request: Request,
+    caller: Admin,
+    token: Annotated[int, Path(ge=0, le=LARGEST_ID, description="number of a token", examples=[3])],
+) -> None:
+    """Revoke a token."""
+    context = context_of(request)
+    now, team = context.clock.wall(), caller.token.team
+    context.store.write(lambda one: revoke_token(one, token, now, team))
+    context.tokens.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class HealthState(JsonModel):
+    """The state of the server.
+
+    Attributes:
+        status: `live` if the process answers, `ready` if it accepts requests.
+    """
+
+    status: Literal["live", "ready"]
+
+
+@health.get("/health/live", operation_id="live", response_model=HealthState)
+async def live() -> Response:
+    """Check that the process answers."""
+    return _answer(HealthState("live"))
+
+
+@health.get(
+    "/health/ready", operation_id="ready", response_model=HealthState, responses=_problems(503)
+)
+async def ready(request: Request) -> Response:
+    """Check that the server accepts requests.
+
+    The store answers, the latest write of the last seconds was durable, and the server is not
+    being stopped.
+    """
+    context = context_of(request)
+    if context.draining:
+        raise later("the server is being stopped")
+    try:
+        async with asyncio.timeout(_READY_SECONDS):
+            await run_in_threadpool(context.read, lambda one: one.jobs("", 0, 1))
+    except (JouleryError, TimeoutError) as error:
+        raise later("the store does not answer") from error
+    if context.store.write_failure:
+        raise later("the store does not accept writes")
+    return _answer(HealthState("ready"))
+
+
+@health.get(
+    "/metrics",
+    operation_id="metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **_problems(503)},
+)
+def metrics(request: Request) -> Response:
+    """Get figures for Prometheus."""
+    context = context_of(request)
+    try:
+        counted = context.read(totals)
+    except JouleryError:
+        counted = None  # the other figures are needed most when the store does not answer
+    return Response(context.metrics.text(counted), media_type=_PROMETHEUS)

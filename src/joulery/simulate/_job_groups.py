@@ -1,0 +1,194 @@
+"""Groups of recurring jobs in a cluster: when each job was submitted and how long it ran."""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joulery.errors import FileError
+from joulery.jobs.policies import CounterRng, mix
+from joulery.simulate.traces._rows import read_rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from joulery.jobs.policies import Floats
+
+COLUMNS = ("group", "submit_seconds", "duration_seconds")
+# Jobs of one owner and size whose durations agree within a factor of the square root of two are
+# taken to be one job that recurs, dealt out over as many groups as keep each below this size.
+_STEPS_PER_DOUBLING = 2.0
+_MOST_JOBS = 200
+_FEWEST_JOBS = 10
+_SECONDS_PER_HOUR = 3600.0
+# Hours reach 100 in no sample of a month, seconds pass it at once.
+_HOURS_BELOW = 100.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobGroups:
+    """Jobs sorted by group, and within a group by submission.
+
+    Attributes:
+        names: (groups,), names of the groups.
+        first: (groups + 1,), index of each group's first job; the last is the number of jobs.
+        submit_seconds: (jobs,), submission time on the cluster's clock.
+        duration_seconds: (jobs,), run time in the trace.
+        remark: Source of the jobs, in words.
+    """
+
+    names: tuple[str, ...]
+    first: NDArray[np.int64]
+    submit_seconds: Floats
+    duration_seconds: Floats
+    remark: str = ""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def jobs(self) -> int:
+        """Number of jobs of all groups."""
+        return len(self.submit_seconds)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """(groups,), number of jobs of each."""
+        return np.diff(self.first)
+
+    @property
+    def mean_seconds(self) -> Floats:
+        """(groups,), mean duration of each group's jobs."""
+        return np.asarray(np.add.reduceat(self.duration_seconds, self.first[:-1]) / self.sizes)
+
+    @property
+    def group_of_job(self) -> NDArray[np.int64]:
+        """(jobs,), index of each job's group."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    @classmethod
+    def of(
+        cls, group_of_job: NDArray[np.int64], submit: Floats, duration: Floats, remark: str = ""
+    ) -> JobGroups:
+        """Sort jobs into groups; ``group_of_job`` numbers the groups from 0."""
+        order = np.lexsort((submit, group_of_job))
+        labels, counts = np.unique(group_of_job, return_counts=True)
+        first = np.concatenate(([0], np.cumsum(counts)))
+        names = tuple(f"g{label}" for label in labels.tolist())
+        return cls(names, first, submit[order], duration[order], remark)
+
+
+def read_groups(path: Path) -> JobGroups:
+    """Read a group trace.
+
+    Args:
+        path: CSV file with the columns ``group`` (any name), ``submit_seconds`` and
+            ``duration_seconds``; further columns, such as a job's name, are ignored.
+
+    Raises:
+        FileError: The file is missing, empty or wrong, named by row and column.
+    """
+    rows = read_rows(path, COLUMNS)
+    names = list(dict.fromkeys(row.text("group") for row in rows))
+    number = {name: index for index, name in enumerate(names)}
+    groups = JobGroups.of(
+        np.array([number[row.text("group")] for row in rows]),
+        np.array([row.finite("submit_seconds") for row in rows]),
+        np.array([row.positive("duration_seconds") for row in rows]),
+        path.name,
+    )
+    return replace(groups, names=tuple(names))
+
+
+def generate_groups(path: Path, jobs: int, seed: int = 0) -> JobGroups:
+    """Make groups with about ``jobs`` jobs from a list of jobs that does not say which recur.
+
+    Submission times, durations, owners and sizes are those of the trace; which jobs belong
+    together is synthetic, and so is every copy of the trace beyond the first, whose submissions and
+    durations are varied by some per cent.
+
+    Args:
+        path: Philly (timestamp, duration, num_gpus, cluster) or PAI (arrival_time, length, cpus).
+        jobs: Largest number of jobs; there are fewer by those that found no group.
+        seed: Seed of what is varied.
+
+    Raises:
+        FileError: The file is missing or neither of the two.
+    """
+    submit, duration, owner = _read_jobs(path)
+    label = _grouped(submit, duration, owner)
+    kept = label >= 0
+    submit, duration, label = submit[kept], duration[kept], label[kept]
+    copies = max(1, math.ceil(jobs / max(1, len(label))))
+    groups = int(label.max()) + 1
+    numbers = np.concatenate([label + copy * groups for copy in range(copies)])
+    rng = CounterRng.of(np.full(1, seed, dtype=np.uint64), np.zeros(1, dtype=np.int64))
+    varied = rng.normal(0, 2 * copies * len(label)).reshape(2, copies, len(label))
+    varied[:, 0] = 0.0
+    submits = (submit + 600.0 * varied[0]).ravel()
+    durations = (duration * np.exp(0.1 * varied[1])).ravel()
+    # Whole groups in random order, so that few jobs show all kinds of groups.
+    words = mix(np.full(1, seed, dtype=np.uint64), np.arange(copies * groups))
+    chosen = np.argsort(words[numbers], kind="stable")[:jobs]
+    remark = (
+        f"{path.name}: submissions and durations as traced"
+        + (f" and in {copies - 1} varied copies" if copies > 1 else "")
+        + "; which jobs recur together is synthetic (same owner and size, similar duration)"
+    )
+    return JobGroups.of(numbers[chosen], submits[chosen], durations[chosen], remark)
+
+
+def _grouped(submit: Floats, duration: Floats, owner: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(jobs,), a group for each job, -1 where too few are alike."""
+    step = np.round(_STEPS_PER_DOUBLING * np.log2(duration)).astype(np.int64)
+    _, alike, sizes = np.unique(
+        np.stack((owner, step)), axis=1, return_inverse=True, return_counts=True
+    )
+    alike = alike.ravel()
+    parts = -(-sizes // _MOST_JOBS)
+    offset = np.concatenate(([0], np.cumsum(parts)))[:-1]
+    order = np.lexsort((submit, alike))
+    rank = np.empty(len(order), dtype=np.int64)
+    starts = np.concatenate(([0], np.cumsum(sizes)))[:-1]
+    rank[order] = np.arange(len(order)) - np.repeat(starts, sizes)
+    label = offset[alike] + rank % parts[alike]
+    label[sizes[alike] < _FEWEST_JOBS] = -1
+    kept, renumbered = np.unique(label[label >= 0], return_inverse=True)
+    label[label >= 0] = renumbered
+    return label if len(kept) else np.zeros_like(label)
+
+
+def _read_jobs(path: Path) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    """(jobs,): submission and duration in seconds, and a number for the owner and size."""
+    remedy = "give philly.csv or an Alibaba PAI sample with arrival_time, length and cpus"
+    try:
+        with path.open(newline="", encoding="utf-8") as opened:
+            rows = list(csv.DictReader(opened))
+        if rows and {"timestamp", "duration", "num_gpus", "cluster"} <= set(rows[0]):
+            moments = [datetime.fromisoformat(row["timestamp"]) for row in rows]
+            start = min(moments)
+            submit = np.array([(moment - start).total_seconds() for moment in moments])
+            duration = np.array([float(row["duration"]) for row in rows])
+            names = [f"{row['cluster']} {row['num_gpus']}" for row in rows]
+        elif rows and {"arrival_time", "length", "cpus"} <= set(rows[0]):
+            submit = np.array([float(row["arrival_time"]) for row in rows])
+            duration = np.array([float(row["length"]) for row in rows])
+            names = [row["cpus"] for row in rows]
+            if duration.max() < _HOURS_BELOW:
+                submit, duration = submit * _SECONDS_PER_HOUR, duration * _SECONDS_PER_HOUR
+        else:
+            raise FileError(f"{path} is no known list of jobs", remedy=remedy)
+    except OSError as error:
+        raise FileError(f"cannot read {path}: {error.strerror}", remedy=remedy) from None
+    except (ValueError, TypeError) as error:
+        raise FileError(f"{path} does not parse: {error}", remedy=remedy) from None
+    owner = np.unique(names, return_inverse=True)[1]
+    ran = duration > 0
+    return submit[ran], duration[ran], owner[ran].astype(np.int64)

@@ -1,0 +1,442 @@
+"""The log of a simulation of recurring jobs: figures per recurrence, a summary, and a CSV file."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from joulery.errors import FileError
+from joulery.jobs.policies import ActionKind, RunEnd
+from joulery.objectives import Totals
+from joulery.simulate._workload import SettingScores, score_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from joulery.jobs.policies import Floats, Outcomes, Policy, Seeds
+    from joulery.objectives import Objective
+    from joulery.simulate._drift import Drift
+    from joulery.simulate._recurring import SimulationOptions
+    from joulery.simulate._workload import TracedWorkload
+
+_LAST = 5
+CSV_COLUMNS = (
+    *("gpu", "dataset", "policy", "seed", "recurrence", "action", "batch_size", "limit_watts"),
+    *("end", "epochs", "ceiling_joules", "seconds", "joules", "cost_joules"),
+    *("recurrence_cost_over_optimal", "why"),
+)
+_PER_RECURRENCE = (
+    *("arm", "limit", "reason", "attempts", "probes", "reached"),
+    *("seconds", "joules", "cost", "expected", "within", "optimal"),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ActionLog:
+    """Every action in the order in which its end became known, one entry per action.
+
+    The fields are those of :class:`~joulery.jobs.policies._base.Outcomes`; ``reason`` and
+    ``ceiling`` are those of :class:`~joulery.jobs.policies._base.Actions`.
+    """
+
+    job: NDArray[np.int64]
+    recurrence: NDArray[np.int64]
+    kind: NDArray[np.int64]
+    arm: NDArray[np.int64]
+    limit: NDArray[np.int64]
+    end: NDArray[np.int64]
+    reason: NDArray[np.int64]
+    epochs: Floats
+    ceiling: Floats
+    seconds: Floats
+    joules: Floats
+    cost: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SimulationLog:
+    """Figures per job and recurrence; NaN and -1 beyond a job's last recurrence.
+
+    Attributes:
+        workloads: Workloads that were simulated.
+        workload_of: (jobs,), index of each job's workload.
+        seeds: (jobs,), seed of each job.
+        policy: Name of the policy.
+        reasons: Meaning of the indices in ``reason``.
+        eta: Weight of energy in the cost.
+        recurrences: (jobs,), number of recurrences of each job.
+        arm: (jobs, recurrences), batch size of the last training.
+        limit: (jobs, recurrences), power limit that it held.
+        reason: (jobs, recurrences), reason for the last training.
+        attempts: (jobs, recurrences), number of trainings.
+        probes: (jobs, recurrences), number of probes.
+        reached: (jobs, recurrences), whether the target was reached in the end.
+        seconds: (jobs, recurrences), time of all actions together; where the target was not
+            reached, that of training the default is added, which the owner has to run then.
+        joules: (jobs, recurrences), energy, likewise.
+        cost: (jobs, recurrences), cost, likewise; where another objective was given, its value
+            instead, here and in the figures below; beyond its bounds, no less than the optimum's.
+        expected: (jobs, recurrences), expected cost of the setting that was trained last.
+        within: (jobs, recurrences), whether that setting is expected to keep the objective's
+            bounds, within 1 %.
+        optimal: (jobs, recurrences), expected cost of the best fixed setting at that time.
+        default: (3, jobs, recurrences), expected seconds, joules and cost without optimisation.
+        actions: Every single action, where asked for.
+    """
+
+    workloads: tuple[TracedWorkload, ...]
+    workload_of: NDArray[np.int64]
+    seeds: NDArray[np.uint64]
+    policy: str
+    reasons: tuple[str, ...]
+    eta: float
+    recurrences: NDArray[np.int64]
+    arm: NDArray[np.int64]
+    limit: NDArray[np.int64]
+    reason: NDArray[np.int64]
+    attempts: NDArray[np.int64]
+    probes: NDArray[np.int64]
+    reached: NDArray[np.bool_]
+    seconds: Floats
+    joules: Floats
+    cost: Floats
+    expected: Floats
+    within: NDArray[np.bool_]
+    optimal: Floats
+    default: Floats
+    actions: ActionLog | None = None
+
+    def regret(self) -> Floats:
+        """(jobs, recurrences), cumulative, in units of the optimal cost (Eq. 9 of NSDI'23)."""
+        return np.asarray(np.nancumsum(self.cost / self.optimal - 1.0, axis=1))
+
+    def final_regret(self) -> Floats:
+        """(jobs,), regret after the last recurrence of each job."""
+        return np.asarray(np.nansum(self.cost / self.optimal - 1.0, axis=1))
+
+    def of_workload(self, index: int) -> SimulationLog:
+        """The jobs of one workload only, cut to its recurrences; without single actions."""
+        kept = np.flatnonzero(self.workload_of == index)
+        columns = int(self.recurrences[kept].max(initial=0))
+        return SimulationLog(
+            workloads=(self.workloads[index],),
+            workload_of=np.zeros(len(kept), dtype=np.int64),
+            seeds=self.seeds[kept],
+            policy=self.policy,
+            reasons=self.reasons,
+            eta=self.eta,
+            recurrences=self.recurrences[kept],
+            default=self.default[:, kept, :columns],
+            **{name: getattr(self, name)[kept, :columns] for name in _PER_RECURRENCE},
+        )
+
+    def by_workload(self) -> Iterator[SimulationLog]:
+        """One log per workload."""
+        return (self.of_workload(index) for index in range(len(self.workloads)))
+
+    def last(self, count: int) -> tuple[Floats, Floats, Floats]:
+        """(jobs,): time, energy and cost of the last recurrences over those of the default."""
+        columns = np.arange(self.cost.shape[1])[None, :]
+        ends = self.recurrences[:, None]
+        inside = (columns >= ends - count) & (columns < ends)
+
+        def ratio(spent: Floats, expected: Floats) -> Floats:
+            total = np.where(inside, spent, 0.0).sum(axis=1)
+            return np.asarray(total / np.where(inside, expected, 0.0).sum(axis=1))
+
+        return (
+            ratio(self.seconds, self.default[0]),
+            ratio(self.joules, self.default[1]),
+            ratio(self.cost, self.default[2]),
+        )
+
+
+class LogBuilder:
+    """Adds up what the actions of a simulation take, per job and recurrence.
+
+    Args:
+        workloads: Workloads that are simulated.
+        workload_of: (jobs,), index of each job's workload.
+        recurrences: (jobs,), number of recurrences of each job.
+        drifts: Drift of each workload.
+        options: Options of the simulation.
+    """
+
+    def __init__(
+        self,
+        workloads: Sequence[TracedWorkload],
+        workload_of: NDArray[np.int64],
+        recurrences: NDArray[np.int64],
+        drifts: Sequence[Drift],
+        options: SimulationOptions,
+    ) -> None:
+        self._workloads = tuple(workloads)
+        self._workload_of = workload_of
+        self._recurrences = recurrences
+        self._drifts = drifts
+        self._options = options
+        # Scores of the settings of each workload, per piece of its drift.
+        self._scores = [
+            [score_settings(load, options.eta, options.objective, part) for part in drift.epochs]
+            for load, drift in zip(workloads, drifts, strict=True)
+        ]
+        shape = (len(workload_of), int(recurrences.max()))
+        beyond = np.arange(shape[1])[None, :] >= recurrences[:, None]
+        # (3, jobs, recurrences): seconds, joules and cost.
+        self._spent = np.where(beyond, np.nan, np.zeros((3, *shape)))
+        self._last = {name: np.full(shape, -1) for name in ("arm", "limit", "reason")}
+        self._attempts = np.zeros(shape, dtype=np.int64)
+        self._probes = np.zeros(shape, dtype=np.int64)
+        self._reached = np.zeros(shape, dtype=bool)
+        self._actions: list[dict[str, NDArray[Any]]] = []
+        self._done = 0
+
+    def add(self, outcomes: Outcomes, reason: NDArray[np.int64], ceiling: Floats) -> None:
+        """Add actions that ended; each job at most once per call."""
+        cell = (outcomes.job, outcomes.recurrence)
+        for spent, more in zip(
+            self._spent, (outcomes.seconds, outcomes.joules, outcomes.cost), strict=True
+        ):
+            spent[cell] += more
+        trained = outcomes.kind == ActionKind.TRAIN
+        self._attempts[cell] += trained
+        self._probes[cell] += ~trained
+        reached = outcomes.end == RunEnd.REACHED
+        self._reached[cell] |= reached
+        self._done += int(reached.sum())
+        last = (outcomes.job[trained], outcomes.recurrence[trained])
+        figures = {"arm": outcomes.arm, "limit": outcomes.limit, "reason": reason}
+        for name, figure in figures.items():
+            self._last[name][last] = figure[trained]
+        if self._options.keep_actions:
+            extra = {"reason": reason, "ceiling": ceiling}
+            names = ActionLog.__dataclass_fields__
+            self._actions.append(
+                {name: extra[name] if name in extra else getattr(outcomes, name) for name in names}
+            )
+
+    @property
+    def share_done(self) -> float:
+        """Share of all recurrences that are done."""
+        return self._done / float(self._recurrences.sum())
+
+    def finish(self, policy: Policy[Any], seeds: Seeds) -> SimulationLog:
+        """The log of the whole simulation."""
+        optimal, default, reference = self._baselines()
+        # Where the policy never produced the model, the owner trains the default in the end.
+        spent = np.where(self._reached, self._spent, self._spent + default)
+        seconds, joules, cost = spent
+        expected, within = self._last_settings()
+        objective = self._options.objective
+        if objective is not None:
+            cost = np.asarray(objective.value(seconds, joules, reference))
+            # What a setting saves by breaking a bound is not to its credit.
+            cost = np.where(within | np.isnan(cost), cost, np.maximum(cost, optimal))
+        return SimulationLog(
+            workloads=self._workloads,
+            workload_of=self._workload_of,
+            seeds=seeds,
+            policy=policy.name,
+            reasons=policy.reasons,
+            eta=self._options.eta,
+            recurrences=self._recurrences,
+            attempts=self._attempts,
+            probes=self._probes,
+            reached=self._reached,
+            seconds=seconds,
+            joules=joules,
+            cost=cost,
+            expected=expected,
+            within=within,
+            optimal=optimal,
+            default=default,
+            actions=_joined(self._actions) if self._options.keep_actions else None,
+            **self._last,
+        )
+
+    def _pieces(self, drift: Drift) -> NDArray[np.int64]:
+        """(recurrences,), piece of a drift that applies at every recurrence."""
+        columns = np.arange(self._spent.shape[2])
+        return np.searchsorted(drift.starts, columns, side="right") - 1
+
+    def _last_settings(self) -> tuple[Floats, NDArray[np.bool_]]:
+        """(jobs, recurrences), expected score of the last setting; whether it keeps the bounds."""
+        found = np.full(self._reached.shape, np.nan)
+        within = np.zeros(self._reached.shape, dtype=bool)
+        for index, drift in enumerate(self._drifts):
+            jobs = np.flatnonzero(self._workload_of == index)
+            arm, limit = self._last["arm"][jobs], self._last["limit"][jobs]
+            at = self._pieces(drift), arm, limit
+            scores = self._scores[index]
+            found[jobs] = np.where(arm >= 0, np.stack([one.expected for one in scores])[at], np.nan)
+            within[jobs] = (arm >= 0) & np.stack([one.within for one in scores])[at]
+        return found, within
+
+    def _baselines(self) -> tuple[Floats, Floats, Totals]:
+        """Cost of the optimum, figures of the default (3) and fastest setting per recurrence."""
+        objective, eta = self._options.objective, self._options.eta
+        per_workload = []
+        for load, drift, scores in zip(self._workloads, self._drifts, self._scores, strict=True):
+            figures = [
+                _baseline(load, eta, epochs, one, objective)
+                for epochs, one in zip(drift.epochs, scores, strict=True)
+            ]
+            per_workload.append(np.stack(figures, axis=1)[:, self._pieces(drift)])
+        by_job = np.moveaxis(np.stack(per_workload)[self._workload_of], 1, 0)
+        return by_job[0], by_job[1:4], Totals(by_job[4], by_job[5])
+
+
+def _baseline(
+    load: TracedWorkload,
+    eta: float,
+    epochs: Floats,
+    scores: SettingScores,
+    objective: Objective | None,
+) -> Floats:
+    """(6,): cost of the optimum; seconds, joules and cost of the default; those of the fastest."""
+    arm, limit = load.default_setting()
+    count = load.mean_epochs(epochs)[arm]
+    count = count if np.isfinite(count) else load.max_epochs  # it fails, at that price
+    seconds, joules = count * load.epoch_seconds[arm, limit], count * load.epoch_joules[arm, limit]
+    cost = count * load.epoch_cost(eta)[arm, limit]
+    fastest = scores.reference
+    if objective is not None:
+        cost = objective.value(seconds, joules, fastest)
+    return np.array([scores.optimal, seconds, joules, cost, fastest.seconds, fastest.joules])
+
+
+def _joined(parts: list[dict[str, NDArray[Any]]]) -> ActionLog:
+    names = ActionLog.__dataclass_fields__
+    return ActionLog(**{name: np.concatenate([part[name] for part in parts]) for name in names})
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySummary:
+    """One workload under one policy, over all seeds.
+
+    Attributes:
+        gpu: Type of the GPU.
+        dataset: Name of the dataset; with traces of one's own, the job.
+        network: Name of the model.
+        optimizer: Name of the optimizer.
+        policy: Name of the policy.
+        recurrences: Number of recurrences per job.
+        seeds: Number of jobs.
+        regret_mean: Cost beyond the best fixed setting's expected cost, in units of that cost.
+        regret_sd: Standard deviation of that over seeds.
+        eta_last5_vs_default: Energy of the last five recurrences over the default's expectation.
+        tta_last5_vs_default: Time, likewise.
+        cost_last5_vs_optimal: Their cost over the best fixed setting's expectation.
+        choice_last5_vs_optimal: Expected cost of the settings chosen there, without the chance.
+        cost_total_vs_default: Cost of all recurrences over the default's expectation.
+        within_last5: Share of the settings chosen there that are expected to keep the bounds of the
+            objective, within 1 %; 1 without bounds.
+        attempts_mean: Number of trainings per recurrence.
+        failed: Share of recurrences that never reached the target.
+    """
+
+    gpu: str
+    dataset: str
+    network: str
+    optimizer: str
+    policy: str
+    recurrences: int
+    seeds: int
+    regret_mean: float
+    regret_sd: float
+    eta_last5_vs_default: float
+    tta_last5_vs_default: float
+    cost_last5_vs_optimal: float
+    choice_last5_vs_optimal: float
+    cost_total_vs_default: float
+    within_last5: float
+    attempts_mean: float
+    failed: float
+
+
+def summaries(log: SimulationLog) -> list[PolicySummary]:
+    """One summary per workload of ``log``."""
+    return [_summary(part) for part in log.by_workload()]
+
+
+def _summary(log: SimulationLog) -> PolicySummary:
+    load = log.workloads[0]
+    regret = log.final_regret()
+    seconds, joules, _ = log.last(_LAST)
+    cost, expected, optimal, within = (
+        each[:, -_LAST:] for each in (log.cost, log.expected, log.optimal, log.within)
+    )
+    return PolicySummary(
+        gpu=load.gpu,
+        dataset=load.dataset,
+        network=load.network,
+        optimizer=load.optimizer,
+        policy=log.policy,
+        recurrences=log.cost.shape[1],
+        seeds=len(log.seeds),
+        regret_mean=float(regret.mean()),
+        regret_sd=float(regret.std()),
+        eta_last5_vs_default=float(joules.mean()),
+        tta_last5_vs_default=float(seconds.mean()),
+        cost_last5_vs_optimal=float(cost.sum() / optimal.sum()),
+        choice_last5_vs_optimal=float(np.nanmean(expected / optimal)),
+        cost_total_vs_default=float(np.mean(log.cost.sum(axis=1) / log.default[2].sum(axis=1))),
+        within_last5=float(within.mean()),
+        attempts_mean=float(log.attempts.mean()),
+        failed=float(1.0 - log.reached.mean()),
+    )
+
+
+def write_actions(path: Path, logs: Sequence[SimulationLog]) -> None:
+    """Write every action of ``logs``, which were made with ``keep_actions``, to a CSV file.
+
+    Raises:
+        FileError: The file cannot be written; what was there before is untouched.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(CSV_COLUMNS)
+            for log in logs:
+                if log.actions is not None:
+                    writer.writerows(_rows(log, log.actions))
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise FileError(
+            f"cannot write {path}: {error.strerror}", remedy="choose another file with --log"
+        ) from None
+
+
+def _rows(log: SimulationLog, actions: ActionLog) -> Iterator[tuple[object, ...]]:
+    ratio = log.cost / log.optimal
+    for i, job in enumerate(actions.job.tolist()):
+        load = log.workloads[int(log.workload_of[job])]
+        limit, ceiling = int(actions.limit[i]), actions.ceiling[i]
+        yield (
+            load.gpu,
+            load.dataset,
+            log.policy,
+            int(log.seeds[job]),
+            int(actions.recurrence[i]),
+            ActionKind(int(actions.kind[i])).name.lower(),
+            load.batch_sizes[int(actions.arm[i])],
+            f"{load.limits_watts[limit]:g}" if limit >= 0 else "",
+            RunEnd(int(actions.end[i])).name.lower(),
+            f"{actions.epochs[i]:g}",
+            f"{ceiling:.6g}" if math.isfinite(ceiling) else "",
+            f"{actions.seconds[i]:.6g}",
+            f"{actions.joules[i]:.6g}",
+            f"{actions.cost[i]:.6g}",
+            f"{ratio[job, actions.recurrence[i]]:.6g}",
+            log.reasons[int(actions.reason[i])],
+        )

@@ -1,0 +1,166 @@
+"""Simulation of recurring jobs under a policy: many workloads and seeds at once.
+
+A recurrence is a sequence of actions until a training reaches its target; all of them are paid.
+With ``overlap`` above one, that many recurrences of a job are under way at once, and what one
+shows is known to the others when it ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from joulery.errors import InvalidValueError
+from joulery.jobs.policies import JobBatch, OraclePolicy
+from joulery.simulate._drift import no_drift, with_enough_epochs
+from joulery.simulate._environment import Environment
+from joulery.simulate._log import LogBuilder
+from joulery.simulate._runner import PolicyRunner, default_probing
+from joulery.simulate._workload import score_settings
+from joulery.units import finite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from joulery.jobs.policies import Policy
+    from joulery.objectives import Objective
+    from joulery.simulate._drift import Drift
+    from joulery.simulate._environment import Probing
+    from joulery.simulate._log import SimulationLog
+    from joulery.simulate._workload import TracedWorkload
+
+Beliefs = TypeVar("Beliefs")
+
+_STEPS_BETWEEN_REPORTS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationOptions:
+    """Options of a simulation.
+
+    Attributes:
+        eta: Weight of energy in the cost, 0 to 1.
+        objective: Objective to judge by instead of the cost; None for the cost.
+        probing: Model of profiling; None for the policy's usual one.
+        overlap: Number of recurrences of one job that are under way at once.
+        drift: Function that makes each workload's change over its recurrences; None for no change.
+        max_attempts: Number of trainings after which a recurrence counts as failed.
+        keep_actions: Whether the log keeps every single action.
+        on_progress: Function called now and then with the share of recurrences that are done.
+    """
+
+    eta: float = 0.5
+    objective: Objective | None = None
+    probing: Probing | None = None
+    overlap: int = 1
+    drift: Callable[[TracedWorkload], Drift] | None = None
+    max_attempts: int = 20
+    keep_actions: bool = False
+    on_progress: Callable[[float], None] | None = None
+
+    def __post_init__(self) -> None:
+        finite(self.eta, "eta", minimum=0.0)
+        for name in ("overlap", "max_attempts"):
+            if getattr(self, name) < 1:
+                raise InvalidValueError(
+                    f"{name} must be at least 1, not {getattr(self, name)}",
+                    remedy="give a positive whole number",
+                )
+
+
+DEFAULT_OPTIONS = SimulationOptions()
+
+
+def horizon(workload: TracedWorkload) -> int:
+    """Recurrences as You et al. (NSDI'23) simulate them: twice the number of settings."""
+    return 2 * len(workload.batch_sizes) * len(workload.limits_watts)
+
+
+def make_oracle(
+    workloads: Sequence[TracedWorkload],
+    seeds: Sequence[int],
+    eta: float,
+    objective: Objective | None = None,
+) -> OraclePolicy:
+    """The policy that knows each workload's best fixed setting, for the jobs of a simulation."""
+    found = [score_settings(load, eta, objective) for load in workloads]
+    best = np.array([(one.arm, one.limit) for one in found]).repeat(len(seeds), axis=0)
+    return OraclePolicy(best[:, 0], best[:, 1])
+
+
+def simulate(
+    workloads: Sequence[TracedWorkload],
+    policy: Policy[Beliefs],
+    recurrences: int | None,
+    seeds: Sequence[int],
+    options: SimulationOptions = DEFAULT_OPTIONS,
+) -> SimulationLog:
+    """Replay every workload with every seed.
+
+    Args:
+        workloads: Workloads that are trained again and again.
+        policy: Policy that decides.
+        recurrences: Number of recurrences of each job; None for :func:`horizon`.
+        seeds: Seeds; there is one job per workload and seed, ordered by workload, then by seed.
+        options: Options of the simulation.
+    """
+    if not workloads or not seeds:
+        raise InvalidValueError(
+            "nothing to simulate", remedy="give at least one workload and one seed"
+        )
+    drifts = [(options.drift or no_drift)(load) for load in workloads]
+    workloads = [with_enough_epochs(*pair) for pair in zip(workloads, drifts, strict=True)]
+    workload_of = np.repeat(np.arange(len(workloads)), len(seeds))
+    descriptions = [load.job(options.eta) for load in workloads]
+    jobs = JobBatch.of(
+        [descriptions[load] for load in workload_of], [seed for _ in workloads for seed in seeds]
+    )
+    counts = np.array([recurrences or horizon(load) for load in workloads])[workload_of]
+    probing = options.probing or default_probing(policy.name)
+    environment = Environment(workloads, workload_of, jobs, probing, drifts)
+    runner = PolicyRunner(policy, jobs, environment, options.overlap)
+    log = LogBuilder(workloads, workload_of, counts, drifts, options)
+    _run(runner, log, counts, options)
+    return log.finish(policy, jobs.seeds)
+
+
+def _run(
+    runner: PolicyRunner[Beliefs],
+    log: LogBuilder,
+    recurrences: NDArray[np.int64],
+    options: SimulationOptions,
+) -> None:
+    """Simulate to the end: learn what ended first in each job, then decide what follows."""
+    everyone = np.arange(len(recurrences))
+    begun = np.zeros(len(recurrences), dtype=np.int64)
+    for _ in range(options.overlap):
+        job = everyone[begun < recurrences]
+        slot = runner.submit(job, begun[job])
+        begun[job] += 1
+        runner.finish[job, slot] = runner.act(job, slot, runner.decide(job))
+    steps = 0
+    while True:
+        slot, now = runner.next_end(everyone)
+        job = np.flatnonzero(np.isfinite(now))
+        if not job.size:
+            return
+        slot, now = slot[job], now[job]
+        outcomes = runner.end(job, slot)
+        runner.learn(outcomes)
+        reason, ceiling = (runner.slot_values(name, job, slot) for name in ("reason", "ceiling"))
+        log.add(outcomes, reason, ceiling)
+        done = runner.is_done(outcomes, slot, options.max_attempts)
+        starts = done & (begun[job] < recurrences[job])
+        slot[starts] = runner.submit(job[starts], begun[job[starts]])
+        begun[job[starts]] += 1
+        acting = starts | ~done
+        job, slot, now = job[acting], slot[acting], now[acting]
+        if job.size:
+            runner.finish[job, slot] = now + runner.act(job, slot, runner.decide(job))
+        steps += 1
+        if options.on_progress and steps % _STEPS_BETWEEN_REPORTS == 0:
+            options.on_progress(log.share_done)

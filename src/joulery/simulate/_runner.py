@@ -1,0 +1,153 @@
+"""A policy at work on traced workloads: actions are decided, replayed and in flight till they end.
+
+Both simulations use it: recurrences of one job after another (:mod:`joulery.simulate._recurring`)
+and groups of overlapping jobs in a cluster (:mod:`joulery.simulate._recurring_cluster`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
+
+from joulery.jobs.policies import ActionKind, CounterRng, Outcomes, RunEnd
+from joulery.simulate._environment import EpochAtMean, Moment, Slices
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from joulery.jobs.policies import Actions, Floats, JobBatch, Policy
+    from joulery.simulate._environment import Environment, Probing
+
+    Indices = NDArray[np.int64]
+
+Beliefs = TypeVar("Beliefs")
+
+# Policies that make no probes of their own are charged as Zeus's simulator charges.
+_WHOLE_EPOCH = ("zeus", "grid", "default", "oracle")
+# A policy that probes without end is cut off; none needs as many.
+_ACTIONS_PER_ATTEMPT = 10
+_COUNTS = ("recurrence", "trainings", "actions", "progress_arm")
+_FROM_ACTIONS = ("kind", "arm", "reason")
+_INTEGERS = (*_COUNTS, *_FROM_ACTIONS, "limit", "end")
+_NUMBERS = ("ceiling", "progress", "epochs", "seconds", "joules", "cost")
+_PER_LIMIT = ("epoch_seconds", "epoch_joules", "relative_error")
+_FROM_RESULTS = ("limit", "end", *_NUMBERS[1:], *_PER_LIMIT)
+_OUTCOME_FIELDS = tuple(name for name in Outcomes.__dataclass_fields__ if name != "job")
+
+
+def default_probing(policy_name: str) -> Probing:
+    """The model of profiling that a policy is usually charged by."""
+    return EpochAtMean() if policy_name in _WHOLE_EPOCH else Slices()
+
+
+class PolicyRunner(Generic[Beliefs]):
+    """A policy that runs a batch of jobs, each with several recurrences in flight.
+
+    Args:
+        policy: Policy that decides.
+        jobs: The jobs.
+        environment: Environment that replays their actions.
+        width: Number of recurrences of a job in flight to make room for at first.
+
+    Attributes:
+        finish: (jobs, slots), time at which the action in flight ends; infinite for a free slot.
+    """
+
+    def __init__(
+        self,
+        policy: Policy[Beliefs],
+        jobs: JobBatch,
+        environment: Environment,
+        width: int,
+    ) -> None:
+        self._policy = policy
+        self._jobs = jobs
+        self._environment = environment
+        self._beliefs = policy.start(jobs)
+        self._decisions = np.zeros(len(jobs), dtype=np.int64)
+        shape = (len(jobs), width)
+        self.finish = np.full(shape, np.inf)
+        self._slots: dict[str, NDArray[Any]] = {
+            **{name: np.zeros(shape, dtype=np.int64) for name in _INTEGERS},
+            **{name: np.zeros(shape) for name in _NUMBERS},
+            **{name: np.zeros((*shape, jobs.limits_watts.shape[1])) for name in _PER_LIMIT},
+        }
+
+    def next_end(self, job: Indices) -> tuple[Indices, Floats]:
+        """(rows,): slot of the action that ends first, and when; infinite where none is."""
+        slot = self.finish[job].argmin(axis=1)
+        return slot, np.asarray(self.finish[job, slot])
+
+    def in_flight(self, job: Indices) -> Indices:
+        """(rows,), number of recurrences in flight."""
+        return np.asarray(np.isfinite(self.finish[job]).sum(axis=1))
+
+    def submit(self, job: Indices, recurrence: Indices) -> Indices:
+        """Begin recurrences; the slot of each, where the first action is still to be decided."""
+        free = np.isinf(self.finish[job])
+        if not free.any(axis=1).all():
+            self._widen()
+            free = np.isinf(self.finish[job])
+        slot = np.asarray(free.argmax(axis=1))
+        self._slots["recurrence"][job, slot] = recurrence
+        self._slots["trainings"][job, slot] = 0
+        self._slots["actions"][job, slot] = 0
+        self._slots["progress_arm"][job, slot] = -1
+        return slot
+
+    def _widen(self) -> None:
+        self.finish = np.concatenate((self.finish, np.full_like(self.finish, np.inf)), axis=1)
+        for name, array in self._slots.items():
+            self._slots[name] = np.concatenate((array, np.zeros_like(array)), axis=1)
+
+    def decide(self, job: Indices) -> Actions:
+        """The next actions of jobs; noted as under way."""
+        rng = CounterRng.of(self._jobs.seeds[job], self._decisions[job])
+        actions = self._policy.decide(self._beliefs, job, rng)
+        self._policy.begin(self._beliefs, job, actions)
+        self._decisions[job] += 1
+        return actions
+
+    def act(self, job: Indices, slot: Indices, actions: Actions) -> Floats:
+        """Replay actions in slots; (rows,), the seconds that they take."""
+        slots, at = self._slots, (job, slot)
+        same = slots["progress_arm"][at] == actions.arm
+        moment = Moment(
+            job=job,
+            recurrence=slots["recurrence"][at],
+            training=slots["trainings"][at],
+            action=slots["actions"][at],
+            progress=np.where(same, slots["progress"][at], 0.0),
+        )
+        results = self._environment.act(actions, moment)
+        for name in (*_FROM_ACTIONS, "ceiling"):
+            slots[name][at] = getattr(actions, name)
+        for name in _FROM_RESULTS:
+            slots[name][at] = getattr(results, name)
+        slots["progress_arm"][at] = np.where(actions.kind == ActionKind.PROBE, actions.arm, -1)
+        return results.seconds
+
+    def end(self, job: Indices, slot: Indices) -> Outcomes:
+        """Take actions that have ended out of their slots; how they ended."""
+        at = (job, slot)
+        self.finish[at] = np.inf
+        outcomes = Outcomes(job=job, **{name: self._slots[name][at] for name in _OUTCOME_FIELDS})
+        self._slots["trainings"][at] += outcomes.kind == ActionKind.TRAIN
+        self._slots["actions"][at] += 1
+        return outcomes
+
+    def is_done(self, outcomes: Outcomes, slot: Indices, max_attempts: int) -> NDArray[np.bool_]:
+        """(rows,), whether a recurrence has reached its target, or has failed for good."""
+        at = (outcomes.job, slot)
+        failed = self._slots["trainings"][at] >= max_attempts
+        failed |= self._slots["actions"][at] >= max_attempts * _ACTIONS_PER_ATTEMPT
+        return np.asarray(failed | (outcomes.end == RunEnd.REACHED))
+
+    def learn(self, outcomes: Outcomes) -> None:
+        """Pass outcomes on to the policy."""
+        self._policy.learn(self._beliefs, outcomes)
+
+    def slot_values(self, name: str, job: Indices, slot: Indices) -> NDArray[Any]:
+        """(rows,), one figure of what is or was last in the slots."""
+        return np.asarray(self._slots[name][job, slot])

@@ -1,0 +1,149 @@
+"""Connections to SQLite and PostgreSQL whose commits are durable and whose waits are bounded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import create_engine, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import (
+    ArgumentError,
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    NoSuchModuleError,
+)
+
+from joulery.errors import (
+    ConflictError,
+    FileError,
+    InvalidValueError,
+    JouleryError,
+    MissingExtraError,
+    StoreBusyError,
+    StoreError,
+)
+from joulery.storage._records import to_json
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+BUSY_SECONDS = 4.0
+"""Longest wait for a lock that another process holds."""
+STATEMENT_SECONDS = 5.0
+"""Longest time that one statement of PostgreSQL may take."""
+_SILENCE_SECONDS = 5.0  # for which sent data may remain without an acknowledgement of the network
+_PATIENT_SECONDS = 60.0  # longest wait for a lock of migrations, imports and exports
+
+# PostgreSQL's codes for serialization failures, deadlocks and lock timeouts.
+_RETRY_CODES = frozenset({"40001", "40P01", "55P03"})
+
+
+def open_engine(
+    location: str | Path, busy_seconds: float = BUSY_SECONDS, *, patient: bool = False
+) -> Engine:
+    """An engine whose commits have reached the disk when they return.
+
+    On SQLite, transactions lock the database when they begin, except those of connections with the
+    execution option ``reads_only``.
+
+    Args:
+        location: ``postgresql://…``, or the path of an SQLite file, which is created if missing.
+        busy_seconds: Longest wait for a lock before :class:`StoreBusyError`.
+        patient: Whether statements may take any time and locks are waited for a minute, as
+            migrations and exports need it.
+    """
+    text = str(location)
+    seconds = _PATIENT_SECONDS if patient else busy_seconds
+    if text.startswith(("postgresql:", "postgres:")):
+        return _postgresql(text, seconds, 0.0 if patient else STATEMENT_SECONDS)
+    if "://" in text:
+        raise InvalidValueError(
+            f"no store at {text.partition(':')[0]}://…",
+            remedy="give postgresql://… or the path of an SQLite file",
+        )
+    return _sqlite(Path(text), seconds)
+
+
+def _sqlite(path: Path, busy_seconds: float) -> Engine:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(
+            f"cannot make the folder {path.parent}: {error.strerror}",
+            remedy="give a path that you may write to",
+        ) from error
+    engine = create_engine(
+        f"sqlite:///{path}",
+        connect_args={"check_same_thread": False, "timeout": busy_seconds},
+        json_serializer=to_json,
+    )
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _: object) -> None:
+        connection.isolation_level = None  # transactions begin as below, not when the driver likes
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {pragma}").close()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # A deferred transaction that reads first and writes later fails if another wrote meanwhile.
+        reads = connection.get_execution_options().get("reads_only", False)
+        connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+
+    return engine
+
+
+def _postgresql(text: str, busy_seconds: float, statement_seconds: float) -> Engine:
+    settings = {
+        "lock_timeout": round(1000 * busy_seconds),
+        "statement_timeout": round(1000 * statement_seconds),
+        "synchronous_commit": "on",
+        "default_transaction_isolation": r"read\ committed",
+    }
+    try:
+        url = make_url(text.replace("postgres:", "postgresql:", 1))
+        return create_engine(
+            url.set(drivername="postgresql+psycopg"),
+            json_serializer=to_json,
+            connect_args={
+                "connect_timeout": max(2, round(busy_seconds)),
+                "tcp_user_timeout": round(1000 * _SILENCE_SECONDS),
+                "options": " ".join(f"-c {name}={value}" for name, value in settings.items()),
+            },
+        )
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            "PostgreSQL needs psycopg", remedy='pip install "joulery[server]"'
+        ) from error
+    except (ArgumentError, NoSuchModuleError, ValueError) as error:
+        raise InvalidValueError(
+            "cannot read the address of the store",
+            remedy="write postgresql://USER:PASSWORD@HOST:PORT/DATABASE",
+        ) from error
+
+
+def explained(error: DBAPIError) -> JouleryError:
+    """What a database error means to the caller, without statements or values."""
+    if isinstance(error, IntegrityError):
+        return ConflictError(
+            "another record has that name already", remedy="read it first, or choose another name"
+        )
+    if isinstance(error, DataError):
+        return InvalidValueError(
+            "the store cannot hold one of the values",
+            remedy="give numbers within 64 bits and text without NUL",
+        )
+    lines = str(error.orig).strip().splitlines()
+    reason = lines[0] if lines else type(error.orig).__name__
+    code = getattr(error.orig, "sqlstate", None) or ""
+    timed_out = type(error.orig).__name__ == "ConnectionTimeout"  # of psycopg, which is optional
+    restarting = error.connection_invalidated or timed_out or code.startswith(("57", "08"))
+    if restarting or code in _RETRY_CODES or "database is locked" in reason:
+        return StoreBusyError(
+            f"the store is busy or restarting: {reason}", remedy="make the same request again"
+        )
+    return StoreError(
+        f"the store failed: {reason}", remedy="check the database's disk, rights and log"
+    )

@@ -1,0 +1,172 @@
+"""Tokens of a server's callers, of which only digests are kept, and the secret of the store."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import bindparam, func, insert, select, update
+
+from joulery.errors import InvalidValueError, UnknownRecordError
+from joulery.storage._schema import settings, tokens
+from joulery.units import finite
+
+if TYPE_CHECKING:
+    from joulery.storage._transaction import Transaction
+
+EVERY_TEAM = "*"
+_PREFIX = "joulery_"
+_SECRET = "decision secret"  # noqa: S105 - the name of it
+_SECRET_BYTES = 32
+
+
+class Permission(IntEnum):
+    """Permission of a token; each includes those before it."""
+
+    READ = 0  # read jobs and their history
+    WORK = 1  # define jobs, decide, report, store measurements
+    MANAGE = 2  # pause and delete jobs
+    ADMIN = 3  # create and revoke tokens
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A token to be created.
+
+    Attributes:
+        team: Team that it is for; ``*`` for every team.
+        right: Permission that it gives.
+        label: Label for people.
+        expires_wall_seconds: Time of its expiry; None for never.
+    """
+
+    team: str
+    right: Permission
+    label: str = ""
+    expires_wall_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """A token as stored.
+
+    Attributes:
+        id: Number to revoke it by.
+        token: The token as it was created.
+        created_wall_seconds: Time of its creation.
+        revoked_wall_seconds: Time of its revocation, if it was revoked.
+    """
+
+    id: int
+    token: NewToken
+    created_wall_seconds: float
+    revoked_wall_seconds: float | None
+
+    def valid(self, now_wall_seconds: float) -> bool:
+        """Whether it is neither revoked nor expired."""
+        expires = self.token.expires_wall_seconds
+        return self.revoked_wall_seconds is None and (expires is None or now_wall_seconds < expires)
+
+
+def right_named(name: str) -> Permission:
+    """The permission of a name."""
+    try:
+        return Permission[name.upper()]
+    except KeyError:
+        raise InvalidValueError(
+            f"no right {name[:40]!r}",
+            remedy=f"give one of {', '.join(right.name.lower() for right in Permission)}",
+        ) from None
+
+
+def digest_of(token: str) -> bytes:
+    """The digest of a token, which is random enough that no salt or slow hash is needed."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+def add_token(
+    transaction: Transaction, wanted: NewToken, now_wall_seconds: float
+) -> tuple[str, TokenRecord]:
+    """Create a token; its text, which is not stored anywhere, and its record."""
+    if wanted.expires_wall_seconds is not None:
+        finite(wanted.expires_wall_seconds, "expiry in seconds since 1970", minimum=0.0)
+    text = _PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
+    values = {
+        "digest": digest_of(text),
+        "team": wanted.team,
+        "rights": wanted.right.name.lower(),
+        "label": wanted.label,
+        "created_wall_seconds": now_wall_seconds,
+        "expires_wall_seconds": wanted.expires_wall_seconds,
+        "revoked_wall_seconds": None,
+    }
+    number = transaction.change(insert(tokens).returning(tokens.c.id), values).scalar_one()
+    return text, TokenRecord(number, wanted, now_wall_seconds, None)
+
+
+def find_token(transaction: Transaction, digest: bytes) -> TokenRecord | None:
+    """The token of that digest."""
+    row = transaction.query(
+        select(tokens).where(tokens.c.digest == bindparam("given")), {"given": digest}
+    ).one_or_none()
+    if row is None or not hmac.compare_digest(row.digest, digest):
+        return None
+    return _record(row)
+
+
+def list_tokens(
+    transaction: Transaction, team: str = EVERY_TEAM, after: int = 0, limit: int = 1000
+) -> list[TokenRecord]:
+    """Tokens of a team, or of all teams, by number."""
+    wanted = select(tokens).where(tokens.c.id > after).order_by(tokens.c.id).limit(limit)
+    if team != EVERY_TEAM:
+        wanted = wanted.where(tokens.c.team == team)
+    return [_record(row) for row in transaction.query(wanted)]
+
+
+def revoke_token(
+    transaction: Transaction, number: int, now_wall_seconds: float, team: str = EVERY_TEAM
+) -> TokenRecord:
+    """Revoke a token; one that is revoked keeps the time of its revocation.
+
+    Raises:
+        UnknownRecordError: There is no token of that number, or not of that team.
+    """
+    own = [tokens.c.id == number]
+    if team != EVERY_TEAM:
+        own.append(tokens.c.team == team)
+    row = transaction.query(select(tokens).where(*own)).one_or_none()
+    if row is None:
+        raise UnknownRecordError(f"no token number {number}", remedy="list the tokens")
+    if row.revoked_wall_seconds is None:
+        change = update(tokens).where(tokens.c.id == number)
+        transaction.change(change.values(revoked_wall_seconds=now_wall_seconds))
+    record = _record(row)
+    since = row.revoked_wall_seconds or now_wall_seconds
+    return TokenRecord(record.id, record.token, record.created_wall_seconds, since)
+
+
+def token_count(transaction: Transaction) -> int:
+    """The number of tokens, revoked ones included."""
+    count: int = transaction.query(select(func.count()).select_from(tokens)).scalar_one()
+    return count
+
+
+def decision_secret(transaction: Transaction) -> bytes:
+    """The secret that decision tokens are signed with; created when it is first asked for."""
+    wanted = select(settings.c.content).where(settings.c.name == _SECRET)
+    found: bytes | None = transaction.query(wanted).scalar_one_or_none()
+    if found is not None:
+        return found
+    made = secrets.token_bytes(_SECRET_BYTES)
+    transaction.change(insert(settings), {"name": _SECRET, "content": made})
+    return made
+
+
+def _record(row: Any) -> TokenRecord:
+    wanted = NewToken(row.team, right_named(row.rights), row.label, row.expires_wall_seconds)
+    return TokenRecord(row.id, wanted, row.created_wall_seconds, row.revoked_wall_seconds)

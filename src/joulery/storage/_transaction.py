@@ -1,0 +1,513 @@
+"""One transaction on the store, shared by a group of operations.
+
+The row of a job orders everything that happens to the job: an operation that changes a job locks
+that row first (SQLite locks the whole database instead), so events are numbered without gaps in the
+order of commits, by any number of processes.
+
+Operations of a group are executed one after the other. What they are known to look for is read for
+all of them at once (:meth:`Transaction.prepare`); rows that they add are collected and written for
+all of them at once, with ``executemany``, before the commit or before a query has to see them. An
+operation that fails takes its own rows back before they are ever written; only one that has to
+write at once gets a savepoint.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import bindparam, delete, func, insert, literal_column, select, update
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
+
+from joulery.errors import ConflictError, StoreError, UnknownRecordError
+from joulery.storage._engines import explained
+from joulery.storage._records import (
+    DecisionRecord,
+    DecisionState,
+    Event,
+    JobRecord,
+    NewJob,
+    OutcomeRecord,
+    Snapshot,
+)
+from joulery.storage._schema import decisions, events, jobs, outcomes, snapshots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from sqlalchemy import (
+        BindParameter,
+        Connection,
+        CursorResult,
+        Executable,
+        NestedTransaction,
+        Table,
+    )
+
+    from joulery.storage._records import Document, Subject
+
+    Row = dict[str, Any]
+    # Table, column, job and value that a record is found by.
+    Place = tuple[str, str, int, int | str]
+
+_EVENTS = 4096  # at a time, so that no statement takes long, however long a history is
+_UNREAD = object()
+_SIGN = 2**63  # databases have signed numbers only
+_RECORDS: dict[str, Any] = {"decisions": DecisionRecord, "outcomes": OutcomeRecord}
+_JOBS: BindParameter[Any] = bindparam("jobs", expanding=True)
+_VALUES: BindParameter[Any] = bindparam("values", expanding=True)
+# In order, so that two processes never wait for each other in a circle. SQLite ignores the lock.
+_LOCK_JOBS = (
+    select(jobs).where(jobs.c.id.in_(_JOBS)).order_by(jobs.c.id).with_for_update(key_share=True)
+)
+# What :class:`~joulery.storage._records.Subject` names: field, table, column and query. Each finds
+# all combinations of jobs and values, since neither database finds pairs by an index.
+_LOOKUPS = tuple(
+    (name, table, column, select(table).where(table.c.job.in_(_JOBS), table.c[column].in_(_VALUES)))
+    for name, table, column in (
+        ("decision", decisions, "sequence"),
+        ("decision", outcomes, "decision"),
+        ("decision_key", decisions, "key"),
+        ("outcome_key", outcomes, "key"),
+    )
+)
+# Literally, or the index of open decisions may not be used.
+_IS_OPEN = decisions.c.state == literal_column("0")
+
+
+class _Write(Enum):
+    """Statements that are executed for many rows; none refers to rows of a later one."""
+
+    ADD_DECISION = insert(decisions)
+    ADD_EVENT = insert(events)
+    ADD_OUTCOME = insert(outcomes)
+    CHANGE_DECISION = (
+        update(decisions)
+        .where(decisions.c.job == bindparam("of"), decisions.c.sequence == bindparam("number"))
+        .values(
+            {
+                name: bindparam(f"to_{name}")
+                for name in (
+                    *("state", "heartbeat_wall_seconds", "deadline_wall_seconds", "progress"),
+                )
+            }
+        )
+    )
+    CHANGE_JOB = (
+        update(jobs)
+        .where(jobs.c.id == bindparam("of"))
+        .values({name: bindparam(f"to_{name}") for name in ("paused", "events", "recurrences")})
+    )
+    DROP_SNAPSHOT = delete(snapshots).where(snapshots.c.job == bindparam("of"))
+    ADD_SNAPSHOT = insert(snapshots)
+
+
+class RefusedRowsError(ConflictError):
+    """The database refused rows of some operation when they were written with those of others."""
+
+
+@dataclass(slots=True)
+class _Operation:
+    """State of the operation that is being executed, merged into the transaction when it ends."""
+
+    known: dict[Place, Any] = field(default_factory=dict)
+    rows: dict[tuple[_Write, Any], Row] = field(default_factory=dict)
+    undo: list[Callable[[], None]] = field(default_factory=list)
+    savepoint: NestedTransaction | None = None
+
+
+class Transaction:
+    """Reads and writes within one transaction.
+
+    Args:
+        connection: Connection with its transaction begun.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._known: dict[Place, Any] = {}
+        self._rows: dict[tuple[_Write, Any], Row] = {}
+        self._undo: list[Callable[[], None]] = []
+        self._operation = _Operation()
+
+    @contextmanager
+    def isolated(self) -> Iterator[None]:
+        """Make what is done inside one operation: it is done whole or, if it raises, not at all.
+
+        Raises:
+            InvalidValueError, ConflictError: The database refused a value; only this is undone.
+            StoreError: The database failed; the transaction is lost.
+        """
+        try:
+            yield
+        except BaseException as error:
+            meaning = explained(error) if isinstance(error, DBAPIError) else error
+            if not isinstance(meaning, (StoreError, RefusedRowsError)):
+                self._undo_operation()
+            if meaning is error:
+                raise
+            raise meaning from error
+        done, self._operation = self._operation, _Operation()
+        if done.savepoint is not None:
+            done.savepoint.commit()
+        self._known |= done.known
+        self._rows |= done.rows
+        self._undo += done.undo
+
+    def _undo_operation(self) -> None:
+        failed, self._operation = self._operation, _Operation()
+        if failed.savepoint is not None:
+            failed.savepoint.rollback()
+        for undo in reversed(failed.undo):
+            undo()
+
+    def on_rollback(self, undo: Callable[[], None]) -> None:
+        """Call ``undo`` if what this operation does is not kept."""
+        self._operation.undo.append(undo)
+
+    def rolled_back(self) -> None:
+        """Undo everything in memory, since nothing of this transaction was kept."""
+        for undo in reversed((*self._undo, *self._operation.undo)):
+            undo()
+
+    def prepare(self, subjects: Iterable[Subject]) -> None:
+        """Lock and read what operations are known to need, for all of them at once."""
+        subjects = list(subjects)
+        numbers = {one.job for one in subjects if one.job}
+        if numbers:
+            for row in self._connection.execute(_LOCK_JOBS, {"jobs": list(numbers)}):
+                self._known[_job_place(row.id)] = _job_record(row)
+        for name, table, column, query in _LOOKUPS:
+            wanted = [(one.job, getattr(one, name)) for one in subjects]
+            wanted = [each for each in wanted if each[1] is not None]
+            if wanted:
+                self._known |= {(table.name, column, *each): None for each in wanted}
+                given = {"jobs": list(numbers), "values": list({value for _, value in wanted})}
+                for row in self._connection.execute(query, given):
+                    place = table.name, column, row.job, getattr(row, column)
+                    self._known[place] = _RECORDS[table.name](*row)
+
+    def finish(self) -> None:
+        """Write what is still to be written; only the commit may follow."""
+        self._write_rows(self._rows)
+
+    def query(
+        self, statement: Executable, given: Mapping[str, Any] | None = None
+    ) -> CursorResult[*tuple[Any, ...]]:
+        """Read, after all that was written before."""
+        if self._operation.rows:
+            self._guard()
+        else:
+            self._write_rows(self._rows)
+        return self._connection.execute(statement, given)
+
+    def change(
+        self, statement: Executable, given: Mapping[str, Any] | None = None
+    ) -> CursorResult[*tuple[Any, ...]]:
+        """Write at once, to be undone with the operation."""
+        self._guard()
+        return self._connection.execute(statement, given)
+
+    def _guard(self) -> None:
+        """Write all rows, the operation's own ones after a savepoint."""
+        self._write_rows(self._rows)
+        if self._operation.savepoint is None:
+            self._operation.savepoint = self._connection.begin_nested()
+        self._write_rows(self._operation.rows)
+
+    def _write_rows(self, rows: dict[tuple[_Write, Any], Row]) -> None:
+        try:
+            for write in _Write:
+                given = [row for (kind, _), row in rows.items() if kind is write]
+                if given:
+                    self._connection.execute(write.value, given)
+        except (DataError, IntegrityError) as error:
+            meaning = explained(error)
+            raise RefusedRowsError(meaning.message, remedy=meaning.remedy) from error
+        rows.clear()
+
+    def _add(self, write: _Write, place: Any, row: Row) -> None:
+        """Have a row added before the commit."""
+        if (write, place) in self._operation.rows or (write, place) in self._rows:
+            raise ConflictError("the record exists already", remedy="add each record once")
+        self._operation.rows[write, place] = row
+
+    def _recall(self, place: Place) -> Any:
+        """What this transaction has read or written at a place, else :data:`_UNREAD`."""
+        return self._operation.known.get(place, self._known.get(place, _UNREAD))
+
+    def _find(self, table: Table, column: str, job: int, value: int | str) -> Any:
+        """The record of a table by one of its columns, or None."""
+        place = table.name, column, job, value
+        record = self._recall(place)
+        if record is not _UNREAD:
+            return record
+        row = self.query(
+            select(table).where(table.c.job == job, table.c[column] == value)
+        ).one_or_none()
+        record = None if row is None else _RECORDS[table.name](*row)
+        self._operation.known[place] = record
+        return record
+
+    # Jobs
+
+    def lock(self, job: int) -> JobRecord:
+        """The job as it is now; no other process changes it until the transaction ends.
+
+        Raises:
+            UnknownRecordError: There is none.
+        """
+        place = _job_place(job)
+        record = self._recall(place)
+        if not record or record is _UNREAD:
+            record = self._job(job, lock=True)
+            self._operation.known[place] = record
+        found: JobRecord = record
+        return found
+
+    def job(self, job: int) -> JobRecord:
+        """One job, not locked.
+
+        Raises:
+            UnknownRecordError: There is none.
+        """
+        return self._job(job, lock=False)
+
+    def _job(self, job: int, *, lock: bool) -> JobRecord:
+        wanted = select(jobs).where(jobs.c.id == job)
+        row = self.query(wanted.with_for_update(key_share=True) if lock else wanted).one_or_none()
+        if row is None:
+            raise UnknownRecordError(
+                f"no job number {job}", remedy="list the jobs; it may have been deleted"
+            )
+        return _job_record(row)
+
+    def newest(self, team: str, name: str, device: str | None = "") -> JobRecord | None:
+        """The newest version of a job, if there is any; None looks on every device."""
+        wanted = select(jobs).where(jobs.c.team == team, jobs.c.name == name)
+        if device is None:
+            wanted = wanted.order_by(jobs.c.id.desc())
+        else:
+            wanted = wanted.where(jobs.c.device == device).order_by(jobs.c.version.desc())
+        row = self.query(wanted.limit(1)).one_or_none()
+        return None if row is None else _job_record(row)
+
+    def siblings(self, team: str, name: str, limit: int = 100) -> list[JobRecord]:
+        """The newest version of a job on every device, those with most recurrences first."""
+        other = jobs.alias("other")
+        newest = select(func.max(other.c.version)).where(
+            *(other.c[column] == jobs.c[column] for column in ("team", "name", "device"))
+        )
+        wanted = (
+            select(jobs)
+            .where(
+                jobs.c.team == team,
+                jobs.c.name == name,
+                jobs.c.version == newest.scalar_subquery(),
+            )
+            .order_by(jobs.c.recurrences.desc(), jobs.c.id)
+            .limit(limit)
+        )
+        return [_job_record(row) for row in self.query(wanted)]
+
+    def jobs(self, team: str, after: int = 0, limit: int = 1000) -> list[JobRecord]:
+        """The jobs of a team by number, those after ``after``."""
+        wanted = select(jobs).where(jobs.c.team == team, jobs.c.id > after)
+        return [_job_record(row) for row in self.query(wanted.order_by(jobs.c.id).limit(limit))]
+
+    def add_job(self, job: NewJob, wall_seconds: float) -> JobRecord:
+        """Add a job, as the next version of its name on that device."""
+        newest = self.newest(job.team, job.name, job.device)
+        record = JobRecord(
+            id=0,
+            version=1 if newest is None else newest.version + 1,
+            job=job,
+            created_wall_seconds=wall_seconds,
+            paused=False,
+            events=0,
+            recurrences=0,
+        )
+        number = self.change(insert(jobs).returning(jobs.c.id), _job_row(record)).scalar_one()
+        return dataclasses.replace(record, id=number)
+
+    def pause(self, job: int, *, paused: bool) -> None:
+        """Refuse decisions from now on, or make them again."""
+        self._change_job(dataclasses.replace(self.lock(job), paused=paused))
+
+    def delete(self, job: int) -> None:
+        """Delete a job with all that belongs to it."""
+        self.lock(job)
+        if self._connection.dialect.name == "postgresql":
+            self.query(select(func.set_config("statement_timeout", "0", literal_column("true"))))
+        self.change(delete(jobs).where(jobs.c.id == job))
+        for place in [*self._known, *self._operation.known]:
+            if place[2] == job:
+                self._operation.known[place] = None
+
+    def begin_recurrence(self, job: int) -> int:
+        """The number of a new recurrence; counts from 0."""
+        record = self.lock(job)
+        self._change_job(dataclasses.replace(record, recurrences=record.recurrences + 1))
+        return record.recurrences
+
+    def _change_job(self, record: JobRecord) -> None:
+        self._operation.known[_job_place(record.id)] = record
+        self._operation.rows[_Write.CHANGE_JOB, record.id] = {
+            "of": record.id,
+            "to_paused": record.paused,
+            "to_events": record.events,
+            "to_recurrences": record.recurrences,
+        }
+
+    # Events and snapshots
+
+    def append(self, job: int, event: Event) -> None:
+        """Add the next event of a job; it gets the next number, whatever it has."""
+        record = self.lock(job)
+        number = record.events + 1
+        self._change_job(dataclasses.replace(record, events=number))
+        row = _row(event) | {"job": job, "sequence": number}
+        self._add(_Write.ADD_EVENT, (job, number), row)
+
+    def events(self, job: int, after: int = 0) -> Iterator[Event]:
+        """The events of a job after number ``after``, in order."""
+        while True:
+            wanted = select(events).where(events.c.job == job, events.c.sequence > after)
+            rows = self.query(wanted.order_by(events.c.sequence).limit(_EVENTS)).all()
+            for row in rows:
+                yield Event(*row[1:])
+            if len(rows) < _EVENTS:
+                return
+            after = rows[-1].sequence
+
+    def snapshot(self, job: int) -> Snapshot | None:
+        """The latest snapshot of a job's posterior."""
+        row = self.query(select(snapshots).where(snapshots.c.job == job)).one_or_none()
+        return None if row is None else Snapshot(*row)
+
+    def stale_snapshots(self, code: str, after: int = 0, limit: int = 1000) -> list[int]:
+        """Jobs whose snapshots other code has made, by number, those after ``after``."""
+        wanted = select(snapshots.c.job).where(snapshots.c.code != code, snapshots.c.job > after)
+        return list(self.query(wanted.order_by(snapshots.c.job).limit(limit)).scalars())
+
+    def put_snapshot(self, snapshot: Snapshot) -> None:
+        """Replace the snapshot of a job."""
+        self._operation.rows[_Write.DROP_SNAPSHOT, snapshot.job] = {"of": snapshot.job}
+        self._operation.rows[_Write.ADD_SNAPSHOT, snapshot.job] = _row(snapshot)
+
+    # Decisions and outcomes
+
+    def decision(self, job: int, sequence: int) -> DecisionRecord | None:
+        """The decision that event number ``sequence`` issued."""
+        found: DecisionRecord | None = self._find(decisions, "sequence", job, sequence)
+        return found
+
+    def decision_for(self, job: int, key: str) -> DecisionRecord | None:
+        """The decision that was made for a client's idempotency key."""
+        found: DecisionRecord | None = self._find(decisions, "key", job, key)
+        return found
+
+    def decisions(self, job: int, after: int = 0, limit: int = 1000) -> list[DecisionRecord]:
+        """Decisions in the order in which they were made."""
+        wanted = select(decisions).where(decisions.c.job == job, decisions.c.sequence > after)
+        rows = self.query(wanted.order_by(decisions.c.sequence).limit(limit))
+        return [DecisionRecord(*row) for row in rows]
+
+    def add_decision(self, decision: DecisionRecord) -> None:
+        """Add a decision; :meth:`append` its event as well."""
+        self._add(_Write.ADD_DECISION, (decision.job, decision.sequence), _row(decision))
+        self._know_decision(decision)
+
+    def close_decision(self, decision: DecisionRecord, state: DecisionState) -> None:
+        """Store that a decision was reported on or has expired."""
+        self._change_decision(dataclasses.replace(decision, state=state))
+
+    def prolong(
+        self, decision: DecisionRecord, now: float, deadline: float, progress: Document | None
+    ) -> None:
+        """Store a heartbeat of a decision's holder."""
+        self._change_decision(
+            dataclasses.replace(
+                decision,
+                heartbeat_wall_seconds=now,
+                deadline_wall_seconds=deadline,
+                progress=progress,
+            )
+        )
+
+    def _change_decision(self, decision: DecisionRecord) -> None:
+        place = decision.job, decision.sequence
+        self._operation.rows[_Write.CHANGE_DECISION, place] = {
+            "of": decision.job,
+            "number": decision.sequence,
+            "to_state": decision.state,
+            "to_heartbeat_wall_seconds": decision.heartbeat_wall_seconds,
+            "to_deadline_wall_seconds": decision.deadline_wall_seconds,
+            "to_progress": decision.progress,
+        }
+        self._know_decision(decision)
+
+    def _know_decision(self, decision: DecisionRecord) -> None:
+        known, job = self._operation.known, decision.job
+        known["decisions", "sequence", job, decision.sequence] = decision
+        known["decisions", "key", job, decision.key] = decision
+
+    def overdue(self, job: int, now: float, limit: int = 1000) -> list[DecisionRecord]:
+        """Open decisions of a job whose leases have ended, oldest first."""
+        wanted = select(decisions).where(
+            _IS_OPEN, decisions.c.job == job, decisions.c.deadline_wall_seconds < now
+        )
+        rows = self.query(wanted.order_by(decisions.c.sequence).limit(limit))
+        return [DecisionRecord(*row) for row in rows]
+
+    def jobs_with_overdue(self, now: float, after: int = 0, limit: int = 1000) -> list[int]:
+        """Jobs that have such decisions, by number, those after ``after``."""
+        wanted = (
+            select(decisions.c.job)
+            .where(_IS_OPEN, decisions.c.job > after, decisions.c.deadline_wall_seconds < now)
+            .distinct()
+            .order_by(decisions.c.job)
+            .limit(limit)
+        )
+        return list(self.query(wanted).scalars())
+
+    def outcome(self, job: int, decision: int) -> OutcomeRecord | None:
+        """The report on a decision."""
+        found: OutcomeRecord | None = self._find(outcomes, "decision", job, decision)
+        return found
+
+    def outcome_for(self, job: int, key: str) -> OutcomeRecord | None:
+        """The report under a client's idempotency key."""
+        found: OutcomeRecord | None = self._find(outcomes, "key", job, key)
+        return found
+
+    def add_outcome(self, outcome: OutcomeRecord) -> None:
+        """Add a report; :meth:`append` its event as well."""
+        self._add(_Write.ADD_OUTCOME, (outcome.job, outcome.decision), _row(outcome))
+        known, job = self._operation.known, outcome.job
+        known["outcomes", "decision", job, outcome.decision] = outcome
+        known["outcomes", "key", job, outcome.key] = outcome
+
+
+def _job_place(job: int) -> Place:
+    return "jobs", "id", job, 0
+
+
+def _row(record: Any) -> Row:
+    return {one.name: getattr(record, one.name) for one in dataclasses.fields(record)}
+
+
+def _job_row(record: JobRecord) -> Row:
+    """The columns of a new job, whose number the database chooses."""
+    row = _row(record) | _row(record.job) | {"seed": record.job.seed % (2 * _SIGN) - _SIGN}
+    return {name: row[name] for name in jobs.c.keys() if name != "id"}  # noqa: SIM118 - no dict
+
+
+def _job_record(row: Any) -> JobRecord:
+    number, version, created, paused, events, recurrences, *rest = row
+    job = NewJob(*rest)
+    job = dataclasses.replace(job, seed=job.seed + _SIGN)
+    return JobRecord(number, version, job, created, paused, events, recurrences)

@@ -1,0 +1,247 @@
+"""Export of a whole store as lines of JSON, and import into another one, of either database.
+
+The first line is a header; each further line is one row, ``{"jobs": {…}}``; the last counts them,
+so that a truncated file is noticed. Documents are nested JSON, bytes are base64, numbers are exact.
+Snapshots are left out: they are made again from events.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import JSON, LargeBinary, delete, func, insert, select, text
+from sqlalchemy.exc import DBAPIError
+
+from joulery.errors import ConflictError, FileError
+from joulery.storage._engines import explained, open_engine
+from joulery.storage._migrate import HEAD, upgrade
+from joulery.storage._records import to_json
+from joulery.storage._schema import (
+    decisions,
+    energy,
+    events,
+    jobs,
+    outcomes,
+    profiles,
+    settings,
+    snapshots,
+    tokens,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from sqlalchemy import Connection, Table
+
+    from joulery.storage._records import Document
+
+FORMAT = "joulery-store-1"
+# In this order rows refer to nothing that comes later.
+_TABLES = {
+    table.name: table
+    for table in (jobs, events, decisions, outcomes, profiles, energy, tokens, settings)
+}
+_NUMBERED = ("jobs", "energy", "tokens")
+_ROWS = 1000  # at a time, however many there are
+_REMEDY = "give a whole file that `joulery serve --export` wrote"
+
+
+def exported(location: str | Path) -> Iterator[bytes]:
+    """The content of a store at one moment, line by line."""
+    with _connected(location, reads_only=True) as connection:
+        yield _line({"format": FORMAT, "revision": HEAD, "numbers": _last_numbers(connection)})
+        counts = {}
+        for name, table in _TABLES.items():
+            counts[name] = 0
+            order = list(table.primary_key.columns)
+            found = connection.execute(
+                select(table).order_by(*order).execution_options(yield_per=_ROWS)
+            )
+            for row in found.mappings():
+                counts[name] += 1
+                yield _line({name: _exported_row(table, row)})
+        yield _line({"end": counts})
+
+
+def imported(location: str | Path, lines: Iterable[bytes], *, replace: bool = False) -> Document:
+    """Fill a store with the content of another one, and count the rows of each table.
+
+    Numbers, versions and tokens stay as they were. Either all lines are kept or none.
+
+    Args:
+        location: Location of the store; tokens that it has are replaced.
+        lines: Lines from :func:`exported`.
+        replace: Whether jobs that the store has may be deleted.
+
+    Raises:
+        ConflictError: The store has jobs.
+        FileError: The lines are damaged or incomplete.
+    """
+    with _connected(location, reads_only=False) as connection:
+        if not replace and connection.execute(select(jobs.c.id).limit(1)).first() is not None:
+            raise ConflictError(
+                "the store has jobs already", remedy="import into an empty one, or give --replace"
+            )
+        for table in (snapshots, *reversed(_TABLES.values())):
+            connection.execute(delete(table))
+        reader = _Reader(connection)
+        for number, line in enumerate(lines, 1):
+            reader.take(number, line)
+        return reader.finish()
+
+
+class _Reader:
+    """Reads lines in order, and writes rows many at a time."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._counts: dict[str, int] = dict.fromkeys(_TABLES, 0)
+        self._numbers: dict[str, int] | None = None
+        self._rows: list[dict[str, Any]] = []
+        self._table = ""
+        self._ended = False
+
+    def take(self, number: int, line: bytes) -> None:
+        try:
+            document = json.loads(line)
+            if self._numbers is None:
+                self._numbers = _header(document)
+                return
+            ((name, content),) = document.items()
+            if self._ended:
+                raise FileError("the file goes on after its end", remedy=_REMEDY)
+            if name == "end":
+                self._write()
+                self._ended = content == self._counts
+                return
+            self._add(name, _imported_row(_TABLES[name], content))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise FileError(f"line {number} is no row of a store", remedy=_REMEDY) from None
+
+    def _add(self, name: str, row: dict[str, Any]) -> None:
+        if name != self._table or len(self._rows) >= _ROWS:
+            self._write()
+            self._table = name
+        self._rows.append(row)
+        self._counts[name] += 1
+
+    def _write(self) -> None:
+        rows, self._rows = self._rows, []
+        if rows:
+            self._connection.execute(insert(_TABLES[self._table]), rows)
+
+    def finish(self) -> Document:
+        if not self._ended or self._numbers is None:
+            raise FileError("the file is cut off or rows are missing", remedy=_REMEDY)
+        _set_numbers(self._connection, self._numbers)
+        return dict(self._counts)
+
+
+def _header(document: Any) -> dict[str, int]:
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise FileError("this is no export of a store", remedy=_REMEDY)
+    if document.get("revision") != HEAD:
+        raise FileError(
+            f"the export is of revision {str(document.get('revision'))[:20]}, not {HEAD}",
+            remedy="import it with the version of Joulery that wrote it, then upgrade",
+        )
+    return {name: int(document["numbers"][name]) for name in _NUMBERED}
+
+
+def _line(document: Document) -> bytes:
+    return to_json(document).encode("ascii") + b"\n"
+
+
+def _exported_row(table: Table, row: Any) -> Document:
+    found: Document = {}
+    for column in table.columns:
+        value = row[column.name]
+        if isinstance(value, bytes):
+            value = base64.b64encode(value).decode("ascii")
+        found[column.name] = value
+    return found
+
+
+def _imported_row(table: Table, content: Document) -> dict[str, Any]:
+    if content.keys() != {column.name for column in table.columns}:
+        raise ValueError(table.name)
+    row = {}
+    for column in table.columns:
+        value = content[column.name]
+        if isinstance(column.type, LargeBinary):
+            value = base64.b64decode(value, validate=True)
+        elif value is not None and not isinstance(column.type, JSON):
+            _check(value, column.type.python_type)
+        row[column.name] = value
+    return row
+
+
+def _check(value: Any, kind: type) -> None:
+    """Refuse values that a database would take for others, or not take at all."""
+    if kind is bool or isinstance(value, bool):
+        fits = kind is bool and isinstance(value, bool)
+    elif kind is int:
+        fits = isinstance(value, int) and abs(value) < 2**63
+    else:
+        fits = isinstance(value, (int, float) if kind is float else kind)
+    if not fits:
+        raise ValueError(value)
+
+
+@contextmanager
+def _connected(location: str | Path, *, reads_only: bool) -> Iterator[Connection]:
+    engine = None
+    try:
+        upgrade(location)
+        engine = open_engine(location, patient=True)
+        options: dict[str, Any] = {"reads_only": reads_only}
+        if engine.dialect.name == "postgresql":
+            options["isolation_level"] = "REPEATABLE READ"  # all tables at the same moment
+        with engine.connect().execution_options(**options) as connection, connection.begin():
+            yield connection
+    except DBAPIError as error:
+        raise explained(error) from error
+    finally:
+        if engine is not None:
+            engine.dispose()
+
+
+def _last_numbers(connection: Connection) -> dict[str, int]:
+    """The last number of each table, so that those of deleted rows are not used again."""
+    numbers = {
+        name: int(connection.execute(select(func.coalesce(func.max(table.c.id), 0))).scalar_one())
+        for name, table in _TABLES.items()
+        if name in _NUMBERED
+    }
+    if connection.dialect.name == "sqlite":
+        for name, last in connection.execute(text("SELECT name, seq FROM sqlite_sequence")):
+            if name in numbers:
+                numbers[name] = max(numbers[name], int(last))
+        return numbers
+    for name in _NUMBERED:
+        sequence = connection.execute(
+            text("SELECT pg_get_serial_sequence(:name, 'id')"), {"name": name}
+        ).scalar_one()
+        last, called = connection.execute(
+            text(f"SELECT last_value, is_called FROM {sequence}")  # noqa: S608 - not from outside
+        ).one()
+        if called:
+            numbers[name] = max(numbers[name], int(last))
+    return numbers
+
+
+def _set_numbers(connection: Connection, numbers: dict[str, int]) -> None:
+    for name, last in numbers.items():
+        given = {"name": name, "last": last}
+        if connection.dialect.name == "postgresql":
+            if last:
+                statement = "SELECT setval(pg_get_serial_sequence(:name, 'id'), :last)"
+                connection.execute(text(statement), given)
+        else:
+            connection.execute(text("DELETE FROM sqlite_sequence WHERE name = :name"), given)
+            statement = "INSERT INTO sqlite_sequence (name, seq) VALUES (:name, :last)"
+            connection.execute(text(statement), given)

@@ -1,0 +1,176 @@
+"""The plan of a sweep: every power limit and number of GPUs, each several times."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from joulery.errors import InvalidValueError, UnsupportedError
+from joulery.hardware import Capability, PowerLimit, PowerLimitRange, require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from joulery.hardware import Device
+
+# More runs than this are a typing error, not a sweep.
+_MOST_RUNS = 1_000_000
+# Distances between limits that people would choose by hand, in watts.
+_ROUND_STEPS_WATTS = (1.0, 2.0, 5.0, 10.0, 20.0, 25.0, 50.0, 100.0, 200.0, 250.0, 500.0)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Trial:
+    """One run of a plan.
+
+    Attributes:
+        repeat: Number of the run among those of its setting, counted from 0.
+        gpus: Number of boards that the command may use.
+        watts: Power limit of every board of the node.
+    """
+
+    repeat: int
+    gpus: int
+    watts: float
+
+    def __str__(self) -> str:
+        boards = f"{self.gpus} GPU{'s' * (self.gpus > 1)}"
+        return f"{boards} at {self.watts:g} W, run {self.repeat + 1}"
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPlan:
+    """Plan of a sweep; a journal belongs to one plan.
+
+    Attributes:
+        work: Command, or name and seed of the simulated node.
+        boards: Ids of all boards of the node; each gets the limit, also those left idle.
+        limits_watts: Power limits, highest first; the default is among them.
+        gpu_counts: Numbers of boards to run on, ascending.
+        repeats: Runs per setting.
+        default_watts: Limit that gains refer to.
+    """
+
+    work: tuple[str, ...]
+    boards: tuple[str, ...]
+    limits_watts: tuple[float, ...]
+    gpu_counts: tuple[int, ...]
+    repeats: int
+    default_watts: float
+
+    def __post_init__(self) -> None:
+        if self.repeats < 1:
+            raise InvalidValueError(
+                f"cannot repeat each run {self.repeats} times", remedy="give --repeat 1 or more"
+            )
+        for gpus in self.gpu_counts:
+            if not 1 <= gpus <= len(self.boards):
+                here = f"{len(self.boards)} GPU{'s' * (len(self.boards) > 1)}"
+                raise InvalidValueError(
+                    f"cannot run on {gpus} GPUs: this node has {here}",
+                    remedy=f"give numbers from 1 to {len(self.boards)}",
+                )
+        if not self.gpu_counts or not self.limits_watts:
+            raise InvalidValueError(
+                "a sweep needs a power limit and a number of GPUs",
+                remedy="give at least one of each",
+            )
+        if len(self) > _MOST_RUNS:
+            raise InvalidValueError(
+                f"{len(self)} runs are too many",
+                remedy=f"take fewer limits or repeats; {_MOST_RUNS} runs at most",
+            )
+
+    def __len__(self) -> int:
+        return self.repeats * len(self.gpu_counts) * len(self.limits_watts)
+
+    def trials(self) -> Iterator[Trial]:
+        """All runs, in order.
+
+        Each setting runs once before any runs again: an interrupted sweep covers all settings,
+        and a drift of the machine affects them alike. The fastest come first, so that mistakes
+        in the command show early.
+        """
+        for repeat in range(self.repeats):
+            for gpus in sorted(self.gpu_counts, reverse=True):
+                for watts in self.limits_watts:
+                    yield Trial(repeat, gpus, watts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON document of the plan."""
+        return asdict(self)
+
+
+def settable_boards(devices: Iterable[Device]) -> tuple[Device, ...]:
+    """The boards among ``devices`` whose power limit can be set, parts of boards left out.
+
+    Raises:
+        UnsupportedError: There are boards, but some have no power limit to set.
+    """
+    boards = [d for d in devices if d.info.kind == "gpu" and d.info.parent is None]
+    fixed = [board for board in boards if Capability.POWER_LIMIT not in board.capabilities]
+    if fixed:
+        raise UnsupportedError(
+            f"{fixed[0].info.name} ({fixed[0].info.id}) has no power limit to set",
+            remedy="hide it, for example with CUDA_VISIBLE_DEVICES, or see `joulery doctor`",
+        )
+    return tuple(boards)
+
+
+def limit_range(device: Device) -> PowerLimitRange:
+    """Limits that ``device`` accepts; UnsupportedError where it has none."""
+    require(device, Capability.POWER_LIMIT)
+    return cast("PowerLimit", device).power_limits()
+
+
+def common_limits(boards: Sequence[Device]) -> PowerLimitRange:
+    """Limits that all ``boards`` accept; the one in force is the lowest in force."""
+    ranges = [limit_range(board) for board in boards]
+    in_force = min(found.current_watts for found in ranges)
+    return PowerLimitRange(
+        min_watts=max(found.min_watts for found in ranges),
+        max_watts=min(found.max_watts for found in ranges),
+        default_watts=min(in_force, *(found.default_watts for found in ranges)),
+        current_watts=in_force,
+    )
+
+
+def checked_limits(wanted: Iterable[float], allowed: PowerLimitRange) -> tuple[float, ...]:
+    """``wanted`` and the default, highest first, once all are known to be allowed.
+
+    Raises:
+        InvalidValueError: A board refuses a limit, or it is above the administrator's limit in
+            force, which a sweep respects.
+    """
+    highest = min(allowed.max_watts, allowed.current_watts)
+    for watts in wanted:
+        if highest < watts <= allowed.max_watts:
+            raise InvalidValueError(
+                f"power limit {watts:g} W is above the {highest:g} W in force on this machine",
+                remedy=f"give {allowed.min_watts:g} to {highest:g} W, "
+                "or have the administrator raise the limit first",
+            )
+        if not allowed.min_watts <= watts <= highest:
+            raise InvalidValueError(
+                f"power limit {watts:g} W is outside what the boards of this node accept",
+                remedy=f"give {allowed.min_watts:g} to {highest:g} W",
+            )
+    return tuple(sorted({*wanted, allowed.default_watts}, reverse=True))
+
+
+def spread_limits(allowed: PowerLimitRange, most: int = 12) -> tuple[float, ...]:
+    """At most ``most`` limits at round distances, from the highest down to the lowest.
+
+    The range's ends and its default are among them, so that savings refer to the default.
+    """
+    span = allowed.max_watts - allowed.min_watts
+    # Two of the points may be the ends, off the round grid, and one the default.
+    enough = (step for step in _ROUND_STEPS_WATTS if span / step <= max(1, most - 3))
+    step = next(enough, span)
+    limits = {allowed.min_watts, allowed.max_watts, allowed.default_watts}
+    if step > 0:
+        first = math.ceil(allowed.min_watts / step)
+        last = math.floor(allowed.max_watts / step)
+        limits.update(count * step for count in range(first, last + 1))
+    return tuple(sorted(limits, reverse=True))

@@ -1,0 +1,322 @@
+"""Settings of a run, checked when it is made; the devices that it runs on; the job of both."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from joulery.clock import REAL_CLOCK, Clock
+from joulery.errors import InvalidValueError, MissingHardwareError
+from joulery.hardware import Capability, DeviceKind
+from joulery.jobs import Definition, Job, checked_name
+from joulery.objectives import Cost, parse_objective
+from joulery.power import ProcessGroup
+from joulery.units import finite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from joulery.hardware import Device, PowerLimit
+    from joulery.objectives import Objective
+
+OBJECTIVE_VARIABLE = "JOULERY_OBJECTIVE"
+DRY_RUN_VARIABLE = "JOULERY_DRY_RUN"
+DEFAULT_OBJECTIVE = "cost:eta=0.5"
+MANY_EPOCHS = 1000
+_SCHEMES = ("http", "https", "postgresql", "postgres")
+_DEFAULT_ETA = 0.5
+_MOST_LIMITS, _STEP_WATTS = 10, 25.0
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionService:
+    """The service that decides what a recurring run runs.
+
+    Attributes:
+        location: Path of an SQLite file, ``postgresql://…`` or ``http(s)://…`` of a server;
+            ``$JOULERY_STORE`` unless given, or else a file in the user's data folder.
+        team: Team of the job; ``$JOULERY_TEAM`` unless given, or else ``default``.
+        token: Token for a server; ``$JOULERY_TOKEN`` unless given, or else the one that
+            ``joulery serve`` left for this user.
+        policy: Name of the policy that chooses the batch size.
+    """
+
+    location: str | Path | None = None
+    team: str | None = None
+    token: str | None = field(default=None, repr=False)
+    policy: str = "joulery"
+
+    def __post_init__(self) -> None:
+        from joulery.jobs.policies import policy_names
+
+        scheme, separator, _ = str(self.location or "").partition("://")
+        if separator and scheme.lower() not in _SCHEMES:
+            raise InvalidValueError(
+                f"no service at {scheme}://…",
+                remedy="give http(s)://…, postgresql://… or the path of an SQLite file",
+            )
+        if self.team is not None:
+            checked_name(self.team, "a team")
+        if self.policy not in policy_names():
+            raise InvalidValueError(
+                f"unknown policy {self.policy!r}", remedy=f"choose {', '.join(policy_names())}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """Settings of a run, checked; see :class:`joulery.Run`.
+
+    Attributes:
+        batch_sizes: Batch sizes to choose from, ascending; None for a run that does not recur.
+        default_batch_size: Batch size that is run where nothing is decided; None if unknown.
+        objective: Objective, or its text.
+
+    Raises:
+        InvalidValueError: A setting makes no sense.
+    """
+
+    name: str = ""
+    batch_sizes: Sequence[int] | None = None
+    default_batch_size: int | None = None
+    target: float | None = None
+    higher_is_better: bool = True
+    objective: Objective | str | None = None
+    max_epochs: int | None = None
+    early_stop: bool = True
+    dry_run: bool | None = None
+    service: DecisionService | str | Path | None = None
+
+    def __post_init__(self) -> None:
+        store = partial(object.__setattr__, self)
+        if self.dry_run is None:
+            store("dry_run", bool(os.environ.get(DRY_RUN_VARIABLE)))
+        for flag in ("early_stop", "dry_run", "higher_is_better"):
+            if not isinstance(getattr(self, flag), bool):
+                raise InvalidValueError(
+                    f"{flag} is {getattr(self, flag)!r}", remedy="give True or False"
+                )
+        if self.objective is None:
+            # A text from the environment is checked by the command that set it.
+            store("objective", os.environ.get(OBJECTIVE_VARIABLE) or DEFAULT_OBJECTIVE)
+        else:
+            _check_objective(self.objective)
+        if not isinstance(self.service, DecisionService):
+            store("service", DecisionService(self.service))
+        if self.max_epochs is not None:
+            store("max_epochs", _whole(self.max_epochs, "max_epochs"))
+        if self.default_batch_size is not None:
+            store("default_batch_size", _whole(self.default_batch_size, "the default batch size"))
+        if self.target is not None:
+            store("target", finite(self.target, "the target"))
+        if self.batch_sizes is not None:
+            self._check_recurring(store)
+
+    def _check_recurring(self, store: Callable[[str, Any], None]) -> None:
+        checked_name(self.name, "the name of a recurring run")
+        sizes = _ascending(self.batch_sizes)
+        store("batch_sizes", sizes)
+        if self.default_batch_size is None:
+            store("default_batch_size", sizes[(len(sizes) - 1) // 2])
+        if self.default_batch_size not in sizes:
+            raise InvalidValueError(
+                f"the default batch size {self.default_batch_size} is not among "
+                f"{', '.join(map(str, sizes))}",
+                remedy="add it to batch_sizes, or choose one of them",
+            )
+        if self.target is None and len(sizes) > 1:
+            raise InvalidValueError(
+                "batch sizes cannot be compared without a target",
+                remedy="give the metric that a run should reach: target=0.76",
+            )
+
+    @property
+    def most_epochs(self) -> int:
+        """Epochs after which training ends whatever the metric."""
+        return self.max_epochs or (1 if self.target is None else MANY_EPOCHS)
+
+    def objective_for(self, max_watts: float) -> Objective:
+        """The objective on devices that draw at most ``max_watts`` together."""
+        objective = cast("Objective | str", self.objective)
+        return parse_objective(objective, max_watts) if isinstance(objective, str) else objective
+
+
+def _check_objective(objective: Objective | str) -> None:
+    if isinstance(objective, str):
+        parse_objective(objective, max_watts=1.0)
+    elif not (callable(getattr(objective, "value", None)) and hasattr(objective, "bounds")):
+        raise InvalidValueError(
+            f"{objective!r} is no objective", remedy="see joulery.objectives, or give its text"
+        )
+
+
+def _ascending(batch_sizes: Any) -> tuple[int, ...]:
+    try:
+        sizes = tuple(sorted({_whole(size, "a batch size") for size in batch_sizes}))
+    except TypeError:
+        sizes = ()
+    if not sizes:
+        raise InvalidValueError(
+            f"{batch_sizes!r} are no batch sizes", remedy="write batch_sizes=[64, 128, 256]"
+        )
+    return sizes
+
+
+def _whole(value: Any, what: str) -> int:
+    """A positive whole number, of any integer type."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 0
+    if isinstance(value, bool) or number < 1:
+        raise InvalidValueError(
+            f"{what} must be a positive whole number, not {value!r}", remedy="give 1 or more"
+        )
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnvironment:
+    """The devices and processes of a run; looked up when asked for, not before.
+
+    Attributes:
+        devices: Devices of this job and process; found unless given.
+        group: All processes of a data-parallel job; None for one that decides alone.
+        environ: Environment variables.
+    """
+
+    devices: Sequence[Device] | None = None
+    group: ProcessGroup | None = None
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+    def __post_init__(self) -> None:
+        if self.group is not None and not isinstance(self.group, ProcessGroup):
+            raise InvalidValueError(
+                f"{self.group!r} is no process group",
+                remedy="give an object with rank, broadcast and all_gather; for torch, "
+                "joulery.integrations.torch_ranks.torch_ranks()",
+            )
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the given devices: simulated ones may live on a virtual clock."""
+        clocks = (getattr(device, "clock", None) for device in self.devices or ())
+        return next((clock for clock in clocks if isinstance(clock, Clock)), REAL_CLOCK)
+
+    def found(self) -> list[Device]:
+        """All devices of this job and process."""
+        if self.devices is not None:
+            return list(self.devices)
+        from joulery.metering import my_devices
+
+        return my_devices(self.clock)
+
+    def boards(self) -> list[Device]:
+        """Accelerators whose power limit can be set."""
+        return [
+            device
+            for device in self.found()
+            if Capability.POWER_LIMIT in device.capabilities
+            and device.info.kind is DeviceKind.GPU
+            and device.info.parent is None
+        ]
+
+    def metered(self) -> list[Device]:
+        """Devices whose energy counts: the accelerators, or everything where there are none."""
+        known = [
+            device
+            for device in self.found()
+            if {Capability.ENERGY, Capability.POWER} & device.capabilities
+            and device.info.parent is None
+        ]
+        return [device for device in known if device.info.kind is DeviceKind.GPU] or known
+
+    @property
+    def processes(self) -> int:
+        """Number of processes that train together, on all machines, as far as is known."""
+        from joulery.metering import local_rank
+
+        everywhere = self.environ.get("WORLD_SIZE", "")
+        if everywhere.isdecimal() and int(everywhere) > 0:
+            return int(everywhere)
+        here = local_rank(self.environ)
+        return 1 if here is None else here.size
+
+
+def define_job(config: RunConfig, environment: RunEnvironment) -> Definition:
+    """The job of a run on the devices of all its processes; every rank has to ask.
+
+    Raises:
+        MissingHardwareError: Nothing here measures energy.
+    """
+    boards, metered = _devices(environment)
+    device, count, watts = _devices_over_ranks(environment, metered)
+    if not count:
+        raise MissingHardwareError(
+            "nothing here measures the energy of a run, so nothing can be learned from it",
+            remedy="see `joulery doctor` for how to get a meter",
+        )
+    objective = config.objective_for(watts if math.isfinite(watts) else 0.0)
+    eta = objective.eta if isinstance(objective, Cost) else _DEFAULT_ETA
+    if not math.isfinite(watts):
+        if eta < 1:
+            raise MissingHardwareError(
+                "the most that these devices draw is not known, so time cannot be weighed",
+                remedy="count energy only: objective='cost:eta=1'",
+            )
+        watts = 0.0
+    job = Job(
+        name=config.name,
+        batch_sizes=tuple(config.batch_sizes or ()),
+        default=cast("int", config.default_batch_size),
+        cost=Cost(eta, watts),
+        objective=None if isinstance(objective, Cost) else objective,
+        max_epochs=config.max_epochs or MANY_EPOCHS,
+        limits_watts=listed_limits(boards),
+    )
+    return Definition(job, device, cast("DecisionService", config.service).policy)
+
+
+def listed_limits(boards: Sequence[Device]) -> tuple[float, ...]:
+    """A handful of power limits that every board accepts, down from their default."""
+    ranges = [cast("PowerLimit", board).power_limits() for board in boards]
+    if not ranges:
+        return ()
+    low, high = max(one.min_watts for one in ranges), max(one.default_watts for one in ranges)
+    step = max(_STEP_WATTS, 5.0 * math.ceil((high - low) / (_MOST_LIMITS - 1) / 5.0))
+    count = max(0, math.floor((high - low) / step))
+    return tuple(high - step * place for place in range(count, -1, -1))
+
+
+def _devices(environment: RunEnvironment) -> tuple[list[Device], list[Device]]:
+    """Boards with a power limit, and the devices that measure the job."""
+    try:
+        boards = environment.boards()
+        return boards, boards or environment.metered()
+    except Exception:
+        if environment.group is None:
+            raise
+        return [], []  # the other ranks wait for what this one has, whatever went wrong
+
+
+def _devices_over_ranks(
+    environment: RunEnvironment, devices: Sequence[Device]
+) -> tuple[str, int, float]:
+    """Kind, number and highest power of the devices of all processes."""
+    from joulery.power import weighed_cost
+
+    try:
+        watts = weighed_cost(0.0, devices).max_watts if devices else 0.0
+    except InvalidValueError:
+        watts = math.nan  # some device does not say
+    mine = (devices[0].info.name if devices else "", len(devices), watts)
+    group = environment.group
+    each = [mine] if group is None else list(group.all_gather(mine))
+    total = sum(count for _, count, _ in each)
+    name = next((name for name, _, _ in each if name), "")
+    return name if total == 1 else f"{name} × {total}", total, sum(watts for _, _, watts in each)

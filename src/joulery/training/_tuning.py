@@ -1,0 +1,208 @@
+"""The power tuner of a run, and its report to the ``joulery run`` that started the process."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from joulery.fail_open import fail_open
+from joulery.power import TunerConfig, TunerState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from joulery.hardware import Device, PowerLimit
+    from joulery.metering import Meter
+    from joulery.objectives import Objective
+    from joulery.power import Estimate, LimitKnob, LimitPlan, PowerTuner, ProfileFile, TuningResult
+    from joulery.training._config import RunConfig, RunEnvironment
+
+_log = logging.getLogger("joulery")
+
+REPORTS_VARIABLE = "JOULERY_RUN_REPORTS"
+_FRAMEWORKS = ("torch", "tensorflow", "jax", "mxnet", "paddle")
+
+
+class RunPower:
+    """Tunes the power of a run; made anew for each decision. Nothing is raised.
+
+    Args:
+        config: Settings of the run.
+        environment: Devices and processes of the run.
+
+    Attributes:
+        tuner: Tuner at work; None before :meth:`begin`, and where nothing is tuned.
+        found_watts: Power limit that was found; None before it is known.
+        begun: Whether :meth:`begin` was called.
+    """
+
+    def __init__(self, config: RunConfig, environment: RunEnvironment) -> None:
+        self.tuner: PowerTuner | None = None
+        self.found_watts: float | None = None
+        self.begun = False
+        self._config = config
+        self._environment = environment
+        self._knob: LimitKnob | None = None
+        self._skipped: str | None = None
+
+    @fail_open(None)
+    def begin(self, batch_size: int | None, plan: LimitPlan | None, meter: Meter | None) -> None:
+        """Make the tuner.
+
+        Args:
+            batch_size: Batch size that is run, if it is known.
+            plan: Power limits of the decision that is run; None for any whole watt.
+            meter: Meter of the boards; the tuner makes its own unless given.
+        """
+        from joulery.metering import local_rank
+        from joulery.power import LimitKnob, PowerTuner, weighed_cost
+
+        self.begun = True
+        environment, config = self._environment, self._config
+        boards = environment.boards()
+        if not boards:
+            self._skip("no GPU with a power limit was found (see `joulery doctor`)")
+            return
+        limits = [cast("PowerLimit", board).power_limits().current_watts for board in boards]
+        self.found_watts = max(limits)
+        rank = local_rank(environment.environ)
+        if rank is not None and rank.size > 1 and environment.group is None:
+            self._skip("several processes train together; give Run their process_group")
+            return
+        objective = config.objective_for(weighed_cost(1.0, boards).max_watts)
+        self._knob = None if plan is None else LimitKnob(boards, plan=plan)
+        decided = plan is not None and plan.is_decided
+        self.tuner = PowerTuner(
+            boards,
+            objective,
+            knob=self._knob,
+            meter=meter,
+            clock=environment.clock,
+            config=TunerConfig(dry_run=bool(config.dry_run)),
+            # A decision that says what to hold or to measure knows more than a local profile.
+            profile=None if decided else self._profile(batch_size, boards, objective),
+            process_group=environment.group,
+        )
+        self._skipped = None
+
+    def fail(self, error: Exception) -> None:
+        """Do without tuning because of an error; see :mod:`joulery.fail_open`."""
+        self._skip(str(error))
+
+    def _skip(self, reason: str) -> None:
+        self._skipped = reason
+        _log.warning("power is not tuned, training goes on: %s", reason)
+
+    def close(self, steps: int) -> None:
+        """Restore the power limit that was found, and report on the run so far."""
+        if self.tuner is not None:
+            self.tuner.close()
+            self.write_report(steps)
+
+    def renew(self) -> None:
+        """Make ready for another decision, once closed."""
+        self.tuner = self._knob = self.found_watts = None
+        self.begun = False
+
+    @property
+    def result(self) -> TuningResult | None:
+        """Result of tuning; None before the choice is made, or without tuning."""
+        return None if self.tuner is None else self.tuner.result
+
+    @property
+    def skipped(self) -> str | None:
+        """Reason why the power is not tuned; None while it is."""
+        if self.tuner is not None and self.tuner.failure is not None:
+            return str(self.tuner.failure)
+        return self._skipped
+
+    def limit(self) -> tuple[float | None, int]:
+        """The power limit in force, and the number of times it was set so far."""
+        tuner, knob = self.tuner, self._knob
+        if tuner is None or knob is None:
+            return self.found_watts, 0
+        stopped = tuner.state is TunerState.STOPPED
+        return self.found_watts if stopped else knob.watts, knob.changes + stopped
+
+    def chosen_watts(self) -> float | None:
+        """The power limit that was chosen and is in force; the one found before that."""
+        holding = self.tuner is not None and self.tuner.state is TunerState.HOLDING
+        return self.limit()[0] if holding else self.found_watts
+
+    def estimates(self) -> dict[float, Estimate]:
+        """Estimates of a step by power limit, as far as the decision lists limits."""
+        return {} if self._knob is None else self._knob.estimates()
+
+    def _profile(
+        self, batch_size: int | None, boards: Sequence[Device], objective: Objective
+    ) -> ProfileFile | None:
+        """The profile of this job on this machine; None for a run without a name."""
+        if not self._config.name:
+            return None
+        from joulery.power import ProfileFile, ProfileKey
+
+        key = ProfileKey(
+            job=self._config.name,
+            batch_size=batch_size or 0,
+            device=boards[0].info.name,
+            software=_software(),
+            objective=repr(objective),
+            devices=len(boards),
+        )
+        return ProfileFile(key)
+
+    def write_report(self, steps: int) -> None:
+        """Report on the run to ``joulery run``, if that started this process."""
+        try:
+            result = self.result
+            write_report(
+                {
+                    "name": self._config.name,
+                    "steps": steps,
+                    "tuning_skipped": self.skipped,
+                    "result": None if result is None else result.to_dict(),
+                    "summary": None if result is None else str(result),
+                }
+            )
+        except Exception as error:  # noqa: BLE001 - training goes on without a report
+            _log.warning("no report on this run: %s", error)
+
+
+def write_report(document: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> None:
+    """Write the report of this process in place of an earlier one; a failure is ignored.
+
+    ``joulery run`` names a folder in the environment and reads one small file per process from it.
+    """
+    folder = environ.get(REPORTS_VARIABLE)
+    if not folder:
+        return
+    with suppress(OSError):
+        handle, name = tempfile.mkstemp(dir=folder, suffix=".tmp")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(document, file, allow_nan=False)
+        Path(name).replace(Path(folder) / f"{os.getpid()}.json")
+
+
+def read_reports(folder: Path) -> list[dict[str, Any]]:
+    """Reports of all processes, in order of their ids; damaged ones are left out."""
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        with suppress(OSError, ValueError):
+            document = json.loads(path.read_text(encoding="utf-8"))
+            if isinstance(document, dict):
+                found.append(document)
+    return found
+
+
+def _software() -> str:
+    """Frameworks that this process uses, with their versions: another one runs other kernels."""
+    loaded = {name: sys.modules.get(name) for name in _FRAMEWORKS}
+    return " ".join(
+        f"{name} {getattr(module, '__version__', '?')}" for name, module in loaded.items() if module
+    )
