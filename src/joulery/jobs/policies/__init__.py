@@ -16,22 +16,27 @@ if TYPE_CHECKING:
         RunEnd,
     )
     from joulery.jobs.policies._counter_rng import CounterRng, Floats, Seeds, mix, unit_interval
-    from joulery.jobs.policies._default import OraclePolicy
+    from joulery.jobs.policies._default import DefaultPolicy, OraclePolicy
+    from joulery.jobs.policies._grid import GridSearchPolicy
     from joulery.jobs.policies._job_batch import JobBatch
     from joulery.jobs.policies._registry import make_policy, policy_names
     from joulery.jobs.policies._zeus import Exploration, ZeusBeliefs, ZeusPolicy
     from joulery.jobs.policies.bayesian._beliefs import BayesianBeliefs
     from joulery.jobs.policies.bayesian._gaussian import CurvePrior, GaussianCurve
+    from joulery.jobs.policies.bayesian._policy import BayesianPolicy
 
 __all__ = [
     "ActionKind",
     "Actions",
     "BayesianBeliefs",
+    "BayesianPolicy",
     "CounterRng",
     "CurvePrior",
+    "DefaultPolicy",
     "Exploration",
     "Floats",
     "GaussianCurve",
+    "GridSearchPolicy",
     "JobBatch",
     "KnowsLimits",
     "OraclePolicy",

@@ -12,13 +12,12 @@ if TYPE_CHECKING:
     from joulery.objectives import Objective
 
 
-_PACKAGE = "joulery.jobs.policies"
-# Module and class of each policy, imported when it is first asked for, and the options it takes.
+# Module and class of each policy, imported when it is first asked for, and its options.
 _POLICIES: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    "joulery": (f"{_PACKAGE}.bayesian.policy", "BayesianPolicy", ("objective",)),
-    "zeus": (f"{_PACKAGE}.zeus", "ZeusPolicy", ("beta", "window")),
-    "grid": (f"{_PACKAGE}.grid", "GridSearchPolicy", ()),
-    "default": (f"{_PACKAGE}.default", "DefaultPolicy", ()),
+    "joulery": ("bayesian._policy", "BayesianPolicy", ("objective",)),
+    "zeus": ("_zeus", "ZeusPolicy", ("beta", "window")),
+    "grid": ("_grid", "GridSearchPolicy", ()),
+    "default": ("_default", "DefaultPolicy", ()),
 }
 
 
@@ -44,5 +43,6 @@ def make_policy(name: str, **options: float | Objective | None) -> Policy[Any]:
         )
     module, class_name, taken = _POLICIES[name]
     given = {option: options[option] for option in taken if options.get(option) is not None}
-    policy: Policy[Any] = getattr(import_module(module), class_name)(**given)
+    kind = getattr(import_module(f"joulery.jobs.policies.{module}"), class_name)
+    policy: Policy[Any] = kind(**given)
     return policy

@@ -17,6 +17,9 @@ ROWS, ARMS, LIMITS = 9, 4, 3
 class Within:
     """The least energy within any bounds."""
 
+    def __str__(self):
+        return "within both"
+
     def __init__(self, bounds):
         self.bounds = bounds
 
