@@ -19,6 +19,9 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
         "pipelines.md",
         "storage.md",
         "predict.md",
+        "cluster.md",
+        "grid.md",
+        "scale.md",
     ],
 )
 def test_the_first_example_of_a_page_runs(page):

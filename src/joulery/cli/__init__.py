@@ -20,6 +20,7 @@ COMMANDS = {
     "serve": "recurring jobs for teams and machines, over HTTP; backup, export and tokens",
     "governor": "the daemon that lends power limits and clocks, and always gets them back",
     "demo": "the whole idea at work on a simulated GPU, in seconds",
+    "cluster": "many jobs under one power budget: shares, replays, events, an agent for Slurm",
     "simulate": "recurring jobs and whole clusters, replayed from traces under any policy",
     "report": "show an energy log or a frontier, and choose a point from it",
 }

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         round_ticks,
         seconds_unit,
     )
+    from joulery.reports._cluster import cluster_report
     from joulery.reports._document import (
         Details,
         Grid,
@@ -51,6 +52,7 @@ __all__ = [
     "Table",
     "Terminal",
     "Unit",
+    "cluster_report",
     "draw",
     "frontier_chart",
     "frontier_report",

@@ -1,0 +1,85 @@
+"""Many jobs, one power budget: fair and exact shares of a cluster's watts.
+
+>>> from joulery.cluster import PowerCurve, ClusterJob, allocate
+>>> job = ClusterJob("resnet", PowerCurve.from_points([(100, 30), (200, 80), (300, 100)]), gpus=4)
+>>> allocate([job], budget_watts=1000).worst_performance
+0.9
+"""
+
+from joulery.cluster._agent import (
+    Agent,
+    AgentSettings,
+    announce,
+    decide,
+    read_agent_settings,
+)
+from joulery.cluster._aggregate import aggregate
+from joulery.cluster._allocate import (
+    FAIR_SHARE,
+    POLICIES,
+    Allocation,
+    Allocator,
+    allocate,
+    filling_path,
+)
+from joulery.cluster._budget import Budget, Cap, read_budget
+from joulery.cluster._fairness import DeficitLedger, oversubscribed_watts, ramped
+from joulery.cluster._jobs import (
+    FLEXIBILITY,
+    ClusterJob,
+    Fleet,
+    PowerCurve,
+    flexibility_floor,
+    read_jobs,
+)
+from joulery.cluster._nodes import (
+    DeviceState,
+    EmulatedGpu,
+    LeasedGpu,
+    NodeClient,
+    NodeServer,
+    NodeService,
+    in_slurm_order,
+)
+from joulery.cluster._shaping import WorkPlan, flexibility_price, follow_forecasts, plan_work
+from joulery.cluster._slurm import EngineJob, Slurm
+
+__all__ = [
+    "FAIR_SHARE",
+    "FLEXIBILITY",
+    "POLICIES",
+    "Agent",
+    "AgentSettings",
+    "Allocation",
+    "Allocator",
+    "Budget",
+    "Cap",
+    "ClusterJob",
+    "DeficitLedger",
+    "DeviceState",
+    "EmulatedGpu",
+    "EngineJob",
+    "Fleet",
+    "LeasedGpu",
+    "NodeClient",
+    "NodeServer",
+    "NodeService",
+    "PowerCurve",
+    "Slurm",
+    "WorkPlan",
+    "aggregate",
+    "allocate",
+    "announce",
+    "decide",
+    "filling_path",
+    "flexibility_floor",
+    "flexibility_price",
+    "follow_forecasts",
+    "in_slurm_order",
+    "oversubscribed_watts",
+    "plan_work",
+    "ramped",
+    "read_agent_settings",
+    "read_budget",
+    "read_jobs",
+]

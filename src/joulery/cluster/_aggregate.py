@@ -1,0 +1,88 @@
+"""A whole cluster as one job: its best performance for each power.
+
+A level above needs only this curve of each level below, never its jobs, so sites compose.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joulery.cluster._allocate import level_table
+from joulery.cluster._jobs import ClusterJob, Fleet, PowerCurve, at_performance, segment_watts
+from joulery.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MOST_POINTS = 64
+
+
+def aggregate(
+    jobs: Sequence[ClusterJob] | Fleet,
+    name: str = "site",
+    policy: str = "throughput",
+    points: int = MOST_POINTS,
+) -> tuple[ClusterJob, float]:
+    """One job that stands for many, and the relative error of its performance.
+
+    The curve has at most ``points`` knots, all of them attainable: it never promises more than
+    the jobs can do, and at most the stated error less.
+
+    Args:
+        jobs: Jobs under one flat budget.
+        name: Name of the job that stands for them.
+        policy: ``throughput`` (weighted performance) or ``max-min`` (the common level).
+        points: Most knots of the curve.
+    """
+    if points < 2:
+        raise InvalidValueError(f"a curve of {points} points", remedy="allow at least 2")
+    fleet = jobs if isinstance(jobs, Fleet) else Fleet.from_jobs(jobs)
+    base = float(at_performance(fleet, fleet.floor_performance) @ fleet.count)
+    total_weight = float(fleet.weight @ fleet.count)
+    if policy == "throughput":
+        watts, value = _throughput(fleet)
+    elif policy == "max-min":
+        level, watts = level_table(fleet, "max-min")
+        value = level * total_weight
+    else:
+        raise InvalidValueError(
+            f"cannot aggregate by {policy!r}", remedy="use throughput or max-min"
+        )
+    keep, error = _thinned(watts, value, points)
+    idle = float(fleet.idle_watts @ fleet.count)
+    curve = PowerCurve(
+        tuple((base + watts[keep]).tolist()), tuple((value[keep] / value[-1]).tolist()), idle
+    )
+    return ClusterJob(name, curve, weight=float(value[-1])), error
+
+
+def _throughput(fleet: Fleet) -> tuple[np.ndarray, np.ndarray]:
+    """Watts above the floors, and the weighted performance that they buy at best."""
+    watts = segment_watts(fleet, fleet.floor_performance) * fleet.count
+    steepness = (fleet.weight * fleet.slope).ravel()
+    order = np.argsort(-steepness, kind="stable")
+    order = order[watts.ravel()[order] > 0]
+    taken = watts.ravel()[order]
+    base = float((fleet.weight * fleet.floor_performance) @ fleet.count)
+    value = base + np.concatenate([[0.0], np.cumsum(taken * steepness[order])])
+    return np.concatenate([[0.0], np.cumsum(taken)]), value
+
+
+def _thinned(watts: np.ndarray, value: np.ndarray, points: int) -> tuple[np.ndarray, float]:
+    """Knots to keep, denser where the curve bends more, and the relative error of the rest."""
+    grows = np.r_[True, (np.diff(watts) > 0) & (np.diff(value) > 0)]
+    places = np.flatnonzero(grows)
+    x, y = watts[places], value[places]
+    if len(x) > points:
+        slope = np.diff(y) / np.diff(x)
+        # The error of a chord grows with bend times length squared; equal shares of the root of
+        # bend times length make all chords equally good.
+        bend = np.sqrt(np.abs(np.diff(slope, append=slope[-1])) * np.diff(x))
+        share = np.concatenate([[0.0], np.cumsum(bend)])
+        wanted = np.linspace(0.0, share[-1], points)
+        chosen = np.unique(np.r_[0, np.searchsorted(share, wanted[1:-1]), len(x) - 1])
+        places = places[chosen]
+    inside = np.interp(watts, watts[places], value[places])
+    return places, float(((value - inside) / value).max())

@@ -1,0 +1,100 @@
+"""A power budget: one number, or a tree of caps from the cluster down to single nodes."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from joulery.errors import FileError, InvalidValueError, JouleryError
+from joulery.units import finite
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """A part of the cluster and the most power that it may draw.
+
+    Attributes:
+        name: Name of the cluster, row, rack or node; jobs refer to it.
+        watts: Most IT power of the part; infinite where there is no cap.
+        parent: Name of the part that contains it; None for the whole cluster.
+        overhead_watts: Power of hosts, switches and idle GPUs directly in this part, which jobs
+            do not get.
+    """
+
+    name: str
+    watts: float = math.inf
+    parent: str | None = None
+    overhead_watts: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Nested caps on IT power; the whole cluster first, every part after its parent."""
+
+    caps: tuple[Cap, ...]
+
+    def __post_init__(self) -> None:
+        seen: set[str] = set()
+        for position, cap in enumerate(self.caps):
+            finite(cap.overhead_watts, f"overhead of {cap.name}", minimum=0.0)
+            if not cap.watts >= 0:
+                raise InvalidValueError(
+                    f"cap of {cap.name} is {cap.watts}", remedy="give watts of 0 or more"
+                )
+            if cap.name in seen or (cap.parent is None) != (position == 0):
+                raise InvalidValueError(
+                    f"{cap.name!r} is there twice or is a second root",
+                    remedy="name every part once, and give all but the first a parent",
+                )
+            if cap.parent is not None and cap.parent not in seen:
+                raise InvalidValueError(
+                    f"parent {cap.parent!r} of {cap.name!r} does not come before it",
+                    remedy="list every part after the part that contains it",
+                )
+            seen.add(cap.name)
+        if not self.caps:
+            raise InvalidValueError("a budget needs at least one cap", remedy="give its watts")
+
+    @classmethod
+    def flat(cls, watts: float, overhead_watts: float = 0.0) -> Budget:
+        """One cap for the whole cluster."""
+        return cls((Cap("cluster", finite(watts, "budget in watts"), None, overhead_watts),))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all parts, the whole cluster first."""
+        return tuple(cap.name for cap in self.caps)
+
+    @classmethod
+    def from_dict(cls, document: Any) -> Budget:
+        """The tree in ``{"name", "watts", "overhead_watts", "children": […]}``."""
+        caps: list[Cap] = []
+        pending: list[tuple[Any, str | None]] = [(document, None)]
+        while pending:
+            entry, parent = pending.pop(0)
+            try:
+                watts = math.inf if entry.get("watts") is None else float(entry["watts"])
+                cap = Cap(str(entry["name"]), watts, parent, entry.get("overhead_watts", 0.0))
+                pending += [(child, cap.name) for child in entry.get("children", ())]
+            except (AttributeError, KeyError, TypeError, ValueError) as broken:
+                raise FileError(
+                    f"not a part of a budget: {broken}",
+                    remedy='write {"name": "rack-1", "watts": 20000, "children": […]}',
+                ) from None
+            caps.append(cap)
+        return cls(tuple(caps))
+
+
+def read_budget(path: Path) -> Budget:
+    """Read a budget tree from a JSON file."""
+    try:
+        return Budget.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        if isinstance(error, JouleryError):
+            raise
+        raise FileError(f"cannot read budget {path}: {error}", remedy="give a JSON file") from None

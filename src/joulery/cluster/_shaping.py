@@ -1,0 +1,219 @@
+"""Do a fixed amount of work by a deadline when the grid is greenest or cheapest.
+
+One planner: every step of the signal offers work at prices (signal × watts per unit of work along
+the curve), and the cheapest offers that add up to the work are taken. The price of the last one
+is what a further second of work costs. Known policies are special cases of the curve:
+
+- pause or full power (Wait Awhile): a curve of one point, with pauses;
+- caps that follow the signal (Chase): the measured curve, without pauses;
+- more or fewer workers (CarbonScaler): a curve over numbers of workers.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joulery.cluster._jobs import ClusterJob, PowerCurve
+from joulery.errors import InfeasibleError, InvalidValueError
+from joulery.grid import Signal
+from joulery.units import JOULES_PER_KILOWATT_HOUR, finite
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from joulery.cluster._allocate import Allocation
+
+
+_WATTS_PER_MEGAWATT = 1e6
+# A plan without pauses tries this many ends between the earliest and the deadline.
+_ENDS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class WorkPlan:
+    """Power of one GPU in every step of a signal.
+
+    Attributes:
+        starts: Start of each step, in seconds since 1970 UTC.
+        seconds: Length of each step.
+        watts: Mean power in each step.
+        performance: Mean performance in each step; 0 while paused.
+        amount: What the energy costs in the signal's unit (grams of CO2, or money).
+        price: What one more second of work at full speed would cost.
+    """
+
+    starts: np.ndarray
+    seconds: np.ndarray
+    watts: np.ndarray
+    performance: np.ndarray
+    amount: float
+    price: float
+
+    @property
+    def joules(self) -> float:
+        """Energy of the plan."""
+        return float(self.watts @ self.seconds)
+
+    @property
+    def work_seconds(self) -> float:
+        """Work done, in seconds at full speed."""
+        return float(self.performance @ self.seconds)
+
+    @property
+    def end(self) -> float:
+        """Time at which the work is done."""
+        last = int(np.flatnonzero(self.performance > 0)[-1])
+        return float(self.starts[last] + self.seconds[last])
+
+
+def plan_work(
+    curve: PowerCurve,
+    work_seconds: float,
+    signal: Signal,
+    start: float,
+    deadline: float,
+    *,
+    may_pause: bool = True,
+) -> WorkPlan:
+    """The plan of least carbon or cost that does the work between two times.
+
+    Args:
+        curve: Performance of one GPU for each power.
+        work_seconds: Work, as seconds at full speed.
+        signal: Carbon intensity or price per kWh.
+        start: Earliest time, in seconds since 1970 UTC.
+        deadline: Time by which the work must be done.
+        may_pause: Whether the job may stop for a while.
+
+    Raises:
+        InfeasibleError: Not even full speed meets the deadline.
+    """
+    finite(work_seconds, "work in seconds", minimum=0.0)
+    if start + work_seconds > deadline * (1 + 1e-12) + 1e-6:
+        raise InfeasibleError(
+            f"{work_seconds:.0f} s of work do not fit into {max(0.0, deadline - start):.0f} s",
+            remedy="allow a later deadline",
+        )
+    if may_pause:
+        return _cheapest(curve, work_seconds, signal, (start, deadline), may_pause=True)
+    # Running without a pause, even at least power, may do the work before the deadline.
+    slowest = min(deadline, start + work_seconds / curve.performance[0])
+    plans = [
+        _cheapest(curve, work_seconds, signal, (start, end), may_pause=False)
+        for end in np.linspace(start + work_seconds, slowest, _ENDS).tolist()
+    ]
+    return min(plans, key=lambda plan: plan.amount)
+
+
+def follow_forecasts(
+    curve: PowerCurve,
+    work_seconds: float,
+    actual: Signal,
+    forecasts: Sequence[Signal],
+    start: float,
+    deadline: float,
+) -> WorkPlan:
+    """The plan that results when forecasts are corrected on the way, at its actual cost.
+
+    Args:
+        curve: Performance of one GPU for each power.
+        work_seconds: Work, as seconds at full speed.
+        actual: Signal as it turned out; only its current step is used for planning.
+        forecasts: Forecasts in order of their start, which is when each becomes known.
+        start: Earliest time.
+        deadline: Time by which the work must be done.
+    """
+    steps: list[tuple[float, ...]] = []
+    now, left = start, work_seconds
+    issued = [forecast.start for forecast in forecasts]
+    while left > 1e-6:
+        newest = bisect_right(issued, now) - 1
+        if newest < 0:
+            raise InvalidValueError(
+                "no forecast is known at the start", remedy="give one that starts before the work"
+            )
+        plan = plan_work(
+            curve, left, _corrected(forecasts[newest], actual, now, deadline), now, deadline
+        )
+        steps.append((now, *(float(c[0]) for c in (plan.seconds, plan.watts, plan.performance))))
+        left -= steps[-1][1] * steps[-1][3]
+        now += steps[-1][1]
+    starts, seconds, watts, performance = np.array(steps).T
+    values = np.array([actual.at(time) for time in starts.tolist()])
+    amount = float((watts * seconds) @ values) / JOULES_PER_KILOWATT_HOUR
+    return WorkPlan(starts, seconds, watts, performance, amount, plan.price)
+
+
+def flexibility_price(jobs: Sequence[ClusterJob], shares: Allocation) -> float:
+    """GPU-hours of delay that each MWh not used costs, against all jobs at full speed."""
+    saved = sum(job.gpus * job.curve.most_watts for job in jobs) - float(shares.watts.sum())
+    lost = sum(j.gpus * (1 - p) for j, p in zip(jobs, shares.performance.tolist(), strict=True))
+    return lost / saved * _WATTS_PER_MEGAWATT if saved > 0 else 0.0
+
+
+# The error of a forecast in the current hour fades over the next ones. On two weeks of CarbonCast's
+# forecasts for California 6 and 12 hours did alike, 1 and 3 hours a little worse.
+_ERROR_LASTS_SECONDS = 6 * 3600.0
+_DAY_SECONDS = 86400.0
+
+
+def _corrected(forecast: Signal, actual: Signal, now: float, until: float) -> Signal:
+    """A forecast from now on, moved by its error in the current step.
+
+    Beyond its end the last day repeats.
+    """
+    step = forecast.step_seconds
+    first = int((now - forecast.start) // step)
+    needed = math.ceil((until - forecast.start) / step) + 1
+    values = np.array(forecast.values)
+    if len(values) < needed:
+        day = values[-max(1, round(_DAY_SECONDS / step)) :]
+        values = np.concatenate([values, np.resize(day, needed - len(values))])
+    values = values[first:]
+    fading = np.exp(-step * np.arange(len(values)) / _ERROR_LASTS_SECONDS)
+    moved = np.maximum(values + (actual.at(now) - values[0]) * fading, 0.0)
+    return Signal(forecast.start + first * step, step, tuple(moved.tolist()))
+
+
+def _cheapest(
+    curve: PowerCurve, work: float, signal: Signal, window: tuple[float, float], *, may_pause: bool
+) -> WorkPlan:
+    """Take the cheapest offers of all steps until they add up to the work."""
+    starts, seconds, values = signal.window(*window)
+    watts, performance = _knots(curve, may_pause=may_pause)
+    rises, gains = np.diff(watts), np.diff(performance)
+    given = np.zeros((len(gains), len(starts)))
+    price = 0.0
+    if len(gains):
+        # Where power costs nothing the order along the curve still holds.
+        prices = np.maximum(values, 1e-9) * (rises / gains)[:, None]
+        offered = gains[:, None] * seconds
+        order = np.argsort(prices, axis=None, kind="stable")
+        amounts = offered.ravel()[order]
+        after = np.cumsum(amounts)
+        left = work - performance[0] * float(seconds.sum())
+        taken = np.clip(left - (after - amounts), 0.0, amounts)
+        given.ravel()[order] = taken
+        last = min(int(np.searchsorted(after, left)), len(order) - 1)
+        price = float(prices.ravel()[order[last]]) / JOULES_PER_KILOWATT_HOUR
+    speed = performance[0] + given.sum(axis=0) / seconds
+    power = watts[0] + (given * (rises / gains)[:, None]).sum(axis=0) / seconds
+    if may_pause:  # after the end nothing waits
+        power[int(np.flatnonzero(speed > 0).max(initial=-1)) + 1 :] = 0.0
+    amount = float((power * seconds) @ values) / JOULES_PER_KILOWATT_HOUR
+    return WorkPlan(starts, seconds, power, speed, amount, price)
+
+
+def _knots(curve: PowerCurve, *, may_pause: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Knots of the curve, with a pause as the first where it is allowed."""
+    if not may_pause:
+        return np.array(curve.watts), np.array(curve.performance)
+    paused = (curve.idle_watts, 0.0)
+    pairs = zip(curve.watts, curve.performance, strict=True)
+    hull = PowerCurve.from_points([paused, *pairs])
+    return np.array(hull.watts), np.array(hull.performance)

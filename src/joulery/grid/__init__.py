@@ -1,0 +1,39 @@
+"""What the grid says: carbon intensity, price, and events that ask for less power.
+
+>>> from joulery.grid import static_intensity
+>>> static_intensity("FR").at(0.0) < static_intensity("DE").at(0.0)
+True
+
+Nothing here calls a network unless a provider is named.
+"""
+
+from joulery.grid._events import GridEvent, read_events
+from joulery.grid._openadr import OpenAdr
+from joulery.grid._providers import (
+    Eia,
+    ElectricityMaps,
+    Entsoe,
+    Provider,
+    WattTime,
+    fetch_signal,
+)
+from joulery.grid._signal import Signal, read_forecasts, read_signal, read_table
+from joulery.grid._static import REGIONS, static_intensity
+
+__all__ = [
+    "REGIONS",
+    "Eia",
+    "ElectricityMaps",
+    "Entsoe",
+    "GridEvent",
+    "OpenAdr",
+    "Provider",
+    "Signal",
+    "WattTime",
+    "fetch_signal",
+    "read_events",
+    "read_forecasts",
+    "read_signal",
+    "read_table",
+    "static_intensity",
+]

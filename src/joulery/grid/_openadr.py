@@ -1,0 +1,211 @@
+"""A small client of OpenADR 3: register, receive events, report what was done."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from joulery.grid._events import GridEvent
+from joulery.grid._http import SignalError, request
+from joulery.units import finite
+
+_DURATION = re.compile(
+    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>[\d.]+)S)?)?"
+)
+_WATTS_PER_KILOWATT = 1000.0
+# Shares of the power before the event for the levels of the SIMPLE payload.
+_SIMPLE_REDUCTION = {1: 0.10, 2: 0.25, 3: 0.50}
+
+
+@dataclass(slots=True)
+class OpenAdr:
+    """A virtual end node of an OpenADR 3 server.
+
+    Attributes:
+        url: Address of the server's API.
+        client_id: Name of the account.
+        client_secret: Secret of the account.
+        ven_name: Name under which this cluster registers.
+        malformed: What was wrong with events of the last call that could not be read.
+    """
+
+    url: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    ven_name: str = "joulery"
+    malformed: list[str] = field(default_factory=list)
+    _token: str = field(default="", repr=False)
+
+    def authenticate(self) -> None:
+        """Obtain an access token (POST /auth/token)."""
+        body = request(
+            f"{self.url}/auth/token",
+            form={
+                "grant_type": "client_credentials",
+                "client_id": self.client_id,
+                "client_secret": self.client_secret,
+            },
+        )
+        self._token = str(_object(body).get("access_token", ""))
+        if not self._token:
+            raise SignalError("the server gives no token", remedy="check the account's secret")
+
+    def register(self) -> dict[str, Any]:
+        """Make this cluster known (GET and POST /vens); what the server has on it."""
+        for ven in self._get("vens", venName=self.ven_name):
+            if ven.get("venName") == self.ven_name:
+                return dict(ven)
+        return self._post("vens", {"objectType": "VEN_VEN_REQUEST", "venName": self.ven_name})
+
+    def programs(self) -> list[dict[str, Any]]:
+        """Programs of this account (GET /programs)."""
+        return self._get("programs")
+
+    def events(self, program: str | None = None) -> list[GridEvent]:
+        """Events that ask for less power (GET /events); see ``malformed`` for the rest."""
+        query = {} if program is None else {"programID": program}
+        found: list[GridEvent] = []
+        self.malformed = []
+        for raw in self._get("events", **query):
+            try:
+                found += grid_events(raw)
+            except SignalError as error:  # one must not hide the others
+                self.malformed.append(error.message)
+        return found
+
+    def report(self, event: dict[str, Any], watts: list[tuple[float, float]]) -> dict[str, Any]:
+        """Tell the power used, as (time, watts) (POST /reports)."""
+        return self._post("reports", usage_report(event, watts, self.ven_name))
+
+    def subscribe(self, program: str, callback_url: str) -> dict[str, Any]:
+        """Have the server call back when events change (POST /subscriptions)."""
+        operation = {
+            "objects": ["EVENT"],
+            "operations": ["CREATE", "UPDATE", "DELETE"],
+            "mechanism": "WEBHOOK",
+            "callbackUrl": callback_url,
+        }
+        return self._post(
+            "subscriptions",
+            {
+                "objectType": "SUBSCRIPTION",
+                "clientName": self.ven_name,
+                "programID": program,
+                "objectOperations": [operation],
+            },
+        )
+
+    def _get(self, path: str, **query: str) -> list[dict[str, Any]]:
+        body = request(f"{self.url}/{path}", query=query, headers=self._headers())
+        found = _decoded(body)
+        if not isinstance(found, list):
+            raise SignalError(f"/{path} is not a list", remedy="check the address of the server")
+        return found
+
+    def _post(self, path: str, document: dict[str, Any]) -> dict[str, Any]:
+        return _object(request(f"{self.url}/{path}", document=document, headers=self._headers()))
+
+    def _headers(self) -> dict[str, str]:
+        if not self._token:
+            self.authenticate()
+        return {"Authorization": f"Bearer {self._token}"}
+
+
+def grid_events(raw: dict[str, Any]) -> list[GridEvent]:
+    """The requests for less power in one OpenADR event, one for each interval."""
+    found = []
+    try:
+        general = raw.get("intervalPeriod") or {}
+        following = general.get("start")
+        units = {d["payloadType"]: d.get("units") for d in raw.get("payloadDescriptors") or ()}
+        for interval in raw.get("intervals") or ():
+            period = general | (interval.get("intervalPeriod") or {})
+            start = _seconds(interval.get("intervalPeriod", {}).get("start") or following)
+            end = start + _duration(period["duration"])
+            following = datetime.fromtimestamp(end, UTC).isoformat()
+            name = f"{raw.get('id') or raw.get('eventName')}#{interval['id']}"
+            for payload in interval["payloads"]:
+                wish = _wish(payload, units.get(payload["type"]))
+                if wish:
+                    announced = raw.get("createdDateTime")
+                    known = _seconds(announced) if announced else None
+                    found.append(GridEvent(name, start, end, announced=known, **wish))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise SignalError(
+            f"event {raw.get('id')!r} is not as OpenADR 3 has it: {error!r}",
+            remedy="ask the program's operator; the caps in force stay",
+        ) from None
+    return found
+
+
+def _wish(payload: dict[str, Any], unit: str | None) -> dict[str, float] | None:
+    kind, values = payload["type"], payload["values"]
+    if kind in ("IMPORT_CAPACITY_LIMIT", "DISPATCH_SETPOINT"):
+        scale = {"W": 1.0, "MW": 1e6}.get(unit or "KW", _WATTS_PER_KILOWATT)
+        return {"target_watts": scale * finite(values[0], "target of an event")}
+    if kind == "SIMPLE" and int(values[0]) in _SIMPLE_REDUCTION:
+        return {"reduction": _SIMPLE_REDUCTION[int(values[0])]}
+    return None
+
+
+def usage_report(
+    event: dict[str, Any], watts: list[tuple[float, float]], ven_name: str
+) -> dict[str, Any]:
+    """A report of the power used, as OpenADR 3 has it."""
+    steps = [later[0] - earlier[0] for earlier, later in itertools.pairwise(watts)]
+    seconds = round(steps[0]) if steps else 60
+    intervals = [
+        {
+            "id": number,
+            "intervalPeriod": {"start": _iso(time), "duration": f"PT{seconds}S"},
+            "payloads": [{"type": "DEMAND", "values": [used / _WATTS_PER_KILOWATT]}],
+        }
+        for number, (time, used) in enumerate(watts)
+    ]
+    return {
+        "objectType": "REPORT",
+        "programID": event["programID"],
+        "eventID": event["id"],
+        "clientName": ven_name,
+        "reportName": f"power of {ven_name}",
+        "payloadDescriptors": [
+            {"objectType": "REPORT_PAYLOAD_DESCRIPTOR", "payloadType": "DEMAND", "units": "KW"}
+        ],
+        "resources": [{"resourceName": "AGGREGATED_REPORT", "intervals": intervals}],
+    }
+
+
+def _iso(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _seconds(text: Any) -> float:
+    time = datetime.fromisoformat(str(text))
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+
+def _duration(text: str) -> float:
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError(f"not a duration: {text!r}")
+    parts = {name: float(value or 0) for name, value in match.groupdict().items()}
+    hours = 24 * parts["days"] + parts["hours"]
+    return 3600 * hours + 60 * parts["minutes"] + parts["seconds"]
+
+
+def _decoded(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        raise SignalError("the server's answer is not JSON", remedy="check its address") from None
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    found = _decoded(body)
+    if not isinstance(found, dict):
+        raise SignalError("the server's answer is not an object", remedy="check its address")
+    return found

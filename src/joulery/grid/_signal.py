@@ -1,0 +1,227 @@
+"""A signal of the grid over time in equal steps, and its files."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from joulery.errors import FileError, InvalidValueError, MissingExtraError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+_TIME_COLUMNS = ("utc", "timestamp", "datetime", "time", "date", "t_s", "seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """Values of a signal, each valid for one step.
+
+    Attributes:
+        start: Time of the first step, in seconds since 1970 UTC.
+        step_seconds: Length of every step.
+        values: Value of each step, such as gCO2/kWh or money per kWh.
+        source: Where the values come from, in words.
+    """
+
+    start: float
+    step_seconds: float
+    values: tuple[float, ...]
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.values or not self.step_seconds > 0:
+            raise InvalidValueError(
+                "a series needs values and a positive step", remedy="give at least one value"
+            )
+
+    @property
+    def end(self) -> float:
+        """Time at which the last step ends."""
+        return self.start + self.step_seconds * len(self.values)
+
+    def at(self, time: float) -> float:
+        """Value at a time.
+
+        Raises:
+            InvalidValueError: The series does not cover the time.
+        """
+        return float(self.window(time, time)[2][0])
+
+    def window(self, start: float, end: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Starts, lengths and values of the steps between two times, the first and last cut."""
+        if not self.start <= start <= end <= self.end or (start == end == self.end):
+            raise InvalidValueError(
+                f"the signal covers {_text(self.start)} to {_text(self.end)}, "
+                f"not {_text(start)} to {_text(end)}",
+                remedy="give a longer series, or an earlier deadline",
+            )
+        first = int((start - self.start) // self.step_seconds)
+        last = max(first + 1, math.ceil((end - self.start) / self.step_seconds - 1e-9))
+        edges = self.start + self.step_seconds * np.arange(first, last + 1)
+        edges[0], edges[-1] = start, end
+        return edges[:-1], np.diff(edges), np.array(self.values[first:last])
+
+    @classmethod
+    def from_rows(
+        cls, rows: Iterable[tuple[float, float]], source: str = "", most_gap_steps: int = 0
+    ) -> Signal:
+        """A series from (seconds, value) rows in any order.
+
+        Args:
+            rows: Times since 1970 UTC, and values.
+            source: Where they come from, for messages.
+            most_gap_steps: Longest gap, in steps, to fill with straight lines.
+
+        Raises:
+            FileError: Two rows have the same time, or a gap is too long; says where.
+        """
+        ordered = sorted(rows)
+        if not ordered:
+            raise FileError(f"no rows in {source or 'the series'}", remedy="give at least one row")
+        steps = [b[0] - a[0] for a, b in itertools.pairwise(ordered)]
+        step = float(np.median(steps)) if steps else 3600.0
+        values = [ordered[0][1]]
+        for (before, old), (time, new) in itertools.pairwise(ordered):
+            if time == before:
+                raise FileError(
+                    f"{source}: {_text(time)} is there twice",
+                    remedy="give UTC; read overlapping forecasts with read_forecasts",
+                )
+            missing = round((time - before) / step) - 1 if step > 0 else -1
+            if missing < 0 or abs(time - before - (missing + 1) * step) > 0.01 * step:
+                raise FileError(
+                    f"{source}: times {_text(before)} and {_text(time)} are not "
+                    f"a multiple of {step:g} s apart",
+                    remedy="give UTC (a clock change repeats or skips an hour), equal steps",
+                )
+            if missing > most_gap_steps:
+                raise FileError(
+                    f"{source}: {missing} steps are missing after {_text(before)}",
+                    remedy=f"complete the file, or allow gaps of {missing} steps",
+                )
+            values += [old + (new - old) * n / (missing + 1) for n in range(1, missing + 1)]
+            values.append(new)
+        return cls(ordered[0][0], step, tuple(values), source)
+
+
+def read_signal(
+    path: Path, column: str | None = None, *, zone: tzinfo | None = None, most_gap_steps: int = 0
+) -> Signal:
+    """Read a series from a CSV or Parquet file with one column of times.
+
+    Args:
+        path: CSV with a header, or Parquet.
+        column: Name of the values' column; default: the first that is not the time.
+        zone: Time zone of times that do not state one; a column named ``utc`` needs none.
+        most_gap_steps: Longest gap, in steps, to fill with straight lines.
+
+    Raises:
+        FileError: The file has gaps, unreadable rows or times without a zone; says where.
+    """
+    rows = _read_rows(path, column, zone)
+    return Signal.from_rows(rows, path.name, most_gap_steps)
+
+
+def read_forecasts(
+    path: Path, column: str | None = None, *, zone: tzinfo | None = None
+) -> list[Signal]:
+    """Read forecasts that follow each other in one file, each from its own start on.
+
+    A forecast begins wherever the time does not go on; it is known from its first time on.
+    Arguments are those of :func:`read_signal`.
+    """
+    blocks: list[list[tuple[float, float]]] = []
+    for row in _read_rows(path, column, zone):
+        if not blocks or row[0] <= blocks[-1][-1][0]:
+            blocks.append([])
+        blocks[-1].append(row)
+    return [Signal.from_rows(block, path.name) for block in blocks]
+
+
+def _read_rows(path: Path, column: str | None, zone: tzinfo | None) -> list[tuple[float, float]]:
+    names, table = read_table(path)
+    time_column = next((n for n in names if n.strip().lower().split(" ")[0] in _TIME_COLUMNS), None)
+    values = [name for name in names if name != time_column]
+    if time_column is None or not values or column not in (None, *values):
+        raise FileError(
+            f"{path} has the columns {', '.join(names)}",
+            remedy=f"name one of them like {', '.join(_TIME_COLUMNS)}, and choose another",
+        )
+    chosen = column or values[0]
+    assumed = UTC if time_column.lower() == "utc" else zone
+    rows = []
+    for number, row in enumerate(table, 2):
+        try:
+            time, value = _seconds(row[time_column], assumed), float(row[chosen])
+        except (TypeError, ValueError) as error:
+            raise FileError(
+                f"{path}, line {number}: {error}", remedy="give a time and a number in every row"
+            ) from None
+        if math.isfinite(value):
+            rows.append((time, value))
+    return rows
+
+
+def read_table(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
+    """Column names and rows of a CSV or Parquet file."""
+    if path.suffix == ".parquet":
+        return _read_parquet(path)
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            table = list(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise FileError(f"cannot read {path}: {error}", remedy="give a CSV file") from None
+    return list(reader.fieldnames or ()), table
+
+
+def _read_parquet(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
+    try:
+        from pyarrow import ArrowException, parquet  # type: ignore[import-untyped]
+    except ImportError:
+        raise MissingExtraError(
+            "reading Parquet needs pyarrow", remedy="pip install pyarrow, or convert to CSV"
+        ) from None
+    try:
+        table = parquet.read_table(path)
+    except (OSError, ArrowException) as error:
+        raise FileError(f"cannot read {path}: {error}", remedy="give a Parquet file") from None
+    return list(table.column_names), table.to_pylist()
+
+
+def _seconds(value: Any, zone: tzinfo | None) -> float:
+    """A time as seconds since 1970 UTC."""
+    if isinstance(value, (int, float)):
+        return float(value)
+    if isinstance(value, str):
+        text = value.strip()
+        try:
+            return float(text)
+        except ValueError:
+            time = _parsed(text)
+    else:
+        time = value
+    if time.tzinfo is None:
+        if zone is None:
+            raise ValueError(f"time {value!r} does not state its zone; name the zone of the file")
+        time = time.replace(tzinfo=zone)
+    return float(time.timestamp())
+
+
+def _parsed(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return datetime.strptime(text, "%m/%d/%y %H:%M")  # noqa: DTZ007 - the caller adds the zone
+
+
+def _text(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M")

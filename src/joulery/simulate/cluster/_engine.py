@@ -1,0 +1,419 @@
+"""An event-driven cluster under a power budget, exact in time.
+
+Jobs of one class (equal curve, weight and floor) always run at the same speed, so a class has one
+clock of work done: a job that starts when it shows ``v`` ends when it shows ``v`` + its work. A
+change of power moves every class's clock rate and no job, so an event costs the same however many
+jobs run.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joulery.cluster import FAIR_SHARE, POLICIES, Fleet, filling_path
+from joulery.errors import InfeasibleError, InvalidValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from joulery.grid import GridEvent
+    from joulery.simulate.cluster._traces import Trace
+
+QUEUES = ("fifo", "backfill", "sjf")
+# How far behind the first waiting job backfilling looks.
+_BACKFILL_DEPTH = 64
+# Sums of watts are added up anew after this many changes.
+_REFRESH = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The cluster that a trace is replayed on.
+
+    Attributes:
+        gpus: Number of GPUs, or the number of each type.
+        budget: Times in seconds from the trace's start with the IT power allowed from then on;
+            the first must be at time 0 or before. Empty for no limit.
+        policy: Name of the allocation policy.
+        queue: ``fifo``, ``backfill`` (jobs that do not delay the first waiting one may pass it)
+            or ``sjf`` (shortest job first).
+        overhead_watts: Power of hosts and network.
+        idle_watts: Power of one GPU without a job.
+        alpha: Aversion to unequal performance, for ``alpha-fair``.
+    """
+
+    gpus: int | Mapping[str, int]
+    budget: Sequence[tuple[float, float]] = ()
+    policy: str = "fair"
+    queue: str = "fifo"
+    overhead_watts: float = 0.0
+    idle_watts: float = 0.0
+    alpha: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES or self.queue not in QUEUES:
+            raise InvalidValueError(
+                f"unknown policy {self.policy!r} or queue {self.queue!r}",
+                remedy=f"policies: {', '.join(POLICIES)}; queues: {', '.join(QUEUES)}",
+            )
+        if self.budget and self.budget[0][0] > 0:
+            raise InvalidValueError(
+                "the budget does not say what holds at the start", remedy="give it from time 0"
+            )
+
+    @property
+    def pools(self) -> Mapping[str, int]:
+        """Number of GPUs of each type."""
+        return {"": self.gpus} if isinstance(self.gpus, int) else self.gpus
+
+
+def budget_steps(
+    watts: float, events: Sequence[GridEvent], origin: float = 0.0
+) -> list[tuple[float, float]]:
+    """A budget that grid events lower for a while, as a :class:`Site` takes it.
+
+    Args:
+        watts: Budget without an event; reductions are of this.
+        events: Events in seconds since 1970 UTC.
+        origin: Time of the trace's start.
+    """
+    spans = [(event.start - origin, event.end - origin, event.budget(watts)) for event in events]
+    times = sorted({0.0, *(time for start, end, _ in spans for time in (start, end) if time > 0)})
+    return [
+        (time, min([watts, *(target for start, end, target in spans if start <= time < end)]))
+        for time in times
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReplay:
+    """What happened to every job, and the power over time.
+
+    Attributes:
+        start: Time at which each job first ran.
+        end: Time at which it ended.
+        times: Times at which the power changed.
+        watts: IT power from each of these times on.
+        budget_watts: IT power allowed from each of these times on.
+        events: Number of submissions, starts, ends, pauses and changes of the budget.
+        refused: Jobs larger than the cluster, which never start.
+        pauses: Number of times that a running job had to stop.
+        trace: Jobs that were replayed.
+    """
+
+    start: np.ndarray
+    end: np.ndarray
+    times: np.ndarray
+    watts: np.ndarray
+    budget_watts: np.ndarray
+    events: int
+    refused: int
+    pauses: int
+    trace: Trace = field(repr=False)
+
+
+class _Path:
+    """Totals along a policy's path of levels, kept up to date as jobs come and go."""
+
+    def __init__(self, fleet: Fleet, policy: str, base: float, idle: float, alpha: float) -> None:
+        self.levels, self.watts, self.performance = filling_path(fleet, policy, alpha)
+        # A GPU that runs a job no longer idles.
+        self._columns = np.ascontiguousarray((self.watts - idle).T)
+        self.steps = np.diff(self.performance, axis=0)
+        self._base = base
+        self.totals = np.full(len(self.levels), base)
+        self.running = np.zeros(len(fleet.count))
+        self._changes = 0
+
+    def change(self, row: int, gpus: float) -> None:
+        """Let more (or fewer) GPUs run a class."""
+        self.running[row] += gpus
+        self.totals += gpus * self._columns[row]
+        self._changes += 1
+        if self._changes >= _REFRESH:
+            self._changes = 0
+            self.totals = self._base + self.running @ self._columns
+
+    def least(self) -> float:
+        """Power at the lowest level."""
+        return float(self.totals[0])
+
+    def need(self, row: int) -> float:
+        """Further power of one GPU that runs a class at the lowest level."""
+        return float(self._columns[row, 0])
+
+    def solve(self, budget: float) -> tuple[np.ndarray, float]:
+        """Performance of each class, and the power."""
+        totals = self.totals
+        full = totals[-1]
+        if full <= budget:
+            return self.performance[-1], float(full)
+        place = int(totals.searchsorted(budget))
+        if place == 0:
+            return self.performance[0], float(totals[0])
+        below = totals[place - 1]
+        share = (budget - below) / (totals[place] - below)
+        return self.performance[place - 1] + share * self.steps[place - 1], budget
+
+    def level(self, budget: float) -> float:
+        """The level that a budget between the least and the most reaches."""
+        place = int(self.totals.searchsorted(budget))
+        below = self.totals[place - 1]
+        share = (budget - below) / (self.totals[place] - below)
+        low = self.levels[place - 1]
+        return float(low + share * (self.levels[place] - low))
+
+
+class _FairPath(_Path):
+    """The default policy: throughput above a share of the max-min level."""
+
+    def __init__(self, fleet: Fleet, base: float, idle: float) -> None:
+        super().__init__(fleet, "max-min", base, idle, 1.0)
+        _, watts, self._steep = filling_path(fleet, "throughput")
+        # Each step along the path fills one segment of one class.
+        self._moving = np.diff(watts, axis=0).argmax(axis=1)
+        steps = np.arange(len(self._moving))
+        self._low, self._high = watts[steps, self._moving], watts[steps + 1, self._moving]
+        gains = self._steep[steps + 1, self._moving] - self._steep[steps, self._moving]
+        self._slope = gains / (self._high - self._low)
+        self._idle = idle
+
+    def solve(self, budget: float) -> tuple[np.ndarray, float]:
+        """Performance of each class, and the power."""
+        if self.totals[-1] <= budget:
+            return self.performance[-1], float(self.totals[-1])
+        if budget <= self.totals[0]:
+            return self.performance[0], float(self.totals[0])
+        watts, floors = self._at(FAIR_SHARE * self.level(budget))
+        left = budget - self._base - float((watts - self._idle) @ self.running)
+        moving = self._moving
+        above = np.maximum(self._high - np.maximum(self._low, watts[moving]), 0.0)
+        spent = np.cumsum(above * self.running[moving])
+        place = int(spent.searchsorted(left))
+        if place == len(spent):
+            return self.performance[-1], budget
+        found = np.maximum(self._steep[place], floors)
+        row = moving[place]
+        before = float(spent[place - 1]) if place else 0.0
+        if left > before:
+            found[row] += (left - before) / self.running[row] * self._slope[place]
+        return found, budget
+
+    def _at(self, level: float) -> tuple[np.ndarray, np.ndarray]:
+        """Watts and performance of every class at a max-min level."""
+        place = int(self.levels.searchsorted(level))
+        if place == 0:
+            return self.watts[0], self.performance[0]
+        low, high = self.levels[place - 1], self.levels[place]
+        share = (level - low) / (high - low)
+        watts = self.watts[place - 1] + share * (self.watts[place] - self.watts[place - 1])
+        return watts, self.performance[place - 1] + share * self.steps[place - 1]
+
+
+def simulate(trace: Trace, site: Site) -> ClusterReplay:
+    """Replay a trace on a cluster under a power budget."""
+    return _Simulation(trace, site).run()
+
+
+class _Simulation:
+    """State of one replay."""
+
+    def __init__(self, trace: Trace, site: Site) -> None:
+        self._trace, self._site = trace, site
+        fleet = Fleet(trace.curves, trace.curve, weight=trace.weight, floor=trace.floor)
+        self._row = fleet.row.tolist()
+        rows = len(fleet.count)
+        base = site.overhead_watts + site.idle_watts * sum(site.pools.values())
+        self._path: _Path = (
+            _FairPath(fleet, base, site.idle_watts)
+            if site.policy == "fair"
+            else _Path(fleet, site.policy, base, site.idle_watts, site.alpha)
+        )
+        self._work = trace.work_seconds.tolist()
+        self._gpus = trace.gpus.tolist()
+        self._pool_of = [self._pool(name) for name in trace.pool]
+        self._capacity = list(site.pools.values())
+        self._free = list(self._capacity)
+        self._waiting: list[deque[int]] = [deque() for _ in self._free]
+        self._shortest: list[list[tuple[float, int]]] = [[] for _ in self._free]
+        self._heaps: list[list[tuple[float, int]]] = [[] for _ in range(rows)]
+        self._next_end = np.full(rows, np.inf)
+        self._done = np.zeros(rows)  # clock of work done by each class
+        self._speed = np.ones(rows)
+        self._budget = math.inf
+        self._start = [math.nan] * len(trace)
+        self._end = [math.nan] * len(trace)
+        self._reserved: dict[int, tuple[int, float, int]] = {}
+        self._now = 0.0
+        self._events = self._refused = self._pauses = 0
+        self._record: list[tuple[float, float, float]] = []
+
+    def _pool(self, name: str) -> int:
+        names = list(self._site.pools)
+        if name in names:
+            return names.index(name)
+        if name == "" or len(names) == 1:
+            return 0
+        raise InvalidValueError(
+            f"the trace asks for GPUs of type {name!r}",
+            remedy=f"this cluster has {', '.join(names)}",
+        )
+
+    def run(self) -> ClusterReplay:
+        """Go from event to event until every job has ended."""
+        submit = [*self._trace.submit.tolist(), math.inf]
+        changes = [*self._site.budget, (math.inf, 0.0)]
+        arrived = changed = 0
+        while True:
+            left = (self._next_end - self._done) / self._speed
+            row = int(left.argmin())
+            end = self._now + float(left[row])
+            time = min(end, submit[arrived], changes[changed][0])
+            if time == math.inf:
+                break
+            self._advance(max(time, self._now))
+            if end <= time:
+                self._done[row] = self._next_end[row]  # exactly, whatever rounding says
+                self._finish(row)
+            while submit[arrived] <= time:
+                self._submit(arrived)
+                arrived += 1
+            while changes[changed][0] <= time:
+                self._budget = changes[changed][1]
+                self._events += 1
+                changed += 1
+                self._pause_until_it_fits()
+            self._schedule()
+            self._speed, watts = self._path.solve(self._budget)
+            self._record.append((self._now, watts, self._budget))
+        return self._replay()
+
+    def _advance(self, time: float) -> None:
+        self._done += self._speed * (time - self._now)
+        self._now = time
+
+    def _submit(self, job: int) -> None:
+        self._events += 1
+        pool = self._pool_of[job]
+        if self._gpus[job] > self._capacity[pool]:
+            self._refused += 1
+        elif self._site.queue == "sjf":
+            heapq.heappush(self._shortest[pool], (self._work[job], job))
+        else:
+            self._waiting[pool].append(job)
+
+    def _finish(self, row: int) -> None:
+        heap = self._heaps[row]
+        while heap and heap[0][0] <= self._done[row]:
+            _, job = heapq.heappop(heap)
+            self._end[job] = self._now
+            self._release(row, job)
+        self._next_end[row] = heap[0][0] if heap else math.inf
+
+    def _release(self, row: int, job: int) -> None:
+        self._events += 1
+        self._free[self._pool_of[job]] += self._gpus[job]
+        self._path.change(row, -self._gpus[job])
+
+    def _fits(self, job: int) -> bool:
+        gpus = self._gpus[job]
+        if gpus > self._free[self._pool_of[job]]:
+            return False
+        need: float = gpus * self._path.need(self._row[job])
+        return self._path.least() + need <= self._budget
+
+    def _begin(self, job: int) -> None:
+        self._events += 1
+        row, gpus = self._row[job], self._gpus[job]
+        if math.isnan(self._start[job]):
+            self._start[job] = self._now
+        self._free[self._pool_of[job]] -= gpus
+        self._path.change(row, gpus)
+        heapq.heappush(self._heaps[row], (float(self._done[row]) + self._work[job], job))
+        self._next_end[row] = self._heaps[row][0][0]
+
+    def _schedule(self) -> None:
+        for pool, waiting in enumerate(self._waiting):
+            shortest = self._shortest[pool]
+            while shortest and self._fits(shortest[0][1]):
+                self._begin(heapq.heappop(shortest)[1])
+            while waiting and self._fits(waiting[0]):
+                self._begin(waiting.popleft())
+            if len(waiting) > 1 and self._site.queue == "backfill" and self._free[pool]:
+                self._backfill(pool, waiting)
+
+    def _backfill(self, pool: int, waiting: deque[int]) -> None:
+        """Start jobs that end before the first waiting job could start, or leave it room."""
+        head = waiting[0]
+        if self._reserved.get(pool, (-1, 0.0, 0))[0] != head:
+            self._reserved[pool] = (head, *self._reservation(pool, self._gpus[head]))
+        _, time, spare = self._reserved[pool]
+        for job in list(waiting)[1:_BACKFILL_DEPTH]:
+            ends_in_time = self._now + self._work[job] <= time
+            if (ends_in_time or self._gpus[job] <= spare) and self._fits(job):
+                waiting.remove(job)
+                self._begin(job)
+                if not ends_in_time:
+                    spare -= self._gpus[job]
+        self._reserved[pool] = (head, time, spare)
+
+    def _reservation(self, pool: int, gpus: int) -> tuple[float, int]:
+        """When a job of so many GPUs can start at present speeds, and what it then leaves."""
+        ends = sorted(
+            (self._now + (end - self._done[row]) / self._speed[row], job)
+            for row, heap in enumerate(self._heaps)
+            for end, job in heap
+            if self._pool_of[job] == pool
+        )
+        free = self._free[pool]
+        for time, job in ends:
+            free += self._gpus[job]
+            if free >= gpus:
+                return float(time), free - gpus
+        return self._now, 0
+
+    def _pause_until_it_fits(self) -> None:
+        """Stop the jobs that started last; they wait at the head of the queue."""
+        while self._path.least() > self._budget:
+            running = [
+                (self._start[job], job, row) for row, h in enumerate(self._heaps) for _, job in h
+            ]
+            if not running:
+                raise InfeasibleError(
+                    f"the idle cluster uses {self._path.least():.6g} W, "
+                    f"more than the budget of {self._budget:.6g} W",
+                    remedy="raise the budget, or lower the overhead",
+                )
+            _, job, row = max(running)
+            heap = self._heaps[row]
+            place = next(n for n, entry in enumerate(heap) if entry[1] == job)
+            self._work[job] = heap.pop(place)[0] - float(self._done[row])
+            heapq.heapify(heap)
+            self._next_end[row] = heap[0][0] if heap else math.inf
+            self._release(row, job)
+            self._pauses += 1
+            pool = self._pool_of[job]
+            if self._site.queue == "sjf":
+                heapq.heappush(self._shortest[pool], (self._work[job], job))
+            else:
+                self._waiting[pool].appendleft(job)
+
+    def _replay(self) -> ClusterReplay:
+        times, watts, budgets = (np.array(c) for c in zip(*self._record, strict=True))
+        return ClusterReplay(
+            start=np.array(self._start),
+            end=np.array(self._end),
+            times=times,
+            watts=watts,
+            budget_watts=budgets,
+            events=self._events,
+            refused=self._refused,
+            pauses=self._pauses,
+            trace=self._trace,
+        )

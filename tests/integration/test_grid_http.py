@@ -1,0 +1,284 @@
+"""Providers of grid signals and OpenADR, against a server on this machine."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from joulery.cli import main
+from joulery.clock import VirtualClock
+from joulery.grid import (
+    Eia,
+    ElectricityMaps,
+    Entsoe,
+    OpenAdr,
+    WattTime,
+    fetch_signal,
+    static_intensity,
+)
+from joulery.grid._http import SignalError
+from joulery.grid._openadr import grid_events, usage_report
+
+HOUR = 3600.0
+DAY = 1_700_006_400.0  # 2023-11-15 00:00 UTC
+
+
+@contextmanager
+def serving(answer):
+    """A server that answers ``answer(method, path, query, headers, body)`` and its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            """Answer one request."""
+            size = int(self.headers.get("Content-Length") or 0)
+            parts = urlsplit(self.path)
+            query = {k: v[0] for k, v in parse_qs(parts.query).items()}
+            status, body = answer(
+                self.command,
+                parts.path,
+                query,
+                {k.title(): v for k, v in self.headers.items()},
+                self.rfile.read(size),
+            )
+            data = body if isinstance(body, bytes) else json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_POST = do_GET  # noqa: N815 - the base class looks for this name
+
+        def log_message(self, *_):
+            """Keep the tests' output clean."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_electricity_maps_is_read():
+    """The forecast of Electricity Maps is refused or shifted."""
+
+    def answer(_method, path, query, headers, _body):
+        assert (path, query, headers["Auth-Token"]) == (
+            "/carbon-intensity/forecast",
+            {"zone": "DE"},
+            "secret",
+        )
+        rows = [
+            {"datetime": f"2023-11-15T0{h}:00:00.000Z", "carbonIntensity": 100 + h}
+            for h in range(3)
+        ]
+        return 200, {"zone": "DE", "forecast": rows}
+
+    with serving(answer) as url:
+        found = ElectricityMaps("DE", "secret", url).fetch(DAY, DAY + HOUR)
+    assert (found.start, found.step_seconds, found.values) == (DAY, HOUR, (100, 101, 102))
+
+
+def test_watttime_logs_in_and_converts_pounds():
+    """Pounds per MWh are taken for grams per kWh."""
+
+    def answer(_method, path, query, headers, _body):
+        if path == "/login":
+            assert headers["Authorization"].startswith("Basic ")
+            return 200, {"token": "t"}
+        assert headers["Authorization"] == "Bearer t"
+        assert query["region"] == "CAISO_NORTH"
+        rows = [
+            {"point_time": f"2023-11-15T00:{m:02d}:00+00:00", "value": 1000.0} for m in (0, 5, 10)
+        ]
+        return 200, {"meta": {"units": "lbs_co2_per_mwh"}, "data": rows}
+
+    with serving(answer) as url:
+        found = WattTime("CAISO_NORTH", "user", "password", url).fetch(DAY, DAY + HOUR)
+    assert found.step_seconds == 300
+    assert found.values[0] == pytest.approx(453.6, abs=0.1)
+
+
+def test_entsoe_repeats_left_out_positions():
+    """Prices that ENTSO-E leaves out because they repeat shift the later ones."""
+    points = "".join(
+        f"<Point><position>{p}</position><price.amount>{v}</price.amount></Point>"
+        for p, v in ((1, 50), (3, 80))
+    )
+    document = (
+        '<?xml version="1.0"?><Publication_MarketDocument xmlns="urn:iec62325.351:7:3">'
+        "<TimeSeries><Period>"
+        "<timeInterval><start>2023-11-15T00:00Z</start><end>2023-11-15T04:00Z</end></timeInterval>"
+        f"<resolution>PT60M</resolution>{points}</Period></TimeSeries></Publication_MarketDocument>"
+    )
+
+    def answer(_method, _path, query, _headers, _body):
+        assert query["documentType"] == "A44"
+        assert query["periodStart"] == "202311150000"
+        return 200, document.encode()
+
+    with serving(answer) as url:
+        found = Entsoe("10Y1001A1001A82H", "token", url).fetch(DAY, DAY + 4 * HOUR)
+    assert found.values == pytest.approx((0.05, 0.05, 0.08, 0.08))
+
+
+def test_eia_adds_up_the_fuels():
+    """The intensity of a mix is not the mean of its fuels by energy."""
+    rows = [
+        {"period": "2023-11-15T00", "fueltype": "NG", "value": "500"},
+        {"period": "2023-11-15T00", "fueltype": "SUN", "value": "500"},
+        {"period": "2023-11-15T01", "fueltype": "SUN", "value": "100"},
+    ]
+    with serving(lambda *_: (200, {"response": {"data": rows}})) as url:
+        found = Eia("CISO", "key", url).fetch(DAY, DAY + HOUR)
+    assert found.values == (215.0, 0.0)
+
+
+def test_a_failing_provider_falls_back_to_the_cache_and_then_to_the_table(tmp_path):
+    """A provider that is down leaves the cluster without a signal, or is asked at every tick."""
+    calls, state = [], {"status": 200}
+    rows = [{"datetime": f"2023-11-15T0{h}:00:00Z", "carbonIntensity": 100} for h in range(9)]
+
+    def answer(*_):
+        calls.append(1)
+        return state["status"], {"forecast": rows}
+
+    clock = VirtualClock(wall_seconds=DAY)
+    with serving(answer) as url:
+        provider = ElectricityMaps("DE", "secret", url)
+
+        def fetch(time, fallback=None):
+            window = (time, time + HOUR)
+            return fetch_signal(
+                provider, window, cache=tmp_path / "c", fallback=fallback, clock=clock
+            )
+
+        assert fetch(DAY).values[0] == 100
+        assert fetch(DAY).values[0] == 100
+        assert len(calls) == 1
+        clock.sleep(1000)
+        state["status"] = 503
+        assert fetch(DAY).values[0] == 100
+        assert len(calls) == 2
+        late = DAY + 20 * HOUR
+        assert fetch(late, static_intensity("DE")).values == static_intensity("DE").values
+        with pytest.raises(SignalError, match="503"):
+            fetch(late)
+        state["status"] = 200
+        rows[0]["datetime"] = "nonsense"
+        with pytest.raises(SignalError, match="documents"):
+            fetch(late)
+
+
+def test_no_server_is_a_clear_error(tmp_path):
+    """A dead address gives a traceback."""
+    with pytest.raises(SignalError, match="does not answer"):
+        ElectricityMaps("DE", "t", "http://127.0.0.1:9").fetch(0, 1)
+    with pytest.raises(SignalError, match="not an address"):
+        ElectricityMaps("DE", "t", "file:///etc").fetch(0, 1)
+
+
+EVENT = {
+    "id": "e1",
+    "objectType": "EVENT",
+    "createdDateTime": "2023-11-14T23:00:00Z",
+    "programID": "p1",
+    "eventName": "peak",
+    "payloadDescriptors": [
+        {
+            "objectType": "EVENT_PAYLOAD_DESCRIPTOR",
+            "payloadType": "IMPORT_CAPACITY_LIMIT",
+            "units": "KW",
+        }
+    ],
+    "intervalPeriod": {"start": "2023-11-15T16:00:00Z", "duration": "PT1H"},
+    "intervals": [
+        {"id": 0, "payloads": [{"type": "IMPORT_CAPACITY_LIMIT", "values": [70]}]},
+        {"id": 1, "payloads": [{"type": "SIMPLE", "values": [2]}]},
+        {"id": 2, "payloads": [{"type": "PRICE", "values": [0.2]}]},
+    ],
+}
+
+
+def test_open_adr_registers_reads_events_reports_and_subscribes():
+    """An OpenADR 3 server cannot be used end to end."""
+    posted = {}
+
+    def answer(method, path, _query, headers, body):
+        if path == "/auth/token":
+            return 200, {"access_token": "t", "token_type": "Bearer"}
+        assert headers["Authorization"] == "Bearer t"
+        if method == "POST":
+            posted[path] = json.loads(body)
+            return 201, {**posted[path], "id": "new"}
+        return 200, {"/events": [EVENT], "/programs": [{"id": "p1"}], "/vens": []}[path]
+
+    with serving(answer) as url:
+        client = OpenAdr(url, "id", "secret")
+        assert client.register()["id"] == "new"
+        assert client.programs() == [{"id": "p1"}]
+        first, second = client.events()
+        client.report(EVENT, [(DAY, 70_000.0), (DAY + 60, 69_000.0)])
+        client.subscribe("p1", "http://127.0.0.1/hook")
+    assert (first.target_watts, first.start, first.end) == (
+        70_000,
+        DAY + 16 * HOUR,
+        DAY + 17 * HOUR,
+    )
+    assert (second.reduction, second.start) == (0.25, DAY + 17 * HOUR)
+    assert first.announced == DAY - HOUR
+    assert set(posted) == {"/vens", "/reports", "/subscriptions"}
+
+
+def test_events_of_a_server_reach_the_agent(tmp_path, capsys):
+    """An announced OpenADR event is not passed on, or a past one is."""
+    start = datetime.now(UTC) + timedelta(hours=1)
+    coming = EVENT | {
+        "id": "soon",
+        "intervalPeriod": {"start": start.isoformat(), "duration": "PT1H"},
+    }
+    events = [EVENT, coming, {"id": "broken", "intervals": [{}]}]
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    (tmp_path / "events").mkdir()
+
+    def answer(_method, path, *_):
+        return 200, {"access_token": "t"} if path == "/auth/token" else events
+
+    with serving(answer) as url:
+        words = ["--state", str(tmp_path), "--openadr", url, "--client", "id", "--times", "1"]
+        listen = ["cluster", "listen", *words, "--secret", str(secret)]
+        assert main(listen) == 0
+        assert "broken" in capsys.readouterr().err
+    names = sorted(path.name for path in (tmp_path / "events").iterdir())
+    assert names == ["soon#0.json", "soon#1.json"]
+
+
+def test_messages_are_those_of_another_open_adr_client():
+    """Our reports and reading of events differ from the openadr3 package's."""
+    models = pytest.importorskip("openadr3.entities.models")
+    theirs = models.Event.from_raw(EVENT)
+    ours = grid_events(EVENT)
+    assert theirs.interval_period.start.timestamp() == ours[0].start
+    assert theirs.interval_period.period[1].timestamp() == ours[0].end
+    report = models.Report.from_raw(usage_report(EVENT, [(DAY, 70_000.0)], "joulery") | {"id": "r"})
+    interval = report.resources[0].intervals[0]
+    assert interval.payloads[0].type == "DEMAND"
+    assert float(interval.payloads[0].values[0]) == 70.0
+    assert interval.interval_period.start.timestamp() == DAY
+
+
+def test_a_broken_event_is_a_clear_error():
+    """A malformed event gives a traceback or is obeyed in part."""
+    broken = EVENT | {"intervals": [{"id": 0, "payloads": [{"type": "SIMPLE"}]}]}
+    with pytest.raises(SignalError, match="e1"):
+        grid_events(broken)

@@ -1,0 +1,144 @@
+"""``joulery cluster``: one decision, a replay, and what is wrong with bad input."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from joulery.cli import main
+from joulery.grid import read_signal
+
+JOBS = {
+    "jobs": [
+        {"id": "compute", "gpus": 2, "points": [[100, 25], [200, 60], [300, 85], [400, 100]]},
+        {"id": "memory", "gpus": 2, "points": [[100, 60], [160, 99], [250, 100]], "tier": "flex-1"},
+    ]
+}
+
+
+@pytest.fixture
+def jobs(tmp_path):
+    """A file of two jobs."""
+    file = tmp_path / "jobs.json"
+    file.write_text(json.dumps(JOBS))
+    return file
+
+
+def output(capsys, *words):
+    """The JSON document that a command prints."""
+    assert main(["cluster", *map(str, words), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_allocate_prints_the_documented_document(capsys, jobs):
+    """Tools that read the machine output break."""
+    found = output(capsys, "allocate", "--jobs", jobs, "--budget", 800, "--policy", "max-min")
+    assert {
+        "policy",
+        "budget_watts",
+        "used_watts",
+        "weighted_performance",
+        "worst_performance",
+    } < set(found)
+    assert [set(job) for job in found["jobs"]] == [{"id", "watts", "performance"}] * 2
+    assert found["used_watts"] == pytest.approx(800)
+    assert found["gpu_hours_of_delay_per_megawatt_hour"] > 0
+    assert main(["cluster", "allocate", "--jobs", str(jobs), "--budget", "800"]) == 0
+    assert "weighted performance" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--budget", "100"), "need at least"),
+        ((), "no budget"),
+        (("--budget", "nan"), "finite"),
+        (("--budget", "800", "--policy", "best"), "invalid choice"),
+    ],
+)
+def test_a_bad_budget_is_explained(capsys, jobs, words, said):
+    """A user sees a traceback, or a budget that cannot be is accepted."""
+    assert main(["cluster", "allocate", "--jobs", str(jobs), *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_job_without_a_frontier_is_named(capsys, tmp_path):
+    """A job without a frontier is left out in silence."""
+    file = tmp_path / "jobs.json"
+    file.write_text('{"jobs": [{"id": "mystery"}]}')
+    assert main(["cluster", "allocate", "--jobs", str(file), "--budget", "800"]) == 2
+    assert "mystery" in capsys.readouterr().err
+
+
+def test_simulate_reports_skipped_rows(capsys, jobs, tmp_path):
+    """A trace is replayed without saying which rows were left out."""
+    trace = tmp_path / "trace.csv"
+    trace.write_text("submit_seconds,duration_seconds,gpus\n0,100,2\n5,x,1\n10,50,1\n")
+    words = ("simulate", "--trace", trace, "--curves", jobs, "--gpus", 4)
+    found = output(capsys, *words, "--budget", "0:900,50:500", "--carbon", "SE")
+    assert found["ended"] == 2
+    assert sum(found["skipped_rows"].values()) == 1
+    assert found["violation_seconds"] == 0
+    assert found["carbon_kilograms"] > 0
+    page = tmp_path / "page.html"
+    assert main(["cluster", *map(str, words), "--budget", "900", "--page", str(page)]) == 0
+    assert "Jain index" in capsys.readouterr().out
+    assert "Power over time" in page.read_text()
+    assert "duration_seconds is not a number" in page.read_text()
+    events = tmp_path / "events.json"
+    events.write_text('[{"id": "a", "start": 20, "end": 60, "reduction": 0.3}]')
+    assert output(capsys, *words, "--budget", 900, "--events", events)["peak_watts"] <= 900
+    assert main(["cluster", *map(str, words), "--events", str(events)]) == 2
+    price = tmp_path / "price.csv"
+    price.write_text("timestamp,price\n2026-05-03 10:00,0.1\n2026-05-03 11:00,0.2\n")
+    assert main(["cluster", *map(str, words), "--price", str(price)]) == 2
+    assert "zone" in capsys.readouterr().err
+    assert output(capsys, *words, "--price", price, "--zone", "Europe/Berlin")["cost"] > 0
+    for flaw in (("--budget", "x"), ("--gpus", "many"), ("--zone", "Mars")):
+        assert main(["cluster", *map(str, words), *flaw]) == 2
+
+
+def test_replay_follows_a_recorded_power(capsys, jobs, tmp_path):
+    """A recorded event cannot be replayed."""
+    power = tmp_path / "power.csv"
+    power.write_text(
+        "utc,total\n2025-05-03T16:00Z,1000\n2025-05-03T16:01Z,800\n2025-05-03T16:02Z,800\n"
+    )
+    found = output(capsys, "replay", "--jobs", jobs, "--power", power)
+    assert found["steps"] == 3
+    assert found["used_watts"] <= found["budget_watts"] + 1e-6
+    assert 0.5 < found["worst_performance"] < 1
+
+
+def test_shape_writes_a_budget_that_the_agent_can_follow(capsys, jobs, tmp_path):
+    """A cluster's plan costs more than running at once, or cannot be given to the agent."""
+    hours = [300, 100, 90, 310, 320, 330]
+    rows = [f"2026-05-03T{10 + n}:00Z,{value}" for n, value in enumerate(hours)]
+    signal, budget = tmp_path / "grid.csv", tmp_path / "budget.csv"
+    signal.write_text("\n".join(["utc,grams", *rows, ""]))
+    words = ("--jobs", jobs, "--signal", signal, "--start", "2026-05-03T10:20Z", "--hours", 5)
+    found = output(capsys, "shape", *words, "--work", 3, "--out", budget)
+    assert found["amount"] < found["amount_at_once"]
+    done = sum(step["performance"] * step["seconds"] for step in found["steps"])
+    assert done == pytest.approx(3 * 3600, rel=1e-6)
+    written = read_signal(budget)
+    assert written.values == pytest.approx([s["watts"] for s in found["steps"]], abs=1e-3)
+    paused = output(capsys, "shape", *words, "--work", 3, "--pause")
+    assert paused["amount"] <= found["amount"] + 1e-9
+    assert main(["cluster", "shape", *map(str, words), "--work", "7"]) == 2
+
+
+def test_status_and_event_without_an_agent_are_explained(capsys, tmp_path):
+    """A user sees a traceback where no agent runs."""
+    assert main(["cluster", "status", "--state", str(tmp_path)]) == 2
+    words = ["cluster", "event", "--state", str(tmp_path), "--id", "a", "--reduce", "0.2"]
+    assert main([*words, "--minutes", "5"]) == 2
+    assert "cluster agent" in capsys.readouterr().err
+    (tmp_path / "events").mkdir()
+    assert main([*words, "--minutes", "5", "--start", "2020-01-01T00:00Z"]) == 2
+    assert "ago" in capsys.readouterr().err
+    assert main([*words, "--minutes", "5", "--start", "2020-01-01T00:00"]) == 2
+    assert "time zone" in capsys.readouterr().err
+    assert main([*words, "--minutes", "5"]) == 0
+    assert json.loads((tmp_path / "events" / "a.json").read_text())["reduction"] == 0.2

@@ -1,0 +1,425 @@
+"""The agent's decisions and what it does on nodes, on a virtual clock."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+
+from joulery.clock import VirtualClock
+from joulery.cluster import (
+    Agent,
+    AgentSettings,
+    Budget,
+    Cap,
+    EmulatedGpu,
+    EngineJob,
+    NodeService,
+    PowerCurve,
+    announce,
+    in_slurm_order,
+    read_agent_settings,
+)
+from joulery.cluster._nodes import DeviceState, NodeUnreachableError
+from joulery.cluster._slurm import EngineError, Slurm, expand_hosts, parse_squeue
+from joulery.errors import DeviceError, FileError, InvalidValueError
+from joulery.frontier import Frontier, OperatingPoint, Setting
+from joulery.grid import GridEvent, Signal
+
+CURVE = PowerCurve.from_points([(100, 25), (200, 60), (300, 85), (400, 100)])
+
+
+class FakeEngine:
+    """Jobs that a test sets, and what was asked of them."""
+
+    def __init__(self):
+        self.held, self.calls, self.is_down = [], [], False
+
+    def jobs(self):
+        """Jobs that hold GPUs."""
+        if self.is_down:
+            raise EngineError("slurmctld is down", remedy="start it")
+        return self.held
+
+    def suspend(self, job):
+        """Note it."""
+        self.calls.append(("suspend", job))
+
+    def resume(self, job):
+        """Note it."""
+        self.calls.append(("resume", job))
+
+
+class DirectNode:
+    """A node's service without a network, which can be cut off."""
+
+    def __init__(self, service):
+        self.service, self.is_cut = service, False
+
+    def status(self):
+        """GPUs of the node."""
+        return self._ask({"op": "status"})
+
+    def set_caps(self, caps, ttl_seconds):
+        """Set caps."""
+        return self._ask({"op": "caps", "caps": caps, "ttl_seconds": ttl_seconds})
+
+    def _ask(self, message):
+        if self.is_cut:
+            raise NodeUnreachableError("cut off", remedy="wait")
+        reply = self.service.answer({**message, "token": "secret"})
+        assert reply["ok"], reply
+        return [DeviceState(**device) for device in reply["devices"]]
+
+
+class Bench:
+    """Two nodes of two GPUs, an engine and an agent."""
+
+    def __init__(self, tmp_path, budget=1600.0, **settings):
+        self.clock = VirtualClock()
+        self.engine = FakeEngine()
+        self.gpus = {
+            n: [EmulatedGpu(f"{n}-{i}", clock=self.clock) for i in range(2)] for n in ("n1", "n2")
+        }
+        self.nodes = {
+            name: DirectNode(NodeService(gpus, "secret", 150.0, self.clock))
+            for name, gpus in self.gpus.items()
+        }
+        self.settings = AgentSettings(
+            budget,
+            dict.fromkeys(self.nodes, "x:1"),
+            tmp_path,
+            frontiers={"known": CURVE},
+            **settings,
+        )
+        self.agent = Agent(self.settings, self.engine, self.nodes, self.clock)
+
+    def caps(self):
+        """Caps in force on all GPUs."""
+        return [gpu._cap for gpus in self.gpus.values() for gpu in gpus]
+
+    def tick(self):
+        """Let a second pass, and decide."""
+        self.clock.sleep(1.0)
+        for node in self.nodes.values():
+            node.service.tick()
+        return self.agent.tick()
+
+
+def job(number, gpus, name="known", comment=""):
+    """A job on some GPUs."""
+    return EngineJob(str(number), name, comment, gpus)
+
+
+def test_gpus_without_a_job_stay_low_and_their_watts_are_kept(tmp_path):
+    """A job that starts between two ticks exceeds the budget."""
+    bench = Bench(tmp_path, budget=800)
+    bench.engine.held = [job(1, {"n1": (0,)})]
+    bench.tick()
+    assert bench.caps() == [400, 100, 100, 100]
+    bench.engine.held.append(job(2, {"n1": (1,), "n2": (0, 1)}))
+    bench.tick()
+    assert sum(bench.caps()) <= 800 + 1e-6
+    assert max(bench.caps()) - min(bench.caps()) < 1e-6
+
+
+def test_an_event_lowers_the_caps_and_its_end_raises_them(tmp_path):
+    """An announced event is not met, is over-delivered, or never ends."""
+    bench = Bench(tmp_path)
+    bench.engine.held = [job(1, {"n1": (0, 1), "n2": (0, 1)})]
+    for _ in range(3):
+        bench.tick()
+    now = bench.clock.wall()
+    announce(tmp_path, GridEvent("peak", now + 10, now + 20, reduction=0.3), bench.clock)
+    with pytest.raises(InvalidValueError, match="ago"):
+        announce(tmp_path, GridEvent("old", now - 20, now - 10, reduction=0.3), bench.clock)
+    totals = {}
+    for second in range(1, 25):
+        bench.tick()
+        totals[second] = sum(bench.caps())
+    assert totals[5] == pytest.approx(1600)
+    assert all(totals[s] == pytest.approx(0.7 * 1600, rel=1e-6) for s in range(10, 20))
+    assert totals[22] == pytest.approx(1600)
+    assert not list((tmp_path / "events").glob("*.json"))
+
+
+def test_a_silent_agent_leaves_caps_that_only_fall(tmp_path):
+    """Caps rise, or stay high for good, when the agent is killed."""
+    bench = Bench(tmp_path, ttl_seconds=5.0)
+    bench.engine.held = [job(1, {"n1": (0, 1), "n2": (0, 1)})]
+    bench.tick()
+    before = bench.caps()
+    seen = []
+    for _ in range(40):
+        bench.clock.sleep(0.5)
+        for node in bench.nodes.values():
+            node.service.tick()
+        seen.append(sum(bench.caps()))
+    assert seen[7] == pytest.approx(sum(before))
+    assert seen == sorted(seen, reverse=True)
+    assert bench.caps() == [150] * 4
+
+
+def test_a_lost_node_counts_as_drawing_its_caps(tmp_path):
+    """Watts of a node that does not answer are handed to others."""
+    bench = Bench(tmp_path, budget=1000)
+    bench.engine.held = [job(1, {"n1": (0, 1)}), job(2, {"n2": (0, 1)})]
+    bench.tick()
+    lost = sum(gpu._cap for gpu in bench.gpus["n2"])
+    bench.nodes["n2"].is_cut = True
+    bench.engine.held = [job(1, {"n1": (0, 1)})]
+    report = bench.tick()
+    assert sum(gpu._cap for gpu in bench.gpus["n1"]) <= 1000 - lost + 1e-6
+    assert any("cut off" in message for message in report["messages"])
+
+
+def test_caps_rise_only_after_the_others_fell(tmp_path):
+    """One node's refusal to lower a cap lets the sum exceed the budget."""
+    bench = Bench(tmp_path, budget=1000)
+    bench.engine.held = [job(1, {"n1": (0, 1)})]
+    bench.tick()
+    bench.engine.held = [job(2, {"n2": (0, 1)})]
+    answer = bench.nodes["n1"].set_caps
+    bench.nodes["n1"].set_caps = lambda *_: (_ for _ in ()).throw(
+        NodeUnreachableError("no", remedy="")
+    )
+    bench.tick()
+    assert sum(bench.caps()) <= 1000 + 1e-6
+    bench.nodes["n1"].set_caps = answer
+    for _ in range(2):
+        bench.tick()
+        assert sum(bench.caps()) <= 1000 + 1e-6
+    assert bench.caps() == pytest.approx([100, 100, 400, 400])
+
+
+def test_an_unknown_job_is_capped_conservatively(tmp_path):
+    """A job without a frontier takes all it can, or none."""
+    bench = Bench(tmp_path)
+    bench.engine.held = [
+        job(1, {"n1": (0,)}, name="who"),
+        job(2, {"n1": (1,)}, comment="joulery tier=flex-7"),
+    ]
+    report = bench.tick()
+    assert bench.caps()[0] == pytest.approx(300)
+    assert any("no frontier" in message for message in report["messages"])
+    assert any("flex-7" in message for message in report["messages"])
+
+
+def test_a_frontier_is_used_as_soon_as_it_is_measured(tmp_path):
+    """A job stays unknown although its frontier was measured meanwhile."""
+    folder = tmp_path / "known"
+    folder.mkdir()
+    (folder / "broken.json").write_text("{")
+    bench = Bench(tmp_path, frontier_folder=folder)
+    bench.engine.held = [job(1, {"n1": (0, 1)}, name="new")]
+    report = bench.tick()
+    assert bench.caps()[:2] == [300, 300]
+    assert any("broken.json" in message for message in report["messages"])
+    points = [OperatingPoint(1.0, 500.0, Setting(devices=2)), OperatingPoint(2.0, 480.0)]
+    (folder / "new.json").write_text(Frontier.from_points(points).to_json())
+    report = bench.tick()
+    assert bench.caps()[:2] == [250, 250]
+    assert not any("no frontier" in message for message in report["messages"])
+
+
+def test_jobs_pause_when_their_floors_do_not_fit_and_resume(tmp_path):
+    """A floor is broken in silence, or a paused job is forgotten."""
+    bench = Bench(tmp_path, budget=1600)
+    bench.engine.held = [job(n, {"n1": (n,)}, comment="joulery tier=flex-1") for n in (0, 1)]
+    bench.tick()
+    assert bench.engine.calls == []
+    now = bench.clock.wall()
+    announce(tmp_path, GridEvent("deep", now, now + 5, target_watts=650), bench.clock)
+    report = bench.tick()
+    assert [call for call, _ in bench.engine.calls] == ["suspend"]
+    assert report["is_short"]
+    assert (tmp_path / "no-watts").exists()
+    assert sum(bench.caps()) <= 650
+    for _ in range(6):
+        bench.tick()
+    assert [call for call, _ in bench.engine.calls].count("resume") >= 1
+    assert not (tmp_path / "no-watts").exists()
+
+
+def test_the_last_jobs_count_while_the_engine_is_down(tmp_path):
+    """A restart of slurmctld caps every running job at the least."""
+    bench = Bench(tmp_path)
+    bench.engine.held = [job(1, {"n1": (0, 1)})]
+    bench.tick()
+    bench.engine.is_down = True
+    report = bench.tick()
+    assert bench.caps()[:2] == [400, 400]
+    assert any("last known jobs" in message for message in report["messages"])
+
+
+def test_a_budget_below_the_idle_floor_caps_everything_at_the_least(tmp_path):
+    """An impossible budget ends the agent, or raises a cap."""
+    bench = Bench(tmp_path, budget=200)
+    bench.engine.held = [job(1, {"n1": (0, 1)})]
+    report = bench.tick()
+    assert bench.caps() == [100] * 4
+    assert report["is_short"]
+
+
+def test_power_ramps_up_no_faster_than_allowed(tmp_path):
+    """The cluster jumps to full power when an event ends."""
+    bench = Bench(tmp_path, ramp_up_watts_per_second=100.0)
+    bench.engine.held = [job(1, {"n1": (0, 1), "n2": (0, 1)})]
+    totals = [sum(bench.caps())]
+    for _ in range(12):
+        bench.tick()
+        totals.append(sum(bench.caps()))
+    steps = [later - earlier for earlier, later in itertools.pairwise(totals)]
+    assert max(steps) <= 100 + 1e-6
+    assert totals[-1] == pytest.approx(1600)
+
+
+def test_a_gpu_that_refuses_a_lower_cap_is_made_up_for(tmp_path):
+    """One broken GPU exceeds the budget, or keeps its neighbours from their caps."""
+    bench = Bench(tmp_path)
+    bench.engine.held = [job(1, {"n1": (0, 1), "n2": (0, 1)})]
+    bench.tick()
+    broken = bench.gpus["n1"][0]
+
+    def refuse(*_):
+        raise DeviceError("no answer", remedy="restart it")
+
+    broken.set_cap = broken.read_power = refuse
+    now = bench.clock.wall()
+    announce(tmp_path, GridEvent("cut", now, now + 60, target_watts=1000), bench.clock)
+    for _ in range(3):
+        report = bench.tick()
+    assert broken._cap == 400
+    assert sum(bench.caps()) <= 1000 + 1e-3
+    assert any("refuses" in message for message in report["messages"])
+
+
+def test_a_hot_rack_is_kept_cool(tmp_path):
+    """A cap on a part of the cluster is exceeded, by a job inside it or by one that spans it."""
+    tree = Budget((Cap("hall"), Cap("n1", 450.0, "hall"), Cap("n2", parent="hall")))
+    bench = Bench(tmp_path, tree=tree)
+    bench.engine.held = [job(1, {"n1": (0,)}), job(2, {"n1": (1,), "n2": (0, 1)})]
+    bench.tick()
+    caps = bench.caps()
+    assert caps[0] + caps[1] <= 450 + 1e-6
+    assert caps[1] == caps[2] == caps[3]
+    assert caps[0] + caps[1] >= 0.99 * 450
+    bench.engine.held = [job(1, {"n1": (0, 1)}), job(2, {"n2": (0, 1)})]
+    bench.tick()
+    assert bench.caps() == pytest.approx([225, 225, 400, 400])
+
+
+def test_a_series_sets_the_budget_of_each_hour(tmp_path):
+    """A budget over time is ignored."""
+    clock = VirtualClock()
+    series = Signal(clock.wall(), 3600.0, (1600.0, 900.0))
+    bench = Bench(tmp_path, budget_series=series)
+    bench.engine.held = [job(1, {"n1": (0, 1), "n2": (0, 1)})]
+    assert bench.tick()["budget_watts"] == 1600
+    bench.clock.sleep(3600)
+    assert bench.tick()["budget_watts"] == 900
+    assert sum(bench.caps()) == pytest.approx(900)
+
+
+def test_gpus_are_counted_as_slurm_counts_them(tmp_path):
+    """The cap of one job's GPU lands on another's, since driver and Slurm number them apart."""
+    for number, (uuid, minor) in enumerate([("GPU-a", 2), ("GPU-b", 0), ("GPU-c", 1)]):
+        folder = tmp_path / "driver" / "nvidia" / "gpus" / f"0000:0{number}:00.0"
+        folder.mkdir(parents=True)
+        text = f"Model: \t A100\nGPU UUID: \t {uuid}\nDevice Minor: \t {minor}\n"
+        (folder / "information").write_text(text)
+    assert in_slurm_order(["GPU-a", "GPU-b", "GPU-c"], tmp_path) == ["GPU-b", "GPU-c", "GPU-a"]
+    assert in_slurm_order(["x", "y"], tmp_path) == ["x", "y"]
+
+
+def test_a_wrong_token_changes_nothing():
+    """Anybody on the network may set caps."""
+    gpu = EmulatedGpu("g", clock=VirtualClock())
+    service = NodeService([gpu], "secret", 150.0, VirtualClock())
+    reply = service.answer({"op": "caps", "caps": {"g": 400}, "ttl_seconds": 5, "token": "guess"})
+    assert not reply["ok"]
+    assert gpu._cap == 150
+    reply = service.answer({"op": "caps", "caps": {"other": 400}, "token": "secret"})
+    assert not reply["ok"]
+
+
+OLD = {
+    "job_id": 7,
+    "name": "a",
+    "job_state": "RUNNING",
+    "comment": "joulery tier=flex-2",
+    "nodes": "n[1-2]",
+}
+DETAIL = ["gpu:a100:3(IDX:0-1,3)", "gpu:a100:1(IDX:2)"]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        OLD | {"gres_detail": DETAIL},  # 22.05
+        OLD
+        | {
+            "comment": {"administrator": "", "job": OLD["comment"], "system": ""},
+            "gres_detail": DETAIL,
+        },  # 23.02
+        OLD
+        | {
+            "job_state": ["RUNNING"],
+            "comment": {"job": OLD["comment"]},
+            "gres_detail": DETAIL,
+        },  # 23.11
+        {
+            "job_id": {"set": True, "infinite": False, "number": 7},
+            "name": "a",
+            "job_state": ["RUNNING", "POWER_UP_NODE"],
+            "comment": {"job": OLD["comment"]},
+            "nodes": "",
+            "job_resources": {"nodes": {"count": 2, "list": "n[1-2]"}},
+            "gres_detail": DETAIL,
+            "something_new": {"x": []},
+        },  # 24.05 and later
+    ],
+)
+def test_squeue_of_every_version_is_understood(entry):
+    """A new version of Slurm hides all jobs from the agent."""
+    others = [
+        {"job_state": "PENDING", "job_id": 8},
+        {"job_state": "RUNNING", "job_id": 9, "gres_detail": []},
+    ]
+    (found,) = parse_squeue({"jobs": [entry, *others]})
+    assert found.id == "7"
+    assert found.gpus == {"n1": (0, 1, 3), "n2": (2,)}
+    assert found.preferences == {"tier": "flex-2"}
+
+
+def test_hosts_are_expanded():
+    """GPUs of a job are looked for on the wrong node."""
+    assert list(expand_hosts("n[1-3,07],login,r1n[08-10]x")) == [
+        "n1", "n2", "n3", "n07", "login", "r1n08x", "r1n09x", "r1n10x",
+    ]  # fmt: skip
+    assert list(expand_hosts("")) == []
+
+
+def test_an_engine_that_prints_nonsense_is_a_clear_error():
+    """Broken output ends the agent with a traceback."""
+    for text in ("not json", "[]", '{"jobs": 3}'):
+        with pytest.raises(EngineError, match="squeue"):
+            Slurm(lambda _, text=text: text).jobs()
+
+
+def test_settings_are_read_from_toml(tmp_path):
+    """A documented file is refused, or a misspelt option ignored."""
+    (tmp_path / "curves.json").write_text(
+        json.dumps({"jobs": [{"id": "a", "points": [[100, 1], [200, 2]]}]})
+    )
+    file = tmp_path / "agent.toml"
+    text = 'budget_watts = 5000\nstate = "state"\nfrontiers = "curves.json"\n'
+    text += '[nodes]\nn1 = "127.0.0.1:7"\n'
+    file.write_text(text)
+    settings = read_agent_settings(file)
+    assert settings.state == tmp_path / "state"
+    assert settings.frontiers["a"].most_watts == 200
+    file.write_text("budgetwatts = 1\n" + text)
+    with pytest.raises(FileError, match="budgetwatts"):
+        read_agent_settings(file)
