@@ -22,6 +22,7 @@ COMMANDS = {
     "demo": "the whole idea at work on a simulated GPU, in seconds",
     "cluster": "many jobs under one power budget: shares, replays, events, an agent for Slurm",
     "simulate": "recurring jobs and whole clusters, replayed from traces under any policy",
+    "export": "energy and power of this machine for Prometheus, with a Grafana dashboard",
     "report": "show an energy log or a frontier, and choose a point from it",
 }
 

@@ -126,6 +126,11 @@ class Meter:
         """Devices that are measured."""
         return tuple(timeline.device for timeline in self._timelines)
 
+    def watts(self) -> dict[str, float]:
+        """Power of each device as the sampler last saw it, by device id; unknown ones left out."""
+        known = ((timeline.device.info.id, timeline.latest_watts) for timeline in self._timelines)
+        return {device: watts for device, watts in known if watts is not None}
+
     def window(self, name: str = "window") -> Window:
         """A window to use in a ``with`` statement or as a decorator."""
         return Window(self, name)

@@ -247,6 +247,11 @@ class Run:
         return None if self._session is None else self._session.decision
 
     @property
+    def limits_epochs(self) -> bool:
+        """Whether the run says when training ends: at a target, or after its number of epochs."""
+        return self._config.target is not None or self._config.max_epochs is not None
+
+    @property
     def target_reached(self) -> bool:
         """Whether the target was reached."""
         return self._target.reached

@@ -1,0 +1,230 @@
+"""A training loop that belongs to a framework: it calls back, and a run and a meter follow."""
+
+from __future__ import annotations
+
+import logging
+import math
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Protocol
+
+from joulery.fail_open import fail_open
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from joulery.metering import Measurement, Meter, Window
+    from joulery.training._run import Run
+
+_log = logging.getLogger("joulery")
+
+_NO_FIGURES: Mapping[str, float] = {}
+
+
+class Sink(Protocol):
+    """A place that figures are written to: a file, a tracker, an exporter."""
+
+    def write(self, figures: Mapping[str, float], step: int) -> None:
+        """Write the figures of one moment, by name."""
+        ...
+
+    def close(self) -> None:
+        """Write what is pending and let go of the place."""
+        ...
+
+
+class CallbackLoop:
+    """The events of a training loop that is not ours, passed on to a meter and to a run.
+
+    Integrations translate the callbacks of their framework into these calls. None of them raises.
+    A run that may choose the batch size, stop early or probe is driven exactly as by the loop
+    ``for epoch in run.epochs(): for batch in run.steps(loader): …``.
+
+    Args:
+        run: Run whose power is tuned; without one, energy is measured and nothing is changed.
+        meter: Meter of the devices; one over this job's devices unless given.
+        sinks: Places that :meth:`log` writes to.
+
+    Attributes:
+        steps: Number of training steps so far, earlier parts of a resumed training included.
+        goes_on: Whether to train on; False once the run's target or cost limit is reached.
+    """
+
+    def __init__(
+        self, run: Run | None = None, *, meter: Meter | None = None, sinks: Sequence[Sink] = ()
+    ) -> None:
+        self.steps = 0
+        self.goes_on = True
+        self._run = run
+        self._meter = meter
+        self._own_meter = meter is None
+        self._sinks = list(sinks)
+        self._total: Window | None = None  # since begin()
+        self._recent: Window | None = None  # since the last log()
+        self._recent_steps = 0
+        self._before = {"joules": 0.0, "standard_error_joules": 0.0, "seconds": 0.0}
+        self._epochs: Iterator[int] | None = None
+        self._batches: Iterator[Any] | None = None
+        self._epoch_steps: int | None = None
+        self._measurement: Measurement | None = None
+        self._failed = False
+
+    @fail_open(None)
+    def begin(self) -> None:
+        """Training begins."""
+        if self._meter is None:
+            from joulery.metering import Meter
+
+            self._meter = Meter()
+        self._total = self._meter.begin("training")
+        self._recent = self._meter.begin("recent")
+        self._recent_steps = self.steps
+
+    @fail_open(None)
+    def begin_epoch(self, steps: int | None = None) -> None:
+        """An epoch begins.
+
+        Args:
+            steps: Number of training steps in it, where known.
+        """
+        self._stop_batches()
+        self._epoch_steps = steps
+        if self._run is None or not self._run.limits_epochs:
+            return
+        if self._epochs is None:
+            self._epochs = self._run.epochs()
+        self.goes_on = next(self._epochs, None) is not None
+
+    @fail_open(None)
+    def begin_step(self) -> None:
+        """A training step begins."""
+        if self._run is not None and self._batches is None:
+            self._batches = self._run.steps(_Batches(self._epoch_steps))
+            next(self._batches, None)
+
+    @fail_open(None)
+    def end_step(self) -> None:
+        """A training step has ended."""
+        self.steps += 1
+        if self._batches is not None and next(self._batches, self) is self:
+            self.goes_on = False
+
+    @fail_open(None)
+    def pause(self) -> None:
+        """Something other than training follows, such as validation, until the next step."""
+        self._stop_batches()
+
+    @fail_open(None)
+    def report(self, metric: Any) -> None:
+        """The validation metric of this epoch; see :meth:`joulery.Run.report`."""
+        if self._run is not None:
+            self._run.report(metric)
+            self.goes_on = self.goes_on and not self._run.target_reached
+
+    def log(self) -> dict[str, float]:
+        """Write the figures so far to the sinks; one that fails is written to no more.
+
+        Returns:
+            Figures by name: joules, seconds and the relative error in total, watts and joules per
+            step since the last call, the energy saving of the run. Unknown ones are left out.
+        """
+        figures = dict(self._figures())
+        for sink in tuple(self._sinks):
+            try:
+                sink.write(figures, self.steps)
+            except Exception as error:  # noqa: BLE001 - training goes on without it
+                self._sinks.remove(sink)
+                _log.warning("joulery: %s gets no figures any more: %s", type(sink).__name__, error)
+        return figures
+
+    @fail_open(_NO_FIGURES)
+    def _figures(self) -> Mapping[str, float]:
+        if self._meter is None or self._total is None or self._recent is None:
+            return _NO_FIGURES
+        recent, steps = self._meter.end(self._recent).measurement, self.steps - self._recent_steps
+        self._recent, self._recent_steps = self._meter.begin("recent"), self.steps
+        sums = self.state_dict()
+        figures = {
+            "joulery/joules": sums["joules"],
+            "joulery/seconds": sums["seconds"],
+            "joulery/relative_error": sums["standard_error_joules"] / (sums["joules"] or math.nan),
+            "joulery/watts": recent.watts_mean,
+            "joulery/joules_per_step": recent.joules / steps if steps else math.nan,
+        }
+        result = None if self._run is None else self._run.result
+        if result is not None:
+            figures["joulery/energy_saving"] = result.energy_saving
+        return {name: value for name, value in figures.items() if math.isfinite(value)}
+
+    def end(self) -> Measurement | None:
+        """Training has ended: the run is closed; the measurement of what this process trained."""
+        self._close_run()
+        self._end()
+        return self._measurement
+
+    @fail_open(None)
+    def _end(self) -> None:
+        if self._meter is None or self._total is None or self._recent is None:
+            return
+        self.log()
+        self._meter.end(self._recent)
+        self._measurement = self._meter.end(self._total).measurement
+        self._before = self.state_dict()
+        self._total = self._recent = None
+        for sink in self._sinks:
+            sink.close()
+        if self._own_meter:
+            self._meter.close()
+            self._meter = None
+
+    @fail_open(None)
+    def _close_run(self) -> None:
+        self._stop_batches()
+        if self._epochs is not None:
+            next(self._epochs, None)  # ends the last epoch
+            self._epochs.close()  # type: ignore[attr-defined]
+            self._epochs = None
+        if self._run is not None:
+            self._run.close()
+
+    def state_dict(self) -> dict[str, float]:
+        """Steps, joules, their standard error and seconds so far, to keep in a checkpoint."""
+        state = {**self._before, "steps": self.steps}
+        if self._total is not None:
+            measured = self._total.measurement
+            error = measured.joules * (measured.relative_error or 0.0)
+            state["joules"] += measured.joules
+            state["seconds"] += measured.seconds
+            # Faults of one sensor do not average out over the parts of a training.
+            state["standard_error_joules"] += error
+        return state
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        """Go on from the state in a checkpoint: figures count on from there."""
+        self.steps = int(state["steps"])
+        self._before = {
+            name: float(state[name]) for name in ("joules", "standard_error_joules", "seconds")
+        }
+
+    def fail(self, error: Exception) -> None:
+        """Do without the call that failed; see :mod:`joulery.fail_open`."""
+        if not self._failed:
+            _log.warning("joulery: figures may be missing, training goes on: %s", error)
+        self._failed = True
+
+    def _stop_batches(self) -> None:
+        batches, self._batches = self._batches, None
+        if batches is not None and hasattr(batches, "close"):
+            batches.close()
+
+
+class _Batches:
+    """Batches of a loop that is not ours: as many as it takes, with the length of an epoch."""
+
+    def __init__(self, count: int | None) -> None:
+        self._count = count
+
+    def __length_hint__(self) -> int:
+        return self._count or 0
+
+    def __iter__(self) -> Iterator[None]:
+        return repeat(None)

@@ -1,0 +1,142 @@
+"""The Trainer of transformers on a tiny random model, with a simulated board under load."""
+
+import pytest
+import torch
+from transformers import Trainer, TrainingArguments
+
+from joulery.integrations.transformers import TransformersCallback
+
+
+class Line(torch.nn.Module):
+    """A linear model whose forward pass loads a board."""
+
+    def __init__(self, world):
+        super().__init__()
+        self.weights = torch.nn.Linear(4, 1)
+        self._world = [world]  # not a module
+
+    def forward(self, x, labels=None):
+        """Prediction and loss, as the Trainer wants them."""
+        self._world[0].load()
+        prediction = self.weights(x).squeeze(-1)
+        return {"loss": ((prediction - labels) ** 2).mean(), "logits": prediction}
+
+
+@pytest.fixture
+def data():
+    """Points on a line."""
+    torch.manual_seed(0)
+    x = torch.randn(64, 4)
+    return [{"x": row, "labels": row.sum()} for row in x]
+
+
+def trainer(world, data, folder, callback, **arguments):
+    """A trainer whose log entries come every ten steps."""
+    options = {
+        "per_device_train_batch_size": 8,
+        "num_train_epochs": 3,
+        "logging_steps": 10,
+        "save_strategy": "no",
+        "report_to": [],
+        "disable_tqdm": True,
+        "use_cpu": True,
+        **arguments,
+    }
+    return Trainer(
+        Line(world),
+        TrainingArguments(output_dir=str(folder), **options),
+        train_dataset=data,
+        eval_dataset=data,
+        compute_metrics=lambda _: {"accuracy": 0.9},
+        callbacks=[callback],
+    )
+
+
+def test_a_training_is_measured_and_its_log_has_the_energy(world, data, tmp_path):
+    """If this fails, the one line that a user adds measures nothing, or the log lacks it."""
+    callback = TransformersCallback(meter=world.meter, sinks=[world])
+    made = trainer(world, data, tmp_path, callback)
+    made.train()
+    world.check(callback.measurement, steps=24)
+    entries = [entry for entry in made.state.log_history if "joulery/joules" in entry]
+    assert len(entries) >= 2
+    assert entries[0]["joulery/joules"] < entries[-1]["joulery/joules"]
+    assert entries[0]["joulery/watts"] > 50
+
+
+def test_a_run_tunes_the_power_of_a_trainer(world, data, tmp_path):
+    """If this fails, steps do not reach the tuner, and nothing is saved."""
+    run = world.run()
+    callback = TransformersCallback(run, meter=world.meter, sinks=[world])
+    trainer(world, data, tmp_path, callback, num_train_epochs=60).train()
+    world.check(callback.measurement, steps=480)
+    assert run.total_steps == 480
+    assert run.result is not None
+    assert run.result.energy_saving > 0.05
+    assert world.written[-2][1]["joulery/energy_saving"] == run.result.energy_saving
+
+
+def test_the_target_ends_the_training(world, data, tmp_path):
+    """If this fails, a Trainer goes on after its target was reached."""
+    run = world.run(target=0.8, max_epochs=9)
+    callback = TransformersCallback(run, metric="eval_accuracy", meter=world.meter, sinks=[world])
+    made = trainer(world, data, tmp_path, callback, num_train_epochs=9, eval_strategy="epoch")
+    made.train()
+    assert run.target_reached
+    assert made.state.global_step == 8
+
+
+def test_evaluation_is_not_taken_for_slow_steps(world, data, tmp_path):
+    """If this fails, validation between two steps makes the tuner believe that a step is slow."""
+    run = world.run()
+    callback = TransformersCallback(run, meter=world.meter)
+    made = trainer(
+        world, data, tmp_path, callback, num_train_epochs=60, eval_strategy="steps", eval_steps=8
+    )
+    made.train()
+    assert run.result is not None
+    alone = world.run()
+    seconds = run.result.reference.seconds
+    world.load()
+    before = world.clock.now()
+    world.load()
+    assert seconds == pytest.approx(world.clock.now() - before, rel=0.05)
+    alone.close()
+
+
+def test_accumulated_batches_are_one_step(world, data, tmp_path):
+    """If this fails, gradient accumulation changes what a step is between two runs of a job."""
+    run = world.run()
+    callback = TransformersCallback(run, meter=world.meter, sinks=[world])
+    trainer(world, data, tmp_path, callback, gradient_accumulation_steps=4).train()
+    assert run.total_steps == 6
+
+
+def test_a_resumed_training_counts_on(world, data, tmp_path):
+    """If this fails, the energy before a restart is forgotten."""
+    first = TransformersCallback(meter=world.meter, sinks=[world])
+    trainer(
+        world, data, tmp_path, first, save_strategy="epoch", logging_steps=8, num_train_epochs=2
+    ).train()
+    spent = world.gpu.true_joules()
+    second = TransformersCallback(meter=world.meter, sinks=[world])
+    made = trainer(world, data, tmp_path, second, num_train_epochs=3, logging_steps=8)
+    made.train(resume_from_checkpoint=True)
+    assert made.state.global_step == 24
+    assert world.written[-2][1]["joulery/joules"] == pytest.approx(world.gpu.true_joules(), rel=0.1)
+    assert second.measurement.joules < spent
+
+
+def test_a_fault_of_ours_does_not_stop_the_training(world, data, tmp_path, monkeypatch, caplog):
+    """If this fails, a bug in our code costs a user's training."""
+    callback = TransformersCallback(world.run(), meter=world.meter, sinks=[world])
+
+    def broken(*_):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(world.meter, "begin", broken)
+    monkeypatch.setattr(world.meter, "end", broken)
+    made = trainer(world, data, tmp_path, callback)
+    made.train()
+    assert made.state.global_step == 24
+    assert "a bug" in caplog.text
