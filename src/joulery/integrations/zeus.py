@@ -1,0 +1,392 @@
+"""Names of Zeus (zeus 0.16, zeus-ml 0.8), so that code written for it runs on Joulery.
+
+Change the import and nothing else::
+
+    from joulery.integrations.zeus import ZeusMonitor, GlobalPowerLimitOptimizer
+
+Energy comes from :class:`joulery.Meter` and power limits are tuned by :class:`joulery.Run`, so
+options that steer Zeus's own profiling (``warmup_steps``, ``pl_step`` …) are checked and then not
+needed. A limit is restored to what was found, not to the hardware's maximum.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from joulery.hardware import DeviceKind
+from joulery.metering import Meter
+from joulery.objectives import Cost, LeastEnergy
+from joulery.power import weighed_cost
+from joulery.training import CallbackLoop, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from joulery.hardware import Device
+    from joulery.metering import Window
+    from joulery.objectives import Objective
+
+
+@dataclass(frozen=True, slots=True)
+class ZeusMeasurement:
+    """Time in seconds and energy in joules of a window, by index of the device."""
+
+    time: float
+    gpu_energy: dict[int, float]
+    cpu_energy: dict[int, float] | None = None
+    dram_energy: dict[int, float] | None = None
+
+    @property
+    def total_energy(self) -> float:
+        """Energy of the GPUs in joules."""
+        return sum(self.gpu_energy.values())
+
+
+Measurement = ZeusMeasurement  # as Zeus names it
+
+
+class ZeusMonitor:
+    """Measures windows by name, as Zeus's monitor does.
+
+    Args:
+        gpu_indices: GPUs among those that this process sees; all unless given.
+        cpu_indices: CPU packages; all unless given, none for an empty list.
+        approx_instant_energy: Accepted; short windows are always interpolated.
+        log_file: CSV file of all windows.
+        sync_execution_with: Framework to wait for at the edges of a window.
+
+    Raises:
+        ValueError: An index is out of range.
+    """
+
+    def __init__(
+        self,
+        gpu_indices: list[int] | None = None,
+        cpu_indices: list[int] | None = None,
+        approx_instant_energy: bool = False,  # noqa: FBT001, FBT002 - as Zeus has it
+        log_file: str | Path | None = None,
+        sync_execution_with: str = "torch",
+    ) -> None:
+        self.approx_instant_energy = approx_instant_energy
+        self.meter = Meter().start()
+        gpus = self._of_kind(DeviceKind.GPU)
+        self.gpu_indices = list(range(len(gpus))) if gpu_indices is None else list(gpu_indices)
+        cpus = self._of_kind(DeviceKind.CPU)
+        self.cpu_indices = list(range(len(cpus))) if cpu_indices is None else list(cpu_indices)
+        for wanted, found in ((self.gpu_indices, gpus), (self.cpu_indices, cpus)):
+            if any(not 0 <= index < len(found) for index in wanted):
+                raise ValueError(f"indices {wanted} are not all among the {len(found)} found")
+        self._gpus = [gpus[index] for index in self.gpu_indices]
+        self._synchronize = _SYNCHRONIZE[sync_execution_with]
+        self._windows: dict[str, Window] = {}
+        self._log = None if log_file is None else Path(log_file)
+        if self._log is not None:
+            self._log.parent.mkdir(parents=True, exist_ok=True)
+            columns = [f"gpu{index}_energy" for index in self.gpu_indices]
+            self._write_row(["start_time", "window_name", "elapsed_time", *columns], "w")
+
+    @property
+    def gpus(self) -> Sequence[Device]:
+        """The GPUs that are measured."""
+        return self._gpus
+
+    def begin_window(self, key: str, sync_execution: bool = True, restart: bool = False) -> None:  # noqa: FBT001, FBT002
+        """Begin a window.
+
+        Raises:
+            ValueError: One of this name is open, and ``restart`` is not asked for.
+        """
+        if key in self._windows and not restart:
+            raise ValueError(f"window {key!r} is open already")
+        if sync_execution:
+            self._synchronize()
+        self._windows[key] = self.meter.begin(key)
+
+    def end_window(
+        self,
+        key: str,
+        sync_execution: bool = True,  # noqa: FBT001, FBT002
+        cancel: bool = False,  # noqa: FBT001, FBT002
+    ) -> ZeusMeasurement:
+        """End a window.
+
+        Raises:
+            ValueError: No window of this name is open.
+        """
+        if key not in self._windows:
+            raise ValueError(f"window {key!r} is not open")
+        if sync_execution:
+            self._synchronize()
+        measured = self.meter.end(self._windows.pop(key)).measurement
+        if cancel:
+            nothing = dict.fromkeys(self.gpu_indices, 0.0)
+            return ZeusMeasurement(0.0, nothing, dict.fromkeys(self.cpu_indices, 0.0))
+        gpus = _by_index(measured.devices, DeviceKind.GPU, self.gpu_indices)
+        cpus = _by_index(measured.devices, DeviceKind.CPU, self.cpu_indices)
+        memory = [d.joules for d in measured.devices if d.info.kind is DeviceKind.MEMORY]
+        joules = [gpus[index] for index in self.gpu_indices]
+        self._write_row([measured.started_at_wall, key, measured.seconds, *joules])
+        return ZeusMeasurement(
+            measured.seconds, gpus, cpus or None, dict(enumerate(memory)) or None
+        )
+
+    def reset_windows(self) -> None:
+        """Forget all open windows."""
+        for window in self._windows.values():
+            self.meter.end(window)
+        self._windows.clear()
+
+    def _of_kind(self, kind: DeviceKind) -> list[Device]:
+        return [device for device in self.meter.devices if device.info.kind is kind]
+
+    def _write_row(self, row: list[Any], mode: str = "a") -> None:
+        if self._log is not None:
+            with self._log.open(mode, newline="", encoding="utf-8") as file:
+                csv.writer(file).writerow(row)
+
+
+def _by_index(devices: Sequence[Any], kind: DeviceKind, indices: list[int]) -> dict[int, float]:
+    found = [device.joules for device in devices if device.info.kind is kind]
+    return {index: found[index] for index in indices}
+
+
+def _wait_for_torch() -> None:
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _wait_for_jax() -> None:
+    jax = sys.modules.get("jax")
+    if jax is not None:
+        jax.block_until_ready(jax.live_arrays())
+
+
+def _wait_for_cupy() -> None:
+    cupy = sys.modules.get("cupy")
+    if cupy is not None:
+        cupy.cuda.Device().synchronize()
+
+
+_SYNCHRONIZE: dict[str, Callable[[], None]] = {
+    "torch": _wait_for_torch,
+    "jax": _wait_for_jax,
+    "cupy": _wait_for_cupy,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """Selector: the least energy, at any speed."""
+
+    def objective(self, gpus: Sequence[Device]) -> Objective:
+        """The objective of Joulery that it stands for."""
+        return LeastEnergy()
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """Selector: the least time."""
+
+    def objective(self, gpus: Sequence[Device]) -> Objective:
+        """The objective of Joulery that it stands for."""
+        return weighed_cost(0.0, gpus)
+
+
+class ZeusCost:
+    """Selector: the cost of Zeus, energy weighed against time by ``eta_knob``."""
+
+    def __init__(self, eta_knob: float, world_size: int = 1) -> None:
+        if not 0 <= eta_knob <= 1:
+            raise ValueError(f"eta_knob must be between 0 and 1, not {eta_knob}")
+        if world_size < 1:
+            raise ValueError(f"world_size must be at least 1, not {world_size}")
+        self.eta_knob = eta_knob
+        self.world_size = world_size
+
+    def objective(self, gpus: Sequence[Device]) -> Objective:
+        """The objective of Joulery that it stands for."""
+        cost: Cost = weighed_cost(self.eta_knob, gpus)
+        return cost
+
+
+class MaxSlowdownConstraint:
+    """Selector: the least energy at most ``factor`` times slower."""
+
+    def __init__(self, factor: float) -> None:
+        if not (math.isfinite(factor) and factor >= 1):
+            raise ValueError(f"max_slowdown_factor must be at least 1, not {factor}")
+        self.factor = factor
+
+    def objective(self, gpus: Sequence[Device]) -> Objective:
+        """The objective of Joulery that it stands for."""
+        return LeastEnergy(max_slowdown=self.factor - 1)
+
+
+class ZeusCallback:
+    """Base class of callbacks; every hook does nothing."""
+
+    def on_train_begin(self) -> None:
+        """Training begins."""
+
+    def on_train_end(self) -> None:
+        """Training has ended."""
+
+    def on_epoch_begin(self) -> None:
+        """An epoch begins."""
+
+    def on_epoch_end(self) -> None:
+        """An epoch has ended."""
+
+    def on_step_begin(self) -> None:
+        """A step begins."""
+
+    def on_step_end(self) -> None:
+        """A step has ended."""
+
+    def on_evaluate(self, metric: float) -> None:
+        """The model was evaluated."""
+
+
+Callback = ZeusCallback  # as Zeus names it
+
+
+class GlobalPowerLimitOptimizer(ZeusCallback):
+    """Finds and holds the best power limit of the monitor's GPUs while they train.
+
+    Args:
+        monitor: Monitor that names the GPUs.
+        optimum_selector: What is best; ``ZeusCost(0.5)`` unless given.
+        wait_steps: Checked and not needed: the tuner finds out when steps have settled.
+        warmup_steps: Checked and not needed, likewise.
+        profile_steps: Checked and not needed: the tuner measures for as long as it must.
+        pl_step: Checked and not needed: the tuner tries whole watts.
+        profile_path: Path whose name stands for the job: runs of one name share a profile.
+
+    Raises:
+        ValueError: A number of steps or watts makes no sense.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - as Zeus has them
+        self,
+        monitor: ZeusMonitor,
+        optimum_selector: Any = None,
+        wait_steps: int = 1,
+        warmup_steps: int = 10,
+        profile_steps: int = 40,
+        pl_step: int = 25,
+        profile_path: str | Path | None = None,
+    ) -> None:
+        for name, value, least in (
+            ("wait_steps", wait_steps, 0),
+            ("warmup_steps", warmup_steps, 0),
+            ("profile_steps", profile_steps, 1),
+            ("pl_step", pl_step, 1),
+        ):
+            if value < least:
+                raise ValueError(f"{name} must be at least {least}, not {value}")
+        selector = optimum_selector or ZeusCost(0.5, max(1, len(monitor.gpu_indices)))
+        name = "" if profile_path is None else str(Path(profile_path).absolute())
+        objective = selector.objective(monitor.gpus) if monitor.gpus else None
+        self.monitor = monitor
+        self.optimum_selector = selector
+        self.run = Run(
+            name, objective=objective, devices=monitor.gpus, process_group=_torch_group()
+        )
+        self._loop = CallbackLoop(self.run, meter=monitor.meter)
+
+    def on_epoch_begin(self) -> None:
+        """An epoch begins."""
+        self._loop.begin_epoch()
+
+    def on_epoch_end(self) -> None:
+        """An epoch has ended, and something else may follow."""
+        self._loop.pause()
+
+    def on_step_begin(self) -> None:
+        """A step begins."""
+        self._loop.begin_step()
+
+    def on_step_end(self) -> None:
+        """A step has ended."""
+        self._loop.end_step()
+
+    def on_train_end(self) -> None:
+        """Training has ended: the limit found before is back in force."""
+        self.run.close()
+
+
+def _torch_group() -> Any:
+    """The processes of a data-parallel training of torch; None where there is one only."""
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    from joulery.integrations.torch_ranks import torch_ranks
+
+    return torch_ranks() if distributed.get_world_size() > 1 else None
+
+
+def __getattr__(name: str) -> Any:
+    if name == "HFGlobalPowerLimitOptimizer":  # needs transformers
+        return _hugging_face_optimizer()
+    if name == "ZeusDataLoader":  # needs torch
+        return _data_loader()
+    raise AttributeError(name)
+
+
+def _hugging_face_optimizer() -> type[Any]:
+    from joulery.integrations.transformers import TransformersCallback
+
+    class HFGlobalPowerLimitOptimizer(TransformersCallback):
+        """:class:`GlobalPowerLimitOptimizer` as a callback of transformers' Trainer."""
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            optimizer = GlobalPowerLimitOptimizer(*args, **options)
+            super().__init__(optimizer.run, meter=optimizer.monitor.meter)
+
+    init: Any = HFGlobalPowerLimitOptimizer.__init__
+    init.__wrapped__ = GlobalPowerLimitOptimizer.__init__
+    globals()["HFGlobalPowerLimitOptimizer"] = HFGlobalPowerLimitOptimizer
+    return HFGlobalPowerLimitOptimizer
+
+
+def _data_loader() -> type[Any]:
+    from joulery.integrations.torch import EnergyDataLoader
+
+    class ZeusDataLoader(EnergyDataLoader):
+        """The loader of zeus-ml 0.8, whose job is described by ``ZEUS_*`` variables.
+
+        ``ZEUS_TARGET_METRIC``, ``ZEUS_JOB_ID`` and ``ZEUS_ETA_KNOB`` are read; its batch size is
+        given, so only the power limit is tuned.
+        """
+
+        def __init__(
+            self, dataset: Any, batch_size: int, max_epochs: int = -1, **options: Any
+        ) -> None:
+            options.pop("distributed", None)  # found out
+            run = None
+            if max_epochs > 0:
+                target = os.environ.get("ZEUS_TARGET_METRIC")
+                run = Run(
+                    os.environ.get("ZEUS_JOB_ID", ""),
+                    default_batch_size=batch_size,
+                    max_epochs=max_epochs,
+                    target=None if target is None else float(target),
+                    objective=f"cost:eta={os.environ.get('ZEUS_ETA_KNOB', '0.5')}",
+                    process_group=_torch_group(),
+                )
+            super().__init__(dataset, batch_size, run=run, **options)
+
+        @property
+        def is_train(self) -> bool:
+            """Whether it is the loader for training."""
+            return self.run is not None
+
+    globals()["ZeusDataLoader"] = ZeusDataLoader
+    return ZeusDataLoader
