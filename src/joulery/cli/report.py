@@ -32,6 +32,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="W",
         help="the most the devices can draw together, for the cost objective",
     )
+    parser.add_argument(
+        "--as",
+        dest="form",
+        choices=("markdown", "huggingface", "eu", "cyclonedx", "spdx"),
+        help="of an energy log: a section for a model card, the card's emissions, energy fields "
+        "of the EU's model documentation form, or the energy block of a bill of materials",
+    )
+    parser.add_argument("--name", default="model", help="name of the model, for --as")
+    parser.add_argument("--region", help="region whose yearly mean carbon intensity applies")
+    parser.add_argument("--co2", type=float, metavar="G", help="carbon intensity in gCO2/kWh")
+    parser.add_argument("--pue", type=float, default=1.0, help="power usage effectiveness")
+    parser.add_argument("--embodied-kg", type=float, metavar="KG", help="embodied emissions")
+    parser.add_argument("--flops", type=float, help="operations of the training")
+    parser.add_argument(
+        "--hardware", action="append", default=[], metavar="NAME=COUNT", help="accelerators"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -47,7 +63,14 @@ def run(arguments: argparse.Namespace) -> int:
                 f"{path} is an energy log, which has no points to choose from",
                 remedy="leave out --objective, or give a frontier",
             )
+        if arguments.form is not None:
+            return _disclose(path, text, arguments)
         return _show_log(path, text, as_json=arguments.json)
+    if arguments.form is not None:
+        raise UsageError(
+            f"{path} is no energy log, so it cannot be shown as {arguments.form}",
+            remedy="give a log written with `joulery measure --log`",
+        )
     return _show_frontier(_frontier(path, text), arguments)
 
 
@@ -120,6 +143,54 @@ def _show_log(path: Path, text: str, *, as_json: bool) -> int:
     rows = [[name, human(used, "J")] for name, used in totals.devices.items()]
     sys.stdout.write("\n".join([*lines, "", table(["device", "energy"], rows, "lr")]) + "\n")
     return 0
+
+
+def _disclose(path: Path, text: str, arguments: argparse.Namespace) -> int:
+    """The energy of a log as a document that others ask for."""
+    from joulery.errors import FileError
+    from joulery.grid import static_intensity
+    from joulery.metering import EnergyLog
+    from joulery.reports import DISCLOSURES, Footprint
+
+    totals = EnergyLog(path).totals_of(text.encode())
+    if totals.joules is None:
+        raise FileError(f"{path} has no energy", remedy="measure with a device that can be read")
+    intensity, source = arguments.co2, ""
+    if intensity is None and arguments.region is not None:
+        signal = static_intensity(arguments.region)
+        intensity, source = signal.at(0.0), signal.source
+    footprint = Footprint(
+        arguments.name,
+        totals.joules,
+        totals.seconds,
+        totals.provenance,
+        _hardware(arguments.hardware) or dict.fromkeys(totals.devices, 1),
+        intensity,
+        source,
+        arguments.region or "",
+        arguments.pue,
+        None if arguments.embodied_kg is None else 1000 * arguments.embodied_kg,
+        arguments.flops,
+    )
+    shown = DISCLOSURES[arguments.form](footprint)
+    if isinstance(shown, str) and not arguments.json:
+        sys.stdout.write(shown)
+    else:
+        document = {"text": shown} if isinstance(shown, str) else shown
+        sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+    return 0
+
+
+def _hardware(texts: list[str]) -> dict[str, int]:
+    from joulery.errors import InvalidValueError
+
+    found = {}
+    for text in texts:
+        name, _, count = text.rpartition("=")
+        if not name or not count.isdecimal() or int(count) == 0:
+            raise InvalidValueError(f"cannot read --hardware {text!r}", remedy="write it as H100=8")
+        found[name] = int(count)
+    return found
 
 
 def _show_frontier(frontier: Frontier, arguments: argparse.Namespace) -> int:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         seconds_unit,
     )
     from joulery.reports._cluster import cluster_report
+    from joulery.reports._disclosure import DISCLOSURES, Footprint, sci
     from joulery.reports._document import (
         Details,
         Grid,
@@ -37,10 +38,12 @@ if TYPE_CHECKING:
     from joulery.reports._terminal import Terminal, plot, table_text
 
 __all__ = [
+    "DISCLOSURES",
     "Axis",
     "Bar",
     "Chart",
     "Details",
+    "Footprint",
     "Gantt",
     "Grid",
     "Heading",
@@ -66,6 +69,7 @@ __all__ = [
     "recommendation_chart",
     "recommendation_report",
     "round_ticks",
+    "sci",
     "seconds_unit",
     "series_symbol",
     "svg",

@@ -1,0 +1,91 @@
+"""What a training used, in the forms that others ask for."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from joulery.cli import main
+from joulery.errors import InvalidValueError
+from joulery.frontier import Origin, Provenance
+from joulery.reports import DISCLOSURES, Footprint, sci
+
+MEASURED = Footprint(
+    "tiny",
+    joules=3.6e9,
+    seconds=86400.0 * 2,
+    provenance=Provenance(Origin.MEASURED, "NVML counter", 0.01),
+    devices={"H100": 8},
+    intensity=100.0,
+    intensity_source="yearly mean of FR",
+    location="FR",
+    pue=1.2,
+    embodied_grams=80000.0,
+    training_flops=1.23456e21,
+)
+
+
+def test_the_sums_are_those_of_the_standard():
+    """If this fails, emissions are stated in wrong units."""
+    assert MEASURED.kilowatt_hours == pytest.approx(1200)
+    assert MEASURED.grams == pytest.approx(120_000)
+    assert sci(MEASURED, units=1e6) == pytest.approx(0.2)
+    assert DISCLOSURES["huggingface"](MEASURED)["co2_eq_emissions"]["emissions"] == 120_000
+
+
+def test_the_form_of_the_eu_has_its_units():
+    """If this fails, a regulator reads days as hours or kWh as MWh."""
+    form = DISCLOSURES["eu"](MEASURED)
+    assert form["training_energy_mwh"] == 1.2
+    assert form["hardware_days"] == 16
+    assert form["wall_clock_days"] == 2
+    assert form["training_flops"] == 1.23e21
+    assert form["measured_or_estimated"] == "measured"
+    assert "95 % error is 2.0 %" in form["method"]
+
+
+def test_bills_of_materials_have_their_blocks():
+    """If this fails, tools that read CycloneDX or SPDX do not find the energy."""
+    (component,) = DISCLOSURES["cyclonedx"](MEASURED)["components"]
+    considerations = component["modelCard"]["considerations"]["environmentalConsiderations"]
+    (used,) = considerations["energyConsumptions"]
+    assert used["activityEnergyCost"] == {"value": 1200, "unit": "kWh"}
+    assert used["co2CostEquivalent"] == {"value": 0.12, "unit": "tCO2eq"}
+    block = DISCLOSURES["spdx"](MEASURED)["ai_energyConsumption"]
+    assert block["ai_trainingEnergyConsumption"][0]["ai_energyUnit"] == "kilowattHour"
+
+
+def test_what_is_unknown_is_not_zero():
+    """If this fails, a missing carbon intensity is published as no emissions."""
+    unknown = replace(
+        MEASURED, intensity=None, embodied_grams=None, provenance=Provenance(Origin.ASSUMED)
+    )
+    assert "unknown intensity" in DISCLOSURES["markdown"](unknown)
+    assert DISCLOSURES["eu"](unknown)["measured_or_estimated"] == "estimated"
+    assert "co2CostEquivalent" not in json.dumps(DISCLOSURES["cyclonedx"](unknown))
+    with pytest.raises(InvalidValueError, match="carbon intensity"):
+        DISCLOSURES["huggingface"](unknown)
+    with pytest.raises(InvalidValueError, match="embodied"):
+        sci(unknown, 1)
+    with pytest.raises(InvalidValueError, match="effectiveness"):
+        replace(MEASURED, pue=0.5)
+
+
+def test_the_command_shows_a_log_in_every_form(tmp_path, capsys):
+    """If this fails, `joulery report --as` breaks on the logs that `measure` writes."""
+    log = tmp_path / "energy.jsonl"
+    line = {
+        "schema": "joulery.energy-log/1", "session": "a", "label": "", "started": 1.0,
+        "seconds": 3600.0, "joules": 7.2e6, "provenance": "measured", "relative_error": 0.01,
+        "devices": {"nvidia:0": 7.2e6}, "flags": [], "final": True,
+    }  # fmt: skip
+    log.write_text(json.dumps(line) + "\n")
+    for form in DISCLOSURES:
+        options = ["--as", form, "--region", "fr", "--hardware", "H100=2"]
+        assert main(["report", str(log), *options]) == 0
+        out = capsys.readouterr().out
+        assert "2 x H100" in out or form != "markdown"
+        assert form == "markdown" or json.loads(out)
+    assert main(["report", str(log), "--as", "eu", "--hardware", "H100"]) == 2
+    assert main(["report", str(log), "--as", "huggingface"]) == 2
+    assert "--region" in capsys.readouterr().err
