@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import csv
 import functools
+import io
 import logging
 import os
 import platform
 import uuid
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,7 +50,7 @@ _UNUSED = frozenset(
     {
         "allow_multiple_runs", "api_call_interval", "api_endpoint", "api_key", "cloud_provider",
         "cloud_region", "co2_signal_api_token", "country_2letter_iso_code",
-        "electricitymaps_api_token", "emissions_endpoint", "experiment_name", "force_cpu_power",
+        "electricitymaps_api_token", "emissions_endpoint", "force_cpu_power",
         "force_mode_cpu_load", "force_ram_power", "log_level", "logger_preamble", "logging_logger",
         "measure_power_secs", "metadata", "output_handlers", "output_methods", "prometheus_url",
         "rapl_include_dram", "rapl_prefer_psys", "region", "save_to_api", "save_to_logfire",
@@ -77,9 +78,9 @@ class EmissionsData:
     ram_energy: float
     energy_consumed: float
     water_consumed: float
-    country_name: str
-    country_iso_code: str
-    region: str
+    country_name: str | None
+    country_iso_code: str | None
+    region: str | None
     cloud_provider: str
     cloud_region: str
     os: str
@@ -117,6 +118,7 @@ class EmissionsTracker:
         save_to_file: Whether to write it.
         on_csv_write: ``append`` a row per run, or ``update`` the row of this run.
         experiment_id: Identifier in the file.
+        experiment_name: Part of the name of the file of tasks.
         gpu_ids: Indices of the GPUs that count; all unless given.
         country_iso_code: Three letters of the country whose yearly mean intensity applies.
         force_carbon_intensity_g_co2e_kwh: Intensity that applies instead.
@@ -140,6 +142,7 @@ class EmissionsTracker:
         save_to_file: bool = True,
         on_csv_write: str = "append",
         experiment_id: str = "",
+        experiment_name: str = "base",
         gpu_ids: list[int] | None = None,
         country_iso_code: str | None = None,
         force_carbon_intensity_g_co2e_kwh: float | None = None,
@@ -164,7 +167,9 @@ class EmissionsTracker:
             self._intensity = _intensity(country_iso_code)
         self._meter = Meter()
         self._window: Window | None = None
-        self._tasks: dict[str, Window] = {}
+        self._tasks: dict[str, Window] = {}  # open ones
+        self._task_rows: list[dict[str, Any]] = []
+        self._task_path = Path(output_dir) / f"emissions_{experiment_name}_{self.run_id}.csv"
 
     def start(self) -> None:
         """Begin to measure, unless begun."""
@@ -187,6 +192,8 @@ class EmissionsTracker:
             self.final_emissions_data = self._data(self._window.measurement)
             self.final_emissions = self.final_emissions_data.emissions
             self._write(self.final_emissions_data)
+            if self._save and self._task_rows:
+                self._write_rows(self._task_path, self._task_rows)
             self._meter.close()
         return self.final_emissions
 
@@ -206,7 +213,9 @@ class EmissionsTracker:
             raise ValueError(f"no task {name!r} was started")
         window = self._meter.end(self._tasks.pop(name))
         window.settle()
-        return self._data(window.measurement)
+        data = self._data(window.measurement)
+        self._task_rows.append({"task_name": name, **data.values})
+        return data
 
     def __enter__(self) -> Self:
         self.start()
@@ -240,9 +249,9 @@ class EmissionsTracker:
             ram_energy=parts[DeviceKind.MEMORY],
             energy_consumed=total,
             water_consumed=0.0,
-            country_name="",
-            country_iso_code=self._country or "",
-            region="",
+            country_name=None,
+            country_iso_code=self._country,
+            region=None,
             cloud_provider="",
             cloud_region="",
             os=platform.platform(),
@@ -267,22 +276,26 @@ class EmissionsTracker:
         return self._pue * sum(known) / JOULES_PER_KILOWATT_HOUR
 
     def _write(self, data: EmissionsData) -> None:
-        """Write the row; a failure is logged, since it must not stop the program."""
         if not self._save:
             return
+        rows: list[dict[str, Any]] = []
+        if self._path.exists():
+            with self._path.open(newline="", encoding="utf-8") as file:
+                rows = list(csv.DictReader(file))
+        if self._updates:
+            rows = [row for row in rows if row.get("run_id") != data.run_id]
+        self._write_rows(self._path, [*rows, data.values])
+
+    def _write_rows(self, path: Path, rows: list[dict[str, Any]]) -> None:
+        """Write a table; a failure is logged, since it must not stop the program."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[-1]), restval="", extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
         try:
-            rows: list[dict[str, Any]] = []
-            if self._path.exists():
-                with self._path.open(newline="", encoding="utf-8") as file:
-                    rows = list(csv.DictReader(file))
-            if self._updates:
-                rows = [row for row in rows if row.get("run_id") != data.run_id]
-            columns = [field.name for field in fields(EmissionsData)]
-            lines = [columns, *([row.get(name, "") for name in columns] for row in rows)]
-            lines.append([data.values[name] for name in columns])
-            write_atomic(self._path, _csv_text(lines).encode())
+            write_atomic(path, text.getvalue().encode())
         except OSError as error:
-            _log.warning("joulery: %s was not written: %s", self._path, error)
+            _log.warning("joulery: %s was not written: %s", path, error)
 
 
 class OfflineEmissionsTracker(EmissionsTracker):
@@ -324,11 +337,3 @@ def _memory_gigabytes() -> float:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     except (ValueError, OSError):
         return 0.0
-
-
-def _csv_text(lines: list[Any]) -> str:
-    import io
-
-    text = io.StringIO()
-    csv.writer(text).writerows(lines)
-    return text.getvalue()
