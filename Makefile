@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench reproduce stress clean
+.PHONY: demo test test-integrations check bench reproduce stress clean
 
 demo: $(VENV)/.demo
 	$(BIN)/joulery demo
@@ -14,6 +14,11 @@ test: $(VENV)/.dev
 
 check: $(VENV)/.dev
 	scripts/check
+
+# Integrations too large for `make test`, and the public tests of Zeus and CodeCarbon.
+test-integrations: .venv-integrations/.done
+	.venv-integrations/bin/python -m pytest tests/optional
+	.venv-integrations/bin/python scripts/peer_suites.py
 
 # Every benchmark in full, beside its peers, which live in an environment of their own.
 bench: $(VENV)/.dev .venv-peers/.done .venv-peer-server/.done
@@ -45,6 +50,11 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/.demo
 
+.venv-integrations/.done: scripts/integrations.txt pyproject.toml
+	$(PYTHON) -m venv .venv-integrations
+	.venv-integrations/bin/python -m pip install --quiet --disable-pip-version-check -r scripts/integrations.txt -e '.[dev]'
+	@touch $@
+
 .venv-peers/.done: scripts/peers.txt
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r scripts/peers.txt -e .
@@ -56,4 +66,4 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-peers .venv-peer-server .build demo-output zeus-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-integrations .venv-peers .venv-peer-server .build demo-output zeus-output .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,5 @@
+"""The board that trainings of these tests load."""
+
+from support.framework_world import world
+
+__all__ = ["world"]
