@@ -45,7 +45,7 @@ DECISION = Decision(
     cost_ceiling_joules=math.inf,
     reason="exploring",
     expires_wall_seconds=1.8e9,
-    token="b",  # noqa: S106 - no password
+    token="b",
 )
 
 
