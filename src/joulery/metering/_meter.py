@@ -15,7 +15,9 @@ import weakref
 from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
+from joulery.errors import FileError
 from joulery.hardware import Capability
+from joulery.metering._calibration import load_calibrations
 from joulery.metering._measurement import counted_positions
 from joulery.metering._window import Window
 from joulery.metering.energy._sampler import Sampler
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from joulery.clock import Clock
     from joulery.hardware import Device
+    from joulery.metering._calibration import Calibration
     from joulery.metering.energy._timeline import Knot
 
 _log = logging.getLogger("joulery")
@@ -94,7 +97,10 @@ class Meter:
             if self._sampler is None:
                 devices = self._find_devices()
                 now = self.clock.now()
-                self._timelines = tuple(EnergyTimeline(device, now) for device in devices)
+                known = _calibrations()
+                self._timelines = tuple(
+                    EnergyTimeline(device, now, known.get(device.info.id)) for device in devices
+                )
                 counted = counted_positions([device.info for device in devices])
                 self._counted = tuple(self._timelines[position] for position in counted)
                 self.counts_all = len(counted) == len(devices)
@@ -196,6 +202,14 @@ class Meter:
         self._sampler = None
         self._starting = threading.Lock()
         self._open.clear()
+
+
+def _calibrations() -> dict[str, Calibration]:
+    try:
+        return load_calibrations()
+    except FileError as error:
+        _log.warning("measuring without calibrations: %s", error)
+        return {}
 
 
 def _after_fork() -> None:

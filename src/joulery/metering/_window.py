@@ -134,8 +134,9 @@ class Window:
         if self._measurement is None and self._ended is not None and self._unseen_by_all():
             # The common case of very short windows, without building a measurement: only the
             # power before is known.
-            return (self._ended - self._began) * sum(
-                timeline.share * span.watts
+            seconds = self._ended - self._began
+            return sum(
+                timeline.share * timeline.true_joules(span.watts * seconds, seconds)
                 for timeline, span in zip(self._timelines, self._first, strict=True)
                 if span is not None
             )
@@ -228,43 +229,59 @@ class Window:
     def _resolve_device(self, position: int, ended: float, last: Span | None) -> DeviceMeasurement:
         timeline, first = self._timelines[position], self._first[position]
         device = timeline.device
-        if first is None or last is None:
-            flags = frozenset(timeline.flags) | {Flag.UNREADABLE}
-            unknown = Provenance(device.provenance.origin, device.provenance.source)
-            return DeviceMeasurement(
-                device.info, math.nan, math.nan, math.nan, math.nan, unknown, flags
-            )
+        if first is None or last is None or Flag.LOST in first.start.flags:
+            return _unknown(timeline)
         share, origin = device.info.share, device.provenance
-        most = device.info.max_watts
+        most, seconds = device.info.max_watts, ended - self._began
         if self._frozen:
-            energy = energy_unseen(first, ended - self._began, most)
+            energy = energy_unseen(first, seconds, most)
         else:
             energy = energy_between(first, self._began, last, ended, most)
-        joules = share * energy.joules
-        sigma = math.hypot(
-            share * math.sqrt(energy.variance), (origin.relative_error or 0.0) * joules
-        )
+        calibration = timeline.calibration
+        gain = 1.0 if calibration is None else calibration.gain
+        true = timeline.true_joules(energy.joules, seconds)
+        unseen = timeline.unseen_variance(energy.joules, seconds, first, last)
+        shared = share * timeline.shared_sigma(true, seconds)
+        sigma = math.hypot(share * math.sqrt(energy.variance + unseen) / gain, shared)
+        joules = share * true
         flags = _new_flags(first.start, last.end.flags if last.end else timeline.flags)
         if isinstance(device, IntegratedPower) and device.gaps_between(self._began, ended):
             flags |= {Flag.GAP}
         known = Flag.LOST not in flags
+        source = origin.source
+        if calibration is not None:
+            source += f", calibrated {calibration.learned_at[:10]} against {calibration.meter}"
+        kind = origin.origin
         if share < 1:
             # How the parts of a board share its power is not measured.
-            source = f"{share:.3g} of {origin.source}"
-            origin = Provenance(Origin.ASSUMED, source)
-            known = False
-        relative = sigma / joules if known and joules > 0 else None
-        seconds = ended - self._began
+            kind, source, known = Origin.ASSUMED, f"{share:.3g} of {source}", False
         mean = joules / seconds if seconds > 0 else math.nan
+        peak = share * timeline.true_joules(self._peaks.get(position, 0.0), 1.0)
         return DeviceMeasurement(
             info=device.info,
             joules=joules,
             standard_error_joules=sigma if known else math.nan,
-            peak_watts=max(mean, share * self._peaks.get(position, 0.0)),
+            peak_watts=max(mean, peak),
             idle_joules=_idle_share(first, last, joules) if timeline.reports_idle else math.nan,
-            provenance=Provenance(origin.origin, origin.source, relative),
+            provenance=Provenance(kind, source, sigma / joules if known and joules > 0 else None),
             flags=flags,
+            shared_error_joules=shared,
         )
+
+
+def _unknown(timeline: EnergyTimeline) -> DeviceMeasurement:
+    """Measurement of a device that never answered, or is gone."""
+    device, flags = timeline.device, frozenset(timeline.flags)
+    unknown = Provenance(device.provenance.origin, device.provenance.source)
+    return DeviceMeasurement(
+        device.info,
+        math.nan,
+        math.nan,
+        math.nan,
+        math.nan,
+        unknown,
+        flags if Flag.LOST in flags else flags | {Flag.UNREADABLE},
+    )
 
 
 def _new_flags(before: Knot, now: Mapping[Flag, int]) -> frozenset[Flag]:

@@ -243,7 +243,7 @@ def _bounded(energy: EnergyEstimate, span: Span) -> EnergyEstimate:
 
 def _timing_variance(knot: Knot, power: PowerEstimate) -> float:
     """A refresh of uncertain moment (uniform over its bracket) makes its energy uncertain."""
-    return (knot.half_width_seconds * power.watts) ** 2 / 3
+    return (knot.half_width_seconds * power.watts) ** 2 / 3 + knot.sigma_joules**2
 
 
 def _with_noise(watts: float, span: Span, *, extra: float = 0.0) -> PowerEstimate:

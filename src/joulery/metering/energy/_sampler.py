@@ -101,7 +101,8 @@ class Sampler:
         can_wait = timer.stamps_trusted and timer.period_seconds
         slack = _COALESCE_FRACTION * self._interval if can_wait else 0.0
         early = 0.5 * (timer.period_seconds or 0.0) + slack
-        knot = timeline.read(now + self._interval - early)
+        wanted = 0.0 if timeline.reads_every_refresh else self._interval - early
+        knot = timeline.read(now + wanted)
         self._latest[position] = timeline.due_seconds + slack
         self._refresh[position] = timer.next_refresh()
         if knot is not None:
