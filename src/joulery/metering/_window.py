@@ -166,7 +166,8 @@ class Window:
         energies: list[EnergyEstimate | None] = []
         for timeline, first, final in zip(self._timelines, self._first, last, strict=True):
             most = timeline.device.info.max_watts
-            if first is None or final is None or Flag.LOST in first.start.flags:
+            gone = timeline.lost and first is not None and Flag.LOST in first.start.flags
+            if first is None or final is None or gone:
                 energies.append(None)
             elif self._frozen:
                 energies.append(energy_unseen(first, ended - self._began, most))

@@ -26,6 +26,8 @@ _COALESCE_FRACTION = 0.9
 _LONGEST_SLEEP_SECONDS = 1.0
 _SHORTEST_SLEEP_SECONDS = 1e-4
 _STOP_SECONDS = 0.5
+# Counters are read at every refresh for this long after a caller waited for them.
+_EAGER_SECONDS = 5.0
 # A reading that takes longer than this hangs.
 _HANGING_SECONDS = 0.5
 
@@ -59,6 +61,7 @@ class Sampler:
         self._interval = 1.0 / hertz
         self._on_knot = on_knot
         self._read = threading.Event()
+        self._eager_until = -math.inf
         # Replaced when a reading hangs; the positions that it leaves behind stay with it.
         self._worker = _Worker(self, range(len(self._timelines)))
         self._hanging: list[_Worker] = []
@@ -97,7 +100,11 @@ class Sampler:
         return True
 
     def wait(self, patience_seconds: float) -> None:
-        """Wait for the readings that were requested last, at most ``patience_seconds``."""
+        """Wait for the readings that were requested last, at most ``patience_seconds``.
+
+        A caller who waits will do so again: for some time, counters are read as they refresh.
+        """
+        self._eager_until = self.clock.now() + _EAGER_SECONDS
         self._read.wait(patience_seconds)
 
     def isolate_hanging(self) -> None:
@@ -127,7 +134,7 @@ class Sampler:
         timer = timeline.timer
         # Half a period early, because the refresh nearest to the desired interval is the right
         # one; and earlier by the time that readings of stamped counters wait for each other.
-        can_wait = timer.stamps_trusted and timer.period_seconds
+        can_wait = timer.stamps_trusted and timer.period_seconds and now > self._eager_until
         slack = _COALESCE_FRACTION * self._interval if can_wait else 0.0
         early = 0.5 * (timer.period_seconds or 0.0) + slack
         wanted = 0.0 if timeline.reads_every_refresh else self._interval - early
