@@ -8,6 +8,7 @@ from joulery.lazy import lazy
 
 if TYPE_CHECKING:
     from joulery.metering._attribution import local_rank, my_devices
+    from joulery.metering._calibration import Calibration, load_calibrations, save_calibrations
     from joulery.metering._command import check_command, run_command
     from joulery.metering._log import SCHEMA, EnergyLog
     from joulery.metering._measurement import Measurement
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SCHEMA",
+    "Calibration",
     "EnergyLog",
     "EnergyTimeline",
     "Knot",
@@ -26,9 +28,11 @@ __all__ = [
     "Sampler",
     "Window",
     "check_command",
+    "load_calibrations",
     "local_rank",
     "my_devices",
     "run_command",
+    "save_calibrations",
 ]
 
 __getattr__ = lazy(__name__)

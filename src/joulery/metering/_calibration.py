@@ -1,0 +1,132 @@
+"""Calibrations of power sensors, kept in a file of this user.
+
+A sensor reads ``gain · true watts + offset``; a calibration holds both, as learned against a better
+meter, with their errors. The meter applies those that it finds for its devices.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from joulery.errors import FileError, InvalidValueError
+from joulery.files import write_atomic
+from joulery.paths import data_folder
+from joulery.units import finite
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+SCHEMA = "joulery.calibrations/1"
+# A sensor further off than this factor is broken, not uncalibrated.
+_LARGEST_GAIN = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Gain and offset of one device's sensor: ``read watts = gain · true watts + offset``.
+
+    Attributes:
+        device_id: Id of the device, as ``joulery doctor`` lists it.
+        gain: Watts read per true watt.
+        offset_watts: Watts read at zero true watts.
+        gain_error: One sigma of ``gain``.
+        offset_error_watts: One sigma of ``offset_watts``.
+        meter: Name of the meter that it was learned against.
+        learned_at: Date and time in UTC, ISO 8601.
+    """
+
+    device_id: str
+    gain: float
+    offset_watts: float
+    gain_error: float
+    offset_error_watts: float
+    meter: str
+    learned_at: str
+
+    def __post_init__(self) -> None:
+        finite(self.gain, "gain", minimum=1 / _LARGEST_GAIN)
+        finite(self.offset_watts, "offset in watts")
+        finite(self.gain_error, "error of the gain", minimum=0.0)
+        finite(self.offset_error_watts, "error of the offset in watts", minimum=0.0)
+        if self.gain > _LARGEST_GAIN:
+            raise InvalidValueError(
+                f"gain must be at most {_LARGEST_GAIN:g}, not {self.gain:g}",
+                remedy="check that the meter and the device belong together",
+            )
+
+    def true_joules(self, joules: float, seconds: float) -> float:
+        """True energy of ``seconds`` for which the device states ``joules``."""
+        return max(0.0, joules - self.offset_watts * seconds) / self.gain
+
+    def error_joules(self, true_joules: float, seconds: float) -> float:
+        """One sigma of ``true_joules`` from the errors of gain and offset."""
+        return (
+            math.hypot(self.gain_error * true_joules, self.offset_error_watts * seconds) / self.gain
+        )
+
+
+def calibrations_file() -> Path:
+    """File of this user's calibrations."""
+    return data_folder() / "calibrations.json"
+
+
+def load_calibrations(path: Path | None = None) -> dict[str, Calibration]:
+    """Calibrations by device id; none where there is no file.
+
+    Args:
+        path: File to read; this user's unless given.
+
+    Raises:
+        FileError: The file cannot be read or is none of ours.
+    """
+    path = path or calibrations_file()
+    try:
+        document = json.loads(path.read_bytes())
+        found = [_from_document(entry) for entry in _entries(document)]
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise FileError(
+            f"cannot read the calibrations in {path}: {error}",
+            remedy="run `joulery calibrate` again, or delete the file",
+        ) from None
+    return {calibration.device_id: calibration for calibration in found}
+
+
+def save_calibrations(learned: Iterable[Calibration], path: Path | None = None) -> Path:
+    """Add ``learned`` to the file, in place of older ones of the same devices; its path.
+
+    Args:
+        learned: Calibrations to keep.
+        path: File to write; this user's unless given.
+
+    Raises:
+        FileError: The file cannot be written, or holds something else.
+    """
+    path = path or calibrations_file()
+    kept = load_calibrations(path)
+    kept.update((calibration.device_id, calibration) for calibration in learned)
+    document = {"schema": SCHEMA, "calibrations": [asdict(entry) for entry in kept.values()]}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, json.dumps(document, indent=1).encode() + b"\n", sync=True)
+    except OSError as error:
+        raise FileError(
+            f"cannot write {path}: {error.strerror or error}",
+            remedy="make its folder writable, or set XDG_DATA_HOME",
+        ) from None
+    return path
+
+
+def _entries(document: dict[str, Any]) -> list[dict[str, Any]]:
+    if document["schema"] != SCHEMA:
+        raise ValueError(f"schema is {document['schema']!r}, not {SCHEMA!r}")
+    return list(document["calibrations"])
+
+
+def _from_document(entry: dict[str, Any]) -> Calibration:
+    return Calibration(**{name: entry[name] for name in Calibration.__dataclass_fields__})
