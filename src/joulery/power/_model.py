@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # OpenBLAS, which NumPy ships with, stays on one core up to so many multiplications.
 _ONE_CORE_PRODUCT = 64**3
 # The prior: jobs, speeds of each, seed.
-_CURVES = 2500
+_CURVES = 1200
 _SPEEDS = 48
 _PRIOR_SEED = 7
 # The posterior: samples, knob values of the draws, seed, probes at most.
@@ -39,6 +39,8 @@ _SEED = 11
 _MOST_PROBES = 128
 # Sizes of the deviation from the best job of the prior, relative: (smooth, rough, probability).
 _DEVIATIONS = ((0.006, 0.004, 0.3), (0.02, 0.012, 0.4), (0.06, 0.05, 0.3))
+# Probability of a size of deviation other than what the probes so far suggest.
+_SURPRISE = 0.2
 # How far the deviations reach, as a fraction of the knob's value at the reference.
 _SMOOTH_REACH, _ROUGH_REACH = 0.3, 0.06
 # Relative uncertainty of the reference before it is measured again.
@@ -270,11 +272,16 @@ class CurveModel:
                 explained = np.einsum("ij,ij->i", missing, pulled)
                 total = total - 0.5 * (explained + np.linalg.slogdet(inner)[1])
             likely.append(total)
-        joint = np.concatenate(likely)
-        weights = np.exp(joint - joint.max())
+        each = [np.exp(total - total.max()) for total in likely]
+        sums = np.array([one.sum() for one in each])
+        odds = np.exp(self._log_odds)
+        believed = sums * np.exp([total.max() - max(map(np.max, likely)) for total in likely])
+        # A kink or a dip may be where nothing was measured: what was seen elsewhere tells little.
+        shares = (1 - _SURPRISE) * believed / believed.sum() + _SURPRISE * odds
+        weights = np.concatenate([s * e / t for s, e, t in zip(shares, each, sums, strict=True)])
         steps = (np.arange(SAMPLES) + self._start) / SAMPLES
         drawn = np.searchsorted(np.cumsum(weights) / weights.sum(), steps)
-        drawn = np.minimum(drawn, len(joint) - 1)
+        drawn = np.minimum(drawn, len(weights) - 1)
         count = len(self._curves[0])
         return drawn % count, drawn // count
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    Array = NDArray[np.float64]
+
     from joulery.objectives import Objective
     from joulery.power._model import CurveModel, Curves, PosteriorCurves
     from joulery.power._planner import ProbePlan
@@ -42,9 +44,11 @@ _DRIFT_SPREADS = 2.0
 _DRIFT_ALLOWANCE, _DRIFT_ALARM, _DRIFT_MOST = 0.5, 3.5, 2.0
 _BASELINE_SAMPLES = 6
 _MOST_TRIMS = 6
-_MOST_STAYS = 3
 # A slice this far off what the others predict is measured again, so often at most.
 _DOUBTFUL_SIGMAS, _MOST_VISITS = 2.0, 3
+# Distance of the choice from its measured neighbours, as a share of the reference.
+_CLOSE = 0.015
+_CHECK_STEPS = 12
 SLICE_SECONDS = 5.0  # enough for stable figures (You et al., NSDI'23, section 5)
 _HELD_SAMPLES = 6
 _LONG_STEPS = 1_000_000
@@ -220,20 +224,41 @@ class TuningMachine(_ProfilingMachine):
         config = self._config
         horizon = max(config.horizon_seconds, config.horizon_steps * profiler.pace_seconds)
         planner = ProbePlanner(self._scorer, horizon, config.tolerance)
-        plan = self._plan(planner, model, began)
-        stays = 0
         for _ in range(config.most_slices):
-            # Holding measures at the choice anyway.
-            at_choice = plan.probe == profiler.position == plan.score.position
-            stays = stays + 1 if at_choice else 0
+            plan = self._plan(planner, model, began)
             probe, steps = plan.probe, plan.steps
-            if probe is None or stays > _MOST_STAYS:
-                probe, steps = self._doubtful(model), LEAST_STEPS
+            if probe is None:
+                probe, steps = self._unchecked(plan.score.position), _CHECK_STEPS
+                if probe is None:
+                    probe = self._doubtful(model)
+            elif probe in profiler.measured and plan.score.position not in profiler.measured:
+                probe, steps = plan.score.position, _CHECK_STEPS
             if probe is None:
                 break
             yield from profiler.move(probe)
             yield from profiler.measure(steps)
-            plan = self._plan(planner, model, began)
+
+    def _unchecked(self, chosen: int) -> int | None:
+        """The choice, or a position close to it on either side, that was not measured yet.
+
+        Curves have kinks where their optimum likes to be, and measuring there costs next to
+        nothing.
+        """
+        values, measured = self._knob.values, self._profiler.measured
+        if chosen not in measured:
+            return chosen
+        reach = _CLOSE * values[-1]
+        for side in (-1, 1):
+            near = chosen + side
+            if not 0 <= near < len(values):
+                continue
+            while 0 <= near + side < len(values) and abs(values[near + side] - values[chosen]) <= reach:
+                if near in measured:
+                    break
+                near += side
+            if near not in measured:
+                return near
+        return None
 
     def _doubtful(self, model: CurveModel) -> int | None:
         """The position whose slice may have been disturbed as a whole; None if there is none."""
@@ -255,9 +280,7 @@ class TuningMachine(_ProfilingMachine):
         """The next probe; notes the best choice so far."""
         measured, noise = self.estimates(), self._profiler.noise()
         posterior = model.posterior(measured)
-        plan = planner.plan(
-            posterior, tuple(measured), self._profiler.position, partial(self._forecast, noise)
-        )
+        plan = planner.plan(posterior, partial(self._forecast, noise))
         position, end = plan.score.position, self._profiler.reading
         self.choice = TuningChoice(
             position,
@@ -271,21 +294,19 @@ class TuningMachine(_ProfilingMachine):
         )
         return plan
 
-    def _forecast(
-        self, noise: float, position: int, pace_seconds: float, spread: float
-    ) -> SliceForecast:
-        """Forecast of a slice at a position."""
-        profiler = self._profiler
+    def _forecast(self, noise: float, pace_seconds: Array, spread: Array) -> SliceForecast:
+        """Forecast of a slice at every position."""
+        import numpy as np
+
+        profiler, config = self._profiler, self._config
         steps = profiler.slice_steps(pace_seconds, noise, spread)
         span = steps * pace_seconds
-        moving = (
-            0.0 if position == profiler.position else self._config.settle_seconds + pace_seconds
-        )
+        moved = np.arange(len(span)) != profiler.position
         return SliceForecast(
             steps,
-            span + moving,
-            max(2e-4, noise / math.sqrt(steps)),
-            max(1e-3, 2e-3 / span),
+            span + np.where(moved, config.settle_seconds + pace_seconds, 0.0),
+            np.maximum(2e-4, noise / np.sqrt(steps)),
+            np.maximum(1e-3, 2e-3 / span),
         )
 
     # Holding.
@@ -300,6 +321,8 @@ class TuningMachine(_ProfilingMachine):
         else:
             yield from profiler.move(choice.position)
             yield from self._trim(choice)
+            if self._scorer.is_worse(self.estimates(), profiler.position, self._reference):
+                yield from self._give_up()
         yield from self._watch((yield from self._measure_baseline()))
 
     def _measure_baseline(self) -> Generator[Command, Reading, _Baseline]:
@@ -323,9 +346,9 @@ class TuningMachine(_ProfilingMachine):
         assert self._model is not None  # noqa: S101 - probing made it
         assert posterior is not None  # noqa: S101 - probing has one
         for _ in range(_MOST_TRIMS):
-            spread = float(posterior.log_seconds[:, profiler.position].std())
+            spread = posterior.log_seconds[:, profiler.position].std()
             steps = profiler.slice_steps(profiler.pace_seconds, profiler.noise(), spread)
-            yield from profiler.measure(steps)
+            yield from profiler.measure(int(steps))
             measured = self.estimates()
             posterior = self._model.posterior(measured)
             score = self._scorer.score(posterior)
@@ -340,6 +363,15 @@ class TuningMachine(_ProfilingMachine):
                 measured=measured,
                 posterior=posterior,
             )
+
+    def _give_up(self) -> Procedure:
+        """Go back to the reference, which costs less than the choice by what was measured."""
+        assert self.choice is not None  # noqa: S101 - probing made it
+        measured = self.estimates()
+        self.choice = replace(
+            self.choice, position=self._reference, chosen=measured[self._reference], measured=measured
+        )
+        yield from self._profiler.move(self._reference)
 
     def _watch(self, baseline: _Baseline) -> Procedure:
         """Return once the job behaves differently."""
