@@ -13,7 +13,7 @@ Everything is relative to the reference: the value of the knob as it was found.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from joulery.power._step_profiler import OUTLIER_LEAST, Estimate
 
@@ -195,12 +195,12 @@ class CurveModel:
             self._draws.append(draws)
         self._noise = normal((2, SAMPLES, _MOST_PROBES))
         self._start = float(chance.uniform())
+        self._latest: tuple[dict[int, Estimate], Any] = ({}, None)
 
     def posterior(self, measured: Mapping[int, Estimate]) -> PosteriorCurves:
         """Samples of the curves given all estimates so far, by position."""
         np = self._np
-        at, found, errors = self._as_arrays(measured)
-        chosen, sizes = self._chosen(at, found, errors)
+        at, found, errors, chosen, sizes = self._fitted(measured)
         parts = []
         for which, curves in enumerate(self._curves):
             rows = curves[chosen].copy()
@@ -223,8 +223,7 @@ class CurveModel:
         Only probes that are off by as much as a disturbance would be are listed.
         """
         np = self._np
-        at, found, errors = self._as_arrays(measured)
-        chosen, sizes = self._chosen(at, found, errors)
+        at, found, errors, chosen, sizes = self._fitted(measured)
         off, sigma = np.empty((2, SAMPLES, len(at)))
         for size, kernel in enumerate(self._kernels):
             mine = np.flatnonzero(sizes == size)
@@ -239,6 +238,17 @@ class CurveModel:
             for position, how, by in zip(at, sigmas, middle, strict=True)
             if how > 0 and by > OUTLIER_LEAST
         }
+
+    def _fitted(
+        self, measured: Mapping[int, Estimate]
+    ) -> tuple[Indices, tuple[Array, Array], tuple[Array, Array], Indices, Indices]:
+        """Positions, logarithms of seconds and watts from the origins, their errors, and what
+        :meth:`_chosen` chooses for them; remembered for the latest estimates.
+        """
+        if self._latest[0] != measured:
+            at, found, errors = self._as_arrays(measured)
+            self._latest = (dict(measured), (at, found, errors, *self._chosen(at, found, errors)))
+        return self._latest[1]
 
     def _as_arrays(
         self, measured: Mapping[int, Estimate]

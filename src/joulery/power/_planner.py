@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     SlicePredictor = Callable[[Array, Array], "SliceForecast"]
 
 # A bound may be broken with at most this probability.
-_RISK = 0.02
+_RISK = 0.05
 # Standard errors beyond which there is no doubt.
 _BEYOND_DOUBT = 3.0
 # Relative errors of energy and time per step below which no estimate goes.
 _EXACT, _EXACT_SECONDS = 1.1e-3, 2.2e-4
+# Weight of a margin to a bound, which stays for as long as the job runs, beyond the horizon.
+_MARGIN_WEIGHT = 3.0
 # Share of what is at stake that a slice must promise to gain, and the seconds of work it must.
 _WORTHWHILE, _LEAST_GAIN = 0.02, 0.02
 
@@ -45,12 +47,14 @@ class Score:
         regret: Expected relative excess of its score over the best possible one.
         excess: Expected relative excess at every knob value, bounds aside: the cost of being there.
         gains: Expected relative gain over the best one, were each knob value known exactly.
+        safe: Whether each knob value keeps the bounds with the confidence required.
     """
 
     position: int
     regret: float
     excess: Array
     gains: Array
+    safe: NDArray[np.bool_]
 
 
 class ObjectiveScorer:
@@ -87,7 +91,7 @@ class ObjectiveScorer:
         excess = np.maximum(relative, late).mean(axis=0)
         better = np.maximum(0.0, relative[:, [position]] - relative) * allowed
         regret = max(0.0, float(mean[position]))
-        return Score(position, regret, np.maximum(0.0, excess), better.mean(axis=0))
+        return Score(position, regret, np.maximum(0.0, excess), better.mean(axis=0), safe)
 
     def is_worse(self, measured: Mapping[int, Estimate], chosen: int, reference: int) -> bool:
         """Whether a measured setting is worse than the measured reference, beyond doubt."""
@@ -190,7 +194,8 @@ class ProbePlanner:
         if probe is None and self._scorer.uses_reference and score.position != last:
             gains = np.zeros_like(gains)
             for position in (score.position, last):
-                gains[position] = score.regret * _narrowed(rows, score.position, position, ahead)
+                narrowed = _narrowed(rows, score.position, position, ahead)
+                gains[position] = _MARGIN_WEIGHT * score.regret * narrowed
             probe = self._worthwhile(score, gains, ahead)
         return ProbePlan(score, probe, 0 if probe is None else int(ahead.steps[probe]))
 

@@ -219,24 +219,30 @@ class TuningMachine(_ProfilingMachine):
         profiler = self._profiler
         profiler.state = TunerState.PROBING
         began = profiler.reading
-        yield from profiler.measure(LEAST_STEPS)
+        # What is compared with the reference all along cannot be known better than that.
+        yield from profiler.measure(_CHECK_STEPS if self._scorer.uses_reference else LEAST_STEPS)
         model = self._model = self._new_model()
         config = self._config
         horizon = max(config.horizon_seconds, config.horizon_steps * profiler.pace_seconds)
         planner = ProbePlanner(self._scorer, horizon, config.tolerance)
         for _ in range(config.most_slices):
             plan = self._plan(planner, model, began)
-            probe, steps = plan.probe, plan.steps
+            probe, steps = self._doubtful(model), LEAST_STEPS
             if probe is None:
-                probe, steps = self._unchecked(plan.score.position), _CHECK_STEPS
-                if probe is None:
-                    probe = self._doubtful(model)
-            elif probe in profiler.measured and plan.score.position not in profiler.measured:
-                probe, steps = plan.score.position, _CHECK_STEPS
+                probe, steps = self._next(plan)
             if probe is None:
                 break
             yield from profiler.move(probe)
             yield from profiler.measure(steps)
+
+    def _next(self, plan: ProbePlan) -> tuple[int | None, int]:
+        """The position to measure and the steps there: as planned, or close to the choice."""
+        chosen, measured = plan.score.position, self._profiler.measured
+        if plan.probe is None:
+            return self._unchecked(chosen), _CHECK_STEPS
+        if plan.probe in measured and chosen not in measured:
+            return chosen, _CHECK_STEPS
+        return plan.probe, plan.steps
 
     def _unchecked(self, chosen: int) -> int | None:
         """The choice, or a position close to it on either side, that was not measured yet.
@@ -352,8 +358,8 @@ class TuningMachine(_ProfilingMachine):
             measured = self.estimates()
             posterior = self._model.posterior(measured)
             score = self._scorer.score(posterior)
-            here = float(score.excess[profiler.position])
-            if here > score.regret + self._config.tolerance / 4:
+            excess = float(score.excess[profiler.position]) - score.regret
+            if excess > self._config.tolerance / 4 or not score.safe[profiler.position]:
                 yield from profiler.move(score.position)
             self.choice = choice = replace(
                 choice,
@@ -363,6 +369,8 @@ class TuningMachine(_ProfilingMachine):
                 measured=measured,
                 posterior=posterior,
             )
+        if profiler.position not in measured:
+            yield from profiler.measure(_CHECK_STEPS)
 
     def _give_up(self) -> Procedure:
         """Go back to the reference, which costs less than the choice by what was measured."""
