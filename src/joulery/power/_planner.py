@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from joulery.objectives import Totals, depends_on_reference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     import numpy as np
     from numpy.typing import NDArray
@@ -93,9 +93,8 @@ class ObjectiveScorer:
         regret = max(0.0, float(mean[position]))
         return Score(position, regret, np.maximum(0.0, excess), better.mean(axis=0), safe)
 
-    def is_worse(self, measured: Mapping[int, Estimate], chosen: int, reference: int) -> bool:
+    def is_worse(self, one: Estimate, other: Estimate) -> bool:
         """Whether a measured setting is worse than the measured reference, beyond doubt."""
-        one, other = (measured[position] for position in (chosen, reference))
         run, found = (
             Totals(each.seconds * self._steps, each.seconds * each.watts * self._steps)
             for each in (one, other)

@@ -16,7 +16,7 @@ from statistics import stdev
 from typing import TYPE_CHECKING, Protocol
 
 from joulery.power._planner import ObjectiveScorer, ProbePlanner, SliceForecast
-from joulery.power._step_profiler import LEAST_STEPS, StepProfiler, TunerState
+from joulery.power._step_profiler import LEAST_STEPS, Estimate, StepProfiler, TunerState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from joulery.power._planner import ProbePlan
     from joulery.power._step_profiler import (
         Command,
-        Estimate,
         Procedure,
         Reading,
         StepSample,
@@ -42,7 +41,7 @@ _LEAST_DRIFT = 0.04
 _DRIFT_SPREADS = 2.0
 # Two-sided cumulative sum: slack per value, alarm level, and the most that one value counts.
 _DRIFT_ALLOWANCE, _DRIFT_ALARM, _DRIFT_MOST = 0.5, 3.5, 2.0
-_BASELINE_SAMPLES = 6
+_BASELINE_SAMPLES, _LEAST_SPREAD = 6, 0.002
 _MOST_TRIMS = 6
 # A slice this far off what the others predict is measured again, so often at most.
 _DOUBTFUL_SIGMAS, _MOST_VISITS = 2.0, 3
@@ -131,15 +130,6 @@ class DriftDetector:
         self._up = max(0.0, self._up + off - _DRIFT_ALLOWANCE)
         self._down = max(0.0, self._down - off - _DRIFT_ALLOWANCE)
         return self._up > _DRIFT_ALARM or self._down > _DRIFT_ALARM
-
-
-@dataclass(frozen=True, slots=True)
-class _Baseline:
-    """Behaviour of a job at one setting: seconds per step, mean watts, relative spread."""
-
-    seconds: float
-    watts: float
-    spread: float = 0.0
 
 
 class _ProfilingMachine(ABC):
@@ -327,24 +317,44 @@ class TuningMachine(_ProfilingMachine):
         else:
             yield from profiler.move(choice.position)
             yield from self._trim(choice)
-            if self._scorer.is_worse(self.estimates(), profiler.position, self._reference):
-                yield from self._give_up()
-        yield from self._watch((yield from self._measure_baseline()))
+        yield from self._watch((yield from self._compared((yield from self._baseline()))))
 
-    def _measure_baseline(self) -> Generator[Command, Reading, _Baseline]:
+    def _baseline(self) -> Generator[Command, Reading, Estimate]:
         """Measure the job at the present position, with all that disturbs it regularly."""
         seen: list[StepSample] = []
         while len(seen) < _BASELINE_SAMPLES:
             sample = yield from self._profiler.sample(self._config.hold_seconds)
             if sample is not None:
                 seen.append(sample)
-        paces = [sample.log_pace for sample in seen]
-        total = sum(sample.seconds for sample in seen)
-        return _Baseline(
-            total / sum(sample.steps for sample in seen),
-            sum(sample.joules for sample in seen) / total,
-            stdev(paces),
-        )
+        seconds, steps = (sum(s.seconds for s in seen), sum(s.steps for s in seen))
+        errors = [
+            max(_LEAST_SPREAD, stdev(values)) / math.sqrt(len(seen))
+            for values in (
+                [sample.log_pace for sample in seen],
+                [math.log(max(sample.joules / sample.seconds, 1e-3)) for sample in seen],
+            )
+        ]
+        watts = sum(sample.joules for sample in seen) / seconds
+        return Estimate(seconds / steps, watts, *errors, steps, seconds)
+
+    def _compared(self, held: Estimate) -> Generator[Command, Reading, Estimate]:
+        """Give the choice up if it is worse than the reference beyond doubt.
+
+        What was measured while probing leaves disturbances out, so where it raises the question
+        the reference is measured again for as long as the choice was.
+        """
+        profiler, reference, choice = self._profiler, self._reference, self.choice
+        assert choice is not None  # noqa: S101 - probing made it
+        earlier = profiler.estimates()[reference]
+        if profiler.position == reference or not self._scorer.is_worse(held, earlier):
+            return held
+        yield from profiler.move(reference)
+        found = yield from self._baseline()
+        if self._scorer.is_worse(held, found):
+            self.choice = replace(choice, position=reference, chosen=found)
+            return found
+        yield from profiler.move(choice.position)
+        return held
 
     def _trim(self, choice: TuningChoice) -> Procedure:
         """Refine the choice by a watt or two while measuring at it."""
@@ -369,23 +379,13 @@ class TuningMachine(_ProfilingMachine):
                 measured=measured,
                 posterior=posterior,
             )
-        if profiler.position not in measured:
-            yield from profiler.measure(_CHECK_STEPS)
 
-    def _give_up(self) -> Procedure:
-        """Go back to the reference, which costs less than the choice by what was measured."""
-        assert self.choice is not None  # noqa: S101 - probing made it
-        measured = self.estimates()
-        self.choice = replace(
-            self.choice, position=self._reference, chosen=measured[self._reference], measured=measured
-        )
-        yield from self._profiler.move(self._reference)
-
-    def _watch(self, baseline: _Baseline) -> Procedure:
+    def _watch(self, baseline: Estimate) -> Procedure:
         """Return once the job behaves differently."""
         profiler = self._profiler
         steps = max(1.0, self._config.hold_seconds / baseline.seconds)
-        spread = max(baseline.spread, 2 * profiler.noise() / math.sqrt(steps))
+        spread = baseline.seconds_error * math.sqrt(_BASELINE_SAMPLES)
+        spread = max(spread, 2 * profiler.noise() / math.sqrt(steps))
         change = max(_LEAST_DRIFT, _DRIFT_SPREADS * spread)
         pace = DriftDetector(math.log(baseline.seconds), change)
         power = DriftDetector(math.log(max(baseline.watts, 1e-3)), change)
@@ -409,7 +409,7 @@ class TuningMachine(_ProfilingMachine):
         # A profile has both the choice and the reference.
         chosen = profiler.position == known.position
         expected = known.chosen if chosen else known.measured[profiler.position]
-        yield from self._watch(_Baseline(expected.seconds, expected.watts))
+        yield from self._watch(replace(expected, seconds_error=0.0))
 
 
 class PlannedMachine(_ProfilingMachine):

@@ -212,8 +212,7 @@ def seen(seconds, watts, error=0.01):
 )
 def test_measured_cost_decides_whether_a_choice_is_given_up(objective, chosen, expected):
     """A wrong model would hold a limit for hours that costs more than none."""
-    measured = {3: chosen, 7: seen(1.0, 200.0, error=0.001)}
-    assert ObjectiveScorer(objective).is_worse(measured, 3, 7) is expected
+    assert ObjectiveScorer(objective).is_worse(chosen, seen(1.0, 200.0, error=0.001)) is expected
 
 
 def test_scores_use_the_waist_of_the_package():
