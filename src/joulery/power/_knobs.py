@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, InvalidValueError, UnsupportedError
 from joulery.frontier import OperatingPoint, Setting
+from joulery.governor import held
 from joulery.hardware import Capability, ClockLock, PowerLimit, require
 from joulery.objectives import score
 from joulery.power._state_machine import KnobRange, PlannedMachine, TuningMachine
@@ -21,16 +22,14 @@ from joulery.power._step_profiler import TunerState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
 
     from joulery.clock import Clock
+    from joulery.governor import Held, Hold
     from joulery.hardware import Device
     from joulery.objectives import Objective
     from joulery.power._profiles import PowerProfile
-    from joulery.power._state_machine import Machine, TuningChoice
+    from joulery.power._state_machine import Machine, ProfilingMachine, TuningChoice
     from joulery.power._step_profiler import Command, Estimate, Reading, TunerConfig
-
-    Hold = Callable[[Device], AbstractContextManager["_Held"]]
 
 # A driver that has not set a knob after so long hangs; at the end it gets less.
 _PATIENCE_SECONDS, _RELEASE_SECONDS = 10.0, 2.0
@@ -91,52 +90,6 @@ class LimitPlan:
     def is_decided(self) -> bool:
         """Whether it says what to do, rather than to find out what is best."""
         return bool(self.hold_watts is not None or self.measure_watts or self.probed)
-
-
-class _Held(Protocol):
-    """A device that this process holds for the length of a block."""
-
-    def set(self, *, watts: float | None = None, clock_hertz: float | None = None) -> None:
-        """Set the given knobs."""
-        ...
-
-    def reset(self) -> None:
-        """Restore what was found, and keep holding."""
-        ...
-
-
-def governed(device: Device) -> AbstractContextManager[_Held]:
-    """Hold a device through the governor; see :func:`joulery.governor.lease`."""
-    from joulery.governor import lease
-
-    return lease(device)
-
-
-class _HeldDevices:
-    """Holds devices from the first change on; before that, nothing needs rights."""
-
-    def __init__(self, devices: Sequence[Device], hold: Hold) -> None:
-        self.devices = tuple(devices)
-        self._hold = hold
-        self._stack = ExitStack()
-        self._held: list[_Held] = []
-
-    def held(self) -> list[_Held]:
-        if not self._held:
-            with ExitStack() as taking:
-                held = [taking.enter_context(self._hold(device)) for device in self.devices]
-                # Only once all are held; else those taken are released at once.
-                self._stack = taking.pop_all()
-            self._held = held
-        return self._held
-
-    def reset(self) -> None:
-        for held in self._held:
-            held.reset()
-
-    def release(self) -> None:
-        self._held = []
-        self._stack.close()
 
 
 class KnobSetter:
@@ -216,15 +169,18 @@ class KnobSetter:
 
 
 class _SameOnAll(ABC):
-    """One value on all devices; common to limits and clocks.
+    """One value on all devices, which are held from the first change on; needs no rights before.
 
     Args:
         devices: Devices that all have this knob.
-        hold: Function that takes hold of a device.
+        hold: Function that takes hold of a device; :func:`joulery.governor.lease` unless given.
     """
 
-    def __init__(self, devices: Sequence[Device], hold: Hold = governed) -> None:
-        self._held = _HeldDevices(devices, hold)
+    def __init__(self, devices: Sequence[Device], hold: Hold | None = None) -> None:
+        self._devices = tuple(devices)
+        self._hold = hold
+        self._stack = ExitStack()
+        self._held: list[Held] = []
         self._values: tuple[float, ...] = ()
 
     @abstractmethod
@@ -236,12 +192,12 @@ class _SameOnAll(ABC):
         """The setting at a position."""
 
     @abstractmethod
-    def _set(self, device: int, held: _Held, value: float) -> None:
+    def _set(self, device: int, held: Held, value: float) -> None:
         """Set the value of one device."""
 
     def machine(
         self, objective: Objective, config: TunerConfig, profile: PowerProfile | None = None
-    ) -> Machine:
+    ) -> ProfilingMachine:
         """A machine that chooses among the values that the devices have now."""
         span = self.range()
         known = None if profile is None else profile.choice_on(self._values)
@@ -258,14 +214,18 @@ class _SameOnAll(ABC):
     def set_position(self, position: int) -> None:
         """Set the value on every device; the last position is what was found."""
         if position == len(self._values) - 1:
-            self._held.reset()
+            for each in self._held:
+                each.reset()
             return
-        for device, held in enumerate(self._held.held()):
-            self._set(device, held, self._values[position])
+        if not self._held:
+            self._held = self._stack.enter_context(held(self._devices, hold=self._hold))
+        for device, each in enumerate(self._held):
+            self._set(device, each, self._values[position])
 
     def release(self) -> None:
         """Restore what was found."""
-        self._held.release()
+        self._held = []
+        self._stack.close()
 
 
 class LimitKnob(_SameOnAll):
@@ -281,12 +241,15 @@ class LimitKnob(_SameOnAll):
     """
 
     def __init__(
-        self, devices: Sequence[Device], hold: Hold = governed, plan: LimitPlan | None = None
+        self,
+        devices: Sequence[Device],
+        hold: Hold | None = None,
+        plan: LimitPlan | None = None,
     ) -> None:
         super().__init__(devices, hold)
         self._plan = plan
         self._found: tuple[tuple[float, float], ...] = ()
-        self._machine: TuningMachine | PlannedMachine | None = None
+        self._machine: ProfilingMachine | None = None
         self._position = -1
         self.changes = 0
 
@@ -297,7 +260,7 @@ class LimitKnob(_SameOnAll):
         from joulery.power._model import limit_curves
 
         found = []
-        for device in self._held.devices:
+        for device in self._devices:
             require(device, Capability.POWER_LIMIT)
             limits = cast("PowerLimit", device).power_limits()
             found.append((limits.min_watts, limits.current_watts))
@@ -315,32 +278,29 @@ class LimitKnob(_SameOnAll):
             nearest = {int(np.abs(values - watts).argmin()) for watts in listed}
             values = values[sorted(nearest | {len(values) - 1})]
         self._values = tuple(float(value) for value in values)
-        count = len(self._held.devices)
+        count = len(self._devices)
         return KnobRange(values, lambda watts: limit_curves(values, watts / count))
 
     def machine(
         self, objective: Objective, config: TunerConfig, profile: PowerProfile | None = None
-    ) -> Machine:
+    ) -> ProfilingMachine:
         """A machine that follows the plan, or chooses where the plan leaves that open."""
-        plan, span = self._plan, self.range()
-        self._position = last = len(self._values) - 1
-        if plan is None or (plan.hold_watts is None and plan.probed is None):
-            known = None if profile is None else profile.choice_on(self._values)
-            self._machine = TuningMachine(span, objective, config, known)
-        else:
-            hold = last
-            if plan.hold_watts is not None and not config.dry_run:
-                hold = self._nearest(plan.hold_watts)
+        machine: ProfilingMachine = super().machine(objective, config, profile)
+        plan, last = self._plan, len(self._values) - 1
+        if plan is not None and not (plan.hold_watts is None and plan.probed is None):
+            free = plan.hold_watts is None or config.dry_run
+            hold = last if free else self._nearest(cast("float", plan.hold_watts))
             measured = sorted({self._nearest(watts) for watts in plan.measure_watts})
-            self._machine = PlannedMachine(config, last, measured[::-1], hold, plan.probed)
-        return self._machine
+            machine = PlannedMachine(config, last, measured[::-1], hold, plan.probed)
+        self._position, self._machine = last, machine
+        return machine
 
     def setting_at(self, position: int) -> Setting:
         """The limit at a position."""
         return Setting(
             power_limit_watts=self._values[position],
-            device=self._held.devices[0].info.name,
-            devices=len(self._held.devices),
+            device=self._devices[0].info.name,
+            devices=len(self._devices),
         )
 
     def set_position(self, position: int) -> None:
@@ -362,7 +322,7 @@ class LimitKnob(_SameOnAll):
     def _nearest(self, watts: float) -> int:
         return min(range(len(self._values)), key=lambda at: abs(self._values[at] - watts))
 
-    def _set(self, device: int, held: _Held, value: float) -> None:
+    def _set(self, device: int, held: Held, value: float) -> None:
         low, high = self._found[device]
         held.set(watts=min(high, max(low, value)))
 
@@ -377,7 +337,7 @@ class ClockKnob(_SameOnAll):
         from joulery.power._model import clock_curves
 
         common: set[float] | None = None
-        for device in self._held.devices:
+        for device in self._devices:
             require(device, Capability.CLOCK_LOCK)
             clocks = set(cast("ClockLock", device).supported_clocks())
             common = clocks if common is None else common & clocks
@@ -394,11 +354,11 @@ class ClockKnob(_SameOnAll):
         """The clock at a position."""
         return Setting(
             clock_hertz=self._values[position],
-            device=self._held.devices[0].info.name,
-            devices=len(self._held.devices),
+            device=self._devices[0].info.name,
+            devices=len(self._devices),
         )
 
-    def _set(self, device: int, held: _Held, value: float) -> None:  # noqa: ARG002 - all alike
+    def _set(self, device: int, held: Held, value: float) -> None:  # noqa: ARG002 - all alike
         held.set(clock_hertz=value)
 
 

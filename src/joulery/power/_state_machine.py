@@ -15,7 +15,7 @@ from functools import partial
 from statistics import stdev
 from typing import TYPE_CHECKING, Protocol
 
-from joulery.power._planner import ObjectiveScorer, ProbePlanner, SliceForecast
+from joulery.power._model import ObjectiveScorer, ProbePlanner, SliceForecast
 from joulery.power._step_profiler import LEAST_STEPS, Estimate, StepProfiler, TunerState
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
     from joulery.objectives import Objective
-    from joulery.power._model import CurveModel, Curves, PosteriorCurves
-    from joulery.power._planner import ProbePlan
+    from joulery.power._model import CurveModel, Curves, PosteriorCurves, ProbePlan
     from joulery.power._step_profiler import (
         Command,
         Procedure,
@@ -132,7 +131,7 @@ class DriftDetector:
         return self._up > _DRIFT_ALARM or self._down > _DRIFT_ALARM
 
 
-class _ProfilingMachine(ABC):
+class ProfilingMachine(ABC):
     """A machine around a :class:`StepProfiler`; :meth:`start` it, then :meth:`send` it readings.
 
     Attributes:
@@ -164,7 +163,7 @@ class _ProfilingMachine(ABC):
         """All that the machine does."""
 
 
-class TuningMachine(_ProfilingMachine):
+class TuningMachine(ProfilingMachine):
     """Finds the best value of one knob and holds it.
 
     Args:
@@ -240,20 +239,18 @@ class TuningMachine(_ProfilingMachine):
         Curves have kinks where their optimum likes to be, and measuring there costs next to
         nothing.
         """
-        values, measured = self._knob.values, self._profiler.measured
+        values, measured = self._knob.values, self._profiler.measured.keys()
         if chosen not in measured:
             return chosen
         reach = _CLOSE * values[-1]
-        for side in (-1, 1):
-            near = chosen + side
-            if not 0 <= near < len(values):
-                continue
-            while 0 <= near + side < len(values) and abs(values[near + side] - values[chosen]) <= reach:
-                if near in measured:
-                    break
-                near += side
-            if near not in measured:
-                return near
+        lowest = min(chosen - 1, int(values.searchsorted(values[chosen] - reach)))
+        highest = max(chosen + 1, int(values.searchsorted(values[chosen] + reach, "right")) - 1)
+        for end, side in (
+            (lowest, range(lowest, chosen)),
+            (highest, range(chosen + 1, highest + 1)),
+        ):
+            if 0 <= end < len(values) and measured.isdisjoint(side):
+                return end
         return None
 
     def _doubtful(self, model: CurveModel) -> int | None:
@@ -327,15 +324,15 @@ class TuningMachine(_ProfilingMachine):
             if sample is not None:
                 seen.append(sample)
         seconds, steps = (sum(s.seconds for s in seen), sum(s.steps for s in seen))
-        errors = [
+        pace_error, watts_error = (
             max(_LEAST_SPREAD, stdev(values)) / math.sqrt(len(seen))
             for values in (
                 [sample.log_pace for sample in seen],
                 [math.log(max(sample.joules / sample.seconds, 1e-3)) for sample in seen],
             )
-        ]
+        )
         watts = sum(sample.joules for sample in seen) / seconds
-        return Estimate(seconds / steps, watts, *errors, steps, seconds)
+        return Estimate(seconds / steps, watts, pace_error, watts_error, steps, seconds)
 
     def _compared(self, held: Estimate) -> Generator[Command, Reading, Estimate]:
         """Give the choice up if it is worse than the reference beyond doubt.
@@ -412,7 +409,7 @@ class TuningMachine(_ProfilingMachine):
         yield from self._watch(replace(expected, seconds_error=0.0))
 
 
-class PlannedMachine(_ProfilingMachine):
+class PlannedMachine(ProfilingMachine):
     """Measures given positions for seconds each, then holds a given one.
 
     Args:

@@ -16,8 +16,15 @@ from joulery.objectives import (
     score,
 )
 from joulery.power import Estimate, limit_curves
-from joulery.power._model import CurveModel, PosteriorCurves, clock_curves, product
-from joulery.power._planner import ObjectiveScorer, ProbePlanner, SliceForecast
+from joulery.power._model import (
+    CurveModel,
+    ObjectiveScorer,
+    PosteriorCurves,
+    ProbePlanner,
+    SliceForecast,
+    clock_curves,
+    product,
+)
 
 BOARD = catalog.board("V100")
 WORK = catalog.workload("bert", BOARD)
