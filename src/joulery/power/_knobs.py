@@ -138,8 +138,10 @@ class KnobSetter:
         if self._thread is None:
             self._knob.release()
             return
+        hangs = self.is_busy and self.failure is not None
+        done = self._submit(self._knob.release)
         with suppress(TimeoutError):
-            self._submit(self._knob.release).result(_RELEASE_SECONDS)
+            done.result(0.0 if hangs else _RELEASE_SECONDS)
 
     def _submit(self, call: Callable[[], None]) -> Future[None]:
         self._latest, self._since = Future(), self._clock.now()

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # OpenBLAS, which NumPy ships with, stays on one core up to so many multiplications.
 _ONE_CORE_PRODUCT = 64**3
 # The prior: jobs, speeds of each, seed.
-_CURVES = 1200
+_CURVES = 700
 _SPEEDS = 48
 _PRIOR_SEED = 7
 # The posterior: samples, knob values of the draws, seed, probes at most.

@@ -76,7 +76,7 @@ def test_steps_go_on_while_a_driver_hangs_and_tuning_goes_on_after_it():
 
 def test_a_driver_that_never_returns_ends_tuning_and_not_training(monkeypatch):
     """Training would go on with a tuner that waits for ever, and closing would never end."""
-    monkeypatch.setattr("joulery.power._knobs._RELEASE_SECONDS", 0.0)
+    monkeypatch.setattr("joulery.power._knobs._RELEASE_SECONDS", 3600.0)  # it must not wait
     loop, tuner, knob, step = hung(ManualClock())
     loop.run(step, steps=200)
     assert tuner.state is TunerState.STOPPED
