@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from physics import discovered
+from power_draws import bent, drawn_curves
 
 from joulery.frontier import OperatingPoint
 from joulery.objectives import Cost, EnergyDelayProduct, LeastEnergy, score
@@ -52,6 +53,18 @@ def tables(folder: Path) -> Iterator[Job]:
     for sweep in discovered(folder):
         points = [(seen.limit_watts, seen.seconds, seen.watts) for seen in sweep.measurements]
         yield _job(sweep.label, sweep.board.name, points)
+
+
+def made_up(count: int) -> Iterator[Job]:
+    """Jobs on drawn boards, as they are and bent; every 25 W is a limit to measure."""
+    for number in range(count):
+        limits, seconds, watts = drawn_curves(number)
+        kinds = {"drawn": (seconds, watts), "bent": bent(number, limits, seconds, watts)}
+        sweep = sorted({limits[0], *np.arange(limits[-1], limits[0], -25.0)})
+        for kind, (pace, power) in kinds.items():
+            scaled = pace * STEP_SECONDS / pace[-1]
+            curves = (tuple(each) for each in (sweep, limits, scaled, power))
+            yield Job(f"{kind} {number}", kind, *curves)
 
 
 def _job(name: str, board: str, points: list[tuple[float, float, float]]) -> Job:
@@ -102,12 +115,11 @@ class Run:
         return Reading(self.now, shown, sigma, self.steps)
 
 
-def regret_of(
-    job: Job, name: str, seed: int, rules: TunerConfig | None = None
-) -> tuple[float, float, float, float]:
+def regret_of(job: Job, name: str, seed: int, rules: TunerConfig | None = None) -> dict[str, float]:
     """Regret of the tuner and of measuring every limit, each with that of the final choice.
 
-    In seconds of work at the best limit, over ``WORK_SECONDS`` of work at the highest limit.
+    In seconds of work at the best limit, over ``WORK_SECONDS`` of work at the highest limit. Then
+    the tuner's choice: its relative excess over the best and over the default, and its slowdown.
     """
     objective = objective_named(name, job.limits[-1])
     steps = round(WORK_SECONDS / STEP_SECONDS)
@@ -116,12 +128,15 @@ def regret_of(
     exhaustive = Run(job, seed + 1)
     best_seen = _exhaustive(exhaustive, objective, steps)
     excesses = _excesses(job, objective)
-    return (
-        _regret(job, ours.visits, excesses),
-        steps * STEP_SECONDS * excesses[chosen],
-        _regret(job, exhaustive.visits, excesses),
-        steps * STEP_SECONDS * excesses[best_seen],
-    )
+    return {
+        "ours": _regret(job, ours.visits, excesses),
+        "ours_choice": steps * STEP_SECONDS * excesses[chosen],
+        "exhaustive": _regret(job, exhaustive.visits, excesses),
+        "exhaustive_choice": steps * STEP_SECONDS * excesses[best_seen],
+        "excess": excesses[chosen],
+        "above_default": (1 + excesses[chosen]) / (1 + excesses[-1]) - 1,
+        "slowdown": job.seconds[chosen] / job.seconds[-1] - 1,
+    }
 
 
 def _excesses(job: Job, objective: Objective) -> list[float]:

@@ -218,7 +218,7 @@ def zeus(loop: Loop, task: dict[str, Any]) -> dict[str, Any]:
     try:
         loop.run(optimizer.on_step_begin, lambda: isinstance(optimizer.state, zeus_limits.Done))
     except Exception as error:  # noqa: BLE001 - what it raises into the loop is a result too
-        return {"failed": f"{type(error).__name__}: {error}"[:200]}
+        return {**loop.report(loop.limit), "failed": f"{type(error).__name__}: {error}"[:200]}
     return loop.report(loop.limit)
 
 

@@ -17,6 +17,8 @@ SCHEMA = "joulery.sweep/1"
 _DEFAULT_OUT = "sweep-output"
 _DEFAULT_REPEATS = "3"
 _OUTPUT_LOG = "output.log"
+_TEXTS = ("sweep.json", "sweep.csv", "sweep.html", "frontier.json")
+_PICTURE = "sweep.png"
 _INTERRUPTED = 130
 
 
@@ -55,6 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where the journal and the results go (default: ./%(default)s)",
     )
     parser.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace results in the folder that are not of a sweep, such as the demo's",
+    )
+    parser.add_argument(
         "--simulate", metavar="NODE", help="run a preset simulated node, such as rtx6000x8, instead"
     )
     parser.add_argument("--seed", default="0", help="decides the simulation's noise (default: 0)")
@@ -82,6 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.out)
     if arguments.dry_run:
         return _dry_run(setup, folder, arguments)
+    _check_results(folder, overwrite=arguments.overwrite)
     with SweepJournal.open(writable_folder(folder), setup.plan) as journal:
         try:
             with _signals_interrupt():
@@ -89,6 +97,21 @@ def run(arguments: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             return _interrupted(setup, journal)
         return _report(setup, journal, folder, arguments, complete=complete)
+
+
+def _check_results(folder: Path, *, overwrite: bool) -> None:
+    """Refuse to replace results that are not of a sweep: those have a journal beside them."""
+    from joulery.errors import UsageError
+    from joulery.sweep import has_journal
+
+    if overwrite or has_journal(folder):
+        return
+    for name in (*_TEXTS, _PICTURE):
+        if (folder / name).exists():
+            raise UsageError(
+                f"{folder / name} is there already, and not from a sweep",
+                remedy="choose another folder with --out, or give --overwrite to replace it",
+            )
 
 
 def _swept(
@@ -251,26 +274,27 @@ def _write_files(setup: Setup, table: SweepTable, folder: Path) -> tuple[list[Pa
     import json
 
     from joulery.errors import FileError, MissingExtraError
+    from joulery.files import write_atomic
     from joulery.reports import draw, sweep_report, write_png
 
     summary = f"Energy is that of {setup.energy_of}. Gains are against the default limit."
     report = sweep_report(table, setup.title, summary, setup.published)
-    texts = {
-        "sweep.json": json.dumps(_document(setup, table), allow_nan=False, indent=1) + "\n",
-        "sweep.csv": table.to_csv(),
-        "sweep.html": report.html(),
-        "frontier.json": table.frontier().to_json() + "\n",
-    }
+    contents = (
+        json.dumps(_document(setup, table), allow_nan=False, indent=1) + "\n",
+        table.to_csv(),
+        report.html(),
+        table.frontier().to_json() + "\n",
+    )
     try:
-        for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
+        for name, text in zip(_TEXTS, contents, strict=True):
+            write_atomic(folder / name, text.encode())
     except OSError as error:
         raise FileError(
             f"cannot write to {folder}: {error.strerror}",
             remedy="make room, and run the same command again: the runs are kept",
         ) from None
-    written = [folder / name for name in texts]
-    picture = folder / "sweep.png"
+    written = [folder / name for name in _TEXTS]
+    picture = folder / _PICTURE
     try:
         write_png([draw(chart, 600) for chart in report.charts], picture, columns=2)
     except MissingExtraError as missing:

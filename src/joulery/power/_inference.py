@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError, JouleryError
 from joulery.fail_open import fail_open
-from joulery.power._knobs import LimitKnob
+from joulery.power._knobs import KnobSetter, LimitKnob
 from joulery.power._tuner import JouleCounter
 from joulery.units import finite
 
@@ -172,6 +172,7 @@ class InferenceTuner:
         self.failure: Exception | None = None
         self._slo = slo
         self._knob: Knob = knob or LimitKnob(tuple(devices))
+        self._setter = KnobSetter(self._knob, clock)
         self._meter = meter
         self._counter: JouleCounter | None = None
         self._clock = clock
@@ -217,7 +218,7 @@ class InferenceTuner:
         self._stopped = True
         counter, self._counter = self._counter, None
         try:
-            self._knob.release()
+            self._setter.release()
             if counter is not None:
                 counter.close()
         except JouleryError as error:
@@ -239,6 +240,8 @@ class InferenceTuner:
     def _check(self, now: float) -> None:
         if not self._rungs:
             self._begin(now)
+        if (failure := self._setter.failure) is not None:
+            raise failure
         self._drop_old(now)
         rate = len(self._arrivals) / _RATE_SECONDS
         if now - self._counted[0] >= _ENERGY_SECONDS:
@@ -342,7 +345,7 @@ class InferenceTuner:
 
     def _go(self, rung: int, now: float) -> None:
         self._at = rung
-        self._knob.set_position(self._rungs[rung].position)
+        self._setter.set(self._rungs[rung].position)
         self._since, self._since_requests = now, 0
         if self._counter is not None:
             self._counted = (now, self._counter.read()[0], self._requests)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+import threading
 from abc import ABC, abstractmethod
-from contextlib import ExitStack
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol, cast
 
-from joulery.errors import InvalidValueError, UnsupportedError
+from joulery.clock import VirtualClock
+from joulery.errors import DeviceError, InvalidValueError, UnsupportedError
 from joulery.frontier import OperatingPoint, Setting
+from joulery.governor import held
 from joulery.hardware import Capability, ClockLock, PowerLimit, require
 from joulery.objectives import score
 from joulery.power._state_machine import KnobRange, PlannedMachine, TuningMachine
@@ -17,16 +22,17 @@ from joulery.power._step_profiler import TunerState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
 
+    from joulery.clock import Clock
+    from joulery.governor import Held, Hold
     from joulery.hardware import Device
     from joulery.objectives import Objective
     from joulery.power._profiles import PowerProfile
-    from joulery.power._state_machine import Machine, TuningChoice
+    from joulery.power._state_machine import Machine, ProfilingMachine, TuningChoice
     from joulery.power._step_profiler import Command, Estimate, Reading, TunerConfig
 
-    Hold = Callable[[Device], AbstractContextManager["_Held"]]
-
+# A driver that has not set a knob after so long hangs; at the end it gets less.
+_PATIENCE_SECONDS, _RELEASE_SECONDS = 10.0, 2.0
 # One watt where the range allows; more values than this would only cost time.
 _MOST_VALUES = 301
 # The second of two knobs must be this much better, relative, and beyond doubt, to be chosen.
@@ -86,62 +92,97 @@ class LimitPlan:
         return bool(self.hold_watts is not None or self.measure_watts or self.probed)
 
 
-class _Held(Protocol):
-    """A device that this process holds for the length of a block."""
+class KnobSetter:
+    """Sets a knob from a thread of its own, so that a driver that hangs does not hang the caller.
 
-    def set(self, *, watts: float | None = None, clock_hertz: float | None = None) -> None:
-        """Set the given knobs."""
-        ...
+    On a virtual clock nothing can hang, and the caller sets the knob itself.
 
-    def reset(self) -> None:
-        """Restore what was found, and keep holding."""
-        ...
+    Args:
+        knob: Knob to set.
+        clock: Real or virtual clock.
+    """
 
+    def __init__(self, knob: Knob, clock: Clock) -> None:
+        self._knob = knob
+        self._clock = clock
+        self._calls: SimpleQueue[tuple[Callable[[], None], Future[None]]] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._latest: Future[None] | None = None
+        self._since = 0.0
 
-def governed(device: Device) -> AbstractContextManager[_Held]:
-    """Hold a device through the governor; see :func:`joulery.governor.lease`."""
-    from joulery.governor import lease
+    @property
+    def is_busy(self) -> bool:
+        """Whether the latest position is not in force yet."""
+        return self._latest is not None and not self._latest.done()
 
-    return lease(device)
+    @property
+    def failure(self) -> BaseException | None:
+        """Error of the latest call, or that it does not return; None while all is well."""
+        if self._latest is None:
+            return None
+        if self._latest.done():
+            return self._latest.exception()
+        if self._clock.now() - self._since < _PATIENCE_SECONDS:
+            return None
+        return DeviceError(
+            "the driver does not return from setting the power",
+            remedy="see its log; what was found is restored once it answers or this process ends",
+        )
 
-
-class _HeldDevices:
-    """Holds devices from the first change on; before that, nothing needs rights."""
-
-    def __init__(self, devices: Sequence[Device], hold: Hold) -> None:
-        self.devices = tuple(devices)
-        self._hold = hold
-        self._stack = ExitStack()
-        self._held: list[_Held] = []
-
-    def held(self) -> list[_Held]:
-        if not self._held:
-            with ExitStack() as taking:
-                held = [taking.enter_context(self._hold(device)) for device in self.devices]
-                # Only once all are held; else those taken are released at once.
-                self._stack = taking.pop_all()
-            self._held = held
-        return self._held
-
-    def reset(self) -> None:
-        for held in self._held:
-            held.reset()
+    def set(self, position: int) -> None:
+        """Have the knob at a position soon; errors of the driver show in :attr:`failure`."""
+        self._submit(lambda: self._knob.set_position(position))
 
     def release(self) -> None:
-        self._held = []
-        self._stack.close()
+        """Restore what was found; waits for a driver that is slow, not for one that hangs."""
+        if self._thread is None:
+            self._knob.release()
+            return
+        hangs = self.is_busy and self.failure is not None
+        done = self._submit(self._knob.release)
+        with suppress(TimeoutError):
+            done.result(0.0 if hangs else _RELEASE_SECONDS)
+
+    def _submit(self, call: Callable[[], None]) -> Future[None]:
+        self._latest, self._since = Future(), self._clock.now()
+        self._calls.put((call, self._latest))
+        if isinstance(self._clock, VirtualClock):
+            self._make_next_call()
+        elif self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="joulery-knob", daemon=True)
+            self._thread.start()
+        return self._latest
+
+    def _work(self) -> None:
+        while self._make_next_call():
+            pass
+        self._thread = None
+
+    def _make_next_call(self) -> bool:
+        """Make one call; whether more may follow."""
+        call, done = self._calls.get()
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - the caller sees it as a failure
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+        return call != self._knob.release
 
 
 class _SameOnAll(ABC):
-    """One value on all devices; common to limits and clocks.
+    """One value on all devices, which are held from the first change on; needs no rights before.
 
     Args:
         devices: Devices that all have this knob.
-        hold: Function that takes hold of a device.
+        hold: Function that takes hold of a device; :func:`joulery.governor.lease` unless given.
     """
 
-    def __init__(self, devices: Sequence[Device], hold: Hold = governed) -> None:
-        self._held = _HeldDevices(devices, hold)
+    def __init__(self, devices: Sequence[Device], hold: Hold | None = None) -> None:
+        self._devices = tuple(devices)
+        self._hold = hold
+        self._stack = ExitStack()
+        self._held: list[Held] = []
         self._values: tuple[float, ...] = ()
 
     @abstractmethod
@@ -153,12 +194,12 @@ class _SameOnAll(ABC):
         """The setting at a position."""
 
     @abstractmethod
-    def _set(self, device: int, held: _Held, value: float) -> None:
+    def _set(self, device: int, held: Held, value: float) -> None:
         """Set the value of one device."""
 
     def machine(
         self, objective: Objective, config: TunerConfig, profile: PowerProfile | None = None
-    ) -> Machine:
+    ) -> ProfilingMachine:
         """A machine that chooses among the values that the devices have now."""
         span = self.range()
         known = None if profile is None else profile.choice_on(self._values)
@@ -175,14 +216,18 @@ class _SameOnAll(ABC):
     def set_position(self, position: int) -> None:
         """Set the value on every device; the last position is what was found."""
         if position == len(self._values) - 1:
-            self._held.reset()
+            for each in self._held:
+                each.reset()
             return
-        for device, held in enumerate(self._held.held()):
-            self._set(device, held, self._values[position])
+        if not self._held:
+            self._held = self._stack.enter_context(held(self._devices, hold=self._hold))
+        for device, each in enumerate(self._held):
+            self._set(device, each, self._values[position])
 
     def release(self) -> None:
         """Restore what was found."""
-        self._held.release()
+        self._held = []
+        self._stack.close()
 
 
 class LimitKnob(_SameOnAll):
@@ -198,12 +243,15 @@ class LimitKnob(_SameOnAll):
     """
 
     def __init__(
-        self, devices: Sequence[Device], hold: Hold = governed, plan: LimitPlan | None = None
+        self,
+        devices: Sequence[Device],
+        hold: Hold | None = None,
+        plan: LimitPlan | None = None,
     ) -> None:
         super().__init__(devices, hold)
         self._plan = plan
         self._found: tuple[tuple[float, float], ...] = ()
-        self._machine: TuningMachine | PlannedMachine | None = None
+        self._machine: ProfilingMachine | None = None
         self._position = -1
         self.changes = 0
 
@@ -214,7 +262,7 @@ class LimitKnob(_SameOnAll):
         from joulery.power._model import limit_curves
 
         found = []
-        for device in self._held.devices:
+        for device in self._devices:
             require(device, Capability.POWER_LIMIT)
             limits = cast("PowerLimit", device).power_limits()
             found.append((limits.min_watts, limits.current_watts))
@@ -232,32 +280,29 @@ class LimitKnob(_SameOnAll):
             nearest = {int(np.abs(values - watts).argmin()) for watts in listed}
             values = values[sorted(nearest | {len(values) - 1})]
         self._values = tuple(float(value) for value in values)
-        count = len(self._held.devices)
+        count = len(self._devices)
         return KnobRange(values, lambda watts: limit_curves(values, watts / count))
 
     def machine(
         self, objective: Objective, config: TunerConfig, profile: PowerProfile | None = None
-    ) -> Machine:
+    ) -> ProfilingMachine:
         """A machine that follows the plan, or chooses where the plan leaves that open."""
-        plan, span = self._plan, self.range()
-        self._position = last = len(self._values) - 1
-        if plan is None or (plan.hold_watts is None and plan.probed is None):
-            known = None if profile is None else profile.choice_on(self._values)
-            self._machine = TuningMachine(span, objective, config, known)
-        else:
-            hold = last
-            if plan.hold_watts is not None and not config.dry_run:
-                hold = self._nearest(plan.hold_watts)
+        machine: ProfilingMachine = super().machine(objective, config, profile)
+        plan, last = self._plan, len(self._values) - 1
+        if plan is not None and not (plan.hold_watts is None and plan.probed is None):
+            free = plan.hold_watts is None or config.dry_run
+            hold = last if free else self._nearest(cast("float", plan.hold_watts))
             measured = sorted({self._nearest(watts) for watts in plan.measure_watts})
-            self._machine = PlannedMachine(config, last, measured[::-1], hold, plan.probed)
-        return self._machine
+            machine = PlannedMachine(config, last, measured[::-1], hold, plan.probed)
+        self._position, self._machine = last, machine
+        return machine
 
     def setting_at(self, position: int) -> Setting:
         """The limit at a position."""
         return Setting(
             power_limit_watts=self._values[position],
-            device=self._held.devices[0].info.name,
-            devices=len(self._held.devices),
+            device=self._devices[0].info.name,
+            devices=len(self._devices),
         )
 
     def set_position(self, position: int) -> None:
@@ -279,7 +324,7 @@ class LimitKnob(_SameOnAll):
     def _nearest(self, watts: float) -> int:
         return min(range(len(self._values)), key=lambda at: abs(self._values[at] - watts))
 
-    def _set(self, device: int, held: _Held, value: float) -> None:
+    def _set(self, device: int, held: Held, value: float) -> None:
         low, high = self._found[device]
         held.set(watts=min(high, max(low, value)))
 
@@ -294,7 +339,7 @@ class ClockKnob(_SameOnAll):
         from joulery.power._model import clock_curves
 
         common: set[float] | None = None
-        for device in self._held.devices:
+        for device in self._devices:
             require(device, Capability.CLOCK_LOCK)
             clocks = set(cast("ClockLock", device).supported_clocks())
             common = clocks if common is None else common & clocks
@@ -311,11 +356,11 @@ class ClockKnob(_SameOnAll):
         """The clock at a position."""
         return Setting(
             clock_hertz=self._values[position],
-            device=self._held.devices[0].info.name,
-            devices=len(self._held.devices),
+            device=self._devices[0].info.name,
+            devices=len(self._devices),
         )
 
-    def _set(self, device: int, held: _Held, value: float) -> None:  # noqa: ARG002 - all alike
+    def _set(self, device: int, held: Held, value: float) -> None:  # noqa: ARG002 - all alike
         held.set(clock_hertz=value)
 
 

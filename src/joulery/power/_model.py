@@ -8,28 +8,38 @@ every board. Samples from the posterior answer every question: what a limit woul
 that is, and what another probe would tell.
 
 Everything is relative to the reference: the value of the knob as it was found.
+
+:class:`ObjectiveScorer` scores the samples by an objective and chooses a knob position.
+:class:`ProbePlanner` asks of every position how much better than the choice it may turn out to be;
+that gain over the remaining time stands against the cost of a slice there.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from joulery.objectives import Totals, depends_on_reference
 from joulery.power._step_profiler import OUTLIER_LEAST, Estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
 
+    from joulery.objectives import Objective
+
     Array = NDArray[np.float64]
     Indices = NDArray[np.intp]
+    _Fit = tuple[Indices, tuple[Array, Array], tuple[Array, Array], Indices, Indices]
+    SlicePredictor = Callable[[Array, Array], "SliceForecast"]
 
 # OpenBLAS, which NumPy ships with, stays on one core up to so many multiplications.
 _ONE_CORE_PRODUCT = 64**3
 # The prior: jobs, speeds of each, seed.
-_CURVES = 2500
+_CURVES = 700
 _SPEEDS = 48
 _PRIOR_SEED = 7
 # The posterior: samples, knob values of the draws, seed, probes at most.
@@ -39,10 +49,22 @@ _SEED = 11
 _MOST_PROBES = 128
 # Sizes of the deviation from the best job of the prior, relative: (smooth, rough, probability).
 _DEVIATIONS = ((0.006, 0.004, 0.3), (0.02, 0.012, 0.4), (0.06, 0.05, 0.3))
+# Probability of a size of deviation other than what the probes so far suggest.
+_SURPRISE = 0.2
 # How far the deviations reach, as a fraction of the knob's value at the reference.
 _SMOOTH_REACH, _ROUGH_REACH = 0.3, 0.06
 # Relative uncertainty of the reference before it is measured again.
 _OFFSET = 0.1
+# A bound may be broken with at most this probability.
+_RISK = 0.05
+# Standard errors beyond which there is no doubt.
+_BEYOND_DOUBT = 3.0
+# Relative errors of energy and time per step below which no estimate goes.
+_EXACT, _EXACT_SECONDS = 1.1e-3, 2.2e-4
+# Weight of a margin to a bound, which stays for as long as the job runs, beyond the horizon.
+_MARGIN_WEIGHT = 3.0
+# Share of what is at stake that a slice must promise to gain, and the seconds of work it must.
+_WORTHWHILE, _LEAST_GAIN = 0.02, 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +215,12 @@ class CurveModel:
             self._draws.append(draws)
         self._noise = normal((2, SAMPLES, _MOST_PROBES))
         self._start = float(chance.uniform())
+        self._latest: tuple[dict[int, Estimate], _Fit] | None = None
 
     def posterior(self, measured: Mapping[int, Estimate]) -> PosteriorCurves:
         """Samples of the curves given all estimates so far, by position."""
         np = self._np
-        at, found, errors = self._as_arrays(measured)
-        chosen, sizes = self._chosen(at, found, errors)
+        at, found, errors, chosen, sizes = self._fitted(measured)
         parts = []
         for which, curves in enumerate(self._curves):
             rows = curves[chosen].copy()
@@ -221,8 +243,7 @@ class CurveModel:
         Only probes that are off by as much as a disturbance would be are listed.
         """
         np = self._np
-        at, found, errors = self._as_arrays(measured)
-        chosen, sizes = self._chosen(at, found, errors)
+        at, found, errors, chosen, sizes = self._fitted(measured)
         off, sigma = np.empty((2, SAMPLES, len(at)))
         for size, kernel in enumerate(self._kernels):
             mine = np.flatnonzero(sizes == size)
@@ -237,6 +258,13 @@ class CurveModel:
             for position, how, by in zip(at, sigmas, middle, strict=True)
             if how > 0 and by > OUTLIER_LEAST
         }
+
+    def _fitted(self, measured: Mapping[int, Estimate]) -> _Fit:
+        """Arrays of :meth:`_as_arrays` and :meth:`_chosen`, remembered for the latest estimates."""
+        if self._latest is None or self._latest[0] != measured:
+            at, found, errors = self._as_arrays(measured)
+            self._latest = (dict(measured), (at, found, errors, *self._chosen(at, found, errors)))
+        return self._latest[1]
 
     def _as_arrays(
         self, measured: Mapping[int, Estimate]
@@ -270,13 +298,209 @@ class CurveModel:
                 explained = np.einsum("ij,ij->i", missing, pulled)
                 total = total - 0.5 * (explained + np.linalg.slogdet(inner)[1])
             likely.append(total)
-        joint = np.concatenate(likely)
-        weights = np.exp(joint - joint.max())
+        each = [np.exp(total - total.max()) for total in likely]
+        sums = np.array([one.sum() for one in each])
+        odds = np.exp(self._log_odds)
+        believed = sums * np.exp([total.max() - max(map(np.max, likely)) for total in likely])
+        # A kink or a dip may be where nothing was measured: what was seen elsewhere tells little.
+        shares = (1 - _SURPRISE) * believed / believed.sum() + _SURPRISE * odds
+        weights = np.concatenate([s * e / t for s, e, t in zip(shares, each, sums, strict=True)])
         steps = (np.arange(SAMPLES) + self._start) / SAMPLES
         drawn = np.searchsorted(np.cumsum(weights) / weights.sum(), steps)
-        drawn = np.minimum(drawn, len(joint) - 1)
+        drawn = np.minimum(drawn, len(weights) - 1)
         count = len(self._curves[0])
         return drawn % count, drawn // count
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """The best knob value, and how much better others might be.
+
+    Attributes:
+        position: Index of the best knob value.
+        regret: Expected relative excess of its score over the best possible one.
+        excess: Expected relative excess at every knob value, bounds aside: the cost of being there.
+        gains: Expected relative gain over the best one, were each knob value known exactly.
+        safe: Whether each knob value keeps the bounds with the confidence required.
+    """
+
+    position: int
+    regret: float
+    excess: Array
+    gains: Array
+    safe: NDArray[np.bool_]
+
+
+class ObjectiveScorer:
+    """Scores posterior samples by an objective.
+
+    Args:
+        objective: Objective to minimise.
+        steps: Steps of the work that deadlines and budgets refer to.
+
+    Attributes:
+        uses_reference: Whether scores depend on the reference.
+    """
+
+    def __init__(self, objective: Objective, steps: float = 1.0) -> None:
+        self._objective = objective
+        self._steps = steps
+        self.uses_reference = depends_on_reference(objective)
+
+    def score(self, posterior: PosteriorCurves) -> Score:
+        """The best knob value under a posterior; the reference is the last one."""
+        import numpy as np
+
+        seconds, scores, allowed = self._evaluated(posterior)
+        best = np.where(allowed, scores, np.inf).min(axis=1, keepdims=True)
+        relative = scores / best - 1.0
+        safe = allowed.mean(axis=0) >= 1.0 - _RISK
+        mean = relative.mean(axis=0)
+        if safe.any():
+            position = int(np.argmin(np.where(safe, mean, np.inf)))
+        else:
+            position = int(np.argmax(allowed.mean(axis=0)))
+        # A setting that breaks a bound seems cheap, but is of no use.
+        late = np.maximum(0.0, seconds / np.where(allowed, seconds, 0.0).max(axis=1)[:, None] - 1)
+        excess = np.maximum(relative, late).mean(axis=0)
+        better = np.maximum(0.0, relative[:, [position]] - relative) * allowed
+        regret = max(0.0, float(mean[position]))
+        return Score(position, regret, np.maximum(0.0, excess), better.mean(axis=0), safe)
+
+    def is_worse(self, one: Estimate, other: Estimate) -> bool:
+        """Whether a measured setting is worse than the measured reference, beyond doubt."""
+        run, found = (
+            Totals(each.seconds * self._steps, each.seconds * each.watts * self._steps)
+            for each in (one, other)
+        )
+        errors = (one.seconds_error, one.watts_error, other.seconds_error, other.watts_error)
+        doubt = 1.0 + _BEYOND_DOUBT * math.hypot(*errors)
+        cost, usual = (
+            self._objective.value(each.seconds, each.joules, found) for each in (run, found)
+        )
+        overshoot, of_found = (
+            self._objective.bounds.overshoot(each.seconds, each.joules, found)
+            for each in (run, found)
+        )
+        return bool(cost > usual * doubt or overshoot > max(1.0, of_found) * doubt)
+
+    def _evaluated(self, posterior: PosteriorCurves) -> tuple[Array, Array, NDArray[np.bool_]]:
+        """Seconds, scores and whether bounds are kept."""
+        import numpy as np
+
+        seconds = np.exp(posterior.log_seconds) * self._steps
+        joules = seconds * np.exp(posterior.log_watts)
+        reference = Totals(seconds[:, -1:], joules[:, -1:])
+        scores = self._objective.value(seconds, joules, reference)
+        kept = self._objective.bounds.kept(seconds, joules, reference)
+        allowed = np.broadcast_to(kept, seconds.shape)
+        # Where nothing is allowed, the fastest comes closest.
+        hopeless = ~allowed.any(axis=1, keepdims=True)
+        if hopeless.any():
+            scores = np.where(hopeless, seconds, scores)
+            allowed = allowed | hopeless
+        return seconds, scores, allowed
+
+
+@dataclass(frozen=True, slots=True)
+class SliceForecast:
+    """Expected length and precision of a slice at every knob value.
+
+    Attributes:
+        steps: Number of steps.
+        seconds: Time that it takes, settling included.
+        seconds_error: Expected relative error of its step time.
+        watts_error: Expected relative error of its power.
+    """
+
+    steps: Array
+    seconds: Array
+    seconds_error: Array
+    watts_error: Array
+
+
+@dataclass(frozen=True, slots=True)
+class ProbePlan:
+    """The next probe.
+
+    Attributes:
+        score: Best choice as things stand.
+        probe: Knob position to measure next; None when nothing is worth it.
+        steps: Number of steps to measure there.
+    """
+
+    score: Score
+    probe: int | None
+    steps: int = 0
+
+
+class ProbePlanner:
+    """Weighs the gain of another slice against its cost.
+
+    Args:
+        scorer: Scorer of the objective.
+        horizon_seconds: Expected time that the choice will be in force.
+        tolerance: Expected relative regret that is good enough.
+    """
+
+    def __init__(self, scorer: ObjectiveScorer, horizon_seconds: float, tolerance: float) -> None:
+        self._scorer = scorer
+        self._horizon_seconds = horizon_seconds
+        self._tolerance = tolerance
+
+    def plan(self, posterior: PosteriorCurves, predict_slice: SlicePredictor) -> ProbePlan:
+        """The next probe.
+
+        Args:
+            posterior: Samples of the curves.
+            predict_slice: Forecast of a slice by expected step time and its relative uncertainty.
+        """
+        import numpy as np
+
+        score, rows = self._scorer.score(posterior), posterior.log_seconds
+        if score.regret <= self._tolerance:
+            return ProbePlan(score, None)
+        ahead = predict_slice(np.exp(rows).mean(axis=0), rows.std(axis=0))
+        gains = score.gains * _resolved(posterior, ahead)
+        probe = self._worthwhile(score, gains, ahead)
+        last = rows.shape[1] - 1
+        if probe is None and self._scorer.uses_reference and score.position != last:
+            gains = np.zeros_like(gains)
+            for position in (score.position, last):
+                narrowed = _narrowed(rows, score.position, position, ahead)
+                gains[position] = _MARGIN_WEIGHT * score.regret * narrowed
+            probe = self._worthwhile(score, gains, ahead)
+        return ProbePlan(score, probe, 0 if probe is None else int(ahead.steps[probe]))
+
+    def _worthwhile(self, score: Score, gains: Array, ahead: SliceForecast) -> int | None:
+        """Where a slice gains most after its cost; None where that is too little."""
+        gained = self._horizon_seconds * gains - ahead.seconds * score.excess
+        probe = int(gained.argmax())
+        least = _WORTHWHILE * score.regret * self._horizon_seconds + _LEAST_GAIN
+        return probe if gained[probe] >= least else None
+
+
+def _resolved(posterior: PosteriorCurves, ahead: SliceForecast) -> Array:
+    """Share of what is unknown about the energy of a step that a slice would tell."""
+    import numpy as np
+
+    known = (posterior.log_seconds + posterior.log_watts).var(axis=0)
+    noise = ahead.seconds_error**2 + ahead.watts_error**2
+    left = np.maximum(_EXACT**2, known * noise / (known + noise))
+    resolved: Array = np.maximum(0.0, 1.0 - left / np.maximum(known, 1e-12))
+    return resolved
+
+
+def _narrowed(rows: Array, chosen: int, position: int, ahead: SliceForecast) -> float:
+    """Share of the distance to a bound that another slice at ``position`` saves.
+
+    The choice keeps a distance from a bound that grows with the spread of its time relative to the
+    reference, and its regret grows with that distance.
+    """
+    variance = max(float((rows[:, chosen] - rows[:, -1]).var()), 1e-12)
+    known, noise = float(rows[:, position].var()), float(ahead.seconds_error[position]) ** 2
+    removed = known - max(_EXACT_SECONDS**2, known * noise / (known + noise))
+    return 1.0 - math.sqrt(min(1.0, max(0.0, 1.0 - removed / variance)))
 
 
 def product(left: Array, right: Array) -> Array:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import FileError
+from joulery.files import write_atomic
+from joulery.paths import data_folder
 from joulery.power._state_machine import TuningChoice
 from joulery.power._step_profiler import Estimate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
+
 SCHEMA = "joulery.profile/1"
 
 
@@ -89,18 +90,12 @@ class PowerProfile:
         return cls(value_at(choice.position), choice.regret, choice.chosen, measured)
 
 
-def profile_directory() -> Path:
-    """Where profiles are kept: under ``XDG_DATA_HOME``, or ``~/.local/share``."""
-    base = os.environ.get("XDG_DATA_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "share") / "joulery" / "profiles"
-
-
 class ProfileFile:
     """The file of one profile; several processes may use it at once.
 
     Args:
         key: Job that is profiled.
-        folder: Folder of the file; :func:`profile_directory` unless given.
+        folder: Folder of the file; ``profiles`` in the user's data folder unless given.
     """
 
     def __init__(self, key: ProfileKey, folder: Path | None = None) -> None:
@@ -110,7 +105,7 @@ class ProfileFile:
     @property
     def path(self) -> Path:
         """The path of the file."""
-        return (self._folder or profile_directory()) / self._key.file_name
+        return (self._folder or data_folder() / "profiles") / self._key.file_name
 
     def load(self) -> PowerProfile | None:
         """The profile of an earlier run; None when there is none.
@@ -137,11 +132,7 @@ class ProfileFile:
         document = {"schema": SCHEMA, "key": asdict(self._key), **_document(profile)}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(
-                "w", dir=path.parent, suffix=".part", delete=False, encoding="utf-8"
-            ) as file:
-                json.dump(document, file, indent=1, allow_nan=False)
-            Path(file.name).replace(path)
+            write_atomic(path, json.dumps(document, indent=1, allow_nan=False).encode())
         except (OSError, ValueError) as broken:
             raise FileError(
                 f"the profile {path} cannot be written: {broken}",

@@ -15,8 +15,8 @@ from functools import partial
 from statistics import stdev
 from typing import TYPE_CHECKING, Protocol
 
-from joulery.power._planner import ObjectiveScorer, ProbePlanner, SliceForecast
-from joulery.power._step_profiler import LEAST_STEPS, StepProfiler, TunerState
+from joulery.power._model import ObjectiveScorer, ProbePlanner, SliceForecast
+from joulery.power._step_profiler import LEAST_STEPS, Estimate, StepProfiler, TunerState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    Array = NDArray[np.float64]
+
     from joulery.objectives import Objective
-    from joulery.power._model import CurveModel, Curves, PosteriorCurves
-    from joulery.power._planner import ProbePlan
+    from joulery.power._model import CurveModel, Curves, PosteriorCurves, ProbePlan
     from joulery.power._step_profiler import (
         Command,
-        Estimate,
         Procedure,
         Reading,
         StepSample,
@@ -40,11 +40,13 @@ _LEAST_DRIFT = 0.04
 _DRIFT_SPREADS = 2.0
 # Two-sided cumulative sum: slack per value, alarm level, and the most that one value counts.
 _DRIFT_ALLOWANCE, _DRIFT_ALARM, _DRIFT_MOST = 0.5, 3.5, 2.0
-_BASELINE_SAMPLES = 6
+_BASELINE_SAMPLES, _LEAST_SPREAD = 6, 0.002
 _MOST_TRIMS = 6
-_MOST_STAYS = 3
 # A slice this far off what the others predict is measured again, so often at most.
 _DOUBTFUL_SIGMAS, _MOST_VISITS = 2.0, 3
+# Distance of the choice from its measured neighbours, as a share of the reference.
+_CLOSE = 0.015
+_CHECK_STEPS = 12
 SLICE_SECONDS = 5.0  # enough for stable figures (You et al., NSDI'23, section 5)
 _HELD_SAMPLES = 6
 _LONG_STEPS = 1_000_000
@@ -129,16 +131,7 @@ class DriftDetector:
         return self._up > _DRIFT_ALARM or self._down > _DRIFT_ALARM
 
 
-@dataclass(frozen=True, slots=True)
-class _Baseline:
-    """Behaviour of a job at one setting: seconds per step, mean watts, relative spread."""
-
-    seconds: float
-    watts: float
-    spread: float = 0.0
-
-
-class _ProfilingMachine(ABC):
+class ProfilingMachine(ABC):
     """A machine around a :class:`StepProfiler`; :meth:`start` it, then :meth:`send` it readings.
 
     Attributes:
@@ -170,7 +163,7 @@ class _ProfilingMachine(ABC):
         """All that the machine does."""
 
 
-class TuningMachine(_ProfilingMachine):
+class TuningMachine(ProfilingMachine):
     """Finds the best value of one knob and holds it.
 
     Args:
@@ -215,25 +208,50 @@ class TuningMachine(_ProfilingMachine):
         profiler = self._profiler
         profiler.state = TunerState.PROBING
         began = profiler.reading
-        yield from profiler.measure(LEAST_STEPS)
+        # What is compared with the reference all along cannot be known better than that.
+        yield from profiler.measure(_CHECK_STEPS if self._scorer.uses_reference else LEAST_STEPS)
         model = self._model = self._new_model()
         config = self._config
         horizon = max(config.horizon_seconds, config.horizon_steps * profiler.pace_seconds)
         planner = ProbePlanner(self._scorer, horizon, config.tolerance)
-        plan = self._plan(planner, model, began)
-        stays = 0
         for _ in range(config.most_slices):
-            # Holding measures at the choice anyway.
-            at_choice = plan.probe == profiler.position == plan.score.position
-            stays = stays + 1 if at_choice else 0
-            probe, steps = plan.probe, plan.steps
-            if probe is None or stays > _MOST_STAYS:
-                probe, steps = self._doubtful(model), LEAST_STEPS
+            plan = self._plan(planner, model, began)
+            probe, steps = self._doubtful(model), LEAST_STEPS
+            if probe is None:
+                probe, steps = self._next(plan)
             if probe is None:
                 break
             yield from profiler.move(probe)
             yield from profiler.measure(steps)
-            plan = self._plan(planner, model, began)
+
+    def _next(self, plan: ProbePlan) -> tuple[int | None, int]:
+        """The position to measure and the steps there: as planned, or close to the choice."""
+        chosen, measured = plan.score.position, self._profiler.measured
+        if plan.probe is None:
+            return self._unchecked(chosen), _CHECK_STEPS
+        if plan.probe in measured and chosen not in measured:
+            return chosen, _CHECK_STEPS
+        return plan.probe, plan.steps
+
+    def _unchecked(self, chosen: int) -> int | None:
+        """The choice, or a position close to it on either side, that was not measured yet.
+
+        Curves have kinks where their optimum likes to be, and measuring there costs next to
+        nothing.
+        """
+        values, measured = self._knob.values, self._profiler.measured.keys()
+        if chosen not in measured:
+            return chosen
+        reach = _CLOSE * values[-1]
+        lowest = min(chosen - 1, int(values.searchsorted(values[chosen] - reach)))
+        highest = max(chosen + 1, int(values.searchsorted(values[chosen] + reach, "right")) - 1)
+        for end, side in (
+            (lowest, range(lowest, chosen)),
+            (highest, range(chosen + 1, highest + 1)),
+        ):
+            if 0 <= end < len(values) and measured.isdisjoint(side):
+                return end
+        return None
 
     def _doubtful(self, model: CurveModel) -> int | None:
         """The position whose slice may have been disturbed as a whole; None if there is none."""
@@ -255,9 +273,7 @@ class TuningMachine(_ProfilingMachine):
         """The next probe; notes the best choice so far."""
         measured, noise = self.estimates(), self._profiler.noise()
         posterior = model.posterior(measured)
-        plan = planner.plan(
-            posterior, tuple(measured), self._profiler.position, partial(self._forecast, noise)
-        )
+        plan = planner.plan(posterior, partial(self._forecast, noise))
         position, end = plan.score.position, self._profiler.reading
         self.choice = TuningChoice(
             position,
@@ -271,21 +287,19 @@ class TuningMachine(_ProfilingMachine):
         )
         return plan
 
-    def _forecast(
-        self, noise: float, position: int, pace_seconds: float, spread: float
-    ) -> SliceForecast:
-        """Forecast of a slice at a position."""
-        profiler = self._profiler
+    def _forecast(self, noise: float, pace_seconds: Array, spread: Array) -> SliceForecast:
+        """Forecast of a slice at every position."""
+        import numpy as np
+
+        profiler, config = self._profiler, self._config
         steps = profiler.slice_steps(pace_seconds, noise, spread)
         span = steps * pace_seconds
-        moving = (
-            0.0 if position == profiler.position else self._config.settle_seconds + pace_seconds
-        )
+        moved = np.arange(len(span)) != profiler.position
         return SliceForecast(
             steps,
-            span + moving,
-            max(2e-4, noise / math.sqrt(steps)),
-            max(1e-3, 2e-3 / span),
+            span + np.where(moved, config.settle_seconds + pace_seconds, 0.0),
+            np.maximum(2e-4, noise / np.sqrt(steps)),
+            np.maximum(1e-3, 2e-3 / span),
         )
 
     # Holding.
@@ -300,22 +314,44 @@ class TuningMachine(_ProfilingMachine):
         else:
             yield from profiler.move(choice.position)
             yield from self._trim(choice)
-        yield from self._watch((yield from self._measure_baseline()))
+        yield from self._watch((yield from self._compared((yield from self._baseline()))))
 
-    def _measure_baseline(self) -> Generator[Command, Reading, _Baseline]:
+    def _baseline(self) -> Generator[Command, Reading, Estimate]:
         """Measure the job at the present position, with all that disturbs it regularly."""
         seen: list[StepSample] = []
         while len(seen) < _BASELINE_SAMPLES:
             sample = yield from self._profiler.sample(self._config.hold_seconds)
             if sample is not None:
                 seen.append(sample)
-        paces = [sample.log_pace for sample in seen]
-        total = sum(sample.seconds for sample in seen)
-        return _Baseline(
-            total / sum(sample.steps for sample in seen),
-            sum(sample.joules for sample in seen) / total,
-            stdev(paces),
+        seconds, steps = (sum(s.seconds for s in seen), sum(s.steps for s in seen))
+        pace_error, watts_error = (
+            max(_LEAST_SPREAD, stdev(values)) / math.sqrt(len(seen))
+            for values in (
+                [sample.log_pace for sample in seen],
+                [math.log(max(sample.joules / sample.seconds, 1e-3)) for sample in seen],
+            )
         )
+        watts = sum(sample.joules for sample in seen) / seconds
+        return Estimate(seconds / steps, watts, pace_error, watts_error, steps, seconds)
+
+    def _compared(self, held: Estimate) -> Generator[Command, Reading, Estimate]:
+        """Give the choice up if it is worse than the reference beyond doubt.
+
+        What was measured while probing leaves disturbances out, so where it raises the question
+        the reference is measured again for as long as the choice was.
+        """
+        profiler, reference, choice = self._profiler, self._reference, self.choice
+        assert choice is not None  # noqa: S101 - probing made it
+        earlier = profiler.estimates()[reference]
+        if profiler.position == reference or not self._scorer.is_worse(held, earlier):
+            return held
+        yield from profiler.move(reference)
+        found = yield from self._baseline()
+        if self._scorer.is_worse(held, found):
+            self.choice = replace(choice, position=reference, chosen=found)
+            return found
+        yield from profiler.move(choice.position)
+        return held
 
     def _trim(self, choice: TuningChoice) -> Procedure:
         """Refine the choice by a watt or two while measuring at it."""
@@ -323,14 +359,14 @@ class TuningMachine(_ProfilingMachine):
         assert self._model is not None  # noqa: S101 - probing made it
         assert posterior is not None  # noqa: S101 - probing has one
         for _ in range(_MOST_TRIMS):
-            spread = float(posterior.log_seconds[:, profiler.position].std())
+            spread = posterior.log_seconds[:, profiler.position].std()
             steps = profiler.slice_steps(profiler.pace_seconds, profiler.noise(), spread)
-            yield from profiler.measure(steps)
+            yield from profiler.measure(int(steps))
             measured = self.estimates()
             posterior = self._model.posterior(measured)
             score = self._scorer.score(posterior)
-            here = float(score.excess[profiler.position])
-            if here > score.regret + self._config.tolerance / 4:
+            excess = float(score.excess[profiler.position]) - score.regret
+            if excess > self._config.tolerance / 4 or not score.safe[profiler.position]:
                 yield from profiler.move(score.position)
             self.choice = choice = replace(
                 choice,
@@ -341,11 +377,12 @@ class TuningMachine(_ProfilingMachine):
                 posterior=posterior,
             )
 
-    def _watch(self, baseline: _Baseline) -> Procedure:
+    def _watch(self, baseline: Estimate) -> Procedure:
         """Return once the job behaves differently."""
         profiler = self._profiler
         steps = max(1.0, self._config.hold_seconds / baseline.seconds)
-        spread = max(baseline.spread, 2 * profiler.noise() / math.sqrt(steps))
+        spread = baseline.seconds_error * math.sqrt(_BASELINE_SAMPLES)
+        spread = max(spread, 2 * profiler.noise() / math.sqrt(steps))
         change = max(_LEAST_DRIFT, _DRIFT_SPREADS * spread)
         pace = DriftDetector(math.log(baseline.seconds), change)
         power = DriftDetector(math.log(max(baseline.watts, 1e-3)), change)
@@ -369,10 +406,10 @@ class TuningMachine(_ProfilingMachine):
         # A profile has both the choice and the reference.
         chosen = profiler.position == known.position
         expected = known.chosen if chosen else known.measured[profiler.position]
-        yield from self._watch(_Baseline(expected.seconds, expected.watts))
+        yield from self._watch(replace(expected, seconds_error=0.0))
 
 
-class PlannedMachine(_ProfilingMachine):
+class PlannedMachine(ProfilingMachine):
     """Measures given positions for seconds each, then holds a given one.
 
     Args:

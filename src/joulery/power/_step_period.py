@@ -8,11 +8,11 @@ the right thing is to advise, not to act.
 from __future__ import annotations
 
 import math
-import threading
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from joulery.background import PeriodicTask
 from joulery.errors import InvalidValueError, JouleryError
 from joulery.hardware import Capability, DeviceKind, PowerMeter
 from joulery.units import finite, human, per_cent
@@ -166,19 +166,15 @@ class PowerObserver:
         self._samples: dict[str, deque[float]] = {
             name: deque(maxlen=longest) for name, _ in self._sensors
         }
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._task = PeriodicTask(self._watch, seconds=_INTERVAL_SECONDS, name="joulery-watch")
 
     def __enter__(self) -> Self:
         if self._sensors:
-            self._thread = threading.Thread(target=self._watch, name="joulery-watch", daemon=True)
-            self._thread.start()
+            self._task.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        if self._thread is not None:
-            self._thread.join(timeout=1.0)
+        self._task.stop(timeout_seconds=1.0)
 
     def steps(self) -> list[ObservedSteps]:
         """Steps of each device by the samples so far."""
@@ -188,9 +184,8 @@ class PowerObserver:
         ]
 
     def _watch(self) -> None:
-        while not self._stopped.wait(_INTERVAL_SECONDS):
-            for name, sensor in self._sensors:
-                self._samples[name].append(self._sample(name, sensor))
+        for name, sensor in self._sensors:
+            self._samples[name].append(self._sample(name, sensor))
 
     def _sample(self, name: str, sensor: PowerMeter) -> float:
         try:

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from joulery.errors import DeviceError
 
@@ -75,11 +75,11 @@ class TunerConfig:
         work_steps: Steps of the work that deadlines and budgets refer to.
     """
 
-    horizon_seconds: float = 900.0
-    horizon_steps: int = 10_000
+    horizon_seconds: float = 60.0
+    horizon_steps: int = 20_000
     tolerance: float = 0.0005
     settle_seconds: float = 0.1
-    sample_seconds: float = 0.15
+    sample_seconds: float = 0.1
     hold_seconds: float = 4.0
     most_slices: int = 60
     longest_slice_seconds: float = 20.0
@@ -289,18 +289,20 @@ class StepProfiler:
         """The samples at the present position."""
         return self.measured.setdefault(self.position, SampleSet())
 
-    def slice_steps(self, pace_seconds: float, noise: float, spread: float) -> int:
+    def slice_steps(self, pace_seconds: Any, noise: float, spread: Any) -> Any:
         """Steps of a slice that tells as much as is known already, within reason.
 
         Args:
-            pace_seconds: Seconds per step.
+            pace_seconds: Seconds per step; a float or an array.
             noise: Relative standard deviation of one step.
-            spread: Relative uncertainty of the step time as it is known.
+            spread: Relative uncertainty of the step time as it is known, alike.
         """
+        import numpy as np
+
         least = LEAST_SAMPLES * self._config.sample_seconds / pace_seconds
-        most = max(_FEW_STEPS, self._config.longest_slice_seconds / pace_seconds)
-        telling = (noise / spread) ** 2 if spread > 0 else most
-        return max(LEAST_STEPS, math.ceil(max(least, min(telling, most))))
+        most = np.maximum(_FEW_STEPS, self._config.longest_slice_seconds / pace_seconds)
+        telling = np.minimum((noise / np.maximum(spread, 1e-9)) ** 2, most)
+        return np.maximum(LEAST_STEPS, np.ceil(np.maximum(least, telling)))
 
     def sample(self, seconds: float) -> Generator[Command, Reading, StepSample | None]:
         """Measure about ``seconds`` of steps; None when nothing was measured."""

@@ -22,7 +22,7 @@ from joulery.fail_open import fail_open
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance
 from joulery.hardware import Capability, PowerLimit
 from joulery.objectives import Cost, gains
-from joulery.power._knobs import LimitKnob
+from joulery.power._knobs import KnobSetter, LimitKnob
 from joulery.power._profiles import PowerProfile
 from joulery.power._ranks import follow_rank_0
 from joulery.power._step_profiler import Reading, TunerConfig, TunerState, TuningEvent
@@ -237,10 +237,11 @@ class PowerTuner:
         profile: ProfileFile | None = None,
         process_group: ProcessGroup | None = None,
     ) -> None:
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         self._devices = tuple(devices)
         self._objective = objective
         self._knob = knob or LimitKnob(self._devices)
+        self._setter = KnobSetter(self._knob, clock)
         self._meter = meter
         self._own_meter = meter is None
         self._clock = clock
@@ -254,8 +255,8 @@ class PowerTuner:
         self._state = TunerState.WARMUP
         self._steps = 0
         self._due = self._left = 1
+        self._due_once_set: int | None = None
         self._paused = False
-        self._broken = False
         self._held = False
         self._saved = False
 
@@ -320,6 +321,8 @@ class PowerTuner:
             self._begin()
             return
         self._steps += self._due - self._left
+        if self._due_once_set is not None and event is TuningEvent.STEP and not self._is_set():
+            return
         self._obey(self._machine.send(self._read(event)))
         holding = self._state is TunerState.HOLDING
         if holding and not self._saved:
@@ -351,7 +354,9 @@ class PowerTuner:
 
     def _read(self, event: TuningEvent) -> Reading:
         now = self._clock.now()
-        if self._broken or self._counter is None:
+        failure = self._setter.failure
+        if failure is not None or self._counter is None:
+            self.failure = self.failure or failure
             return Reading(now, 0.0, 0.0, self._steps, TuningEvent.FAILED)
         try:
             joules, sigma = self._counter.read()
@@ -361,20 +366,29 @@ class PowerTuner:
             return Reading(now, 0.0, 0.0, self._steps, TuningEvent.FAILED)
         return Reading(now, joules, sigma, self._steps, event)
 
+    def _is_set(self) -> bool:
+        """Whether to go on; not before the knob is set, from when on the steps are counted."""
+        if self._setter.failure is not None:
+            return True
+        assert self._due_once_set is not None  # noqa: S101 - asked only while waiting
+        self._due = self._left = 1
+        if not self._setter.is_busy:
+            self._due = self._left = self._due_once_set
+            self._due_once_set = None
+        return False
+
     def _obey(self, command: Command) -> None:
         self._state = command.state
         self._due = self._left = command.steps
+        self._due_once_set = None
         if command.state is TunerState.STOPPED:
             self.close()
         elif command.position != self._position:
-            try:
-                self._knob.set_position(command.position)
-            except JouleryError as error:
-                if self._group is None:
-                    raise
-                # Say so at the next boundary, so that the group stops together.
-                self.failure, self._broken = error, True
             self._position = command.position
+            self._setter.set(command.position)
+            # Ranks of a group must report after the same number of steps.
+            if self._setter.is_busy and self._group is None:
+                self._due_once_set, self._due, self._left = command.steps, 1, 1
 
     def _earlier_profile(self) -> PowerProfile | None:
         if self._profile is None:
@@ -408,7 +422,7 @@ class PowerTuner:
 
     def _releases(self) -> list[Callable[[], None]]:
         """Functions that release what is held, once each."""
-        found = [self._knob.release]
+        found = [self._setter.release]
         if self._counter is not None:
             found.append(self._counter.close)
             self._counter = None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
-    from joulery.sweep._journal import FinishedRun, SweepJournal, recorded_runs
+    from joulery.sweep._journal import FinishedRun, SweepJournal, has_journal, recorded_runs
     from joulery.sweep._plan import (
         SweepPlan,
         Trial,
@@ -48,6 +48,7 @@ __all__ = [
     "accepted_limits",
     "checked_limits",
     "common_limits",
+    "has_journal",
     "limit_range",
     "recorded_runs",
     "run_sweep",

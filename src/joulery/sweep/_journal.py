@@ -132,10 +132,14 @@ class SweepJournal:
             ) from None
 
 
+def has_journal(folder: Path) -> bool:
+    """Whether ``folder`` is that of a sweep."""
+    return (folder / FILE_NAME).exists()
+
+
 def recorded_runs(folder: Path, plan: SweepPlan) -> list[FinishedRun]:
     """Runs of ``plan`` in the journal of ``folder``; nothing is written."""
-    path = folder / FILE_NAME
-    return _recorded(path, plan)[0] if path.exists() else []
+    return _recorded(folder / FILE_NAME, plan)[0] if has_journal(folder) else []
 
 
 def _lock(descriptor: int, path: Path) -> None:

@@ -62,6 +62,19 @@ def test_prints_the_table_the_best_and_the_published(tmp_path, capsys):
         assert (tmp_path / name).stat().st_size > 100
 
 
+def test_results_of_others_are_not_replaced_unless_asked(tmp_path, capsys, undrawn):
+    """A sweep into the demo's folder would replace the demo's frontier."""
+    theirs = tmp_path / "frontier.json"
+    theirs.write_text("the demo's")
+    assert sweep(out=tmp_path) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert theirs.read_text() == "the demo's"
+    assert not (tmp_path / FILE_NAME).exists()
+    assert sweep("--overwrite", out=tmp_path) == 0
+    assert theirs.read_text() != "the demo's"
+    assert sweep(out=tmp_path) == 0, "continues its own folder without being asked"
+
+
 def test_json_is_one_document_with_every_column(tmp_path, capsys, undrawn):
     """Programs that read the sweep would break."""
     assert sweep("--gpus", "1,8", "--json", out=tmp_path) == 0

@@ -16,8 +16,15 @@ from joulery.objectives import (
     score,
 )
 from joulery.power import Estimate, limit_curves
-from joulery.power._model import CurveModel, PosteriorCurves, clock_curves, product
-from joulery.power._planner import ObjectiveScorer, ProbePlanner, SliceForecast
+from joulery.power._model import (
+    CurveModel,
+    ObjectiveScorer,
+    PosteriorCurves,
+    ProbePlanner,
+    SliceForecast,
+    clock_curves,
+    product,
+)
 
 BOARD = catalog.board("V100")
 WORK = catalog.workload("bert", BOARD)
@@ -150,26 +157,36 @@ def test_impossible_bounds_mean_as_fast_as_possible():
     assert ObjectiveScorer(LeastEnergy(deadline_seconds=0.5)).score(SURE).position == 2
 
 
+def forecasting(seconds, errors=1e-3):
+    """A forecast of slices that take the given seconds at each of three knob values."""
+    seconds = np.broadcast_to(seconds, 3)
+    found = SliceForecast(np.full(3, 10.0), seconds, np.full(3, errors), np.full(3, errors))
+    return lambda pace, spread: found
+
+
 def test_planner_asks_where_the_answer_lies():
     """A probe that cannot change the choice is wasted; one that settles it is not."""
-
-    def forecast(position, seconds, spread):
-        return SliceForecast(10, 1.0, 1e-3, 1e-3)
-
     planner = ProbePlanner(ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), 600.0, 1e-3)
-    assert planner.plan(SPLIT, (2,), 2, forecast).probe in {0, 1}
-    assert planner.plan(SURE, (0, 1, 2), 2, forecast).probe is None
+    assert planner.plan(SPLIT, forecasting(1.0)).probe in {0, 1}
+    assert planner.plan(SURE, forecasting(1.0)).probe is None
 
 
 def test_planner_does_not_pay_more_than_it_gains():
     """A job that ends soon is not worth a search."""
-
-    def forecast(position, seconds, spread):
-        return SliceForecast(10, 1000.0, 1e-3, 1e-3)
-
     planner = ProbePlanner(ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), 1.0, 1e-3)
-    probe = planner.plan(SPLIT, (2,), 2, forecast).probe
+    probe = planner.plan(SPLIT, forecasting(1000.0)).probe
     assert probe in {None, 2}, "staying at the reference costs nothing extra here"
+
+
+def test_planner_does_not_repeat_what_tells_nothing_new():
+    """A slice that is far less precise than what is known would be asked for again and again."""
+    belief = curves(
+        *[((1.2, 1.04, 1.0), (150.0, 180.0, 200.0))] * 10,
+        *[((1.4, 1.04, 1.0), (150.0, 180.0, 200.0))] * 10,
+    )
+    planner = ProbePlanner(ObjectiveScorer(Cost(1.0)), 600.0, 1e-6)
+    assert planner.plan(belief, forecasting(1.0)).probe == 0
+    assert planner.plan(belief, forecasting(1.0, errors=100.0)).probe is None
 
 
 @pytest.mark.parametrize(("cost_seconds", "expected"), [(1.0, 2), (1e4, None)])
@@ -180,23 +197,29 @@ def test_planner_measures_the_reference_again_while_that_pays(cost_seconds, expe
     sure = 0.0001 * chance.standard_normal((160, 1))
     seconds = np.log([[1.0495, 1.04, 1.0]]) + np.hstack([sure, sure, noise])
     belief = PosteriorCurves(seconds, np.log([[140.0, 170.0, 200.0]]) + np.zeros((160, 3)))
-
-    def forecast(position, seconds, spread):
-        return SliceForecast(10, cost_seconds if position == 2 else 1e9, 1e-3, 1e-3)
-
     planner = ProbePlanner(ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), 10_000.0, 1e-4)
-    assert planner.plan(belief, (0, 1, 2), 1, forecast).probe == expected
+    assert planner.plan(belief, forecasting((1e9, 1e9, cost_seconds))).probe == expected
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(1.0, 0), (100.0, None)])
-def test_planner_looks_beyond_the_last_probe_where_a_look_is_cheap(seconds, expected):
-    """Nothing bounds what is believed about limits below the lowest one tried."""
+def seen(seconds, watts, error=0.01):
+    """An estimate with the same relative error of both figures."""
+    return Estimate(seconds, watts, error, error, 100, 10.0)
 
-    def forecast(position, pace, spread):
-        return SliceForecast(10, seconds, 1e-3, 1e-3)
 
-    planner = ProbePlanner(ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), 600.0, 1e-3)
-    assert planner.plan(SURE, (1, 2), 1, forecast).probe == expected
+@pytest.mark.parametrize(
+    ("objective", "chosen", "expected"),
+    [
+        (Cost(1.0), seen(1.3, 180.0), True),
+        (Cost(1.0), seen(1.01, 200.0), False),
+        (Cost(1.0), seen(1.3, 180.0, error=0.1), False),
+        (LeastEnergy(max_slowdown=0.05), seen(1.3, 100.0), True),
+        (LeastEnergy(max_slowdown=0.05), seen(1.04, 100.0), False),
+        (LeastEnergy(deadline_seconds=0.5), seen(1.0, 100.0), False),
+    ],
+)
+def test_measured_cost_decides_whether_a_choice_is_given_up(objective, chosen, expected):
+    """A wrong model would hold a limit for hours that costs more than none."""
+    assert ObjectiveScorer(objective).is_worse(chosen, seen(1.0, 200.0, error=0.001)) is expected
 
 
 def test_scores_use_the_waist_of_the_package():

@@ -6,7 +6,7 @@ import pytest
 
 from joulery.errors import FileError
 from joulery.power import Estimate, ProfileFile, ProfileKey
-from joulery.power._profiles import PowerProfile, profile_directory
+from joulery.power._profiles import PowerProfile
 
 KEY = ProfileKey("bert/large", 32, "A100", "driver 550", "LeastEnergy")
 SEEN = Estimate(0.1, 200.0, 0.001, 0.002, 100, 10.0)
@@ -70,7 +70,7 @@ def test_values_that_are_gone_void_the_profile():
 def test_folder_follows_xdg(monkeypatch, tmp_path):
     """Users expect data where XDG says."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    assert profile_directory() == tmp_path / "joulery" / "profiles"
+    assert ProfileFile(KEY).path.parent == tmp_path / "joulery" / "profiles"
 
 
 def test_document_says_what_it_is(tmp_path):

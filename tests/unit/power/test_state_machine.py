@@ -1,8 +1,12 @@
-"""The machine that follows a plan: measure some limits, hold one."""
+"""The machines: follow a plan, or find the best limit of curves smooth and otherwise."""
 
+import math
+
+import numpy as np
 import pytest
 
-from joulery.power import Reading, TunerConfig, TunerState
+from joulery.objectives import Cost, LeastEnergy
+from joulery.power import KnobRange, Reading, TunerConfig, TunerState, TuningMachine, limit_curves
 from joulery.power._state_machine import PlannedMachine
 from joulery.power._step_profiler import TuningEvent
 
@@ -59,3 +63,94 @@ def test_a_plan_survives_pauses():
         command = machine.send(reading)
     assert machine.choice is not None
     assert machine.estimates()[0].watts == pytest.approx(100.0, rel=0.02)
+
+
+LIMITS = np.arange(100.0, 301.0, 2.0)
+
+
+class Work:
+    """Steps whose time and power over the limits are given, with noise, and a known best limit."""
+
+    def __init__(self, seconds, watts, seed=0):
+        self.seconds, self.watts = seconds, watts
+        self.chance = np.random.default_rng(seed)
+        self.worse = 1.0
+        self.held = False
+
+    def tuned(self, objective, seconds=150.0):
+        """The position that is held in the end."""
+        span = KnobRange(LIMITS, lambda watts: limit_curves(LIMITS, watts))
+        machine = TuningMachine(span, objective, TunerConfig())
+        now = joules = 0.0
+        steps = 0
+        command = machine.start(Reading(now, joules, 0.5, steps))
+        while now < seconds:
+            noise = 1 + 0.003 * self.chance.standard_normal() / math.sqrt(command.steps)
+            pace, watts = self.seconds[command.position], self.watts[command.position]
+            self.held |= command.state is TunerState.HOLDING
+            if self.held and command.position < len(LIMITS) - 1:
+                pace *= self.worse
+            elapsed = pace * command.steps * noise
+            now, joules = now + elapsed, joules + elapsed * watts
+            steps += command.steps
+            command = machine.send(Reading(now, joules, 0.5, steps))
+        assert command.state is TunerState.HOLDING
+        return command.position
+
+    def excess(self, position):
+        """Relative energy of a position above the least."""
+        joules = self.seconds * self.watts
+        return joules[position] / joules.min() - 1
+
+
+def smooth():
+    """Seconds and watts of a job that the limit binds below 260 W."""
+    watts = np.clip(LIMITS, 90.0, 260.0)
+    return 0.1 * (260.0 / watts) ** 0.6, watts * 0.98
+
+
+def kinked():
+    """Two straight lines that meet at the best limit."""
+    seconds, watts = smooth()
+    return seconds * (1 + 1.2 * np.maximum(0.0, 170.0 - LIMITS) / 100.0), watts
+
+
+def dipped():
+    """A limit range in which the job is faster than above and below it."""
+    seconds, watts = smooth()
+    return seconds * (1 - 0.1 * np.maximum(0.0, 1 - np.abs(LIMITS - 236.0) / 20.0)) * (
+        LIMITS / 300.0
+    ) ** -0.45, watts
+
+
+def ragged():
+    """A job that waits for its host, whose time varies by several per cent without order."""
+    random = np.random.default_rng(4)
+    places = np.arange(100.0, 301.0, 25.0)
+    pace = np.interp(LIMITS, places, 0.1 * (1 + 0.04 * random.standard_normal(len(places))))
+    return pace, np.full(len(LIMITS), 85.0)
+
+
+@pytest.mark.parametrize("curves", [smooth, kinked, dipped, ragged])
+def test_kinks_and_dips_are_found(curves):
+    """A model that only knows smooth curves holds a limit beside the best one."""
+    work = Work(*curves())
+    assert work.excess(work.tuned(Cost(1.0))) <= 0.005
+
+
+def test_a_choice_that_costs_more_than_the_limit_found_is_given_up():
+    """Whatever the model believes, tuning must not end worse than doing nothing."""
+    work = Work(*smooth())
+    work.worse = 2.0
+    assert work.tuned(Cost(0.5, 300.0)) == len(LIMITS) - 1
+
+
+@pytest.mark.parametrize("curves", [smooth, kinked])
+def test_the_slowdown_bound_is_kept(curves):
+    """A bound that is broken in the end is a promise broken."""
+    work = Work(*curves())
+    chosen = work.tuned(LeastEnergy(max_slowdown=0.05))
+    allowed = np.flatnonzero(work.seconds <= 1.05 * work.seconds[-1])
+    assert chosen in allowed
+    joules = work.seconds * work.watts
+    assert joules[chosen] / joules[allowed].min() - 1 <= 0.01
