@@ -22,6 +22,7 @@ from joulery.governor._protocol import (
     VERSION,
     Decoder,
     LeaseLostError,
+    check_secrecy,
     default_socket,
     encode,
 )
@@ -29,12 +30,10 @@ from joulery.hardware import Capability, Device, Obstacle, PowerLimit
 from joulery.units import finite
 
 if TYPE_CHECKING:
+    import ssl
     from pathlib import Path
 
 _SIMULATED = "simulated"
-# As the kernel's struct timeval. Python's own timeout would make a connection fail at once where
-# clients queue up.
-_TIMEOUT = struct.pack("ll", 10, 0)
 # Devices that direct leases of this process hold, by identity.
 _HELD: set[int] = set()
 
@@ -243,23 +242,35 @@ def _request(watts: float | None, clock_hertz: float | None) -> dict[str, float 
 
 
 class Connection:
-    """Connection to the daemon, for one request at a time.
+    """Connection to a governor, for one request at a time.
 
     Args:
-        address: Address of the daemon's socket.
+        address: Path or name of the daemon's socket, or its host and port.
+        token: Token to show to a daemon on another machine.
+        tls: Context with the authority to trust; None only on this machine.
+        timeout_seconds: Longest time to wait for an answer.
 
     Raises:
         OSError: No daemon listens there.
     """
 
-    def __init__(self, address: Path | bytes) -> None:
-        self._channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    def __init__(
+        self,
+        address: Path | bytes | tuple[str, int],
+        token: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        timeout_seconds: float = 10.0,
+    ) -> None:
         self._decoder = Decoder(MAX_REPLY_BYTES)
+        if isinstance(address, tuple):
+            check_secrecy(address, tls)
+            self._channel = socket.create_connection(address, timeout_seconds)
+        else:
+            self._channel = _connected(address, timeout_seconds)
         try:
-            for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
-                self._channel.setsockopt(socket.SOL_SOCKET, option, _TIMEOUT)
-            self._channel.connect(os.fspath(address))
-            self.ask("hello", versions=[VERSION])
+            if tls is not None and isinstance(address, tuple):
+                self._channel = tls.wrap_socket(self._channel, server_hostname=address[0])
+            self.ask("hello", versions=[VERSION], **({} if token is None else {"token": token}))
         except BaseException:
             self._channel.close()
             raise
@@ -287,6 +298,23 @@ class Connection:
     def close(self) -> None:
         """Close; the daemon restores what this connection changed."""
         self._channel.close()
+
+
+def _connected(address: Path | bytes, timeout_seconds: float) -> socket.socket:
+    """A Unix socket whose timeouts are the kernel's.
+
+    Python's own timeout would make a connection fail at once where clients queue up.
+    """
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    interval = struct.pack("ll", int(timeout_seconds), int(timeout_seconds % 1 * 1e6))
+    try:
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            channel.setsockopt(socket.SOL_SOCKET, option, interval)
+        channel.connect(os.fspath(address))
+    except BaseException:
+        channel.close()
+        raise
+    return channel
 
 
 class GovernorLease(Lease):
