@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
-    from joulery.governor._client import Connection, Held, Hold, Lease, held, lease, lease_obstacle
+    from joulery.governor._client import (
+        Connection,
+        Held,
+        Hold,
+        Lease,
+        daemon_obstacles,
+        held,
+        lease,
+        lease_obstacle,
+    )
     from joulery.governor._daemon import GovernorConfig, serve
     from joulery.governor._device import DeviceWorker, GovernedDevice
     from joulery.governor._journal import STATE_VARIABLE, Intent, LeaseJournal, state_folder
@@ -29,6 +38,7 @@ if TYPE_CHECKING:
         Decoder,
         default_socket,
         encode,
+        parse_address,
     )
     from joulery.governor._server import ConnectionLimits, LeaseSession
 
@@ -53,12 +63,14 @@ __all__ = [
     "LeaseSession",
     "LeaseTable",
     "Peer",
+    "daemon_obstacles",
     "default_socket",
     "encode",
     "held",
     "lease",
     "lease_obstacle",
     "load_policy",
+    "parse_address",
     "parse_policy",
     "serve",
     "state_folder",

@@ -146,17 +146,32 @@ def lease_obstacle(device: Device) -> Obstacle | None:
     if not device.capabilities & KNOBS:
         return Obstacle(name, "it has no power limit and no lockable clock", "advise instead")
     try:
-        daemon = None if device.info.vendor == _SIMULATED else _daemon()
-        if daemon is not None:
-            with closing(daemon):
-                daemon.ask("may", device=device.info.id)
-        elif Capability.POWER_LIMIT in device.capabilities:
+        lent = None if device.info.vendor == _SIMULATED else daemon_obstacles([device])
+        if lent is not None:
+            return lent[device.info.id]
+        if Capability.POWER_LIMIT in device.capabilities:
             # Set the limit in force once more: only trying shows whether the driver permits it.
             limit = cast("PowerLimit", device)
             limit.set_power_limit(limit.power_limits().current_watts)
     except JouleryError as error:
         return Obstacle.from_error(name, error)
     return None
+
+
+def daemon_obstacles(devices: Iterable[Device]) -> dict[str, Obstacle | None] | None:
+    """For each device, by id, why the daemon would refuse a lease now; None without a daemon."""
+    daemon = _daemon()
+    if daemon is None:
+        return None
+    found: dict[str, Obstacle | None] = {}
+    with closing(daemon):
+        for device in devices:
+            try:
+                daemon.ask("may", device=device.info.id)
+                found[device.info.id] = None
+            except JouleryError as error:
+                found[device.info.id] = Obstacle.from_error(device.info.name, error)
+    return found
 
 
 class Held(Protocol):

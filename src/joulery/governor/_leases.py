@@ -306,7 +306,8 @@ class DeviceLeases:
         """Do what the next tick tries again if it fails."""
         try:
             action()
-            self._flaw = ""
+            if self.governed.held:
+                self._flaw = ""
         except JouleryError as error:
             self._note(error)
 

@@ -26,6 +26,14 @@ def default_socket() -> Path:
     return Path(os.environ.get(SOCKET_VARIABLE, "/run/joulery/governor.sock") or os.devnull)
 
 
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of ``host:port``."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise InvalidValueError(f"not an address: {text!r}", remedy="write it as host:port")
+    return host, int(port)
+
+
 def check_secrecy(address: tuple[str, int], tls: ssl.SSLContext | None) -> None:
     """Raise unless tokens stay on this machine or travel over TLS."""
     if tls is None and not address[0].startswith("127."):

@@ -268,6 +268,7 @@ class Server:
                     pidfd = pidfd_of(channel, peer.pid) if peer else None
                     self._clients[client.user].append(client)
                     tasks.create_task(self._serve(client, channel, tls, pidfd))
+                    await asyncio.sleep(0)  # a queue of connections must not delay requests
                     continue
             except OSError:  # out of descriptors, or the client is gone already
                 pass
