@@ -32,15 +32,7 @@ from joulery.cluster._jobs import (
     flexibility_floor,
     read_jobs,
 )
-from joulery.cluster._nodes import (
-    DeviceState,
-    EmulatedGpu,
-    LeasedGpu,
-    NodeClient,
-    NodeServer,
-    NodeService,
-    in_slurm_order,
-)
+from joulery.cluster._nodes import DeviceState, NodeClient
 from joulery.cluster._shaping import WorkPlan, flexibility_price, follow_forecasts, plan_work
 from joulery.cluster._slurm import EngineJob, Slurm
 
@@ -57,13 +49,9 @@ __all__ = [
     "ClusterJob",
     "DeficitLedger",
     "DeviceState",
-    "EmulatedGpu",
     "EngineJob",
     "Fleet",
-    "LeasedGpu",
     "NodeClient",
-    "NodeServer",
-    "NodeService",
     "PowerCurve",
     "Slurm",
     "WorkPlan",
@@ -75,7 +63,6 @@ __all__ = [
     "flexibility_floor",
     "flexibility_price",
     "follow_forecasts",
-    "in_slurm_order",
     "oversubscribed_watts",
     "plan_work",
     "ramped",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Held,
         Hold,
         Lease,
+        checked_reply,
         daemon_obstacles,
         held,
         lease,
@@ -36,11 +37,12 @@ if TYPE_CHECKING:
         SOCKET_VARIABLE,
         VERSION,
         Decoder,
+        check_secrecy,
         default_socket,
         encode,
         parse_address,
     )
-    from joulery.governor._server import ConnectionLimits, LeaseSession
+    from joulery.governor._server import ConnectionLimits, LeaseSession, Server
 
 __all__ = [
     "HEADER",
@@ -63,6 +65,9 @@ __all__ = [
     "LeaseSession",
     "LeaseTable",
     "Peer",
+    "Server",
+    "check_secrecy",
+    "checked_reply",
     "daemon_obstacles",
     "default_socket",
     "encode",

@@ -302,17 +302,22 @@ class Connection:
             if not data:
                 raise ConnectionResetError("the governor closed the connection")
             self._decoder.feed(data)
-        if reply.get("ok") is True:
-            return reply
-        known = {**vars(errors), "LeaseLostError": LeaseLostError}
-        kind = known.get(str(reply.get("error")))
-        if not (isinstance(kind, type) and issubclass(kind, JouleryError)):
-            kind = DeviceError
-        raise kind(str(reply.get("message")), remedy=str(reply.get("remedy")))
+        return checked_reply(reply)
 
     def close(self) -> None:
         """Close; the daemon restores what this connection changed."""
         self._channel.close()
+
+
+def checked_reply(reply: dict[str, Any]) -> dict[str, Any]:
+    """An answer of the governor; a refusal is raised as Joulery's error."""
+    if reply.get("ok") is True:
+        return reply
+    known = {**vars(errors), "LeaseLostError": LeaseLostError}
+    kind = known.get(str(reply.get("error")))
+    if not (isinstance(kind, type) and issubclass(kind, JouleryError)):
+        kind = DeviceError
+    raise kind(str(reply.get("message")), remedy=str(reply.get("remedy")))
 
 
 def _connected(address: Path | bytes, timeout_seconds: float) -> socket.socket:

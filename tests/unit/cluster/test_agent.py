@@ -13,19 +13,19 @@ from joulery.cluster import (
     AgentSettings,
     Budget,
     Cap,
-    EmulatedGpu,
     EngineJob,
-    NodeService,
+    NodeClient,
     PowerCurve,
     announce,
-    in_slurm_order,
     read_agent_settings,
 )
-from joulery.cluster._nodes import DeviceState, NodeUnreachableError
+from joulery.cluster._nodes import NodeUnreachableError
 from joulery.cluster._slurm import EngineError, Slurm, expand_hosts, parse_squeue
 from joulery.errors import DeviceError, FileError, InvalidValueError
 from joulery.frontier import Frontier, OperatingPoint, Setting
+from joulery.governor._peer import device_file
 from joulery.grid import GridEvent, Signal
+from joulery.testing.governor.emulated import EmulatedGovernor, EmulatedGpu
 
 CURVE = PowerCurve.from_points([(100, 25), (200, 60), (300, 85), (400, 100)])
 
@@ -51,28 +51,6 @@ class FakeEngine:
         self.calls.append(("resume", job))
 
 
-class DirectNode:
-    """A node's service without a network, which can be cut off."""
-
-    def __init__(self, service):
-        self.service, self.is_cut = service, False
-
-    def status(self):
-        """GPUs of the node."""
-        return self._ask({"op": "status"})
-
-    def set_caps(self, caps, ttl_seconds):
-        """Set caps."""
-        return self._ask({"op": "caps", "caps": caps, "ttl_seconds": ttl_seconds})
-
-    def _ask(self, message):
-        if self.is_cut:
-            raise NodeUnreachableError("cut off", remedy="wait")
-        reply = self.service.answer({**message, "token": "secret"})
-        assert reply["ok"], reply
-        return [DeviceState(**device) for device in reply["devices"]]
-
-
 class Bench:
     """Two nodes of two GPUs, an engine and an agent."""
 
@@ -82,10 +60,14 @@ class Bench:
         self.gpus = {
             n: [EmulatedGpu(f"{n}-{i}", clock=self.clock) for i in range(2)] for n in ("n1", "n2")
         }
-        self.nodes = {
-            name: DirectNode(NodeService(gpus, "secret", 150.0, self.clock))
+        token = tmp_path / "token"
+        token.touch(mode=0o600)
+        token.write_text("a secret of the agent")
+        self.governors = {
+            name: EmulatedGovernor(gpus, token, 150.0, self.clock)
             for name, gpus in self.gpus.items()
         }
+        self.nodes = {name: NodeClient(each.connect) for name, each in self.governors.items()}
         self.settings = AgentSettings(
             budget,
             dict.fromkeys(self.nodes, "x:1"),
@@ -97,13 +79,17 @@ class Bench:
 
     def caps(self):
         """Caps in force on all GPUs."""
-        return [gpu._cap for gpus in self.gpus.values() for gpu in gpus]
+        return [gpu.cap_watts for gpus in self.gpus.values() for gpu in gpus]
+
+    def tick_governors(self):
+        """Let the nodes notice how late it is."""
+        for governor in self.governors.values():
+            governor.table.tick()
 
     def tick(self):
         """Let a second pass, and decide."""
         self.clock.sleep(1.0)
-        for node in self.nodes.values():
-            node.service.tick()
+        self.tick_governors()
         return self.agent.tick()
 
 
@@ -153,8 +139,7 @@ def test_a_silent_agent_leaves_caps_that_only_fall(tmp_path):
     seen = []
     for _ in range(40):
         bench.clock.sleep(0.5)
-        for node in bench.nodes.values():
-            node.service.tick()
+        bench.tick_governors()
         seen.append(sum(bench.caps()))
     assert seen[7] == pytest.approx(sum(before))
     assert seen == sorted(seen, reverse=True)
@@ -166,11 +151,11 @@ def test_a_lost_node_counts_as_drawing_its_caps(tmp_path):
     bench = Bench(tmp_path, budget=1000)
     bench.engine.held = [job(1, {"n1": (0, 1)}), job(2, {"n2": (0, 1)})]
     bench.tick()
-    lost = sum(gpu._cap for gpu in bench.gpus["n2"])
-    bench.nodes["n2"].is_cut = True
+    lost = sum(gpu.cap_watts for gpu in bench.gpus["n2"])
+    bench.governors["n2"].is_cut = True
     bench.engine.held = [job(1, {"n1": (0, 1)})]
     report = bench.tick()
-    assert sum(gpu._cap for gpu in bench.gpus["n1"]) <= 1000 - lost + 1e-6
+    assert sum(gpu.cap_watts for gpu in bench.gpus["n1"]) <= 1000 - lost + 1e-6
     assert any("cut off" in message for message in report["messages"])
 
 
@@ -285,12 +270,12 @@ def test_a_gpu_that_refuses_a_lower_cap_is_made_up_for(tmp_path):
     def refuse(*_):
         raise DeviceError("no answer", remedy="restart it")
 
-    broken.set_cap = broken.read_power = refuse
+    broken.set_power_limit = broken.read_power = refuse
     now = bench.clock.wall()
     announce(tmp_path, GridEvent("cut", now, now + 60, target_watts=1000), bench.clock)
     for _ in range(3):
         report = bench.tick()
-    assert broken._cap == 400
+    assert broken.cap_watts == 400
     assert sum(bench.caps()) <= 1000 + 1e-3
     assert any("refuses" in message for message in report["messages"])
 
@@ -329,19 +314,19 @@ def test_gpus_are_counted_as_slurm_counts_them(tmp_path):
         folder.mkdir(parents=True)
         text = f"Model: \t A100\nGPU UUID: \t {uuid}\nDevice Minor: \t {minor}\n"
         (folder / "information").write_text(text)
-    assert in_slurm_order(["GPU-a", "GPU-b", "GPU-c"], tmp_path) == ["GPU-b", "GPU-c", "GPU-a"]
-    assert in_slurm_order(["x", "y"], tmp_path) == ["x", "y"]
+    files = [device_file(uuid, tmp_path) for uuid in ("GPU-a", "GPU-b", "GPU-c", "GPU-d")]
+    assert files == ["/dev/nvidia2", "/dev/nvidia0", "/dev/nvidia1", None]
 
+    class Told:
+        """A connection that reports GPUs in the driver's order."""
 
-def test_a_wrong_token_changes_nothing():
-    """Anybody on the network may set caps."""
-    gpu = EmulatedGpu("g", clock=VirtualClock())
-    service = NodeService([gpu], "secret", 150.0, VirtualClock())
-    reply = service.answer({"op": "caps", "caps": {"g": 400}, "ttl_seconds": 5, "token": "guess"})
-    assert not reply["ok"]
-    assert gpu._cap == 150
-    reply = service.answer({"op": "caps", "caps": {"other": 400}, "token": "secret"})
-    assert not reply["ok"]
+        def ask(self, *_):
+            """The status."""
+            values = dict.fromkeys(("watts", "min_watts", "ceiling_watts"), 100.0)
+            return {"devices": [{"id": file, "file": file, **values} for file in files]}
+
+    found = [state.id for state in NodeClient(Told).status()]
+    assert found == ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", None]
 
 
 OLD = {

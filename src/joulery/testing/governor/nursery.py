@@ -149,7 +149,7 @@ def _become(request: dict[str, Any], ready: Callable[[], None]) -> None:
             if boundary is not None:
                 die_at_boundary(boundary)
             bounds = ConnectionLimits(**settings.pop("bounds", {}))
-            paths = {key: Path(value) for key, value in settings.items()}
+            paths: dict[str, Any] = {key: Path(value) for key, value in settings.items()}
             serve(GovernorConfig(**paths, limits=bounds), ready)
         else:
             hold(ready, **request["hold"])
