@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import tzinfo
 
+    from joulery.cluster import PowerCurve
     from joulery.grid import Signal
 
 _POLICIES = ("fair", "max-min", "throughput", "equal-watts", "equal-fraction", "alpha-fair")
@@ -288,7 +290,28 @@ def _agent(arguments: argparse.Namespace) -> None:
         name: NodeClient.at(parse_address(place), secret, tls)
         for name, place in settings.nodes.items()
     }
-    Agent(settings, Slurm(), nodes).run(arguments.ticks)
+    with ExitStack() as stack:
+        find = _profiles(settings.store, stack) if settings.store else lambda _: None
+        Agent(settings, Slurm(), nodes, find=find).run(arguments.ticks)
+
+
+def _profiles(location: str, stack: ExitStack) -> Callable[[str], PowerCurve | None]:
+    """Function that finds a job's curve in a store, or on a server, by the job's name."""
+    from joulery.client import open_backend
+    from joulery.cluster import PowerCurve
+    from joulery.errors import UnknownRecordError
+
+    backend = stack.enter_context(closing(open_backend(location)))
+
+    def find(name: str) -> PowerCurve | None:
+        try:
+            profiles = backend.profiles(backend.job(name).id)
+        except UnknownRecordError:
+            return None
+        newest = max(profiles, key=lambda one: one.wall_seconds or 0.0, default=None)
+        return None if newest is None else PowerCurve.from_document(newest.frontier.to_dict())
+
+    return find
 
 
 def _add_status(parser: argparse.ArgumentParser) -> None:

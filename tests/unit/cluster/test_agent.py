@@ -21,7 +21,7 @@ from joulery.cluster import (
 )
 from joulery.cluster._nodes import NodeUnreachableError
 from joulery.cluster._slurm import EngineError, Slurm, expand_hosts, parse_squeue
-from joulery.errors import DeviceError, FileError, InvalidValueError
+from joulery.errors import DeviceError, FileError, InvalidValueError, StoreError
 from joulery.frontier import Frontier, OperatingPoint, Setting
 from joulery.governor._peer import device_file
 from joulery.grid import GridEvent, Signal
@@ -50,15 +50,20 @@ class FakeEngine:
         """Note it."""
         self.calls.append(("resume", job))
 
+    def signal(self, job, name):
+        """Note it."""
+        self.calls.append((name, job))
+
 
 class Bench:
     """Two nodes of two GPUs, an engine and an agent."""
 
-    def __init__(self, tmp_path, budget=1600.0, **settings):
+    def __init__(self, tmp_path, budget=1600.0, find=lambda _: None, gpus=2, **settings):
         self.clock = VirtualClock()
         self.engine = FakeEngine()
         self.gpus = {
-            n: [EmulatedGpu(f"{n}-{i}", clock=self.clock) for i in range(2)] for n in ("n1", "n2")
+            n: [EmulatedGpu(f"{n}-{i}", clock=self.clock) for i in range(gpus)]
+            for n in ("n1", "n2")
         }
         token = tmp_path / "token"
         token.touch(mode=0o600)
@@ -75,7 +80,7 @@ class Bench:
             frontiers={"known": CURVE},
             **settings,
         )
-        self.agent = Agent(self.settings, self.engine, self.nodes, self.clock)
+        self.agent = Agent(self.settings, self.engine, self.nodes, self.clock, find)
 
     def caps(self):
         """Caps in force on all GPUs."""
@@ -225,6 +230,98 @@ def test_jobs_pause_when_their_floors_do_not_fit_and_resume(tmp_path):
         bench.tick()
     assert [call for call, _ in bench.engine.calls].count("resume") >= 1
     assert not (tmp_path / "no-watts").exists()
+
+
+def test_a_job_may_save_a_checkpoint_before_it_is_paused(tmp_path):
+    """A paused job that is never resumed loses its work, or one that cannot save is killed."""
+    bench = Bench(tmp_path, checkpoint_seconds=3.0)
+    comments = ("joulery tier=flex-1 checkpoint=USR1", "joulery tier=flex-1 checkpoint=rm -rf")
+    bench.engine.held = [job(n, {"n1": (n,)}, comment=comments[n]) for n in (0, 1)]
+    bench.tick()
+    now = bench.clock.wall()
+    announce(tmp_path, GridEvent("deep", now, now + 20, target_watts=400), bench.clock)
+    bench.tick()
+    assert sorted(bench.engine.calls) == [("USR1", "0"), ("suspend", "1")]
+    assert sum(bench.caps()) <= 400, "meanwhile it runs at the least cap"
+    for _ in range(4):
+        bench.tick()
+    assert bench.engine.calls[2:] == [("suspend", "0")]
+    for _ in range(20):
+        bench.tick()
+    assert sorted(bench.engine.calls[3:]) == [("resume", "0"), ("resume", "1")]
+
+
+def test_frontiers_come_from_the_store_by_name(tmp_path):
+    """A recurring job that was measured long ago counts as unknown."""
+    asked = []
+
+    def find(name):
+        asked.append(name)
+        if name == "broken":
+            raise StoreError("no connection", remedy="start it")
+        return {"nightly": PowerCurve.from_points([(100, 60), (160, 99), (250, 100)])}.get(name)
+
+    bench = Bench(tmp_path, find=find)
+    bench.engine.held = [
+        job(1, {"n1": (0,)}, name="slurm-script", comment="joulery frontier=nightly"),
+        job(2, {"n1": (1,)}),
+        job(3, {"n2": (0,)}, name="new"),
+    ]
+    for _ in range(3):
+        report = bench.tick()
+    assert bench.caps()[:3] == [250, 400, 300]
+    assert sorted(asked) == ["new", "nightly"], "known jobs are not looked up, others once a minute"
+    bench.clock.sleep(60)
+    bench.engine.held.append(job(4, {"n2": (1,)}, name="broken"))
+    report = bench.tick()
+    assert any("store does not answer" in message for message in report["messages"])
+    assert bench.caps()[0] == 250
+
+
+def test_an_unknown_job_is_profiled_under_the_caps_in_force(tmp_path):
+    """A job without a frontier stays at an assumed straight line for ever."""
+    bench = Bench(tmp_path)
+    bench.engine.held = [job(1, {"n1": (0, 1)}, name="new"), job(2, {"n2": (0,)}, name="small")]
+    bench.gpus["n2"][0].demand_watts = 130.0
+    caps = set()
+    for _ in range(60):
+        report = bench.tick()
+        caps.add(round(bench.caps()[0]))
+    assert {200, 240, 300} <= caps
+    assert not any("no frontier" in message for message in report["messages"])
+    curve = bench.agent._history.observed.curve("1")
+    assert curve.watts == pytest.approx((200, 240, 300))
+    assert curve.performance[0] == pytest.approx((200 / 300) ** 0.5)
+    assert bench.caps()[2] == pytest.approx(130), "what it does not draw goes to others"
+    bench.engine.held = []
+    bench.tick()
+    assert bench.agent._history.observed.curve("1") is None
+
+
+def test_more_is_handed_out_than_the_budget_while_jobs_draw_less(tmp_path):
+    """Watts that jobs never draw stay unused, or the budget is exceeded by more than the risk."""
+    bench = Bench(tmp_path, budget=80 * 200.0, gpus=40, overshoot_risk=0.01)
+    places = [(node, index) for node in ("n1", "n2") for index in range(40)]
+    bench.engine.held = [job(n, {node: (i,)}) for n, (node, i) in enumerate(places)]
+    for gpus in bench.gpus.values():
+        for gpu in gpus:
+            gpu.demand_watts = 120.0
+    bench.tick()
+    assert sum(bench.caps()) == pytest.approx(16_000)
+    for _ in range(60):
+        report = bench.tick()
+    assert sum(bench.caps()) > 1.05 * 16_000
+    assert report["power_watts"] < 16_000
+    for gpus in bench.gpus.values():
+        for gpu in gpus:
+            gpu.demand_watts = 1000.0
+    for _ in range(3):
+        report = bench.tick()
+    assert sum(bench.caps()) <= 16_000 * (1 + 1e-9)
+    now = bench.clock.wall()
+    announce(tmp_path, GridEvent("cut", now, now + 60, target_watts=12_000), bench.clock)
+    bench.tick()
+    assert sum(bench.caps()) <= 12_000 * (1 + 1e-9), "an event is met whatever jobs draw"
 
 
 def test_the_last_jobs_count_while_the_engine_is_down(tmp_path):

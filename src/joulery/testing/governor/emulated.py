@@ -25,7 +25,7 @@ from joulery.governor import (
     encode,
     parse_policy,
 )
-from joulery.hardware import Capability, DeviceInfo, DeviceKind, PowerLimitRange
+from joulery.hardware import Capability, DeviceInfo, DeviceKind, PowerLimitRange, Telemetry
 from joulery.testing.governor.bench import PromptWorker, at_once
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ fallback_watts = {fallback}
 
 
 class EmulatedGpu:
-    """A busy GPU that draws its cap.
+    """A busy GPU that draws its cap, or what its job demands if that is less.
 
     Args:
         name: Id of the GPU.
@@ -60,7 +60,10 @@ class EmulatedGpu:
     ) -> None:
         self.info = DeviceInfo(name, "Emulated", DeviceKind.GPU, "emulated")
         self.provenance = Provenance(Origin.SIMULATED, "a test")
-        self.capabilities = frozenset({Capability.POWER_LIMIT, Capability.POWER})
+        self.capabilities = frozenset(
+            {Capability.POWER_LIMIT, Capability.POWER, Capability.TELEMETRY}
+        )
+        self.demand_watts = math.inf
         self._range, self._settle, self._clock = range_watts, settle_seconds, clock
         self._from = self.cap_watts = range_watts[1]
         self._since = clock.now()
@@ -78,7 +81,11 @@ class EmulatedGpu:
     def read_power(self) -> float:
         """Power drawn now."""
         left = math.exp(-(self._clock.now() - self._since) / self._settle)
-        return self.cap_watts + (self._from - self.cap_watts) * left
+        return min(self.demand_watts, self.cap_watts + (self._from - self.cap_watts) * left)
+
+    def telemetry(self) -> Telemetry:
+        """A clock that rises with the square root of the power."""
+        return Telemetry(utilisation=1.0, clock_hertz=1e8 * math.sqrt(self.read_power()))
 
 
 class EmulatedGovernor:
