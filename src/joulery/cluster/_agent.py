@@ -474,25 +474,20 @@ class Agent:
             found, flaws = read_frontiers(folder)
             messages += flaws
         known = {**self._given_frontiers, **found}
-        names = {job.frontier_name for job in self._jobs}
-        self._found = {name: self._found[name] for name in names & self._found.keys()}
-        for name in names - known.keys():
-            try:
-                curve = self._looked_up(name)
-            except JouleryError as error:
-                messages.append(f"the store does not answer: {error.message}")
-                break
-            if curve is not None:
-                known[name] = curve
+        names = {job.frontier_name for job in self._jobs} - known.keys()
+        self._found = {name: self._found.get(name, (-math.inf, None)) for name in names}
+        try:
+            self._look_up()
+        except JouleryError as error:  # what was found before still counts
+            messages.append(f"the store does not answer: {error.message}")
+        known |= {name: curve for name, (_, curve) in self._found.items() if curve is not None}
         self._settings = replace(self._settings, frontiers=known)
 
-    def _looked_up(self, name: str) -> PowerCurve | None:
+    def _look_up(self) -> None:
         now = self._clock.now()
-        asked_at, curve = self._found.get(name, (-math.inf, None))
-        if now - asked_at > _LOOK_UP_SECONDS:
-            curve = self._find(name)
-            self._found[name] = now, curve
-        return curve
+        for name, (asked_at, _) in sorted(self._found.items()):
+            if now - asked_at > _LOOK_UP_SECONDS:
+                self._found[name] = now, self._find(name)
 
     def _observe(self, reachable: Mapping[str, list[DeviceState]]) -> None:
         """Note what jobs do under the caps in force."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,53 +21,81 @@ _READINGS = 10
 # Readings of the first ticks after a change still show the cap before.
 _SETTLING = 3
 _SAME_SHARE = 0.03
+# What a job that draws less than its cap may have beyond what it draws.
+_HEADROOM = 1.1
 # Weight of the newest reading in the mean share of its cap that a job draws.
 _NEWEST = 0.02
+
+
+@dataclass(slots=True)
+class _Mean:
+    """Means of the readings under one cap, for one GPU."""
+
+    count: int = 0
+    cap_watts: float = 0.0
+    watts: float = 0.0
+    speed_hertz: float = 0.0
+
+    def add(self, cap_watts: float, watts: float, speed_hertz: float) -> None:
+        """Add a reading."""
+        self.count += 1
+        self.cap_watts += (cap_watts - self.cap_watts) / self.count
+        self.watts += (watts - self.watts) / self.count
+        self.speed_hertz += (speed_hertz - self.speed_hertz) / self.count
 
 
 class ObservedJobs:
     """Curves of jobs without a frontier, from what their GPUs do under the caps in force.
 
     Speed is the clock times the share of time busy. A job that waits for memory or data loses
-    less than its clock does, so the curve overstates what a lower cap costs it.
+    less than its clock does, so the curve overstates what a lower cap costs it. A job that draws
+    less than its cap keeps some headroom, and is profiled anew once it uses that up.
     """
 
     def __init__(self) -> None:
-        self._sums: dict[str, dict[float, tuple[int, float, float]]] = defaultdict(dict)
+        self._means: dict[str, dict[float, _Mean]] = {}
         self._under: dict[str, tuple[float, int]] = {}
 
     def note(self, jobs: Mapping[str, Sequence[DeviceState]]) -> None:
         """Add a reading of the GPUs of every running job; others are forgotten."""
-        self._sums = defaultdict(dict, {n: self._sums[n] for n in jobs if n in self._sums})
+        self._means = {name: self._means.get(name, {}) for name in jobs}
+        self._under = {name: self._under.get(name, (0.0, 0)) for name in jobs}
         for name, devices in jobs.items():
-            speeds = [device.speed_hertz for device in devices]
             cap = sum(device.cap_watts for device in devices) / len(devices)
-            share = cap / min(device.most_watts for device in devices)
-            before, age = self._under.get(name, (share, 0))
-            age = age + 1 if abs(share - before) < _SAME_SHARE else 0
-            self._under[name] = (share, age)
-            if age < _SETTLING or None in speeds:
-                continue
             watts = sum(device.watts for device in devices) / len(devices)
-            speed = min(speed for speed in speeds if speed is not None)
-            key = min(SHARES, key=lambda known: abs(known - share))
-            count, total_watts, total_speed = self._sums[name].get(key, (0, 0.0, 0.0))
-            self._sums[name][key] = (count + 1, total_watts + watts, total_speed + speed)
+            most = min(device.most_watts for device in devices)
+            before, age = self._under[name]
+            age = age + 1 if abs(cap - before) < _SAME_SHARE * most else 0
+            self._under[name] = (cap, age)
+            speeds = [each.speed_hertz for each in devices if each.speed_hertz is not None]
+            if age < _SETTLING or len(speeds) < len(devices):
+                continue
+            self._forget_outgrown(name, cap, watts, SHARES[0] * most)
+            for share in SHARES:
+                if abs(cap - share * most) < _SAME_SHARE * most:
+                    self._means[name].setdefault(share, _Mean()).add(cap, watts, min(speeds))
 
     def next_share(self, job: str) -> float:
         """Share of the most cap under which a job should run next."""
-        for share in SHARES:
-            if self._sums[job].get(share, (0, 0.0, 0.0))[0] < _READINGS:
-                return share
-        return SHARES[0]
+        means = self._means.get(job, {})
+        untried = (s for s in SHARES if s not in means or means[s].count < _READINGS)
+        return next(untried, SHARES[0])
 
     def curve(self, job: str) -> PowerCurve | None:
         """The job's curve; None until all shares were tried."""
-        sums = self._sums.get(job, {})
-        if any(sums.get(share, (0, 0.0, 0.0))[0] < _READINGS for share in SHARES):
+        means = [mean for mean in self._means.get(job, {}).values() if mean.count >= _READINGS]
+        if len(means) < len(SHARES) or not any(mean.speed_hertz for mean in means):
             return None
-        points = [(watts / n, speed / n) for n, watts, speed in sums.values()]
-        return PowerCurve.from_points(points) if max(s for _, s in points) > 0 else None
+        return PowerCurve.from_points(
+            (min(mean.cap_watts, _HEADROOM * mean.watts), mean.speed_hertz) for mean in means
+        )
+
+    def _forget_outgrown(self, job: str, cap: float, watts: float, tried_watts: float) -> None:
+        """Forget a job that drew less than its caps when profiled, and now draws all of one."""
+        curve = self.curve(job)
+        was_light = curve is not None and curve.most_watts < (1 - _SAME_SHARE) * tried_watts
+        if was_light and watts > (1 - _SAME_SHARE) * cap:
+            self._means[job] = {}
 
 
 class DrawnShares:

@@ -292,7 +292,11 @@ def test_an_unknown_job_is_profiled_under_the_caps_in_force(tmp_path):
     curve = bench.agent._history.observed.curve("1")
     assert curve.watts == pytest.approx((200, 240, 300))
     assert curve.performance[0] == pytest.approx((200 / 300) ** 0.5)
-    assert bench.caps()[2] == pytest.approx(130), "what it does not draw goes to others"
+    assert bench.caps()[2] == pytest.approx(1.1 * 130), "what it does not draw goes to others"
+    bench.gpus["n2"][0].demand_watts = 1000.0
+    for _ in range(60):
+        bench.tick()
+    assert bench.caps()[2] == pytest.approx(300), "it has grown"
     bench.engine.held = []
     bench.tick()
     assert bench.agent._history.observed.curve("1") is None
