@@ -130,6 +130,9 @@ def _add_simulate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--queue", choices=("fifo", "backfill", "sjf"), default="fifo")
     parser.add_argument("--overhead", type=float, default=0.0, metavar="W", help="hosts, network")
     parser.add_argument("--idle", type=float, default=0.0, metavar="W", help="of a GPU without job")
+    parser.add_argument(
+        "--rotate", type=float, metavar="MINUTES", help="let paused jobs take turns after so long"
+    )
     parser.add_argument("--carbon", metavar="SOURCE", help="region, or a series as CSV or Parquet")
     parser.add_argument("--price", type=Path, metavar="FILE", help="series of a price per kWh")
     _add_zone(parser)
@@ -157,6 +160,7 @@ def _simulate(arguments: argparse.Namespace) -> None:
         queue=arguments.queue,
         overhead_watts=arguments.overhead,
         idle_watts=arguments.idle,
+        rotation_seconds=float("inf") if arguments.rotate is None else 60 * arguments.rotate,
         alpha=arguments.alpha,
     )
     zone = _zone(arguments.zone)

@@ -33,7 +33,14 @@ from joulery.cluster._jobs import (
     read_jobs,
 )
 from joulery.cluster._nodes import DeviceState, NodeClient
-from joulery.cluster._shaping import WorkPlan, flexibility_price, follow_forecasts, plan_work
+from joulery.cluster._shaping import (
+    StartPlan,
+    WorkPlan,
+    best_start,
+    flexibility_price,
+    follow_forecasts,
+    plan_work,
+)
 from joulery.cluster._slurm import EngineJob, Slurm
 
 __all__ = [
@@ -54,10 +61,12 @@ __all__ = [
     "NodeClient",
     "PowerCurve",
     "Slurm",
+    "StartPlan",
     "WorkPlan",
     "aggregate",
     "allocate",
     "announce",
+    "best_start",
     "decide",
     "filling_path",
     "flexibility_floor",

@@ -45,6 +45,8 @@ class Site:
             or ``sjf`` (shortest job first).
         overhead_watts: Power of hosts and network.
         idle_watts: Power of one GPU without a job.
+        rotation_seconds: Time after which a paused job takes the place of those that have run
+            longest; infinite for never. Jobs of an ``sjf`` queue do not rotate.
         alpha: Aversion to unequal performance, for ``alpha-fair``.
     """
 
@@ -54,6 +56,7 @@ class Site:
     queue: str = "fifo"
     overhead_watts: float = 0.0
     idle_watts: float = 0.0
+    rotation_seconds: float = math.inf
     alpha: float = 2.0
 
     def __post_init__(self) -> None:
@@ -61,6 +64,10 @@ class Site:
             raise InvalidValueError(
                 f"unknown policy {self.policy!r} or queue {self.queue!r}",
                 remedy=f"policies: {', '.join(POLICIES)}; queues: {', '.join(QUEUES)}",
+            )
+        if not self.rotation_seconds > 0:
+            raise InvalidValueError(
+                f"rotation_seconds {self.rotation_seconds:g}", remedy="give a positive time"
             )
         if self.budget and self.budget[0][0] > 0:
             raise InvalidValueError(
@@ -250,6 +257,9 @@ class _Simulation:
         self._start = [math.nan] * len(trace)
         self._end = [math.nan] * len(trace)
         self._reserved: dict[int, tuple[int, float, int]] = {}
+        self._since = [math.nan] * len(trace)  # start of the present run of each job
+        self._paused: dict[int, float] = {}  # since when
+        self._rotate_at = math.inf
         self._now = 0.0
         self._events = self._refused = self._pauses = 0
         self._record: list[tuple[float, float, float]] = []
@@ -274,7 +284,11 @@ class _Simulation:
             left = (self._next_end - self._done) / self._speed
             row = int(left.argmin())
             end = self._now + float(left[row])
-            time = min(end, submit[arrived], changes[changed][0])
+            if not self._paused:
+                self._rotate_at = math.inf
+            elif self._rotate_at == math.inf:
+                self._rotate_at = self._now + self._site.rotation_seconds
+            time = min(end, submit[arrived], changes[changed][0], self._rotate_at)
             if time == math.inf:
                 break
             self._advance(max(time, self._now))
@@ -289,6 +303,9 @@ class _Simulation:
                 self._events += 1
                 changed += 1
                 self._pause_until_it_fits()
+            if self._rotate_at <= time:
+                self._rotate_at = math.inf
+                self._rotate()
             self._schedule()
             self._speed, watts = self._path.solve(self._budget)
             self._record.append((self._now, watts, self._budget))
@@ -333,6 +350,8 @@ class _Simulation:
         row, gpus = self._row[job], self._gpus[job]
         if math.isnan(self._start[job]):
             self._start[job] = self._now
+        self._since[job] = self._now
+        self._paused.pop(job, None)
         self._free[self._pool_of[job]] -= gpus
         self._path.change(row, gpus)
         heapq.heappush(self._heaps[row], (float(self._done[row]) + self._work[job], job))
@@ -381,28 +400,51 @@ class _Simulation:
     def _pause_until_it_fits(self) -> None:
         """Stop the jobs that started last; they wait at the head of the queue."""
         while self._path.least() > self._budget:
-            running = [
-                (self._start[job], job, row) for row, h in enumerate(self._heaps) for _, job in h
-            ]
+            running = self._running()
             if not running:
                 raise InfeasibleError(
                     f"the idle cluster uses {self._path.least():.6g} W, "
                     f"more than the budget of {self._budget:.6g} W",
                     remedy="raise the budget, or lower the overhead",
                 )
-            _, job, row = max(running)
-            heap = self._heaps[row]
-            place = next(n for n, entry in enumerate(heap) if entry[1] == job)
-            self._work[job] = heap.pop(place)[0] - float(self._done[row])
-            heapq.heapify(heap)
-            self._next_end[row] = heap[0][0] if heap else math.inf
-            self._release(row, job)
-            self._pauses += 1
-            pool = self._pool_of[job]
-            if self._site.queue == "sjf":
-                heapq.heappush(self._shortest[pool], (self._work[job], job))
+            self._stop(max(running, key=lambda job: (self._start[job], job)))
+
+    def _rotate(self) -> None:
+        """Let the job that has been paused longest run in place of those that have run longest."""
+        for pool, waiting in enumerate(self._waiting):
+            if not waiting or waiting[0] not in self._paused:
+                continue
+            job = waiting.popleft()
+            others = [o for o in self._running() if self._pool_of[o] == pool]
+            for other in sorted(others, key=lambda o: (self._since[o], o)):
+                if self._fits(job):
+                    break
+                self._stop(other)
+            if self._fits(job):
+                self._begin(job)
             else:
-                self._waiting[pool].appendleft(job)
+                waiting.appendleft(job)
+
+    def _running(self) -> list[int]:
+        return [job for heap in self._heaps for _, job in heap]
+
+    def _stop(self, job: int) -> None:
+        """Stop a job; it waits after those that were paused before, and ahead of all others."""
+        row = self._row[job]
+        heap = self._heaps[row]
+        place = next(n for n, entry in enumerate(heap) if entry[1] == job)
+        self._work[job] = heap.pop(place)[0] - float(self._done[row])
+        heapq.heapify(heap)
+        self._next_end[row] = heap[0][0] if heap else math.inf
+        self._release(row, job)
+        self._pauses += 1
+        pool = self._pool_of[job]
+        if self._site.queue == "sjf":
+            heapq.heappush(self._shortest[pool], (self._work[job], job))
+            return
+        ahead = sum(self._pool_of[o] == pool and at < self._now for o, at in self._paused.items())
+        self._waiting[pool].insert(ahead, job)
+        self._paused[job] = self._now
 
     def _replay(self) -> ClusterReplay:
         times, watts, budgets = (np.array(c) for c in zip(*self._record, strict=True))

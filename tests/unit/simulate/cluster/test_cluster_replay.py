@@ -142,6 +142,40 @@ def test_jobs_pause_when_the_floors_do_not_fit():
     assert np.isfinite(replay.end).all()
 
 
+def test_paused_jobs_take_turns_when_they_rotate():
+    """The same jobs stay paused through a long event while others never stop."""
+    trace = trace_of([0, 0, 0, 0], [1000] * 4, [1] * 4)
+    budget = [(0, 1600), (10, 200), (10_000, 1600)]  # room for two of four at least power
+    still, rotating = (
+        simulate(trace, Site(4, budget, rotation_seconds=seconds)) for seconds in (math.inf, 250)
+    )
+    for replay in (still, rotating):
+        assert np.isfinite(replay.end).all()
+        assert (replay.watts <= replay.budget_watts * (1 + 1e-9)).all()
+    assert still.pauses == 2
+    assert np.ptp(still.end) > 2000
+    assert rotating.pauses > 10
+    assert np.ptp(rotating.end) < 600
+    assert rotating.end.max() == pytest.approx(still.end.max(), rel=0.05)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_rotation_loses_no_work(seed):
+    """A job that was paused several times ends early, or never."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(2, 12))
+    submit = np.sort(rng.uniform(0, 500, count))
+    trace = trace_of(submit, rng.uniform(50, 2000, count), rng.integers(1, 4, count))
+    budget = [(0, 2000), (300, float(rng.uniform(300, 900))), (4000, 2000)]
+    queue = ("fifo", "backfill")[seed % 2]
+    site = Site(8, budget, queue=queue, rotation_seconds=float(rng.uniform(20, 500)))
+    replay = simulate(trace, site)
+    assert np.isfinite(replay.end).all()
+    assert (replay.end - replay.start >= trace.work_seconds * (1 - 1e-9)).all()
+    assert (replay.watts <= replay.budget_watts * (1 + 1e-9)).all()
+
+
 def test_a_budget_below_the_idle_cluster_is_refused():
     """An impossible budget is accepted."""
     with pytest.raises(InfeasibleError, match="idle cluster"):
