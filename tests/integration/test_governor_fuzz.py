@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from joulery.governor import Connection, ConnectionLimits, encode
+from joulery.governor import Connection, ConnectionLimits
+from joulery.governor._protocol import encode
 from joulery.testing.emulator import build
-from joulery.testing.governor.flood import under_flood
-from joulery.testing.governor.fuzz import frame, fuzz
-from joulery.testing.governor.node import GovernedNode
+from support.governor.flood import under_flood
+from support.governor.fuzz import frame, fuzz
+from support.governor.node import GovernedNode
 
 
 @pytest.fixture

@@ -17,9 +17,10 @@ from joulery.clock import REAL_CLOCK
 from joulery.cluster import NodeClient
 from joulery.cluster._nodes import NodeUnreachableError
 from joulery.errors import InvalidValueError, MissingRightsError
-from joulery.governor import HEADER, SOCKET_VARIABLE, STATE_VARIABLE, Connection, encode
+from joulery.governor import SOCKET_VARIABLE, STATE_VARIABLE, Connection
+from joulery.governor._protocol import HEADER, encode
 from joulery.testing.emulator import EmulatedNode, build
-from joulery.testing.governor.emulated import EmulatedGovernor, EmulatedGpu
+from support.governor.emulated import EmulatedGovernor, EmulatedGpu
 
 SECRET = "a secret of the agent"  # noqa: S105 - guards emulated boards
 POLICY = """

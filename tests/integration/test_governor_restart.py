@@ -13,8 +13,8 @@ import pytest
 from joulery.errors import FileError
 from joulery.governor import Connection
 from joulery.testing.emulator import build
-from joulery.testing.governor.experiments import crash_everywhere
-from joulery.testing.governor.node import GovernedNode
+from support.governor.experiments import crash_everywhere
+from support.governor.node import GovernedNode
 
 JOB = """
 import time

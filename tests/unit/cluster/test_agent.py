@@ -25,7 +25,7 @@ from joulery.errors import DeviceError, FileError, InvalidValueError, StoreError
 from joulery.frontier import Frontier, OperatingPoint, Setting
 from joulery.governor._peer import device_file
 from joulery.grid import GridEvent, Signal
-from joulery.testing.governor.emulated import EmulatedGovernor, EmulatedGpu
+from support.governor.emulated import EmulatedGovernor, EmulatedGpu
 
 CURVE = PowerCurve.from_points([(100, 25), (200, 60), (300, 85), (400, 100)])
 

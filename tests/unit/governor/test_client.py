@@ -10,7 +10,7 @@ from joulery.errors import InvalidValueError, MissingRightsError, NotPossibleHer
 from joulery.governor import held, lease, lease_obstacle
 from joulery.governor._client import GovernorLease
 from joulery.hardware import Faults, SimulatedGpu, catalog
-from joulery.testing.governor.bench import PlainBoard
+from support.governor.bench import PlainBoard
 
 
 @pytest.fixture

@@ -9,10 +9,9 @@ import sys
 import pytest
 
 from joulery.errors import FileError, NotPossibleHereError
-from joulery.governor import GovernedDevice, Intent
-from joulery.governor._device import LeaseRequest
-from joulery.governor._journal import FileJournal, private_folder
-from joulery.testing.governor.bench import PlainBoard
+from joulery.governor._device import GovernedDevice, LeaseRequest
+from joulery.governor._journal import FileJournal, Intent, private_folder
+from support.governor.bench import PlainBoard
 
 INTENT = Intent(400.0, (400.0, 200.0), pinned_hertz=1.1e9, hertz=1.2e9)
 

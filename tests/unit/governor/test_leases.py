@@ -2,8 +2,10 @@
 
 import pytest
 
-from joulery.governor import LeaseSession, encode, parse_policy
-from joulery.testing.governor.bench import Bench, at_once
+from joulery.governor._policy import parse_policy
+from joulery.governor._protocol import encode
+from joulery.governor._server import LeaseSession
+from support.governor.bench import Bench, at_once
 
 
 @pytest.fixture

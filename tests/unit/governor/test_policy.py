@@ -5,10 +5,11 @@ import os
 import pytest
 
 from joulery.errors import FileError, MissingRightsError
-from joulery.governor import load_policy, parse_policy
+from joulery.governor import load_policy
 from joulery.governor._device import LeaseRequest
+from joulery.governor._policy import parse_policy
 from joulery.hardware import DeviceInfo, DeviceKind
-from joulery.testing.governor.bench import PlainBoard
+from support.governor.bench import PlainBoard
 
 INFO = DeviceInfo("GPU-1", "A100", DeviceKind.GPU, "nvidia", 3)
 GOOD = """

@@ -9,9 +9,11 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.governor import ConnectionLimits, Decoder, Peer, encode
+from joulery.governor import ConnectionLimits
+from joulery.governor._peer import Peer
+from joulery.governor._protocol import Decoder, encode
 from joulery.governor._server import LeaseSession, Server
-from joulery.testing.governor.bench import Bench
+from support.governor.bench import Bench
 
 HELLO = encode({"op": "hello", "versions": [1]})
 STATUS = encode({"op": "status"})

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from joulery.clock import REAL_CLOCK
 from joulery.errors import NotPossibleHereError
-from joulery.testing.governor.emulated import EmulatedGovernor, EmulatedGpu
+from support.governor.emulated import EmulatedGovernor, EmulatedGpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -11,22 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from joulery.clock import REAL_CLOCK, Clock
 from joulery.frontier import Origin, Provenance
-from joulery.governor import (
-    MAX_REPLY_BYTES,
-    VERSION,
-    ConnectionLimits,
-    Decoder,
-    GovernedDevice,
-    LeaseJournal,
-    LeaseSession,
-    LeaseTable,
-    Server,
-    checked_reply,
-    encode,
-    parse_policy,
-)
+from joulery.governor import ConnectionLimits
+from joulery.governor._client import checked_reply
+from joulery.governor._device import GovernedDevice
+from joulery.governor._journal import LeaseJournal
+from joulery.governor._leases import LeaseTable
+from joulery.governor._policy import parse_policy
+from joulery.governor._protocol import MAX_REPLY_BYTES, VERSION, Decoder, encode
+from joulery.governor._server import LeaseSession, Server
 from joulery.hardware import Capability, DeviceInfo, DeviceKind, PowerLimitRange, Telemetry
-from joulery.testing.governor.bench import PromptWorker, at_once
+from support.governor.bench import PromptWorker, at_once
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
