@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from joulery.grid import Signal
 
 _POLICIES = ("fair", "max-min", "throughput", "equal-watts", "equal-fraction", "alpha-fair")
+_RECOVERY_SECONDS = 900.0
 _EXAMPLES = """\
 examples:
   joulery cluster allocate --jobs jobs.json --budget 20000
@@ -133,6 +134,9 @@ def _add_simulate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rotate", type=float, metavar="MINUTES", help="let paused jobs take turns after so long"
     )
+    parser.add_argument(
+        "--recover", action="store_true", help="give jobs back what they ran below the mean"
+    )
     parser.add_argument("--carbon", metavar="SOURCE", help="region, or a series as CSV or Parquet")
     parser.add_argument("--price", type=Path, metavar="FILE", help="series of a price per kWh")
     _add_zone(parser)
@@ -161,6 +165,7 @@ def _simulate(arguments: argparse.Namespace) -> None:
         overhead_watts=arguments.overhead,
         idle_watts=arguments.idle,
         rotation_seconds=float("inf") if arguments.rotate is None else 60 * arguments.rotate,
+        recovery_seconds=_RECOVERY_SECONDS if arguments.recover else float("inf"),
         alpha=arguments.alpha,
     )
     zone = _zone(arguments.zone)

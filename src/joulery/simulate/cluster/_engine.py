@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.cluster import FAIR_SHARE, POLICIES, Fleet, filling_path
+from joulery.cluster import FAIR_SHARE, POLICIES, DeficitLedger, Fleet, filling_path
 from joulery.errors import InfeasibleError, InvalidValueError
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 QUEUES = ("fifo", "backfill", "sjf")
 # How far behind the first waiting job backfilling looks.
 _BACKFILL_DEPTH = 64
+# Performance that a job may be owed, or owe, in steps that keep the number of classes small.
+_CREDITS = np.array([0.0, -0.25, -0.1875, -0.125, -0.0625, 0.0625, 0.125, 0.1875, 0.25])
 # Sums of watts are added up anew after this many changes.
 _REFRESH = 4096
 
@@ -47,6 +49,8 @@ class Site:
         idle_watts: Power of one GPU without a job.
         rotation_seconds: Time after which a paused job takes the place of those that have run
             longest; infinite for never. Jobs of an ``sjf`` queue do not rotate.
+        recovery_seconds: Time between two looks at what jobs ran below the mean of all, which the
+            policies ``fair`` and ``max-min`` give back over the next hours; infinite for never.
         alpha: Aversion to unequal performance, for ``alpha-fair``.
     """
 
@@ -57,6 +61,7 @@ class Site:
     overhead_watts: float = 0.0
     idle_watts: float = 0.0
     rotation_seconds: float = math.inf
+    recovery_seconds: float = math.inf
     alpha: float = 2.0
 
     def __post_init__(self) -> None:
@@ -65,9 +70,10 @@ class Site:
                 f"unknown policy {self.policy!r} or queue {self.queue!r}",
                 remedy=f"policies: {', '.join(POLICIES)}; queues: {', '.join(QUEUES)}",
             )
-        if not self.rotation_seconds > 0:
+        if not min(self.rotation_seconds, self.recovery_seconds) > 0:
             raise InvalidValueError(
-                f"rotation_seconds {self.rotation_seconds:g}", remedy="give a positive time"
+                "the time between two rotations or recoveries is not positive",
+                remedy="give a positive number of seconds, or leave it out",
             )
         if self.budget and self.budget[0][0] > 0:
             raise InvalidValueError(
@@ -233,8 +239,16 @@ class _Simulation:
 
     def __init__(self, trace: Trace, site: Site) -> None:
         self._trace, self._site = trace, site
-        fleet = Fleet(trace.curves, trace.curve, weight=trace.weight, floor=trace.floor)
-        self._row = fleet.row.tolist()
+        # Each class once for each credit, between which its jobs move.
+        self._credits = _CREDITS if math.isfinite(site.recovery_seconds) else _CREDITS[:1]
+        weight, floor, curve = (
+            np.tile(column, len(self._credits))
+            for column in (trace.weight, trace.floor, trace.curve)
+        )
+        credit = np.repeat(self._credits, len(trace))
+        fleet = Fleet(trace.curves, curve, weight=weight, floor=floor, credit=credit)
+        self._rows = fleet.row.reshape(len(self._credits), len(trace))
+        self._row = self._rows[0].tolist()
         rows = len(fleet.count)
         base = site.overhead_watts + site.idle_watts * sum(site.pools.values())
         self._path: _Path = (
@@ -260,6 +274,8 @@ class _Simulation:
         self._since = [math.nan] * len(trace)  # start of the present run of each job
         self._paused: dict[int, float] = {}  # since when
         self._rotate_at = math.inf
+        self._ledger = DeficitLedger()
+        self._recovered_at, self._done_before = 0.0, np.zeros(rows)
         self._now = 0.0
         self._events = self._refused = self._pauses = 0
         self._record: list[tuple[float, float, float]] = []
@@ -291,6 +307,7 @@ class _Simulation:
             time = min(end, submit[arrived], changes[changed][0], self._rotate_at)
             if time == math.inf:
                 break
+            time = min(time, self._recovered_at + self._site.recovery_seconds)
             self._advance(max(time, self._now))
             if end <= time:
                 self._done[row] = self._next_end[row]  # exactly, whatever rounding says
@@ -306,6 +323,8 @@ class _Simulation:
             if self._rotate_at <= time:
                 self._rotate_at = math.inf
                 self._rotate()
+            if self._recovered_at + self._site.recovery_seconds <= time:
+                self._recover()
             self._schedule()
             self._speed, watts = self._path.solve(self._budget)
             self._record.append((self._now, watts, self._budget))
@@ -347,15 +366,12 @@ class _Simulation:
 
     def _begin(self, job: int) -> None:
         self._events += 1
-        row, gpus = self._row[job], self._gpus[job]
         if math.isnan(self._start[job]):
             self._start[job] = self._now
         self._since[job] = self._now
         self._paused.pop(job, None)
-        self._free[self._pool_of[job]] -= gpus
-        self._path.change(row, gpus)
-        heapq.heappush(self._heaps[row], (float(self._done[row]) + self._work[job], job))
-        self._next_end[row] = self._heaps[row][0][0]
+        self._free[self._pool_of[job]] -= self._gpus[job]
+        self._put_in(job)
 
     def _schedule(self) -> None:
         for pool, waiting in enumerate(self._waiting):
@@ -425,18 +441,34 @@ class _Simulation:
             else:
                 waiting.appendleft(job)
 
+    def _recover(self) -> None:
+        """Note what each job ran below the mean, and move it to the class of its credit."""
+        seconds = self._now - self._recovered_at
+        running = self._running()
+        speeds = (self._done - self._done_before) / seconds
+        jobs = [*running, *self._paused]
+        gained = np.array([speeds[self._row[j]] for j in running] + [0.0] * len(self._paused))
+        if jobs:
+            self._ledger.add([str(job) for job in jobs], gained, seconds)
+        for job in jobs:
+            place = int(np.abs(self._credits - self._ledger.credit(str(job))).argmin())
+            if (row := int(self._rows[place, job])) != self._row[job]:
+                is_running = job not in self._paused
+                if is_running:
+                    self._take_out(job)
+                self._row[job] = row
+                if is_running:
+                    self._put_in(job)
+        self._recovered_at, self._done_before = self._now, self._done.copy()
+
     def _running(self) -> list[int]:
         return [job for heap in self._heaps for _, job in heap]
 
     def _stop(self, job: int) -> None:
         """Stop a job; it waits after those that were paused before, and ahead of all others."""
-        row = self._row[job]
-        heap = self._heaps[row]
-        place = next(n for n, entry in enumerate(heap) if entry[1] == job)
-        self._work[job] = heap.pop(place)[0] - float(self._done[row])
-        heapq.heapify(heap)
-        self._next_end[row] = heap[0][0] if heap else math.inf
-        self._release(row, job)
+        self._take_out(job)
+        self._events += 1
+        self._free[self._pool_of[job]] += self._gpus[job]
         self._pauses += 1
         pool = self._pool_of[job]
         if self._site.queue == "sjf":
@@ -445,6 +477,23 @@ class _Simulation:
         ahead = sum(self._pool_of[o] == pool and at < self._now for o, at in self._paused.items())
         self._waiting[pool].insert(ahead, job)
         self._paused[job] = self._now
+
+    def _take_out(self, job: int) -> None:
+        """Take a running job out of its class, with the work that is left."""
+        row = self._row[job]
+        heap = self._heaps[row]
+        place = next(n for n, entry in enumerate(heap) if entry[1] == job)
+        self._work[job] = heap.pop(place)[0] - float(self._done[row])
+        heapq.heapify(heap)
+        self._next_end[row] = heap[0][0] if heap else math.inf
+        self._path.change(row, -self._gpus[job])
+
+    def _put_in(self, job: int) -> None:
+        """Let a job run in its class."""
+        row = self._row[job]
+        self._path.change(row, self._gpus[job])
+        heapq.heappush(self._heaps[row], (float(self._done[row]) + self._work[job], job))
+        self._next_end[row] = self._heaps[row][0][0]
 
     def _replay(self) -> ClusterReplay:
         times, watts, budgets = (np.array(c) for c in zip(*self._record, strict=True))
