@@ -275,7 +275,7 @@ class _Simulation:
         self._paused: dict[int, float] = {}  # since when
         self._rotate_at = math.inf
         self._ledger = DeficitLedger()
-        self._recovered_at, self._done_before = 0.0, np.zeros(rows)
+        self._recover_at, self._done_before = site.recovery_seconds, np.zeros(rows)
         self._now = 0.0
         self._events = self._refused = self._pauses = 0
         self._record: list[tuple[float, float, float]] = []
@@ -300,14 +300,10 @@ class _Simulation:
             left = (self._next_end - self._done) / self._speed
             row = int(left.argmin())
             end = self._now + float(left[row])
-            if not self._paused:
-                self._rotate_at = math.inf
-            elif self._rotate_at == math.inf:
-                self._rotate_at = self._now + self._site.rotation_seconds
             time = min(end, submit[arrived], changes[changed][0], self._rotate_at)
             if time == math.inf:
                 break
-            time = min(time, self._recovered_at + self._site.recovery_seconds)
+            time = min(time, self._recover_at)
             self._advance(max(time, self._now))
             if end <= time:
                 self._done[row] = self._next_end[row]  # exactly, whatever rounding says
@@ -321,9 +317,8 @@ class _Simulation:
                 changed += 1
                 self._pause_until_it_fits()
             if self._rotate_at <= time:
-                self._rotate_at = math.inf
                 self._rotate()
-            if self._recovered_at + self._site.recovery_seconds <= time:
+            if self._recover_at <= time:
                 self._recover()
             self._schedule()
             self._speed, watts = self._path.solve(self._budget)
@@ -369,7 +364,8 @@ class _Simulation:
         if math.isnan(self._start[job]):
             self._start[job] = self._now
         self._since[job] = self._now
-        self._paused.pop(job, None)
+        if self._paused.pop(job, None) is not None and not self._paused:
+            self._rotate_at = math.inf
         self._free[self._pool_of[job]] -= self._gpus[job]
         self._put_in(job)
 
@@ -427,6 +423,7 @@ class _Simulation:
 
     def _rotate(self) -> None:
         """Let the job that has been paused longest run in place of those that have run longest."""
+        self._rotate_at = self._now + self._site.rotation_seconds
         for pool, waiting in enumerate(self._waiting):
             if not waiting or waiting[0] not in self._paused:
                 continue
@@ -443,7 +440,7 @@ class _Simulation:
 
     def _recover(self) -> None:
         """Note what each job ran below the mean, and move it to the class of its credit."""
-        seconds = self._now - self._recovered_at
+        seconds = self._site.recovery_seconds
         running = self._running()
         speeds = (self._done - self._done_before) / seconds
         jobs = [*running, *self._paused]
@@ -459,7 +456,8 @@ class _Simulation:
                 self._row[job] = row
                 if is_running:
                     self._put_in(job)
-        self._recovered_at, self._done_before = self._now, self._done.copy()
+        self._recover_at = self._now + self._site.recovery_seconds
+        self._done_before = self._done.copy()
 
     def _running(self) -> list[int]:
         return [job for heap in self._heaps for _, job in heap]
@@ -476,6 +474,8 @@ class _Simulation:
             return
         ahead = sum(self._pool_of[o] == pool and at < self._now for o, at in self._paused.items())
         self._waiting[pool].insert(ahead, job)
+        if not self._paused:
+            self._rotate_at = self._now + self._site.rotation_seconds
         self._paused[job] = self._now
 
     def _take_out(self, job: int) -> None:

@@ -153,6 +153,7 @@ def test_paused_jobs_take_turns_when_they_rotate():
         assert np.isfinite(replay.end).all()
         assert (replay.watts <= replay.budget_watts * (1 + 1e-9)).all()
     assert still.pauses == 2
+    assert rotating.times[-1] == 10_000, "no turns are taken after the last job"
     assert np.ptp(still.end) > 2000
     assert rotating.pauses > 10
     assert np.ptp(rotating.end) < 600
