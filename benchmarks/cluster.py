@@ -15,6 +15,7 @@ import math
 import os
 import random
 import statistics
+import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -43,7 +44,9 @@ from joulery.cluster import (
 from joulery.errors import InfeasibleError
 from joulery.grid import GridEvent, read_forecasts, read_signal
 from joulery.simulate.cluster import Site, read_trace, simulate, summarize
-from joulery.testing.slurm import PoweredCluster, slurm_obstacle
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from support.slurm import PoweredCluster, slurm_obstacle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,14 +10,17 @@ import resource
 import statistics
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulery.governor import ConnectionLimits
-from joulery.testing.governor.bench import Bench
-from joulery.testing.governor.experiments import crash_everywhere, kill_holders
-from joulery.testing.governor.flood import under_flood
-from joulery.testing.governor.fuzz import fuzz
-from joulery.testing.governor.node import GovernedNode
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from support.governor.bench import Bench
+from support.governor.experiments import crash_everywhere, kill_holders
+from support.governor.flood import under_flood
+from support.governor.fuzz import fuzz
+from support.governor.node import GovernedNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -3,19 +3,20 @@
 import os
 import random
 import resource
+import signal
 import socket
-import statistics
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
-from joulery.governor import Connection, ConnectionLimits, encode
+from joulery.governor import Connection, ConnectionLimits
+from joulery.governor._protocol import encode
 from joulery.testing.emulator import build
-from joulery.testing.governor.flood import under_flood
-from joulery.testing.governor.fuzz import frame, fuzz
-from joulery.testing.governor.node import GovernedNode
+from support.governor.flood import under_flood
+from support.governor.fuzz import frame, fuzz
+from support.governor.node import GovernedNode
 
 
 @pytest.fixture
@@ -59,17 +60,55 @@ def test_daemon_outlives_rubbish(start):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a flood by another user needs root to start it")
-def test_flood_by_others_does_not_slow_an_honest_holder(start):
-    """One user's runaway script would stall every other user's tuner."""
+def test_an_honest_holder_is_served_in_a_flood(start):
+    """One user's runaway script would keep every other user's tuner from its answers.
+
+    How long they take is for scripts/stress_governor.py; how many others come first is judged
+    without a clock in the server's own tests.
+    """
     governed = start(requests_per_second=ConnectionLimits().requests_per_second)
-    slowdowns = []
-    for _ in range(4):  # other work on the machine may delay one attempt, a stalled daemon all
-        waits = under_flood(governed, 120)
-        idle, flooded = (statistics.quantiles(each, n=100)[98] for each in waits)
-        slowdowns.append(flooded / max(idle, 0.01))
-        if slowdowns[-1] <= 2:
-            break
-    assert min(slowdowns) <= 2
+    quiet, flooded = under_flood(governed, 40)
+    assert len(quiet) == len(flooded) == 40
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as several users")
+def test_silent_connections_of_four_users_lock_nobody_out(start):
+    """Four users with 128 silent connections each kept everyone out, root included."""
+    governed, children = start(), []
+    done, wait = os.pipe()
+    for user in range(2000, 2004):
+        child = os.fork()
+        if child == 0:
+            os.close(wait)
+            _be_silent(governed.socket, user, done)
+        children.append(child)
+    os.close(done)
+    try:
+        for child in children:
+            os.waitpid(child, os.WUNTRACED)  # stopped: all are connected
+        assert governed.status()[0]["watts"] == 400.0
+    finally:
+        os.close(wait)
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def _be_silent(path, user, done):
+    """Hold as many connections as one user may, as a child process."""
+    try:
+        os.setgid(user)
+        os.setuid(user)
+        channels = []
+        for _ in range(128):
+            channels.append(socket.socket(socket.AF_UNIX))
+            channels[-1].connect(str(path))
+            channels[-1].sendall(encode({"op": "hello", "versions": [1]}))
+            channels[-1].sendall(encode({"op": "status"}))
+        os.kill(os.getpid(), signal.SIGSTOP)
+        os.read(done, 1)
+    finally:
+        os._exit(0)
 
 
 def test_callers_beyond_the_cap_are_turned_away(start):

@@ -11,7 +11,7 @@ import pytest
 from joulery.errors import DeviceError
 from joulery.governor import Connection
 from joulery.testing.emulator import build
-from joulery.testing.governor.node import GovernedNode
+from support.governor.node import GovernedNode
 
 SET = "nvmlDeviceSetPowerManagementLimit*"
 PATIENCE_SECONDS = 1.0

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import pytest
 
 from joulery.testing.emulator import build
-from joulery.testing.governor.experiments import kill_holders
-from joulery.testing.governor.node import GovernedNode
-from joulery.testing.governor.nursery import DEADLY
+from support.governor.experiments import kill_holders
+from support.governor.node import GovernedNode
+from support.governor.nursery import DEADLY
 
 HOLD = """
 import sys, time

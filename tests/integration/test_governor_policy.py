@@ -5,9 +5,11 @@ import itertools
 import pytest
 
 from joulery.clock import VirtualClock
-from joulery.governor import GovernedDevice, LeaseTable, Peer, parse_policy
-from joulery.governor._policy import AccessPolicy
-from joulery.testing.governor.bench import Caller, MemoryJournal, PlainBoard, PromptWorker
+from joulery.governor._device import GovernedDevice
+from joulery.governor._leases import LeaseTable
+from joulery.governor._peer import Peer
+from joulery.governor._policy import AccessPolicy, parse_policy
+from support.governor.bench import Caller, MemoryJournal, PlainBoard, PromptWorker
 
 POLICY = """
 [[allow]]               # the owner of board 0: all

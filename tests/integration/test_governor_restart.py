@@ -6,13 +6,15 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import pytest
 
+from joulery.errors import FileError
 from joulery.governor import Connection
 from joulery.testing.emulator import build
-from joulery.testing.governor.experiments import crash_everywhere
-from joulery.testing.governor.node import GovernedNode
+from support.governor.experiments import crash_everywhere
+from support.governor.node import GovernedNode
 
 JOB = """
 import time
@@ -50,6 +52,29 @@ def test_death_at_every_boundary_is_repaired(governed):
     assert report.boundaries > 40
     assert report.off_baseline == ()
     assert report.slowest_seconds < 2.0
+
+
+def test_damaged_journal_is_reported_and_its_limit_lent_to_no_one(governed):
+    """After a damaged journal the limit of a dead holder became the one to restore, silently."""
+    device = governed.devices[0]
+    holder = Connection(governed.socket)
+    holder.ask("acquire", device=device, watts=250, ttl_seconds=30)
+    governed.stop(signal.SIGKILL)
+    holder.close()
+    (journal,) = governed.state.glob("*.json")
+    journal.write_bytes(journal.read_bytes().replace(b"400.0", b"250.0"))
+    governed.start()
+    with closing(Connection(governed.socket)) as connection:
+        assert "damaged" in connection.ask("status")["devices"][0]["flaw"]
+        with pytest.raises(FileError, match="damaged"):
+            connection.ask("acquire", device=device, watts=200, ttl_seconds=30)
+        assert governed.node.power_limit(0) == 250.0
+        assert "damaged" in (governed.state / "audit.jsonl").read_text()
+        governed.node.set_power_limit(0, 400.0)  # the remedy
+        journal.unlink()
+        reply = connection.ask("acquire", device=device, watts=200, ttl_seconds=30)
+        assert reply["baseline_watts"] == 400.0
+    assert governed.restored_after(0, 400.0) is not None
 
 
 def test_sigterm_restores_and_cleans_up(governed):

@@ -1,6 +1,7 @@
 """Leases without the daemon: the watchdog child restores what its parent cannot."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -41,10 +42,10 @@ def start(node, tmp_path):
     }
 
     @contextmanager
-    def begin(body="time.sleep(60)", ttl=30.0):
+    def begin(body="time.sleep(60)", ttl=30.0, before=(), **variables):
         with subprocess.Popen(
-            [sys.executable, "-c", JOB.format(body=body), str(ttl)],
-            env=environment,
+            [*before, sys.executable, "-c", JOB.format(body=body), str(ttl)],
+            env={**environment, **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         ) as job:
@@ -144,6 +145,33 @@ def test_second_job_learns_who_holds_the_board(node, start):
         assert f"is held by process {first.pid}" in error
         first.kill()
         assert _restored_within(node, 400.0, 1.0)
+
+
+def _may_unshare():
+    command = ["unshare", "--mount", "--net", "true"]
+    return shutil.which("unshare") and subprocess.run(command, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "before", [(), ("unshare", "--mount", "--net")], ids=["plain", "container"]
+)
+def test_jobs_with_other_state_folders_do_not_undo_each_other(node, start, tmp_path, before):
+    """Containers with a /run of their own left a board at the limit of another container."""
+    if before and not _may_unshare():
+        pytest.skip("no right to make namespaces here")
+    other = {"JOULERY_GOVERNOR_STATE": str(tmp_path / "other")}
+    with start() as first:
+        _held(first)
+        with start(before=before, **other) as second:
+            error = second.stderr.read().decode()
+            assert second.wait(10) != 0
+        assert "held by a governor whose state is not" in error
+        assert node.power_limit(0) == 150.0
+        first.kill()
+        assert _restored_within(node, 400.0, 5.0)
+    with start(before=before, body="print(held.baseline_watts, flush=True)", **other) as third:
+        _held(third)
+        assert third.stdout.readline() == b"400.0\n"
 
 
 def test_no_rights(node, start):

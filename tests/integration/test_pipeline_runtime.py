@@ -13,7 +13,7 @@ import pytest
 from joulery.errors import InvalidValueError
 from joulery.integrations.torch_pipelining import observed
 from joulery.pipeline import read_profiles
-from joulery.testing.governor.node import GovernedNode
+from support.governor.node import GovernedNode
 
 TRAINING = """
 import json, os, sys, time

@@ -1,11 +1,15 @@
 """`joulery run` from end to end: a script that reports its steps, and one that does not."""
 
 import json
+import os
 import subprocess
 import sys
+import time
+from datetime import UTC, datetime
 
 import pytest
 
+from joulery.cli import main
 from joulery.testing.emulator import EmulatedNode
 
 SCRIPT = """
@@ -71,3 +75,33 @@ def test_a_silent_script_is_measured_and_left_alone(node, tmp_path):
     assert reported["joules"] > 100
     assert "joulery.Run" in reported["observed_steps"][0]["advice"]
     assert node.power_limit(0) == 250
+
+
+def test_a_run_waits_for_a_greener_start(tmp_path, capsys):
+    """A run that may wait starts at once, or after its deadline."""
+    now = time.time()
+    start = now - now % 2 - 20
+    values = [500.0 if start + 2 * n < now + 4 else 100.0 for n in range(40)]
+    rows = [
+        f"{datetime.fromtimestamp(start + 2 * n, UTC).isoformat()},{value}"
+        for n, value in enumerate(values)
+    ]
+    signal = tmp_path / "forecast.csv"
+    signal.write_text("\n".join(["timestamp,carbon", *rows, ""]))
+    options = ("--when", "greener", "--deadline", "30s", "--takes", "5s", "--signal", str(signal))
+    command = ["--", sys.executable, "-c", "import time; print(time.time())"]
+    done = subprocess.run(
+        [sys.executable, "-m", "joulery", "run", *options, *command],
+        env={**os.environ, "XDG_DATA_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "less than at once" in done.stderr
+    assert float(done.stdout) >= start + 2 * values.index(100.0)
+    for wrong in (options[:2], options[2:], options[2:4], options[:4]):
+        assert main(["run", *wrong, *command]) == 2
+        assert "or none" in capsys.readouterr().err
+    assert main(["run", *options[:3], "3s", *options[4:], *command]) == 2
+    assert "do not fit" in capsys.readouterr().err

@@ -12,7 +12,7 @@ import pytest
 from joulery.clock import REAL_CLOCK
 from joulery.cluster import announce
 from joulery.grid import GridEvent
-from joulery.testing.slurm import PoweredCluster, SlurmCluster, slurm_obstacle
+from support.slurm import PoweredCluster, SlurmCluster, slurm_obstacle
 
 pytestmark = [
     pytest.mark.slow,

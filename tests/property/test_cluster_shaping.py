@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulery.cluster import PowerCurve, follow_forecasts, plan_work
+from joulery.cluster import PowerCurve, best_start, follow_forecasts, plan_work
 from joulery.errors import InfeasibleError
 from joulery.grid import Signal
 
@@ -114,3 +114,29 @@ def test_work_beyond_the_deadline_is_refused():
     signal = Signal(0.0, 3600.0, (1.0,) * 48)
     with pytest.raises(InfeasibleError, match="later deadline"):
         plan_work(PowerCurve((300.0,), (1.0,)), 7200, signal, 0, 3600)
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=seeds)
+def test_no_start_is_greener_than_the_best(seed):
+    """A run that waits for a greener hour starts in another one, or misses its deadline."""
+    _, work, signal, now, deadline = random_case(seed)
+    plan = best_start(signal, work, now, deadline)
+    assert now <= plan.start <= deadline - work + 1e-6
+
+    def mean(start):
+        _, seconds, values = signal.window(start, start + work)
+        return float(seconds @ values) / work
+
+    assert plan.value == pytest.approx(mean(plan.start))
+    assert plan.value_at_once == pytest.approx(mean(now))
+    for start in np.linspace(now, deadline - work, 200).tolist():
+        assert plan.value <= mean(start) * (1 + 1e-9)
+
+
+def test_a_flat_signal_starts_at_once_and_a_short_deadline_is_refused():
+    """A run waits for nothing, or starts though it cannot end in time."""
+    flat = Signal(0.0, 3600.0, (100.0,) * 24)
+    assert best_start(flat, 3600.0, 1800.0, 36000.0).start == 1800.0
+    with pytest.raises(InfeasibleError, match="do not fit"):
+        best_start(flat, 7200.0, 0.0, 3600.0)

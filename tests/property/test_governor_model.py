@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from joulery.testing.governor.bench import Bench
+from support.governor.bench import Bench
 
 CALLERS = st.integers(0, Bench.callers_count - 1)
 BOARDS = st.integers(0, Bench.boards_count - 1)

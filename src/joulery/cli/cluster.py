@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,14 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import tzinfo
 
+    from joulery.cluster import PowerCurve
     from joulery.grid import Signal
 
 _POLICIES = ("fair", "max-min", "throughput", "equal-watts", "equal-fraction", "alpha-fair")
+_RECOVERY_SECONDS = 900.0
 _EXAMPLES = """\
 examples:
   joulery cluster allocate --jobs jobs.json --budget 20000
   joulery cluster simulate --trace trace.csv --curves jobs.json --gpus 64 --budget 20000
-  joulery cluster node --listen 127.0.0.1:7001 --token token --safe 150
   joulery cluster agent --settings agent.toml
   joulery cluster event --state state --id peak --reduce 0.25 --minutes 60
   joulery cluster status --state state --watch
@@ -129,6 +131,12 @@ def _add_simulate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--queue", choices=("fifo", "backfill", "sjf"), default="fifo")
     parser.add_argument("--overhead", type=float, default=0.0, metavar="W", help="hosts, network")
     parser.add_argument("--idle", type=float, default=0.0, metavar="W", help="of a GPU without job")
+    parser.add_argument(
+        "--rotate", type=float, metavar="MINUTES", help="let paused jobs take turns after so long"
+    )
+    parser.add_argument(
+        "--recover", action="store_true", help="give jobs back what they ran below the mean"
+    )
     parser.add_argument("--carbon", metavar="SOURCE", help="region, or a series as CSV or Parquet")
     parser.add_argument("--price", type=Path, metavar="FILE", help="series of a price per kWh")
     _add_zone(parser)
@@ -156,6 +164,8 @@ def _simulate(arguments: argparse.Namespace) -> None:
         queue=arguments.queue,
         overhead_watts=arguments.overhead,
         idle_watts=arguments.idle,
+        rotation_seconds=float("inf") if arguments.rotate is None else 60 * arguments.rotate,
+        recovery_seconds=_RECOVERY_SECONDS if arguments.recover else float("inf"),
         alpha=arguments.alpha,
     )
     zone = _zone(arguments.zone)
@@ -260,45 +270,6 @@ def _shape_text(document: dict[str, Any]) -> str:
     )
 
 
-def _add_node(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--listen", required=True, metavar="HOST:PORT")
-    parser.add_argument("--token", type=Path, required=True, metavar="FILE", help="with the secret")
-    parser.add_argument(
-        "--safe", type=float, required=True, metavar="W", help="cap of a GPU without an agent"
-    )
-    parser.add_argument("--certificate", type=Path, metavar="FILE", help="for TLS")
-    parser.add_argument("--key", type=Path, metavar="FILE", help="for TLS")
-    parser.add_argument("--emulate", type=int, metavar="N", help="N emulated GPUs, for trying")
-
-
-def _node(arguments: argparse.Namespace) -> None:
-    import ssl
-    from contextlib import ExitStack
-
-    from joulery.cluster import EmulatedGpu, LeasedGpu, NodeServer, NodeService, in_slurm_order
-    from joulery.governor import lease
-    from joulery.hardware import discover
-
-    tls = None
-    if arguments.certificate:
-        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        tls.load_cert_chain(arguments.certificate, arguments.key)
-    with ExitStack() as stack:
-        if arguments.emulate:
-            names = [f"emulated-{arguments.listen}-{n}" for n in range(arguments.emulate)]
-            devices: list[Any] = [EmulatedGpu(name) for name in names]
-        else:
-            found = {d.info.id: d for d in discover() if hasattr(d, "set_power_limit")}
-            order = [found[name] for name in in_slurm_order(list(found))]
-            devices = [LeasedGpu(each, stack.enter_context(lease(each))) for each in order]
-        if not devices:
-            raise InvalidValueError("no GPU here", remedy="try --emulate 4; see `joulery doctor`")
-        service = NodeService(devices, _secret(arguments.token), arguments.safe)
-        server = NodeServer(service, _address(arguments.listen), tls)
-        sys.stderr.write(f"{len(devices)} GPUs on {arguments.listen}\n")
-        server.run()
-
-
 def _secret(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8").strip()
@@ -306,13 +277,6 @@ def _secret(path: Path) -> str:
         raise FileError(
             f"cannot read token {path}: {error}", remedy="write a secret there"
         ) from None
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal():
-        raise InvalidValueError(f"not an address: {text!r}", remedy="write it as host:port")
-    return host, int(port)
 
 
 def _add_agent(parser: argparse.ArgumentParser) -> None:
@@ -324,6 +288,7 @@ def _agent(arguments: argparse.Namespace) -> None:
     import ssl
 
     from joulery.cluster import Agent, NodeClient, Slurm, read_agent_settings
+    from joulery.governor import parse_address
 
     settings = read_agent_settings(arguments.settings)
     if settings.token_file is None:
@@ -331,9 +296,31 @@ def _agent(arguments: argparse.Namespace) -> None:
     secret = _secret(settings.token_file)
     tls = ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else None
     nodes = {
-        name: NodeClient(_address(place), secret, tls) for name, place in settings.nodes.items()
+        name: NodeClient.at(parse_address(place), secret, tls)
+        for name, place in settings.nodes.items()
     }
-    Agent(settings, Slurm(), nodes).run(arguments.ticks)
+    with ExitStack() as stack:
+        find = _profiles(settings.store, stack) if settings.store else lambda _: None
+        Agent(settings, Slurm(), nodes, find=find).run(arguments.ticks)
+
+
+def _profiles(location: str, stack: ExitStack) -> Callable[[str], PowerCurve | None]:
+    """Function that finds a job's curve in a store, or on a server, by the job's name."""
+    from joulery.client import open_backend
+    from joulery.cluster import PowerCurve
+    from joulery.errors import UnknownRecordError
+
+    backend = stack.enter_context(closing(open_backend(location)))
+
+    def find(name: str) -> PowerCurve | None:
+        try:
+            profiles = backend.profiles(backend.job(name).id)
+        except UnknownRecordError:
+            return None
+        newest = max(profiles, key=lambda one: one.wall_seconds or 0.0, default=None)
+        return None if newest is None else PowerCurve.from_document(newest.frontier.to_dict())
+
+    return find
 
 
 def _add_status(parser: argparse.ArgumentParser) -> None:
@@ -524,7 +511,6 @@ _ACTIONS = {
     "replay": ("jobs under a recorded power, step by step", _add_replay),
     "shape": ("power of a cluster over time, when the grid is best", _add_shape),
     "agent": ("keep a Slurm cluster under its budget", _add_agent),
-    "node": ("hold the caps of this node's GPUs for the agent", _add_node),
     "status": ("power against budget, and every job's share", _add_status),
     "event": ("announce a demand-response event to the agent", _add_event),
     "listen": ("announce the events of an OpenADR 3 server to the agent", _add_listen),
@@ -536,7 +522,6 @@ _RUN = {
     "replay": _replay,
     "shape": _shape,
     "agent": _agent,
-    "node": _node,
     "status": _status,
     "event": _event,
     "listen": _listen,

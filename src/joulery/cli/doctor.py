@@ -6,12 +6,13 @@ import importlib.util
 import json
 import os
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import argparse
 
-    from joulery.hardware import Device, Survey
+    from joulery.hardware import Device, Obstacle, Survey
 
 # For each extra: a module that it installs, and its purpose.
 _EXTRAS = {
@@ -34,22 +35,40 @@ def run(arguments: argparse.Namespace) -> int:
 
     found = survey()
     mine = {device.info.id for device in visible_devices(found.devices)}
+    lent = _lent(found)
     if arguments.json:
-        sys.stdout.write(json.dumps(_document(found, mine), allow_nan=False) + "\n")
+        sys.stdout.write(json.dumps(_document(found, mine, lent), allow_nan=False) + "\n")
     else:
-        sys.stdout.write(_rendered(found, mine))
+        sys.stdout.write(_rendered(found, mine, lent))
     return 0
 
 
-def _document(found: Survey, mine: set[str]) -> dict[str, Any]:
+def _lent(found: Survey) -> dict[str, Obstacle | None] | None:
+    """Why a running governor refuses each device to this user; None without a governor."""
+    from joulery.errors import DeviceError
+    from joulery.governor import daemon_obstacles
+    from joulery.hardware import Capability
+
+    knobs = {Capability.POWER_LIMIT, Capability.CLOCK_LOCK}
+    try:
+        return daemon_obstacles(each for each in found.devices if each.capabilities & knobs)
+    except (DeviceError, OSError):  # it does not answer
+        return None
+
+
+def _document(
+    found: Survey, mine: set[str], lent: dict[str, Obstacle | None] | None
+) -> dict[str, Any]:
+    refusals = None if lent is None else {name: why and asdict(why) for name, why in lent.items()}
     return {
         "devices": [_device_document(device, mine) for device in found.devices],
         "obstacles": [
             {"what": obstacle.what, "why": obstacle.why, "remedy": obstacle.remedy}
             for obstacle in found.obstacles
         ],
+        "governor": refusals,
         "extras": {name: _installed(module) for name, (module, _) in _EXTRAS.items()},
-        "may_set_limits": may_set_limits(),
+        "may_set_limits": may_set_limits() or None in (lent or {}).values(),
     }
 
 
@@ -88,7 +107,7 @@ def _limits(device: Device) -> dict[str, float] | None:
     }
 
 
-def _rendered(found: Survey, mine: set[str]) -> str:
+def _rendered(found: Survey, mine: set[str], lent: dict[str, Obstacle | None] | None) -> str:
     from joulery.reports import table_text as table
 
     rows = [_row(device, mine) for device in found.devices]
@@ -104,8 +123,14 @@ def _rendered(found: Survey, mine: set[str]) -> str:
     hints = _hints(found)
     if hints:
         lines += ["", "How to get more", *hints]
-    if not may_set_limits():
-        lines += ["", "Power limits and clocks can be read, but only root may set them."]
+    if lent is not None:
+        lines += ["", "A governor lends power limits and clocks; for this user it answers"]
+        for name, refusal in lent.items():
+            lines.append(f"  {name}: {'yes' if refusal is None else f'no, {refusal.why}'}")
+            lines += [] if refusal is None else [f"    → {refusal.remedy}"]
+    elif not may_set_limits():
+        text = "Power limits and clocks can be read, but only root may set them, or a governor"
+        lines += ["", f"{text} that an administrator starts (`joulery governor serve`)."]
     return "\n".join(lines) + "\n"
 
 

@@ -27,12 +27,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "its power shows about its steps is printed. Figures go to standard error; with\n"
         "--json to standard output, and the command's output to standard error. The exit code\n"
         "is the command's own.\n\n"
-        "example: joulery run --objective least-energy:slowdown=5% -- python train.py"
+        "example: joulery run --objective least-energy:slowdown=5% -- python train.py\n"
+        "         joulery run --when greener --deadline 8h --takes 2h --signal forecast.csv \\\n"
+        "             -- python train.py"
     )
     parser.add_argument("command", nargs="...", help="command to run, after `--`")
     parser.add_argument("--objective", default="cost:eta=0.5", metavar="TEXT", help=OBJECTIVE_HELP)
     parser.add_argument(
         "--dry-run", action="store_true", help="find out what could be saved, change nothing"
+    )
+    parser.add_argument(
+        "--when",
+        choices=("now", "greener"),
+        default="now",
+        help="greener: start when the signal is lowest while the command runs",
+    )
+    parser.add_argument("--deadline", metavar="TIME", help="from now until the end, such as 8h")
+    parser.add_argument("--takes", metavar="TIME", help="how long the command runs, such as 2h")
+    parser.add_argument(
+        "--signal",
+        type=Path,
+        metavar="FILE",
+        help="forecast of carbon intensity or price until the deadline, as CSV or Parquet",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
@@ -46,6 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     check_command(command)
     parse_objective(arguments.objective, max_watts=1.0)  # refused before the training starts
+    _wait(arguments)
     with tempfile.TemporaryDirectory(prefix="joulery-run-") as folder:
         measured, observed, code = _trained(command, arguments, Path(folder))
         reports = read_reports(Path(folder))
@@ -62,6 +79,35 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         sys.stderr.write(_rendered(measured, reports, observed, code))
     return code
+
+
+def _wait(arguments: argparse.Namespace) -> None:
+    """Wait for the start that the options ask for."""
+    from joulery.clock import REAL_CLOCK
+    from joulery.cluster import best_start
+    from joulery.errors import InvalidValueError
+    from joulery.grid import read_signal
+    from joulery.units import human_duration, seconds_from_text
+
+    given = [getattr(arguments, name) for name in ("deadline", "takes", "signal")]
+    if (arguments.when == "greener") != all(given) or (arguments.when == "now" and any(given)):
+        raise InvalidValueError(
+            f"--when {arguments.when} with {sum(map(bool, given))} of its three options",
+            remedy="give --when greener with all of --deadline, --takes and --signal, or none",
+        )
+    if arguments.when == "now":
+        return
+    now = REAL_CLOCK.wall()
+    deadline = now + seconds_from_text(arguments.deadline, "--deadline")
+    takes = seconds_from_text(arguments.takes, "--takes")
+    plan = best_start(read_signal(arguments.signal), takes, now, deadline)
+    saved = 1 - plan.value / plan.value_at_once if plan.value_at_once else 0.0
+    sys.stderr.write(
+        f"starts in {human_duration(plan.start - now)}: the signal is {plan.value:.4g} on average, "
+        f"{100 * saved:.1f} % less than at once\n"
+    )
+    while (left := plan.start - REAL_CLOCK.wall()) > 0:
+        REAL_CLOCK.sleep(min(left, 60.0))  # the clock may be set meanwhile
 
 
 def _trained(

@@ -32,16 +32,15 @@ from joulery.cluster._jobs import (
     flexibility_floor,
     read_jobs,
 )
-from joulery.cluster._nodes import (
-    DeviceState,
-    EmulatedGpu,
-    LeasedGpu,
-    NodeClient,
-    NodeServer,
-    NodeService,
-    in_slurm_order,
+from joulery.cluster._nodes import DeviceState, NodeClient
+from joulery.cluster._shaping import (
+    StartPlan,
+    WorkPlan,
+    best_start,
+    flexibility_price,
+    follow_forecasts,
+    plan_work,
 )
-from joulery.cluster._shaping import WorkPlan, flexibility_price, follow_forecasts, plan_work
 from joulery.cluster._slurm import EngineJob, Slurm
 
 __all__ = [
@@ -57,25 +56,22 @@ __all__ = [
     "ClusterJob",
     "DeficitLedger",
     "DeviceState",
-    "EmulatedGpu",
     "EngineJob",
     "Fleet",
-    "LeasedGpu",
     "NodeClient",
-    "NodeServer",
-    "NodeService",
     "PowerCurve",
     "Slurm",
+    "StartPlan",
     "WorkPlan",
     "aggregate",
     "allocate",
     "announce",
+    "best_start",
     "decide",
     "filling_path",
     "flexibility_floor",
     "flexibility_price",
     "follow_forecasts",
-    "in_slurm_order",
     "oversubscribed_watts",
     "plan_work",
     "ramped",

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import tomllib
-from collections import Counter
+from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -29,18 +30,20 @@ from joulery.cluster._jobs import (
     read_jobs,
 )
 from joulery.cluster._nodes import DeviceState, NodeUnreachableError
+from joulery.cluster._observed import JobHistory, ObservedJobs
 from joulery.cluster._slurm import EngineError, EngineJob
 from joulery.errors import FileError, InfeasibleError, InvalidValueError, JouleryError
+from joulery.files import write_atomic
 from joulery.grid import GridEvent, Signal, read_signal
 from joulery.units import finite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-# Share of the most cap that a job without a frontier may use until it has one.
-UNKNOWN_SHARE = 0.75
 _POLL_SECONDS = 0.1
+# A job that the store does not know yet may be known a minute later.
+_LOOK_UP_SECONDS = 60.0
 _PATHS = (
     "state", "token_file", "ca_file", "frontiers", "frontier_folder", "tree", "budget_series",
 )  # fmt: skip
@@ -63,6 +66,10 @@ class Engine(Protocol):
 
     def resume(self, job: str) -> None:
         """Let it go on."""
+        ...
+
+    def signal(self, job: str, name: str) -> None:
+        """Send a signal to all its processes."""
         ...
 
 
@@ -99,6 +106,12 @@ class AgentSettings:
             that a job is known as soon as its frontier was measured.
         token_file: File with the secret of the nodes' services.
         ca_file: Authority that signed the nodes' certificates; None only on loopback.
+        store: Store or server of recurring jobs, whose profiles give frontiers by job name.
+        overshoot_risk: Largest probability that the power exceeds the budget at any one time,
+            for handing out more watts than the budget while jobs draw less than their caps; 0
+            for never. Not used while a grid event asks for less.
+        checkpoint_seconds: Time between the signal to save a checkpoint and a pause, for jobs
+            whose comment asks for one (``checkpoint=USR1``).
     """
 
     budget_watts: float
@@ -116,9 +129,16 @@ class AgentSettings:
     frontier_folder: Path | None = None
     token_file: Path | None = None
     ca_file: Path | None = None
+    store: str | None = None
+    overshoot_risk: float = 0.0
+    checkpoint_seconds: float = 30.0
 
     def __post_init__(self) -> None:
         finite(self.budget_watts, "budget in watts", minimum=0.0)
+        finite(self.checkpoint_seconds, "checkpoint_seconds", minimum=0.0)
+        if not 0.0 <= finite(self.overshoot_risk, "overshoot_risk") < 1.0:
+            flaw = f"overshoot_risk {self.overshoot_risk:g}"
+            raise InvalidValueError(flaw, remedy="give a probability such as 1e-4, or 0")
         if self.policy not in POLICIES or not self.nodes:
             raise InvalidValueError(
                 f"policy {self.policy!r} with {len(self.nodes)} nodes",
@@ -174,7 +194,7 @@ def decide(
     jobs: Sequence[EngineJob],
     reachable: Mapping[str, Sequence[DeviceState]],
     lost: Mapping[str, Sequence[DeviceState]],
-    ledger: DeficitLedger,
+    history: JobHistory,
 ) -> CapDecision:
     """Share the budget over the jobs on reachable nodes.
 
@@ -184,7 +204,7 @@ def decide(
         jobs: Jobs that hold GPUs.
         reachable: GPUs of every node that answers.
         lost: Last known GPUs of nodes that do not; their caps count as used.
-        ledger: What jobs are owed.
+        history: What is known of the jobs from earlier ticks.
     """
     caps = {node: {d.id: d.least_watts for d in devices} for node, devices in reachable.items()}
     messages: list[str] = []
@@ -194,7 +214,8 @@ def decide(
         if devices is None:
             messages.append(f"job {job.id} is on a node that does not answer; its caps stay low")
             continue
-        shared.append(_allocator_job(job, devices, settings.frontiers, ledger, messages))
+        curve, limit = _curve(job, devices, settings.frontiers, history.observed, messages)
+        shared.append(_allocator_job(job, devices, curve, limit, history.ledger, messages))
         held[job.id] = devices
     kept = {node: sum(d.cap_watts for d in devices) for node, devices in lost.items()}
     kept |= {node: sum(each.values()) for node, each in caps.items()}
@@ -289,27 +310,40 @@ def _devices(
     return found
 
 
-def _allocator_job(
+def _curve(
     job: EngineJob,
     devices: list[tuple[str, DeviceState]],
     frontiers: Mapping[str, PowerCurve],
+    observed: ObservedJobs,
+    messages: list[str],
+) -> tuple[PowerCurve, float]:
+    """Curve of a job on its GPUs, and the most watts of each: known, observed or assumed."""
+    least, most = _range(devices)
+    known = frontiers.get(job.frontier_name) or observed.curve(job.id)
+    if known is not None:
+        curve = _between(known, least)
+        return curve, max(most, curve.least_watts)
+    share = observed.next_share(job.id)
+    messages.append(f"job {job.id} ({job.name}) has no frontier: capped at {share:.0%}")
+    assumed = ((least, most), (least / most, 1.0)) if most > least else ((most,), (1.0,))
+    return PowerCurve(*assumed), max(least, share * most)
+
+
+def _range(devices: list[tuple[str, DeviceState]]) -> tuple[float, float]:
+    """Least and most cap that all of some GPUs accept."""
+    least = max(device.least_watts for _, device in devices)
+    return least, max(least, min(device.most_watts for _, device in devices))
+
+
+def _allocator_job(
+    job: EngineJob,
+    devices: list[tuple[str, DeviceState]],
+    curve: PowerCurve,
+    limit_watts: float,
     ledger: DeficitLedger,
     messages: list[str],
 ) -> ClusterJob:
-    least = max(device.least_watts for _, device in devices)
-    most = max(least, min(device.most_watts for _, device in devices))
-    wishes = job.preferences
-    curve = frontiers.get(wishes.get("frontier", job.name))
-    if curve is None:
-        messages.append(f"job {job.id} ({job.name}) has no frontier: capped at {UNKNOWN_SHARE:.0%}")
-        limit = max(least, UNKNOWN_SHARE * most)
-        curve = (
-            PowerCurve((least, most), (least / most, 1.0))
-            if most > least
-            else PowerCurve((most,), (1.0,))
-        )
-    else:
-        curve, limit = _between(curve, least), most
+    least, wishes = _range(devices)[0], job.preferences
     floor, weight = 0.0, 1.0
     try:
         if "tier" in wishes:
@@ -325,7 +359,7 @@ def _allocator_job(
         gpus=len(devices),
         weight=weight * len(devices),
         floor=floor,
-        limit_watts=max(limit, curve.least_watts),
+        limit_watts=limit_watts,
         credit=ledger.credit(job.id),
     )
 
@@ -347,6 +381,8 @@ class Agent:
         engine: Workload manager.
         nodes: Services of the nodes by name.
         clock: Clock for ticks and events.
+        find: Function that looks up a job's curve by name, such as in a store; None where
+            there is none.
     """
 
     def __init__(
@@ -355,14 +391,18 @@ class Agent:
         engine: Engine,
         nodes: Mapping[str, Node],
         clock: Clock = REAL_CLOCK,
+        find: Callable[[str], PowerCurve | None] = lambda _: None,
     ) -> None:
         self._settings, self._engine, self._nodes = settings, engine, nodes
         self._clock = clock
-        self._ledger = DeficitLedger()
+        self._history = JobHistory()
         self._jobs: list[EngineJob] = []
         self._devices: dict[str, list[DeviceState]] = {}
         self._stopped: set[str] = set()
         self._given_frontiers = settings.frontiers
+        self._find = find
+        self._found: dict[str, tuple[float, PowerCurve | None]] = {}
+        self._warned: dict[str, float] = {}
         self._refusing: set[str] = set()
         self._baseline_watts = settings.budget_watts
         self._last_tick = clock.now()
@@ -395,11 +435,16 @@ class Agent:
         budget = self._budget(events)
         reachable = {node: d for node, d in self._devices.items() if node not in lost}
         gone = {node: self._devices[node] for node in lost if node in self._devices}
-        decision = self._decide(budget, reachable, gone)
+        self._observe(reachable)
+        over = self._power() > budget or bool(events)
+        risk = 0.0 if over else self._settings.overshoot_risk
+        overhead = self._settings.overhead_watts
+        usable = overhead + self._history.drawn.handed_out(budget - overhead, self._caps(), risk)
+        decision = self._decide(usable, reachable, gone)
         self._apply(decision, now - self._last_tick, messages)
         self._pause(decision.paused, messages)
         if decision.allocation is not None:
-            self._ledger.record(decision.allocation, now - self._last_tick)
+            self._history.ledger.record(decision.allocation, now - self._last_tick)
         self._last_tick = now
         return self._report(decision, budget, events, [*messages, *decision.messages])
 
@@ -413,7 +458,7 @@ class Agent:
         beyond = 0.0
         for _ in range(_MOST_ROUNDS):
             usable = budget - beyond
-            decision = decide(self._settings, usable, self._jobs, reachable, lost, self._ledger)
+            decision = decide(self._settings, usable, self._jobs, reachable, lost, self._history)
             wanted = {name: w for caps in decision.caps.values() for name, w in caps.items()}
             held = {d.id: d.cap_watts for devices in reachable.values() for d in devices}
             now = sum(max(0.0, held[n] - wanted[n]) for n in self._refusing & held.keys())
@@ -423,12 +468,46 @@ class Agent:
         return decision
 
     def _read_frontiers(self, messages: list[str]) -> None:
-        folder = self._settings.frontier_folder
+        """Curves of jobs: from the folder first, then as given, then looked up by name."""
+        folder, found = self._settings.frontier_folder, dict[str, PowerCurve]()
         if folder is not None:
             found, flaws = read_frontiers(folder)
             messages += flaws
-            known = {**self._given_frontiers, **found}
-            self._settings = replace(self._settings, frontiers=known)
+        known = {**self._given_frontiers, **found}
+        names = {job.frontier_name for job in self._jobs} - known.keys()
+        self._found = {name: self._found.get(name, (-math.inf, None)) for name in names}
+        try:
+            self._look_up()
+        except JouleryError as error:  # what was found before still counts
+            messages.append(f"the store does not answer: {error.message}")
+        known |= {name: curve for name, (_, curve) in self._found.items() if curve is not None}
+        self._settings = replace(self._settings, frontiers=known)
+
+    def _look_up(self) -> None:
+        now = self._clock.now()
+        for name, (asked_at, _) in sorted(self._found.items()):
+            if now - asked_at > _LOOK_UP_SECONDS:
+                self._found[name] = now, self._find(name)
+
+    def _observe(self, reachable: Mapping[str, list[DeviceState]]) -> None:
+        """Note what jobs do under the caps in force."""
+        held = {job.id: _devices(job, reachable) for job in self._jobs if not job.is_suspended}
+        seen = {name: [d for _, d in devices] for name, devices in held.items() if devices}
+        self._history.observed.note(seen)
+        self._history.drawn.note(seen)
+
+    def _caps(self) -> dict[str, float]:
+        """Sum of the caps of each job, and of GPUs without one under their own names."""
+        owner = {
+            device.id: job.id
+            for job in self._jobs
+            for _, device in _devices(job, self._devices) or ()
+        }
+        found: defaultdict[str, float] = defaultdict(float)
+        for devices in self._devices.values():
+            for device in devices:
+                found[owner.get(device.id, device.id)] += device.cap_watts
+        return found
 
     def _look(self, messages: list[str]) -> set[str]:
         """Read all nodes; names of those that do not answer."""
@@ -495,16 +574,32 @@ class Agent:
         return not failures
 
     def _pause(self, wanted: frozenset[str], messages: list[str]) -> None:
-        running = {job.id for job in self._jobs}
-        self._stopped &= running
-        actions = [(job, self._engine.suspend) for job in sorted(wanted - self._stopped)]
-        actions += [(job, self._engine.resume) for job in sorted(self._stopped - wanted)]
+        running = {job.id: job for job in self._jobs}
+        self._stopped &= running.keys()
+        self._warned = {job: at for job, at in self._warned.items() if job in wanted}
+        actions = [(job, self._engine.resume) for job in sorted(self._stopped - wanted)]
+        for job in sorted(wanted - self._stopped):
+            try:
+                if self._has_saved(running[job]):
+                    actions.append((job, self._engine.suspend))
+            except EngineError as error:
+                messages.append(error.message)
         for job, action in actions:
             try:
                 action(job)
                 self._stopped ^= {job}
             except EngineError as error:
                 messages.append(error.message)
+
+    def _has_saved(self, job: EngineJob) -> bool:
+        """Whether a job had its time to save a checkpoint; sends the signal that asks for it."""
+        name = job.preferences.get("checkpoint", "")
+        if not re.fullmatch(r"[A-Z0-9+]{1,10}", name):
+            return True
+        if job.id not in self._warned:
+            self._engine.signal(job.id, name)
+            self._warned[job.id] = self._clock.now()
+        return self._clock.now() - self._warned[job.id] >= self._settings.checkpoint_seconds
 
     def _mark(self) -> object:
         """Something that changes when an event is announced, starts or ends."""
@@ -558,7 +653,7 @@ class Agent:
             "paused": sorted(decision.paused),
             "messages": messages,
         }
-        write_atomically(self._settings.state / "status.json", json.dumps(report))
+        write_atomic(self._settings.state / "status.json", json.dumps(report).encode())
         # The prolog looks for this file and sends a job back to the queue.
         short = self._settings.state / "no-watts"
         if decision.is_short:
@@ -576,11 +671,4 @@ def announce(state: Path, event: GridEvent, clock: Clock = REAL_CLOCK) -> None:
         raise FileError(f"no agent's state in {state}", remedy="start `joulery cluster agent`")
     if "/" in event.id or event.id.startswith("."):
         raise InvalidValueError(f"event id {event.id!r}", remedy="use letters, digits and dashes")
-    write_atomically(folder / f"{event.id}.json", json.dumps(event.to_dict()))
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file's content at once, so that a reader sees the old or the new."""
-    partial = path.with_name(f".{path.name}.new")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    write_atomic(folder / f"{event.id}.json", json.dumps(event.to_dict()).encode())

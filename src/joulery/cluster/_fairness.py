@@ -10,7 +10,7 @@ import numpy as np
 from joulery.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from joulery.cluster._allocate import Allocation
 
@@ -41,8 +41,12 @@ class DeficitLedger:
 
     def record(self, allocation: Allocation, seconds: float) -> None:
         """Add an interval in which every job ran as allocated."""
-        share = float(allocation.performance.mean())
-        rows = zip(allocation.ids, allocation.performance.tolist(), strict=True)
+        self.add(allocation.ids, allocation.performance, seconds)
+
+    def add(self, ids: Sequence[str], performance: np.ndarray, seconds: float) -> None:
+        """Add an interval in which every job had some performance; others are forgotten."""
+        share = float(performance.mean())
+        rows = zip(ids, performance.tolist(), strict=True)
         most = MOST_CREDIT * self._horizon
         kept = self._deficit_seconds
         self._deficit_seconds = {

@@ -81,6 +81,12 @@ class PowerCurve:
         points = ((point.watts / gpus, 1 / point.seconds) for point in frontier)
         return cls.from_points(points, idle_watts)
 
+    @classmethod
+    def from_document(cls, document: Any) -> PowerCurve:
+        """The curve of one GPU from a frontier's document, whose settings name their devices."""
+        frontier = Frontier.from_dict(document)
+        return cls.from_frontier(frontier, frontier.fastest.setting.devices or 1)
+
     @property
     def least_watts(self) -> float:
         """Power below which the job cannot run."""
@@ -294,9 +300,8 @@ def read_frontiers(folder: Path) -> tuple[dict[str, PowerCurve], list[str]]:
     curves, messages = {}, []
     for path in sorted(folder.glob("*.json")):
         try:
-            frontier = Frontier.from_dict(json.loads(path.read_text(encoding="utf-8")))
-            gpus = frontier.fastest.setting.devices or 1
-            curves[path.stem] = PowerCurve.from_frontier(frontier, gpus)
+            document = json.loads(path.read_text(encoding="utf-8"))
+            curves[path.stem] = PowerCurve.from_document(document)
         except (OSError, ValueError, JouleryError) as error:
             messages.append(f"frontier {path.name} cannot be used: {error}")
     return curves, messages

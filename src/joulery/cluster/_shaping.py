@@ -94,11 +94,7 @@ def plan_work(
         InfeasibleError: Not even full speed meets the deadline.
     """
     finite(work_seconds, "work in seconds", minimum=0.0)
-    if start + work_seconds > deadline * (1 + 1e-12) + 1e-6:
-        raise InfeasibleError(
-            f"{work_seconds:.0f} s of work do not fit into {max(0.0, deadline - start):.0f} s",
-            remedy="allow a later deadline",
-        )
+    _check_fits(work_seconds, start, deadline)
     if may_pause:
         return _cheapest(curve, work_seconds, signal, (start, deadline), may_pause=True)
     # Running without a pause, even at least power, may do the work before the deadline.
@@ -108,6 +104,56 @@ def plan_work(
         for end in np.linspace(start + work_seconds, slowest, _ENDS).tolist()
     ]
     return min(plans, key=lambda plan: plan.amount)
+
+
+@dataclass(frozen=True, slots=True)
+class StartPlan:
+    """When to start work that runs without a pause.
+
+    Attributes:
+        start: Best time to start, in seconds since 1970 UTC.
+        value: Mean of the signal while it runs.
+        value_at_once: Mean of the signal if it ran at once.
+    """
+
+    start: float
+    value: float
+    value_at_once: float
+
+
+def best_start(signal: Signal, work_seconds: float, now: float, deadline: float) -> StartPlan:
+    """The start of least carbon or cost for work at constant power that cannot pause.
+
+    Args:
+        signal: Carbon intensity or price per kWh, at least until the deadline.
+        work_seconds: Duration of the work.
+        now: Earliest start, in seconds since 1970 UTC.
+        deadline: Time by which the work must be done.
+
+    Raises:
+        InfeasibleError: The work takes longer than until the deadline.
+        InvalidValueError: The signal does not cover the time until the deadline.
+    """
+    finite(work_seconds, "duration in seconds", minimum=1.0)
+    _check_fits(work_seconds, now, deadline)
+    starts, seconds, values = signal.window(now, deadline)
+    spent = np.concatenate([[0.0], np.cumsum(seconds * values)])
+    edges = np.append(starts, deadline)
+    # The sum over the work is linear between starts at which either end of it meets a step.
+    latest = max(now, deadline - work_seconds)
+    tries = np.unique(np.clip(np.concatenate([edges, edges - work_seconds]), now, latest))
+    means = np.interp(tries + work_seconds, edges, spent) - np.interp(tries, edges, spent)
+    means /= work_seconds
+    best = int(means.argmin())  # the earliest of equals
+    return StartPlan(float(tries[best]), float(means[best]), float(means[0]))
+
+
+def _check_fits(work_seconds: float, start: float, deadline: float) -> None:
+    if start + work_seconds > deadline * (1 + 1e-12) + 1e-6:
+        raise InfeasibleError(
+            f"{work_seconds:.0f} s of work do not fit into {max(0.0, deadline - start):.0f} s",
+            remedy="allow a later deadline",
+        )
 
 
 def follow_forecasts(

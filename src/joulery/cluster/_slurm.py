@@ -41,6 +41,11 @@ class EngineJob:
     is_suspended: bool = False
 
     @property
+    def frontier_name(self) -> str:
+        """Name of the job's frontier: ``frontier=`` in the comment, else the job's own."""
+        return self.preferences.get("frontier", self.name)
+
+    @property
     def preferences(self) -> dict[str, str]:
         """Pairs in the comment after the word ``joulery``, such as ``tier=flex-2``."""
         words = self.comment.replace(",", " ").split()
@@ -80,6 +85,10 @@ class Slurm:
     def resume(self, job: str) -> None:
         """Let a suspended job go on."""
         self._run(["scontrol", "resume", job])
+
+    def signal(self, job: str, name: str) -> None:
+        """Send a signal to a job's script and all its steps."""
+        self._run(["scancel", "--full", f"--signal={name}", job])
 
 
 def _run(command: list[str]) -> str:

@@ -13,53 +13,44 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
-    from joulery.governor._client import Connection, Held, Hold, Lease, held, lease, lease_obstacle
-    from joulery.governor._daemon import GovernorConfig, serve
-    from joulery.governor._device import DeviceWorker, GovernedDevice
-    from joulery.governor._journal import STATE_VARIABLE, Intent, LeaseJournal, state_folder
-    from joulery.governor._leases import LeaseTable
-    from joulery.governor._peer import Peer
-    from joulery.governor._policy import load_policy, parse_policy
-    from joulery.governor._protocol import (
-        HEADER,
-        MAX_REPLY_BYTES,
-        MAX_REQUEST_BYTES,
-        SOCKET_VARIABLE,
-        VERSION,
-        Decoder,
-        default_socket,
-        encode,
+    from joulery.governor._client import (
+        Connection,
+        Held,
+        Hold,
+        Lease,
+        daemon_obstacles,
+        held,
+        lease,
+        lease_obstacle,
     )
-    from joulery.governor._server import ConnectionLimits, LeaseSession
+    from joulery.governor._daemon import GovernorConfig, serve
+    from joulery.governor._journal import STATE_VARIABLE, state_folder
+    from joulery.governor._policy import load_policy
+    from joulery.governor._protocol import (
+        SOCKET_VARIABLE,
+        check_secrecy,
+        default_socket,
+        parse_address,
+    )
+    from joulery.governor._server import ConnectionLimits
 
 __all__ = [
-    "HEADER",
-    "MAX_REPLY_BYTES",
-    "MAX_REQUEST_BYTES",
     "SOCKET_VARIABLE",
     "STATE_VARIABLE",
-    "VERSION",
     "Connection",
     "ConnectionLimits",
-    "Decoder",
-    "DeviceWorker",
-    "GovernedDevice",
     "GovernorConfig",
     "Held",
     "Hold",
-    "Intent",
     "Lease",
-    "LeaseJournal",
-    "LeaseSession",
-    "LeaseTable",
-    "Peer",
+    "check_secrecy",
+    "daemon_obstacles",
     "default_socket",
-    "encode",
     "held",
     "lease",
     "lease_obstacle",
     "load_policy",
-    "parse_policy",
+    "parse_address",
     "serve",
     "state_folder",
 ]

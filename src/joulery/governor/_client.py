@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import struct
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from joulery import errors
@@ -22,6 +24,7 @@ from joulery.governor._protocol import (
     VERSION,
     Decoder,
     LeaseLostError,
+    check_secrecy,
     default_socket,
     encode,
 )
@@ -29,47 +32,72 @@ from joulery.hardware import Capability, Device, Obstacle, PowerLimit
 from joulery.units import finite
 
 if TYPE_CHECKING:
+    import ssl
     from pathlib import Path
 
 _SIMULATED = "simulated"
-# As the kernel's struct timeval. Python's own timeout would make a connection fail at once where
-# clients queue up.
-_TIMEOUT = struct.pack("ll", 10, 0)
 # Devices that direct leases of this process hold, by identity.
 _HELD: set[int] = set()
 
 
-class Lease(ABC):
-    """Lease of a device by this process; made by :func:`lease`."""
+class Channel(Protocol):
+    """Way to a governor, such as a :class:`Connection`."""
 
-    def __init__(self) -> None:
+    def ask(self, operation: str, **details: Any) -> dict[str, Any]:
+        """Answer to a request; refusals are raised."""
+        ...
+
+    def close(self) -> None:
+        """Close; what this channel changed is restored."""
+        ...
+
+
+class Lease:
+    """Lease of a device by this process; made by :func:`lease`.
+
+    It is renewed from a thread, and taken again if the governor restarts.
+
+    Args:
+        connect: Function that opens a channel to a governor.
+        device: Id of the device.
+        ttl_seconds: Time to live without a renewal.
+    """
+
+    def __init__(self, connect: Callable[[], Channel], device: str, ttl_seconds: float) -> None:
+        self._connect = connect
+        self._terms = {"device": device, "ttl_seconds": ttl_seconds}
+        self._channel: Channel | None = None
         self._requested: dict[str, float | None] = {}
+        self._granted: dict[str, Any] = {}
         self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._ended = False
+        self._renewal: PeriodicTask | None = None
 
     @property
     def watts(self) -> float | None:
         """Power limit in force; None where the device has none."""
-        return self._state()["watts"]
+        return self._state("watts")
 
     @property
     def clock_hertz(self) -> float | None:
         """Clock that this lease pins; None when it pins none."""
-        return self._state()["hertz"]
+        return self._state("hertz")
 
     @property
     def baseline_watts(self) -> float | None:
         """Limit that will be restored."""
-        return self._state()["baseline_watts"]
+        return self._state("baseline_watts")
 
     @property
     def ceiling_watts(self) -> float | None:
         """Highest limit that may be requested."""
-        return self._state()["ceiling_watts"]
+        return self._state("ceiling_watts")
 
     @property
     def overridden(self) -> bool:
         """Whether another program set the limit since; its value stands until the next set."""
-        return bool(self._state()["foreign_change"])
+        return bool(self._state("foreign_change"))
 
     def set(self, *, watts: float | None = None, clock_hertz: float | None = None) -> None:
         """Set the knobs that are given; the others stay.
@@ -78,33 +106,125 @@ class Lease(ABC):
             InvalidValueError: A value is outside the device's range, or above the cap in force.
             MissingRightsError: The policy does not allow it.
         """
-        self._change_here(_request(watts, clock_hertz))
+        self._change(_request(watts, clock_hertz))
 
     def reset(self) -> None:
         """Restore the values found before, and keep the lease."""
-        self._change_here({"watts": None, "hertz": None})
+        self._change({"watts": None, "hertz": None})
 
-    @abstractmethod
+    def acquire(self, request: dict[str, float | None]) -> None:
+        """Take the lease and start to renew it."""
+        self._take(request)
+        # The governor may have granted another time to live than was requested.
+        seconds = self._granted["ttl_seconds"] / 3
+        if math.isfinite(seconds):
+            self._renewal = PeriodicTask(self._renew, seconds=seconds, name="joulery-lease")
+            self._renewal.start()
+
     def release(self) -> None:
-        """End the lease before its block ends."""
-
-    @abstractmethod
-    def _state(self) -> dict[str, float | None]:
-        """Values in force."""
-
-    @abstractmethod
-    def _change(self, request: dict[str, float | None]) -> None:
-        """Set other values."""
+        """End the lease before its block ends; returns once the values are restored."""
+        # A forked child shares the channel, but it is not the holder.
+        if self._ended or not self._is_mine():
+            return
+        self._ended = True
+        if self._renewal is not None:
+            self._renewal.stop(0.0)
+        with self._lock:
+            # If this fails, the governor restores when the channel closes or the lease expires.
+            with suppress(OSError, JouleryError):
+                if self._channel is not None:
+                    self._channel.ask("release", lease=self._granted["lease"])
+            self._disconnect()
 
     def _is_mine(self) -> bool:
         """Whether this process holds the lease; a forked child does not."""
         return self._process == os.getpid()
 
-    def _change_here(self, request: dict[str, float | None]) -> None:
+    def _state(self, name: str) -> float | None:
+        if self._renewal is None:
+            self._renew()
+        value: float | None = self._granted[name]
+        return value
+
+    def _change(self, request: dict[str, float | None]) -> None:
         if not self._is_mine():
             flaw = f"the lease is process {self._process}'s, not its forked child's"
             raise NotPossibleHereError(flaw, remedy="change the limit in that process")
-        self._change(request)
+        with self._lock:
+            self._ask("set", request)
+
+    def _renew(self) -> None:
+        # An error is reported by the next change; until then the governor may have restarted.
+        with self._lock, suppress(JouleryError):
+            if not self._ended:
+                self._ask("renew", {})
+
+    def _ask(self, operation: str, changes: dict[str, float | None]) -> None:
+        """Send a request under the lease; take the lease anew if it was lost."""
+        request = self._requested | changes
+        if self._channel is not None:
+            with suppress(OSError, LeaseLostError):
+                number = self._granted["lease"]
+                self._granted = self._channel.ask(operation, lease=number, **changes)
+                self._requested = request
+                return
+        self._take(request)
+
+    def _take(self, request: dict[str, float | None]) -> None:
+        """Acquire the device over a new channel."""
+        self._disconnect()
+        try:
+            self._channel = self._connect()
+            self._granted = self._channel.ask("acquire", **self._terms, **request)
+            self._requested = request
+        except (OSError, JouleryError) as error:
+            self._disconnect()
+            if isinstance(error, JouleryError):
+                raise
+            remedy = "see whether `joulery governor status` works"
+            raise DeviceError(f"the governor does not answer: {error}", remedy=remedy) from None
+
+    def _disconnect(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
+
+
+class DirectChannel:
+    """Governor of one device that ends with this process.
+
+    Args:
+        device: Hardware to hold.
+        capped: Whether the limit in force is a ceiling.
+    """
+
+    def __init__(self, device: Device, *, capped: bool) -> None:
+        if id(device) in _HELD:
+            flaw = f"{device.info.name} ({device.info.id}) is held by this very process"
+            raise NotPossibleHereError(flaw, remedy="release its other lease, or change that one")
+        self._governed = GovernedDevice(device, LeaseJournal(), capped=capped)
+        self._request = LeaseRequest()
+
+    def ask(self, operation: str, **details: Any) -> dict[str, Any]:
+        """Answer to a request."""
+        governed = self._governed
+        if operation == "acquire":
+            governed.hold()
+            _HELD.add(id(governed.device))
+        governed.refresh()  # another program may have lowered the ceiling
+        if operation in ("acquire", "set"):
+            knobs = {name: details[name] for name in ("watts", "hertz") if name in details}
+            request = replace(self._request, **knobs)
+            governed.check(request)
+            governed.apply(request)
+            self._request = request
+        return {"lease": 0, "ttl_seconds": math.inf, **governed.state()}
+
+    def close(self) -> None:
+        """Restore the device."""
+        if self._governed.held:
+            _HELD.discard(id(self._governed.device))
+            self._governed.restore()
 
 
 @contextmanager
@@ -147,17 +267,32 @@ def lease_obstacle(device: Device) -> Obstacle | None:
     if not device.capabilities & KNOBS:
         return Obstacle(name, "it has no power limit and no lockable clock", "advise instead")
     try:
-        daemon = None if device.info.vendor == _SIMULATED else _daemon()
-        if daemon is not None:
-            with closing(daemon):
-                daemon.ask("may", device=device.info.id)
-        elif Capability.POWER_LIMIT in device.capabilities:
+        lent = None if device.info.vendor == _SIMULATED else daemon_obstacles([device])
+        if lent is not None:
+            return lent[device.info.id]
+        if Capability.POWER_LIMIT in device.capabilities:
             # Set the limit in force once more: only trying shows whether the driver permits it.
             limit = cast("PowerLimit", device)
             limit.set_power_limit(limit.power_limits().current_watts)
     except JouleryError as error:
         return Obstacle.from_error(name, error)
     return None
+
+
+def daemon_obstacles(devices: Iterable[Device]) -> dict[str, Obstacle | None] | None:
+    """For each device, by id, why the daemon would refuse a lease now; None without a daemon."""
+    daemon = _daemon()
+    if daemon is None:
+        return None
+    found: dict[str, Obstacle | None] = {}
+    with closing(daemon):
+        for device in devices:
+            try:
+                daemon.ask("may", device=device.info.id)
+                found[device.info.id] = None
+            except JouleryError as error:
+                found[device.info.id] = Obstacle.from_error(device.info.name, error)
+    return found
 
 
 class Held(Protocol):
@@ -204,7 +339,7 @@ def _acquired(device: Device, request: dict[str, float | None], ttl_seconds: flo
     if device.info.vendor == _SIMULATED:
         return _direct(device, request)
     try:
-        made = GovernorLease(lambda: _daemon() or connect_watchdog(), device.info.id, ttl_seconds)
+        made = Lease(lambda: _daemon() or connect_watchdog(), device.info.id, ttl_seconds)
         made.acquire(request)
     except UnknownDeviceError:
         # An emulated board ends with its test, so nothing can be left behind on it.
@@ -216,7 +351,8 @@ def _acquired(device: Device, request: dict[str, float | None], ttl_seconds: flo
 
 def _direct(device: Device, request: dict[str, float | None]) -> Lease:
     # A simulated board has no administrator whose cap would be a ceiling.
-    made = DirectLease(device, capped=device.info.vendor != _SIMULATED)
+    connect = partial(DirectChannel, device, capped=device.info.vendor != _SIMULATED)
+    made = Lease(connect, device.info.id, math.inf)
     made.acquire(request)
     return made
 
@@ -243,23 +379,35 @@ def _request(watts: float | None, clock_hertz: float | None) -> dict[str, float 
 
 
 class Connection:
-    """Connection to the daemon, for one request at a time.
+    """Connection to a governor, for one request at a time.
 
     Args:
-        address: Address of the daemon's socket.
+        address: Path or name of the daemon's socket, or its host and port.
+        token: Token to show to a daemon on another machine.
+        tls: Context with the authority to trust; None only on this machine.
+        timeout_seconds: Longest time to wait for an answer.
 
     Raises:
         OSError: No daemon listens there.
     """
 
-    def __init__(self, address: Path | bytes) -> None:
-        self._channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    def __init__(
+        self,
+        address: Path | bytes | tuple[str, int],
+        token: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        timeout_seconds: float = 10.0,
+    ) -> None:
         self._decoder = Decoder(MAX_REPLY_BYTES)
+        if isinstance(address, tuple):
+            check_secrecy(address, tls)
+            self._channel = socket.create_connection(address, timeout_seconds)
+        else:
+            self._channel = _connected(address, timeout_seconds)
         try:
-            for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
-                self._channel.setsockopt(socket.SOL_SOCKET, option, _TIMEOUT)
-            self._channel.connect(os.fspath(address))
-            self.ask("hello", versions=[VERSION])
+            if tls is not None and isinstance(address, tuple):
+                self._channel = tls.wrap_socket(self._channel, server_hostname=address[0])
+            self.ask("hello", versions=[VERSION], **({} if token is None else {"token": token}))
         except BaseException:
             self._channel.close()
             raise
@@ -276,145 +424,36 @@ class Connection:
             if not data:
                 raise ConnectionResetError("the governor closed the connection")
             self._decoder.feed(data)
-        if reply.get("ok") is True:
-            return reply
-        known = {**vars(errors), "LeaseLostError": LeaseLostError}
-        kind = known.get(str(reply.get("error")))
-        if not (isinstance(kind, type) and issubclass(kind, JouleryError)):
-            kind = DeviceError
-        raise kind(str(reply.get("message")), remedy=str(reply.get("remedy")))
+        return checked_reply(reply)
 
     def close(self) -> None:
         """Close; the daemon restores what this connection changed."""
         self._channel.close()
 
 
-class GovernorLease(Lease):
-    """Lease through a governor, renewed from a thread, and taken again if the governor restarts.
+def checked_reply(reply: dict[str, Any]) -> dict[str, Any]:
+    """An answer of the governor; a refusal is raised as Joulery's error."""
+    if reply.get("ok") is True:
+        return reply
+    known = {**vars(errors), "LeaseLostError": LeaseLostError}
+    kind = known.get(str(reply.get("error")))
+    if not (isinstance(kind, type) and issubclass(kind, JouleryError)):
+        kind = DeviceError
+    raise kind(str(reply.get("message")), remedy=str(reply.get("remedy")))
 
-    Args:
-        connect: Function that makes a connection.
-        device: Id of the device.
-        ttl_seconds: Time to live without a renewal.
+
+def _connected(address: Path | bytes, timeout_seconds: float) -> socket.socket:
+    """A Unix socket whose timeouts are the kernel's.
+
+    Python's own timeout would make a connection fail at once where clients queue up.
     """
-
-    def __init__(self, connect: Callable[[], Connection], device: str, ttl_seconds: float) -> None:
-        super().__init__()
-        self._connect = connect
-        self._terms = {"device": device, "ttl_seconds": ttl_seconds}
-        self._connection: Connection | None = None
-        self._granted: dict[str, Any] = {}
-        self._lock = threading.Lock()
-        self._ended = False
-        self._renewal: PeriodicTask | None = None
-
-    def acquire(self, request: dict[str, float | None]) -> None:
-        """Take the lease and start to renew it."""
-        self._take(request)
-        # The governor may have granted another time to live than was requested.
-        seconds = self._granted["ttl_seconds"] / 3
-        self._renewal = PeriodicTask(self._renew, seconds=seconds, name="joulery-lease")
-        self._renewal.start()
-
-    def release(self) -> None:
-        """End the lease; returns once the values are restored."""
-        # A forked child shares the connection, but it is not the holder.
-        if self._ended or not self._is_mine():
-            return
-        self._ended = True
-        if self._renewal is not None:
-            self._renewal.stop(0.0)
-        with self._lock:
-            # If this fails, the governor restores when the connection closes or the lease expires.
-            with suppress(OSError, JouleryError):
-                if self._connection is not None:
-                    self._connection.ask("release", lease=self._granted["lease"])
-            self._disconnect()
-
-    def _state(self) -> dict[str, float | None]:
-        return self._granted
-
-    def _change(self, request: dict[str, float | None]) -> None:
-        with self._lock:
-            self._ask("set", request)
-
-    def _renew(self) -> None:
-        # An error is reported by the next change; until then the governor may have restarted.
-        with self._lock, suppress(JouleryError):
-            if not self._ended:
-                self._ask("renew", {})
-
-    def _ask(self, operation: str, changes: dict[str, float | None]) -> None:
-        """Send a request under the lease; take the lease anew if it was lost."""
-        request = self._requested | changes
-        if self._connection is not None:
-            with suppress(OSError, LeaseLostError):
-                self._granted = self._connection.ask(
-                    operation, lease=self._granted["lease"], **changes
-                )
-                self._requested = request
-                return
-        self._take(request)
-
-    def _take(self, request: dict[str, float | None]) -> None:
-        """Acquire the device over a new connection."""
-        self._disconnect()
-        try:
-            self._connection = self._connect()
-            self._granted = self._connection.ask("acquire", **self._terms, **request)
-            self._requested = request
-        except (OSError, JouleryError) as error:
-            self._disconnect()
-            if isinstance(error, JouleryError):
-                raise
-            remedy = "see whether `joulery governor status` works"
-            raise DeviceError(f"the governor does not answer: {error}", remedy=remedy) from None
-
-    def _disconnect(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-
-class DirectLease(Lease):
-    """Lease of a device that ends with this process.
-
-    Args:
-        device: Hardware to hold.
-        capped: Whether the limit in force is a ceiling.
-    """
-
-    def __init__(self, device: Device, *, capped: bool) -> None:
-        super().__init__()
-        self._governed = GovernedDevice(device, LeaseJournal(), capped=capped)
-
-    def acquire(self, request: dict[str, float | None]) -> None:
-        """Take the device and set the requested values."""
-        device = self._governed.device
-        if id(device) in _HELD:
-            flaw = f"{device.info.name} ({device.info.id}) is held by this very process"
-            raise NotPossibleHereError(flaw, remedy="release its other lease, or change that one")
-        self._governed.hold()
-        _HELD.add(id(device))
-        try:
-            self._change(request)
-        except BaseException:
-            self.release()
-            raise
-
-    def release(self) -> None:
-        """Restore the device."""
-        if self._is_mine() and self._governed.held:
-            _HELD.discard(id(self._governed.device))
-            self._governed.restore()
-
-    def _state(self) -> dict[str, float | None]:
-        self._governed.refresh()
-        return self._governed.state()
-
-    def _change(self, request: dict[str, float | None]) -> None:
-        changed = self._requested | request
-        self._governed.refresh()  # another program may have lowered the ceiling
-        self._governed.check(LeaseRequest(**changed))
-        self._governed.apply(LeaseRequest(**changed))
-        self._requested = changed
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    interval = struct.pack("ll", int(timeout_seconds), int(timeout_seconds % 1 * 1e6))
+    try:
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            channel.setsockopt(socket.SOL_SOCKET, option, interval)
+        channel.connect(os.fspath(address))
+    except BaseException:
+        channel.close()
+        raise
+    return channel

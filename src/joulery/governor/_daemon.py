@@ -8,6 +8,8 @@ import os
 import resource
 import signal
 import socket
+import ssl
+import stat
 import sys
 import threading
 from contextlib import contextmanager, suppress
@@ -16,13 +18,18 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
-from joulery.errors import FileError, JouleryError, NotPossibleHereError
+from joulery.errors import FileError, JouleryError, MissingRightsError, NotPossibleHereError
 from joulery.governor._device import DeviceWorker, GovernedDevice, governable_devices
-from joulery.governor._journal import FileJournal, private_folder, state_folder
-from joulery.governor._leases import CHECK_SECONDS, LeaseTable
+from joulery.governor._journal import (
+    FileJournal,
+    driver_library,
+    private_folder,
+    state_folder,
+)
+from joulery.governor._leases import CHECK_SECONDS, DeviceLeases, LeaseTable
 from joulery.governor._peer import owns
 from joulery.governor._policy import AccessPolicy, load_policy
-from joulery.governor._protocol import default_socket
+from joulery.governor._protocol import check_secrecy, default_socket
 from joulery.governor._server import ConnectionLimits, Server
 
 if TYPE_CHECKING:
@@ -31,6 +38,7 @@ if TYPE_CHECKING:
 
 _NICENESS = -10
 _MAX_AUDIT_BYTES = 16 * 1024 * 1024
+_AUDIT_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,9 @@ class GovernorConfig:
         state: Folder of journals and locks, for the daemon's user alone.
         policy: Path of the policy; None refuses every request.
         audit: Path of the audit log; ``audit.jsonl`` in ``state`` by default.
+        listen: Host and port for clients on other machines, which need a token; None for none.
+        certificate: Path of the certificate for them; only loopback needs none.
+        key: Path of the certificate's key.
         limits: Limits of the load that clients may put on the daemon.
     """
 
@@ -49,6 +60,9 @@ class GovernorConfig:
     state: Path = field(default_factory=state_folder)
     policy: Path | None = None
     audit: Path | None = None
+    listen: tuple[str, int] | None = None
+    certificate: Path | None = None
+    key: Path | None = None
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
 
 
@@ -57,6 +71,7 @@ def serve(config: GovernorConfig, on_ready: Callable[[], None] = lambda: None) -
 
     Raises:
         FileError: The policy is invalid.
+        MissingRightsError: This user may not use the socket's or the journals' folder.
         NotPossibleHereError: Another daemon serves here already.
     """
     asyncio.run(_serve(config, on_ready))
@@ -67,67 +82,84 @@ async def _serve(config: GovernorConfig, on_ready: Callable[[], None]) -> None:
     only_one = FileJournal(private_folder(config.state), "the governor's state")
     only_one.lock()
     audit = AuditLog(config.audit or config.state / "audit.jsonl")
+    audit.check()
     # Clients must not wait for the device's thread, nor the other way round.
     sys.setswitchinterval(1e-4)
-    with _listening(config.socket) as listener:
-        governor = Governor(config, policy, audit)
+    with _listening(config.socket) as listener, _remote(config) as remote:
+        governor = Governor(governed_devices(config.state, audit), policy, audit, config.limits)
         loop = asyncio.get_running_loop()
-        serving = loop.create_task(governor.serve(listener, on_ready))
+        serving = loop.create_task(governor.serve([(listener, None), *remote], on_ready))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, serving.cancel)
         loop.add_signal_handler(signal.SIGHUP, governor.reload, config.policy)
         await governor.finish(serving)
 
 
+def governed_devices(
+    state: Path, audit: AuditLog, holder: int | None = None
+) -> dict[str, GovernedDevice]:
+    """This machine's devices, each with its journal.
+
+    Args:
+        state: Folder of the journals.
+        audit: Log of foreign changes.
+        holder: Process to name to other governors; this one by default.
+    """
+    devices, shared = governable_devices(), driver_library()
+    return {
+        name: GovernedDevice(
+            device,
+            FileJournal(state, name, holder, shared),
+            partial(audit.write, "foreign", device=name),
+        )
+        for name, device in devices.items()
+    }
+
+
 class Governor:
     """A running governor.
 
     Args:
-        config: Configuration.
+        governed: Devices by id.
         policy: Access policy.
         audit: Log of every event.
-        holder: Process to name to other governors; this one by default.
+        limits: Limits of the load that clients may put on it.
     """
 
     def __init__(
         self,
-        config: GovernorConfig,
+        governed: dict[str, GovernedDevice],
         policy: AccessPolicy,
         audit: AuditLog,
-        holder: int | None = None,
+        limits: ConnectionLimits,
     ) -> None:
         self._audit = audit
-        self._limits = config.limits
-        self._governed = {
-            name: GovernedDevice(
-                device,
-                FileJournal(config.state, name, holder),
-                partial(audit.write, "foreign", device=name),
-            )
-            for name, device in governable_devices().items()
-        }
-        worker = partial(DeviceWorker, REAL_CLOCK, config.limits.stall_seconds)
-        self._table = LeaseTable(self._governed, policy, REAL_CLOCK, owns, audit.write, worker)
+        self._limits = limits
+        worker = partial(DeviceWorker, REAL_CLOCK, limits.stall_seconds)
+        self._table = LeaseTable(governed, policy, REAL_CLOCK, owns, audit.write, worker)
 
-    async def serve(self, listener: socket.socket, on_ready: Callable[[], None]) -> None:
+    async def serve(
+        self,
+        listeners: list[tuple[socket.socket, ssl.SSLContext | None]],
+        on_ready: Callable[[], None],
+    ) -> None:
         """Restore what dead holders left changed, then serve until cancelled."""
-        for device in self._governed.values():
-            if device.journal.pending() is not None:
-                with suppress(JouleryError):  # its holder lives, or a later attempt succeeds
-                    device.hold()
-        await self._settle()
-        listener.listen(128)
-        self._audit.write("start", devices=len(self._governed))
+        for device in self._table.devices.values():
+            device.worker.submit(device.adopt)
+        await self._settle(DeviceLeases.tick)
+        for listener, _ in listeners:
+            listener.listen(128)
+        self._audit.write("start", devices=len(self._table.devices))
         _notify_ready(on_ready)
-        await Server(listener, self._table, REAL_CLOCK, self._limits).run()
+        await Server(listeners, self._table, REAL_CLOCK, self._limits).run()
 
     async def finish(self, serving: asyncio.Task[None], attempts: int = 1) -> None:
         """Restore everything after serving; the journal keeps what fails."""
         with suppress(asyncio.CancelledError):
             await serving
         for _ in range(attempts):
-            await self._settle()
-            if not any(device.held for device in self._governed.values()):
+            await self._settle(DeviceLeases.rest)
+            if all(device.rests for device in self._table.devices.values()):
                 break
             await asyncio.sleep(CHECK_SECONDS)
         self._audit.write("stop")
@@ -141,12 +173,12 @@ class Governor:
         except JouleryError as error:
             self._audit.write("bad policy", why=error.message)
 
-    async def _settle(self) -> None:
-        """Wait until every device has done its periodic work, or is stuck."""
+    async def _settle(self, work: Callable[[DeviceLeases], None]) -> None:
+        """Wait until every device has done some work, or is stuck."""
         devices = self._table.devices.values()
-        ticks = [asyncio.wrap_future(device.worker.submit(device.tick)) for device in devices]
-        if ticks:
-            await asyncio.wait(ticks, timeout=self._limits.stall_seconds)
+        done = [asyncio.wrap_future(each.worker.submit(partial(work, each))) for each in devices]
+        if done:
+            await asyncio.wait(done, timeout=self._limits.stall_seconds)
 
 
 class AuditLog:
@@ -160,12 +192,19 @@ class AuditLog:
         self._path = path
         self._lock = threading.Lock()
 
+    def check(self) -> None:
+        """Raise unless the file can be written: an audit must not be missing from the start."""
+        try:
+            os.close(os.open(self._path, _AUDIT_FLAGS, 0o600))
+        except OSError as error:
+            flaw = f"cannot write audit log {self._path}: {error.strerror}"
+            raise FileError(flaw, remedy="name a file in a folder of this user") from None
+
     def write(self, event: str, **details: object) -> None:
         """Append a line, if possible: a full disk must not prevent a restore."""
         record = {"at": round(REAL_CLOCK.wall(), 3), "event": event, **details}
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         with self._lock, suppress(OSError):
-            file = os.open(self._path, flags, 0o600)
+            file = os.open(self._path, _AUDIT_FLAGS, 0o600)
             os.write(file, json.dumps(record).encode() + b"\n")
             full = os.fstat(file).st_size > _MAX_AUDIT_BYTES
             os.close(file)
@@ -179,13 +218,19 @@ def _listening(path: Path) -> Iterator[socket.socket]:
     if len(os.fsencode(path)) > 107:  # what the kernel's address has room for
         raise FileError(f"the path of socket {path} is too long", remedy="choose a shorter one")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    with listener, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if trial.connect_ex(os.fspath(path)) == 0:
-            raise NotPossibleHereError(f"a governor already serves {path}", remedy="stop it first")
-        path.unlink(missing_ok=True)
-        listener.bind(os.fspath(path))
-        path.chmod(0o666)  # any user may connect; the policy decides
+    with listener:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _remove_dead(path)
+            listener.bind(os.fspath(path))
+            path.chmod(0o666)  # any user may connect; the policy decides
+        except PermissionError as error:
+            flaw = f"cannot serve {path}: {error.strerror}"
+            remedy = "run it as root, or name --socket and --state in a folder of your own"
+            raise MissingRightsError(flaw, remedy=remedy) from None
+        except OSError as error:
+            flaw = f"cannot serve {path}: {error.strerror}"
+            raise FileError(flaw, remedy="choose another path") from None
         # Restoring a limit must not wait for the jobs of the machine.
         with suppress(PermissionError):
             os.setpriority(os.PRIO_PROCESS, 0, _NICENESS)
@@ -196,6 +241,38 @@ def _listening(path: Path) -> Iterator[socket.socket]:
             yield listener
         finally:
             path.unlink(missing_ok=True)
+
+
+def _remove_dead(path: Path) -> None:
+    """Remove the socket of a daemon that is gone; raise where anything else has its name."""
+    if not os.path.lexists(path):
+        return
+    if not stat.S_ISSOCK(path.lstat().st_mode):
+        raise FileError(f"{path} is there already, and no socket", remedy="choose another path")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
+        if trial.connect_ex(os.fspath(path)) == 0:
+            raise NotPossibleHereError(f"a governor already serves {path}", remedy="stop it first")
+    path.unlink()
+
+
+@contextmanager
+def _remote(config: GovernorConfig) -> Iterator[list[tuple[socket.socket, ssl.SSLContext | None]]]:
+    """The bound socket for other machines with its TLS context, if there is to be one."""
+    if config.listen is None:
+        yield []
+        return
+    tls = None
+    try:
+        if config.certificate is not None:
+            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            tls.load_cert_chain(config.certificate, config.key)
+        check_secrecy(config.listen, tls)
+        listener = socket.create_server(config.listen)
+    except OSError as error:
+        flaw = f"cannot serve {config.listen[0]}:{config.listen[1]}: {error}"
+        raise FileError(flaw, remedy="check the address, the certificate and its key") from None
+    with listener:
+        yield [(listener, tls)]
 
 
 def _notify_ready(on_ready: Callable[[], None]) -> None:

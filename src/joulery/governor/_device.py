@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from joulery.clock import Clock
     from joulery.governor._journal import LeaseJournal
-    from joulery.hardware import Device
+    from joulery.hardware import Device, PowerMeter, TelemetrySource
 
     DriverCall = Callable[[], Any]
     Undo = Callable[[Future[Any]], object]
@@ -67,6 +68,7 @@ class GovernedDevice:
         baseline_watts: Limit to restore.
         hertz: Clock that the governor pins.
         pinned_hertz: Clock that the administrator keeps pinned, which drivers do not report.
+        readings: Power, clock and utilisation as last observed.
     """
 
     device: Device
@@ -78,6 +80,7 @@ class GovernedDevice:
     baseline_watts: float | None = None
     hertz: float | None = None
     pinned_hertz: float | None = None
+    readings: dict[str, float | None] = field(default_factory=dict)
     _limits: PowerLimitRange | None = None
     _expected: tuple[float, ...] = ()
     _unconfirmed: float | None = None
@@ -97,6 +100,8 @@ class GovernedDevice:
             "hertz": self.hertz,
             "baseline_watts": self.baseline_watts,
             "ceiling_watts": self.ceiling_watts,
+            "min_watts": None if self._limits is None else self._limits.min_watts,
+            "default_watts": None if self._limits is None else self._limits.default_watts,
             "foreign_change": self.overridden,
         }
 
@@ -133,6 +138,18 @@ class GovernedDevice:
             self.on_foreign(expected_watts=expected, found_watts=current)
         return current
 
+    def observe(self) -> None:
+        """Read the limit in force and what the device does under it."""
+        self.refresh()
+        device, readings = self.device, dict[str, float | None]()
+        with suppress(JouleryError):
+            if Capability.POWER in device.capabilities:
+                readings["power_watts"] = cast("PowerMeter", device).read_power()
+            if Capability.TELEMETRY in device.capabilities:
+                found = cast("TelemetrySource", device).telemetry()
+                readings |= {"utilisation": found.utilisation, "clock_hertz": found.clock_hertz}
+        self.readings = readings
+
     def check(self, request: LeaseRequest) -> None:
         """Raise unless the device has the knobs and the values are in range, as last seen."""
         if request.watts is not None:
@@ -156,6 +173,7 @@ class GovernedDevice:
         """Set the knobs to ``request``, never above the ceiling."""
         if self.baseline_watts is not None and self._limits is not None:
             target = self.baseline_watts if request.watts is None else request.watts
+            target = max(target, min(self._limits.min_watts, self.baseline_watts))
             if self.capped:
                 target = min(target, self.baseline_watts)
             if abs(target - self._limits.current_watts) > _SAME_WATTS:

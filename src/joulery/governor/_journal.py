@@ -1,6 +1,6 @@
 """Crash journal of the governor: each change is on disk before it is made.
 
-One file per device holds the last intended change, and a lock shows whether its writer lives. A
+One file per device holds the last intended change, and locks show whether its writer lives. A
 governor that starts restores what a dead one left changed.
 """
 
@@ -11,14 +11,21 @@ import hashlib
 import json
 import os
 import stat
+import struct
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from joulery.errors import FileError, MissingRightsError, NotPossibleHereError
 from joulery.files import sync_folder, write_atomic
+from joulery.units import finite
 
 STATE_VARIABLE = "JOULERY_GOVERNOR_STATE"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_DRIVER_LIBRARY = "libnvidia-ml.so"
+# The kernel's struct flock: type, whence, start, length, process.
+_FLOCK = struct.Struct("hhqqi4x")
 
 
 def state_folder() -> Path:
@@ -69,7 +76,7 @@ class LeaseJournal:
 
 
 class FileJournal(LeaseJournal):
-    """Journal of one device: a lock that dies with its process, and a file with the last change.
+    """Journal of one device: locks that die with their process, and a file with the last change.
 
     A change is pending after a crash if its file exists and the lock is free. One of an earlier
     boot is ignored, since boards start with their defaults.
@@ -78,26 +85,32 @@ class FileJournal(LeaseJournal):
         folder: Folder of the files, writable by this user alone.
         device: Id of the device.
         holder: Process to name to others; this one by default.
+        shared: File that governors with other folders see too, to lock the device's place in.
     """
 
-    def __init__(self, folder: Path, device: str, holder: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, device: str, holder: int | None = None, shared: Path | None = None
+    ) -> None:
         # An id may hold any character, a file name may not.
-        self._lock_path = folder / f"{hashlib.sha256(device.encode()).hexdigest()[:16]}.lock"
+        digest = hashlib.sha256(device.encode()).hexdigest()
+        self._lock_path = folder / f"{digest[:16]}.lock"
         self._path = self._lock_path.with_suffix(".json")
         self._device, self._holder = device, holder
+        self._shared, self._place = shared, int(digest[:15], 16)
         self._boot = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
-        self._lock_file = -1
+        self._files: list[int] = []
 
     def lock(self) -> None:
         """Lock, or raise an error that names the holder; forked children do not inherit it."""
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            self._lock_file = os.open(self._lock_path, flags, 0o600)
-            fcntl.lockf(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(self._lock_file, 0)
-            os.pwrite(self._lock_file, str(self._holder or os.getpid()).encode(), 0)
+            file = os.open(self._lock_path, flags, 0o600)
+            self._files.append(file)
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(file, 0)
+            os.pwrite(file, str(self._holder or os.getpid()).encode(), 0)
         except BlockingIOError:
-            holder = os.pread(self._lock_file, 20, 0).decode(errors="replace").strip()
+            holder = os.pread(self._files[-1], 20, 0).decode(errors="replace").strip()
             self.unlock()
             flaw = f"{self._device} is held by process {holder or 'unknown'}"
             raise NotPossibleHereError(flaw, remedy="wait until it ends") from None
@@ -105,27 +118,43 @@ class FileJournal(LeaseJournal):
             self.unlock()
             flaw = f"cannot lock {self._lock_path}: {error.strerror}"
             raise FileError(flaw, remedy="check its disk") from None
+        if self._shared is not None and not self._claimed(self._shared):
+            self.unlock()
+            flaw = f"{self._device} is held by a governor whose state is not {self._path.parent}"
+            remedy = "wait until it ends; give containers the machine's /run/joulery"
+            raise NotPossibleHereError(flaw, remedy=remedy)
 
     def unlock(self) -> None:
         """Unlock, if it is locked."""
-        if self._lock_file >= 0:
-            os.close(self._lock_file)
-            self._lock_file = -1
+        while self._files:
+            os.close(self._files.pop())
 
     def pending(self) -> Intent | None:
-        """Change in the file; a file that does not parse was not written by a governor."""
+        """Change in the file; None where there is no file of this boot.
+
+        Raises:
+            FileError: The file is damaged, so that the limit to restore is unknown.
+        """
         try:
-            record = json.loads(self._path.read_bytes())
-            boot, expected = record.pop("boot"), tuple(record.pop("expected_watts"))
-            return Intent(expected_watts=expected, **record) if boot == self._boot else None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            record, _, digest = self._path.read_bytes().rpartition(b"\n")
+        except FileNotFoundError:
             return None
+        except OSError as error:
+            raise self._damaged(error.strerror) from None
+        if hashlib.sha256(record).hexdigest().encode() != digest:
+            raise self._damaged("its checksum is wrong")
+        try:
+            document = json.loads(record)
+            return _intent(document) if document.pop("boot") == self._boot else None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise self._damaged(repr(error)) from None
 
     def record(self, intent: Intent) -> None:
         """Replace the file in one step, and sync."""
         data = json.dumps({"boot": self._boot, **asdict(intent)}).encode()
         try:
-            write_atomic(self._path, data, private=True, sync=True)
+            digest = hashlib.sha256(data).hexdigest().encode()
+            write_atomic(self._path, data + b"\n" + digest, private=True, sync=True)
         except OSError:
             raise self._cannot_write() from None
 
@@ -137,8 +166,45 @@ class FileJournal(LeaseJournal):
         except OSError:
             raise self._cannot_write() from None
 
+    def _claimed(self, path: Path) -> bool:
+        """Whether this process alone has a lock on the device's place in a file.
+
+        The file may be readable only, which permits no lock but a shared one; so each governor
+        takes a shared lock first, and then looks for others.
+        """
+        with suppress(OSError):  # a file system without locks
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._files.append(file)
+            mine = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, self._place, 1, 0)
+            fcntl.fcntl(file, fcntl.F_OFD_SETLK, mine)
+            any_other = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, self._place, 1, 0)
+            found = fcntl.fcntl(file, fcntl.F_OFD_GETLK, any_other)
+            return bool(_FLOCK.unpack(found)[0] == fcntl.F_UNLCK)
+        return True
+
     def _cannot_write(self) -> FileError:
         return FileError(f"cannot write journal {self._path}", remedy="make room on its disk")
+
+    def _damaged(self, why: object) -> FileError:
+        flaw = f"journal {self._path} of {self._device} is damaged ({why}): the limit in force may"
+        remedy = "set the limit that the board shall have, then remove the file"
+        return FileError(f"{flaw} be one that was lent, and is left alone", remedy=remedy)
+
+
+def _intent(document: dict[str, Any]) -> Intent:
+    """An intent from its document; raises where a value is no number."""
+    expected = tuple(finite(watts, "watts") for watts in document.pop("expected_watts"))
+    values = {name: None if v is None else finite(v, name) for name, v in document.items()}
+    return Intent(expected_watts=expected, **values)
+
+
+def driver_library() -> Path | None:
+    """The loaded library of NVIDIA's driver: containers get the machine's own file."""
+    with suppress(OSError), Path("/proc/self/maps").open(encoding="utf-8") as maps:
+        for line in maps:
+            if _DRIVER_LIBRARY in line:
+                return Path(line.split(maxsplit=5)[5].rstrip("\n"))
+    return None
 
 
 def private_folder(path: Path) -> Path:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import asdict, dataclass, field
+import sys
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import JouleryError, NotPossibleHereError, UnknownDeviceError
 from joulery.governor._device import LeaseRequest
+from joulery.governor._peer import Peer, device_file
 from joulery.governor._protocol import lost_lease
 
 if TYPE_CHECKING:
@@ -15,12 +17,13 @@ if TYPE_CHECKING:
 
     from joulery.clock import Clock
     from joulery.governor._device import DeviceWorker, GovernedDevice
-    from joulery.governor._peer import Peer
     from joulery.governor._policy import AccessPolicy, Rule
     from joulery.hardware import Device
 
 CHECK_SECONDS = 1.0
 TTL_SECONDS = (0.5, 3600.0)
+# A limit falls by this factor in each check until it has reached its fallback.
+_DECREASE = 0.9
 # The size of an answer must not grow with the number of holders.
 _MAX_LISTED = 16
 
@@ -37,6 +40,15 @@ class LeaseRecord:
     expires_at: float
     request: LeaseRequest = field(default_factory=LeaseRequest)
     ended: bool = False
+
+    @property
+    def is_standing(self) -> bool:
+        """Whether no client holds it: it keeps the fallback of its rule."""
+        return self.peer == Peer()
+
+    def gives_way_to(self, rule: Rule) -> bool:
+        """Whether a new lease by ``rule`` takes the place of this one."""
+        return rule.fallback_watts is not None and rule == self.rule
 
     def state(self) -> dict[str, float | None]:
         """State of the lease for its holder."""
@@ -99,6 +111,8 @@ class LeaseTable:
 class DeviceLeases:
     """Leases of one device; restores the values found when the last one ends.
 
+    A rule with ``fallback_watts`` always has a lease: while no client holds it, a standing one
+    keeps the last limit, and lowers it to the fallback once its time to live is over.
     Methods that call the driver run on the device's worker and on no other thread.
     """
 
@@ -109,20 +123,30 @@ class DeviceLeases:
         self._due_at = 0.0
         self._table = table
         self._id = governed.device.info.id
+        self._file = device_file(self._id)
+        self._flaw = ""
+
+    @property
+    def rests(self) -> bool:
+        """Whether no client holds the device and nothing is left to restore."""
+        return not self.governed.held or any(lease.is_standing for lease in self.leases)
 
     def is_due(self, now: float) -> bool:
         """Whether :meth:`tick` has something to do."""
         times = [self._due_at, *(lease.expires_at for lease in list(self.leases))]
-        return self.governed.held and min(times) <= now
+        return min(times) <= now and (self.governed.held or bool(self._fallback_rules()))
 
     def description(self) -> dict[str, Any]:
         """Status of the device, with the requests of all holders."""
         return {
             "id": self._id[:200],
             "name": self.governed.device.info.name[:200],
+            "file": self._file,
             "held": self.governed.held,
             "stuck": self.worker.stuck,
+            "flaw": self._flaw[:500],
             **self.governed.state(),
+            **self.governed.readings,
             "leases": [
                 {"lease": lease.number, **lease.peer.name(), **asdict(lease.request)}
                 for lease in self.leases[:_MAX_LISTED]
@@ -132,11 +156,9 @@ class DeviceLeases:
     def check(self, peer: Peer, request: LeaseRequest) -> Rule:
         """The rule that permits a lease now; raises where there is none."""
         rule = self._permit(peer, request)
-        together = [rule, *(lease.rule for lease in self.leases)]
-        if self.leases and not all(each.shared for each in together):
-            holder = self.leases[0].peer
-            who = f"process {holder.pid} of user {holder.uid}"
-            flaw = f"{self.governed.device.info.name} ({self._id}) is held by {who}"
+        others = [lease for lease in self.leases if not lease.gives_way_to(rule)]
+        if others and not all(each.shared for each in [rule, *(o.rule for o in others)]):
+            flaw = f"{self.governed.device.info.name} ({self._id}) is held by {others[0].peer}"
             remedy = 'wait until it ends, or ask for a policy with shared = "minimum"'
             raise NotPossibleHereError(flaw, remedy=remedy)
         return rule
@@ -148,14 +170,19 @@ class DeviceLeases:
             MissingRightsError: The policy does not allow it.
             NotPossibleHereError: Another client holds it.
             InvalidValueError: A value is outside the device's range or above the cap in force.
+            FileError: The device's journal is damaged.
         """
         rule = self.check(peer, request)
         if not self.governed.held:
             self.governed.hold()
-        ttl = min(max(ttl_seconds, TTL_SECONDS[0]), TTL_SECONDS[1])
-        expires_at = self._table.clock.now() + ttl
-        lease = LeaseRecord(next(self._table.numbers), self, peer, rule, ttl, expires_at)
-        self.leases.append(lease)
+        self._flaw = ""
+        before = [lease for lease in self.leases if lease.gives_way_to(rule)]
+        if before and request.watts is None:  # what stands, until the holder sets a limit
+            request = replace(request, watts=before[0].request.watts)
+        lease = self._added(peer, rule, ttl_seconds)
+        for each in before:
+            each.ended = True
+            self.leases.remove(each)
         self._audit("acquire", lease)
         try:
             self.change(lease, request)
@@ -186,6 +213,9 @@ class DeviceLeases:
         lease.ended = True
         self.leases.remove(lease)
         self._audit("end", lease, why=why)
+        if lease.rule in self._fallback_rules():
+            standing = self._added(Peer(), lease.rule, TTL_SECONDS[0])
+            standing.expires_at, standing.request = lease.expires_at, lease.request
         if not self.leases:
             self._restore()
             return
@@ -201,24 +231,98 @@ class DeviceLeases:
         now = self._table.clock.now()
         self._due_at = now + CHECK_SECONDS
         for lease in [lease for lease in self.leases if lease.expires_at <= now]:
-            self.end(lease, "expired")
+            if not lease.is_standing:
+                self.end(lease, "expired")
+        self._guarded(lambda: self._lower_standing(now, _DECREASE))
+        if self.leases:
+            self._guarded(self.governed.refresh)
+        elif self.governed.held:
+            self._restore()
+
+    def adopt(self) -> None:
+        """Take over what a dead governor left changed; the next tick restores it."""
         try:
-            if self.leases:
-                self.governed.refresh()
-            elif self.governed.held:
-                self._restore()
-        except JouleryError as error:
-            self._table.audit("unreadable", device=self._id, why=error.message)
+            if not self.governed.held and self.governed.journal.pending() is not None:
+                self.governed.hold()
+        except NotPossibleHereError:  # its holder lives
+            pass
+        except JouleryError as error:  # no limit is lent until an administrator has acted
+            self._note(error)
+            sys.stderr.write(f"joulery: {error.message}\n  → {error.remedy}\n")
+
+    def rest(self) -> None:
+        """Prepare for the end of the governor: standing limits fall to their fallback at once."""
+        self.tick()
+        for lease in self.leases:
+            lease.expires_at = 0.0
+        self._guarded(lambda: self._lower_standing(self._table.clock.now(), 0.0))
 
     def apply_policy(self) -> None:
         """Adopt the table's new policy."""
         if not self.governed.held:
             self.governed.pinned_hertz = self._table.policy.pinned_hertz(self.governed.device.info)
-        for lease in list(self.leases):
+        rules, refused = self._fallback_rules(), []
+        for lease in self.leases:
             try:
-                lease.rule = self._permit(lease.peer, lease.request)
+                if not lease.is_standing:
+                    lease.rule = self._permit(lease.peer, lease.request)
+                elif lease.rule not in rules:
+                    refused.append(lease)
             except JouleryError:
-                self.end(lease, "the policy changed")
+                refused.append(lease)
+        self._guarded(lambda: self._stand(rules))
+        for lease in refused:
+            self.end(lease, "the policy changed")
+
+    def _fallback_rules(self) -> list[Rule]:
+        rules, info = self._table.policy.rules, self.governed.device.info
+        return [rule for rule in rules if rule.fallback_watts is not None and rule.names(info)]
+
+    def _stand(self, rules: list[Rule]) -> None:
+        """Take a standing lease for each rule with a fallback that has none."""
+        for rule in rules:
+            if any(lease.rule == rule for lease in self.leases):
+                continue
+            if not self.governed.held:
+                self.governed.hold()
+            self._added(Peer(), rule, 0.0).request = LeaseRequest(rule.fallback_watts)
+            self.governed.refresh()
+            self.governed.apply(self._joint_request())
+
+    def _lower_standing(self, now: float, factor: float) -> None:
+        """Take standing limits whose time is over a step towards their fallback."""
+        self._stand(self._fallback_rules())
+        due = [lease for lease in self.leases if lease.is_standing and lease.expires_at <= now]
+        for lease in due:
+            lease.expires_at = now + CHECK_SECONDS
+            found = lease.request.watts or self.governed.baseline_watts or 0.0
+            lowered = max(lease.rule.fallback_watts or 0.0, factor * found)
+            lease.request = LeaseRequest(min(found, lowered))
+        if due:
+            self.governed.refresh()
+            self.governed.apply(self._joint_request())
+
+    def _guarded(self, action: Callable[[], object]) -> None:
+        """Do what the next tick tries again if it fails."""
+        try:
+            action()
+            if self.governed.held:
+                self._flaw = ""
+        except JouleryError as error:
+            self._note(error)
+
+    def _note(self, error: JouleryError) -> None:
+        """Keep a problem for the status, and audit it once."""
+        if error.message != self._flaw:
+            self._flaw = error.message
+            self._table.audit("unreadable", device=self._id, why=error.message)
+
+    def _added(self, peer: Peer, rule: Rule, ttl_seconds: float) -> LeaseRecord:
+        ttl = min(max(ttl_seconds, TTL_SECONDS[0]), TTL_SECONDS[1])
+        expires_at = self._table.clock.now() + ttl
+        lease = LeaseRecord(next(self._table.numbers), self, peer, rule, ttl, expires_at)
+        self.leases.append(lease)
+        return lease
 
     def _permit(self, peer: Peer, request: LeaseRequest) -> Rule:
         try:

@@ -38,21 +38,27 @@ _MAX_GROUP_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Process of a user, as the transport identifies it.
+    """Client as the transport identifies it: a local process, or a program with a token.
 
     Attributes:
-        uid: User id.
+        uid: User id; -1 for clients on other machines.
         gids: Ids of the user's groups, the main one included.
-        pid: Id of the process that connected.
+        pid: Id of the process that connected; 0 for clients on other machines.
+        client: Name of the client's token in the policy; empty for local processes.
     """
 
-    uid: int
-    gids: frozenset[int]
-    pid: int
+    uid: int = -1
+    gids: frozenset[int] = frozenset()
+    pid: int = 0
+    client: str = ""
 
-    def name(self) -> dict[str, int]:
-        """User and process, for status and audit."""
-        return {"uid": self.uid, "pid": self.pid}
+    def name(self) -> dict[str, int | str]:
+        """User and process, or client, for status and audit."""
+        return {"client": self.client} if self.uid < 0 else {"uid": self.uid, "pid": self.pid}
+
+    def __str__(self) -> str:
+        who = self.client or "the fallback of its rule"
+        return who if self.uid < 0 else f"process {self.pid} of user {self.uid}"
 
     @classmethod
     def of(cls, connection: socket.socket) -> Self:
@@ -92,9 +98,11 @@ def owns(peer: Peer, device: Device, how: str, proc: Path = PROC) -> bool:
             process inside a Slurm job of the same user.
         proc: Mount point of the kernel's process information.
     """
+    if peer.uid < 0:
+        return False
     if any(_descends(pid, peer.pid, proc) for pid in _users_of(device)):
         return True
-    file = _device_file(device.info.id, proc)
+    file = device_file(device.info.id, proc)
     if file is not None and file in islice(_open_files(peer.pid, proc), _MAX_FILES):
         return True
     return how == SLURM and _allocated(peer, device.info.index, proc)
@@ -137,8 +145,8 @@ def _open_files(pid: int, proc: Path) -> Iterator[str]:
             return
 
 
-def _device_file(device_id: str, proc: Path) -> str | None:
-    """The file of an NVIDIA board; its number need not be the board's index."""
+def device_file(device_id: str, proc: Path = PROC) -> str | None:
+    """The file of an NVIDIA board, by whose number Slurm counts; it need not be the index."""
     for information in proc.glob("driver/nvidia/gpus/*/information"):
         with suppress(OSError):
             text = information.read_text(errors="replace")

@@ -1,31 +1,36 @@
-"""Access policy of the governor: which users may set which values on which devices."""
+"""Access policy of the governor: which clients may set which values on which devices."""
 
 from __future__ import annotations
 
 import grp
+import hashlib
 import os
 import pwd
 import re
 import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import FileError, MissingRightsError
-from joulery.governor._peer import OPEN, SLURM
+from joulery.governor._peer import OPEN, SLURM, Peer
 from joulery.units import HERTZ_PER_MEGAHERTZ
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from joulery.governor._device import LeaseRequest
-    from joulery.governor._peer import Peer
     from joulery.hardware import Device, DeviceInfo
 
 ANY = "*"
+# Secrets that can be guessed are none.
+_LEAST_TOKEN_LENGTH = 16
 _MUST_OWN = {False: "", True: OPEN, OPEN: OPEN, SLURM: SLURM}
 _KEYS = {
-    "allow": {"users", "groups", "devices", "limits_watts", "clocks_mhz", "must_own", "shared"},
+    "allow": {
+        *("users", "groups", "tokens", "devices", "limits_watts", "clocks_mhz", "must_own"),
+        *("shared", "fallback_watts"),
+    },
     "pinned": {"devices", "clock_mhz"},
 }
 
@@ -37,27 +42,38 @@ class Rule:
     Attributes:
         uids: Ids of users; None for everyone.
         gids: Ids of groups.
+        tokens: Names of clients on other machines.
         devices: Device ids, indices, ``vendor:index`` or ``*``.
         limits_watts: Range of power limits; None for none at all.
         clocks_hertz: Range of clocks; None for none at all.
         must_own: How the client must use the device; empty when it need not.
         shared: Whether holders share the device at the lowest value that any requests.
+        fallback_watts: Limit in force while no client holds the device by this rule; None for
+            the limit found.
         line: Line of the table in its file.
     """
 
     uids: frozenset[int] | None
     gids: frozenset[int]
     devices: frozenset[str]
+    tokens: frozenset[str] = frozenset()
     limits_watts: tuple[float, float] | None = None
     clocks_hertz: tuple[float, float] | None = None
     must_own: str = ""
     shared: bool = False
+    fallback_watts: float | None = None
     line: int = 0
 
     def covers(self, peer: Peer, info: DeviceInfo) -> bool:
         """Whether the rule applies to this client and device."""
+        if peer.uid < 0:
+            return peer.client in self.tokens and self.names(info)
         who = self.uids is None or peer.uid in self.uids or bool(peer.gids & self.gids)
-        return who and bool(_names(info) & self.devices)
+        return who and self.names(info)
+
+    def names(self, info: DeviceInfo) -> bool:
+        """Whether the rule applies to this device."""
+        return bool(_names(info) & self.devices)
 
     def flaw(self, request: LeaseRequest) -> str:
         """Part of a request that the rule does not allow; empty when it allows all of it."""
@@ -82,11 +98,13 @@ class AccessPolicy:
 
     Attributes:
         rules: Rules of what is allowed.
+        clients: Name of each client on another machine, by the digest of its token.
         pinned: Names of devices with the clock in hertz at which the administrator keeps them.
     """
 
     rules: tuple[Rule, ...] = ()
     pinned: tuple[tuple[frozenset[str], float], ...] = ()
+    clients: tuple[tuple[str, str], ...] = ()
 
     def permit(
         self,
@@ -107,7 +125,15 @@ class AccessPolicy:
                 return rule
         what = f"{device.info.name} ({device.info.id})"
         remedy = "ask the machine's administrator for a rule in the governor's policy"
-        raise MissingRightsError(f"user {peer.uid} may not: {reason}, on {what}", remedy=remedy)
+        who = f"user {peer.uid}" if peer.uid >= 0 else f"client {peer.client}"
+        raise MissingRightsError(f"{who} may not: {reason}, on {what}", remedy=remedy)
+
+    def identify(self, token: object) -> Peer:
+        """The client on another machine that has a token; else MissingRightsError."""
+        name = dict(self.clients).get(_digest(token)) if isinstance(token, str) else None
+        if name is None:
+            raise MissingRightsError("wrong token", remedy="give one that the policy names")
+        return Peer(client=name)
 
     def pinned_hertz(self, info: DeviceInfo) -> float | None:
         """Clock at which the administrator keeps a device, if the file states one."""
@@ -130,11 +156,17 @@ def load_policy(path: Path) -> AccessPolicy:
     if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
         remedy = f"chown root {path} && chmod go-w {path}"
         raise FileError(f"others than root may write policy {path}", remedy=remedy)
-    return parse_policy(text, str(path))
+    return parse_policy(text, str(path), path.parent)
 
 
-def parse_policy(text: str, name: str = "policy") -> AccessPolicy:
-    """A policy from its text; ``name`` is for messages."""
+def parse_policy(text: str, name: str = "policy", folder: Path = Path()) -> AccessPolicy:
+    """A policy from its text.
+
+    Args:
+        text: Text of the file.
+        name: Name of the file for messages.
+        folder: Folder that relative paths of token files start from.
+    """
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -151,11 +183,12 @@ def parse_policy(text: str, name: str = "policy") -> AccessPolicy:
     return AccessPolicy(
         tuple(_rule(table) for table in tables("allow")),
         tuple((table.devices(), table.clock_hertz()) for table in tables("pinned")),
+        tuple(pair for table in tables("allow") for pair in table.tokens(folder)),
     )
 
 
 def _rule(table: _Table) -> Rule:
-    if not table.words("users") and not table.words("groups"):
+    if not any(map(table.words, ("users", "groups", "tokens"))):
         raise table.error("users", "names neither users nor groups", 'give users = ["name"]')
     must_own, shared = table.row.get("must_own", False), table.row.get("shared", "")
     if not isinstance(must_own, (bool, str)) or must_own not in _MUST_OWN:
@@ -166,10 +199,12 @@ def _rule(table: _Table) -> Rule:
         uids=None if ANY in table.words("users") else table.ids("users", pwd.getpwnam),
         gids=table.ids("groups", grp.getgrnam),
         devices=table.devices(),
+        tokens=frozenset(table.words("tokens")),
         limits_watts=table.range("limits_watts"),
         clocks_hertz=table.range("clocks_mhz", HERTZ_PER_MEGAHERTZ),
         must_own=_MUST_OWN[must_own],
         shared=shared == "minimum",
+        fallback_watts=table.amount("fallback_watts"),
         line=table.line(),
     )
 
@@ -233,11 +268,37 @@ class _Table:
             raise self.error(key, "starts above its end", "write it as [least, most]")
         return found[0] * unit, found[1] * unit
 
+    def amount(self, key: str) -> float | None:
+        """A positive number."""
+        if key in self.row and not _is_amount(self.row[key]):
+            raise self.error(key, "is not a positive number", "give one number")
+        return float(self.row[key]) if key in self.row else None
+
     def clock_hertz(self) -> float:
         """The clock of a pinned device."""
-        if not _is_amount(self.row.get("clock_mhz")):
-            raise self.error("clock_mhz", "is not a positive number", "give a clock in MHz")
-        return float(self.row["clock_mhz"]) * HERTZ_PER_MEGAHERTZ
+        megahertz = self.amount("clock_mhz")
+        if megahertz is None:
+            raise self.error("clock_mhz", "is missing", "give a clock in MHz")
+        return megahertz * HERTZ_PER_MEGAHERTZ
+
+    def tokens(self, folder: Path) -> list[tuple[str, str]]:
+        """Digest and name of the token in each file."""
+        found = []
+        for word in self.words("tokens"):
+            try:
+                with (folder / word).open("rb") as file:
+                    mode, token = os.fstat(file.fileno()).st_mode, file.read().decode().strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise self.error("tokens", f"cannot be read: {error}", "name a file") from None
+            if mode & 0o077 or len(token) < _LEAST_TOKEN_LENGTH:
+                flaw = f"{word} is short or readable by others"
+                raise self.error("tokens", flaw, "umask 077; openssl rand -hex 32 > FILE")
+            found.append((_digest(token), word))
+        return found
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode(errors="replace")).hexdigest()
 
 
 def _is_amount(value: Any) -> bool:

@@ -6,9 +6,12 @@ import json
 import os
 import struct
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from joulery.errors import InvalidValueError, NotPossibleHereError
+
+if TYPE_CHECKING:
+    import ssl
 
 SOCKET_VARIABLE = "JOULERY_GOVERNOR"
 VERSION = 1
@@ -21,6 +24,23 @@ REMEDY = f"speak version {VERSION} of the governor's protocol"
 def default_socket() -> Path:
     """Path of the daemon's socket; an empty variable means that there is no daemon."""
     return Path(os.environ.get(SOCKET_VARIABLE, "/run/joulery/governor.sock") or os.devnull)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of ``host:port``."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise InvalidValueError(f"not an address: {text!r}", remedy="write it as host:port")
+    return host, int(port)
+
+
+def check_secrecy(address: tuple[str, int], tls: ssl.SSLContext | None) -> None:
+    """Raise unless tokens stay on this machine or travel over TLS."""
+    if tls is None and not address[0].startswith("127."):
+        raise InvalidValueError(
+            f"{address[0]} is not on this machine: the token needs TLS",
+            remedy="give a certificate and its key, and clients their authority",
+        )
 
 
 class LeaseLostError(NotPossibleHereError):

@@ -1,14 +1,15 @@
-"""The governor's server: sessions of clients, and the Unix socket that carries them.
+"""The governor's server: sessions of clients, and the sockets that carry them.
 
 Sessions know nothing of sockets. The server bounds what each client may use, so that none can
-stall the daemon.
+stall the daemon or keep others from connecting.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections import Counter
+import socket
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,7 +22,7 @@ from joulery.governor._protocol import REMEDY, VERSION, Decoder, encode, lost_le
 from joulery.units import finite
 
 if TYPE_CHECKING:
-    import socket
+    import ssl
     from concurrent.futures import Future
 
     from joulery.clock import Clock
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _REST_SECONDS = 5e-3
 _TICK_SECONDS = 0.2
 _MAX_USERS = 4096
+_BUFFER_BYTES = 4096
 
 
 class LeaseSession:
@@ -37,18 +39,25 @@ class LeaseSession:
 
     Args:
         table: Table of devices and leases.
-        peer: Process of the client, identified by the transport.
+        peer: Process of the client, identified by the transport; None for a client on another
+            machine, whose token identifies it.
     """
 
-    def __init__(self, table: LeaseTable, peer: Peer) -> None:
-        self.peer = peer
+    def __init__(self, table: LeaseTable, peer: Peer | None) -> None:
+        self.peer = peer or Peer()
         self.incoming = Decoder()
-        self.greeted = False
+        self.answered = 0
         self.closing = False
+        self._greeted = False
         self._table = table
         self._leases: dict[int, LeaseRecord] = {}
         known = (self._acquire, self._may, self._release, self._renew, self._set, self._status)
         self._operations = {each.__name__.removeprefix("_"): each for each in known}
+
+    @property
+    def holds(self) -> bool:
+        """Whether the client has a lease."""
+        return any(not lease.ended for lease in list(self._leases.values()))
 
     async def answer(self) -> bytes:
         """Frame that answers the next whole frame."""
@@ -63,6 +72,7 @@ class LeaseSession:
         number = message and message.get("id")
         if type(number) is int and abs(number) < 2**53:
             reply["id"] = number
+        self.answered += 1
         return encode(reply)
 
     def end(self, why: str) -> None:
@@ -74,19 +84,25 @@ class LeaseSession:
 
     async def _reply(self, message: dict[str, Any]) -> dict[str, Any]:
         operation = message.get("op")
-        if not self.greeted:
-            versions = message.get("versions")
-            if operation != "hello" or not isinstance(versions, list) or VERSION not in versions:
-                self.closing = True
-                raise InvalidValueError("the client did not greet", remedy=REMEDY)
-            self.greeted = True
-            return {"version": VERSION}
+        if not self._greeted:
+            return self._greet(message)
         now = self._table.clock.now()
         for lease in self._leases.values():  # every request renews
             lease.expires_at = now + lease.ttl_seconds
         if not isinstance(operation, str) or operation not in self._operations:
             raise InvalidValueError("unknown operation", remedy=REMEDY)
         return await self._operations[operation](message)
+
+    def _greet(self, message: dict[str, Any]) -> dict[str, Any]:
+        self.closing = True  # unless all is well
+        versions = message.get("versions")
+        known = isinstance(versions, list) and VERSION in versions
+        if message.get("op") != "hello" or not known:
+            raise InvalidValueError("the client did not greet", remedy=REMEDY)
+        if self.peer == Peer():
+            self.peer = self._table.policy.identify(message.get("token"))
+        self.closing, self._greeted = False, True
+        return {"version": VERSION}
 
     async def _acquire(self, message: dict[str, Any]) -> dict[str, Any]:
         device = self._table.device(message.get("device"))
@@ -127,7 +143,7 @@ class LeaseSession:
         devices = self._table.devices.values()
         for device in devices:
             with suppress(JouleryError):
-                await device.worker.run(device.governed.refresh)
+                await device.worker.run(device.governed.observe)
         return {"devices": [device.description() for device in devices]}
 
     def _lease(self, message: dict[str, Any]) -> LeaseRecord:
@@ -170,46 +186,66 @@ def _refusal(error: JouleryError) -> dict[str, Any]:
 class ConnectionLimits:
     """Limits of the load that clients may put on the daemon.
 
+    A user is a user of this machine, or another machine's address.
+
     Attributes:
-        connections: Connections of all users together.
+        connections: Connections of all users together. When they are used up, those without a
+            lease give way to users with fewer.
         connections_per_user: Connections of one user.
+        reserved: Further connections, for root and the daemon's own user.
         requests_per_second: Mean rate of one user's requests; a connection counts as one. Enough
             for a pipeline's clocks on eight boards, each held for 30 ms.
         burst: Requests that a user may make at once after a pause.
-        stall_seconds: Longest time for a client to greet or to read, and for a driver to answer.
+        stall_seconds: Longest time for a client to greet, to make its first request and to read,
+            and for a driver to answer.
     """
 
     connections: int = 512
     connections_per_user: int = 128
+    reserved: int = 32
     requests_per_second: float = 400.0
     burst: float = 400.0
     stall_seconds: float = 5.0
 
 
 @dataclass(slots=True, eq=False)
+class _Client:
+    """A connection with its session and the task that serves it."""
+
+    session: LeaseSession
+    user: int | str
+    task: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True, eq=False)
 class Server:
-    """Server of sessions over a listening Unix socket.
+    """Server of sessions over listening sockets.
 
     Attributes:
-        listener: Socket, bound and listening.
+        listeners: Sockets, bound and listening, each with its TLS context; Unix sockets and
+            loopback need none.
         table: Table of devices and leases.
         clock: Clock of the request rates.
         limits: Limits of the load.
     """
 
-    listener: socket.socket
+    listeners: list[tuple[socket.socket, ssl.SSLContext | None]]
     table: LeaseTable
     clock: Clock
     limits: ConnectionLimits
-    _per_user: Counter[int] = field(default_factory=Counter)
+    # Clients of each user, the longest connected first.
+    _clients: defaultdict[int | str, list[_Client]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     # Time at which each user's next request may be served: a token bucket as a single time.
-    _free_at: dict[int, float] = field(default_factory=dict)
+    _free_at: dict[int | str, float] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Serve until cancelled, then close all connections."""
-        self.listener.settimeout(0)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._accept(tasks))
+            for listener, tls in self.listeners:
+                listener.settimeout(0)
+                tasks.create_task(self._accept(listener, tls, tasks))
             tasks.create_task(self._tick())
 
     async def _tick(self) -> None:
@@ -217,17 +253,22 @@ class Server:
             self.table.tick()
             await asyncio.sleep(_TICK_SECONDS)
 
-    async def _accept(self, tasks: asyncio.TaskGroup) -> None:
+    async def _accept(
+        self, listener: socket.socket, tls: ssl.SSLContext | None, tasks: asyncio.TaskGroup
+    ) -> None:
         loop = asyncio.get_running_loop()
         while True:
             channel = None
             try:
-                channel, _ = await loop.sock_accept(self.listener)
-                peer = Peer.of(channel)
-                if self._may_connect(peer.uid):
-                    session, pidfd = LeaseSession(self.table, peer), pidfd_of(channel, peer.pid)
-                    self._per_user[peer.uid] += 1
-                    tasks.create_task(self._serve(channel, pidfd, session))
+                channel, address = await loop.sock_accept(listener)
+                local = channel.family == socket.AF_UNIX
+                peer = Peer.of(channel) if local else None
+                client = _Client(LeaseSession(self.table, peer), peer.uid if peer else address[0])
+                if self._may_connect(client.user):
+                    pidfd = pidfd_of(channel, peer.pid) if peer else None
+                    self._clients[client.user].append(client)
+                    tasks.create_task(self._serve(client, channel, tls, pidfd))
+                    await asyncio.sleep(0)  # a queue of connections must not delay requests
                     continue
             except OSError:  # out of descriptors, or the client is gone already
                 pass
@@ -236,29 +277,58 @@ class Server:
             # Meanwhile the kernel's queue holds off clients that connect without pause.
             await asyncio.sleep(_REST_SECONDS)
 
-    def _may_connect(self, uid: int) -> bool:
-        return (
-            self._per_user.total() < self.limits.connections
-            and self._per_user[uid] < self.limits.connections_per_user
-            and self._free_at.get(uid, 0.0) <= self.clock.now()
-            and self._wait_seconds(uid) <= 0.0
-        )
+    def _may_connect(self, user: int | str) -> bool:
+        mine = len(self._clients.get(user, ()))
+        if (
+            mine >= self.limits.connections_per_user
+            or self._free_at.get(user, 0.0) > self.clock.now()
+            or self._wait_seconds(user) > 0.0
+        ):
+            return False
+        reserved = self.limits.reserved if user in (0, os.geteuid()) else 0
+        total = sum(map(len, self._clients.values()))
+        return total < self.limits.connections + reserved or self._made_room(mine)
 
-    async def _serve(self, channel: socket.socket, pidfd: int, session: LeaseSession) -> None:
+    def _made_room(self, mine: int) -> bool:
+        """Whether a client without a lease was closed, of the user who has the most."""
+        for crowd in sorted(self._clients.values(), key=len, reverse=True):
+            if len(crowd) <= mine + 1:
+                break
+            for client in crowd:
+                if client.task is not None and not client.session.holds:
+                    crowd.remove(client)
+                    client.task.cancel("others need its connection")
+                    return True
+        return False
+
+    async def _serve(
+        self,
+        client: _Client,
+        channel: socket.socket,
+        tls: ssl.SSLContext | None,
+        pidfd: int | None,
+    ) -> None:
         """Answer one frame after the other until the client is gone for any reason."""
-        loop, why = asyncio.get_running_loop(), "it disconnected"
-        this = cast("asyncio.Task[None]", asyncio.current_task())
-        loop.add_reader(pidfd, this.cancel, "its process ended")
+        loop, session, why = asyncio.get_running_loop(), client.session, "it disconnected"
+        transport: asyncio.BaseTransport | None = None
+        client.task = this = cast("asyncio.Task[None]", asyncio.current_task())
+        if pidfd is not None:
+            loop.add_reader(pidfd, this.cancel, "its process ended")
         try:
+            async with asyncio.timeout(self.limits.stall_seconds):
+                reader, writer = await _streams(channel, tls)
+            transport = writer.transport
             while not session.closing:
                 if session.incoming.waiting:
-                    await asyncio.sleep(self._wait_seconds(session.peer.uid))
-                    answer = await session.answer()
+                    await asyncio.sleep(self._wait_seconds(client.user))
+                    writer.write(await session.answer())
                     async with asyncio.timeout(self.limits.stall_seconds):
-                        await loop.sock_sendall(channel, answer)
+                        await writer.drain()
                     continue
-                async with asyncio.timeout(None if session.greeted else self.limits.stall_seconds):
-                    data = await loop.sock_recv(channel, session.incoming.room)
+                # The greeting and one request must come soon; then clients may be silent.
+                soon = None if session.answered > 1 else self.limits.stall_seconds
+                async with asyncio.timeout(soon):
+                    data = await reader.read(min(_BUFFER_BYTES, session.incoming.room))
                 if not data:
                     break
                 session.incoming.feed(data)
@@ -269,16 +339,39 @@ class Server:
             raise
         finally:
             session.end(why)
-            loop.remove_reader(pidfd)
-            os.close(pidfd)
-            channel.close()
-            self._per_user[session.peer.uid] -= 1
+            if pidfd is not None:
+                loop.remove_reader(pidfd)
+                os.close(pidfd)
+            if transport is None:
+                channel.close()
+            else:
+                transport.close()
+                # The last answer may go out, but a client that never reads is not waited for.
+                loop.call_later(self.limits.stall_seconds, cast("Any", transport).abort)
+            self._forget(client)
 
-    def _wait_seconds(self, uid: int) -> float:
+    def _forget(self, client: _Client) -> None:
+        clients = self._clients[client.user]
+        if client in clients:  # else it had to give way
+            clients.remove(client)
+        if not clients:
+            del self._clients[client.user]
+
+    def _wait_seconds(self, user: int | str) -> float:
         """Time until the user's next request may be served; charges the user for it."""
         now, interval = self.clock.now(), 1.0 / self.limits.requests_per_second
         if len(self._free_at) > _MAX_USERS:  # drop users who need not wait
             self._free_at = {user: at for user, at in self._free_at.items() if at > now}
-        at = max(self._free_at.get(uid, 0.0), now - self.limits.burst * interval)
-        self._free_at[uid] = at + interval
+        at = max(self._free_at.get(user, 0.0), now - self.limits.burst * interval)
+        self._free_at[user] = at + interval
         return max(0.0, at - now)
+
+
+async def _streams(
+    channel: socket.socket, tls: ssl.SSLContext | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Reader and writer of an accepted connection, after the TLS handshake if there is one."""
+    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(_BUFFER_BYTES)
+    protocol = asyncio.StreamReaderProtocol(reader)
+    transport, _ = await loop.connect_accepted_socket(lambda: protocol, channel, ssl=tls)
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)

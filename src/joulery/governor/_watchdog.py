@@ -70,19 +70,21 @@ def _end_watchdogs() -> None:
 
 async def watch(pid: int, listener: socket.socket) -> None:
     """Serve a process until it has ended or sends the signal, and everything is restored."""
-    from joulery.governor._daemon import AuditLog, Governor, GovernorConfig
+    from joulery.governor._daemon import AuditLog, Governor, governed_devices
     from joulery.governor._policy import ANY, AccessPolicy, Rule
     from joulery.governor._server import ConnectionLimits
 
     # A signal that ends a job's processes is meant for the parent; the watchdog follows it.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    own = Rule(frozenset({os.geteuid()}), frozenset(), frozenset({ANY}), _ALL, _ALL)
-    config = GovernorConfig(limits=ConnectionLimits(requests_per_second=1e6))
+    uids, devices = frozenset({os.geteuid()}), frozenset({ANY})
+    own = Rule(uids, frozenset(), devices, limits_watts=_ALL, clocks_hertz=_ALL)
     no_audit = AuditLog(Path(os.devnull))
-    governor = Governor(config, AccessPolicy((own,)), no_audit, holder=pid)
+    limits = ConnectionLimits(requests_per_second=1e6)
+    governed = governed_devices(state_folder(), no_audit, holder=pid)
+    governor = Governor(governed, AccessPolicy((own,)), no_audit, limits)
     loop = asyncio.get_running_loop()
-    serving = loop.create_task(governor.serve(listener, lambda: None))
+    serving = loop.create_task(governor.serve([(listener, None)], lambda: None))
     loop.add_signal_handler(_GOODBYE, serving.cancel)
     loop.add_reader(os.pidfd_open(pid), serving.cancel)
     await governor.finish(serving, _ATTEMPTS)

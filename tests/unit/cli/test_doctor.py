@@ -5,6 +5,7 @@ import types
 
 import pytest
 
+import joulery.governor
 import joulery.hardware
 from joulery.cli import doctor, main
 from joulery.errors import DeviceError
@@ -47,7 +48,9 @@ MUTE = _plain(DeviceKind.MEMORY, Origin.MEASURED, "")
 @pytest.fixture
 def machine(monkeypatch):
     """A machine with the devices and obstacles that a test gives it."""
-    parts = types.SimpleNamespace(devices=(), obstacles=(), mine=None, root=False, extras=set())
+    parts = types.SimpleNamespace(
+        devices=(), obstacles=(), mine=None, root=False, extras=set(), lent=None
+    )
     monkeypatch.setattr(
         joulery.hardware, "survey", lambda: Survey(tuple(parts.devices), tuple(parts.obstacles))
     )
@@ -57,6 +60,7 @@ def machine(monkeypatch):
         lambda devices: list(devices) if parts.mine is None else parts.mine,
     )
     monkeypatch.setattr(doctor, "may_set_limits", lambda: parts.root)
+    monkeypatch.setattr(joulery.governor, "daemon_obstacles", lambda _: parts.lent)
     monkeypatch.setattr(doctor, "_installed", lambda module: module in parts.extras)
     return parts
 
@@ -81,6 +85,7 @@ def test_an_empty_machine_gets_advice(machine, capsys):
     assert "JOULERY_NODE_METER" in out
     assert "pip install 'joulery[plots]'" in out
     assert "only root may set them" in out
+    assert "joulery governor serve" in out
 
 
 def test_a_full_machine_gets_no_idle_advice(machine, capsys):
@@ -125,7 +130,7 @@ def test_the_document_has_all_of_it(machine, capsys):
     machine.devices = (Board(), ESTIMATE)
     machine.mine = [ESTIMATE]
     document = _document(capsys)
-    assert sorted(document) == ["devices", "extras", "may_set_limits", "obstacles"]
+    assert sorted(document) == ["devices", "extras", "governor", "may_set_limits", "obstacles"]
     board, estimate = document["devices"]
     assert board == {
         "id": "GPU-1",
@@ -156,3 +161,19 @@ def test_a_driver_that_fails_does_not_stop_the_doctor(machine, capsys):
     machine.devices = (board,)
     assert _document(capsys)["devices"][0]["power_limit"] is None
     assert "V100" in _text(capsys)
+
+
+def test_a_governor_that_lends_is_said_to_plain_users(machine, capsys):
+    """A user would be told that only root may set limits, while a governor lends them."""
+    machine.devices = (Board(),)
+    machine.lent = {"GPU-1": None, "GPU-2": Obstacle("V100", "no rule", "ask for one")}
+    out = _text(capsys)
+    assert "only root" not in out
+    assert "GPU-1: yes" in out
+    assert "GPU-2: no, no rule\n    → ask for one" in out
+    document = _document(capsys)
+    assert document["may_set_limits"] is True
+    refusal = {"what": "V100", "why": "no rule", "remedy": "ask for one"}
+    assert document["governor"] == {"GPU-1": None, "GPU-2": refusal}
+    machine.lent = {"GPU-1": machine.lent["GPU-2"]}
+    assert _document(capsys)["may_set_limits"] is False

@@ -2,11 +2,19 @@
 
 import argparse
 import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
+import joulery
 from joulery.cli import governor
-from joulery.errors import FileError, MissingHardwareError
+from joulery.errors import FileError, MissingHardwareError, MissingRightsError
 
 POLICY = """
 [[allow]]
@@ -60,6 +68,86 @@ def test_unit_file_keeps_the_journal(capsys):
     text = capsys.readouterr().out
     assert "RuntimeDirectoryPreserve=yes" in text
     assert "joulery governor serve" in text
+    assert "PrivateNetwork=yes" in text
+    assert "@" not in text
+
+
+def _command(unit):
+    line = next(row for row in unit.splitlines() if row.startswith("ExecStart="))
+    return shlex.split(line.removeprefix("ExecStart=").replace("%%", "%").replace("$$", "$"))
+
+
+def test_unit_starts_what_is_installed_here(capsys):
+    """A service would not find a Joulery that was installed into a virtual environment."""
+    _run("unit", "--listen", "0.0.0.0:7001", "--certificate", "a b.pem", "--key", "k.pem")
+    text = capsys.readouterr().out
+    command = _command(text)
+    assert command[0] == sys.executable
+    assert command[-6:-1:2] == ["--listen", "--certificate", "--key"]
+    assert command[-3] == str(Path("a b.pem").resolve())
+    assert "PrivateNetwork=no" in text
+    root = str(Path(joulery.__file__).parents[1])  # systemd sets no such variable
+    done = subprocess.run(
+        [*command[: command.index("serve")], "check-policy", "/nowhere"],
+        env={"PYTHONPATH": root},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "cannot read policy" in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
+def test_systemd_accepts_the_unit(capsys, tmp_path):
+    """The service would not start for a typing error."""
+    _run("unit")
+    path = tmp_path / "joulery-governor.service"
+    path.write_text(capsys.readouterr().out)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(path)], capture_output=True, text=True, check=False
+    )
+    assert "joulery-governor.service" not in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user without rights")
+def test_serving_without_rights_says_what_to_do():
+    """A user would see an internal error."""
+    with tempfile.TemporaryDirectory() as folder:  # which others may enter, unlike pytest's
+        Path(folder).chmod(0o755)
+        state = Path(folder, "state")
+        state.mkdir(mode=0o700)
+        os.chown(state, 65534, 65534)
+        done = _serve_as_nobody("--state", str(state), "--socket", f"{folder}/sub/socket")
+        assert done.returncode == MissingRightsError.exit_code, done.stderr
+        assert "run it as root" in done.stderr
+        done = _serve_as_nobody("--state", f"{folder}/other", "--socket", f"{state}/socket")
+        assert done.returncode == MissingRightsError.exit_code, done.stderr
+        assert "be root" in done.stderr
+
+
+def _serve_as_nobody(*options):
+    code = (  # that user may not be allowed to read the interpreter's own files
+        "import os, shutil, sys, joulery.governor._daemon, joulery.cli.governor; "
+        "from joulery.cli import main, dispatch; "
+        "os.setgid(65534); os.setuid(65534); sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", code, "governor", "serve", *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_serving_does_not_replace_a_file_that_is_no_socket(tmp_path):
+    """A slip in --socket would delete a user's file."""
+    script = tmp_path / "train.py"
+    script.write_text("pass")
+    with pytest.raises(FileError, match="no socket"):
+        _run("serve", "--socket", str(script), "--state", str(tmp_path / "state"))
+    assert script.read_text() == "pass"
+    with pytest.raises(FileError, match="audit"):
+        _run(
+            *("serve", "--socket", str(tmp_path / "socket"), "--state", str(tmp_path / "state")),
+            *("--audit", str(tmp_path / "none" / "audit")),
+        )
 
 
 def test_status_without_a_daemon(tmp_path):

@@ -13,19 +13,19 @@ from joulery.cluster import (
     AgentSettings,
     Budget,
     Cap,
-    EmulatedGpu,
     EngineJob,
-    NodeService,
+    NodeClient,
     PowerCurve,
     announce,
-    in_slurm_order,
     read_agent_settings,
 )
-from joulery.cluster._nodes import DeviceState, NodeUnreachableError
+from joulery.cluster._nodes import NodeUnreachableError
 from joulery.cluster._slurm import EngineError, Slurm, expand_hosts, parse_squeue
-from joulery.errors import DeviceError, FileError, InvalidValueError
+from joulery.errors import DeviceError, FileError, InvalidValueError, StoreError
 from joulery.frontier import Frontier, OperatingPoint, Setting
+from joulery.governor._peer import device_file
 from joulery.grid import GridEvent, Signal
+from support.governor.emulated import EmulatedGovernor, EmulatedGpu
 
 CURVE = PowerCurve.from_points([(100, 25), (200, 60), (300, 85), (400, 100)])
 
@@ -50,42 +50,29 @@ class FakeEngine:
         """Note it."""
         self.calls.append(("resume", job))
 
-
-class DirectNode:
-    """A node's service without a network, which can be cut off."""
-
-    def __init__(self, service):
-        self.service, self.is_cut = service, False
-
-    def status(self):
-        """GPUs of the node."""
-        return self._ask({"op": "status"})
-
-    def set_caps(self, caps, ttl_seconds):
-        """Set caps."""
-        return self._ask({"op": "caps", "caps": caps, "ttl_seconds": ttl_seconds})
-
-    def _ask(self, message):
-        if self.is_cut:
-            raise NodeUnreachableError("cut off", remedy="wait")
-        reply = self.service.answer({**message, "token": "secret"})
-        assert reply["ok"], reply
-        return [DeviceState(**device) for device in reply["devices"]]
+    def signal(self, job, name):
+        """Note it."""
+        self.calls.append((name, job))
 
 
 class Bench:
     """Two nodes of two GPUs, an engine and an agent."""
 
-    def __init__(self, tmp_path, budget=1600.0, **settings):
+    def __init__(self, tmp_path, budget=1600.0, find=lambda _: None, gpus=2, **settings):
         self.clock = VirtualClock()
         self.engine = FakeEngine()
         self.gpus = {
-            n: [EmulatedGpu(f"{n}-{i}", clock=self.clock) for i in range(2)] for n in ("n1", "n2")
+            n: [EmulatedGpu(f"{n}-{i}", clock=self.clock) for i in range(gpus)]
+            for n in ("n1", "n2")
         }
-        self.nodes = {
-            name: DirectNode(NodeService(gpus, "secret", 150.0, self.clock))
+        token = tmp_path / "token"
+        token.touch(mode=0o600)
+        token.write_text("a secret of the agent")
+        self.governors = {
+            name: EmulatedGovernor(gpus, token, 150.0, self.clock)
             for name, gpus in self.gpus.items()
         }
+        self.nodes = {name: NodeClient(each.connect) for name, each in self.governors.items()}
         self.settings = AgentSettings(
             budget,
             dict.fromkeys(self.nodes, "x:1"),
@@ -93,17 +80,21 @@ class Bench:
             frontiers={"known": CURVE},
             **settings,
         )
-        self.agent = Agent(self.settings, self.engine, self.nodes, self.clock)
+        self.agent = Agent(self.settings, self.engine, self.nodes, self.clock, find)
 
     def caps(self):
         """Caps in force on all GPUs."""
-        return [gpu._cap for gpus in self.gpus.values() for gpu in gpus]
+        return [gpu.cap_watts for gpus in self.gpus.values() for gpu in gpus]
+
+    def tick_governors(self):
+        """Let the nodes notice how late it is."""
+        for governor in self.governors.values():
+            governor.table.tick()
 
     def tick(self):
         """Let a second pass, and decide."""
         self.clock.sleep(1.0)
-        for node in self.nodes.values():
-            node.service.tick()
+        self.tick_governors()
         return self.agent.tick()
 
 
@@ -153,8 +144,7 @@ def test_a_silent_agent_leaves_caps_that_only_fall(tmp_path):
     seen = []
     for _ in range(40):
         bench.clock.sleep(0.5)
-        for node in bench.nodes.values():
-            node.service.tick()
+        bench.tick_governors()
         seen.append(sum(bench.caps()))
     assert seen[7] == pytest.approx(sum(before))
     assert seen == sorted(seen, reverse=True)
@@ -166,11 +156,11 @@ def test_a_lost_node_counts_as_drawing_its_caps(tmp_path):
     bench = Bench(tmp_path, budget=1000)
     bench.engine.held = [job(1, {"n1": (0, 1)}), job(2, {"n2": (0, 1)})]
     bench.tick()
-    lost = sum(gpu._cap for gpu in bench.gpus["n2"])
-    bench.nodes["n2"].is_cut = True
+    lost = sum(gpu.cap_watts for gpu in bench.gpus["n2"])
+    bench.governors["n2"].is_cut = True
     bench.engine.held = [job(1, {"n1": (0, 1)})]
     report = bench.tick()
-    assert sum(gpu._cap for gpu in bench.gpus["n1"]) <= 1000 - lost + 1e-6
+    assert sum(gpu.cap_watts for gpu in bench.gpus["n1"]) <= 1000 - lost + 1e-6
     assert any("cut off" in message for message in report["messages"])
 
 
@@ -242,6 +232,102 @@ def test_jobs_pause_when_their_floors_do_not_fit_and_resume(tmp_path):
     assert not (tmp_path / "no-watts").exists()
 
 
+def test_a_job_may_save_a_checkpoint_before_it_is_paused(tmp_path):
+    """A paused job that is never resumed loses its work, or one that cannot save is killed."""
+    bench = Bench(tmp_path, checkpoint_seconds=3.0)
+    comments = ("joulery tier=flex-1 checkpoint=USR1", "joulery tier=flex-1 checkpoint=rm -rf")
+    bench.engine.held = [job(n, {"n1": (n,)}, comment=comments[n]) for n in (0, 1)]
+    bench.tick()
+    now = bench.clock.wall()
+    announce(tmp_path, GridEvent("deep", now, now + 20, target_watts=400), bench.clock)
+    bench.tick()
+    assert sorted(bench.engine.calls) == [("USR1", "0"), ("suspend", "1")]
+    assert sum(bench.caps()) <= 400, "meanwhile it runs at the least cap"
+    for _ in range(4):
+        bench.tick()
+    assert bench.engine.calls[2:] == [("suspend", "0")]
+    for _ in range(20):
+        bench.tick()
+    assert sorted(bench.engine.calls[3:]) == [("resume", "0"), ("resume", "1")]
+
+
+def test_frontiers_come_from_the_store_by_name(tmp_path):
+    """A recurring job that was measured long ago counts as unknown."""
+    asked = []
+
+    def find(name):
+        asked.append(name)
+        if name == "broken":
+            raise StoreError("no connection", remedy="start it")
+        return {"nightly": PowerCurve.from_points([(100, 60), (160, 99), (250, 100)])}.get(name)
+
+    bench = Bench(tmp_path, find=find)
+    bench.engine.held = [
+        job(1, {"n1": (0,)}, name="slurm-script", comment="joulery frontier=nightly"),
+        job(2, {"n1": (1,)}),
+        job(3, {"n2": (0,)}, name="new"),
+    ]
+    for _ in range(3):
+        report = bench.tick()
+    assert bench.caps()[:3] == [250, 400, 300]
+    assert sorted(asked) == ["new", "nightly"], "known jobs are not looked up, others once a minute"
+    bench.clock.sleep(60)
+    bench.engine.held.append(job(4, {"n2": (1,)}, name="broken"))
+    report = bench.tick()
+    assert any("store does not answer" in message for message in report["messages"])
+    assert bench.caps()[0] == 250
+
+
+def test_an_unknown_job_is_profiled_under_the_caps_in_force(tmp_path):
+    """A job without a frontier stays at an assumed straight line for ever."""
+    bench = Bench(tmp_path)
+    bench.engine.held = [job(1, {"n1": (0, 1)}, name="new"), job(2, {"n2": (0,)}, name="small")]
+    bench.gpus["n2"][0].demand_watts = 130.0
+    caps = set()
+    for _ in range(60):
+        report = bench.tick()
+        caps.add(round(bench.caps()[0]))
+    assert {200, 240, 300} <= caps
+    assert not any("no frontier" in message for message in report["messages"])
+    curve = bench.agent._history.observed.curve("1")
+    assert curve.watts == pytest.approx((200, 240, 300))
+    assert curve.performance[0] == pytest.approx((200 / 300) ** 0.5)
+    assert bench.caps()[2] == pytest.approx(1.1 * 130), "what it does not draw goes to others"
+    bench.gpus["n2"][0].demand_watts = 1000.0
+    for _ in range(60):
+        bench.tick()
+    assert bench.caps()[2] == pytest.approx(300), "it has grown"
+    bench.engine.held = []
+    bench.tick()
+    assert bench.agent._history.observed.curve("1") is None
+
+
+def test_more_is_handed_out_than_the_budget_while_jobs_draw_less(tmp_path):
+    """Watts that jobs never draw stay unused, or the budget is exceeded by more than the risk."""
+    bench = Bench(tmp_path, budget=80 * 200.0, gpus=40, overshoot_risk=0.01)
+    places = [(node, index) for node in ("n1", "n2") for index in range(40)]
+    bench.engine.held = [job(n, {node: (i,)}) for n, (node, i) in enumerate(places)]
+    for gpus in bench.gpus.values():
+        for gpu in gpus:
+            gpu.demand_watts = 120.0
+    bench.tick()
+    assert sum(bench.caps()) == pytest.approx(16_000)
+    for _ in range(60):
+        report = bench.tick()
+    assert sum(bench.caps()) > 1.05 * 16_000
+    assert report["power_watts"] < 16_000
+    for gpus in bench.gpus.values():
+        for gpu in gpus:
+            gpu.demand_watts = 1000.0
+    for _ in range(3):
+        report = bench.tick()
+    assert sum(bench.caps()) <= 16_000 * (1 + 1e-9)
+    now = bench.clock.wall()
+    announce(tmp_path, GridEvent("cut", now, now + 60, target_watts=12_000), bench.clock)
+    bench.tick()
+    assert sum(bench.caps()) <= 12_000 * (1 + 1e-9), "an event is met whatever jobs draw"
+
+
 def test_the_last_jobs_count_while_the_engine_is_down(tmp_path):
     """A restart of slurmctld caps every running job at the least."""
     bench = Bench(tmp_path)
@@ -285,12 +371,12 @@ def test_a_gpu_that_refuses_a_lower_cap_is_made_up_for(tmp_path):
     def refuse(*_):
         raise DeviceError("no answer", remedy="restart it")
 
-    broken.set_cap = broken.read_power = refuse
+    broken.set_power_limit = broken.read_power = refuse
     now = bench.clock.wall()
     announce(tmp_path, GridEvent("cut", now, now + 60, target_watts=1000), bench.clock)
     for _ in range(3):
         report = bench.tick()
-    assert broken._cap == 400
+    assert broken.cap_watts == 400
     assert sum(bench.caps()) <= 1000 + 1e-3
     assert any("refuses" in message for message in report["messages"])
 
@@ -329,19 +415,19 @@ def test_gpus_are_counted_as_slurm_counts_them(tmp_path):
         folder.mkdir(parents=True)
         text = f"Model: \t A100\nGPU UUID: \t {uuid}\nDevice Minor: \t {minor}\n"
         (folder / "information").write_text(text)
-    assert in_slurm_order(["GPU-a", "GPU-b", "GPU-c"], tmp_path) == ["GPU-b", "GPU-c", "GPU-a"]
-    assert in_slurm_order(["x", "y"], tmp_path) == ["x", "y"]
+    files = [device_file(uuid, tmp_path) for uuid in ("GPU-a", "GPU-b", "GPU-c", "GPU-d")]
+    assert files == ["/dev/nvidia2", "/dev/nvidia0", "/dev/nvidia1", None]
 
+    class Told:
+        """A connection that reports GPUs in the driver's order."""
 
-def test_a_wrong_token_changes_nothing():
-    """Anybody on the network may set caps."""
-    gpu = EmulatedGpu("g", clock=VirtualClock())
-    service = NodeService([gpu], "secret", 150.0, VirtualClock())
-    reply = service.answer({"op": "caps", "caps": {"g": 400}, "ttl_seconds": 5, "token": "guess"})
-    assert not reply["ok"]
-    assert gpu._cap == 150
-    reply = service.answer({"op": "caps", "caps": {"other": 400}, "token": "secret"})
-    assert not reply["ok"]
+        def ask(self, *_):
+            """The status."""
+            values = dict.fromkeys(("watts", "min_watts", "ceiling_watts"), 100.0)
+            return {"devices": [{"id": file, "file": file, **values} for file in files]}
+
+    found = [state.id for state in NodeClient(Told).status()]
+    assert found == ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", None]
 
 
 OLD = {

@@ -7,10 +7,9 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import InvalidValueError, MissingRightsError, NotPossibleHereError
-from joulery.governor import held, lease, lease_obstacle
-from joulery.governor._client import GovernorLease
+from joulery.governor import Lease, held, lease, lease_obstacle
 from joulery.hardware import Faults, SimulatedGpu, catalog
-from joulery.testing.governor.bench import PlainBoard
+from support.governor.bench import PlainBoard
 
 
 @pytest.fixture
@@ -135,7 +134,7 @@ def test_a_lease_is_renewed_within_the_time_that_was_granted():
         def close(self):
             """Nothing to close."""
 
-    made = GovernorLease(Granting, "gpu:0", 1e9)
+    made = Lease(Granting, "gpu:0", 1e9)
     made.acquire({})
     assert renewed.wait(10.0)
     made.release()

@@ -7,10 +7,10 @@ import pytest
 
 from joulery.clock import REAL_CLOCK
 from joulery.errors import DeviceError, InvalidValueError, UnsupportedError
-from joulery.governor import DeviceWorker, GovernedDevice, Intent
-from joulery.governor._device import LeaseRequest
+from joulery.governor._device import DeviceWorker, GovernedDevice, LeaseRequest
+from joulery.governor._journal import Intent
 from joulery.hardware import Capability
-from joulery.testing.governor.bench import MemoryJournal, PlainBoard
+from support.governor.bench import MemoryJournal, PlainBoard
 
 
 class Recorded(PlainBoard):

@@ -1,6 +1,7 @@
 """The journal on disk, and what the next process makes of it."""
 
 import errno
+import hashlib
 import os
 import subprocess
 import sys
@@ -8,10 +9,9 @@ import sys
 import pytest
 
 from joulery.errors import FileError, NotPossibleHereError
-from joulery.governor import GovernedDevice, Intent
-from joulery.governor._device import LeaseRequest
-from joulery.governor._journal import FileJournal, private_folder
-from joulery.testing.governor.bench import PlainBoard
+from joulery.governor._device import GovernedDevice, LeaseRequest
+from joulery.governor._journal import FileJournal, Intent, private_folder
+from support.governor.bench import PlainBoard
 
 INTENT = Intent(400.0, (400.0, 200.0), pinned_hertz=1.1e9, hertz=1.2e9)
 
@@ -40,12 +40,46 @@ def test_last_intent_counts_until_done(journal, tmp_path):
     assert _left(tmp_path) is None
 
 
-@pytest.mark.parametrize("rubbish", [b"", b'{"boot": "', b"\xff\xfe", b"[]", b"{}", b"17"])
-def test_rubbish_says_nothing(journal, tmp_path, rubbish):
-    """A damaged file would stop the start."""
+def _damage(journal, how):
+    data = journal._path.read_bytes()
+    journal._path.write_bytes(how(data))
+
+
+def _signed(text):
+    return text + b"\n" + hashlib.sha256(text).hexdigest().encode()
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        lambda _: b"",
+        lambda _: b"\xff\xfe",
+        lambda data: data[:-1],
+        lambda data: data[: len(data) // 2],
+        lambda data: data.replace(b"400.0", b"250.0"),  # still JSON, and a lower limit
+        lambda data: bytes([data[0] ^ 1]) + data[1:],
+        lambda _: _signed(b"[]"),
+        lambda _: _signed(b"17"),
+        lambda data: _signed(data.rpartition(b"\n")[0].replace(b"400.0", b'"high"')),
+        lambda data: _signed(data.rpartition(b"\n")[0].replace(b"[400.0, 200.0]", b"7")),
+    ],
+)
+def test_damaged_journal_is_not_taken_for_none(journal, tmp_path, how):
+    """The limit of a dead holder would become the one to restore, without a word."""
     journal.record(INTENT)
-    journal._path.write_bytes(rubbish)
-    assert _left(tmp_path) is None
+    journal.unlock()
+    _damage(journal, how)
+    hardware = PlainBoard()
+    hardware.watts = 200.0
+    board = GovernedDevice(hardware, FileJournal(tmp_path, "GPU/0"))
+    with pytest.raises(FileError, match="damaged") as raised:
+        board.hold()
+    assert "remove the file" in raised.value.remedy
+    assert not board.held
+    journal._path.unlink()  # the administrator has set a limit
+    board.hold()
+    assert board.baseline_watts == 200.0
+    board.restore()
 
 
 def test_write_cut_short_keeps_the_last_intent(journal, tmp_path):
@@ -60,8 +94,8 @@ def test_write_cut_short_keeps_the_last_intent(journal, tmp_path):
 def test_other_boot_means_nothing(journal, tmp_path):
     """Boards start with their defaults; an old record would change a cap of today."""
     journal.record(INTENT)
-    path = journal._path
-    path.write_text(path.read_text().replace(journal._boot, "another"))
+    text = journal._path.read_bytes().rpartition(b"\n")[0]
+    journal._path.write_bytes(_signed(text.replace(journal._boot.encode(), b"another")))
     assert _left(tmp_path) is None
 
 
@@ -115,6 +149,25 @@ def test_the_lock_keeps_other_processes_out(journal, tmp_path):
     assert f"held by process {os.getpid()}" in done.stderr
     journal.unlock()
     assert subprocess.run(command, check=False).returncode == 0
+
+
+def test_governors_with_other_folders_see_each_other(tmp_path):
+    """Containers with a /run of their own would undo each other's limits on one board."""
+    library = tmp_path / "libnvidia-ml.so.1"
+    library.write_bytes(b"code")
+    library.chmod(0o444)
+    folders = [private_folder(tmp_path / name) for name in "ab"]
+    first, second = (FileJournal(folder, "GPU/0", shared=library) for folder in folders)
+    first.lock()
+    with pytest.raises(NotPossibleHereError, match="whose state is not") as raised:
+        second.lock()
+    assert "/run/joulery" in raised.value.remedy
+    other = FileJournal(folders[1], "GPU/1", shared=library)
+    other.lock()  # another board of the same machine
+    other.unlock()
+    first.unlock()
+    second.lock()
+    second.unlock()
 
 
 def test_a_full_disk_does_not_prevent_a_restore(journal, monkeypatch):

@@ -2,8 +2,10 @@
 
 import pytest
 
-from joulery.governor import LeaseSession, encode
-from joulery.testing.governor.bench import Bench, at_once
+from joulery.governor._policy import parse_policy
+from joulery.governor._protocol import encode
+from joulery.governor._server import LeaseSession
+from support.governor.bench import Bench, at_once
 
 
 @pytest.fixture
@@ -89,6 +91,96 @@ def test_foreign_change_is_in_the_status(bench):
     assert device["foreign_change"]
     assert (device["watts"], device["baseline_watts"]) == (155.0, 155.0)
     assert device["leases"][0]["watts"] == 200.0
+
+
+FALLBACK = """
+[[allow]]
+users = [1000]
+devices = [0]
+limits_watts = [100, 400]
+shared = "minimum"
+fallback_watts = 150
+[[allow]]
+users = [1001]
+devices = [0]
+limits_watts = [100, 400]
+shared = "minimum"
+"""
+
+
+def _pass(bench, seconds):
+    """Let time pass in steps of a second; the limits seen."""
+    seen = []
+    for _ in range(seconds):
+        bench.clock.sleep(1.0)
+        bench.table.tick()
+        seen.append(bench.boards[0].watts)
+    return seen
+
+
+def test_a_rule_with_a_fallback_never_leaves_its_board_without_one(bench):
+    """A power budget is exceeded before its agent speaks, when it ends, or when it is silent."""
+    bench.table.replace_policy(parse_policy(FALLBACK))
+    board = bench.boards[0]
+    assert board.watts == 150.0
+    agent = bench.callers[0]
+    reply = agent.ask("acquire", device="plain:0", ttl_seconds=3)
+    assert (reply["watts"], reply["baseline_watts"]) == (150.0, 400.0)
+    assert agent.ask("set", lease=reply["lease"], watts=300)["watts"] == 300.0
+    seen = _pass(bench, 12)
+    assert seen[1] == 300.0
+    assert seen == sorted(seen, reverse=True)
+    assert seen[-1] == 150.0
+    assert agent.ask("set", lease=reply["lease"], watts=200)["ok"] is False
+    lease = agent.ask("acquire", device="plain:0", watts=320, ttl_seconds=30)["lease"]
+    assert board.watts == 320.0
+    assert agent.ask("release", lease=lease)["ok"]
+    assert board.watts == 320.0, "until its time is over"
+    assert _pass(bench, 60)[-1] == 150.0
+    reply = agent.ask("acquire", device="plain:0", watts=50, ttl_seconds=30)
+    assert reply["ok"] is False
+    assert board.watts == 150.0
+
+
+def test_the_next_agent_takes_over_though_the_last_never_hung_up(bench):
+    """After a crash of its machine an agent would wait for its own lease."""
+    bench.table.replace_policy(parse_policy(FALLBACK))
+    old, new, user = bench.callers[0], bench.callers[2], bench.callers[1]
+    first = old.ask("acquire", device="plain:0", watts=300, ttl_seconds=3600)["lease"]
+    second = new.ask("acquire", device="plain:0", watts=250, ttl_seconds=3600)["lease"]
+    assert bench.boards[0].watts == 250.0
+    assert old.ask("set", lease=first, watts=400)["error"] == "LeaseLostError"
+    tuner = user.ask("acquire", device="plain:0", watts=200, ttl_seconds=3600)["lease"]
+    assert bench.boards[0].watts == 200.0, "a job's own tuner works below the cap"
+    new.ask("set", lease=second, watts=180)
+    user.ask("set", lease=tuner, watts=400)
+    assert bench.boards[0].watts == 180.0
+    old.session.end("it disconnected at last")
+    assert bench.boards[0].watts == 180.0
+
+
+def test_another_policy_ends_the_fallback(bench):
+    """A board would stay at the fallback of a rule that is gone."""
+    bench.table.replace_policy(parse_policy(FALLBACK))
+    bench.callers[0].ask("acquire", device="plain:0", watts=300, ttl_seconds=30)
+    bench.table.replace_policy(parse_policy("# moved by a line" + FALLBACK))
+    assert bench.boards[0].watts == 300.0
+    bench.table.replace_policy(parse_policy(""))
+    assert bench.boards[0].watts == 400.0
+
+
+def test_a_governor_that_ends_leaves_the_fallback_and_its_journal(bench):
+    """Limits would rise above the budget while a governor is updated."""
+    bench.table.replace_policy(parse_policy(FALLBACK))
+    bench.callers[0].ask("acquire", device="plain:0", watts=300, ttl_seconds=30)
+    bench.callers[0].session.end("the governor stops")
+    leases = bench.table.devices["plain:0"]
+    leases.rest()
+    assert leases.rests
+    assert bench.boards[0].watts == 150.0
+    assert bench.journals[0].open.baseline_watts == 400.0
+    bench._start()  # with a policy that has no fallback
+    assert bench.boards[0].watts == 400.0
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,9 @@
 
 import pytest
 
-from joulery.governor import Peer
-from joulery.governor._peer import OPEN, SLURM, owns
+from joulery.governor._peer import OPEN, SLURM, Peer, owns
 from joulery.hardware import Capability, Telemetry
-from joulery.testing.governor.bench import PlainBoard
+from support.governor.bench import PlainBoard
 
 PEER = Peer(1000, frozenset({1000}), 50)
 

@@ -4,9 +4,12 @@ import os
 
 import pytest
 
-from joulery.errors import FileError
-from joulery.governor import load_policy, parse_policy
+from joulery.errors import FileError, MissingRightsError
+from joulery.governor import load_policy
+from joulery.governor._device import LeaseRequest
+from joulery.governor._policy import parse_policy
 from joulery.hardware import DeviceInfo, DeviceKind
+from support.governor.bench import PlainBoard
 
 INFO = DeviceInfo("GPU-1", "A100", DeviceKind.GPU, "nvidia", 3)
 GOOD = """
@@ -97,3 +100,29 @@ def test_missing_file(tmp_path):
     """A typing error in the path would open or crash the daemon."""
     with pytest.raises(FileError, match="cannot read policy"):
         load_policy(tmp_path / "none.toml")
+
+
+def test_clients_on_other_machines_are_known_by_tokens(tmp_path):
+    """Everyone on the network could set limits, or a token would open another's rule."""
+    for name in ("agent", "other"):
+        path = tmp_path / name
+        path.touch(mode=0o600)
+        path.write_text(f"the secret of {name}\n")
+    text = '[[allow]]\ntokens = ["agent"]\ndevices = [0]\nlimits_watts = [100, 300]\n'
+    text += '[[allow]]\ntokens = ["other"]\ndevices = ["*"]\n'
+    text += '[[allow]]\nusers = ["*"]\ndevices = ["*"]\nlimits_watts = [1, 999]\n'
+    policy = parse_policy(text, folder=tmp_path)
+    agent, other = (policy.identify(f"the secret of {name}") for name in ("agent", "other"))
+    request = LeaseRequest(watts=200.0)
+    assert policy.permit(agent, PlainBoard(), request, lambda *_: True).line == 1
+    with pytest.raises(MissingRightsError, match="client other may not: setting the power limit"):
+        policy.permit(other, PlainBoard(), request, lambda *_: True)
+    for guess in ("", "the secret of no one", None, 7):
+        with pytest.raises(MissingRightsError, match="wrong token"):
+            policy.identify(guess)
+    (tmp_path / "agent").chmod(0o644)
+    with pytest.raises(FileError, match="line 2: tokens agent is short or readable"):
+        parse_policy(text, folder=tmp_path)
+    (tmp_path / "agent").unlink()
+    with pytest.raises(FileError, match="line 2: tokens cannot be read"):
+        parse_policy(text, folder=tmp_path)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulery.errors import InvalidValueError
-from joulery.governor import HEADER, MAX_REQUEST_BYTES, Decoder, encode
+from joulery.governor._protocol import HEADER, MAX_REQUEST_BYTES, Decoder, encode
 
 MESSAGES = st.dictionaries(st.text(), st.integers() | st.text() | st.none() | st.booleans())
 

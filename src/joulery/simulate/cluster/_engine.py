@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.cluster import FAIR_SHARE, POLICIES, Fleet, filling_path
+from joulery.cluster import FAIR_SHARE, POLICIES, DeficitLedger, Fleet, filling_path
 from joulery.errors import InfeasibleError, InvalidValueError
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 QUEUES = ("fifo", "backfill", "sjf")
 # How far behind the first waiting job backfilling looks.
 _BACKFILL_DEPTH = 64
+# Performance that a job may be owed, or owe, in steps that keep the number of classes small.
+_CREDITS = np.array([0.0, -0.25, -0.1875, -0.125, -0.0625, 0.0625, 0.125, 0.1875, 0.25])
 # Sums of watts are added up anew after this many changes.
 _REFRESH = 4096
 
@@ -45,6 +47,10 @@ class Site:
             or ``sjf`` (shortest job first).
         overhead_watts: Power of hosts and network.
         idle_watts: Power of one GPU without a job.
+        rotation_seconds: Time after which a paused job takes the place of those that have run
+            longest; infinite for never. Jobs of an ``sjf`` queue do not rotate.
+        recovery_seconds: Time between two looks at what jobs ran below the mean of all, which the
+            policies ``fair`` and ``max-min`` give back over the next hours; infinite for never.
         alpha: Aversion to unequal performance, for ``alpha-fair``.
     """
 
@@ -54,6 +60,8 @@ class Site:
     queue: str = "fifo"
     overhead_watts: float = 0.0
     idle_watts: float = 0.0
+    rotation_seconds: float = math.inf
+    recovery_seconds: float = math.inf
     alpha: float = 2.0
 
     def __post_init__(self) -> None:
@@ -61,6 +69,11 @@ class Site:
             raise InvalidValueError(
                 f"unknown policy {self.policy!r} or queue {self.queue!r}",
                 remedy=f"policies: {', '.join(POLICIES)}; queues: {', '.join(QUEUES)}",
+            )
+        if not min(self.rotation_seconds, self.recovery_seconds) > 0:
+            raise InvalidValueError(
+                "the time between two rotations or recoveries is not positive",
+                remedy="give a positive number of seconds, or leave it out",
             )
         if self.budget and self.budget[0][0] > 0:
             raise InvalidValueError(
@@ -226,8 +239,16 @@ class _Simulation:
 
     def __init__(self, trace: Trace, site: Site) -> None:
         self._trace, self._site = trace, site
-        fleet = Fleet(trace.curves, trace.curve, weight=trace.weight, floor=trace.floor)
-        self._row = fleet.row.tolist()
+        # Each class once for each credit, between which its jobs move.
+        self._credits = _CREDITS if math.isfinite(site.recovery_seconds) else _CREDITS[:1]
+        weight, floor, curve = (
+            np.tile(column, len(self._credits))
+            for column in (trace.weight, trace.floor, trace.curve)
+        )
+        credit = np.repeat(self._credits, len(trace))
+        fleet = Fleet(trace.curves, curve, weight=weight, floor=floor, credit=credit)
+        self._rows = fleet.row.reshape(len(self._credits), len(trace))
+        self._row = self._rows[0].tolist()
         rows = len(fleet.count)
         base = site.overhead_watts + site.idle_watts * sum(site.pools.values())
         self._path: _Path = (
@@ -250,6 +271,11 @@ class _Simulation:
         self._start = [math.nan] * len(trace)
         self._end = [math.nan] * len(trace)
         self._reserved: dict[int, tuple[int, float, int]] = {}
+        self._since = [math.nan] * len(trace)  # start of the present run of each job
+        self._paused: dict[int, float] = {}  # since when
+        self._rotate_at = math.inf
+        self._ledger = DeficitLedger()
+        self._recover_at, self._done_before = site.recovery_seconds, np.zeros(rows)
         self._now = 0.0
         self._events = self._refused = self._pauses = 0
         self._record: list[tuple[float, float, float]] = []
@@ -274,9 +300,10 @@ class _Simulation:
             left = (self._next_end - self._done) / self._speed
             row = int(left.argmin())
             end = self._now + float(left[row])
-            time = min(end, submit[arrived], changes[changed][0])
+            time = min(end, submit[arrived], changes[changed][0], self._rotate_at)
             if time == math.inf:
                 break
+            time = min(time, self._recover_at)
             self._advance(max(time, self._now))
             if end <= time:
                 self._done[row] = self._next_end[row]  # exactly, whatever rounding says
@@ -289,6 +316,10 @@ class _Simulation:
                 self._events += 1
                 changed += 1
                 self._pause_until_it_fits()
+            if self._rotate_at <= time:
+                self._rotate()
+            if self._recover_at <= time:
+                self._recover()
             self._schedule()
             self._speed, watts = self._path.solve(self._budget)
             self._record.append((self._now, watts, self._budget))
@@ -330,13 +361,13 @@ class _Simulation:
 
     def _begin(self, job: int) -> None:
         self._events += 1
-        row, gpus = self._row[job], self._gpus[job]
         if math.isnan(self._start[job]):
             self._start[job] = self._now
-        self._free[self._pool_of[job]] -= gpus
-        self._path.change(row, gpus)
-        heapq.heappush(self._heaps[row], (float(self._done[row]) + self._work[job], job))
-        self._next_end[row] = self._heaps[row][0][0]
+        self._since[job] = self._now
+        if self._paused.pop(job, None) is not None and not self._paused:
+            self._rotate_at = math.inf
+        self._free[self._pool_of[job]] -= self._gpus[job]
+        self._put_in(job)
 
     def _schedule(self) -> None:
         for pool, waiting in enumerate(self._waiting):
@@ -381,28 +412,88 @@ class _Simulation:
     def _pause_until_it_fits(self) -> None:
         """Stop the jobs that started last; they wait at the head of the queue."""
         while self._path.least() > self._budget:
-            running = [
-                (self._start[job], job, row) for row, h in enumerate(self._heaps) for _, job in h
-            ]
+            running = self._running()
             if not running:
                 raise InfeasibleError(
                     f"the idle cluster uses {self._path.least():.6g} W, "
                     f"more than the budget of {self._budget:.6g} W",
                     remedy="raise the budget, or lower the overhead",
                 )
-            _, job, row = max(running)
-            heap = self._heaps[row]
-            place = next(n for n, entry in enumerate(heap) if entry[1] == job)
-            self._work[job] = heap.pop(place)[0] - float(self._done[row])
-            heapq.heapify(heap)
-            self._next_end[row] = heap[0][0] if heap else math.inf
-            self._release(row, job)
-            self._pauses += 1
-            pool = self._pool_of[job]
-            if self._site.queue == "sjf":
-                heapq.heappush(self._shortest[pool], (self._work[job], job))
+            self._stop(max(running, key=lambda job: (self._start[job], job)))
+
+    def _rotate(self) -> None:
+        """Let the job that has been paused longest run in place of those that have run longest."""
+        self._rotate_at = self._now + self._site.rotation_seconds
+        for pool, waiting in enumerate(self._waiting):
+            if not waiting or waiting[0] not in self._paused:
+                continue
+            job = waiting.popleft()
+            others = [o for o in self._running() if self._pool_of[o] == pool]
+            for other in sorted(others, key=lambda o: (self._since[o], o)):
+                if self._fits(job):
+                    break
+                self._stop(other)
+            if self._fits(job):
+                self._begin(job)
             else:
-                self._waiting[pool].appendleft(job)
+                waiting.appendleft(job)
+
+    def _recover(self) -> None:
+        """Note what each job ran below the mean, and move it to the class of its credit."""
+        seconds = self._site.recovery_seconds
+        running = self._running()
+        speeds = (self._done - self._done_before) / seconds
+        jobs = [*running, *self._paused]
+        gained = np.array([speeds[self._row[j]] for j in running] + [0.0] * len(self._paused))
+        if jobs:
+            self._ledger.add([str(job) for job in jobs], gained, seconds)
+        for job in jobs:
+            place = int(np.abs(self._credits - self._ledger.credit(str(job))).argmin())
+            if (row := int(self._rows[place, job])) != self._row[job]:
+                is_running = job not in self._paused
+                if is_running:
+                    self._take_out(job)
+                self._row[job] = row
+                if is_running:
+                    self._put_in(job)
+        self._recover_at = self._now + self._site.recovery_seconds
+        self._done_before = self._done.copy()
+
+    def _running(self) -> list[int]:
+        return [job for heap in self._heaps for _, job in heap]
+
+    def _stop(self, job: int) -> None:
+        """Stop a job; it waits after those that were paused before, and ahead of all others."""
+        self._take_out(job)
+        self._events += 1
+        self._free[self._pool_of[job]] += self._gpus[job]
+        self._pauses += 1
+        pool = self._pool_of[job]
+        if self._site.queue == "sjf":
+            heapq.heappush(self._shortest[pool], (self._work[job], job))
+            return
+        ahead = sum(self._pool_of[o] == pool and at < self._now for o, at in self._paused.items())
+        self._waiting[pool].insert(ahead, job)
+        if not self._paused:
+            self._rotate_at = self._now + self._site.rotation_seconds
+        self._paused[job] = self._now
+
+    def _take_out(self, job: int) -> None:
+        """Take a running job out of its class, with the work that is left."""
+        row = self._row[job]
+        heap = self._heaps[row]
+        place = next(n for n, entry in enumerate(heap) if entry[1] == job)
+        self._work[job] = heap.pop(place)[0] - float(self._done[row])
+        heapq.heapify(heap)
+        self._next_end[row] = heap[0][0] if heap else math.inf
+        self._path.change(row, -self._gpus[job])
+
+    def _put_in(self, job: int) -> None:
+        """Let a job run in its class."""
+        row = self._row[job]
+        self._path.change(row, self._gpus[job])
+        heapq.heappush(self._heaps[row], (float(self._done[row]) + self._work[job], job))
+        self._next_end[row] = self._heaps[row][0][0]
 
     def _replay(self) -> ClusterReplay:
         times, watts, budgets = (np.array(c) for c in zip(*self._record, strict=True))

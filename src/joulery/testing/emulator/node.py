@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -156,14 +157,18 @@ class EmulatedNode:
     def env(self) -> dict[str, str]:
         """The environment for a process that shall see these boards."""
         found = os.environ
-        paths = [str(self._folder), *filter(None, [found.get("LD_LIBRARY_PATH")])]
-        programs = [str(self._folder / "bin"), *filter(None, [found.get("PATH")])]
+        # A file of its own, as every machine has: governors lock the driver's library.
+        folder = self._state.parent / "driver"
+        if not folder.exists():
+            shutil.copytree(self._folder, folder)
+        paths = [str(folder), *filter(None, [found.get("LD_LIBRARY_PATH")])]
+        programs = [str(folder / "bin"), *filter(None, [found.get("PATH")])]
         return {
             **found,
             "LD_LIBRARY_PATH": os.pathsep.join(paths),
             "PATH": os.pathsep.join(programs),
             STATE_VARIABLE: str(self._state),
-            FOLDER_VARIABLE: str(self._folder),
+            FOLDER_VARIABLE: str(folder),
         }
 
     def load_in_process(self) -> None:

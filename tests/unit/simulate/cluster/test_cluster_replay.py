@@ -142,6 +142,60 @@ def test_jobs_pause_when_the_floors_do_not_fit():
     assert np.isfinite(replay.end).all()
 
 
+def test_paused_jobs_take_turns_when_they_rotate():
+    """The same jobs stay paused through a long event while others never stop."""
+    trace = trace_of([0, 0, 0, 0], [1000] * 4, [1] * 4)
+    budget = [(0, 1600), (10, 200), (10_000, 1600)]  # room for two of four at least power
+    still, rotating = (
+        simulate(trace, Site(4, budget, rotation_seconds=seconds)) for seconds in (math.inf, 250)
+    )
+    for replay in (still, rotating):
+        assert np.isfinite(replay.end).all()
+        assert (replay.watts <= replay.budget_watts * (1 + 1e-9)).all()
+    assert still.pauses == 2
+    assert rotating.times[-1] == 10_000, "no turns are taken after the last job"
+    assert np.ptp(still.end) > 2000
+    assert rotating.pauses > 10
+    assert np.ptp(rotating.end) < 600
+    assert rotating.end.max() == pytest.approx(still.end.max(), rel=0.05)
+
+
+def test_paused_jobs_get_their_share_back():
+    """A job that an event stopped for hours ends that much later, though others could wait."""
+    hour = 3600.0
+    trace = trace_of([0] * 4, [8 * hour] * 4, [1] * 4)
+    budget = [(0, 1000), (hour, 200), (3 * hour, 1000)]
+    plain, fair = (
+        simulate(trace, Site(4, budget, policy="max-min", recovery_seconds=seconds))
+        for seconds in (math.inf, 600)
+    )
+    for replay in (plain, fair):
+        assert np.isfinite(replay.end).all()
+        assert (replay.watts <= replay.budget_watts * (1 + 1e-9)).all()
+    assert np.ptp(fair.end) < 0.5 * np.ptp(plain.end)
+    assert fair.pauses == plain.pauses == 2
+    same = simulate(trace, Site(4, policy="max-min", recovery_seconds=600))
+    assert same.end.tolist() == pytest.approx([8 * hour] * 4), "where no job is owed anything"
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_rotation_loses_no_work(seed):
+    """A job that was paused several times ends early, or never."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(2, 12))
+    submit = np.sort(rng.uniform(0, 500, count))
+    trace = trace_of(submit, rng.uniform(50, 2000, count), rng.integers(1, 4, count))
+    budget = [(0, 2000), (300, float(rng.uniform(300, 900))), (4000, 2000)]
+    queue = ("fifo", "backfill")[seed % 2]
+    turns = dict.fromkeys(("rotation_seconds", "recovery_seconds"), float(rng.uniform(20, 500)))
+    site = Site(8, budget, queue=queue, **turns)
+    replay = simulate(trace, site)
+    assert np.isfinite(replay.end).all()
+    assert (replay.end - replay.start >= trace.work_seconds * (1 - 1e-9)).all()
+    assert (replay.watts <= replay.budget_watts * (1 + 1e-9)).all()
+
+
 def test_a_budget_below_the_idle_cluster_is_refused():
     """An impossible budget is accepted."""
     with pytest.raises(InfeasibleError, match="idle cluster"):

@@ -6,13 +6,14 @@ import json
 import random
 from typing import TYPE_CHECKING
 
-from joulery.governor import HEADER, MAX_REQUEST_BYTES, LeaseSession
-from joulery.testing.governor.bench import Bench, at_once
+from joulery.governor._protocol import HEADER, MAX_REQUEST_BYTES
+from joulery.governor._server import LeaseSession
+from support.governor.bench import Bench, at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from joulery.governor import Peer
+    from joulery.governor._peer import Peer
 
 _VALID = (
     {"op": "hello", "versions": [1]},

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from joulery.clock import REAL_CLOCK
-from joulery.cluster import EmulatedGpu, NodeServer, NodeService
 from joulery.errors import NotPossibleHereError
+from support.governor.emulated import EmulatedGovernor, EmulatedGpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -218,7 +218,7 @@ def _kill_left_over(folder: Path) -> None:
                     os.kill(number, signal.SIGKILL)
 
 
-_TOKEN = "emulated"  # noqa: S105 - guards emulated GPUs only
+_TOKEN = "guards emulated GPUs only"  # noqa: S105 - as it says
 _RECORD_SECONDS = 0.02
 
 
@@ -247,20 +247,21 @@ class PoweredCluster:
         self.state = folder / "state"
         self.record: list[tuple[float, float]] = []
         self._gpus: list[EmulatedGpu] = []
-        self._servers: dict[str, NodeServer] = {}
-        self._addresses: dict[str, str] = {}
-        self._services: dict[str, NodeService] = {}
+        self._governors: dict[str, EmulatedGovernor] = {}
         self._over = threading.Event()
         self._agent: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         self.slurm.__enter__()
+        token = self.folder / "token"
+        token.touch(mode=0o600)
+        token.write_text(_TOKEN, encoding="utf-8")
         for number in range(1, self.slurm.nodes + 1):
             name = f"n{number}"
             gpus = [EmulatedGpu(f"{name}-gpu{index}") for index in range(self.slurm.gpus)]
             self._gpus += gpus
             safe = 0.9 * self.budget_watts / (self.slurm.nodes * self.slurm.gpus)
-            self._services[name] = NodeService(gpus, _TOKEN, safe)
+            self._governors[name] = EmulatedGovernor(gpus, token, safe)
             self.restore_node(name)
         self._write_settings()
         threading.Thread(target=self._keep_record, daemon=True).start()
@@ -270,8 +271,8 @@ class PoweredCluster:
     def __exit__(self, *exc_info: object) -> None:
         self._over.set()
         self.kill_agent()
-        for name in list(self._servers):
-            self.cut_node(name)
+        for governor in self._governors.values():
+            governor.stop()
         self.slurm.__exit__(*exc_info)
 
     def power(self) -> float:
@@ -304,16 +305,12 @@ class PoweredCluster:
         return found
 
     def cut_node(self, name: str) -> None:
-        """Make a node's service unreachable; its caps stay in force."""
-        self._servers.pop(name).stop()
+        """Make a node's governor unreachable; it goes on working."""
+        self._governors[name].cut()
 
     def restore_node(self, name: str) -> None:
-        """Make a node's service reachable, at the same address as before."""
-        _, _, port = self._addresses.get(name, "127.0.0.1:0").rpartition(":")
-        server = NodeServer(self._services[name], ("127.0.0.1", int(port)))
-        self._addresses[name] = f"127.0.0.1:{server.server_address[1]}"
-        self._servers[name] = server
-        threading.Thread(target=server.run, daemon=True).start()
+        """Make a node's governor reachable, at the same address as before."""
+        self._governors[name].serve()
 
     def wait_for(
         self, condition: Callable[[], bool], what: str, patience_seconds: float = 20.0
@@ -337,10 +334,11 @@ class PoweredCluster:
 
     def _write_settings(self) -> None:
         self.state.mkdir()
-        (self.folder / "token").write_text(_TOKEN, encoding="utf-8")
         jobs = [{"id": name, "points": list(points)} for name, points in self._frontiers.items()]
         (self.folder / "frontiers.json").write_text(json.dumps({"jobs": jobs}), encoding="utf-8")
-        nodes = "\n".join(f'{name} = "{address}"' for name, address in self._addresses.items())
+        nodes = "\n".join(
+            f'{name} = "127.0.0.1:{governor.port}"' for name, governor in self._governors.items()
+        )
         text = f"""\
 budget_watts = {self.budget_watts}
 state = "state"

@@ -13,12 +13,12 @@ from joulery.clock import REAL_CLOCK
 from joulery.errors import JouleryError
 from joulery.governor import Connection
 from joulery.hardware import Workload
-from joulery.testing.governor.nursery import DEADLY
+from support.governor.nursery import DEADLY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from joulery.testing.governor.node import GovernedNode
+    from support.governor.node import GovernedNode
 
 _LOAD = Workload("step", compute_seconds=0.08, memory_seconds=0.03, host_seconds=0.01)
 

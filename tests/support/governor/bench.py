@@ -13,26 +13,20 @@ from typing import TYPE_CHECKING, Any
 from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, JouleryError
 from joulery.frontier import Origin, Provenance
-from joulery.governor import (
-    MAX_REPLY_BYTES,
-    VERSION,
-    Decoder,
-    DeviceWorker,
-    GovernedDevice,
-    LeaseJournal,
-    LeaseSession,
-    LeaseTable,
-    Peer,
-    encode,
-    parse_policy,
-)
+from joulery.governor._device import DeviceWorker, GovernedDevice
+from joulery.governor._journal import LeaseJournal
+from joulery.governor._leases import LeaseTable
+from joulery.governor._peer import Peer
+from joulery.governor._policy import parse_policy
+from joulery.governor._protocol import MAX_REPLY_BYTES, VERSION, Decoder, encode
+from joulery.governor._server import LeaseSession
 from joulery.hardware import Capability, DeviceInfo, DeviceKind, PowerLimitRange
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Coroutine
 
-    from joulery.governor import Intent
+    from joulery.governor._journal import Intent
 
 TTL_SECONDS = 10.0
 MIN_WATTS, MAX_WATTS = 100.0, 400.0

@@ -12,12 +12,14 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
-from joulery.governor import VERSION, Connection, encode
+from joulery.governor import Connection
+from joulery.governor._protocol import VERSION, encode
+from support.governor.nursery import with_support
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from joulery.testing.governor.node import GovernedNode
+    from support.governor.node import GovernedNode
 
 NOBODY = 65534
 # As the kernel's struct timeval: 0.2 s.
@@ -92,8 +94,8 @@ def _nuisances(governed: GovernedNode) -> Iterator[None]:
     with ExitStack() as stack:
         for kind in NUISANCES:
             process = subprocess.Popen(
-                [sys.executable, "-m", "joulery.testing.governor.flood", governed.socket, kind],
-                env=governed.env,
+                [sys.executable, "-m", "support.governor.flood", governed.socket, kind],
+                env=with_support(governed.env),
                 stdout=subprocess.PIPE,
             )
             stack.enter_context(process)

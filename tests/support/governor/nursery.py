@@ -62,6 +62,12 @@ DEADLY = tuple(
 _PR_SET_PDEATHSIG = 1
 
 
+def with_support(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which processes find this package."""
+    folders = [str(Path(__file__).parents[2]), environment.get("PYTHONPATH", "")]
+    return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
+
+
 class Nursery:
     """Starts children in an environment; they die with the block.
 
@@ -70,7 +76,7 @@ class Nursery:
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = dict(environment)
+        self._environment = with_support(environment)
         self._process: subprocess.Popen[bytes] | None = None
         self._children: set[int] = set()
 
@@ -149,7 +155,7 @@ def _become(request: dict[str, Any], ready: Callable[[], None]) -> None:
             if boundary is not None:
                 die_at_boundary(boundary)
             bounds = ConnectionLimits(**settings.pop("bounds", {}))
-            paths = {key: Path(value) for key, value in settings.items()}
+            paths: dict[str, Any] = {key: Path(value) for key, value in settings.items()}
             serve(GovernorConfig(**paths, limits=bounds), ready)
         else:
             hold(ready, **request["hold"])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from joulery.clock import REAL_CLOCK
 from joulery.governor import SOCKET_VARIABLE, STATE_VARIABLE, Connection
 from joulery.testing.emulator import EmulatedNode
-from joulery.testing.governor.nursery import Nursery
+from support.governor.nursery import Nursery
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

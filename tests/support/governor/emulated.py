@@ -1,0 +1,190 @@
+"""Governors of many emulated nodes in one process, with or without a network."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import socket
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from joulery.clock import REAL_CLOCK, Clock
+from joulery.frontier import Origin, Provenance
+from joulery.governor import ConnectionLimits
+from joulery.governor._client import checked_reply
+from joulery.governor._device import GovernedDevice
+from joulery.governor._journal import LeaseJournal
+from joulery.governor._leases import LeaseTable
+from joulery.governor._policy import parse_policy
+from joulery.governor._protocol import MAX_REPLY_BYTES, VERSION, Decoder, encode
+from joulery.governor._server import LeaseSession, Server
+from joulery.hardware import Capability, DeviceInfo, DeviceKind, PowerLimitRange, Telemetry
+from support.governor.bench import PromptWorker, at_once
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_POLICY = """
+[[allow]]
+tokens = ["{token}"]
+devices = ["*"]
+limits_watts = [1, 2000]
+fallback_watts = {fallback}
+"""
+
+
+class EmulatedGpu:
+    """A busy GPU that draws its cap, or what its job demands if that is less.
+
+    Args:
+        name: Id of the GPU.
+        range_watts: Least and most cap.
+        settle_seconds: Time constant with which power follows a new cap.
+        clock: Clock that power follows.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        range_watts: tuple[float, float] = (100.0, 400.0),
+        settle_seconds: float = 0.1,
+        clock: Clock = REAL_CLOCK,
+    ) -> None:
+        self.info = DeviceInfo(name, "Emulated", DeviceKind.GPU, "emulated")
+        self.provenance = Provenance(Origin.SIMULATED, "a test")
+        self.capabilities = frozenset(
+            {Capability.POWER_LIMIT, Capability.POWER, Capability.TELEMETRY}
+        )
+        self.demand_watts = math.inf
+        self._range, self._settle, self._clock = range_watts, settle_seconds, clock
+        self._from = self.cap_watts = range_watts[1]
+        self._since = clock.now()
+
+    def power_limits(self) -> PowerLimitRange:
+        """The range and the cap in force."""
+        least, most = self._range
+        return PowerLimitRange(least, most, most, self.cap_watts)
+
+    def set_power_limit(self, watts: float) -> None:
+        """Let power approach a new cap."""
+        self._from, self._since = self.read_power(), self._clock.now()
+        self.cap_watts = watts
+
+    def read_power(self) -> float:
+        """Power drawn now."""
+        left = math.exp(-(self._clock.now() - self._since) / self._settle)
+        return min(self.demand_watts, self.cap_watts + (self._from - self.cap_watts) * left)
+
+    def telemetry(self) -> Telemetry:
+        """A clock that rises with the square root of the power."""
+        return Telemetry(utilisation=1.0, clock_hertz=1e8 * math.sqrt(self.read_power()))
+
+
+class EmulatedGovernor:
+    """The governor of one node.
+
+    Args:
+        gpus: GPUs of the node, in the order of their indices.
+        token: File with the token of the agent, for its owner alone.
+        fallback_watts: Cap of each GPU while the agent is silent.
+        clock: Clock by which leases expire.
+    """
+
+    def __init__(
+        self,
+        gpus: Sequence[EmulatedGpu],
+        token: Path,
+        fallback_watts: float,
+        clock: Clock = REAL_CLOCK,
+    ) -> None:
+        policy = parse_policy(_POLICY.format(token=token.resolve(), fallback=fallback_watts))
+        governed = {gpu.info.id: GovernedDevice(gpu, LeaseJournal()) for gpu in gpus}
+        self.table = LeaseTable(
+            governed, policy, clock, lambda *_: True, lambda *_, **__: None, PromptWorker
+        )
+        self.is_cut = False
+        self.port = 0
+        self._token, self._clock = token.read_text(encoding="utf-8").strip(), clock
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    def connect(self) -> DirectConnection:
+        """A connection without a network."""
+        return DirectConnection(self, self._token)
+
+    def serve(self) -> None:
+        """Serve on loopback from a thread, at the same port as before."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+            self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._serve(), self._loop).result()
+
+    def cut(self) -> None:
+        """Become unreachable, but go on working."""
+        if self._loop is not None:
+            asyncio.run_coroutine_threadsafe(self._switch([]), self._loop).result()
+
+    def stop(self) -> None:
+        """End the thread."""
+        if self._loop is not None:
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+            self._loop = None
+
+    async def _serve(self) -> None:
+        listener = socket.create_server(("127.0.0.1", self.port))
+        self.port = int(listener.getsockname()[1])
+        await self._switch([listener])
+
+    async def _switch(self, listeners: list[socket.socket]) -> None:
+        await self._end()
+        server = Server(
+            [(each, None) for each in listeners], self.table, self._clock, ConnectionLimits()
+        )
+        self._serving = asyncio.create_task(self._run(server))
+
+    async def _run(self, server: Server) -> None:
+        try:
+            await server.run()
+        finally:
+            for listener, _ in server.listeners:
+                listener.close()
+
+    async def _end(self) -> None:
+        if self._serving is not None:
+            self._serving.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._serving
+            self._serving = None
+
+
+class DirectConnection:
+    """A connection to an emulated governor that carries no bytes.
+
+    Args:
+        governor: Governor to ask.
+        token: Token to show.
+    """
+
+    def __init__(self, governor: EmulatedGovernor, token: str) -> None:
+        self._governor = governor
+        self._session = LeaseSession(governor.table, None)
+        self._decoder = Decoder(MAX_REPLY_BYTES)
+        self.ask("hello", versions=[VERSION], token=token)
+
+    def ask(self, operation: str, **details: Any) -> dict[str, Any]:
+        """Answer to a request; refusals are raised."""
+        if self._governor.is_cut:
+            raise ConnectionResetError("cut off")
+        self._session.incoming.feed(encode({"op": operation, **details}))
+        self._decoder.feed(at_once(self._session.answer()))
+        return checked_reply(self._decoder.take() or {})
+
+    def close(self) -> None:
+        """Hang up."""
+        self._session.end("it disconnected")
