@@ -66,7 +66,7 @@ class ExplorationConfig:
             Analysis 2010).
     """
 
-    horizon: float = 50.0
+    horizon: float = 100.0
     reach: float = 0.5
     max_cost_ratio: float = 2.0
     trial_runs: float = 3.0
