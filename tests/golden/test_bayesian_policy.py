@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from joulery.jobs.policies import ZeusPolicy
+from joulery.jobs.policies import DefaultPolicy, ZeusPolicy
 from joulery.jobs.policies.bayesian._policy import BayesianPolicy
 from joulery.objectives import EnergyDelayProduct, LeastEnergy
 from joulery.simulate import SimulationOptions, read_traces, simulate
@@ -47,6 +47,13 @@ def test_never_dearer_than_no_optimisation(logs):
     """The least a user may expect."""
     for part in logs["joulery"].by_workload():
         assert part.cost.sum() < part.default[2].sum(), str(part.workloads[0])
+
+
+def test_a_short_series_costs_no_more_than_the_default(logs):
+    """A month of nights must pay for the search that is made in it."""
+    default = simulate(read_traces(TRACES).workloads, DefaultPolicy(), 24, SEEDS)
+    for part, plain in zip(logs["joulery"].by_workload(), default.by_workload(), strict=True):
+        assert part.cost[:, :24].sum() < 1.01 * plain.cost.sum(), str(part.workloads[0])
 
 
 def test_ends_at_the_optimum(logs):

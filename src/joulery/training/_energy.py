@@ -231,7 +231,8 @@ class EnergyAccount:
 
 
 def _usage(measured: Measurement) -> Usage:
-    return Usage(measured.seconds, measured.joules)
+    # A rank without devices of its own uses nothing; one whose devices fell silent, who knows.
+    return Usage(measured.seconds, measured.joules if measured.devices else 0.0)
 
 
 def _over_ranks(mine: Usage, group: ProcessGroup | None) -> Usage:

@@ -391,7 +391,17 @@ class Run:
             return
         session.finish(self._target, abandoned=abandoned)
         if session.stop_reason is not None:
-            _log.warning("joulery: %s: %s", self.name, session.stop_reason)
+            _log.warning("joulery: %s: %s%s", self.name, session.stop_reason, self._advice())
+
+    def _advice(self) -> str:
+        """Words for a loop that ends without a model though another attempt could make one."""
+        session = self._session
+        if self._attempting or session is None or not session.needs_another_attempt(self._target):
+            return ""
+        return (
+            ". This run ends without a model; the next one will not be stopped. To go on with "
+            "another batch size, put the loop into `for attempt in run.attempts()`"
+        )
 
     @fail_open(False)  # noqa: FBT003 - the result
     def _begin_another(self) -> bool:

@@ -16,12 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from joulery.background import PeriodicTask
 from joulery.client import STORE_VARIABLE, RunMeasurements, is_server, team_of
 from joulery.errors import InvalidValueError, JouleryError, NotPossibleHereError
 from joulery.frontier import ASSUMED, OperatingPoint, Provenance, Setting
 from joulery.jobs import ASKED_FOR, EnergyEntry, Measured, Outcome, Request
 from joulery.jobs.policies import ActionKind, RunEnd
-from joulery.training._background import HeartbeatTask, heartbeat_seconds
 from joulery.training._config import define_job
 from joulery.training._early_stopping import CostLimit, ending_of
 from joulery.training._energy import NOTHING, EnergyAccount
@@ -50,6 +50,8 @@ _SAME_WATTS = 0.5
 _SLICE_ERROR = 0.01
 _LARGEST_ERROR = 1.0  # what is known less well than this is not reported
 _LONGEST_TEXT = 200
+_HEARTBEATS_PER_LEASE = 5.0
+_HEARTBEAT_SECONDS = 1.0, 60.0  # shortest and longest time between two
 
 
 class _Stage(Enum):
@@ -98,7 +100,7 @@ class DecisionSession:
         self._outside_training = NOTHING
         self._probes_tell = True
         self._last_attempt = False
-        self._heartbeat: HeartbeatTask | None = None
+        self._heartbeat: PeriodicTask | None = None
 
     @property
     def batch_size(self) -> int:
@@ -254,12 +256,29 @@ class DecisionSession:
         group, clock = self._environment.group, self._environment.clock
         self.account = EnergyAccount(meter, group, self._power.limit, epochs)
         if self._client is not None and decision.id:
-            lease = decision.expires_wall_seconds - clock.wall()
-            self._heartbeat = HeartbeatTask(self.heartbeat, heartbeat_seconds(lease), clock)
-            self._heartbeat.start()
+            self._start_heartbeat(decision.expires_wall_seconds - clock.wall())
         can_be_cut = self._may_stop and group is None  # ranks leave their loops together
         if can_be_cut and math.isfinite(decision.cost_ceiling_joules):
             self.cost_limit = CostLimit(decision, job, self.account, clock)
+
+    def _start_heartbeat(self, lease_seconds: float) -> None:
+        """Send heartbeats often enough that a few may be lost."""
+        shortest, longest = _HEARTBEAT_SECONDS
+        seconds = min(max(lease_seconds / _HEARTBEATS_PER_LEASE, shortest), longest)
+        clock = self._environment.clock
+        task = PeriodicTask(self._beat, seconds=seconds, clock=clock, name="joulery-heartbeat")
+        try:
+            task.start()
+        except RuntimeError as error:  # no more threads: the lease will expire
+            _log.debug("joulery: no heartbeat: %s", error)
+            return
+        self._heartbeat = task
+
+    def _beat(self) -> None:
+        try:
+            self.heartbeat()
+        except Exception as error:  # noqa: BLE001 - a later one may succeed, training goes on
+            _log.debug("joulery: a heartbeat failed: %s", error)
 
     def heartbeat(self) -> None:
         """Report that the decision is being worked on, and how far."""
@@ -357,6 +376,7 @@ class DecisionSession:
         account.close()
         if not spent.known:
             # Nothing is claimed of what was not measured.
+            _log.warning("joulery: nothing is learned from this run: its energy is not known")
             probe = decision.kind == ActionKind.PROBE
             return Outcome(RunEnd.PROBED if probe else RunEnd.ABANDONED, 0.0, 0.0, 0.0)
         limits = () if self._job is None else self._job.limits_watts
@@ -451,7 +471,7 @@ class DecisionSession:
 
     def _stop_heartbeat(self) -> None:
         if self._heartbeat is not None:
-            self._heartbeat.stop()
+            self._heartbeat.stop(timeout_seconds=0.0)  # one that is under way may still end
             self._heartbeat = None
 
 

@@ -1,6 +1,7 @@
 """Runs end at their target, or at their cost limit, even within an epoch; nothing else is left."""
 
 import gc
+import itertools
 import math
 import weakref
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from joulery.training._early_stopping import CostLimit, TargetTracker
 from joulery.training._energy import Usage
 
 COST = Cost(0.5, 250.0)
+EPOCHS = {32: 14, 64: 10, 128: 9, 256: 10, 512: 16, 1024: 30}
 STEP_SECONDS = 10.0
 ENDLESS = 10_000
 SAMPLES = 8192
@@ -112,6 +114,33 @@ def test_the_next_attempt_follows(place):
     assert {one.decision.recurrence for one in place.decisions()} == {0, 1}
 
 
+def test_a_plain_loop_says_that_it_ends_without_a_model(place, caplog):
+    """If this fails, a loop that cannot be begun again ends without a model and without a word."""
+    place.recur(0)
+    run = place.run()
+    train(place, run, ENDLESS)
+    assert run.stop_reason is not None
+    assert "ends without a model; the next one will not be stopped" in caplog.text
+    caplog.clear()
+    run = place.run()
+    train(place, run, 2, metric=0.95)
+    assert run.target_reached
+    assert math.isinf(run.decision.cost_ceiling_joules)
+    assert "without a model" not in caplog.text
+
+
+def test_a_job_that_became_many_times_as_long_gets_its_model(place):
+    """If this fails, a nightly job that changed is stopped night after night."""
+    for seed in range(3):
+        place.recur(seed)
+    reached = []
+    for _ in range(6):
+        run = place.run(max_epochs=1000)
+        place.train(run, 15 * EPOCHS[run.batch_size])
+        reached.append(run.target_reached)
+    assert all(one or another for one, another in itertools.pairwise(reached))
+
+
 def test_a_training_that_follows_its_probe_is_left_too(place):
     """If this fails, what was probed for seconds may then cost any amount."""
     place.recur(0)
@@ -125,7 +154,8 @@ def test_a_training_that_follows_its_probe_is_left_too(place):
                 else:
                     place.clock.sleep(500.0)  # it hangs
             run.report(0.5)
-        break
+        if run.stop_reason is not None:
+            break
     run.close()
     assert probed
     reported = last(place)

@@ -48,6 +48,16 @@ def test_an_account_keeps_training_and_the_rest_apart():
     assert set(account.epoch_costs()) == {250.0}
 
 
+def test_a_rank_without_devices_adds_nothing():
+    """If this fails, one rank without a device of its own makes the energy of all unknown."""
+    with Meter([], clock=VirtualClock()) as meter:
+        account = EnergyAccount(meter)
+        account.begin_epoch()
+        account.end_epoch()
+        assert account.total() == NOTHING
+        assert account.last_epoch().known
+
+
 def test_figures_say_how_sure_they_are():
     """If this fails, one noisy epoch counts as certain."""
     assert epoch_cost([]) is None

@@ -39,6 +39,7 @@ _KNOWN_COST_SD = 0.004
 _REFUSED_EXCESS = 0.7
 _REFUSED_SD = 0.3
 _MOST_LOST = 3.0  # trainings of one batch size that may run at once because others were lost
+_STOPPED_NOISE = 2.0  # noise of a run that was stopped over that of one that reached its target
 _LARGEST_DEVIATION = 4.0  # of a single run, in standard deviations
 # Page's cumulative sums (Biometrika 1954) in their textbook setting: tuned to a shift of one
 # standard deviation, about one false alarm in 500 runs. Deviations are clipped, so that it takes
@@ -83,6 +84,9 @@ class JobPrior:
         kept_after_change: Share of the evidence that still counts after a change was noticed.
         change_sd: Standard deviation of each batch size's own change of log epochs then.
         kept_per_run: Share of the evidence that still counts one run later: jobs drift unnoticed.
+        long_epochs: Log epochs at the default from which on the prior of epochs applies in full. A
+            job of few epochs, such as fine-tuning, needs about as many at any batch size.
+        least_share: Least share of the differences between batch sizes that are expected then.
     """
 
     epochs: CurvePrior = EPOCHS_PRIOR
@@ -91,6 +95,8 @@ class JobPrior:
     kept_after_change: float = 0.05
     change_sd: float = 1.0
     kept_per_run: float = 0.995
+    long_epochs: float = 3.0
+    least_share: float = 0.3
 
 
 DEFAULT_PRIOR = JobPrior()
@@ -181,7 +187,8 @@ class Evidence:
             log_epochs: Epochs that were trained.
         """
         mean, variance = believed.mean[rows, arms], believed.variance[rows, arms]
-        spread = np.sqrt(variance + self.noise_variance(rows))
+        # Runs have tails: a single long one must not rule out all batch sizes on its side.
+        spread = np.sqrt(variance + _STOPPED_NOISE**2 * self.noise_variance(rows))
         z = (log_epochs - mean) / spread
         lift = hazard(z)
         # Of the posterior: how far its mean moves, and by what share its variance shrinks.
@@ -270,6 +277,7 @@ class BayesianBeliefs:
             not be first.
         running: (jobs, arms), all trainings handed out and not yet ended.
         lost: (jobs, arms), trainings that were abandoned since the last one that ended.
+        stopped: (jobs,), whether the last training that ended was stopped at its ceiling.
     """
 
     jobs: JobBatch
@@ -289,6 +297,7 @@ class BayesianBeliefs:
     warm_started: NDArray[np.bool_]
     running: Floats
     lost: Floats
+    stopped: NDArray[np.bool_]
 
     @classmethod
     def start(
@@ -317,6 +326,7 @@ class BayesianBeliefs:
             warm_started=np.array([one is not None for one in each], dtype=bool),
             running=np.zeros(shape),
             lost=np.zeros(shape),
+            stopped=np.zeros(len(jobs), dtype=bool),
         )
 
     def begin(self, rows: Indices, actions: Actions) -> None:
@@ -334,6 +344,7 @@ class BayesianBeliefs:
         self.running[job, arm] = np.maximum(self.running[job, arm] - 1.0, 0.0)
         lost = np.minimum(self.lost[job, arm] + 1.0, _MOST_LOST)
         self.lost[job, arm] = np.where(end == _ABANDONED, lost, 0.0)
+        self.stopped[job] = np.where(end == _ABANDONED, self.stopped[job], end == _STOPPED)
         self._count_under_way(job, arm)
         self._learn_costs(outcomes)
         counts = training & (outcomes.end != _ABANDONED) & (outcomes.epochs > 0)
@@ -341,6 +352,25 @@ class BayesianBeliefs:
             job, arm = outcomes.job[counts], outcomes.arm[counts]
             reached = outcomes.end[counts] == _REACHED
             self._learn_epochs(job, arm, np.log(outcomes.epochs[counts]), reached)
+
+    def reach(self, rows: Indices, octaves: float) -> tuple[Indices, Indices]:
+        """(rows,): smallest and largest batch size at most so far from those that were or are trained.
+
+        The next one on either side always is; all are where none was trained.
+        """
+        evidence = self.evidence
+        trained = (evidence.runs + evidence.stop_precision + self.under_way)[rows] > 0
+        valid = self.jobs.valid[rows]
+        trained = np.where(trained.any(axis=1, keepdims=True), trained, valid)
+        last = valid.sum(axis=1) - 1
+        low, high = trained.argmax(axis=1), trained.shape[1] - 1 - trained[:, ::-1].argmax(axis=1)
+        sizes = np.where(valid, np.log2(self.jobs.batch_sizes[rows]), np.inf)
+        own = np.arange(len(rows))
+        near = sizes >= (sizes[own, low] - octaves)[:, None]
+        far = sizes > (sizes[own, high] + octaves)[:, None]
+        lowest = np.minimum(near.argmax(axis=1), np.maximum(low - 1, 0))
+        highest = np.maximum(last - (far & valid).sum(axis=1), np.minimum(high + 1, last))
+        return lowest, highest
 
     def _count_under_way(self, row: Indices, arm: Indices) -> None:
         """Update ``under_way``: as many more may run as were lost of late."""
@@ -414,5 +444,11 @@ class BayesianBeliefs:
         self._update_epochs(job)
 
     def _update_epochs(self, job: Indices) -> None:
-        observed = self.evidence.observations(job)
-        self.epochs.replace(job, self.prior_epochs.of(job).given(*observed))
+        value, precision = self.evidence.observations(job)
+        at = np.arange(len(job)), self.jobs.default[job]
+        level = np.where(precision[at] > 0, value[at], self.epochs.mean[job, at[1]])
+        share = np.clip(level / self.prior.long_epochs, self.prior.least_share, 1.0)
+        share[self.warm_started[job] | self.changed[job]] = 1.0
+        flat = self.prior.epochs.level, self.prior.epochs.level_sd**2
+        prior = self.prior_epochs.of(job).flattened(*flat, share)
+        self.epochs.replace(job, prior.given(value, precision))

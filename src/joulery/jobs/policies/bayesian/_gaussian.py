@@ -96,6 +96,12 @@ class GaussianCurve:
         mean = self.mean + (transposed @ residual[:, :, None])[:, :, 0]
         return GaussianCurve(mean, self.covariance - transposed @ weighed)
 
+    def flattened(self, level: float, level_variance: float, share: Floats) -> GaussianCurve:
+        """The curve with ``share`` (jobs,) of its differences between batch sizes."""
+        mean = level + share[:, None] * (self.mean - level)
+        own = share[:, None, None] ** 2 * (self.covariance - level_variance)
+        return GaussianCurve(mean, level_variance + own)
+
     def copy(self) -> GaussianCurve:
         """A copy with arrays of its own."""
         return GaussianCurve(self.mean.copy(), self.covariance.copy())

@@ -57,6 +57,9 @@ class ExplorationConfig:
 
     Attributes:
         horizon: Number of recurrences to come that profit from what is learned.
+        reach: Octaves beyond the batch sizes that have reached the target within which others are
+            trained; the next one always is. Far from what is known a batch size may never reach it,
+            which costs as much as two runs to find out.
         max_cost_ratio: Largest cost of a run of anything but the best, over that of the best.
         trial_runs: Number of runs of one batch size that are valued together. A single run of a
             noisy job may teach too little to pay where several would (Frazier and Powell, Decision
@@ -64,6 +67,7 @@ class ExplorationConfig:
     """
 
     horizon: float = 100.0
+    reach: float = 0.5
     max_cost_ratio: float = 2.0
     trial_runs: float = 3.0
 

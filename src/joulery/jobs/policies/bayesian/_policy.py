@@ -64,7 +64,7 @@ class _Choice:
 
     Attributes:
         arm: (rows,), the batch size.
-        tries: (rows,), whether it is chosen for what it teaches.
+        probe: (rows,), whether it is only measured for seconds.
         best_cost: (rows,), expected cost of the best proven batch size, in joules.
         cap: (rows,), cost that the training may not pass in any case.
         ceiling: (rows,), cost at which it should be stopped, measuring aside.
@@ -72,7 +72,7 @@ class _Choice:
     """
 
     arm: NDArray[np.int64]
-    tries: NDArray[np.bool_]
+    probe: NDArray[np.bool_]
     best_cost: Floats
     cap: Floats
     ceiling: Floats
@@ -140,10 +140,8 @@ class BayesianPolicy:
             reason=choice.reason,
             probe_limits=limits.measure,
         )
-        if not np.count_nonzero(choice.tries):
-            return trainings
-        probe = self._pays_to_probe(beliefs, rows, choice, slice_cost)
-        return _probing(trainings, limits.measure, probe) if np.count_nonzero(probe) else trainings
+        probing = np.count_nonzero(choice.probe)
+        return _probing(trainings, limits.measure, choice.probe) if probing else trainings
 
     def limit_of(
         self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], arm: NDArray[np.int64]
@@ -163,8 +161,7 @@ class BayesianPolicy:
         """The limits of the batch sizes ``arm``; and (rows,), cost in joules to measure a limit."""
         log_seconds, log_watts, variance = beliefs.profiles.believed(rows, arm)
         rate = beliefs.profiles.cost_rate(rows, log_watts)
-        # Joules of cost per second at the most expensive limit known; 0 where none is.
-        slice_cost = self.config.slice_seconds * np.fmax(np.fmax.reduce(rate, axis=1), 0.0)
+        slice_cost = self._slice_cost(rate)
         share, horizon = slice_cost / best_cost, self.config.exploration.horizon
         if view.bounded is not None:
             limits = choose_limit(*view.bounded.limits(arm, variance), share, horizon)
@@ -184,26 +181,35 @@ class BayesianPolicy:
         limits, best = self.config.exploration, view.best
         savings = None if view.bounded is None else view.bounded.savings
         worth = plan(view.mean, view.covariance, view.noise, best, limits, savings)
-        best_cost = view.expected_cost(best)
+        best_cost, stopped = view.expected_cost(best), beliefs.stopped[rows]
         barred = np.exp(view.epoch_cost.mean) > limits.max_cost_ratio * best_cost[:, None]
         # Runs that overlap cannot learn from one another, so one try of a batch size at a time.
         barred |= beliefs.under_way[rows] > 0
+        # Every other recurrence, at least, ends with a model.
+        barred |= stopped[:, None]
         barred[at_arm(best)] = False
-        arm = np.where(barred, -np.inf, worth.value).argmax(axis=1)
+        value = np.where(barred, -np.inf, worth.value)
+        wanted = value.argmax(axis=1)
+        arm = np.clip(wanted, *beliefs.reach(rows, limits.reach))
+        arm = np.where(barred[at_arm(arm)], best, arm)
         reason, cap, stop = np.full(len(rows), _BEST), self.config.patience * best_cost, None
         unproven = view.unproven
         if np.count_nonzero(unproven):
             arm_before, reason_before = self._before_success(beliefs, rows, rng, worth.expected)
             arm = np.where(unproven, arm_before, arm)
             reason = np.where(unproven, reason_before, reason)
-            # There is nothing to fall back on, so nothing is stopped.
-            cap = np.where(unproven, np.inf, cap)
+        # With nothing to fall back on, or after a training that was stopped, nothing is stopped.
+        cap = np.where(unproven | stopped, np.inf, cap)
+        probe = (wanted != best) & ~unproven
+        if np.count_nonzero(probe):
+            probe &= self._pays_to_probe(beliefs, rows, wanted, best_cost)
+            arm = np.where(probe, wanted, arm)
         tries = (arm != best) & ~unproven
         if np.count_nonzero(tries):
             reason = np.where(tries, _TRY, reason)
             cap = np.where(tries, limits.max_cost_ratio * best_cost, cap)
             stop = np.where(tries, worth.stop[at_arm(arm)], np.inf)
-        return _Choice(arm, tries, best_cost, cap, view.ceiling(arm, stop, cap), reason)
+        return _Choice(arm, probe, best_cost, cap, view.ceiling(arm, stop, cap), reason)
 
     def _before_success(
         self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], rng: CounterRng, expected: Floats
@@ -233,14 +239,20 @@ class BayesianPolicy:
         self,
         beliefs: BayesianBeliefs,
         rows: NDArray[np.int64],
-        choice: _Choice,
-        slice_cost: Floats,
+        arm: NDArray[np.int64],
+        best_cost: Floats,
     ) -> NDArray[np.bool_]:
         """(rows,), whether to measure an epoch's cost for seconds before training a batch size."""
-        fresh = ~beliefs.profiles.measured(rows)[at_arm(choice.arm)]
-        unsure = beliefs.cost.variance[rows, choice.arm] > self.config.probe_sd**2
-        cheap = slice_cost < self.config.probe_share * choice.best_cost
-        return np.asarray(choice.tries & fresh & unsure & cheap & (slice_cost > 0))
+        fresh = ~beliefs.profiles.measured(rows)[at_arm(arm)]
+        unsure = beliefs.cost.variance[rows, arm] > self.config.probe_sd**2
+        _, log_watts, _ = beliefs.profiles.believed(rows, arm)
+        slice_cost = self._slice_cost(beliefs.profiles.cost_rate(rows, log_watts))
+        cheap = slice_cost < self.config.probe_share * best_cost
+        return np.asarray(fresh & unsure & cheap & (slice_cost > 0))
+
+    def _slice_cost(self, rate: Floats) -> Floats:
+        """(rows,), joules of cost to measure the most expensive limit known; 0 where none is."""
+        return self.config.slice_seconds * np.fmax(np.fmax.reduce(rate, axis=1), 0.0)
 
 
 def _probing(trainings: Actions, measure: NDArray[np.bool_], probe: NDArray[np.bool_]) -> Actions:

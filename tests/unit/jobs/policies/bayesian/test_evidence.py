@@ -70,7 +70,8 @@ def test_a_stopped_run_lifts_the_belief_to_the_truncated_mean():
     after = prior.given(*evidence.observations(ROW))
     rng = np.random.default_rng(2)
     curve = rng.normal(2.0, 0.5, 400_000)
-    kept = curve[curve + rng.normal(0.0, 0.1, curve.size) > 2.5]
+    # Twice the noise of a run that reached its target: runs have tails.
+    kept = curve[curve + rng.normal(0.0, 0.2, curve.size) > 2.5]
     assert after.mean[0, 0] == pytest.approx(kept.mean(), abs=0.005)
     assert np.sqrt(after.variance[0, 0]) == pytest.approx(kept.std(), abs=0.005)
 

@@ -120,6 +120,51 @@ def test_a_try_that_could_not_afford_an_epoch_is_not_repeated_for_ever():
     pytest.fail("the same try was asked for forty times")
 
 
+@pytest.mark.parametrize("factor", [2.0, 15.0])
+def test_no_two_runs_in_a_row_are_stopped(factor):
+    """A job that became many times as long would get no model night after night."""
+    load = made_up_workload(never=(16, 512))
+    options = SimulationOptions(drift=lambda one: drift.scaled(one, 12, factor), keep_actions=True)
+    actions = simulate([load], BayesianPolicy(), 40, SEEDS, options).actions
+    for job in SEEDS:
+        ends = actions.end[(actions.job == job) & (actions.kind == ActionKind.TRAIN)]
+        assert not ((ends[1:] == RunEnd.STOPPED) & (ends[:-1] == RunEnd.STOPPED)).any()
+
+
+def test_what_is_believed_best_is_not_stopped_twice():
+    """The run after a stopped one is the best known, without a ceiling, whatever it costs."""
+    one = One(made_up_workload((64,), default=64))
+    one.first_run()
+    stopped = one.begin()
+    assert np.isfinite(stopped.ceiling[0])
+    one.end(stopped, RunEnd.STOPPED, 120.0)
+    again = one.begin()
+    assert (again.reason[0], again.ceiling[0]) == (BEST, np.inf)
+    one.end(again, RunEnd.REACHED, 450.0)
+    assert np.isfinite(one.decide().ceiling[0])
+
+
+def test_far_batch_sizes_are_approached_step_by_step():
+    """A size far from what was trained may never reach the target, at the price of two runs."""
+    load = made_up_workload((8, 16, 32, 64, 128, 256, 1024), default=128)
+    log = simulate([load], BayesianPolicy(), 30, SEEDS, SimulationOptions(keep_actions=True))
+    for job in SEEDS:
+        mine = (log.actions.job == job) & (log.actions.kind == ActionKind.TRAIN)
+        seen = set()
+        for arm in log.actions.arm[mine].tolist():
+            assert not seen or min(seen) - 1 <= arm <= max(seen) + 1
+            seen.add(arm)
+
+
+def test_jobs_of_few_epochs_are_expected_to_be_flat():
+    """Fine-tuning takes three epochs at any batch size; to try them all costs more than it saves."""
+    long, short = One(), One()
+    for one, epochs in ((long, 30.0), (short, 3.0)):
+        one.end(one.begin(), RunEnd.REACHED, epochs)
+    assert np.ptp(short.beliefs.epochs.mean) < 0.5 * np.ptp(long.beliefs.epochs.mean)
+    assert short.beliefs.epochs.variance[0, 0] < 0.3 * long.beliefs.epochs.variance[0, 0]
+
+
 def test_a_default_that_fails_gives_way():
     """A wrong hint costs one failed run, not a job that never trains."""
     one = One()
