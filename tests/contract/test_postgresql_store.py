@@ -80,7 +80,6 @@ def report(job, number, content=b"beliefs"):
     def operation(transaction):
         found = transaction.decision(job, number)
         assert transaction.outcome(job, number) is None
-        assert transaction.outcome_for(job, "report") is None
         event = transaction.lock(job).events + 1
         transaction.append(job, Event(event, EventKind.OUTCOME, number, {}, 2.5))
         transaction.add_outcome(
@@ -144,7 +143,7 @@ def test_a_group_keeps_all_kinds_of_rows(store):
     asks(store, job, "first").result(60)
     with one_group(store):
         made = [asks(store, job, key) for key in ("a", "b")]
-        about = Subject(job, decision=1, outcome_key="report")
+        about = Subject(job, decision=1)
         told = store.submit(report(job, 1, b"\0\xff'"), about)
     assert [one.result(60) for one in made] == [2, 3]
     told.result(60)

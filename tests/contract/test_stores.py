@@ -315,9 +315,8 @@ def test_a_decision_has_one_outcome(store):
     with pytest.raises(ConflictError):
         store.write(lambda transaction: transaction.add_outcome(report), job)
     with store.reading() as transaction:
-        assert transaction.outcome(job, 1) == transaction.outcome_for(job, "key") == report
+        assert transaction.outcome(job, 1) == report
         assert transaction.outcome(job, 9) is None
-        assert transaction.outcome_for(job, "other") is None
 
 
 def test_profiles_are_replaced_and_energy_adds_up(store):
@@ -468,10 +467,10 @@ def test_what_was_read_ahead_is_what_is_there(store):
             transaction.decision(job, 1),
             transaction.outcome(job, 1),
         )
-        return *before, transaction.outcome_for(job, "key"), transaction.outcome(job, 5)
+        return *before, transaction.outcome(job, 5)
 
-    about = Subject(job, 1, "key", "key")
-    assert store.write(look, about) == store.write(look, job) == (made, made, report, report, None)
+    about = Subject(job, 1, "key")
+    assert store.write(look, about) == store.write(look, job) == (made, made, report, None)
 
 
 def test_the_migrated_schema_is_that_of_the_tables(store):

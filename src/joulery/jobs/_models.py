@@ -124,8 +124,11 @@ class Decision(JsonModel):
         probe_limits_watts: Power limits to measure for seconds each, on the way.
         cost_ceiling_joules: Cost that the run may not exceed; null for any.
         reason: Reason of the choice, for people.
-        expires_wall_seconds: Unix time until which a heartbeat or report is expected.
+        expires_wall_seconds: Unix time until which a heartbeat or report is expected; 600 seconds
+            after the decision or the latest heartbeat. Then the decision counts as abandoned, and
+            a later report still counts.
         token: Token for calls on this decision; empty in lists and without a server.
+        issued_wall_seconds: Unix time at which the decision was made.
     """
 
     id: Text
@@ -138,6 +141,7 @@ class Decision(JsonModel):
     reason: Annotated[str, Constraint(maxLength=500)]
     expires_wall_seconds: Moment
     token: Text = ""
+    issued_wall_seconds: Moment = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +188,8 @@ class OutcomeReport(JsonModel):
     """A report on how a decision ended.
 
     Attributes:
-        key: Idempotency key chosen by the client; the same report under it counts once.
+        key: Name of the report, chosen by the client; unique per decision, of which one report
+            counts, however often it is sent.
         outcome: How the decision ended.
     """
 
@@ -205,7 +210,7 @@ class ProgressReport(JsonModel):
 
 @dataclass(frozen=True, slots=True)
 class Receipt(JsonModel):
-    """What became of a report; the same whenever it is repeated.
+    """What became of a report, now and whenever it is repeated.
 
     Attributes:
         decision: Id of the decision that was reported on.
@@ -293,10 +298,11 @@ class DecisionEntry(JsonModel):
         number: Number of the event that issued the decision; pages go on after it.
         key: Idempotency key of the request.
         state: Whether the decision is open, was reported on, or its lease has expired.
-        issued_wall_seconds: Unix time at which the decision was made.
         heartbeat_wall_seconds: Unix time of the last heartbeat; null for none.
         outcome: Outcome that was reported; null for none.
         late: Whether the lease had ended before the report.
+        quarantined: Whether the policy does not learn from the report, by the latest verdict,
+            until other reports confirm it.
         reported_wall_seconds: Unix time of the report; null for none.
     """
 
@@ -304,10 +310,10 @@ class DecisionEntry(JsonModel):
     number: Count
     key: Name
     state: Literal["open", "reported", "expired"]
-    issued_wall_seconds: Moment
     heartbeat_wall_seconds: Moment | None = None
     outcome: Outcome | None = None
     late: bool = False
+    quarantined: bool = False
     reported_wall_seconds: Moment | None = None
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 import uvicorn
 
+from joulery.client import read_token, write_token
 from joulery.clock import REAL_CLOCK
 from joulery.errors import (
     ConflictError,
@@ -23,7 +24,6 @@ from joulery.errors import (
     JouleryError,
     MissingRightsError,
 )
-from joulery.jobs import read_token, write_token
 from joulery.server._app import create_app
 from joulery.server._context import ServerContext
 from joulery.server._logs import json_log

@@ -150,7 +150,6 @@ outcomes = Table(
     Column("wall_seconds", Double, nullable=False),
     Column("quarantined", Boolean, nullable=False),
     PrimaryKeyConstraint("job", "decision"),
-    UniqueConstraint("job", "key"),
     ForeignKeyConstraint(
         ["job", "decision"], ["decisions.job", "decisions.sequence"], ondelete="CASCADE"
     ),

@@ -45,6 +45,7 @@ _TABLES = {
     table.name: table
     for table in (jobs, events, decisions, outcomes, profiles, energy, tokens, settings)
 }
+_REVISIONS = ("r0001", HEAD)  # whose rows have the columns of today
 _NUMBERED = ("jobs", "energy", "tokens")
 _ROWS = 1000  # at a time, however many there are
 _REMEDY = "give a whole file that `joulery serve --export` wrote"
@@ -144,7 +145,7 @@ class _Reader:
 def _header(document: Any) -> dict[str, int]:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise FileError("this is no export of a store", remedy=_REMEDY)
-    if document.get("revision") != HEAD:
+    if document.get("revision") not in _REVISIONS:
         raise FileError(
             f"the export is of revision {str(document.get('revision'))[:20]}, not {HEAD}",
             remedy="import it with the version of Joulery that wrote it, then upgrade",
@@ -194,10 +195,9 @@ def _check(value: Any, kind: type) -> None:
 
 @contextmanager
 def _connected(location: str | Path, *, reads_only: bool) -> Iterator[Connection]:
-    engine = None
+    engine = open_engine(location, patient=True)
     try:
-        upgrade(location)
-        engine = open_engine(location, patient=True)
+        upgrade(engine)
         options: dict[str, Any] = {"reads_only": reads_only}
         if engine.dialect.name == "postgresql":
             options["isolation_level"] = "REPEATABLE READ"  # all tables at the same moment
@@ -206,8 +206,7 @@ def _connected(location: str | Path, *, reads_only: bool) -> Iterator[Connection
     except DBAPIError as error:
         raise explained(error) from error
     finally:
-        if engine is not None:
-            engine.dispose()
+        engine.dispose()
 
 
 def _last_numbers(connection: Connection) -> dict[str, int]:
