@@ -110,10 +110,9 @@ def _check_source(place: str | Path, target: Path) -> None:
 
 def _check_apart(place: Path, other: Path) -> None:
     """Refuse to copy a store onto itself or its log, by whatever name."""
-    for end in ("", *_SIDE_FILES):
-        with contextlib.suppress(OSError):
-            if Path(f"{place}{end}").samefile(other):
-                raise FileError(f"{other} is the store itself", remedy="give another file")
+    for one in (Path(f"{place.resolve()}{end}") for end in ("", *_SIDE_FILES)):
+        if one == other.resolve() or (one.exists() and other.exists() and one.samefile(other)):
+            raise FileError(f"{other} is the store itself", remedy="give another file")
 
 
 def _check_empty(place: Path) -> None:

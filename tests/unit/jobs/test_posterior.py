@@ -5,9 +5,9 @@ import math
 import pytest
 
 from joulery.jobs import Measured, Outcome
+from joulery.jobs._job_registry import job_document
 from joulery.jobs._posterior import JobState
 from joulery.jobs._replay import outcome_document
-from joulery.jobs._job_registry import job_document
 from joulery.jobs.policies import RunEnd
 from joulery.storage import Event, EventKind, JobRecord, NewJob
 from joulery.testing.policy_contract import assert_identical

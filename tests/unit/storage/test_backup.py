@@ -124,9 +124,9 @@ def test_a_damaged_store_is_noticed(store, tmp_path):
     with Store.open(store) as used:
         service = JobService(used)
         job = service.find("vision", made_up_workload().job().name).id
+        backup(store, copy)
         for number in range(40):
             service.decide(job, Request(f"{number}"))
-        backup(store, copy)
         with contextlib.closing(sqlite3.connect(store)) as other:
             other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         for number in range(40, 80):
