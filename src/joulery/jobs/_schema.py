@@ -354,6 +354,8 @@ def shown(value: Any) -> str:
     """A wrong value as a message may repeat it."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
+    if isinstance(value, list | dict):
+        return _kind(value)
     try:
         words = repr(value[:_SHOWN] if isinstance(value, str) else value)
     except (ValueError, RecursionError):  # a number too long to be written, or endless nesting
@@ -404,7 +406,8 @@ def from_bytes(content: bytes) -> Any:
             member twice, text that is not Unicode or has a NUL, or is nested too deeply.
     """
     try:
-        document = _decode(content.decode("utf-8"))
+        decode = _decode_checked if _SUSPICIOUS.search(content) else _decode
+        document = decode(content.decode("utf-8"))
     except UnicodeDecodeError:
         raise NotJsonError("the text is not UTF-8", remedy=_REMEDY) from None
     except RecursionError:
@@ -445,9 +448,12 @@ def _constant(name: str) -> Any:
     raise NotJsonError(f"{name} is not JSON", remedy="give finite numbers; null for unknown")
 
 
-_decode = json.JSONDecoder(
+_decode = json.JSONDecoder(object_pairs_hook=_members, parse_constant=_constant).decode
+_decode_checked = json.JSONDecoder(
     object_pairs_hook=_members, parse_float=_float, parse_int=_int, parse_constant=_constant
 ).decode
+# Numbers that may be too large; only where there are any, each one is looked at.
+_SUSPICIOUS = re.compile(rb"[0-9]{19}|[eE]\+?[0-9]{3}")
 
 
 def _check_texts(document: Any) -> None:

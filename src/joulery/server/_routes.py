@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import unquote
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.routing import APIRoute
@@ -51,7 +52,15 @@ from joulery.jobs import (
     to_bytes,
 )
 from joulery.jobs import Request as DecisionRequest
-from joulery.server._auth import context_of, held_decision, own_job, own_team, require, sees
+from joulery.server._auth import (
+    authenticate,
+    context_of,
+    held_decision,
+    own_job,
+    own_team,
+    require,
+    sees,
+)
 from joulery.server._problems import (
     ProblemDetails,
     ProblemError,
@@ -71,8 +80,12 @@ from joulery.storage import (
     totals,
 )
 
+if TYPE_CHECKING:
+    from joulery.server._auth import ServerContext
+
 SECONDS_PER_DAY = 86_400.0
 _READY_SECONDS = 5.0  # load balancers do not wait much longer
+_METRICS_SECONDS = 1.0
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -88,7 +101,8 @@ class _BoundedRequest(Request):
             ProblemError: It is not declared to be JSON, is empty, too large or too slow.
         """
         if self._content is None:
-            limits = context_of(self).limits
+            context = context_of(self)
+            limits = context.limits
             media = self.headers.get("content-type", "").partition(";")[0].strip().lower()
             if media != "application/json":
                 raise ProblemError(
@@ -97,6 +111,10 @@ class _BoundedRequest(Request):
                     "the body is not declared to be JSON",
                     "send Content-Type: application/json",
                 )
+            size = int(self.headers.get("content-length", "0"))
+            if size > limits.body_bytes:
+                raise body_too_large(limits.body_bytes)
+            self._take(context, size)
             try:
                 async with asyncio.timeout(limits.body_seconds):
                     self._content = await self._read(limits.body_bytes)
@@ -109,14 +127,21 @@ class _BoundedRequest(Request):
                 ) from None
         return self._content
 
+    def _take(self, context: ServerContext, size: int) -> None:
+        """Take bytes from what the team may send."""
+        team, now = self.scope["joulery.team"], context.clock.now()
+        seconds = context.bytes.wait_seconds(team, now, size)
+        if seconds:
+            raise later("too many bytes from this team", 429, int(seconds) + 1)
+
     async def _read(self, most: int) -> bytes:
-        if int(self.headers.get("content-length", "0")) > most:
-            raise body_too_large(most)
         content = bytearray()
         async for chunk in self.stream():
             content += chunk
             if len(content) > most:
                 raise body_too_large(most)
+        if "content-length" not in self.headers:
+            self._take(context_of(self), len(content))
         return bytes(content) or b" "  # FastAPI takes an empty body for none at all
 
     async def json(self) -> Any:
@@ -128,12 +153,13 @@ class _BoundedRequest(Request):
 
 
 class _Route(APIRoute):
-    """A route that reads bodies by :class:`_BoundedRequest`."""
+    """A route that checks the token first, and reads bodies by :class:`_BoundedRequest`."""
 
     def get_route_handler(self) -> Any:
         handle = super().get_route_handler()
 
         async def bounded(request: Request) -> Response:
+            await authenticate(request)
             return await handle(_BoundedRequest(request.scope, request.receive))
 
         return bounded
@@ -228,7 +254,7 @@ JobToWork = Annotated[int, own_job(Permission.WORK)]
 JobToManage = Annotated[int, own_job(Permission.MANAGE)]
 TeamToRead = Annotated[str, own_team(Permission.READ)]
 TeamToWork = Annotated[str, own_team(Permission.WORK)]
-HeldDecision = Annotated[str, Depends(held_decision)]
+HeldDecision = Annotated[tuple[str, float], Depends(held_decision)]
 Admin = Annotated[TokenRecord, require(Permission.ADMIN)]
 
 
@@ -249,7 +275,8 @@ async def decide(
     """
     context = context_of(request)
     decision = await asyncio.wrap_future(context.jobs.decide_soon(job, wanted))
-    return _answer(dataclasses.replace(decision, token=context.signer.token(decision.id)))
+    token = context.signer.token(decision.id, decision.issued_wall_seconds)
+    return _answer(dataclasses.replace(decision, token=token))
 
 
 @decisions.put(
@@ -267,9 +294,9 @@ async def report(
     same receipt, another one is refused. Figures must be possible: no longer than the decision is
     old, no more energy than all boards can draw.
     """
-    jobs_ = context_of(request).jobs
-    receipt = await asyncio.wrap_future(jobs_.report_soon(decision, body.outcome, body.key))
-    return _answer(receipt)
+    (place, issued), jobs_ = decision, context_of(request).jobs
+    done = jobs_.report_soon(place, body.outcome, body.key, issued)
+    return _answer(await asyncio.wrap_future(done))
 
 
 @decisions.post(
@@ -282,9 +309,9 @@ async def heartbeat(
     request: Request, decision: HeldDecision, body: Annotated[ProgressReport, Strict]
 ) -> Response:
     """Prolong the lease of a decision; the progress counts if no report follows."""
-    jobs_ = context_of(request).jobs
-    lease = await asyncio.wrap_future(jobs_.heartbeat_soon(decision, body.progress))
-    return _answer(lease)
+    (place, issued), jobs_ = decision, context_of(request).jobs
+    done = jobs_.heartbeat_soon(place, body.progress, issued)
+    return _answer(await asyncio.wrap_future(done))
 
 
 @decisions.get(
@@ -342,6 +369,7 @@ def show_job(
 ) -> Response:
     """Get the newest version of a job."""
     _only_known(request, "device")
+    name = unquote(name)
     if "\0" in name + (device or ""):  # no name has one, and PostgreSQL accepts none
         raise not_found()
     return _answer(job_entry(context_of(request).jobs.find(team, name, device)))
@@ -573,11 +601,11 @@ async def ready(request: Request) -> Response:
     context = context_of(request)
     if context.draining:
         raise later("the server is being stopped")
-    try:
-        async with asyncio.timeout(_READY_SECONDS):
-            await run_in_threadpool(context.read, lambda one: one.jobs("", 0, 1))
-    except (JouleryError, TimeoutError) as error:
-        raise later("the store does not answer") from error
+    look = asyncio.ensure_future(run_in_threadpool(context.read, lambda one: one.jobs("", 0, 1)))
+    # Not a timeout, which would wait for the thread.
+    done, _ = await asyncio.wait({look}, timeout=_READY_SECONDS)
+    if not done or look.exception() is not None:
+        raise later("the store does not answer")
     if context.store.write_failure:
         raise later("the store does not accept writes")
     return _answer(HealthState("ready"))
@@ -589,11 +617,19 @@ async def ready(request: Request) -> Response:
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **_problems(503)},
 )
-def metrics(request: Request) -> Response:
-    """Get figures for Prometheus."""
+async def metrics(request: Request) -> Response:
+    """Get figures for Prometheus, at most one second old."""
     context = context_of(request)
+    now, (made, text) = context.clock.now(), context.metrics.latest
+    if now - made > _METRICS_SECONDS:
+        context.metrics.latest = now, text  # of many callers, one has them made
+        text = await run_in_threadpool(_metrics_text, context, now)
+    return Response(text, media_type=_PROMETHEUS)
+
+
+def _metrics_text(context: ServerContext, now: float) -> bytes:
     try:
         counted = context.read(totals)
     except JouleryError:
         counted = None  # the other figures are needed most when the store does not answer
-    return Response(context.metrics.text(counted), media_type=_PROMETHEUS)
+    return context.metrics.text(counted, now)

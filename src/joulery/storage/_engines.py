@@ -38,6 +38,8 @@ STATEMENT_SECONDS = 5.0
 _SILENCE_SECONDS = 5.0  # for which sent data may remain without an acknowledgement of the network
 _PATIENT_SECONDS = 60.0  # longest wait for a lock of migrations, imports and exports
 
+DAMAGED_REMEDY = "restore a backup: joulery serve --restore FILE --replace"
+
 # PostgreSQL's codes for serialization failures, deadlocks and lock timeouts.
 _RETRY_CODES = frozenset({"40001", "40P01", "55P03"})
 
@@ -168,6 +170,8 @@ def explained(error: DBAPIError) -> JouleryError:
         return StoreBusyError(
             f"the store is busy or restarting: {reason}", remedy="make the same request again"
         )
+    if "malformed" in reason:
+        return StoreError(f"the store is damaged: {reason}", remedy=DAMAGED_REMEDY)
     return StoreError(
         f"the store failed: {reason}", remedy="check the database's disk, rights and log"
     )

@@ -17,7 +17,7 @@ except ModuleNotFoundError as error:
         "a store needs SQLAlchemy", remedy='pip install "joulery[store]"'
     ) from error
 
-from joulery.storage._engines import explained, open_engine
+from joulery.storage._engines import DAMAGED_REMEDY, explained, open_engine
 from joulery.storage._migrate import upgrade
 from joulery.storage._records import Subject
 from joulery.storage._schema import events, jobs, metadata
@@ -155,7 +155,7 @@ class Store:
         if wrong:
             raise StoreError(
                 f"the store is damaged: {wrong[0].splitlines()[-1]}",
-                remedy="restore a backup: joulery serve --restore FILE --replace",
+                remedy=DAMAGED_REMEDY,
             )
 
     def counts(self) -> dict[str, Any]:
