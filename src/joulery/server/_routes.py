@@ -17,6 +17,7 @@ from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from joulery.errors import InvalidValueError, JouleryError, StoreBusyError
+from joulery.frontier import Frontier, OperatingPoint, Setting
 from joulery.jobs import (
     LARGEST_ID,
     MOST_PER_PAGE,
@@ -214,6 +215,11 @@ def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return described
 
 
+def _example(**document: Any) -> dict[str, Any]:
+    """The body of a request as it may be sent to a new server, in the description."""
+    return {"requestBody": {"content": {"application/json": {"example": document}}}}
+
+
 _COMMON = _problems(401, 422, 429, 503)
 decisions = APIRouter(prefix="/v1", tags=["decisions"], route_class=_Route, responses=_COMMON)
 jobs = APIRouter(prefix="/v1", tags=["jobs"], route_class=_Route, responses=_COMMON)
@@ -261,6 +267,7 @@ Admin = Annotated[TokenRecord, require(Permission.ADMIN)]
 @decisions.post(
     "/jobs/{job}/decisions",
     operation_id="decide",
+    openapi_extra=_example(key="night 1"),
     response_model=Decision,
     responses=_problems(403, 404, 409, *_BODY),
 )
@@ -282,6 +289,10 @@ async def decide(
 @decisions.put(
     "/decisions/{decision}/outcome",
     operation_id="report",
+    openapi_extra=_example(
+        key="night 1",
+        outcome={"end": "reached", "epochs": 20, "seconds": 50.0, "joules": 12_500.0},
+    ),
     response_model=Receipt,
     responses=_problems(404, 409, *_BODY),
 )
@@ -302,6 +313,9 @@ async def report(
 @decisions.post(
     "/decisions/{decision}/heartbeat",
     operation_id="heartbeat",
+    openapi_extra=_example(
+        progress={"end": "abandoned", "epochs": 2, "seconds": 5.0, "joules": 1250.0}
+    ),
     response_model=DecisionLease,
     responses=_problems(404, *_BODY),
 )
@@ -328,6 +342,16 @@ def list_decisions(request: Request, job: JobToRead, page: Page) -> Response:
 @jobs.post(
     "/teams/{team}/jobs",
     operation_id="defineJob",
+    openapi_extra=_example(
+        job={
+            "name": "resnet-nightly",
+            "batch_sizes": [64, 128, 256],
+            "default": 128,
+            "cost": "cost:eta=0.5,max_watts=300",
+            "max_epochs": 50,
+        },
+        device="A40",
+    ),
     response_model=JobEntry,
     responses=_problems(403, 404, 409, *_BODY),
 )
@@ -378,6 +402,7 @@ def show_job(
 @jobs.post(
     "/jobs/{job}/pause",
     operation_id="pauseJob",
+    openapi_extra=_example(paused=False),
     response_model=PauseState,
     responses=_problems(403, 404, *_BODY),
 )
@@ -414,6 +439,13 @@ def list_profiles(request: Request, job: JobToRead) -> Response:
 @measurements.put(
     "/jobs/{job}/profiles",
     operation_id="keepProfile",
+    openapi_extra=_example(
+        batch_size=128,
+        device="A40",
+        frontier=Frontier.from_points(
+            [OperatingPoint(2.5, 625.0, Setting(300.0)), OperatingPoint(2.7, 540.0, Setting(200.0))]
+        ).to_dict(),
+    ),
     status_code=204,
     responses=_problems(403, 404, *_BODY),
 )
@@ -438,6 +470,9 @@ def list_energy(request: Request, job: JobToRead, page: Page) -> Response:
 @measurements.post(
     "/jobs/{job}/energy",
     operation_id="noteEnergy",
+    openapi_extra=_example(
+        decision="1.1", device="GPU-4f", seconds=50.0, joules=12_500.0, origin="measured"
+    ),
     status_code=204,
     responses=_problems(403, 404, 409, *_BODY),
 )
@@ -520,6 +555,7 @@ def token_entry(record: TokenRecord, token: str | None = None) -> TokenEntry:
 @tokens.post(
     "/tokens",
     operation_id="createToken",
+    openapi_extra=_example(team="vision", rights="work", label="cluster", days=90.0),
     status_code=201,
     response_model=TokenEntry,
     responses=_problems(403, 404, *_BODY),
@@ -563,7 +599,7 @@ def show_tokens(request: Request, caller: Admin, page: Page) -> Response:
 def revoke(
     request: Request,
     caller: Admin,
-    token: Annotated[int, Path(ge=0, le=LARGEST_ID, description="number of a token", examples=[3])],
+    token: Annotated[int, Path(ge=0, le=LARGEST_ID, description="number of a token", examples=[1])],
 ) -> None:
     """Revoke a token."""
     context = context_of(request)

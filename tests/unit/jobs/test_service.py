@@ -8,7 +8,7 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, InvalidValueError, UnknownRecordError
-from joulery.jobs import Definition, JobService, Measured, Outcome, Request
+from joulery.jobs import Definition, JobService, Measured, Outcome, Request, decision_page
 from joulery.jobs._job_registry import ServiceConfig, warm_start_text
 from joulery.jobs._transactions import DecisionPlace
 from joulery.jobs.policies import ActionKind, RunEnd, policy_names
@@ -723,3 +723,49 @@ def test_a_wall_clock_set_back_only_prolongs(service, clock, job):
     clock.step_wall(-3600.0)
     assert service.expire() == 0
     service.report(decision.id, outcome_of(decision), "r")
+
+
+@pytest.mark.parametrize("limits", [(), (100.0, 200.0)])
+def test_reports_of_whole_runs_teach_the_policy(service, clock, limits):
+    """Clients that report as the manual shows would run the default for ever."""
+    plain = dataclasses.replace(JOB, name="plain", limits_watts=limits)
+    job = service.define("team", Definition(plain), seed=1).id
+    best = plain.batch_sizes[1]
+    assert best != plain.default
+    chosen = []
+    for number in range(25):
+        after, end = None, None
+        while end != RunEnd.REACHED:
+            decision = service.decide(job, Request(f"{number} {after}", after))
+            chosen.append(decision.batch_size)
+            epochs = 12.0 * 2 ** abs(math.log2(decision.batch_size / best))
+            whole = plain.cost.of(20 * epochs, 2000 * epochs)
+            share = min(1.0, decision.cost_ceiling_joules / whole)
+            end = RunEnd.REACHED if share == 1.0 else RunEnd.STOPPED
+            done = share * epochs
+            clock.sleep(20 * done)
+            told = Outcome(end, math.floor(done), 20 * done, 2000 * done)
+            assert not service.report(decision.id, told, "r").quarantined
+            after = decision.id
+    assert chosen[0] == plain.default
+    assert set(chosen[-5:]) == {best}
+
+
+def test_verdicts_are_listed_as_they_change(service, store, clock, job):
+    """An owner would not see which reports the policy ignores, or see old verdicts."""
+    told, listed = [], []
+    for epochs in (1.0, 20.0, 20.0, 20.0):
+        decision = service.decide(job, Request(f"{len(told)}"))
+        clock.sleep(500.0)
+        outcome = dataclasses.replace(outcome_of(decision), epochs=epochs)
+        told.append(service.report(decision.id, outcome, "r").quarantined)
+        with store.reading() as transaction:
+            page = decision_page(transaction, job, 0, 100)
+        listed.append([one.quarantined for one in page.decisions])
+        shown = tuple(one.decision.id for one in page.decisions if one.quarantined)
+        assert shown == service.quarantined(job)
+    assert not told[0]
+    assert listed[-1][0]
+    # The answer to the same report says what holds now.
+    first = page.decisions[0]
+    assert service.report(first.decision.id, first.outcome, "r").quarantined
