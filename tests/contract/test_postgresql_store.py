@@ -1,6 +1,8 @@
 """How many round trips a transaction takes on PostgreSQL, and what becomes of it if one fails."""
 
 import dataclasses
+import os
+import signal
 import threading
 import time
 from contextlib import contextmanager
@@ -299,3 +301,19 @@ def test_a_reader_begins_a_transaction_and_ends_it(store):
         transaction.job(job)
     with store._engine.connect() as other:
         assert other.exec_driver_sql(f"{status} {pid}").scalar() != "idle in transaction"
+
+
+def test_a_suspended_database_keeps_nobody_waiting(store, monkeypatch):
+    """A database that hangs while its connections stay open would hang every caller."""
+    monkeypatch.setattr("joulery.storage._store._ANSWER_SECONDS", 0.3)
+    (job,) = add_jobs(store, 1)
+    pid = store.write(lambda one: one.query(text("SELECT pg_backend_pid()")).scalar())
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(StoreBusyError, match="did not answer"):
+            store.write(lambda one: one.begin_recurrence(job), job)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    # It was executed late, and only once.
+    monkeypatch.setattr("joulery.storage._store._ANSWER_SECONDS", 60.0)
+    assert store.write(lambda one: one.lock(job), job).recurrences == 1

@@ -6,7 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
@@ -480,6 +482,21 @@ def test_the_migrated_schema_is_that_of_the_tables(store):
         assert compare_metadata(context, schema.metadata) == []
         assert current(connection) == HEAD
     assert ScriptDirectory(str(MIGRATIONS)).get_current_head() == HEAD
+
+
+def test_an_older_store_is_upgraded(location):
+    """Users would lose what their jobs have learned with each new version."""
+    engine = open_engine(location)
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    config.set_main_option("path_separator", "os")
+    with engine.connect() as connection, connection.begin():
+        config.attributes["connection"] = connection
+        command.upgrade(config, "r0001")
+    engine.dispose()
+    with Store.open(location) as store:
+        test_the_migrated_schema_is_that_of_the_tables(store)
+        test_a_decision_has_one_outcome(store)
 
 
 def test_a_store_of_a_newer_version_is_refused(location):
