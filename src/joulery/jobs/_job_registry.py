@@ -78,9 +78,12 @@ def policy_from(stored: NewJob, job: Job) -> Policy[Any]:
 
 
 def _warm_start_from(document: Document) -> WarmStart:
-    given = {field.name: document[field.name] for field in dataclasses.fields(WarmStart)}
     return WarmStart(
-        **{name: tuple(one) if isinstance(one, list) else one for name, one in given.items()}
+        tuple(document["batch_sizes"]),
+        tuple(document["log_epochs"]),
+        tuple(document["log_sds"]),
+        document["shift_sd"],
+        document["shape_sd"],
     )
 
 

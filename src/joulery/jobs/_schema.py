@@ -100,8 +100,7 @@ class JsonModel:
 
     def to_document(self) -> Document:
         """The value as JSON; numbers of any make become plain ones."""
-        document: Document = _write(type(self), self)
-        return document
+        return _write_members(type(self), self)
 
     @classmethod
     def from_document(cls, document: Any) -> Self:
@@ -147,13 +146,15 @@ def _hints(cls: Any) -> dict[str, tuple[Any, bool]]:
     }
 
 
+def _write_members(cls: Any, value: Any) -> Document:
+    return {name: _write(hint, getattr(value, name)) for name, (hint, _) in _hints(cls).items()}
+
+
 def _write(hint: Any, value: Any) -> Any:
     if hint in (int, float):
         return hint(value)
     if dataclasses.is_dataclass(hint):
-        return {
-            name: _write(kind, getattr(value, name)) for name, (kind, _) in _hints(hint).items()
-        }
+        return _write_members(hint, value)
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         codec = next((mark for mark in arguments[1:] if isinstance(mark, Codec)), None)

@@ -36,13 +36,13 @@ class ConnectionGate:
     def __init__(self, limits: Limits, most: int) -> None:
         self._limits = limits
         self._most = most
-        self._open: dict[Any, Connection] = {}
-        self._tokenless: dict[str, OrderedDict[Any, Connection]] = {}
+        self._open: dict[Any, HttpConnection] = {}
+        self._tokenless: dict[str, OrderedDict[Any, HttpConnection]] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def enter(self, client: Any, connection: Connection) -> None:
+    def enter(self, client: Any, connection: HttpConnection) -> None:
         """Add a connection, which has no token yet, and make room for it."""
         address = client[0]
         others = self._tokenless.setdefault(address, OrderedDict())
@@ -75,7 +75,7 @@ class ConnectionGate:
                 del self._tokenless[client[0]]
 
 
-class Connection(H11Protocol):
+class HttpConnection(H11Protocol):
     """A connection whose request heads arrive in time, and that is refused with a problem document.
 
     Args:

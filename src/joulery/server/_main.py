@@ -28,7 +28,7 @@ from joulery.errors import (
 )
 from joulery.server._app import create_app
 from joulery.server._auth import ServerContext
-from joulery.server._connections import Connection, ConnectionGate
+from joulery.server._connections import ConnectionGate, HttpConnection
 from joulery.server._logs import json_log
 from joulery.storage import (
     EVERY_TEAM,
@@ -91,7 +91,7 @@ def serve(config: ServerConfig, started: Callable[[FirstStart], None]) -> None:
             store, _secret(store), config.limits, log_requests=config.log_requests, gate=gate
         )
         with json_log():
-            uvicorn_config = _uvicorn_config(config, context)
+            uvicorn_config = _uvicorn_config(config, context, gate)
             server = _Server(uvicorn_config, lambda: started(ready))
             with asyncio.Runner(loop_factory=uvicorn_config.get_loop_factory()) as runner:
                 runner.run(_serve(server, listener, config, context))
@@ -119,11 +119,13 @@ class _Server(uvicorn.Server):
         self._call_started()
 
 
-def _uvicorn_config(config: ServerConfig, context: ServerContext) -> uvicorn.Config:
+def _uvicorn_config(
+    config: ServerConfig, context: ServerContext, gate: ConnectionGate
+) -> uvicorn.Config:
     files = config.tls_certificate, config.tls_key
     certificate, key = (None if file is None else str(file) for file in files)
     limits = config.limits
-    protocol: Any = partial(Connection, gate=context.gate, head_seconds=limits.head_seconds)
+    protocol: Any = partial(HttpConnection, gate=gate, head_seconds=limits.head_seconds)
     return uvicorn.Config(
         create_app(context),
         http=protocol,

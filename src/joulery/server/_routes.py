@@ -306,8 +306,8 @@ async def report(
     old, no more energy than all boards can draw.
     """
     (place, issued), jobs_ = decision, context_of(request).jobs
-    done = jobs_.report_soon(place, body.outcome, body.key, issued)
-    return _answer(await asyncio.wrap_future(done))
+    receipt = await asyncio.wrap_future(jobs_.report_soon(place, body.outcome, body.key, issued))
+    return _answer(receipt)
 
 
 @decisions.post(
@@ -324,8 +324,8 @@ async def heartbeat(
 ) -> Response:
     """Prolong the lease of a decision; the progress counts if no report follows."""
     (place, issued), jobs_ = decision, context_of(request).jobs
-    done = jobs_.heartbeat_soon(place, body.progress, issued)
-    return _answer(await asyncio.wrap_future(done))
+    lease = await asyncio.wrap_future(jobs_.heartbeat_soon(place, body.progress, issued))
+    return _answer(lease)
 
 
 @decisions.get(

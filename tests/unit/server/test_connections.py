@@ -9,7 +9,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from joulery.server._config import Limits
-from joulery.server._connections import Connection, ConnectionGate
+from joulery.server._connections import ConnectionGate, HttpConnection
 
 
 class Fake:
@@ -62,7 +62,7 @@ async def answered(sent, head_seconds):
     gate = ConnectionGate(Limits(), most=10)
     config = uvicorn.Config(app, lifespan="off", log_config=None, ws="none")
     config.load()
-    protocol = partial(Connection, gate=gate, head_seconds=head_seconds)
+    protocol = partial(HttpConnection, gate=gate, head_seconds=head_seconds)
     state = ServerState()
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
