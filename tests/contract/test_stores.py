@@ -33,10 +33,10 @@ from joulery.storage import (
     Snapshot,
     Store,
     Subject,
+    _queries,
     energy_page,
 )
 from joulery.storage import _engines as engines
-from joulery.storage import _measurements as measurements
 from joulery.storage import _schema as schema
 from joulery.storage import _transaction as transaction_module
 from joulery.storage._engines import open_engine
@@ -327,13 +327,11 @@ def test_profiles_are_replaced_and_energy_adds_up(store):
     for joules in (10.0, 5.0):
         frontier = Frontier.from_points([OperatingPoint(2.0, joules)]).to_dict()
         profile = ProfileRecord(job, 64, "V100", frontier, 1.0)
-        store.write(
-            lambda transaction, one=profile: measurements.put_profile(transaction, one), job
-        )
+        store.write(lambda transaction, one=profile: _queries.put_profile(transaction, one), job)
         used = EnergyRecord(job, None, "gpu:0", 2.0, joules, {"origin": "measured"}, 1.0)
-        store.write(lambda transaction, one=used: measurements.add_energy(transaction, one), job)
+        store.write(lambda transaction, one=used: _queries.add_energy(transaction, one), job)
     with store.reading() as transaction:
-        assert measurements.profiles_of(transaction, job) == [profile]
+        assert _queries.profiles_of(transaction, job) == [profile]
         assert [one.joules for _, one in energy_page(transaction, job, 0, 9)] == [10.0, 5.0]
     assert Frontier.from_dict(profile.frontier).points[0].joules == 5.0
 
@@ -344,7 +342,7 @@ def test_energy_of_a_decision_counts_once(store):
     used = EnergyRecord(job, 3, "gpu:0", 2.0, 5.0, {"origin": "measured"}, 1.0)
 
     def add(one):
-        store.write(lambda transaction: measurements.add_energy(transaction, one), job)
+        store.write(lambda transaction: _queries.add_energy(transaction, one), job)
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(add, [used] * 16))

@@ -216,13 +216,14 @@ class ProgressReport(JsonModel):
 
 @dataclass(frozen=True, slots=True)
 class Receipt(JsonModel):
-    """What became of a report, now and whenever it is repeated.
+    """What became of a report; the same whenever it is repeated.
 
     Attributes:
         decision: Id of the decision that was reported on.
         event: Number of the report in the job's history.
         late: Whether the lease of the decision had ended before.
-        quarantined: Whether the policy does not learn from it until other reports confirm it.
+        quarantined: Whether the policy does not learn from it until other reports confirm it; the
+            list of decisions says what holds now.
     """
 
     decision: DecisionId

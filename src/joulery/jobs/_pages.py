@@ -89,7 +89,7 @@ def _decision_entry(record: DecisionRecord, report: OutcomeRecord | None) -> Dec
         heartbeat_wall_seconds=record.heartbeat_wall_seconds,
         outcome=None if report is None else Outcome.from_document(report.body),
         late=report is not None and report.late,
-        quarantined=report is not None and report.quarantined,
+        quarantined=report is not None and report.ignored,
         reported_wall_seconds=None if report is None else report.wall_seconds,
     )
 

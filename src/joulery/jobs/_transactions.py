@@ -161,13 +161,12 @@ class JobTransactions:
         late = decision.state == DecisionState.EXPIRED
         kind = EventKind.LATE if late else EventKind.OUTCOME
         event = self._end(transaction, decision, kind, outcome, now)
-        quarantined = set(state.reports.quarantined())
-        stored = OutcomeRecord(
-            job, sequence, key, outcome.to_document(), event, late, now, sequence in quarantined
-        )
+        ignored = set(state.reports.quarantined())
+        own, body = sequence in ignored, outcome.to_document()
+        stored = OutcomeRecord(job, sequence, key, body, event, late, now, own, own)
         transaction.add_outcome(stored)
         for other in state.changed - {sequence}:
-            transaction.quarantine(job, other, quarantined=other in quarantined)
+            transaction.ignore(job, other, ignored=other in ignored)
         transaction.close_decision(decision, DecisionState.REPORTED)
         return _receipt(stored)
 

@@ -152,7 +152,8 @@ class OutcomeRecord:
         event: Number of the event that it became.
         late: Whether the lease had ended.
         wall_seconds: Time of its arrival.
-        quarantined: Whether the policy does not learn from it, by the latest verdict.
+        quarantined: Whether the policy did not learn from it when it arrived.
+        ignored: Whether the policy does not learn from it, by the latest verdict.
     """
 
     job: int
@@ -163,6 +164,7 @@ class OutcomeRecord:
     late: bool
     wall_seconds: float
     quarantined: bool = False
+    ignored: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,6 +149,7 @@ outcomes = Table(
     Column("late", Boolean, nullable=False),
     Column("wall_seconds", Double, nullable=False),
     Column("quarantined", Boolean, nullable=False),
+    Column("ignored", Boolean, nullable=False),
     PrimaryKeyConstraint("job", "decision"),
     ForeignKeyConstraint(
         ["job", "decision"], ["decisions.job", "decisions.sequence"], ondelete="CASCADE"

@@ -98,7 +98,7 @@ class _Write(Enum):
     CHANGE_OUTCOME = (
         update(outcomes)
         .where(outcomes.c.job == bindparam("of"), outcomes.c.decision == bindparam("number"))
-        .values(quarantined=bindparam("to_quarantined"))
+        .values(ignored=bindparam("to_ignored"))
     )
     CHANGE_JOB = (
         update(jobs)
@@ -492,17 +492,17 @@ class Transaction:
         self._add(_Write.ADD_OUTCOME, (outcome.job, outcome.decision), _row(outcome))
         self._operation.known["outcomes", "decision", outcome.job, outcome.decision] = outcome
 
-    def quarantine(self, job: int, decision: int, *, quarantined: bool) -> None:
+    def ignore(self, job: int, decision: int, *, ignored: bool) -> None:
         """Store that the verdict on a report has changed; nothing where there is no report."""
         self._operation.rows[_Write.CHANGE_OUTCOME, (job, decision)] = {
             "of": job,
             "number": decision,
-            "to_quarantined": quarantined,
+            "to_ignored": ignored,
         }
         place = "outcomes", "decision", job, decision
         known = self._recall(place)
         if isinstance(known, OutcomeRecord):
-            self._operation.known[place] = dataclasses.replace(known, quarantined=quarantined)
+            self._operation.known[place] = dataclasses.replace(known, ignored=ignored)
 
 
 def _job_place(job: int) -> Place:

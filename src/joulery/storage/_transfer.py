@@ -45,7 +45,6 @@ _TABLES = {
     table.name: table
     for table in (jobs, events, decisions, outcomes, profiles, energy, tokens, settings)
 }
-_REVISIONS = ("r0001", HEAD)  # whose rows have the columns of today
 _NUMBERED = ("jobs", "energy", "tokens")
 _ROWS = 1000  # at a time, however many there are
 _REMEDY = "give a whole file that `joulery serve --export` wrote"
@@ -145,7 +144,7 @@ class _Reader:
 def _header(document: Any) -> dict[str, int]:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise FileError("this is no export of a store", remedy=_REMEDY)
-    if document.get("revision") not in _REVISIONS:
+    if document.get("revision") != HEAD:
         raise FileError(
             f"the export is of revision {str(document.get('revision'))[:20]}, not {HEAD}",
             remedy="import it with the version of Joulery that wrote it, then upgrade",

@@ -766,6 +766,6 @@ def test_verdicts_are_listed_as_they_change(service, store, clock, job):
         assert shown == service.quarantined(job)
     assert not told[0]
     assert listed[-1][0]
-    # The answer to the same report says what holds now.
+    # The answer to the same report stays the same.
     first = page.decisions[0]
-    assert service.report(first.decision.id, first.outcome, "r").quarantined
+    assert not service.report(first.decision.id, first.outcome, "r").quarantined
