@@ -1,6 +1,8 @@
 """How many round trips a transaction takes on PostgreSQL, and what becomes of it if one fails."""
 
 import dataclasses
+import os
+import signal
 import threading
 import time
 from contextlib import contextmanager
@@ -80,7 +82,6 @@ def report(job, number, content=b"beliefs"):
     def operation(transaction):
         found = transaction.decision(job, number)
         assert transaction.outcome(job, number) is None
-        assert transaction.outcome_for(job, "report") is None
         event = transaction.lock(job).events + 1
         transaction.append(job, Event(event, EventKind.OUTCOME, number, {}, 2.5))
         transaction.add_outcome(
@@ -144,7 +145,7 @@ def test_a_group_keeps_all_kinds_of_rows(store):
     asks(store, job, "first").result(60)
     with one_group(store):
         made = [asks(store, job, key) for key in ("a", "b")]
-        about = Subject(job, decision=1, outcome_key="report")
+        about = Subject(job, decision=1)
         told = store.submit(report(job, 1, b"\0\xff'"), about)
     assert [one.result(60) for one in made] == [2, 3]
     told.result(60)
@@ -300,3 +301,19 @@ def test_a_reader_begins_a_transaction_and_ends_it(store):
         transaction.job(job)
     with store._engine.connect() as other:
         assert other.exec_driver_sql(f"{status} {pid}").scalar() != "idle in transaction"
+
+
+def test_a_suspended_database_keeps_nobody_waiting(store, monkeypatch):
+    """A database that hangs while its connections stay open would hang every caller."""
+    monkeypatch.setattr("joulery.storage._store._ANSWER_SECONDS", 0.3)
+    (job,) = add_jobs(store, 1)
+    pid = store.write(lambda one: one.query(text("SELECT pg_backend_pid()")).scalar())
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(StoreBusyError, match="did not answer"):
+            store.write(lambda one: one.begin_recurrence(job), job)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    # It was executed late, and only once.
+    monkeypatch.setattr("joulery.storage._store._ANSWER_SECONDS", 60.0)
+    assert store.write(lambda one: one.lock(job), job).recurrences == 1

@@ -6,7 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
@@ -31,10 +33,10 @@ from joulery.storage import (
     Snapshot,
     Store,
     Subject,
+    _queries,
     energy_page,
 )
 from joulery.storage import _engines as engines
-from joulery.storage import _measurements as measurements
 from joulery.storage import _schema as schema
 from joulery.storage import _transaction as transaction_module
 from joulery.storage._engines import open_engine
@@ -315,9 +317,8 @@ def test_a_decision_has_one_outcome(store):
     with pytest.raises(ConflictError):
         store.write(lambda transaction: transaction.add_outcome(report), job)
     with store.reading() as transaction:
-        assert transaction.outcome(job, 1) == transaction.outcome_for(job, "key") == report
+        assert transaction.outcome(job, 1) == report
         assert transaction.outcome(job, 9) is None
-        assert transaction.outcome_for(job, "other") is None
 
 
 def test_profiles_are_replaced_and_energy_adds_up(store):
@@ -326,13 +327,11 @@ def test_profiles_are_replaced_and_energy_adds_up(store):
     for joules in (10.0, 5.0):
         frontier = Frontier.from_points([OperatingPoint(2.0, joules)]).to_dict()
         profile = ProfileRecord(job, 64, "V100", frontier, 1.0)
-        store.write(
-            lambda transaction, one=profile: measurements.put_profile(transaction, one), job
-        )
+        store.write(lambda transaction, one=profile: _queries.put_profile(transaction, one), job)
         used = EnergyRecord(job, None, "gpu:0", 2.0, joules, {"origin": "measured"}, 1.0)
-        store.write(lambda transaction, one=used: measurements.add_energy(transaction, one), job)
+        store.write(lambda transaction, one=used: _queries.add_energy(transaction, one), job)
     with store.reading() as transaction:
-        assert measurements.profiles_of(transaction, job) == [profile]
+        assert _queries.profiles_of(transaction, job) == [profile]
         assert [one.joules for _, one in energy_page(transaction, job, 0, 9)] == [10.0, 5.0]
     assert Frontier.from_dict(profile.frontier).points[0].joules == 5.0
 
@@ -343,7 +342,7 @@ def test_energy_of_a_decision_counts_once(store):
     used = EnergyRecord(job, 3, "gpu:0", 2.0, 5.0, {"origin": "measured"}, 1.0)
 
     def add(one):
-        store.write(lambda transaction: measurements.add_energy(transaction, one), job)
+        store.write(lambda transaction: _queries.add_energy(transaction, one), job)
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(add, [used] * 16))
@@ -468,10 +467,10 @@ def test_what_was_read_ahead_is_what_is_there(store):
             transaction.decision(job, 1),
             transaction.outcome(job, 1),
         )
-        return *before, transaction.outcome_for(job, "key"), transaction.outcome(job, 5)
+        return *before, transaction.outcome(job, 5)
 
-    about = Subject(job, 1, "key", "key")
-    assert store.write(look, about) == store.write(look, job) == (made, made, report, report, None)
+    about = Subject(job, 1, "key")
+    assert store.write(look, about) == store.write(look, job) == (made, made, report, None)
 
 
 def test_the_migrated_schema_is_that_of_the_tables(store):
@@ -481,6 +480,21 @@ def test_the_migrated_schema_is_that_of_the_tables(store):
         assert compare_metadata(context, schema.metadata) == []
         assert current(connection) == HEAD
     assert ScriptDirectory(str(MIGRATIONS)).get_current_head() == HEAD
+
+
+def test_an_older_store_is_upgraded(location):
+    """Users would lose what their jobs have learned with each new version."""
+    engine = open_engine(location)
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    config.set_main_option("path_separator", "os")
+    with engine.connect() as connection, connection.begin():
+        config.attributes["connection"] = connection
+        command.upgrade(config, "r0001")
+    engine.dispose()
+    with Store.open(location) as store:
+        test_the_migrated_schema_is_that_of_the_tables(store)
+        test_a_decision_has_one_outcome(store)
 
 
 def test_a_store_of_a_newer_version_is_refused(location):

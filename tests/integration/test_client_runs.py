@@ -36,7 +36,7 @@ gpu = SimulatedGpu(board, REAL_CLOCK)
 begun = time.monotonic()
 run = Run(
     name, batch_sizes=[32, 64], default_batch_size=64, target=0.9, max_epochs=1000, devices=[gpu],
-    service=store,
+    store=store,
 )
 size = run.batch_size
 print("asked", round(time.monotonic() - begun, 3), size, flush=True)

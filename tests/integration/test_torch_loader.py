@@ -74,7 +74,7 @@ def test_recurring_trainings_of_a_real_model_choose_other_batch_sizes(data, tmp_
             higher_is_better=False,
             max_epochs=80,
             devices=[gpu],
-            service=tmp_path / "s.sqlite",
+            store=tmp_path / "s.sqlite",
         )
         loader = EnergyDataLoader(data, max_epochs=80, run=run, shuffle=True)
         size = loader.batch_size
@@ -133,7 +133,7 @@ clock = VirtualClock()
 gpu = SimulatedGpu(board, clock, index=rank)
 run = Run(
     "ranks", batch_sizes=[16, 32], default_batch_size=32, target=0.9, max_epochs=9, devices=[gpu],
-    process_group=torch_ranks(), service=f"{folder}/s.sqlite",
+    process_group=torch_ranks(), store=f"{folder}/s.sqlite",
 )
 data = TensorDataset(torch.arange(64, dtype=torch.float32)[:, None])
 loader = EnergyDataLoader(data, max_epochs=9, run=run, shuffle=True)

@@ -17,10 +17,10 @@ import numpy as np
 
 from joulery.jobs import Measured, Outcome, Request
 from joulery.jobs._client_actions import client_action
+from joulery.jobs._job_registry import job_document
 from joulery.jobs._posterior import JobState
 from joulery.jobs._replay import ROW, actions_from, outcome_document
 from joulery.jobs._report_filter import ReportFilter
-from joulery.jobs._specification import job_document
 from joulery.jobs._validation import check_outcome
 from joulery.jobs.policies import ActionKind, CounterRng, JobBatch, RunEnd
 from joulery.simulate import Environment, Moment, Slices

@@ -166,7 +166,7 @@ def _decisions(summary: JobSummary, shown: Sequence[DecisionEntry]) -> str:
                 "probe" if decision.kind == ActionKind.PROBE else "train",
                 str(decision.batch_size),
                 _watts(decision.power_limit_watts),
-                entry.state if outcome is None else outcome.end.name.lower(),
+                _ended(entry),
                 _NONE if outcome is None else f"{outcome.epochs:g}",
                 _NONE if cost is None else human(cost, "J"),
                 decision.reason,
@@ -174,6 +174,13 @@ def _decisions(summary: JobSummary, shown: Sequence[DecisionEntry]) -> str:
         )
     headers = ["recurrence", "what", "batch size", "limit", "ended", "epochs", "cost", "why"]
     return table(headers, rows, "rlrrlrrl")
+
+
+def _ended(entry: DecisionEntry) -> str:
+    """How a decision ended, and whether the policy does not learn from that."""
+    if entry.outcome is None:
+        return entry.state
+    return entry.outcome.end.name.lower() + " (quarantined)" * entry.quarantined
 
 
 def _watts(watts: float | None) -> str:

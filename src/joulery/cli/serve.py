@@ -19,7 +19,8 @@ examples:
   joulery serve --store postgresql://joulery@db/joulery
   joulery serve token create --team vision --rights work --days 90
   joulery serve --backup /backups/joulery.sqlite
-  joulery serve --export all.jsonl && joulery serve --store postgresql://… --import all.jsonl
+  joulery serve --restore /backups/joulery.sqlite --replace
+  joulery serve --export all.jsonl && joulery serve --store postgresql://… --restore all.jsonl
 """
 
 
@@ -67,10 +68,14 @@ def _add_copies(parser: argparse.ArgumentParser) -> None:
         "--export", type=Path, metavar="FILE", help="write the store as lines of JSON"
     )
     copies.add_argument(
-        "--import", type=Path, metavar="FILE", dest="import_file", help="read such a file"
+        *("--restore", "--import"),
+        type=Path,
+        metavar="FILE",
+        dest="restore",
+        help="put a backup or an export in the place of the store; stop the server before",
     )
     parser.add_argument(
-        "--replace", action="store_true", help="with --import: delete the jobs that are there"
+        "--replace", action="store_true", help="with --restore: delete the jobs that are there"
     )
 
 
@@ -78,19 +83,49 @@ def run(arguments: argparse.Namespace) -> int:
     """Do what was asked."""
     import os
 
-    if arguments.store is None:
-        # Where clients are pointed at a server, this is the server's address.
-        named = os.environ.get("JOULERY_STORE", "")
-        arguments.store = None if named.startswith(("http:", "https:")) else named or None
+    _hide_password(arguments.store)
+    arguments.store = arguments.store or os.environ.get("JOULERY_STORE") or None
+    _check_store(arguments.store)
     _check_packages()
     if arguments.action == "token":
         from joulery.cli.serve_token import run as run_token
 
         return run_token(arguments)
-    if arguments.backup or arguments.export or arguments.import_file:
+    if arguments.backup or arguments.export or arguments.restore:
         return _copy(arguments)
     _serve(arguments)
     return 0
+
+
+def _check_store(location: str | None) -> None:
+    """Refuse a server's address, which is where clients are pointed at."""
+    from joulery.client import is_server
+    from joulery.errors import InvalidValueError
+
+    if location is not None and is_server(location):
+        raise InvalidValueError(
+            f"a server keeps its jobs in a store, not at {location[:80]}",
+            remedy="give --store PATH or postgresql://…, or unset JOULERY_STORE here",
+        )
+
+
+def _hide_password(location: str | None) -> None:
+    """Overwrite a password in this process's arguments, which every user of the machine can see.
+
+    The arguments are a part of the process's own memory, whose place the kernel tells (proc(5)).
+    """
+    import ctypes
+    from urllib.parse import urlsplit
+
+    try:
+        password = (urlsplit(location or "").password or "").encode()
+        line = Path("/proc/self/cmdline").read_bytes()
+        place = line.find(password) if password else -1
+        if place >= 0:
+            fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+            ctypes.memset(int(fields[45]) + place, ord("*"), len(password))
+    except (OSError, ValueError):  # no such files here, or no address at all
+        sys.stderr.write("joulery: a password in --store is visible to others: use JOULERY_STORE\n")
 
 
 def _check_packages() -> None:
@@ -118,9 +153,9 @@ def _copy(arguments: argparse.Namespace) -> int:
         printed = {"export": str(arguments.export), "rows": rows}
         words = f"exported {rows} rows to {arguments.export}"
     else:
-        counts = restore(arguments.store, arguments.import_file, replace=arguments.replace)
-        printed = {"import": str(arguments.import_file), "rows": counts}
-        words = f"imported {counts['jobs']} jobs with {counts['events']} events"
+        counts = restore(arguments.store, arguments.restore, replace=arguments.replace)
+        printed = {"restore": str(arguments.restore), "rows": counts}
+        words = f"restored {counts['jobs']} jobs with {counts['events']} events"
     sys.stdout.write((json.dumps(printed) if arguments.json else words) + "\n")
     return 0
 

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
         DecisionBackend,
         is_server,
         open_backend,
+        read_token,
         team_of,
+        write_token,
     )
     from joulery.client._findings import RunMeasurements
     from joulery.client._resilient import Order, ResilientClient
@@ -25,7 +27,9 @@ __all__ = [
     "RunMeasurements",
     "is_server",
     "open_backend",
+    "read_token",
     "team_of",
+    "write_token",
 ]
 
 __getattr__ = lazy(__name__)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from joulery.clock import REAL_CLOCK
-from joulery.errors import MissingExtraError
+from joulery.errors import FileError, InvalidValueError, MissingExtraError
+from joulery.files import write_atomic
+from joulery.jobs import from_bytes, to_bytes
+from joulery.paths import data_folder
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from joulery.clock import Clock
     from joulery.jobs import (
         Decision,
@@ -110,10 +114,40 @@ def is_server(location: str) -> bool:
     return location.lower().startswith(("http://", "https://"))
 
 
-def state_folder() -> Path:
-    """The folder of the outbox: under ``XDG_STATE_HOME``, or ``~/.local/state``."""
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "joulery"
+def token_file() -> Path:
+    """Path of the file of this user's tokens for servers, which only its owner can read."""
+    return data_folder() / "tokens.json"
+
+
+def read_token(address: str, path: Path | None = None) -> str | None:
+    """The token for the server at ``address``, such as ``http://127.0.0.1:8420``, if there is one.
+
+    A token is sent to the server that it was written for, and to no other.
+    """
+    token = _tokens(path or token_file()).get(address.rstrip("/"))
+    return token if isinstance(token, str) else None
+
+
+def write_token(address: str, token: str, path: Path | None = None) -> Path:
+    """Write the token for a server, besides those for others; the path of the file."""
+    place = path or token_file()
+    tokens = _tokens(place) | {address.rstrip("/"): token}
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_atomic(place, to_bytes(tokens) + b"\n", private=True)
+    except OSError as error:
+        raise FileError(
+            f"cannot write {place}: {error.strerror}", remedy="make the folder writable for you"
+        ) from error
+    return place
+
+
+def _tokens(path: Path) -> dict[str, Any]:
+    try:
+        document = from_bytes(path.read_bytes())
+    except (OSError, InvalidValueError):  # none yet, or a damaged file
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def open_backend(
@@ -142,7 +176,6 @@ def open_backend(
     where = str(location or os.environ.get(STORE_VARIABLE) or "")
     if is_server(where):
         from joulery.client._http import Address, HttpBackend
-        from joulery.jobs import read_token
 
         given = token or os.environ.get(TOKEN_VARIABLE) or read_token(where.rstrip("/"))
         ca_file = os.environ.get(CA_VARIABLE) or None

@@ -7,13 +7,12 @@ dies in between delivers them again, and they count once, by their keys.
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import logging
 import os
-import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from joulery.client._findings import RunMeasurements, upload_measurements
@@ -27,6 +26,7 @@ from joulery.errors import (
     UnknownRecordError,
     UsageError,
 )
+from joulery.files import replacing, sync_folder, write_all
 from joulery.jobs import (
     Count,
     Decision,
@@ -42,6 +42,7 @@ from joulery.jobs import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from joulery.client._backend import DecisionBackend
 
@@ -85,6 +86,8 @@ class OfflineRun(JsonModel):
         request: Request for a decision to run what was run, under a key chosen then.
         outcome: How the run ended.
         key: Idempotency key of the report.
+        measurements: What the run measured besides; null for nothing.
+        wall_seconds: Unix time at which the run ended.
     """
 
     team: Name
@@ -92,6 +95,8 @@ class OfflineRun(JsonModel):
     request: Request
     outcome: Outcome
     key: Name
+    measurements: RunMeasurements | None = None
+    wall_seconds: Moment = 0.0
 
     def deliver(self, backend: DecisionBackend) -> None:
         """Get the decision and report on it; however often that is done, it counts once.
@@ -99,8 +104,16 @@ class OfflineRun(JsonModel):
         Raises:
             ConflictError: The job was changed since, and the run says nothing about the new one.
         """
-        decision = backend.decide(self._job(backend), self.request)
+        job = self._job(backend)
+        decision = backend.decide(job, self.request)
         backend.report(decision, self.outcome, self.key)
+        if self.measurements is not None:
+            # Under the decision, so that however often it is sent, it counts once.
+            energy = tuple(
+                dataclasses.replace(one, decision=decision.id) for one in self.measurements.energy
+            )
+            found = dataclasses.replace(self.measurements, energy=energy)
+            upload_measurements(backend, job, found, self.wall_seconds)
 
     def _job(self, backend: DecisionBackend) -> int:
         """The number of the job; it is not changed back to what it was then."""
@@ -196,7 +209,7 @@ class Outbox:
                 file.write(b"\n" + line if torn else line)
                 _sync(file)
                 if size == 0:
-                    _sync_folder(self._path.parent)
+                    sync_folder(self._path.parent)
         except OSError as error:
             raise FileError(
                 f"cannot keep a report in {self._path}: {error.strerror or error}",
@@ -246,16 +259,8 @@ class Outbox:
             file.truncate(0)
             _sync(file)
             return
-        handle, name = tempfile.mkstemp(dir=self._path.parent, suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as draft:
-                draft.writelines(lines)
-                _sync(draft)
-            Path(name).replace(self._path)
-        except OSError:
-            Path(name).unlink(missing_ok=True)
-            raise
-        _sync_folder(self._path.parent)
+        with replacing(self._path, private=True, sync=True) as draft:
+            write_all(draft, b"".join(lines))
 
     @contextmanager
     def _opened(self) -> Iterator[BinaryIO]:
@@ -348,12 +353,3 @@ def _locked(path: Path, patience_seconds: float) -> Iterator[BinaryIO]:
                     raise
                 REAL_CLOCK.sleep(_LOCK_STEP_SECONDS)
         yield file
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make sure that the file is still there after a power cut."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

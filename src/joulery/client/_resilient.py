@@ -10,15 +10,12 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-import os
-import tempfile
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from joulery.client._backend import DEFAULT_TEAM, is_server, state_folder
+from joulery.client._backend import DEFAULT_TEAM, is_server
 from joulery.client._outbox import OfflineRun, Outbox, PendingMeasurements, PendingReport
 from joulery.clock import REAL_CLOCK
 from joulery.errors import (
@@ -29,6 +26,7 @@ from joulery.errors import (
     StoreBusyError,
     StoreError,
 )
+from joulery.files import write_atomic
 from joulery.jobs import (
     LONGEST_BEFORE_SECONDS,
     BatchSize,
@@ -41,9 +39,11 @@ from joulery.jobs import (
     to_bytes,
 )
 from joulery.jobs.policies import ActionKind, RunEnd
+from joulery.paths import state_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from joulery.client._backend import DecisionBackend
     from joulery.client._findings import RunMeasurements
@@ -101,10 +101,7 @@ class LastGoodSetting:
             return
         with suppress(OSError):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self._path.parent, suffix=".part")
-            with os.fdopen(handle, "wb") as file:
-                file.write(to_bytes(setting.to_document()))
-            Path(name).replace(self._path)
+            write_atomic(self._path, to_bytes(setting.to_document()), private=True)
 
     def read(self, batch_sizes: Sequence[int]) -> LastGood | None:
         """The setting of that run, if its batch size is one of ``batch_sizes``."""
@@ -214,7 +211,7 @@ class ResilientClient:
         """
         if outcome.end == RunEnd.REACHED and decision.kind == ActionKind.TRAIN:
             self._last_good.write(LastGood(decision.batch_size, outcome.limit_watts))
-        entry = self._entry(decision, outcome, key)
+        entry = self._entry(decision, outcome, key, found)
         if entry is None:
             return
         try:
@@ -232,16 +229,19 @@ class ResilientClient:
     def _keep_measurements(
         self, decision: Decision, found: Callable[[], RunMeasurements] | None
     ) -> None:
-        if found is None or not decision.id:
-            return
-        try:
+        measured = _measured(found) if decision.id else None
+        if measured is not None:
             job, _ = parse_decision_id(decision.id)
             now = self._clock.wall()
-            self._keep(PendingMeasurements(self._order.team, job, now, found()))
-        except Exception as error:  # noqa: BLE001 - the fail-open guard: the report has the totals
-            _log.debug("joulery: the measurements of this run are lost: %r", error)
+            self._keep(PendingMeasurements(self._order.team, job, now, measured))
 
-    def _entry(self, decision: Decision, outcome: Outcome, key: str) -> Entry | None:
+    def _entry(
+        self,
+        decision: Decision,
+        outcome: Outcome,
+        key: str,
+        found: Callable[[], RunMeasurements] | None,
+    ) -> Entry | None:
         """What to report; None where the policy would learn nothing from it."""
         if decision.id:
             return PendingReport(decision, outcome, key)
@@ -257,7 +257,15 @@ class ResilientClient:
             only=decision.batch_size,
             ran_seconds=min(self._clock.now() - began, LONGEST_BEFORE_SECONDS),
         )
-        return OfflineRun(self._order.team, self._order.definition, request, outcome, key)
+        return OfflineRun(
+            self._order.team,
+            self._order.definition,
+            request,
+            outcome,
+            key,
+            _measured(found),
+            self._clock.wall(),
+        )
 
     def close(self) -> None:
         """Deliver what waits and close the backend, each within the bound."""
@@ -371,6 +379,15 @@ class ResilientClient:
 
         self._delivered = 0
         self._delivered = self._outbox.deliver(send)
+
+
+def _measured(found: Callable[[], RunMeasurements] | None) -> RunMeasurements | None:
+    """What a run measured besides its outcome, which has the totals in any case."""
+    try:
+        return None if found is None else found()
+    except Exception as error:  # noqa: BLE001 - the fail-open guard
+        _log.debug("joulery: the measurements of this run are lost: %r", error)
+        return None
 
 
 def file_stem(*names: str) -> str:

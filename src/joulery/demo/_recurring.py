@@ -159,7 +159,7 @@ class _Place:
             default_batch_size=plan.default,
             target=plan.target,
             max_epochs=plan.max_epochs,
-            service=DecisionService(store, team="demo"),
+            store=DecisionService(store, team="demo"),
             devices=[self._gpu],
             dry_run=False,
         )

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
         to_bytes,
     )
     from joulery.jobs._service import JobService
-    from joulery.jobs._token_file import read_token, write_token
     from joulery.jobs._validation import LONGEST_BEFORE_SECONDS
     from joulery.jobs._warm_start import WarmStart, warm_started_curve
 
@@ -105,10 +104,8 @@ __all__ = [
     "note_energy",
     "parse_decision_id",
     "profile_list",
-    "read_token",
     "to_bytes",
     "warm_started_curve",
-    "write_token",
 ]
 
 __getattr__ = lazy(__name__)

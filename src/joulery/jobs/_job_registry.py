@@ -1,18 +1,20 @@
-"""Definition of jobs in the store: once each, with a warm start from other versions or devices."""
+"""Jobs in the store: defined once each, with a warm start from other versions or devices."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from joulery.jobs._specification import inheritance_document, inheritance_from
+from joulery.errors import InvalidValueError
+from joulery.jobs._job import Job
 from joulery.jobs._warm_start import WarmStart
-from joulery.jobs.policies import BayesianBeliefs
+from joulery.jobs.policies import BayesianBeliefs, make_policy
 from joulery.units import finite
 
 if TYPE_CHECKING:
     from joulery.jobs._posterior import PosteriorCache
+    from joulery.jobs.policies import Policy
     from joulery.storage import Document, JobRecord, NewJob, Transaction
 
 _MOST_SIBLINGS = 4  # devices that a job is looked for on to start from
@@ -39,6 +41,50 @@ class ServiceConfig:
 
 
 DEFAULT_CONFIG = ServiceConfig()
+
+
+def job_document(job: Job) -> Document:
+    """A job as its stored specification: its document without the name."""
+    document = job.to_document()
+    del document["name"]
+    return document
+
+
+def job_from(name: str, document: Document) -> Job:
+    """The job that :func:`job_document` was given."""
+    return Job.from_document(document | {"name": name})
+
+
+def policy_from(stored: NewJob, job: Job) -> Policy[Any]:
+    """The policy that decides for a stored job.
+
+    Raises:
+        InvalidValueError: There is no such policy, or it takes no such parameter.
+    """
+    options = dict(stored.parameters)
+    received = options.pop("inherited", None)
+    policy: Any = make_policy(stored.policy, objective=job.objective, **options)
+    taken = {each.name for each in dataclasses.fields(policy) if each.type in ("int", "float")}
+    unknown = sorted(options.keys() - taken)
+    if unknown:
+        raise InvalidValueError(
+            f"the policy {stored.policy} takes no parameter {', '.join(unknown)}",
+            remedy=f"give {', '.join(sorted(taken))} or none" if taken else "leave it out",
+        )
+    if received is not None:
+        policy = dataclasses.replace(policy, warm_starts=(_warm_start_from(received),))
+    found: Policy[Any] = policy
+    return found
+
+
+def _warm_start_from(document: Document) -> WarmStart:
+    return WarmStart(
+        tuple(document["batch_sizes"]),
+        tuple(document["log_epochs"]),
+        tuple(document["log_sds"]),
+        document["shift_sd"],
+        document["shape_sd"],
+    )
 
 
 class JobRegistry:
@@ -92,14 +138,15 @@ class JobRegistry:
         shown = WarmStart.of(beliefs, 0)
         received = source.job.parameters.get("inherited")
         if received is not None:
-            shown = shown.extended(inheritance_from(received))
+            shown = shown.extended(_warm_start_from(received))
         return shown if shown.batch_sizes else None
 
 
 def _warm_started(wanted: NewJob, source: JobRecord, start: WarmStart) -> NewJob:
-    document: Document = inheritance_document(start)
-    document["source"] = {"version": source.version, "device": source.device}
-    parameters = wanted.parameters | {"inherited": document}
+    document: Document = dataclasses.asdict(start)
+    lists = {name: list(one) for name, one in document.items() if isinstance(one, tuple)}
+    source_document = {"version": source.version, "device": source.device}
+    parameters = wanted.parameters | {"inherited": document | lists | {"source": source_document}}
     return dataclasses.replace(wanted, inherits=source.id, parameters=parameters)
 
 
@@ -124,9 +171,13 @@ def warm_start_text(record: JobRecord) -> str:
     return f"{what} carry over from {device}; what an epoch costs here is measured anew"
 
 
+def own_parameters(job: NewJob) -> Document:
+    """The parameters of a job's policy as its owner gave them."""
+    return {name: value for name, value in job.parameters.items() if name != "inherited"}
+
+
 def _same(stored: NewJob, wanted: NewJob) -> bool:
-    parameters = {name: value for name, value in stored.parameters.items() if name != "inherited"}
-    return (stored.specification, stored.policy, parameters) == (
+    return (stored.specification, stored.policy, own_parameters(stored)) == (
         wanted.specification,
         wanted.policy,
         wanted.parameters,

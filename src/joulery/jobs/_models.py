@@ -87,7 +87,8 @@ class Request(JsonModel):
         key: Idempotency key chosen by the client; the same key gives the same decision.
         after: Id of an earlier decision of the same recurrence, after a probe or a training that
             did not reach the target; null begins a recurrence.
-        probing: Whether the client can make probes.
+        probing: Whether the client can make probes: run a batch size for seconds, report what an
+            epoch of it would take, and ask again with `after`.
         only: Batch size that the client runs whatever the policy would choose; its report counts
             like any other.
         ran_seconds: Seconds that `only` has been run already, where no server answered before; at
@@ -117,15 +118,20 @@ class Decision(JsonModel):
     Attributes:
         id: Id to report under: the number of the job, a dot, and the number of the event.
         recurrence: Number of the recurrence that the decision is part of; counts from 0.
-        kind: Train to the target, or probe for seconds.
+        kind: `train`: train until the target is reached, the cost ceiling is passed or the job's
+            `max_epochs` are trained. `probe`: run the batch size for some seconds under each of
+            `probe_limits_watts`, and report what an epoch would take.
         batch_size: Batch size to run, over all devices.
         power_limit_watts: Power limit to hold; null leaves it to just-in-time profiling, or as it
             is where the job has no limits.
         probe_limits_watts: Power limits to measure for seconds each, on the way.
         cost_ceiling_joules: Cost that the run may not exceed; null for any.
         reason: Reason of the choice, for people.
-        expires_wall_seconds: Unix time until which a heartbeat or report is expected.
+        expires_wall_seconds: Unix time until which a heartbeat or report is expected; 600 seconds
+            after the decision or the latest heartbeat. Then the decision counts as abandoned, and
+            a later report still counts.
         token: Token for calls on this decision; empty in lists and without a server.
+        issued_wall_seconds: Unix time at which the decision was made.
     """
 
     id: Text
@@ -138,6 +144,7 @@ class Decision(JsonModel):
     reason: Annotated[str, Constraint(maxLength=500)]
     expires_wall_seconds: Moment
     token: Text = ""
+    issued_wall_seconds: Moment = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +169,16 @@ class Outcome(JsonModel):
     """How a decision ended; with a heartbeat, how it stands.
 
     Attributes:
-        end: How the run ended: it reached its target, was stopped at the cost ceiling, exhausted
-            its epochs, was abandoned (also of heartbeats), or was a probe.
+        end: How the run ended. `reached`: the target was reached. `stopped`: the cost ceiling was
+            passed before. `exhausted`: all epochs were trained without reaching it, or training
+            diverged, so this batch size has failed. `abandoned`: the run ended for another reason,
+            and says nothing of the batch size; also of heartbeats. `probed`: a probe was made.
         epochs: Whole epochs that were trained; 0 for probes.
-        seconds: Seconds that the run took.
-        joules: Joules that the run used.
-        limit_watts: Power limit that was held; null for none.
-        measured: Time and energy of an epoch, as far as they were measured.
+        seconds: Seconds that the run took, from the decision on at most.
+        joules: Joules that all devices of the run used.
+        limit_watts: Power limit that was held; null for the one that was decided, or for none.
+        measured: Time and energy of an epoch under each power limit, as far as they were measured;
+            empty for the mean of the whole run.
     """
 
     end: Annotated[RunEnd, by_name(RunEnd)]
@@ -184,7 +194,8 @@ class OutcomeReport(JsonModel):
     """A report on how a decision ended.
 
     Attributes:
-        key: Idempotency key chosen by the client; the same report under it counts once.
+        key: Name of the report, chosen by the client; unique per decision, of which one report
+            counts, however often it is sent.
         outcome: How the decision ended.
     """
 
@@ -197,7 +208,7 @@ class ProgressReport(JsonModel):
     """A heartbeat of the process that holds a decision.
 
     Attributes:
-        progress: How the run stands, ending as abandoned; counts if no report follows.
+        progress: How the run stands, with the end `abandoned`; counts if no report follows.
     """
 
     progress: Outcome | None = None
@@ -211,7 +222,8 @@ class Receipt(JsonModel):
         decision: Id of the decision that was reported on.
         event: Number of the report in the job's history.
         late: Whether the lease of the decision had ended before.
-        quarantined: Whether the policy does not learn from it until other reports confirm it.
+        quarantined: Whether the policy does not learn from it until other reports confirm it; the
+            list of decisions says what holds now.
     """
 
     decision: DecisionId
@@ -226,7 +238,8 @@ class DecisionLease(JsonModel):
 
     Attributes:
         held: Whether the sender still holds the decision; if not, a report counts all the same.
-        expires_wall_seconds: Unix time until which the next heartbeat is expected.
+        expires_wall_seconds: Unix time until which the next heartbeat is expected; 600 seconds from
+            now.
     """
 
     held: bool
@@ -293,10 +306,11 @@ class DecisionEntry(JsonModel):
         number: Number of the event that issued the decision; pages go on after it.
         key: Idempotency key of the request.
         state: Whether the decision is open, was reported on, or its lease has expired.
-        issued_wall_seconds: Unix time at which the decision was made.
         heartbeat_wall_seconds: Unix time of the last heartbeat; null for none.
         outcome: Outcome that was reported; null for none.
         late: Whether the lease had ended before the report.
+        quarantined: Whether the policy does not learn from the report, by the latest verdict,
+            until other reports confirm it.
         reported_wall_seconds: Unix time of the report; null for none.
     """
 
@@ -304,10 +318,10 @@ class DecisionEntry(JsonModel):
     number: Count
     key: Name
     state: Literal["open", "reported", "expired"]
-    issued_wall_seconds: Moment
     heartbeat_wall_seconds: Moment | None = None
     outcome: Outcome | None = None
     late: bool = False
+    quarantined: bool = False
     reported_wall_seconds: Moment | None = None
 
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from joulery.errors import UnknownRecordError
 from joulery.frontier import Frontier
-from joulery.jobs._idempotency import answer
-from joulery.jobs._job_registry import warm_start_text
+from joulery.jobs._job_registry import job_from, own_parameters, warm_start_text
 from joulery.jobs._models import (
     DecisionEntry,
     DecisionPage,
@@ -22,7 +21,7 @@ from joulery.jobs._models import (
     decision_id,
     parse_decision_id,
 )
-from joulery.jobs._specification import job_from
+from joulery.jobs._transactions import answer
 from joulery.storage import (
     EnergyRecord,
     ProfileRecord,
@@ -42,7 +41,6 @@ _STATES = ("open", "reported", "expired")
 def job_entry(record: JobRecord) -> JobEntry:
     """A stored job as its team sees it."""
     job = record.job
-    parameters = {name: value for name, value in job.parameters.items() if name != "inherited"}
     return JobEntry(
         id=record.id,
         team=job.team,
@@ -51,7 +49,7 @@ def job_entry(record: JobRecord) -> JobEntry:
         warm_start=warm_start_text(record),
         paused=record.paused,
         definition=Definition(
-            job_from(job.name, job.specification), job.device, job.policy, parameters
+            job_from(job.name, job.specification), job.device, job.policy, own_parameters(job)
         ),
         created_wall_seconds=record.created_wall_seconds,
         events=record.events,
@@ -88,10 +86,10 @@ def _decision_entry(record: DecisionRecord, report: OutcomeRecord | None) -> Dec
         number=record.sequence,
         key=record.key,
         state=_STATES[record.state],  # type: ignore[arg-type]  # one of the literals
-        issued_wall_seconds=record.issued_wall_seconds,
         heartbeat_wall_seconds=record.heartbeat_wall_seconds,
         outcome=None if report is None else Outcome.from_document(report.body),
         late=report is not None and report.late,
+        quarantined=report is not None and report.ignored,
         reported_wall_seconds=None if report is None else report.wall_seconds,
     )
 

@@ -11,10 +11,10 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from joulery.jobs._job_registry import job_from, policy_from
 from joulery.jobs._replay import begin, learn, outcome_document, silence
 from joulery.jobs._report_filter import ReportFilter, RunReport
 from joulery.jobs._snapshot import code_fingerprint, deserialize, serialize
-from joulery.jobs._specification import job_from, policy_from
 from joulery.jobs.policies import JobBatch, RunEnd
 from joulery.storage import EventKind, Snapshot
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # At most so many events are folded for a job that a process has not seen yet.
 _SNAPSHOT_EVENTS = 64
 # A decision that is open for this many times the usual run is no longer expected to end.
-_USUAL_RUNS = 4.0
+_USUAL_RUNS = 2.0
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +44,7 @@ class JobState:
             the order of issue.
         sequence: Number of the last event folded in.
         kept: Number of the last event in the stored snapshot.
+        changed: Decisions on whose reports the verdict has changed with the last event.
         swept_seconds: Time of the last search for ended leases, on the monotonic clock.
     """
 
@@ -56,6 +57,7 @@ class JobState:
     open: dict[int, tuple[Document, int, float]] = field(default_factory=dict)
     sequence: int = 0
     kept: int = 0
+    changed: set[int] = field(default_factory=set)
     swept_seconds: float = float("-inf")
 
     @classmethod
@@ -79,6 +81,7 @@ class JobState:
         An action that is open for several times as long as actions usually are is abandoned, too:
         a policy that waits for what it tries must not wait for a holder that only sends heartbeats.
         """
+        self.changed = set()
         self._release_old(event.wall_seconds)
         if event.kind == EventKind.ISSUED:
             action, recurrence = event.body["action"], event.body["recurrence"]
@@ -103,16 +106,16 @@ class JobState:
         opened = self.open.pop(event.decision, None)
         if opened is None:
             begin(self.policy, self.beliefs, event.body["action"])
-        else:
-            report.open_seconds = event.wall_seconds - opened[2]
+        else:  # at least what the run took, since a clock may have been set back meanwhile
+            report.open_seconds = max(report.open_seconds, event.wall_seconds - opened[2])
         if not report.claims:
             learn(self.policy, self.beliefs, event.body)
             return
-        final, changed = self.reports.add(report)
+        final, self.changed = self.reports.add(report)
         for one in final:
             if one.end != RunEnd.STOPPED or one.epochs:  # what a ceiling refused depends on others
                 self._learn_again(self.settled, one)
-        if changed:
+        if self.changed - {report.decision}:
             self._rebuild()
         else:
             body = silence(event.body) if report.quarantined else event.body

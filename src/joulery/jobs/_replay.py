@@ -25,6 +25,8 @@ ROW = np.zeros(1, dtype=np.int64)  # the position of a job in a batch of one
 _SAME_LIMIT_WATTS = 0.5
 # No meter is better than this, so a report that claims to be counts no more than others.
 _LEAST_ERROR = 0.005
+# Time and energy of a whole run include its start and validation.
+_MEAN_ERROR = 0.03
 
 
 def begin(policy: Policy[Any], beliefs: Any, action: Document) -> None:
@@ -93,6 +95,12 @@ def outcome_document(
     if outcome is None:
         return body | {"end": int(RunEnd.ABANDONED), "limit": -1, "measured": []}
     training = action["kind"] == ActionKind.TRAIN
+    measured = [
+        [limit, float(one.epoch_seconds), float(one.epoch_joules), float(one.relative_error)]
+        for one in outcome.measured
+        for limit in (_limit_of(job, one.limit_watts),)
+        if limit >= 0
+    ]
     return body | {
         "end": int(outcome.end),
         "limit": _limit_of(job, outcome.limit_watts) if training else -1,
@@ -100,13 +108,26 @@ def outcome_document(
         "seconds": float(outcome.seconds),
         "joules": float(outcome.joules),
         "cost": job.cost.of(outcome.seconds, outcome.joules),
-        "measured": [
-            [limit, float(one.epoch_seconds), float(one.epoch_joules), float(one.relative_error)]
-            for one in outcome.measured
-            for limit in (_limit_of(job, one.limit_watts),)
-            if limit >= 0
-        ],
+        "measured": measured or _mean_epoch(job, outcome, action),
     }
+
+
+def _mean_epoch(job: Job, outcome: Outcome, action: Document) -> list[list[float]]:
+    """What an epoch took on average, for clients that report whole runs only.
+
+    A client that says nothing of the power limit held the one that was decided; or, if none was,
+    left the board alone, which then runs at its highest.
+    """
+    limit = _limit_of(job, outcome.limit_watts)
+    if outcome.limit_watts is None and job.limits_watts:
+        limit = action["limit"] if action["limit"] >= 0 else len(job.limits_watts) - 1
+    whole = outcome.end != RunEnd.ABANDONED and outcome.epochs >= 1
+    if limit < 0 or not (whole and outcome.seconds > 0 and outcome.joules > 0):
+        return []
+    # A run that was stopped ended within an epoch, which is not counted.
+    cut = 0.5 / outcome.epochs if outcome.end == RunEnd.STOPPED else 0.0
+    seconds, joules = outcome.seconds / outcome.epochs, outcome.joules / outcome.epochs
+    return [[limit, float(seconds), float(joules), _MEAN_ERROR + cut]]
 
 
 def _limit_of(job: Job, watts: float | None) -> int:

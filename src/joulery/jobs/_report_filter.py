@@ -17,9 +17,10 @@ identifier, a majority within fixed limits, applied to the latest nine reports o
 
 Verdicts are computed anew with each report, so a quarantined report is released once others confirm
 it, and an accepted one is withdrawn once others outvote it. A real change beyond the limits is
-accepted with its fifth run. Two kinds of reports need a second, independent one in any case: a
-failure that neither the cost ceiling nor ``max_epochs`` explains, and a run of a batch size that
-the policy had not chosen, since its holder could select what to report on.
+accepted with its fifth run. Three kinds of reports need a second, independent one in any case: a
+failure that neither the cost ceiling nor ``max_epochs`` explains; a run of a batch size that the
+policy had not chosen, since its holder could select what to report on; and a run that took longer
+than its decision is old by the service's clock, which may have been set back.
 
 Inputs. The bodies of outcome events in their order, and nothing else: a job that is rebuilt has the
 same verdicts.
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 
 LATEST = 9  # reports that are remembered of each batch size
 _OTHERS = 2  # votes of reports on other batch sizes, at most
-_VOLUNTEERS = -1  # stands for the recurrences of all runs that the policy had not chosen
+_VOLUNTEERS = -1  # stands for the recurrences of all runs whose reports confirm no other
 # Logarithms of the factors within which reports agree.
 _EPOCHS = math.log(3.0)
 _EPOCHS_PER_OCTAVE = math.log(2.0)
@@ -114,13 +115,15 @@ class RunReport:
         action, end = body["action"], body["end"]
         epochs, cost = body.get("epochs", 0.0), body.get("cost", 0.0)
         reached = end == RunEnd.REACHED and epochs > 0 and cost > 0
-        log_costs = {one[0]: math.log(job.cost.of(one[1], one[2])) for one in body["measured"]}
-        if not log_costs and reached:
+        doubtful = action.get("volunteered") or body.get("doubtful")
+        costs = {limit: job.cost.of(*figures) for limit, *figures, _ in body["measured"]}
+        log_costs = {limit: math.log(each) for limit, each in costs.items() if each > 0}
+        if not log_costs and reached:  # at no energy, or at a limit that is none of the job's
             log_costs[body["limit"]] = math.log(cost / epochs)
         return cls(
             decision=decision,
             body=body,
-            voter=_VOLUNTEERS if action.get("volunteered") else body["recurrence"],
+            voter=_VOLUNTEERS if doubtful else body["recurrence"],
             arm=action["arm"],
             end=end,
             octaves=math.log2(action["batch_size"]),
@@ -161,12 +164,12 @@ class ReportFilter:
     job: Job
     latest: list[RunReport] = field(default_factory=list)
 
-    def add(self, new: RunReport) -> tuple[list[RunReport], bool]:
+    def add(self, new: RunReport) -> tuple[list[RunReport], set[int]]:
         """Add a report and compute the verdicts.
 
         Returns:
-            Reports that are no longer remembered, whose verdicts are final; and whether the verdict
-            on an earlier report has changed.
+            Reports that are no longer remembered, whose verdicts are final; and the decisions on
+            whose reports the verdict has changed.
         """
         # What a holder repeats must not crowd out other reports.
         claim = new.voter, new.arm, new.end
@@ -175,7 +178,7 @@ class ReportFilter:
         final = same[: 1 - LATEST]
         self.latest = [one for one in self.latest if one not in final]
         self._append(new)
-        return final, bool(self._judge() - {new.decision})
+        return final, self._judge()
 
     def _append(self, new: RunReport) -> None:
         for other in self.latest:

@@ -15,7 +15,7 @@ import json
 import math
 import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, get_type_hints
@@ -31,6 +31,8 @@ LARGEST = 1e15
 SMALLEST = 1e-12
 """The smallest quantity that is not zero, so that quotients stay finite."""
 LARGEST_ID = 10**18 - 1
+_UNIONS = (Union, types.UnionType)
+_NO_RULES: Document = {}
 _SHOWN = 40  # characters of a wrong value that a message repeats
 
 
@@ -77,16 +79,12 @@ def by_name(kind: Any) -> Codec:
     """The form of an enumeration: the name of its member in lower case."""
     names = {member.name.lower(): member for member in kind}
 
-    def read(value: Any, name: str) -> Any:
-        found = names.get(value) if isinstance(value, str) else None
-        if found is None:
-            raise InvalidValueError(
-                f"{name} must be one of {', '.join(names)}, not {shown(value)}",
-                remedy=f"give one of {', '.join(names)}",
-            )
-        return found
-
-    return Codec(lambda value: value.name.lower(), read, {"type": "string", "enum": list(names)})
+    words = list(names)
+    return Codec(
+        lambda value: value.name.lower(),
+        lambda value, name: names[_read_word(value, name, words)],
+        {"type": "string", "enum": words},
+    )
 
 
 Quantity = Annotated[float, Constraint(minimum=0, maximum=LARGEST)]
@@ -135,218 +133,180 @@ def _described(cls: type) -> tuple[str, dict[str, str]]:
 
 
 @cache
-def _writers(cls: type) -> dict[str, Writer]:
+def _hints(cls: Any) -> dict[str, tuple[Any, bool]]:
+    """Of each field, its type and whether a document must have it."""
     hints = get_type_hints(cls, include_extras=True)
-    return {field.name: _writer(hints[field.name]) for field in dataclasses.fields(cls)}
-
-
-def _write_members(cls: Any, value: Any) -> Document:
-    return {name: write(getattr(value, name)) for name, write in _writers(cls).items()}
-
-
-def _writer(hint: Any) -> Writer:
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        codecs = [mark for mark in arguments[1:] if isinstance(mark, Codec)]
-        return codecs[0].write if codecs else _writer(arguments[0])
-    if origin in (Union, types.UnionType):
-        inner = _writer(_without_none(arguments)[-1])
-        return lambda value: None if value is None else inner(value)
-    if origin is tuple:
-        inner = _writer(arguments[0])
-        return lambda value: [inner(one) for one in value]
-    if origin is dict:
-        return dict
-    if dataclasses.is_dataclass(hint):
-        return lambda value: _write_members(hint, value)
-    return hint if hint in (int, float) else lambda value: value
-
-
-@cache
-def _readers(cls: type) -> dict[str, tuple[Reader, bool]]:
-    """Of each field, its reader and whether a document must have it."""
-    hints = get_type_hints(cls, include_extras=True)
+    missing = dataclasses.MISSING
     return {
         field.name: (
-            _reader(hints[field.name], {}),
-            field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING,
+            hints[field.name],
+            field.default is missing and field.default_factory is missing,
         )
         for field in dataclasses.fields(cls)
     }
 
 
-def _read_members(cls: Any, document: Any, name: str) -> Any:
-    readers = _readers(cls)
-    if not isinstance(document, dict):
-        raise _wrong(name, "an object", document)
-    for member in document:
-        if member not in readers:
-            raise InvalidValueError(
-                f"{cls.__name__} has no member {shown(member)}",
-                remedy=f"give no members but {', '.join(readers)}",
-            )
-    values = {}
-    for member, (read, required) in readers.items():
-        if member in document:
-            values[member] = read(document[member], member)
-        elif required:
-            raise InvalidValueError(f"{member} is missing", remedy=f"add the member {member}")
-    return cls(**values)
+def _write_members(cls: Any, value: Any) -> Document:
+    return {name: _write(hint, getattr(value, name)) for name, (hint, _) in _hints(cls).items()}
 
 
-def _reader(hint: Any, rules: Document) -> Reader:
+def _write(hint: Any, value: Any) -> Any:
+    if hint in (int, float):
+        return hint(value)
     if dataclasses.is_dataclass(hint):
-        return lambda value, name: _read_members(hint, value, name)
-    arguments = get_args(hint)
-    makers: dict[Any, Callable[[], Reader]] = {
-        Annotated: lambda: _annotated_reader(arguments, rules),
-        Union: lambda: _optional_reader(arguments, rules),
-        types.UnionType: lambda: _optional_reader(arguments, rules),
-        tuple: lambda: _tuple_reader(_reader(arguments[0], {}), rules.get("maxItems", LARGEST_ID)),
-        dict: lambda: _dictionary_reader(_reader(arguments[1], {})),
-        Literal: lambda: _word_reader(arguments),
-        str: lambda: _text_reader(rules),
-        bool: lambda: _read_truth,
-        int: lambda: _whole_reader(rules),
-        float: lambda: _number_reader(rules),
-    }
-    return makers[get_origin(hint) or hint]()
+        return _write_members(hint, value)
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        codec = next((mark for mark in arguments[1:] if isinstance(mark, Codec)), None)
+        return codec.write(value) if codec else _write(arguments[0], value)
+    if origin in _UNIONS:
+        return None if value is None else _write(_without_none(arguments)[-1], value)
+    if origin is tuple:
+        return [_write(arguments[0], one) for one in value]
+    return dict(value) if origin is dict else value
 
 
-def _annotated_reader(arguments: tuple[Any, ...], rules: Document) -> Reader:
-    for mark in arguments[1:]:
-        if isinstance(mark, Codec):
-            return mark.read
-        if isinstance(mark, Constraint):
+def _read(  # noqa: PLR0911 - one for each kind of type
+    hint: Any, value: Any, name: str, rules: Document = _NO_RULES
+) -> Any:
+    """The value of a JSON form, which fulfils ``rules``."""
+    if hint in _SCALARS:
+        return _SCALARS[hint](value, name, rules)
+    if dataclasses.is_dataclass(hint):
+        return _read_members(hint, value, name)
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        for mark in arguments[1:]:
+            if isinstance(mark, Codec):
+                return mark.read(value, name)
             rules = rules | mark.keywords
-    return _reader(arguments[0], rules)
+        return _read(arguments[0], value, name, rules)
+    if origin in _UNIONS:
+        kinds = _without_none(arguments)
+        if value is None and len(kinds) < len(arguments):
+            return None
+        found = _read(kinds[-1], value, name, rules)
+        return value if int in kinds and isinstance(value, int) else found
+    if origin is Literal:
+        return _read_word(value, name, arguments)
+    return _read_many(origin, arguments, value, name, rules)
 
 
 def _without_none(arguments: tuple[Any, ...]) -> list[Any]:
     return [one for one in arguments if one is not types.NoneType]
 
 
-def _optional_reader(arguments: tuple[Any, ...], rules: Document) -> Reader:
-    kinds = _without_none(arguments)
-    read = _reader(kinds[-1], rules)
-    if kinds == [int, float]:
-        return lambda value, name: _as_given(value, read(value, name))
-    return lambda value, name: None if value is None else read(value, name)
-
-
-def _as_given(value: Any, number: float) -> int | float:
-    """A number that was checked; a whole one stays whole."""
-    return value if isinstance(value, int) else number
-
-
-def _tuple_reader(read: Reader, most: int) -> Reader:
-    def read_tuple(value: Any, name: str) -> tuple[Any, ...]:
-        if not isinstance(value, list | tuple):
-            raise _wrong(name, "a list", value)
-        if len(value) > most:
+def _read_members(cls: Any, document: Any, name: str) -> Any:
+    hints = _hints(cls)
+    if not isinstance(document, dict):
+        raise _wrong(name, "an object", document)
+    for member in document:
+        if member not in hints:
             raise InvalidValueError(
-                f"{name} has {len(value)} entries", remedy=f"give at most {most}"
+                f"{cls.__name__} has no member {shown(member)}",
+                remedy=f"give no members but {', '.join(hints)}",
             )
-        return tuple(read(one, f"{name}[{place}]") for place, one in enumerate(value))
+    for member, (_, required) in hints.items():
+        if required and member not in document:
+            raise InvalidValueError(f"{member} is missing", remedy=f"add the member {member}")
+    return cls(**{each: _read(hints[each][0], value, each) for each, value in document.items()})
 
-    return read_tuple
 
-
-def _dictionary_reader(read: Reader) -> Reader:
-    def read_dictionary(value: Any, name: str) -> dict[str, Any]:
+def _read_many(
+    origin: Any, arguments: tuple[Any, ...], value: Any, name: str, rules: Document
+) -> tuple[Any, ...] | dict[str, Any]:
+    """A list or an object of values of one kind."""
+    if origin is dict:
         if not isinstance(value, dict):
             raise _wrong(name, "an object", value)
-        return {key: read(one, f"{name}.{shown(key)}") for key, one in value.items()}
-
-    return read_dictionary
-
-
-def _word_reader(words: tuple[Any, ...]) -> Reader:
-    def read_word(value: Any, name: str) -> Any:
-        if not isinstance(value, str) or value not in words:
-            raise InvalidValueError(
-                f"{name} must be one of {', '.join(words)}, not {shown(value)}",
-                remedy=f"give one of {', '.join(words)}",
-            )
-        return value
-
-    return read_word
+        kind = arguments[1]
+        return {key: _read(kind, one, f"{name}.{shown(key)}") for key, one in value.items()}
+    if not isinstance(value, list | tuple):
+        raise _wrong(name, "a list", value)
+    most = rules.get("maxItems", LARGEST_ID)
+    if len(value) > most:
+        raise InvalidValueError(f"{name} has {len(value)} entries", remedy=f"give at most {most}")
+    return tuple(_read(arguments[0], one, f"{name}[{at}]") for at, one in enumerate(value))
 
 
-def _text_reader(rules: Document) -> Reader:
+def _read_word(value: Any, name: str, words: Sequence[str]) -> str:
+    if not isinstance(value, str) or value not in words:
+        raise InvalidValueError(
+            f"{name} must be one of {', '.join(words)}, not {shown(value)}",
+            remedy=f"give one of {', '.join(words)}",
+        )
+    return value
+
+
+def _read_text(value: Any, name: str, rules: Document) -> str:
+    if not isinstance(value, str):
+        raise _wrong(name, "text", value)
     shortest, longest = rules.get("minLength", 0), rules.get("maxLength", 2000)
-    pattern = re.compile(rules.get("pattern", ""))
-
-    def read_text(value: Any, name: str) -> str:
-        if not isinstance(value, str):
-            raise _wrong(name, "text", value)
-        # Any database can hold printable text, and any log can show it.
-        if not shortest <= len(value) <= longest or not value.isprintable():
-            raise InvalidValueError(
-                f"{name} must be {shortest} to {longest} printable characters, not {shown(value)}",
-                remedy="shorten it, and leave control characters out",
-            )
-        if not pattern.search(value):
-            raise InvalidValueError(
-                f"{name} does not look like {pattern.pattern}: {shown(value)}",
-                remedy="give it as it was given to you",
-            )
-        return value
-
-    return read_text
+    # Any database can hold printable text, and any log can show it.
+    if not shortest <= len(value) <= longest or not value.isprintable():
+        raise InvalidValueError(
+            f"{name} must be {shortest} to {longest} printable characters, not {shown(value)}",
+            remedy="shorten it, and leave control characters out",
+        )
+    pattern = rules.get("pattern", "")
+    if not re.search(pattern, value):
+        raise InvalidValueError(
+            f"{name} does not look like {pattern}: {shown(value)}",
+            remedy="give it as it was given to you",
+        )
+    return value
 
 
-def _read_truth(value: Any, name: str) -> bool:
+def _read_truth(value: Any, name: str, _: Document) -> bool:
     if not isinstance(value, bool):
         raise _wrong(name, "true or false", value)
     return value
 
 
-def _whole_reader(rules: Document) -> Reader:
-    least: int = rules.get("minimum", -LARGEST_ID)
-    most: int = rules.get("maximum", LARGEST_ID)
-
-    def read_whole(value: Any, name: str) -> int:
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise _wrong(name, "a whole number", value)
-        if not least <= value <= most:
-            raise InvalidValueError(
-                f"{name} is out of range: {shown(value)}", remedy=f"give {least} to {most}"
-            )
-        return value
-
-    return read_whole
-
-
-def _number_reader(rules: Document) -> Reader:
-    least: float = rules.get("minimum", -LARGEST)
-    most: float = rules.get("maximum", LARGEST)
-
-    def read_number(value: Any, name: str) -> float:
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise _wrong(name, "a number", value)
-        # Written so that NaN, which compares as false, is refused.
-        if least <= value <= most and (value == 0 or abs(value) >= SMALLEST):
-            return float(value)
+def _read_whole(value: Any, name: str, rules: Document) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _wrong(name, "a whole number", value)
+    least, most = rules.get("minimum", -LARGEST_ID), rules.get("maximum", LARGEST_ID)
+    if not least <= value <= most:
         raise InvalidValueError(
-            f"{name} is out of range: {shown(value)}",
-            remedy=f"give a number from {least:g} to {most:g}, not closer to 0 than {SMALLEST:g}",
+            f"{name} is out of range: {shown(value)}", remedy=f"give {least} to {most}"
         )
+    return value
 
-    return read_number
 
-
-def _unlimited() -> Codec:
-    read = _number_reader({"minimum": 0})
-    kinds = [{"type": "number", "minimum": 0, "maximum": LARGEST}, {"type": "null"}]
-    return Codec(
-        lambda value: None if math.isinf(value) else float(value),
-        lambda value, name: math.inf if value is None else read(value, name),
-        {"anyOf": kinds},
+def _read_number(value: Any, name: str, rules: Document) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise _wrong(name, "a number", value)
+    least, most = rules.get("minimum", -LARGEST), rules.get("maximum", LARGEST)
+    # Written so that NaN, which compares as false, is refused.
+    if least <= value <= most and (value == 0 or abs(value) >= SMALLEST):
+        return float(value)
+    raise InvalidValueError(
+        f"{name} is out of range: {shown(value)}",
+        remedy=f"give a number from {least:g} to {most:g}, not closer to 0 than {SMALLEST:g}",
     )
 
 
-Unlimited = Annotated[float, _unlimited()]
+_SCALARS: dict[Any, Callable[[Any, str, Document], Any]] = {
+    str: _read_text,
+    bool: _read_truth,
+    int: _read_whole,
+    float: _read_number,
+}
+
+
+def _read_unlimited(value: Any, name: str) -> float:
+    return math.inf if value is None else _read_number(value, name, {"minimum": 0})
+
+
+Unlimited = Annotated[
+    float,
+    Codec(
+        lambda value: None if math.isinf(value) else float(value),
+        _read_unlimited,
+        {"anyOf": [{"type": "number", "minimum": 0, "maximum": LARGEST}, {"type": "null"}]},
+    ),
+]
 """A quantity that may be infinite, which is null in JSON."""
 
 
@@ -354,6 +314,8 @@ def shown(value: Any) -> str:
     """A wrong value as a message may repeat it."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
+    if isinstance(value, list | dict):
+        return _kind(value)
     try:
         words = repr(value[:_SHOWN] if isinstance(value, str) else value)
     except (ValueError, RecursionError):  # a number too long to be written, or endless nesting
@@ -404,7 +366,8 @@ def from_bytes(content: bytes) -> Any:
             member twice, text that is not Unicode or has a NUL, or is nested too deeply.
     """
     try:
-        document = _decode(content.decode("utf-8"))
+        decode = _decode_checked if _SUSPICIOUS.search(content) else _decode
+        document = decode(content.decode("utf-8"))
     except UnicodeDecodeError:
         raise NotJsonError("the text is not UTF-8", remedy=_REMEDY) from None
     except RecursionError:
@@ -445,9 +408,12 @@ def _constant(name: str) -> Any:
     raise NotJsonError(f"{name} is not JSON", remedy="give finite numbers; null for unknown")
 
 
-_decode = json.JSONDecoder(
+_decode = json.JSONDecoder(object_pairs_hook=_members, parse_constant=_constant).decode
+_decode_checked = json.JSONDecoder(
     object_pairs_hook=_members, parse_float=_float, parse_int=_int, parse_constant=_constant
 ).decode
+# Numbers that may be too large; only where there are any, each one is looked at.
+_SUSPICIOUS = re.compile(rb"[0-9]{19}|[eE]\+?[0-9]{3}")
 
 
 def _check_texts(document: Any) -> None:

@@ -14,12 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from joulery.clock import REAL_CLOCK
 from joulery.errors import UnknownRecordError
-from joulery.jobs._job_registry import DEFAULT_CONFIG, JobRegistry, ServiceConfig
+from joulery.jobs._job_registry import (
+    DEFAULT_CONFIG,
+    JobRegistry,
+    ServiceConfig,
+    job_document,
+    policy_from,
+)
 from joulery.jobs._models import checked_name, decision_id, parse_decision_id
 from joulery.jobs._posterior import PosteriorCache, rebuilt
 from joulery.jobs._snapshot import code_fingerprint
-from joulery.jobs._specification import job_document, policy_from
-from joulery.jobs._transactions import STEP, JobTransactions
+from joulery.jobs._transactions import STEP, DecisionPlace, JobTransactions
 from joulery.jobs._validation import check_figures
 from joulery.storage import NewJob, Subject
 
@@ -97,7 +102,7 @@ class JobService:
 
     def decide(self, job: int, request: Request) -> Decision:
         """Decide what to run next; see :meth:`decide_soon`."""
-        return self.decide_soon(job, request).result()
+        return self._store.wait(self.decide_soon(job, request))
 
     def decide_soon(self, job: int, request: Request) -> Future[Decision]:
         """Decide what to run next.
@@ -122,10 +127,13 @@ class JobService:
 
     def heartbeat(self, decision: str, progress: Outcome | None = None) -> DecisionLease:
         """Prolong the lease of a decision; see :meth:`heartbeat_soon`."""
-        return self.heartbeat_soon(decision, progress).result()
+        return self._store.wait(self.heartbeat_soon(decision, progress))
 
     def heartbeat_soon(
-        self, decision: str, progress: Outcome | None = None
+        self,
+        decision: str,
+        progress: Outcome | None = None,
+        issued_wall_seconds: float | None = None,
     ) -> Future[DecisionLease]:
         """Prolong the lease of a decision.
 
@@ -133,38 +141,48 @@ class JobService:
             decision: Id of the decision.
             progress: Figures so far, which count as those of an abandoned run if nothing more is
                 ever reported.
+            issued_wall_seconds: Time at which the decision was made, as its token says; None for
+                callers without one.
         """
         if progress is not None:
             check_figures(progress)
-        place = parse_decision_id(decision)
+        place = DecisionPlace(*parse_decision_id(decision), issued_wall_seconds)
         return self._store.submit(
             lambda transaction: self._transactions.heartbeat(transaction, place, progress),
-            Subject(*place),
+            Subject(place.job, place.sequence),
         )
 
     def report(self, decision: str, outcome: Outcome, key: str) -> Receipt:
         """Report how a decision ended; see :meth:`report_soon`."""
-        return self.report_soon(decision, outcome, key).result()
+        return self._store.wait(self.report_soon(decision, outcome, key))
 
-    def report_soon(self, decision: str, outcome: Outcome, key: str) -> Future[Receipt]:
+    def report_soon(
+        self,
+        decision: str,
+        outcome: Outcome,
+        key: str,
+        issued_wall_seconds: float | None = None,
+    ) -> Future[Receipt]:
         """Report how a decision ended; it counts once, however late and however often.
 
         Args:
             decision: Id of the decision.
             outcome: How it ended.
-            key: Idempotency key; the same report under it gives the same receipt.
+            key: Name of the report, unique per decision.
+            issued_wall_seconds: Time at which the decision was made, as its token says; None for
+                callers without one.
 
         Raises (from the future):
             UnknownRecordError: No such decision.
-            ConflictError: Another outcome was reported already, of it or under the same key.
+            ConflictError: Another outcome of it was reported already.
             InvalidValueError: The outcome is impossible.
         """
         checked_name(key, "a key")
         check_figures(outcome)
-        place = parse_decision_id(decision)
+        place = DecisionPlace(*parse_decision_id(decision), issued_wall_seconds)
         return self._store.submit(
             lambda transaction: self._transactions.report(transaction, place, outcome, key),
-            Subject(*place, outcome_key=key),
+            Subject(place.job, place.sequence),
         )
 
     def expire(self, now_wall_seconds: float | None = None) -> int:

@@ -23,15 +23,17 @@ class Tolerance:
     """How far figures may be off.
 
     Attributes:
-        seconds: Time that a run may have gone on before its decision was stored, or that the
-            service's clock was set back meanwhile.
+        seconds: Time that a run may have gone on before its decision was stored.
         time: Relative difference between the clocks of client and service.
+        set_back_seconds: Time by which the service's clock may have been set back meanwhile; what
+            took longer than that explains is refused, the rest has to be confirmed.
         energy: Relative energy that boards draw beyond their limits, or that meters misread.
         epochs: Factor by which epochs may be faster or cheaper than all that were measured.
     """
 
     seconds: float = 60.0
     time: float = 0.01
+    set_back_seconds: float = 86_400.0
     energy: float = 0.1
     epochs: float = 4.0
 
@@ -157,9 +159,20 @@ def _least(one: Measured, unit: str) -> float:
     return figure / (1.0 + 3.0 * one.relative_error)
 
 
+def is_longer_than(
+    outcome: Outcome, elapsed_seconds: float, tolerance: Tolerance = TOLERANCE
+) -> bool:
+    """Whether a run took longer than the time since its decision, by the service's clock.
+
+    Either the report is wrong or that clock was set back, which no clock can tell.
+    """
+    return outcome.seconds > elapsed_seconds * (1 + tolerance.time) + tolerance.seconds
+
+
 def _check_time(seconds: float, elapsed_seconds: float, tolerance: Tolerance) -> None:
     longest = elapsed_seconds * (1 + tolerance.time) + tolerance.seconds
-    # A wall clock that was set back makes the time passed negative; that proves nothing.
+    longest += tolerance.set_back_seconds
+    # A clock that was set back by more makes the time passed negative; that proves nothing.
     if seconds > (longest if elapsed_seconds >= 0 else _LONGEST_TIME_SECONDS):
         raise InvalidValueError(
             f"{human(seconds, 's')} cannot have passed: the decision is "

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -20,7 +22,7 @@ from joulery.server._routes import ROUTERS
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from joulery.server._context import ServerContext
+    from joulery.server._auth import ServerContext
 
 _log = logging.getLogger("joulery.server")
 
@@ -29,7 +31,14 @@ _ABOUT = """Decisions for recurring training jobs: what to run next, and reports
 
 Ask with a team's token, run what the decision says, report with the decision's own token. Every
 request may be repeated: the same key gets the same answer. Errors are problem documents (RFC 9457)
-with a remedy; those with Retry-After may be repeated unchanged."""
+with a remedy; those with Retry-After may be repeated unchanged.
+
+A decision is a lease of 600 seconds: a heartbeat prolongs it by as much. One without a heartbeat or
+report counts as abandoned; a report that comes later still counts. A decision of the kind `train`
+is trained until the target is reached, the cost ceiling is passed or the epochs are exhausted. A
+`probe`, which only clients that ask for `probing` get, runs its batch size for seconds under each
+of its `probe_limits_watts`, reports what an epoch would take in `measured` with the end `probed`,
+and asks again with `after`."""
 
 
 def create_app(context: ServerContext | None = None) -> FastAPI:
@@ -105,13 +114,25 @@ class _Observer:
             return
         context = context_of(Request(scope))
         began, answer = time.perf_counter(), _Answer(send)
+        # Names keep their slashes: routes are found before, and names decoded after.
+        scope["path"] = (scope.get("raw_path") or quote(scope["path"]).encode()).decode(
+            "utf-8", "replace"
+        )
         self._in_flight += 1
         context.metrics.in_flight.set(self._in_flight)
         full = self._in_flight > context.limits.waiting_requests
         refused = full and scope["path"].startswith("/v1/")  # not health and metrics
         try:
             app = later("too many requests at the same time").response() if refused else self._app
-            await app(scope, receive, answer.send)
+            work = asyncio.ensure_future(app(scope, receive, answer.send))
+            # Not a timeout, which would wait for a thread that waits for the database.
+            done, _ = await asyncio.wait({work}, timeout=context.limits.answer_seconds)
+            if done:
+                work.result()
+            elif not answer.status:
+                work.add_done_callback(lambda late: late.cancelled() or late.exception())
+                silent = later("the store does not answer, so the request may yet be executed")
+                await silent.response()(scope, receive, answer.close())
         except ClientDisconnect:
             pass
         except Exception:  # noqa: BLE001 - the edge: callers must not see our insides
@@ -121,6 +142,7 @@ class _Observer:
         finally:
             self._in_flight -= 1
             context.metrics.in_flight.set(self._in_flight)
+            context.left(scope.pop("joulery.team", None))
             _note(context, scope, answer.status, time.perf_counter() - began)
 
 
@@ -136,14 +158,26 @@ class _Answer:
 
     def __init__(self, send: Send) -> None:
         self._send = send
+        self._closed = False
         self.status = 0
 
     async def send(self, message: Message) -> None:
         """Send a part of the answer; answers are not for caches.
 
         Raises:
-            ClientDisconnect: The connection failed, which is no error of the application.
+            ClientDisconnect: The connection failed, which is no error of the application, or
+                another answer was sent.
         """
+        if self._closed:
+            raise ClientDisconnect
+        await self._forward(message)
+
+    def close(self) -> Send:
+        """The function for an answer in place of one that did not come in time."""
+        self._closed = True
+        return self._forward
+
+    async def _forward(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message["headers"], (b"cache-control", b"no-store")]

@@ -1,47 +1,49 @@
-"""Who calls: tokens of teams, looked up and cached for seconds; tokens of decisions, computed."""
+"""Who calls: tokens of teams, looked up and cached for seconds; tokens of decisions, computed.
+
+Routes authenticate before the body of a request is read, so that a caller without a token costs
+next to nothing; the dependencies of this module hand out what was found.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import hmac
-from collections import OrderedDict
-from typing import TYPE_CHECKING, Annotated, Any
+import struct
+from collections import Counter, OrderedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from urllib.parse import unquote
 
 from fastapi import Depends, Path, Request, Security
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from starlette.requests import HTTPConnection  # noqa: TC002 - FastAPI reads the annotation
+from fastapi.security import HTTPBearer
+from starlette.concurrency import run_in_threadpool
 
-from joulery.jobs import LARGEST_ID
+from joulery.clock import REAL_CLOCK
+from joulery.jobs import LARGEST_ID, JobService, parse_decision_id
+from joulery.server._config import LIMITS, Limits, RateLimiter
+from joulery.server._metrics import Metrics
 from joulery.server._problems import later, no_permission, no_token, not_found
-from joulery.storage import EVERY_TEAM, Permission, TokenRecord, digest_of
+from joulery.storage import EVERY_TEAM, Permission, TokenRecord, digest_of, find_token
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from joulery.clock import Clock
-    from joulery.server._context import ServerContext
+    from joulery.server._connections import ConnectionGate
+    from joulery.storage import Store, Transaction
+
+Found = TypeVar("Found")
 
 CACHED_SECONDS = 5.0
-_CONTEXT = b"joulery decision 1:"
+_CONTEXT = b"joulery decision 2:"
+_NONCE = struct.Struct(">d")
 
-
-class OneBearer(HTTPBearer):
-    """A bearer token from the only Authorization header; a proxy might take another of several."""
-
-    async def __call__(self, request: HTTPConnection) -> HTTPAuthorizationCredentials | None:
-        """The token of a request; None without one, or with several."""
-        if len(request.headers.getlist("authorization")) != 1:
-            return None
-        return await super().__call__(request)
-
-
-TEAM_TOKEN = OneBearer(
+TEAM_TOKEN = HTTPBearer(
     scheme_name="teamToken",
     description="token of a team, made with `joulery serve token create`",
     auto_error=False,
 )
-DECISION_TOKEN = OneBearer(
+DECISION_TOKEN = HTTPBearer(
     scheme_name="decisionToken", description="token that came with the decision", auto_error=False
 )
 
@@ -49,11 +51,6 @@ DECISION_TOKEN = OneBearer(
 def sees(record: TokenRecord, team: str) -> bool:
     """Whether records of ``team`` exist for the bearer of a token."""
     return record.token.team in (team, EVERY_TEAM)
-
-
-def allows(record: TokenRecord, permission: Permission) -> bool:
-    """Whether a token has a permission, within its team."""
-    return record.token.right >= permission
 
 
 class TokenCache:
@@ -113,7 +110,10 @@ class TokenCache:
 
 
 class Signer:
-    """Makes and checks the tokens of decisions: HMAC-SHA256 of their ids.
+    """Makes and checks the tokens of decisions: the time of issue, and an HMAC of it and the id.
+
+    The time tells a decision from another of the same id, which a store that was restored from a
+    backup makes again.
 
     Args:
         secret: Secret of the store.
@@ -122,16 +122,91 @@ class Signer:
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
 
-    def token(self, decision: str) -> str:
+    def token(self, decision: str, issued_wall_seconds: float) -> str:
         """The token of a decision."""
-        code = hmac.digest(self._secret, _CONTEXT + decision.encode("utf-8"), "sha256")
-        return base64.urlsafe_b64encode(code).rstrip(b"=").decode("ascii")
+        nonce = _NONCE.pack(issued_wall_seconds)
+        code = hmac.digest(self._secret, _CONTEXT + nonce + decision.encode("utf-8"), "sha256")
+        return base64.urlsafe_b64encode(nonce + code).rstrip(b"=").decode("ascii")
 
-    def fits(self, decision: str, token: str | None) -> bool:
-        """Whether a token is that of a decision."""
-        return token is not None and hmac.compare_digest(
-            self.token(decision).encode("ascii"), token.encode("utf-8", "surrogatepass")
-        )
+    def issued(self, decision: str, token: str | None) -> float | None:
+        """The time of issue that a decision's token states; None for a token of another one."""
+        text = (token or "").encode("utf-8", "surrogatepass")
+        try:
+            (seconds,) = _NONCE.unpack_from(base64.urlsafe_b64decode(text[:12]))
+        except (ValueError, struct.error):
+            return None
+        fits = hmac.compare_digest(self.token(decision, seconds).encode("ascii"), text)
+        return float(seconds) if fits else None
+
+
+class ServerContext:
+    """The state of one server process.
+
+    Args:
+        store: Opened store.
+        secret: Secret of the store; see :func:`joulery.storage._tokens.decision_secret`.
+        limits: Limits on requests and callers.
+        clock: Real clock, or a test's.
+        log_requests: Whether every request is logged, or only those that failed or took long.
+        gate: Gate of connections; None for a test's.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        secret: bytes,
+        limits: Limits = LIMITS,
+        clock: Clock = REAL_CLOCK,
+        *,
+        log_requests: bool = False,
+        gate: ConnectionGate | None = None,
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.limits = limits
+        self.log_requests = log_requests
+        self.gate = gate
+        self.jobs = JobService(store, clock)
+        self.metrics = Metrics()
+        self.signer = Signer(secret)
+        self.tokens = TokenCache(self._find_token, clock, limits.remembered)
+        kept = limits.remembered
+        self.calls = RateLimiter(limits.calls_per_second, limits.burst_calls, kept)
+        self.bytes = RateLimiter(limits.team_bytes_per_second, limits.burst_bytes, kept)
+        failures = limits.failures_per_second
+        self.failures = RateLimiter(failures, 10 * failures, kept)
+        self.in_flight: Counter[str] = Counter()  # requests by team
+        self.draining = False
+        self._teams: OrderedDict[int, str] = OrderedDict()
+
+    def read(self, look: Callable[[Transaction], Found]) -> Found:
+        """Read from the store in this thread."""
+        with self.store.reading() as transaction:
+            return look(transaction)
+
+    def left(self, team: str | None) -> None:
+        """Note that a request of a team has been answered; None for one without a token."""
+        if team is not None:
+            self.in_flight[team] -= 1
+            if not self.in_flight[team]:
+                del self.in_flight[team]
+
+    async def team_of(self, job: int) -> str:
+        """The team of a job.
+
+        Raises:
+            UnknownRecordError: There is no such job.
+        """
+        team = self._teams.get(job)
+        if team is None:
+            record = await run_in_threadpool(self.read, lambda one: one.job(job))
+            team = self._teams[job] = record.job.team  # for ever: numbers are not used again
+            if len(self._teams) > self.limits.remembered:
+                self._teams.popitem(last=False)
+        return team
+
+    async def _find_token(self, digest: bytes) -> TokenRecord | None:
+        return await run_in_threadpool(self.read, lambda one: find_token(one, digest))
 
 
 def context_of(request: Request) -> ServerContext:
@@ -140,32 +215,64 @@ def context_of(request: Request) -> ServerContext:
     return context
 
 
-def _address(request: Request) -> str:
-    return request.client.host if request.client else ""
+def bearer_token(request: Request) -> str:
+    """The token of a request; empty without one, or with several.
+
+    Of several headers a proxy might take another than this server.
+    """
+    given = request.headers.getlist("authorization")
+    scheme, _, token = (given[0] if len(given) == 1 else "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+async def authenticate(request: Request) -> None:
+    """Check the token of a request, and the limits of its team; before the body is read.
+
+    Raises:
+        ProblemError: There is no valid token, or its team calls too often.
+    """
+    context = context_of(request)
+    token = bearer_token(request)
+    decision = request.path_params.get("decision")
+    if decision is None:
+        request.state.caller = caller = await _caller(context, request, token)
+        team = caller.token.team
+    else:
+        issued = context.signer.issued(decision, token)
+        if issued is None:
+            raise no_token("joulery decision")
+        request.state.issued = issued
+        team = await context.team_of(parse_decision_id(decision)[0])
+    if context.gate is not None:
+        context.gate.trust(request.scope.get("client"))
+    seconds = context.calls.wait_seconds(team, context.clock.now())
+    if seconds or context.in_flight[team] >= context.limits.team_requests:
+        raise later("too many calls of this team", 429, int(seconds) + 1)
+    context.in_flight[team] += 1
+    request.scope["joulery.team"] = team
+
+
+async def _caller(context: ServerContext, request: Request, token: str) -> TokenRecord:
+    if not token:
+        raise no_token()
+    now, address = context.clock.now(), request.client.host if request.client else ""
+    # Guesses are slowed down before they cost a look into the store; a token that was valid
+    # before is not, even if someone guesses from the same address.
+    if context.failures.exhausted(address, now) and not context.tokens.knows(token):
+        raise later("too many calls without a valid token", 429)
+    record = await context.tokens.verify(token)
+    if record is None:
+        context.failures.wait_seconds(address, now)
+        raise no_token()
+    return record
 
 
 def require(permission: Permission) -> Any:
     """The dependency on a team's token with a permission; gives the token's record."""
 
-    async def caller(
-        request: Request,
-        credentials: Annotated[HTTPAuthorizationCredentials | None, Security(TEAM_TOKEN)],
-    ) -> TokenRecord:
-        context = context_of(request)
-        if credentials is None:
-            raise no_token()
-        now, address = context.clock.now(), _address(request)
-        token = credentials.credentials
-        # Guesses are slowed down before they cost a look into the store; a token that was valid
-        # before is not, even if someone guesses from the same address.
-        if context.failures.exhausted(address, now) and not context.tokens.knows(token):
-            raise later("too many calls without a valid token", 429)
-        record = await context.tokens.verify(token)
-        if record is None:
-            context.failures.wait_seconds(address, now)
-            raise no_token()
-        _limit_rate(context, record.id)
-        if not allows(record, permission):
+    async def caller(request: Request, _: Annotated[object, Security(TEAM_TOKEN)]) -> TokenRecord:
+        record: TokenRecord = request.state.caller
+        if record.token.right < permission:
             raise no_permission()
         return record
 
@@ -179,7 +286,7 @@ def own_job(permission: Permission) -> Any:
     async def job_of_caller(
         request: Request,
         job: Annotated[
-            int, Path(ge=0, le=LARGEST_ID, description="number of a job's version", examples=[7])
+            int, Path(ge=0, le=LARGEST_ID, description="number of a job's version", examples=[1])
         ],
         record: TokenRecord = caller,
     ) -> int:
@@ -198,6 +305,7 @@ def own_team(permission: Permission) -> Any:
         team: Annotated[str, Path(description="namespace of the jobs", examples=["vision"])],
         record: TokenRecord = caller,
     ) -> str:
+        team = unquote(team)
         if not sees(record, team):
             raise not_found()
         return team
@@ -207,18 +315,8 @@ def own_team(permission: Permission) -> Any:
 
 async def held_decision(
     request: Request,
-    decision: Annotated[str, Path(description="id of the decision", examples=["7.12"])],
-    credentials: Annotated[HTTPAuthorizationCredentials | None, Security(DECISION_TOKEN)],
-) -> str:
-    """The id of a decision whose token the request carries."""
-    context = context_of(request)
-    if credentials is None or not context.signer.fits(decision, credentials.credentials):
-        raise no_token("joulery decision")
-    _limit_rate(context, decision.partition(".")[0])
-    return decision
-
-
-def _limit_rate(context: ServerContext, caller: object) -> None:
-    seconds = context.calls.wait_seconds(caller, context.clock.now())
-    if seconds:
-        raise later("too many calls with this token", 429, int(seconds) + 1)
+    decision: Annotated[str, Path(description="id of the decision", examples=["1.1"])],
+    _: Annotated[object, Security(DECISION_TOKEN)],
+) -> tuple[str, float]:
+    """The id and the time of issue of a decision whose token the request carries."""
+    return decision, request.state.issued

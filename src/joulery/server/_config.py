@@ -3,16 +3,115 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from collections import OrderedDict
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from joulery.errors import InvalidValueError
-from joulery.server._limits import LIMITS, Limits
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
     from pathlib import Path
 
 DEFAULT_PORT = 8420
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of one server process.
+
+    Attributes:
+        body_bytes: Largest body of a request.
+        head_bytes: Largest request line with headers.
+        waiting_requests: Most requests in flight; more get 503.
+        team_requests: Most requests in flight of one team; more get 429.
+        connections: Most open connections; then the oldest without a token is closed.
+        address_connections: Most open connections without a token from one address, likewise.
+        calls_per_second: Mean rate of calls of one team.
+        burst_calls: Most calls of one team at once.
+        team_bytes_per_second: Mean rate of bytes in bodies of one team.
+        burst_bytes: Most bytes in bodies of one team at once.
+        failures_per_second: Mean rate of calls with invalid tokens from one address.
+        head_seconds: Longest time for the head of a request to arrive.
+        body_seconds: Longest time for a body to arrive.
+        answer_seconds: Longest time that a request takes; then it gets 503.
+        idle_seconds: Longest time that a connection stays open without a request.
+        remembered: Number of tokens, of addresses and of jobs that are cached.
+    """
+
+    body_bytes: int = 262_144
+    head_bytes: int = 16_384
+    waiting_requests: int = 4000
+    team_requests: int = 1000
+    connections: int = 8000
+    address_connections: int = 1000
+    calls_per_second: float = 5000.0
+    burst_calls: float = 10_000.0
+    team_bytes_per_second: float = 1e6
+    burst_bytes: float = 4e6
+    failures_per_second: float = 20.0
+    head_seconds: float = 10.0
+    body_seconds: float = 10.0
+    answer_seconds: float = 20.0
+    idle_seconds: float = 75.0
+    remembered: int = 10_000
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if not getattr(self, field.name) > 0:
+                raise InvalidValueError(
+                    f"{field.name} must be more than 0, not {getattr(self, field.name)!r}",
+                    remedy="leave it out, or give a positive number",
+                )
+
+
+LIMITS = Limits()
+
+
+class RateLimiter:
+    """A token bucket per caller.
+
+    Args:
+        per_second: Rate at which a bucket fills.
+        burst: Capacity of a bucket.
+        remembered: Number of buckets that are kept; the least recently used is dropped first.
+    """
+
+    def __init__(self, per_second: float, burst: float, remembered: int) -> None:
+        self._per_second = per_second
+        self._burst = burst
+        self._remembered = remembered
+        self._buckets: OrderedDict[Hashable, list[float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def wait_seconds(self, caller: Hashable, now: float, amount: float = 1.0) -> float:
+        """0 where a call may be made, whose ``amount`` is then taken; else the time to wait.
+
+        A call may take more than there is, so that an ``amount`` above the capacity passes once.
+        """
+        bucket = self._bucket(caller, now)
+        if bucket[0] >= min(1.0, amount):
+            bucket[0] -= amount
+            return 0.0
+        return (1.0 - bucket[0]) / self._per_second
+
+    def exhausted(self, caller: Hashable, now: float) -> bool:
+        """Whether a call would have to wait; counts nothing."""
+        return caller in self._buckets and self._bucket(caller, now)[0] < 1.0
+
+    def _bucket(self, caller: Hashable, now: float) -> list[float]:
+        bucket = self._buckets.get(caller)
+        if bucket is None:
+            bucket = self._buckets[caller] = [self._burst, now]
+            if len(self._buckets) > self._remembered:
+                self._buckets.popitem(last=False)
+        else:
+            self._buckets.move_to_end(caller)
+            bucket[0] = min(self._burst, bucket[0] + (now - bucket[1]) * self._per_second)
+            bucket[1] = now
+        return bucket
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,18 @@ import asyncio
 import contextlib
 import errno
 import logging
+import resource
 import signal
 import socket
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 import uvicorn
 
+from joulery.client import read_token, write_token
 from joulery.clock import REAL_CLOCK
 from joulery.errors import (
     ConflictError,
@@ -23,9 +26,9 @@ from joulery.errors import (
     JouleryError,
     MissingRightsError,
 )
-from joulery.jobs import read_token, write_token
 from joulery.server._app import create_app
-from joulery.server._context import ServerContext
+from joulery.server._auth import ServerContext
+from joulery.server._connections import ConnectionGate, HttpConnection
 from joulery.server._logs import json_log
 from joulery.storage import (
     EVERY_TEAM,
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("joulery.server")
 
 _BACKLOG = 2048
+_OTHER_FILES = 200  # of the store, the log and libraries
 _READER_THREADS = 8  # no more than the store has connections for
 _YEAR_SECONDS = 365 * 86_400.0
 _RENEWAL_SECONDS = 30 * 86_400.0
@@ -80,12 +84,14 @@ def serve(config: ServerConfig, started: Callable[[FirstStart], None]) -> None:
     """
     check_tls(config)
     with bound_socket(config) as listener, Store.open(config.store) as store:
+        store.check()
         ready = prepare(store, config, address_of(config, listener))
+        gate = ConnectionGate(config.limits, _most_connections(config.limits.connections))
         context = ServerContext(
-            store, _secret(store), config.limits, log_requests=config.log_requests
+            store, _secret(store), config.limits, log_requests=config.log_requests, gate=gate
         )
         with json_log():
-            uvicorn_config = _uvicorn_config(config, context)
+            uvicorn_config = _uvicorn_config(config, context, gate)
             server = _Server(uvicorn_config, lambda: started(ready))
             with asyncio.Runner(loop_factory=uvicorn_config.get_loop_factory()) as runner:
                 runner.run(_serve(server, listener, config, context))
@@ -113,13 +119,16 @@ class _Server(uvicorn.Server):
         self._call_started()
 
 
-def _uvicorn_config(config: ServerConfig, context: ServerContext) -> uvicorn.Config:
+def _uvicorn_config(
+    config: ServerConfig, context: ServerContext, gate: ConnectionGate
+) -> uvicorn.Config:
     files = config.tls_certificate, config.tls_key
     certificate, key = (None if file is None else str(file) for file in files)
     limits = config.limits
+    protocol: Any = partial(HttpConnection, gate=gate, head_seconds=limits.head_seconds)
     return uvicorn.Config(
         create_app(context),
-        http="h11",  # which bounds the size of headers
+        http=protocol,
         h11_max_incomplete_event_size=limits.head_bytes,
         ws="none",
         lifespan="off",
@@ -127,13 +136,22 @@ def _uvicorn_config(config: ServerConfig, context: ServerContext) -> uvicorn.Con
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=limits.connections,
         timeout_keep_alive=round(limits.idle_seconds),
         timeout_graceful_shutdown=round(config.stop_seconds),
         ssl_certfile=certificate,
         ssl_keyfile=key,
         backlog=_BACKLOG,
     )
+
+
+def _most_connections(wanted: int) -> int:
+    """As many connections as wanted, as far as the process may have files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + _OTHER_FILES
+    if soft < needed and (hard == resource.RLIM_INFINITY or soft < hard):
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return wanted if soft == resource.RLIM_INFINITY else min(wanted, max(16, soft - _OTHER_FILES))
 
 
 async def _serve(
@@ -309,5 +327,7 @@ def _close_to_others(location: str | None) -> None:
         path = Path(f"{place}{end}")
         with contextlib.suppress(OSError):  # another user's file, or none
             mode = path.stat().st_mode
-            if mode & 0o007:
-                path.chmod(mode & 0o770)
+            # A group that may write was given that right, one that may only read was not.
+            kept = mode & (0o770 if mode & 0o020 else 0o700)
+            if mode & 0o077 != kept & 0o077:
+                path.chmod(kept)

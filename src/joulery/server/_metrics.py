@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from prometheus_client import (
@@ -27,6 +28,7 @@ class Metrics:
     Attributes:
         in_flight: Gauge of requests that are being handled.
         expired: Counter of decisions whose lease has ended.
+        latest: Time of the latest :meth:`text`, and the text.
     """
 
     def __init__(self) -> None:
@@ -60,17 +62,21 @@ class Metrics:
             )
         }
 
+        self.text(None, -math.inf)
+
     def observe(self, operation: str, status: int, seconds: float) -> None:
         """Count a request."""
         self._requests.labels(operation, str(status)).inc()
         self._seconds.labels(operation).observe(seconds)
 
-    def text(self, totals: StoreTotals | None) -> bytes:
+    def text(self, totals: StoreTotals | None, now: float = 0.0) -> bytes:
         """All figures in the format of Prometheus.
 
         Args:
             totals: Totals of the store; None where it does not answer.
+            now: Time, for :attr:`latest`.
         """
         for name, gauge in self._totals.items():
             gauge.set(float("nan") if totals is None else getattr(totals, name))
-        return generate_latest(self._registry)
+        self.latest = now, generate_latest(self._registry)
+        return self.latest[1]

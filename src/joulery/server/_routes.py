@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import unquote
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from joulery.errors import InvalidValueError, JouleryError, StoreBusyError
+from joulery.frontier import Frontier, OperatingPoint, Setting
 from joulery.jobs import (
     LARGEST_ID,
     MOST_PER_PAGE,
@@ -51,7 +53,15 @@ from joulery.jobs import (
     to_bytes,
 )
 from joulery.jobs import Request as DecisionRequest
-from joulery.server._auth import context_of, held_decision, own_job, own_team, require, sees
+from joulery.server._auth import (
+    authenticate,
+    context_of,
+    held_decision,
+    own_job,
+    own_team,
+    require,
+    sees,
+)
 from joulery.server._problems import (
     ProblemDetails,
     ProblemError,
@@ -71,8 +81,12 @@ from joulery.storage import (
     totals,
 )
 
+if TYPE_CHECKING:
+    from joulery.server._auth import ServerContext
+
 SECONDS_PER_DAY = 86_400.0
 _READY_SECONDS = 5.0  # load balancers do not wait much longer
+_METRICS_SECONDS = 1.0
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -88,7 +102,8 @@ class _BoundedRequest(Request):
             ProblemError: It is not declared to be JSON, is empty, too large or too slow.
         """
         if self._content is None:
-            limits = context_of(self).limits
+            context = context_of(self)
+            limits = context.limits
             media = self.headers.get("content-type", "").partition(";")[0].strip().lower()
             if media != "application/json":
                 raise ProblemError(
@@ -97,6 +112,10 @@ class _BoundedRequest(Request):
                     "the body is not declared to be JSON",
                     "send Content-Type: application/json",
                 )
+            size = int(self.headers.get("content-length", "0"))
+            if size > limits.body_bytes:
+                raise body_too_large(limits.body_bytes)
+            self._take(context, size)
             try:
                 async with asyncio.timeout(limits.body_seconds):
                     self._content = await self._read(limits.body_bytes)
@@ -109,14 +128,21 @@ class _BoundedRequest(Request):
                 ) from None
         return self._content
 
+    def _take(self, context: ServerContext, size: int) -> None:
+        """Take bytes from what the team may send."""
+        team, now = self.scope["joulery.team"], context.clock.now()
+        seconds = context.bytes.wait_seconds(team, now, size)
+        if seconds:
+            raise later("too many bytes from this team", 429, int(seconds) + 1)
+
     async def _read(self, most: int) -> bytes:
-        if int(self.headers.get("content-length", "0")) > most:
-            raise body_too_large(most)
         content = bytearray()
         async for chunk in self.stream():
             content += chunk
             if len(content) > most:
                 raise body_too_large(most)
+        if "content-length" not in self.headers:
+            self._take(context_of(self), len(content))
         return bytes(content) or b" "  # FastAPI takes an empty body for none at all
 
     async def json(self) -> Any:
@@ -128,12 +154,13 @@ class _BoundedRequest(Request):
 
 
 class _Route(APIRoute):
-    """A route that reads bodies by :class:`_BoundedRequest`."""
+    """A route that checks the token first, and reads bodies by :class:`_BoundedRequest`."""
 
     def get_route_handler(self) -> Any:
         handle = super().get_route_handler()
 
         async def bounded(request: Request) -> Response:
+            await authenticate(request)
             return await handle(_BoundedRequest(request.scope, request.receive))
 
         return bounded
@@ -188,6 +215,11 @@ def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return described
 
 
+def _example(**document: Any) -> dict[str, Any]:
+    """The body of a request as it may be sent to a new server, in the description."""
+    return {"requestBody": {"content": {"application/json": {"example": document}}}}
+
+
 _COMMON = _problems(401, 422, 429, 503)
 decisions = APIRouter(prefix="/v1", tags=["decisions"], route_class=_Route, responses=_COMMON)
 jobs = APIRouter(prefix="/v1", tags=["jobs"], route_class=_Route, responses=_COMMON)
@@ -228,13 +260,14 @@ JobToWork = Annotated[int, own_job(Permission.WORK)]
 JobToManage = Annotated[int, own_job(Permission.MANAGE)]
 TeamToRead = Annotated[str, own_team(Permission.READ)]
 TeamToWork = Annotated[str, own_team(Permission.WORK)]
-HeldDecision = Annotated[str, Depends(held_decision)]
+HeldDecision = Annotated[tuple[str, float], Depends(held_decision)]
 Admin = Annotated[TokenRecord, require(Permission.ADMIN)]
 
 
 @decisions.post(
     "/jobs/{job}/decisions",
     operation_id="decide",
+    openapi_extra=_example(key="night 1"),
     response_model=Decision,
     responses=_problems(403, 404, 409, *_BODY),
 )
@@ -249,12 +282,17 @@ async def decide(
     """
     context = context_of(request)
     decision = await asyncio.wrap_future(context.jobs.decide_soon(job, wanted))
-    return _answer(dataclasses.replace(decision, token=context.signer.token(decision.id)))
+    token = context.signer.token(decision.id, decision.issued_wall_seconds)
+    return _answer(dataclasses.replace(decision, token=token))
 
 
 @decisions.put(
     "/decisions/{decision}/outcome",
     operation_id="report",
+    openapi_extra=_example(
+        key="night 1",
+        outcome={"end": "reached", "epochs": 20, "seconds": 50.0, "joules": 12_500.0},
+    ),
     response_model=Receipt,
     responses=_problems(404, 409, *_BODY),
 )
@@ -267,14 +305,17 @@ async def report(
     same receipt, another one is refused. Figures must be possible: no longer than the decision is
     old, no more energy than all boards can draw.
     """
-    jobs_ = context_of(request).jobs
-    receipt = await asyncio.wrap_future(jobs_.report_soon(decision, body.outcome, body.key))
+    (place, issued), jobs_ = decision, context_of(request).jobs
+    receipt = await asyncio.wrap_future(jobs_.report_soon(place, body.outcome, body.key, issued))
     return _answer(receipt)
 
 
 @decisions.post(
     "/decisions/{decision}/heartbeat",
     operation_id="heartbeat",
+    openapi_extra=_example(
+        progress={"end": "abandoned", "epochs": 2, "seconds": 5.0, "joules": 1250.0}
+    ),
     response_model=DecisionLease,
     responses=_problems(404, *_BODY),
 )
@@ -282,8 +323,8 @@ async def heartbeat(
     request: Request, decision: HeldDecision, body: Annotated[ProgressReport, Strict]
 ) -> Response:
     """Prolong the lease of a decision; the progress counts if no report follows."""
-    jobs_ = context_of(request).jobs
-    lease = await asyncio.wrap_future(jobs_.heartbeat_soon(decision, body.progress))
+    (place, issued), jobs_ = decision, context_of(request).jobs
+    lease = await asyncio.wrap_future(jobs_.heartbeat_soon(place, body.progress, issued))
     return _answer(lease)
 
 
@@ -301,6 +342,16 @@ def list_decisions(request: Request, job: JobToRead, page: Page) -> Response:
 @jobs.post(
     "/teams/{team}/jobs",
     operation_id="defineJob",
+    openapi_extra=_example(
+        job={
+            "name": "resnet-nightly",
+            "batch_sizes": [64, 128, 256],
+            "default": 128,
+            "cost": "cost:eta=0.5,max_watts=300",
+            "max_epochs": 50,
+        },
+        device="A40",
+    ),
     response_model=JobEntry,
     responses=_problems(403, 404, 409, *_BODY),
 )
@@ -342,6 +393,7 @@ def show_job(
 ) -> Response:
     """Get the newest version of a job."""
     _only_known(request, "device")
+    name = unquote(name)
     if "\0" in name + (device or ""):  # no name has one, and PostgreSQL accepts none
         raise not_found()
     return _answer(job_entry(context_of(request).jobs.find(team, name, device)))
@@ -350,6 +402,7 @@ def show_job(
 @jobs.post(
     "/jobs/{job}/pause",
     operation_id="pauseJob",
+    openapi_extra=_example(paused=False),
     response_model=PauseState,
     responses=_problems(403, 404, *_BODY),
 )
@@ -386,6 +439,13 @@ def list_profiles(request: Request, job: JobToRead) -> Response:
 @measurements.put(
     "/jobs/{job}/profiles",
     operation_id="keepProfile",
+    openapi_extra=_example(
+        batch_size=128,
+        device="A40",
+        frontier=Frontier.from_points(
+            [OperatingPoint(2.5, 625.0, Setting(300.0)), OperatingPoint(2.7, 540.0, Setting(200.0))]
+        ).to_dict(),
+    ),
     status_code=204,
     responses=_problems(403, 404, *_BODY),
 )
@@ -410,6 +470,9 @@ def list_energy(request: Request, job: JobToRead, page: Page) -> Response:
 @measurements.post(
     "/jobs/{job}/energy",
     operation_id="noteEnergy",
+    openapi_extra=_example(
+        decision="1.1", device="GPU-4f", seconds=50.0, joules=12_500.0, origin="measured"
+    ),
     status_code=204,
     responses=_problems(403, 404, 409, *_BODY),
 )
@@ -492,6 +555,7 @@ def token_entry(record: TokenRecord, token: str | None = None) -> TokenEntry:
 @tokens.post(
     "/tokens",
     operation_id="createToken",
+    openapi_extra=_example(team="vision", rights="work", label="cluster", days=90.0),
     status_code=201,
     response_model=TokenEntry,
     responses=_problems(403, 404, *_BODY),
@@ -535,7 +599,7 @@ def show_tokens(request: Request, caller: Admin, page: Page) -> Response:
 def revoke(
     request: Request,
     caller: Admin,
-    token: Annotated[int, Path(ge=0, le=LARGEST_ID, description="number of a token", examples=[3])],
+    token: Annotated[int, Path(ge=0, le=LARGEST_ID, description="number of a token", examples=[1])],
 ) -> None:
     """Revoke a token."""
     context = context_of(request)
@@ -573,11 +637,11 @@ async def ready(request: Request) -> Response:
     context = context_of(request)
     if context.draining:
         raise later("the server is being stopped")
-    try:
-        async with asyncio.timeout(_READY_SECONDS):
-            await run_in_threadpool(context.read, lambda one: one.jobs("", 0, 1))
-    except (JouleryError, TimeoutError) as error:
-        raise later("the store does not answer") from error
+    look = asyncio.ensure_future(run_in_threadpool(context.read, lambda one: one.jobs("", 0, 1)))
+    # Not a timeout, which would wait for the thread.
+    done, _ = await asyncio.wait({look}, timeout=_READY_SECONDS)
+    if not done or look.exception() is not None:
+        raise later("the store does not answer")
     if context.store.write_failure:
         raise later("the store does not accept writes")
     return _answer(HealthState("ready"))
@@ -589,11 +653,19 @@ async def ready(request: Request) -> Response:
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **_problems(503)},
 )
-def metrics(request: Request) -> Response:
-    """Get figures for Prometheus."""
+async def metrics(request: Request) -> Response:
+    """Get figures for Prometheus, at most one second old."""
     context = context_of(request)
+    now, (made, text) = context.clock.now(), context.metrics.latest
+    if now - made > _METRICS_SECONDS:
+        context.metrics.latest = now, text  # of many callers, one has them made
+        text = await run_in_threadpool(_metrics_text, context, now)
+    return Response(text, media_type=_PROMETHEUS)
+
+
+def _metrics_text(context: ServerContext, now: float) -> bytes:
     try:
         counted = context.read(totals)
     except JouleryError:
         counted = None  # the other figures are needed most when the store does not answer
-    return Response(context.metrics.text(counted), media_type=_PROMETHEUS)
+    return context.metrics.text(counted, now)

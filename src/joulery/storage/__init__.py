@@ -8,8 +8,15 @@ from joulery.lazy import lazy
 
 if TYPE_CHECKING:
     from joulery.storage._backup import backup, export, restore
-    from joulery.storage._listing import StoreTotals, energy_page, outcomes_between, totals
-    from joulery.storage._measurements import add_energy, profiles_of, put_profile
+    from joulery.storage._queries import (
+        StoreTotals,
+        add_energy,
+        energy_page,
+        outcomes_between,
+        profiles_of,
+        put_profile,
+        totals,
+    )
     from joulery.storage._records import (
         DecisionRecord,
         DecisionState,

@@ -1,4 +1,4 @@
-"""Backup, export and import of a store, while it is in use; a file is complete or not there."""
+"""Backup, export and restore of a store, while it is in use; a file is complete or not there."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from joulery.errors import FileError, StoreBusyError, StoreError
-from joulery.storage._store import default_path
+from joulery.errors import ConflictError, FileError, InvalidValueError, StoreBusyError, StoreError
+from joulery.files import sync_folder
+from joulery.storage._store import Store, default_path
 from joulery.storage._transfer import exported, imported
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from joulery.storage._records import Document
 
 _SQLITE_MARK = b"SQLite format 3\0"
+_SIDE_FILES = ("-wal", "-shm")
 
 
 def backup(location: str | None, target: Path) -> str:
@@ -30,31 +32,17 @@ def backup(location: str | None, target: Path) -> str:
     if "://" in str(place):
         export(location, target)
         return "export"
-    if not Path(place).exists():
-        raise FileError(f"no store at {place}", remedy="give its path with --store")
+    _check_source(place, target)
     with whole_file(target) as draft:
-        try:
-            with (
-                contextlib.closing(sqlite3.connect(f"file:{place}?mode=ro", uri=True)) as source,
-                contextlib.closing(sqlite3.connect(draft)) as copy,
-            ):
-                source.backup(copy)
-        except sqlite3.OperationalError as error:
-            if "locked" in str(error) or "busy" in str(error):
-                raise StoreBusyError("the store is locked", remedy="try again") from error
-            raise StoreError(
-                f"cannot copy the store: {error}", remedy="check the disk and rights"
-            ) from error
-        except sqlite3.DatabaseError as error:
-            raise FileError(f"{place} is no store", remedy="give its path with --store") from error
+        _copy(Path(place), draft)
     return "sqlite"
 
 
 def export(location: str | None, target: Path) -> int:
     """Write a store as lines of JSON; the number of rows."""
     place = default_path() if location is None else location
-    if "://" not in str(place) and not Path(place).exists():
-        raise FileError(f"no store at {place}", remedy="give its path with --store")
+    if "://" not in str(place):
+        _check_source(place, target)
     rows = -2  # the first and the last line are none
     with whole_file(target) as draft, draft.open("wb") as file:
         for line in exported(place):
@@ -64,21 +52,97 @@ def export(location: str | None, target: Path) -> int:
 
 
 def restore(location: str | None, source: Path, *, replace: bool) -> Document:
-    """Fill a store from an export; the number of rows of each table."""
+    """Fill a store from a backup or an export; the number of rows of each table.
+
+    A backup of an SQLite store takes the place of the file, so that a server which still has the
+    old one open notices and refuses to go on.
+
+    Args:
+        location: Location of the store.
+        source: File that :func:`backup` or :func:`export` wrote.
+        replace: Whether jobs that the store has may be deleted.
+
+    Raises:
+        ConflictError: The store has jobs.
+        FileError: The file is damaged, or none of these.
+    """
     place = default_path() if location is None else location
     try:
         with source.open("rb") as file:
-            if file.read(16) == _SQLITE_MARK:
-                raise FileError(
-                    f"{source} is an SQLite store, not an export",
-                    remedy="put it in the place of the store, or `joulery serve --store FILE`",
-                )
-            file.seek(0)
-            return imported(place, file, replace=replace)
+            if file.read(16) != _SQLITE_MARK:
+                file.seek(0)
+                return imported(place, file, replace=replace)
     except OSError as error:
         raise FileError(
             f"cannot read {source}: {error.strerror}", remedy="check the path"
         ) from None
+    if "://" in str(place):
+        raise InvalidValueError(
+            "the copy of an SQLite file does not fit into another database",
+            remedy=f"joulery serve --store {source} --export all.jsonl, and restore that",
+        )
+    return _put_in_place(Path(place), source, replace=replace)
+
+
+def _put_in_place(place: Path, source: Path, *, replace: bool) -> Document:
+    _check_apart(place, source)
+    if place.exists() and not replace:
+        _check_empty(place)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(place) as draft:
+        _copy(source, draft)
+        with Store.open(draft) as copy:  # upgraded, where an older version wrote it
+            copy.check()
+            counts = copy.counts()
+        # What the old file still has in its log must not be mistaken for the new one's.
+        with contextlib.suppress(sqlite3.DatabaseError), _opened(place, "rwc") as old:
+            old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        for end in _SIDE_FILES:
+            Path(f"{place}{end}").unlink(missing_ok=True)
+    return counts
+
+
+def _check_source(place: str | Path, target: Path) -> None:
+    if not Path(place).exists():
+        raise FileError(f"no store at {place}", remedy="give its path with --store")
+    _check_apart(Path(place), target)
+
+
+def _check_apart(place: Path, other: Path) -> None:
+    """Refuse to copy a store onto itself or its log, by whatever name."""
+    for one in (Path(f"{place.resolve()}{end}") for end in ("", *_SIDE_FILES)):
+        if one == other.resolve() or (one.exists() and other.exists() and one.samefile(other)):
+            raise FileError(f"{other} is the store itself", remedy="give another file")
+
+
+def _check_empty(place: Path) -> None:
+    with Store.open(place) as store:
+        if store.counts()["jobs"]:
+            raise ConflictError(
+                "the store has jobs already", remedy="restore to an empty one, or give --replace"
+            )
+
+
+@contextlib.contextmanager
+def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
+    with contextlib.closing(
+        sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True)
+    ) as one:
+        yield one
+
+
+def _copy(source: Path, target: Path) -> None:
+    try:
+        with _opened(source, "ro") as store, _opened(target, "rw") as copy:
+            store.backup(copy)
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error) or "busy" in str(error):
+            raise StoreBusyError("the store is locked", remedy="try again") from error
+        raise StoreError(
+            f"cannot copy the store: {error}", remedy="check the disk and rights"
+        ) from error
+    except sqlite3.DatabaseError as error:
+        raise FileError(f"{source} is no store", remedy="give the path of one") from error
 
 
 @contextlib.contextmanager
@@ -96,8 +160,10 @@ def whole_file(target: Path) -> Iterator[Path]:
             with draft.open("rb") as file:
                 os.fsync(file.fileno())
             draft.replace(target)
+            sync_folder(target.parent)
         finally:
-            draft.unlink(missing_ok=True)
+            for end in ("", *_SIDE_FILES):
+                Path(f"{draft}{end}").unlink(missing_ok=True)
     except OSError as error:
         raise FileError(
             f"cannot write {target}: {error.strerror}", remedy="check the folder and its disk"

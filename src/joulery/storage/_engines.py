@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +37,8 @@ STATEMENT_SECONDS = 5.0
 """Longest time that one statement of PostgreSQL may take."""
 _SILENCE_SECONDS = 5.0  # for which sent data may remain without an acknowledgement of the network
 _PATIENT_SECONDS = 60.0  # longest wait for a lock of migrations, imports and exports
+
+DAMAGED_REMEDY = "restore a backup: joulery serve --restore FILE --replace"
 
 # PostgreSQL's codes for serialization failures, deadlocks and lock timeouts.
 _RETRY_CODES = frozenset({"40001", "40P01", "55P03"})
@@ -74,25 +78,46 @@ def _sqlite(path: Path, busy_seconds: float) -> Engine:
             f"cannot make the folder {path.parent}: {error.strerror}",
             remedy="give a path that you may write to",
         ) from error
+    # SQLite gives its other files the rights of the first.
+    with suppress(OSError):  # it is there, or SQLite says why it cannot be made
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     engine = create_engine(
         f"sqlite:///{path}",
         connect_args={"check_same_thread": False, "timeout": busy_seconds},
         json_serializer=to_json,
+        pool_timeout=busy_seconds,
     )
+    opened: list[tuple[int, int] | None] = []  # the file, since the first connection
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _: object) -> None:
+        opened.append(_identity(path))
         connection.isolation_level = None  # transactions begin as below, not when the driver likes
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}").close()
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
+        if _identity(path) != opened[0]:
+            raise StoreError(
+                f"the file {path.name} of the store was replaced or deleted while it was in use",
+                remedy="stop all programs that use it, put the file in place with `joulery serve "
+                "--restore`, and start them again",
+            )
         # A deferred transaction that reads first and writes later fails if another wrote meanwhile.
         reads = connection.get_execution_options().get("reads_only", False)
         connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
     return engine
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file from another of the same name; None for no file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _postgresql(text: str, busy_seconds: float, statement_seconds: float) -> Engine:
@@ -107,6 +132,7 @@ def _postgresql(text: str, busy_seconds: float, statement_seconds: float) -> Eng
         return create_engine(
             url.set(drivername="postgresql+psycopg"),
             json_serializer=to_json,
+            pool_timeout=busy_seconds,
             connect_args={
                 "connect_timeout": max(2, round(busy_seconds)),
                 "tcp_user_timeout": round(1000 * _SILENCE_SECONDS),
@@ -144,6 +170,8 @@ def explained(error: DBAPIError) -> JouleryError:
         return StoreBusyError(
             f"the store is busy or restarting: {reason}", remedy="make the same request again"
         )
+    if "malformed" in reason:
+        return StoreError(f"the store is damaged: {reason}", remedy=DAMAGED_REMEDY)
     return StoreError(
         f"the store failed: {reason}", remedy="check the database's disk, rights and log"
     )

@@ -5,59 +5,60 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import inspect, text
+from sqlalchemy import Column, MetaData, String, Table, insert, inspect, select, text
 
 from joulery.errors import MissingExtraError, StoreError
-from joulery.storage._engines import open_engine
+from joulery.storage._schema import metadata
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Engine
 
-# Kept here so that opening a store that is up to date need not import Alembic.
-HEAD = "r0001"
+# Kept here so that making or opening a store that is up to date need not import Alembic.
+HEAD = "r0002"
 MIGRATIONS = Path(__file__).parent / "migrations"
 # Any number will do, as long as nothing else of the database locks it.
 _UPGRADE_LOCK = 0x6A6F756C
+_VERSION = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
 
 
-def upgrade(location: str | Path) -> None:
-    """Upgrade a store to :data:`HEAD`, and create it if missing.
+def upgrade(engine: Engine) -> None:
+    """Upgrade a store to :data:`HEAD`; an empty database gets all tables.
 
     Many processes may call this at once: one upgrades, the others wait and find it done.
 
     Raises:
         StoreError: The database is newer than this code.
     """
-    engine = open_engine(location, patient=True)
-    try:
-        with engine.connect().execution_options(reads_only=True) as connection:
-            if current(connection) == HEAD:
-                return
-        with engine.connect() as connection, connection.begin():
-            if connection.dialect.name == "postgresql":
-                connection.execute(text(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})"))
-            if current(connection) != HEAD:
-                _run(connection)
-    finally:
-        engine.dispose()
+    with engine.connect().execution_options(reads_only=True) as connection:
+        if current(connection) == HEAD:
+            return
+    with engine.connect() as connection, connection.begin():
+        if connection.dialect.name == "postgresql":
+            connection.execute(text(f"SELECT pg_advisory_xact_lock({_UPGRADE_LOCK})"))
+        found = current(connection)
+        if found is None:
+            metadata.create_all(connection)
+            _VERSION.create(connection)
+            connection.execute(insert(_VERSION), {"version_num": HEAD})
+        elif found != HEAD:
+            _run(connection, found)
 
 
 def current(connection: Connection) -> str | None:
     """The revision that a database is at; None for an empty one."""
-    if not inspect(connection).has_table("alembic_version"):
+    if not inspect(connection).has_table(_VERSION.name):
         return None
-    found: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-    return found
+    return connection.execute(select(_VERSION.c.version_num)).scalar()
 
 
-def _run(connection: Connection) -> None:
+def _run(connection: Connection, found: str) -> None:
     try:
         from alembic import command
         from alembic.config import Config
         from alembic.util import CommandError
     except ModuleNotFoundError as error:
         raise MissingExtraError(
-            "making or upgrading a store needs Alembic", remedy='pip install "joulery[store]"'
+            "upgrading a store needs Alembic", remedy='pip install "joulery[store]"'
         ) from error
 
     config = Config()
@@ -69,6 +70,6 @@ def _run(connection: Connection) -> None:
         command.upgrade(config, HEAD)
     except CommandError as error:
         raise StoreError(
-            f"this store is at revision {current(connection)}, which this version does not know",
+            f"this store is at revision {found}, which this version does not know",
             remedy="install the version of Joulery that upgraded it, or a newer one",
         ) from error

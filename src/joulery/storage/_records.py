@@ -147,12 +147,13 @@ class OutcomeRecord:
     Attributes:
         job: Number of the job.
         decision: Number of the event that issued the decision.
-        key: Idempotency key of the client: a repeated report counts once.
+        key: Key of the client, for people; the decision itself makes a repeated report count once.
         body: What was reported.
         event: Number of the event that it became.
         late: Whether the lease had ended.
         wall_seconds: Time of its arrival.
-        quarantined: Whether it contradicted other reports when it arrived.
+        quarantined: Whether the policy did not learn from it when it arrived.
+        ignored: Whether the policy does not learn from it, by the latest verdict.
     """
 
     job: int
@@ -163,6 +164,7 @@ class OutcomeRecord:
     late: bool
     wall_seconds: float
     quarantined: bool = False
+    ignored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,13 +234,11 @@ class Subject:
         job: The only job that it locks; 0 for none.
         decision: Number of a decision that it looks for, with its outcome.
         decision_key: Key of a decision that it looks for.
-        outcome_key: Key of an outcome that it looks for.
     """
 
     job: int = 0
     decision: int | None = None
     decision_key: str | None = None
-    outcome_key: str | None = None
 
 
 NOTHING = Subject()

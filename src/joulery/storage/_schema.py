@@ -149,8 +149,8 @@ outcomes = Table(
     Column("late", Boolean, nullable=False),
     Column("wall_seconds", Double, nullable=False),
     Column("quarantined", Boolean, nullable=False),
+    Column("ignored", Boolean, nullable=False),
     PrimaryKeyConstraint("job", "decision"),
-    UniqueConstraint("job", "key"),
     ForeignKeyConstraint(
         ["job", "decision"], ["decisions.job", "decisions.sequence"], ondelete="CASCADE"
     ),

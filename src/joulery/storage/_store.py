@@ -1,40 +1,44 @@
-"""The store as a whole: opened, written to by group commit, read from, closed."""
+"""The store as a whole: opened, written to by group commit, read from, checked, closed."""
 
 from __future__ import annotations
 
-import os
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from joulery.errors import MissingExtraError
+from joulery.errors import MissingExtraError, StoreBusyError, StoreError
+from joulery.paths import data_folder
 
 try:
+    from sqlalchemy import func, select
     from sqlalchemy.exc import DBAPIError
+    from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 except ModuleNotFoundError as error:
     raise MissingExtraError(
         "a store needs SQLAlchemy", remedy='pip install "joulery[store]"'
     ) from error
 
-from joulery.storage._engines import explained, open_engine
+from joulery.storage._engines import DAMAGED_REMEDY, explained, open_engine
 from joulery.storage._migrate import upgrade
 from joulery.storage._records import Subject
+from joulery.storage._schema import events, jobs, metadata
 from joulery.storage._transaction import Transaction
 from joulery.storage._writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Future
+    from pathlib import Path
 
     from sqlalchemy import Engine
 
 Answer = TypeVar("Answer")
 
+_ANSWER_SECONDS = 15.0  # more than all waits that the database itself bounds
+
 
 def default_path() -> Path:
     """The path of this user's store, unless another one is given."""
-    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(data) / "joulery" / "store.sqlite"
+    return data_folder() / "store.sqlite"
 
 
 class Store:
@@ -59,10 +63,13 @@ class Store:
                 :func:`default_path`.
         """
         location = default_path() if location is None else location
+        patient = open_engine(location, patient=True)
         try:
-            upgrade(location)
+            upgrade(patient)
         except DBAPIError as error:
             raise explained(error) from error
+        finally:
+            patient.dispose()
         store = cls(open_engine(location))
         store._writer.start()
         return store
@@ -81,7 +88,25 @@ class Store:
 
     def write(self, operation: Callable[[Transaction], Answer], about: Subject | int = 0) -> Answer:
         """Execute an operation durably and wait for it."""
-        return self.submit(operation, about).result()
+        return self.wait(self.submit(operation, about))
+
+    @staticmethod
+    def wait(future: Future[Answer]) -> Answer:
+        """The answer of an operation that was submitted.
+
+        Raises:
+            StoreBusyError: The database is suspended or unreachable; the operation may still be
+                executed once it goes on.
+        """
+        try:
+            return future.result(_ANSWER_SECONDS)
+        except TimeoutError:
+            if future.done():
+                raise
+            raise StoreBusyError(
+                f"the store did not answer within {_ANSWER_SECONDS:g} s",
+                remedy="check that the database is running, and make the same request again",
+            ) from None
 
     @property
     def write_failure(self) -> str | None:
@@ -91,28 +116,55 @@ class Store:
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
         """A transaction that only reads, and keeps no writer waiting."""
-        try:
-            with (
-                self._engine.connect().execution_options(reads_only=True) as connection,
-                connection.begin(),
-            ):
-                yield Transaction(connection)
-        except DBAPIError as error:
-            raise explained(error) from error
+        with (
+            _explaining(),
+            self._engine.connect().execution_options(reads_only=True) as connection,
+            connection.begin(),
+        ):
+            yield Transaction(connection)
 
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
         transaction = None
         try:
-            with self._engine.connect() as connection, connection.begin():
+            with _explaining(), self._engine.connect() as connection, connection.begin():
                 transaction = Transaction(connection)
                 yield transaction
-        except BaseException as error:
+        except BaseException:
             if transaction is not None:  # also where the commit itself failed
                 transaction.rolled_back()
-            if isinstance(error, DBAPIError):
-                raise explained(error) from error
             raise
+
+    def check(self) -> None:
+        """Check the whole content; takes about a second per 100 MB of SQLite.
+
+        Raises:
+            StoreError: The file is damaged: pages contradict one another, or a job its events.
+        """
+        wrong = []
+        with self.reading() as transaction:
+            if self._engine.dialect.name == "sqlite":
+                found = transaction.plain("PRAGMA integrity_check(1)").scalar_one()
+                wrong += [] if found == "ok" else [str(found)]
+                if transaction.plain("PRAGMA foreign_key_check").first() is not None:
+                    wrong.append("rows refer to others that are missing")
+            last = select(func.max(events.c.sequence)).where(events.c.job == jobs.c.id)
+            differs = jobs.c.events != func.coalesce(last.scalar_subquery(), 0)
+            if transaction.query(select(jobs.c.id).where(differs).limit(1)).first() is not None:
+                wrong.append("events of a job are missing")
+        if wrong:
+            raise StoreError(
+                f"the store is damaged: {wrong[0].splitlines()[-1]}",
+                remedy=DAMAGED_REMEDY,
+            )
+
+    def counts(self) -> dict[str, Any]:
+        """The number of rows of each table."""
+        with self.reading() as transaction:
+            return {
+                name: transaction.query(select(func.count()).select_from(table)).scalar_one()
+                for name, table in metadata.tables.items()
+            }
 
     def close(self) -> None:
         """Finish what was submitted and close the connections."""
@@ -124,3 +176,17 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@contextmanager
+def _explaining() -> Iterator[None]:
+    """Raise errors of the database as our own."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise explained(error) from error
+    except PoolTimeoutError as error:
+        raise StoreBusyError(
+            "all connections to the store are in use",
+            remedy="check that the database is running, and make the same request again",
+        ) from error

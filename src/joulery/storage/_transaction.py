@@ -71,7 +71,6 @@ _LOOKUPS = tuple(
         ("decision", decisions, "sequence"),
         ("decision", outcomes, "decision"),
         ("decision_key", decisions, "key"),
-        ("outcome_key", outcomes, "key"),
     )
 )
 # Literally, or the index of open decisions may not be used.
@@ -95,6 +94,11 @@ class _Write(Enum):
                 )
             }
         )
+    )
+    CHANGE_OUTCOME = (
+        update(outcomes)
+        .where(outcomes.c.job == bindparam("of"), outcomes.c.decision == bindparam("number"))
+        .values(ignored=bindparam("to_ignored"))
     )
     CHANGE_JOB = (
         update(jobs)
@@ -203,6 +207,10 @@ class Transaction:
         else:
             self._write_rows(self._rows)
         return self._connection.execute(statement, given)
+
+    def plain(self, statement: str) -> CursorResult[*tuple[Any, ...]]:
+        """Execute a statement of the database's own, such as a pragma."""
+        return self._connection.exec_driver_sql(statement)
 
     def change(
         self, statement: Executable, given: Mapping[str, Any] | None = None
@@ -479,17 +487,22 @@ class Transaction:
         found: OutcomeRecord | None = self._find(outcomes, "decision", job, decision)
         return found
 
-    def outcome_for(self, job: int, key: str) -> OutcomeRecord | None:
-        """The report under a client's idempotency key."""
-        found: OutcomeRecord | None = self._find(outcomes, "key", job, key)
-        return found
-
     def add_outcome(self, outcome: OutcomeRecord) -> None:
         """Add a report; :meth:`append` its event as well."""
         self._add(_Write.ADD_OUTCOME, (outcome.job, outcome.decision), _row(outcome))
-        known, job = self._operation.known, outcome.job
-        known["outcomes", "decision", job, outcome.decision] = outcome
-        known["outcomes", "key", job, outcome.key] = outcome
+        self._operation.known["outcomes", "decision", outcome.job, outcome.decision] = outcome
+
+    def ignore(self, job: int, decision: int, *, ignored: bool) -> None:
+        """Store that the verdict on a report has changed; nothing where there is no report."""
+        self._operation.rows[_Write.CHANGE_OUTCOME, (job, decision)] = {
+            "of": job,
+            "number": decision,
+            "to_ignored": ignored,
+        }
+        place = "outcomes", "decision", job, decision
+        known = self._recall(place)
+        if isinstance(known, OutcomeRecord):
+            self._operation.known[place] = dataclasses.replace(known, ignored=ignored)
 
 
 def _job_place(job: int) -> Place:

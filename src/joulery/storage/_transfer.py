@@ -194,10 +194,9 @@ def _check(value: Any, kind: type) -> None:
 
 @contextmanager
 def _connected(location: str | Path, *, reads_only: bool) -> Iterator[Connection]:
-    engine = None
+    engine = open_engine(location, patient=True)
     try:
-        upgrade(location)
-        engine = open_engine(location, patient=True)
+        upgrade(engine)
         options: dict[str, Any] = {"reads_only": reads_only}
         if engine.dialect.name == "postgresql":
             options["isolation_level"] = "REPEATABLE READ"  # all tables at the same moment
@@ -206,8 +205,7 @@ def _connected(location: str | Path, *, reads_only: bool) -> Iterator[Connection
     except DBAPIError as error:
         raise explained(error) from error
     finally:
-        if engine is not None:
-            engine.dispose()
+        engine.dispose()
 
 
 def _last_numbers(connection: Connection) -> dict[str, int]:

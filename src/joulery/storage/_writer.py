@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 _CAPACITY = 4096  # operations that may wait
+_CLOSE_SECONDS = 60.0  # a database that is suspended must not keep a process from ending
 _GROUP = 256  # operations per transaction, so that other processes can write in between
 _ATTEMPTS = 3
 # A database that was busy for longer than this is not tried again here, but by the client.
@@ -123,7 +124,7 @@ class Writer:
                 return
             self._closed = True
         self._waiting.put(None)
-        self._thread.join()
+        self._thread.join(_CLOSE_SECONDS)
 
     def _work(self) -> None:
         going = True

@@ -57,7 +57,7 @@ class DecisionService:
         scheme, separator, _ = str(self.location or "").partition("://")
         if separator and scheme.lower() not in _SCHEMES:
             raise InvalidValueError(
-                f"no service at {scheme}://…",
+                f"no store at {scheme}://…",
                 remedy="give http(s)://…, postgresql://… or the path of an SQLite file",
             )
         if self.team is not None:
@@ -90,7 +90,7 @@ class RunConfig:
     max_epochs: int | None = None
     early_stop: bool = True
     dry_run: bool | None = None
-    service: DecisionService | str | Path | None = None
+    store: DecisionService | str | Path | None = None
 
     def __post_init__(self) -> None:
         store = partial(object.__setattr__, self)
@@ -106,8 +106,8 @@ class RunConfig:
             store("objective", os.environ.get(OBJECTIVE_VARIABLE) or DEFAULT_OBJECTIVE)
         else:
             _check_objective(self.objective)
-        if not isinstance(self.service, DecisionService):
-            store("service", DecisionService(self.service))
+        if not isinstance(self.store, DecisionService):
+            store("store", DecisionService(self.store))
         if self.max_epochs is not None:
             store("max_epochs", _whole(self.max_epochs, "max_epochs"))
         if self.default_batch_size is not None:
@@ -279,7 +279,7 @@ def define_job(config: RunConfig, environment: RunEnvironment) -> Definition:
         max_epochs=config.max_epochs or MANY_EPOCHS,
         limits_watts=listed_limits(boards),
     )
-    return Definition(job, device, cast("DecisionService", config.service).policy)
+    return Definition(job, device, cast("DecisionService", config.store).policy)
 
 
 def listed_limits(boards: Sequence[Device]) -> tuple[float, ...]:

@@ -59,7 +59,7 @@ class Run:
         early_stop: Whether the run may be stopped at the cost limit of its decision.
         dry_run: Whether to find out what could be saved and to change neither batch size nor limit;
             as ``joulery run`` says unless given.
-        service: Service that decides: a path, ``postgresql://…``, ``http(s)://…`` or a
+        store: Store or server that decides: a path, ``postgresql://…``, ``http(s)://…`` or a
             :class:`DecisionService`; ``$JOULERY_STORE`` unless given, or else a file of the user.
         devices: Boards of this job; found unless given.
         process_group: Processes of a data-parallel job, which decide together.
@@ -92,7 +92,7 @@ class Run:
         max_epochs: int | None = None,
         early_stop: bool = True,
         dry_run: bool | None = None,
-        service: DecisionService | str | Path | None = None,
+        store: DecisionService | str | Path | None = None,
         devices: Sequence[Device] | None = None,
         process_group: ProcessGroup | None = None,
     ) -> None:
@@ -108,7 +108,7 @@ class Run:
             max_epochs=max_epochs,
             early_stop=early_stop,
             dry_run=dry_run,
-            service=service,
+            store=store,
         )
         self._environment = RunEnvironment(devices, process_group)
         self._target = TargetTracker(self._config.target, higher_is_better=higher_is_better)

@@ -174,7 +174,7 @@ class DecisionSession:
     def _new_client(self, definition: Definition) -> ResilientClient:
         from joulery.client import Order, ResilientClient, open_backend
 
-        service = cast("DecisionService", self._config.service)
+        service = cast("DecisionService", self._config.store)
         clock = self._environment.clock
         location = str(service.location or os.environ.get(STORE_VARIABLE) or "")
 

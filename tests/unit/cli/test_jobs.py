@@ -68,7 +68,7 @@ def test_a_job_is_shown_with_its_costs_and_reasons(store, capsys):
     assert "than runs of the default batch size" in text
     assert "LeastEnergy" in text
     assert "open" in text
-    assert "stopped" in text
+    assert "stopped (quarantined)" in text  # no ceiling explains it, and nothing confirms it
     assert text.count(" train ") == 3
 
 

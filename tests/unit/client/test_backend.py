@@ -2,12 +2,11 @@
 
 import pytest
 
-from joulery.client import open_backend
+from joulery.client import open_backend, write_token
 from joulery.client._http import HttpBackend
 from joulery.client._local import LocalBackend
 from joulery.client._resilient import LastGood, LastGoodSetting
 from joulery.errors import InvalidValueError, MissingExtraError
-from joulery.jobs import write_token
 
 
 def test_nothing_means_the_store_of_the_user(tmp_path):

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from joulery.client import Order, ResilientClient, open_backend
+from joulery.client import Order, ResilientClient, RunMeasurements, open_backend
 from joulery.client._resilient import LastGood
 from joulery.errors import ConflictError, MissingRightsError, StoreBusyError, StoreError
-from joulery.jobs import Definition, Job, Outcome, Request
+from joulery.frontier import OperatingPoint, Setting
+from joulery.jobs import Definition, EnergyEntry, Job, Outcome, Request
 from joulery.jobs.policies import RunEnd
 from joulery.objectives import Cost
 from support.recording_backend import RecordingBackend
@@ -122,6 +123,26 @@ def test_what_is_asked_for_later_counts_once(client, switch, clock):
     delivered(client)
     assert outcomes(switch) == [("1.1", RunEnd.REACHED)]
     assert not client._outbox.waiting
+
+
+def test_measurements_of_a_run_without_an_answer_are_delivered_once(client, switch, clock):
+    """If this fails, the energy of every run during an outage is missing from the job's total."""
+    switch.error = down()
+    decision = client.decide(Request("a"))
+    clock.sleep(60.0)
+    used = EnergyEntry(None, "gpu 0", 60.0, 9000.0, "measured")
+    point = OperatingPoint(6.0, 900.0, Setting(200.0))
+    found = RunMeasurements(decision.batch_size, "", (point,), (used,), "an epoch")
+    client.report(decision, REACHED, "a", lambda: found)
+    switch.error = None
+    (entry,) = client._outbox.entries()
+    entry.deliver(switch.inner)  # a process was killed before it removed the entry
+    client.decide(Request("b"))
+    delivered(client)
+    (energy,), _ = switch.inner.energy(1)
+    assert (energy.decision, energy.joules) == ("1.1", 9000.0)
+    (profile,) = switch.inner.profiles(1)
+    assert profile.frontier.points[0].joules == 900.0
 
 
 def test_a_server_that_is_back_by_the_end_is_reported_at_once(client, switch, clock):

@@ -5,9 +5,9 @@ import math
 import pytest
 
 from joulery.jobs import Measured, Outcome
+from joulery.jobs._job_registry import job_document
 from joulery.jobs._posterior import JobState
 from joulery.jobs._replay import outcome_document
-from joulery.jobs._specification import job_document
 from joulery.jobs.policies import RunEnd
 from joulery.storage import Event, EventKind, JobRecord, NewJob
 from joulery.testing.policy_contract import assert_identical
@@ -92,7 +92,7 @@ def test_an_action_that_is_open_for_too_long_is_abandoned():
     history = History()
     stuck = history.issue(arm=1)
     assert under_way(history) == 1
-    for _ in range(4):
+    for _ in range(2):
         history.run()
         assert stuck in history.state.open
     history.run()

@@ -60,7 +60,7 @@ def test_measurements_are_finite_and_not_negative(name, value):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"seconds": 1071.0},  # longer than since the decision
+        {"seconds": 1071.0 + 86_400.0},  # longer than since the decision, by more than a day
         {"joules": 1_101_000.0},  # more than all boards can draw
         {"seconds": 1.0},  # the same
         {"epochs": 51},

@@ -1,6 +1,7 @@
 """Every request through the application, without a network."""
 
 import asyncio
+import dataclasses
 import json
 import logging
 
@@ -8,70 +9,11 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import StoreError
-from joulery.server._app import create_app
-from joulery.server._context import ServerContext
-from joulery.server._limits import Limits
-from joulery.storage import NewToken, Permission, Store, add_token
+from joulery.server._config import Limits
+from joulery.storage import Store
+from support.caller import Caller
+from support.one_group import one_group
 from support.server_process import JOB, OUTCOME
-
-
-class Caller:
-    """Asks an application as a server would.
-
-    Args:
-        store: Opened.
-        limits: Of the server.
-    """
-
-    def __init__(self, store, limits):
-        self.clock = VirtualClock()
-        wanted = NewToken("*", Permission.ADMIN)
-        self.token, _ = store.write(lambda transaction: add_token(transaction, wanted, 0.0))
-        self.context = ServerContext(store, b"secret", limits, self.clock)
-        self.application = create_app(self.context)
-
-    async def ask(self, method, path, document=None, token=None, parts=None, headers=()):
-        """Status, headers and document of the answer."""
-        body = document if isinstance(document, bytes) else json.dumps(document).encode()
-        parts = [body] if parts is None else list(parts)
-        path, _, query = path.partition("?")
-        scope = {
-            "type": "http",
-            "method": method,
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": query.encode(),
-            "headers": [
-                (b"authorization", f"Bearer {token or self.token}".encode()),
-                (b"content-type", b"application/json"),
-                *headers,
-            ],
-            "client": ("10.0.0.1", 1),
-        }
-        sent = []
-
-        async def receive():
-            if not parts:
-                return {"type": "http.disconnect"}
-            part = parts.pop(0)
-            if part is None:
-                await asyncio.sleep(60)
-            return {"type": "http.request", "body": part, "more_body": bool(parts)}
-
-        async def send(message):
-            sent.append(message)
-
-        await self.application(scope, receive, send)
-        start, end = sent
-        found = json.loads(end["body"]) if end["body"] else None
-        return start["status"], dict(start["headers"]), found
-
-    async def job(self):
-        """A job that was defined."""
-        document = {"job": JOB, "policy": "zeus"}
-        status, _, found = await self.ask("POST", "/v1/teams/vision/jobs", document)
-        assert status == 200
-        return found["id"]
 
 
 @pytest.fixture
@@ -270,3 +212,115 @@ def test_jobs_of_which_team_are_remembered_within_bounds(run):
         return len(caller.context._teams)
 
     assert run(work, remembered=10) == 10
+
+
+def test_a_token_opens_no_decision_of_a_restored_store(tmp_path):
+    """After a restore, holders of lost decisions could report on those of other teams."""
+
+    async def decided(store, seconds):
+        caller = Caller(store, Limits())
+        caller.clock.sleep(seconds)
+        path = f"/v1/jobs/{await caller.job()}/decisions"
+        return caller, (await caller.ask("POST", path, {"key": "k"}))[2]
+
+    async def work():
+        with (
+            Store.open(tmp_path / "lost.sqlite") as lost,
+            Store.open(tmp_path / "new.sqlite") as new,
+        ):
+            _, before = await decided(lost, 10.0)
+            caller, after = await decided(new, 20.0)
+            path = f"/v1/decisions/{after['id']}/"
+            calls = ("PUT", "outcome", {"key": "r", "outcome": OUTCOME}), ("POST", "heartbeat", {})
+            old, own = [], []
+            for answers, one in ((old, before), (own, after)):
+                for method, end, document in calls:
+                    answer = await caller.ask(method, path + end, document, one["token"])
+                    answers.append(answer[0])
+            return before["id"] == after["id"], old, own
+
+    assert asyncio.run(work()) == (True, [404, 404], [200, 200])
+
+
+def test_names_with_slashes_are_reached(run):
+    """A token for such a team would open nothing."""
+
+    async def work(caller):
+        path = "/v1/teams/vision%2Flarge/jobs"
+        _, _, made = await caller.ask("POST", path, {"job": JOB | {"name": "a/b %2F"}})
+        _, _, found = await caller.ask("GET", f"{path}/a%2Fb%20%252F")
+        return made["team"], found["definition"]["job"]["name"], found["id"] == made["id"]
+
+    assert run(work) == ("vision/large", "a/b %2F", True)
+
+
+def test_bodies_of_unknown_callers_are_not_read(run):
+    """Everybody on the network could fill the memory and keep the server busy."""
+
+    async def work(caller):
+        # The first part would take a minute to arrive.
+        return await caller.ask("POST", "/v1/teams/vision/jobs", None, "guess", [None])
+
+    assert run(work)[0] == 401
+
+
+def test_a_team_sends_so_many_bytes_at_once(run):
+    """One team with large bodies would keep all others waiting."""
+
+    async def work(caller):
+        large = b"[" + b"1," * 5000 + b"1]"
+        length = [(b"content-length", b"10003")]
+        path = "/v1/teams/vision/jobs"
+        calls = [await caller.ask("POST", path, large, headers=length) for _ in range(3)]
+        caller.clock.sleep(20.0)
+        calls.append(await caller.ask("POST", path, large, headers=length))
+        return [(status, headers.get(b"retry-after")) for status, headers, _ in calls]
+
+    answers = run(work, burst_bytes=10_000.0, team_bytes_per_second=1000.0)
+    assert [status for status, _ in answers] == [422, 429, 429, 422]
+    assert int(answers[1][1]) >= 1
+
+
+def test_a_team_has_so_many_requests_in_flight(run):
+    """One team would use up what all have."""
+
+    async def work(caller):
+        caller.context.in_flight["*"] = 5
+        first = await caller.ask("GET", "/v1/teams/vision/jobs")
+        caller.context.left("*")
+        second = await caller.ask("GET", "/v1/teams/vision/jobs")
+        return first[0], second[0], caller.context.in_flight["*"]
+
+    assert run(work, team_requests=5) == (429, 200, 4)
+
+
+def test_a_store_that_hangs_is_said_to(run):
+    """Callers would wait for ever for a database that is suspended."""
+
+    async def work(caller):
+        job, patient = await caller.job(), caller.context.limits
+        caller.context.limits = dataclasses.replace(patient, answer_seconds=0.1)
+        with one_group(caller.context.store):
+            decided = await caller.ask("POST", f"/v1/jobs/{job}/decisions", {"key": "k"})
+            paused = await caller.ask("POST", f"/v1/jobs/{job}/pause", {"paused": False})
+        caller.context.limits = patient
+        # Neither was lost: the answers only came too late.
+        again = await caller.ask("POST", f"/v1/jobs/{job}/decisions", {"key": "k"})
+        return decided[0], decided[1][b"retry-after"], paused[0], again[0]
+
+    assert run(work) == (503, b"1", 503, 200)
+
+
+def test_metrics_are_made_once_a_second(run, monkeypatch):
+    """Anybody could keep the server busy without a token."""
+    made = []
+    monkeypatch.setattr("joulery.server._routes.totals", lambda _: made.append(1))
+
+    async def work(caller):
+        for seconds in (0.0, 0.5, 0.4, 0.2):
+            caller.clock.sleep(seconds)
+            status, _, text = await caller.ask("GET", "/metrics")
+            assert (status, b"joulery_requests_total" in text) == (200, True)
+
+    run(work)
+    assert len(made) == 2

@@ -3,7 +3,7 @@
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.server._limits import Limits, RateLimiter
+from joulery.server._config import Limits, RateLimiter
 
 
 def test_a_burst_passes_and_then_the_rate_counts():

@@ -4,8 +4,8 @@ import stat
 
 import pytest
 
+from joulery.client import read_token
 from joulery.clock import VirtualClock
-from joulery.jobs import read_token
 from joulery.server import ServerConfig
 from joulery.server._main import address_of, bound_socket
 from joulery.server._main import prepare as prepare_opened

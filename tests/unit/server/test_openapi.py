@@ -1,5 +1,6 @@
 """The OpenAPI description of the server."""
 
+import asyncio
 import json
 
 import pytest
@@ -7,7 +8,11 @@ from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
 
 from joulery.jobs import JsonModel
+from joulery.jobs.policies import RunEnd
 from joulery.server._app import create_app
+from joulery.server._config import LIMITS
+from joulery.storage import Store
+from support.caller import Caller
 from support.server_fuzz import bodies
 
 APP = create_app()
@@ -70,6 +75,56 @@ def test_security_is_described():
 def test_it_is_json():
     """Generators of clients could not read it."""
     assert json.loads(json.dumps(DOCUMENT))["openapi"].startswith("3.1")
+
+
+def test_ends_probes_and_leases_are_described():
+    """Clients would have to guess what to report, and how often."""
+    schemas = DOCUMENT["components"]["schemas"]
+    end = schemas["Outcome"]["properties"]["end"]
+    assert end["enum"] == [each.name.lower() for each in RunEnd]
+    assert all(f"`{name}`" in end["description"] for name in end["enum"])
+    kind = schemas["Decision"]["properties"]["kind"]
+    assert all(f"`{name}`" in kind["description"] for name in kind["enum"])
+    assert "600 seconds" in schemas["Decision"]["properties"]["expires_wall_seconds"]["description"]
+    assert "600 seconds" in DOCUMENT["info"]["description"]
+    for _, _, operation in OPERATIONS:
+        assert all(each["description"] for each in operation.get("parameters", ()))
+
+
+# One after the other, on a new server: what a reader of the description would try.
+LIFE = (
+    *("live", "ready", "metrics", "defineJob", "listJobs", "showJob", "decide", "heartbeat"),
+    *("keepProfile", "listProfiles", "noteEnergy", "listEnergy", "report", "listDecisions"),
+    *("pauseJob", "createToken", "listTokens", "deleteJob", "revokeToken"),
+)
+
+
+def test_examples_work_on_a_new_server(tmp_path):
+    """The first thing that a user copies would fail."""
+    by_name = {operation["operationId"]: each for each in OPERATIONS for operation in each[2:]}
+    assert by_name.keys() == set(LIFE)
+
+    async def work():
+        with Store.open(tmp_path / "store.sqlite") as store:
+            caller, answers = Caller(store, LIMITS), {}
+            for name in LIFE:
+                method, path, operation = by_name[name]
+                for each in operation.get("parameters", ()):
+                    if each["in"] == "path":
+                        shown = str(each["schema"]["examples"][0])
+                        path = path.replace("{" + each["name"] + "}", shown)
+                content = operation.get("requestBody", {}).get("content", {})
+                document = content["application/json"]["example"] if content else None
+                held = "{decision}" in by_name[name][1]
+                token = answers["decide"]["token"] if held else None
+                status, _, answers[name] = await caller.ask(method, path, document, token)
+                assert status == int(next(iter(operation["responses"]))), (name, answers[name])
+            return answers
+
+    answers = asyncio.run(work())
+    assert answers["decide"]["id"] == "1.1"
+    assert not answers["report"]["quarantined"]
+    assert answers["listDecisions"]["decisions"][0]["outcome"]["end"] == "reached"
 
 
 def test_bodies_are_the_classes_of_the_schema():

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from joulery.server._app import create_app
-from joulery.server._context import ServerContext
+from joulery.server._auth import ServerContext
 from joulery.storage import Store
 
 APP = create_app()

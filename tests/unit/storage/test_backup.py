@@ -1,12 +1,14 @@
 """Copies of a store in files."""
 
+import contextlib
 import sqlite3
 import stat
+from pathlib import Path
 
 import pytest
 
-from joulery.errors import FileError
-from joulery.jobs import Definition, JobService
+from joulery.errors import ConflictError, FileError, InvalidValueError, StoreError
+from joulery.jobs import Definition, JobService, Request
 from joulery.storage import Store, backup, export, restore
 from joulery.storage._backup import whole_file
 from joulery.testing.workloads import made_up_workload
@@ -69,5 +71,76 @@ def test_what_cannot_be_copied_is_told(store, tmp_path):
     with pytest.raises(FileError, match="cannot read"):
         restore(store, tmp_path / "nothing", replace=True)
     backup(store, tmp_path / "b.sqlite")
-    with pytest.raises(FileError, match="not an export"):
-        restore(store, tmp_path / "b.sqlite", replace=True)
+    with pytest.raises(InvalidValueError, match="another database"):
+        restore("postgresql://host/database", tmp_path / "b.sqlite", replace=True)
+
+
+def test_a_store_is_not_copied_onto_itself(store, tmp_path):
+    """A backup onto the store, by any of its names, would destroy what it should keep."""
+    with Store.open(store):
+        link, hard = tmp_path / "link", tmp_path / "hard"
+        link.symlink_to(store)
+        hard.hardlink_to(store)
+        log = Path(f"{store}-wal")
+        for target in (Path(store), link, hard, log):
+            for copy in (backup, export):
+                with pytest.raises(FileError, match="the store itself"):
+                    copy(store, target)
+        with pytest.raises(FileError, match="the store itself"):
+            restore(store, link, replace=True)
+
+
+def test_a_restored_backup_takes_the_place_of_the_store(store, tmp_path):
+    """What was made after the backup would come back in parts, or not go."""
+    copy = tmp_path / "copy.sqlite"
+    backup(store, copy)
+    with Store.open(store) as used:
+        JobService(used).define("text", Definition(made_up_workload().job(), policy="zeus"))
+        with pytest.raises(ConflictError, match="has jobs"):
+            restore(store, copy, replace=False)
+        assert restore(store, copy, replace=True)["jobs"] == 1
+        for work in (lambda: used.write(lambda one: one.jobs("text")), used.counts):
+            with pytest.raises(StoreError, match="replaced"):
+                work()
+    with Store.open(store) as fresh:
+        fresh.check()
+        assert fresh.counts()["jobs"] == 1
+    assert stat.S_IMODE(Path(store).stat().st_mode) == 0o600
+    assert restore(str(tmp_path / "new" / "store.sqlite"), copy, replace=False)["jobs"] == 1
+
+
+def test_a_store_whose_file_is_gone_is_not_written_to(store):
+    """Reports would be acknowledged into a file that nobody can open again."""
+    with Store.open(store) as used:
+        used.counts()
+        Path(store).unlink()
+        with pytest.raises(StoreError, match="replaced or deleted"):
+            used.write(lambda one: one.jobs("vision"))
+
+
+def test_a_damaged_store_is_noticed(store, tmp_path):
+    """A copy beside the log of another file would be served, and lose more each day."""
+    copy, log = tmp_path / "copy.sqlite", Path(f"{store}-wal")
+    with Store.open(store) as used:
+        service = JobService(used)
+        job = service.find("vision", made_up_workload().job().name).id
+        backup(store, copy)
+        for number in range(40):
+            service.decide(job, Request(f"{number}"))
+        with contextlib.closing(sqlite3.connect(store)) as other:
+            other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        for number in range(40, 80):
+            service.decide(job, Request(f"{number}"))
+        kept = log.read_bytes()
+    Path(store).write_bytes(copy.read_bytes())
+    log.write_bytes(kept[: len(kept) // 2])
+    with pytest.raises(StoreError, match="damaged"), Store.open(store) as mixed:
+        mixed.check()
+
+
+def test_a_new_store_is_for_its_owner_only(tmp_path):
+    """Other users could read the secret of decision tokens."""
+    path = tmp_path / "store.sqlite"
+    with Store.open(path):
+        modes = {stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()}
+    assert modes == {0o600}

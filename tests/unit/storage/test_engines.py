@@ -1,5 +1,6 @@
 """Where stores can be, and what their errors mean."""
 
+import contextlib
 import importlib
 import sqlite3
 import sys
@@ -110,5 +111,10 @@ def test_a_missing_package_names_its_extra(missing, monkeypatch, tmp_path):
         if name == missing or name.startswith((f"{missing}.", "joulery.storage.")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
+    path = tmp_path / "store.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as old:  # one that has to be upgraded
+        old.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
+        old.execute("INSERT INTO alembic_version VALUES ('r0001')")
+        old.commit()
     with pytest.raises(MissingExtraError, match=r"joulery\[store\]"):
-        importlib.import_module("joulery.storage._store").Store.open(tmp_path / "store.sqlite")
+        importlib.import_module("joulery.storage._store").Store.open(path)

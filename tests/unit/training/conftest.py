@@ -50,7 +50,7 @@ class Shop:
             "target": 0.9,
             "max_epochs": 60,
             "devices": [self.gpu],
-            "service": DecisionService(self.store, policy=options.pop("policy", "joulery")),
+            "store": DecisionService(self.store, policy=options.pop("policy", "joulery")),
         }
         return Run("nightly", **{**wanted, **options})
 

@@ -41,7 +41,7 @@ WRONG = [
     {"early_stop": "no"},
     {"higher_is_better": 1},
     {"dry_run": "yes"},
-    {"service": "ftp://nowhere"},
+    {"store": "ftp://nowhere"},
     {"process_group": "gloo"},
 ]
 
@@ -83,8 +83,8 @@ def test_sizes_are_put_in_order_and_get_a_default():
 
 def test_a_service_may_be_a_path():
     """If this fails, the simplest way to name a store does not work."""
-    assert RunConfig(service=Path("a.sqlite")).service.location == Path("a.sqlite")
-    assert RunConfig(service="http://host").service.policy == "joulery"
+    assert RunConfig(store=Path("a.sqlite")).store.location == Path("a.sqlite")
+    assert RunConfig(store="http://host").store.policy == "joulery"
 
 
 def test_the_environment_speaks_where_the_code_does_not(monkeypatch):

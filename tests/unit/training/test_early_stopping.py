@@ -312,7 +312,7 @@ def test_a_loop_is_left_in_real_time(place, monkeypatch):
         target=0.9,
         max_epochs=60,
         devices=[SimulatedGpu(place.gpu.board, REAL_CLOCK)],
-        service=place.store,
+        store=place.store,
     )
     assert run.decision.cost_ceiling_joules < math.inf
     monkeypatch.setattr(

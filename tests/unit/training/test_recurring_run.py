@@ -660,7 +660,7 @@ def test_ranks_end_alike_whatever_fails_on_one(tmp_path, monkeypatch, broken):
             target=0.9,
             devices=[gpu],
             max_epochs=9,
-            service=tmp_path / "s.sqlite",
+            store=tmp_path / "s.sqlite",
             process_group=ranks.members[rank],
         )
         size, done = run.batch_size, 0

@@ -4,9 +4,9 @@ import stat
 
 import pytest
 
+from joulery.client import read_token, write_token
+from joulery.client._backend import token_file
 from joulery.errors import FileError
-from joulery.jobs import read_token, write_token
-from joulery.jobs._token_file import token_file
 
 
 def test_a_token_is_for_one_server(tmp_path):

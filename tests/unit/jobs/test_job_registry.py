@@ -8,13 +8,7 @@ import pytest
 from joulery import objectives
 from joulery.errors import InvalidValueError
 from joulery.jobs import Job, WarmStart
-from joulery.jobs._specification import (
-    inheritance_document,
-    inheritance_from,
-    job_document,
-    job_from,
-    policy_from,
-)
+from joulery.jobs._job_registry import _warm_start_from, job_document, job_from, policy_from
 from joulery.objectives import Cost
 from joulery.storage import NewJob
 
@@ -62,9 +56,19 @@ def test_a_policy_is_made_with_its_parameters():
     assert (policy.beta, policy.window) == (3.0, 10)
 
 
+@pytest.mark.parametrize(
+    ("policy", "parameters"),
+    [("zeus", {"betta": 3.0}), ("joulery", {"beta": 2.0}), ("default", {"window": 5})],
+)
+def test_unknown_parameters_are_refused(policy, parameters):
+    """A misspelt parameter would be ignored, and the policy run with its default."""
+    with pytest.raises(InvalidValueError, match=f"{policy} takes no parameter"):
+        policy_from(NewJob("team", "job", job_document(JOB), policy, parameters, 1), JOB)
+
+
 def test_inheritance_comes_back_the_same():
     """An heir would start from other beliefs after each restart."""
-    document = json.loads(json.dumps(inheritance_document(INHERITANCE)))
-    assert inheritance_from(document) == INHERITANCE
+    document = json.loads(json.dumps(dataclasses.asdict(INHERITANCE)))
+    assert _warm_start_from(document) == INHERITANCE
     stored = NewJob("team", "job", job_document(JOB), "joulery", {"inherited": document}, 1)
     assert policy_from(stored, JOB).warm_starts == (INHERITANCE,)

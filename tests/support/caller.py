@@ -1,0 +1,87 @@
+"""Requests to the server's application, without a network."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+from joulery.clock import VirtualClock
+from joulery.server._app import create_app
+from joulery.server._auth import ServerContext
+from joulery.storage import NewToken, Permission, add_token
+from support.server_process import JOB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from joulery.server._config import Limits
+    from joulery.storage import Store
+
+
+class Caller:
+    """Asks an application as a server would.
+
+    Args:
+        store: Opened store.
+        limits: Limits of the server.
+    """
+
+    def __init__(self, store: Store, limits: Limits) -> None:
+        self.clock = VirtualClock()
+        wanted = NewToken("*", Permission.ADMIN)
+        self.token, _ = store.write(lambda transaction: add_token(transaction, wanted, 0.0))
+        self.context = ServerContext(store, b"secret", limits, self.clock)
+        self.application = create_app(self.context)
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        document: Any = None,
+        token: str | None = None,
+        parts: Iterable[bytes | None] | None = None,
+        headers: Iterable[tuple[bytes, bytes]] = (),
+    ) -> tuple[int, dict[bytes, bytes], Any]:
+        """Status, headers and document of the answer."""
+        body = document if isinstance(document, bytes) else json.dumps(document).encode()
+        waiting = [body] if parts is None else list(parts)
+        path, _, query = path.partition("?")
+        scope: dict[str, Any] = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "headers": [
+                (b"authorization", f"Bearer {token or self.token}".encode()),
+                (b"content-type", b"application/json"),
+                *headers,
+            ],
+            "client": ("10.0.0.1", 1),
+        }
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            if not waiting:
+                return {"type": "http.disconnect"}
+            part = waiting.pop(0)
+            if part is None:
+                await asyncio.sleep(60)
+            return {"type": "http.request", "body": part, "more_body": bool(waiting)}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await self.application(scope, receive, send)
+        start, end = sent
+        told = dict(start["headers"])
+        is_json = end["body"] and b"json" in told.get(b"content-type", b"")
+        return start["status"], told, json.loads(end["body"]) if is_json else end["body"]
+
+    async def job(self) -> int:
+        """A job that was defined."""
+        document = {"job": JOB, "policy": "zeus"}
+        status, _, found = await self.ask("POST", "/v1/teams/vision/jobs", document)
+        assert status == 200
+        return int(found["id"])
