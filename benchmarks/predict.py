@@ -62,6 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             began = time.monotonic()
             scores += part(options.data, quick=options.quick)
             say(f"{name}: {time.monotonic() - began:.0f} s")
+    import os as _o, pickle
+    if _o.environ.get("DUMP"):
+        pickle.dump(scores, open(_o.environ["DUMP"], "wb"))
     rows = [summary(members) for members in pooled(scores).values()]
     print(report(rows))
     write_results(options.json, "predict", figures(rows), rows)

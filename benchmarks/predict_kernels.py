@@ -15,11 +15,10 @@ import numpy as np
 from predict_scores import Score, prior_of, scored
 
 from joulery.errors import UnknownDeviceError
-from joulery.predict import (
-    Accelerator,
+from joulery.predict import Accelerator, accelerator
+from joulery.predict.models import (
     Belief,
     Kernels,
-    accelerator,
     joined,
     kernel_power,
     kernel_times,

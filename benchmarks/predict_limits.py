@@ -11,9 +11,9 @@ import numpy as np
 from predict_kernels import known_device
 from predict_scores import Score, prior_of, scored
 
-from joulery.predict import (
+from joulery.predict import Accelerator
+from joulery.predict.models import (
     JOB_CONSTANTS,
-    Accelerator,
     Belief,
     job_curve,
     population,

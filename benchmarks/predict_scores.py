@@ -7,20 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulery.predict import fitted_belief, fitted_on
+from joulery.predict.models import NINETY, conformal_scale, fitted, fitted_belief, fitted_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from joulery.predict import Belief
+    from joulery.predict.models import (
+        Belief,
+    )
 
     Array = NDArray[np.float64]
-
-# Half-width of a 90 % interval in standard deviations.
-NINETY = 1.645
-
 
 @dataclass(frozen=True, slots=True)
 class Score:
@@ -114,35 +112,47 @@ def by_group(members: list[Score]) -> dict[str, float]:
 
 
 def intervals(members: list[Score]) -> dict[str, Interval]:
-    """90 % intervals per group, scaled by what the other groups say about the claimed deviations.
+    """90 % intervals per group.
 
-    A group's own measurements never set the width of its intervals. Where there is one group only,
-    the claimed deviations stand as they are.
+    A group that the shipped scale stands on is judged by the scale of the other groups, any other
+    by the shipped one: a group's own measurements never set the width of its intervals.
     """
     claimed = [one for one in members if one.deviation is not None]
     found = {}
     for group in dict.fromkeys(one.group for one in claimed):
+        scale = _scale(group, claimed)
         own = [one for one in claimed if one.group == group]
-        scale = calibration([one for one in claimed if one.group != group])
         off = np.abs(np.concatenate([one.off for one in own]))
-        half = scale * np.concatenate([one.deviation for one in own])  # type: ignore[misc]
+        half = NINETY * scale * np.concatenate([one.deviation for one in own])  # type: ignore[misc]
         found[group] = Interval(off <= half, float(np.mean(np.expm1(half))))
     return found
 
 
-def calibration(others: list[Score]) -> float:
-    """Half-width of a 90 % interval in claimed deviations, every group counting alike."""
-    if not others:
-        return NINETY
-    ratios, weights = [], []
-    for one in others:
-        assert one.deviation is not None
-        ratios.append(np.abs(one.off) / one.deviation)
-        weights.append(np.full(len(one.off), 1.0 / len(one.off)))
-    ratio, weight = np.concatenate(ratios), np.concatenate(weights)
-    order = np.argsort(ratio)
-    reached = np.cumsum(weight[order]) / weight.sum()
-    return float(ratio[order][np.searchsorted(reached, 0.9)])
+def _scale(group: str, claimed: list[Score]) -> float:
+    known = fitted()["intervals"].get(family(claimed[0]))
+    if known is not None and group not in known["groups"]:
+        return float(known["scale"])
+    return conformal_scale(by_claim([one for one in claimed if one.group != group]))
+
+
+def family(score: Score) -> str:
+    """Name of the shipped scale of a task at a level of evidence."""
+    task = score.task.removeprefix("forward ").removeprefix("training ")
+    return f"{task if 'operators' in task else score.task}, {score.level}"
+
+
+def by_claim(claimed: list[Score]) -> list[tuple[Array, Array]]:
+    """Errors and claimed deviations per group."""
+    groups: dict[str, list[Score]] = {}
+    for one in claimed:
+        groups.setdefault(one.group, []).append(one)
+    return [
+        (
+            np.concatenate([one.off for one in own]),
+            np.concatenate([one.deviation for one in own]),  # type: ignore[misc]
+        )
+        for own in groups.values()
+    ]
 
 
 def summary(members: list[Score]) -> dict[str, Any]:
@@ -168,5 +178,4 @@ def summary(members: list[Score]) -> dict[str, Any]:
         row["half_width_per_cent"] = round(
             100 * float(np.mean([one.width for one in found.values()])), 1
         )
-        row["scale"] = round(calibration(members) / NINETY, 3)
     return row

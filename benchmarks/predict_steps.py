@@ -14,7 +14,12 @@ import numpy as np
 from predict_kernels import known_device
 from predict_scores import Score, prior_of, scored
 
-from joulery.predict import Accelerator, Belief, population, probe_values
+from joulery.predict import Accelerator
+from joulery.predict.models import (
+    Belief,
+    population,
+    probe_values,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

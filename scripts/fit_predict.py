@@ -22,7 +22,9 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from joulery.predict import Belief
+    from joulery.predict.models import (
+        Belief,
+    )
 
 
 def main() -> None:
@@ -41,7 +43,7 @@ def main() -> None:
     from predict_steps import CONSTANTS as STEP_CONSTANTS
     from predict_steps import fit_steps, step_tables
 
-    from joulery.predict import (
+    from joulery.predict.models import (
         CONSTANTS,
         LIMIT_CONSTANTS,
         PLAN_CONSTANTS,

@@ -8,8 +8,9 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from joulery.units import finite
+
 if TYPE_CHECKING:
-    from joulery.predict._bayes import Belief
     from joulery.predict._devices import Accelerator
 
 _SECONDS_PER_YEAR = 365.25 * 86400.0
@@ -24,14 +25,22 @@ class Assumptions:
         grams_per_kilowatt_hour: Carbon of the grid.
         rent_per_hour: Dollars per device and hour.
         host_share: Watts of host, fans and network per watt of the devices' default limits.
-        plans: Constants of plans sharpened by measured runs; the fitted ones where None.
     """
 
     pue: float | None = None
     grams_per_kilowatt_hour: float | None = None
     rent_per_hour: float | None = None
     host_share: float | None = None
-    plans: Belief | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("pue", 1.0),
+            ("grams_per_kilowatt_hour", 0.0),
+            ("rent_per_hour", 0.0),
+            ("host_share", 0.0),
+        ):
+            if (value := getattr(self, name)) is not None:
+                finite(value, name.replace("_", " "), minimum=least)
 
     def overhead(self) -> float:
         """Energy of the building per energy of the machines."""

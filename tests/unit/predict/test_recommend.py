@@ -15,7 +15,7 @@ from joulery.predict import (
     recommend,
     transformer,
 )
-from joulery.predict._step import MEMORY_SHARE
+from joulery.predict._memory import MEMORY_SHARE
 
 LLAMA = {
     "layers": 32,
