@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from predict_ablations import gemm_ablations
 from predict_scores import Score, prior_of, scored
 
 from joulery.errors import UnknownDeviceError
@@ -154,7 +155,7 @@ def gemm_scores(data: Path, *, quick: bool) -> Iterator[Score]:
             belief = prior_of(kind, table.device.name, partial(fit_times, tables, start, name))
             yield from _time_scores(task, name, table, belief)
             if len(tables) > 1:
-                yield from _baselines(task, name, tables)
+                yield from gemm_ablations(task, name, tables)
                 yield _with_residual(task, name, tables, belief)
     tables = gemm_tables(data, "bf16", 1500 if quick else 4000)
     for name, table in tables.items():
@@ -202,65 +203,6 @@ def _features(table: Table) -> Array:
 
 def _alike(first: Array, second: Array) -> Array:
     return np.exp(-0.5 * (((first[:, None] - second[None]) / 2.5) ** 2).sum(axis=2))
-
-
-def _baselines(task: str, name: str, tables: dict[str, Table]) -> Iterator[Score]:
-    """What a strong simple rule reaches: the roofline with the others' efficiencies."""
-    efficiency = []
-    for key, table in tables.items():
-        if key != name:
-            compute, traffic = _roofline(table)
-            bound = compute > traffic
-            efficiency.append(
-                [
-                    np.median((compute / table.seconds)[bound]),
-                    np.median((traffic / table.seconds)[~bound]),
-                ]
-            )
-    on_compute, on_traffic = np.mean(efficiency, axis=0)
-    compute, traffic = _roofline(tables[name])
-    measured = np.log(tables[name].seconds)
-    plain = np.log(np.maximum(compute, traffic))
-    yield scored((task, "specs", name, "roofline"), plain, measured)
-    calibrated = np.log(np.maximum(compute / on_compute, traffic / on_traffic) + 2e-6)
-    yield scored((task, "specs", name, "calibrated roofline"), calibrated, measured)
-    yield from _nearest_ratio(task, name, tables)
-
-
-def _roofline(table: Table) -> tuple[Array, Array]:
-    kernels = table.kernels
-    traffic = kernels.weight_bytes + kernels.activation_bytes
-    compute = kernels.operations / np.minimum(kernels.peak, kernels.fed)
-    return compute, traffic / table.device.bytes_per_second
-
-
-def _nearest_ratio(task: str, name: str, tables: dict[str, Table]) -> Iterator[Score]:
-    """Measured times of the nearest device, scaled by the ratio of the rooflines."""
-    target = tables[name]
-
-    def distance(other: Table) -> float:
-        peaks = np.log(other.kernels.peak[0] / target.kernels.peak[0])
-        rates = np.log(other.device.bytes_per_second / target.device.bytes_per_second)
-        return float(np.hypot(peaks, rates))
-
-    nearest = min((one for key, one in tables.items() if key != name), key=distance)
-    known = dict(zip(_shapes(nearest), nearest.seconds, strict=True))
-    pairs = [(row, known[key]) for row, key in enumerate(_shapes(target)) if key in known]
-    if len(pairs) < 10:
-        return
-    rows = np.array([row for row, _ in pairs])
-    there = np.array([seconds for _, seconds in pairs])
-    here = np.maximum(*_roofline(target.take(rows)))
-    kernels = target.take(rows).kernels
-    compute = kernels.operations / nearest.kernels.peak[0]
-    traffic = (kernels.weight_bytes + kernels.activation_bytes) / nearest.device.bytes_per_second
-    guess = np.log(there * here / np.maximum(compute, traffic))
-    yield scored((task, "specs", name, "nearest ratio"), guess, np.log(target.seconds[rows]))
-
-
-def _shapes(table: Table) -> list[tuple[float, float, float]]:
-    kernels = table.kernels
-    return list(zip(kernels.rows, kernels.columns, kernels.inner, strict=True))
 
 
 def _power_scores(name: str, table: Table, belief: Belief) -> Iterator[Score]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import re
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,13 +12,14 @@ import numpy as np
 from predict_kernels import known_device
 from predict_scores import Score, prior_of, scored
 
-from joulery.predict import Accelerator
 from joulery.predict.models import (
     JOB_CONSTANTS,
     Belief,
+    Load,
     job_curve,
     population,
     probe_values,
+    response,
 )
 
 if TYPE_CHECKING:
@@ -26,12 +28,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from joulery.predict import Accelerator
+
     Array = NDArray[np.float64]
 
 # In the order of LIMIT_CONSTANTS. Chosen on V100, A40 and A100, leaving each out in turn.
 CURVE_START = Belief.independent(
     np.log([1.0, 0.25, 0.3, 1e-4, 1e-4, 1e6, 0.6, 0.15, 0.045, 1.25, 0.2, 0.76, 0.76]),
-    np.array([3.0, 0.7, 1.0, 0.01, 0.01, 0.01, 0.3, 0.25, 0.3, 0.12, 0.3, 0.05, 0.06]),
+    np.array([3.0, 0.7, 1.0, 0.01, 0.01, 0.01, 0.3, 0.4, 0.3, 0.12, 0.3, 0.05, 0.06]),
 )
 SURFACE_START = Belief.independent(
     np.log([0.5, 0.3, 30.0, 0.2, 2.0, 2000.0, 0.6, 0.15, 0.045, 1.25, 0.2, 0.76, 0.76]),
@@ -168,15 +172,20 @@ def limit_scores(data: Path, *, quick: bool) -> Iterator[Score]:
 
 
 def probes_of(curve: Curves, count: int) -> Array:
-    """Positions of the limits to measure: the middle; both ends; both ends and the middle."""
-    last = len(curve.limit) - 1
-    middle = int(np.argmin(np.abs(curve.limit - (curve.limit[0] + curve.limit[last]) / 2)))
-    return np.array({1: [middle], 2: [0, last], 3: sorted({0, middle, last})}[count])
+    """Positions of the limits to measure: the middle; both ends; both ends and the lower third.
+
+    Curves bend at low limits.
+    """
+    low, last = curve.limit[0], len(curve.limit) - 1
+    share = 1 / 2 if count == 1 else 1 / 3
+    between = int(np.argmin(np.abs(curve.limit - low - share * (curve.limit[last] - low))))
+    return np.array({1: [between], 2: [0, last], 3: sorted({0, between, last})}[count])
 
 
 def _curve_scores(board: str, curves: list[Curves], belief: Belief) -> Iterator[Score]:
     for count in (1, 2, 3):
         gathered: dict[str, list[Array]] = {}
+        chosen = []
         for curve in curves:
             rows = probes_of(curve, count)
             rest = np.setdiff1d(np.arange(len(curve.limit)), rows)
@@ -184,8 +193,12 @@ def _curve_scores(board: str, curves: list[Curves], belief: Belief) -> Iterator[
             prior = at_scale(belief, few.seconds[-1])
             after = prior.update(few.model(), few.measured(), PROBE_NOISE)
             predicted = through(curve, curve.model()(after.mean), rows)
-            spread = np.hypot(after.spread(curve.model()), CURVE_NOISE)
+            away = np.abs(np.log(curve.limit[:, None] / curve.limit[rows])).min(axis=1)
+            noise = np.concatenate([CURVE_NOISE * (0.5 + 3 * away), CURVE_NOISE * (0.5 + away)])
+            spread = np.hypot(after.spread(curve.model()), noise)
             size = len(curve.limit)
+            joules = np.log(curve.seconds * curve.watts)
+            chosen.append(joules[np.argmin(predicted[:size] + predicted[size:])] - joules.min())
             for name, offset in (("time", 0), ("power", size)):
                 gathered.setdefault(name, []).append(
                     np.stack(
@@ -197,11 +210,19 @@ def _curve_scores(board: str, curves: list[Curves], belief: Belief) -> Iterator[
                         ]
                     )
                 )
+        yield _regret(board, count, chosen)
         for name, parts in gathered.items():
             ours, measured, spread, simple = np.concatenate(parts, axis=1)
             labels = (f"power-limit curve, {name}", f"{count} limits", board)
             yield scored((*labels, "ours"), ours, measured, spread)
             yield scored((*labels, "interpolation"), simple, measured)
+
+
+def _regret(group: str, count: int | str, lost: list[float]) -> Score:
+    """Energy of the settings of least predicted energy above that of the best."""
+    level = f"{count} limits" if isinstance(count, int) else count
+    labels = ("energy regret of the setting chosen", level, group, "ours")
+    return scored(labels, np.array(lost), np.zeros(len(lost)))
 
 
 def through(curve: Curves, predicted: Array, rows: Array) -> Array:
@@ -277,6 +298,9 @@ def _surface_scores(source: Curves, target: Curves, belief: Belief) -> Iterator[
     after = belief.update(probe.model(), probe.measured(), PROBE_NOISE)
     spread = np.hypot(after.spread(model), SURFACE_NOISE)
     yield from _surface(("Zeus surface", "1 probe", group), model(after.mean), measured, spread)
+    predicted, joules = model(after.mean), measured[:size] + measured[size:]
+    best = int(np.argmin(predicted[:size] + predicted[size:]))
+    yield _regret(group, "1 probe", [float(joules[best] - joules.min())])
 
 
 def _surface(
@@ -295,3 +319,54 @@ def _surface(
         measured[time] + measured[power],
         np.hypot(spread[time], spread[power]),
     )
+
+
+# Locked clocks: one kernel on one board each.
+
+
+# Kernels that compute: traffic hardly shows beside arithmetic.
+_KERNEL_MEMORY = 0.1
+
+
+def clock_scores(data: Path, *, quick: bool) -> Iterator[Score]:
+    """Time and power of a kernel at locked clocks from one measurement at the highest."""
+    del quick
+    for name, board, points in _clock_curves(data):
+        clock, seconds, watts = np.array(sorted(points)).T
+        load = Load(1.0, 0.0, _KERNEL_MEMORY, watts[-1] / board.limit_watts)
+        slowdown, drawn = response(board, load, np.empty(0), np.minimum(clock, board.clock_hertz))
+        simple = clock / clock[-1]
+        for kind, measured, ours, plain in (
+            ("time", seconds, slowdown, 1 / simple),
+            ("power", watts, drawn, simple),
+        ):
+            labels = (f"locked clocks, {kind}", "1 clock", name)
+            known = np.log(measured[-1])
+            real = np.log(measured[:-1])
+            noise = CURVE_NOISE * (0.5 - 3 * np.log(simple[:-1]))
+            predicted = known + np.log(ours[:-1] / ours[-1])
+            yield scored((*labels, "ours"), predicted, real, noise)
+            yield scored((*labels, "proportional"), known + np.log(plain[:-1]), real)
+
+
+def _clock_curves(
+    data: Path,
+) -> Iterator[tuple[str, Accelerator, list[tuple[float, float, float]]]]:
+    """Median kernel of each table: clock in hertz, seconds, watts."""
+    for file in sorted(data.glob("clocks/*.csv*")):
+        board = known_device("a100-pcie-40gb" if "a100" in file.name else file.name.split("_")[0])
+        if board is None:
+            continue
+        cases: dict[tuple[str, ...], list[tuple[float, float, float]]] = {}
+        opened = gzip.open if file.suffix == ".gz" else open
+        with opened(file, "rt", encoding="utf-8") as lines:
+            for row in csv.DictReader(lines):
+                key = tuple(v for k, v in row.items() if "per_" in k or k.startswith("block"))
+                point = float(row["clock_mhz"]) * 1e6, float(row["milliseconds"]) * 1e-3
+                cases.setdefault((*key, row.get("nbuffer", "")), []).append(
+                    (*point, float(row["watts"]))
+                )
+        most = max(len(points) for points in cases.values())
+        whole = [points for points in cases.values() if len(points) == most]
+        whole.sort(key=lambda points: min(seconds for _, seconds, _ in points))
+        yield board.name, board, whole[len(whole) // 2]

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulery.predict.models import NINETY, conformal_scale, fitted, fitted_belief, fitted_on
+from joulery.predict.models import (
+    NINETY,
+    NINETY_BELOW,
+    conformal_scale,
+    fitted,
+    fitted_belief,
+    fitted_on,
+    shared_correlation,
+    summed_deviation,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +28,7 @@ if TYPE_CHECKING:
     )
 
     Array = NDArray[np.float64]
+
 
 @dataclass(frozen=True, slots=True)
 class Score:
@@ -57,10 +67,12 @@ class Interval:
 
     Attributes:
         covered: Whether each interval held its measurement.
+        kept: Whether each measurement stayed below its one-sided 90 % bound, as deadlines must.
         width: Mean relative half-width.
     """
 
     covered: Array
+    kept: Array
     width: float
 
 
@@ -122,9 +134,11 @@ def intervals(members: list[Score]) -> dict[str, Interval]:
     for group in dict.fromkeys(one.group for one in claimed):
         scale = _scale(group, claimed)
         own = [one for one in claimed if one.group == group]
-        off = np.abs(np.concatenate([one.off for one in own]))
-        half = NINETY * scale * np.concatenate([one.deviation for one in own])  # type: ignore[misc]
-        found[group] = Interval(off <= half, float(np.mean(np.expm1(half))))
+        off = np.concatenate([one.off for one in own])
+        deviation = scale * np.concatenate([one.deviation for one in own])  # type: ignore[misc]
+        half = NINETY * deviation
+        kept = off >= -NINETY_BELOW * deviation
+        found[group] = Interval(np.abs(off) <= half, kept, float(np.mean(np.expm1(half))))
     return found
 
 
@@ -155,6 +169,40 @@ def by_claim(claimed: list[Score]) -> list[tuple[Array, Array]]:
     ]
 
 
+SUMS, TERMS = 200, 20
+
+
+def sum_row(members: list[Score]) -> dict[str, Any] | None:
+    """How intervals of sums of equal terms did, with the errors' correlation and without.
+
+    Scale and correlation come from the groups that were not left out; None with fewer than two.
+    """
+    groups = by_claim([one for one in members if one.deviation is not None])
+    groups = [pair for pair in groups if len(pair[0]) >= TERMS]
+    if len(groups) < 2:
+        return None
+    inside: dict[str, list[float]] = {"correlated": [], "independent": []}
+    found = []
+    for left, (off, claimed) in enumerate(groups):
+        others = [pair for place, pair in enumerate(groups) if place != left]
+        scale, together = conformal_scale(others), shared_correlation(others)
+        found.append(together)
+        draw = np.random.default_rng(0)
+        for _ in range(SUMS):
+            rows = draw.permutation(len(off))[:TERMS]
+            error = abs(np.log(np.mean(np.exp(off[rows]))))
+            for name, correlation in (("correlated", together), ("independent", 0.0)):
+                width = summed_deviation(np.ones(TERMS), scale * claimed[rows], correlation)
+                inside[name].append(float(error <= NINETY * width))
+    return {
+        "task": f"sum of {TERMS}: {members[0].task}",
+        "level": members[0].level,
+        "correlation": round(float(np.mean(found)), 2),
+        "covered_per_cent": round(100 * float(np.mean(inside["correlated"])), 1),
+        "covered_as_if_independent": round(100 * float(np.mean(inside["independent"])), 1),
+    }
+
+
 def summary(members: list[Score]) -> dict[str, Any]:
     """One row of the report, ready for JSON."""
     groups, found = by_group(members), intervals(members)
@@ -171,6 +219,8 @@ def summary(members: list[Score]) -> dict[str, Any]:
     }
     if found:
         cover = np.concatenate([one.covered for one in found.values()])
+        kept = np.concatenate([one.kept for one in found.values()])
+        row["kept_per_cent"] = round(100 * float(np.mean(kept)), 1)
         row["covered_per_cent"] = round(100 * float(np.mean(cover)), 1)
         row["covered_by_group"] = {
             group: round(100 * float(np.mean(one.covered)), 1) for group, one in found.items()

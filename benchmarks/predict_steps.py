@@ -14,7 +14,6 @@ import numpy as np
 from predict_kernels import known_device
 from predict_scores import Score, prior_of, scored
 
-from joulery.predict import Accelerator
 from joulery.predict.models import (
     Belief,
     population,
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from joulery.predict import Accelerator
 
     Array = NDArray[np.float64]
 

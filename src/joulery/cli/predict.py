@@ -156,10 +156,14 @@ def _summary(found: Prediction) -> str:
     plan = found.plan
     fullest = max(found.memory, key=lambda one: one.reserved)
     lines = [
-        f"{plan.devices} × {found.device}, {plan}, {plan.precision}, "
-        f"{plan.global_batch} sequences per step, time ± {per_cent(found.deviation)}",
-        f"memory: {fullest.allocated / 1e9:.1f} GB allocated, {fullest.reserved / 1e9:.1f} GB "
-        f"reserved at the peak, of {found.memory_bytes / 1e9:.0f} GB",
+        (
+            f"{plan.devices} × {found.device}, {plan}, {plan.precision}, "
+            f"{plan.global_batch} sequences per step, time ± {per_cent(found.deviation)}"
+        ),
+        (
+            f"memory: {fullest.allocated / 1e9:.1f} GB allocated, {fullest.reserved / 1e9:.1f} GB "
+            f"reserved at the peak, of {found.memory_bytes / 1e9:.0f} GB"
+        ),
     ]
     if len(found.memory) > 1:
         each = ", ".join(f"{one.reserved / 1e9:.0f}" for one in found.memory)

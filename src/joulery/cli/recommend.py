@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = recommend(
         model,
         work,
-        [name.strip() for name in arguments.devices.split(",")],
+        [name.strip() for name in arguments.devices.split(",") if name.strip()],
         max_devices=whole_number(arguments.max_gpus, "--max-gpus", 1, _MOST),
         objective=arguments.objective,
         assumptions=Assumptions(arguments.pue, arguments.grid, arguments.rent),
@@ -114,6 +114,7 @@ def _text(found: Recommendation) -> str:
         *(f"why: {reason}" for reason in found.reasons),
         *(f"what would change it: {change}" for change in found.changes),
         f"measure next: {found.probe}",
+        *(f"assumed: {word}" for word in found.assumed),
         f"{found.candidates} candidates",
     ]
     return "\n".join(lines)

@@ -55,7 +55,16 @@ class Assumptions:
         if self.rent_per_hour is not None:
             return self.rent_per_hour
         priced = _document()["rent_per_hour"].get(device.name)
-        return float(priced or _document()["rent_per_watt"] * device.limit_watts)
+        if priced is None:
+            return float(_document()["rent_per_watt"] * device.limit_watts)
+        return float(priced["dollars"])
+
+    def rent_source(self, device: Accelerator) -> str:
+        """Where the rent comes from, in words."""
+        if self.rent_per_hour is not None:
+            return "as given"
+        priced = _document()["rent_per_hour"].get(device.name)
+        return "guessed from its power limit" if priced is None else str(priced["source"])
 
     def host_watts(self, device: Accelerator) -> float:
         """Watts of host, fans and network per device."""

@@ -94,7 +94,7 @@ class Belief:
         narrowed = np.asarray(np.linalg.inv(slope.T @ slope + precision), np.float64)
         return Belief(point, narrowed)
 
-    def _cost(  # noqa: PLR0913 - called in one place, a hundred times
+    def _cost(
         self,
         predicted: Array,
         point: Array,

@@ -33,7 +33,7 @@ class Transformer:
         tied: Whether input and output embedding are one matrix.
         experts: Experts per layer; 0 for a dense model.
         experts_per_token: Experts that each token visits.
-        expert_feedforward: Inner width of an expert.
+        expert_feedforward: Inner width of an expert; ``feedforward`` where 0.
         shared_feedforward: Inner width of the experts that every token visits.
         dense_layers: First blocks without experts.
         query_rank: Rank of the compressed queries (latent attention); 0 for none.
@@ -70,6 +70,18 @@ class Transformer:
                     f"{name} must be above 0, not {getattr(self, name)}",
                     remedy="describe a model with at least one layer, head and token",
                 )
+        for one in fields(self):
+            if one.name != "name" and getattr(self, one.name) < 0:
+                raise InvalidValueError(
+                    f"{one.name} must not be negative", remedy="leave out what does not apply"
+                )
+        if self.kv_heads > self.heads or self.dense_layers > self.layers:
+            raise InvalidValueError(
+                "kv_heads must not exceed heads, nor dense_layers layers",
+                remedy="leave them out where they do not apply",
+            )
+        if self.experts and not self.expert_feedforward:
+            object.__setattr__(self, "expert_feedforward", self.feedforward)
         if self.experts and not 0 < self.experts_per_token <= self.experts:
             raise InvalidValueError(
                 f"{self.experts_per_token} of {self.experts} experts per token cannot be",

@@ -22,6 +22,7 @@ _WORDS = {
     "zero": "shard",
 }
 RECOMPUTE = ("none", "selective", "full")
+_SIZES = (*(name for word, name in _WORDS.items() if word != "zero"), "global_batch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,21 @@ class Plan:
     recompute: str = "none"
     precision: str = "bf16"
     fused_attention: bool = True
+
+    def __post_init__(self) -> None:
+        for name in _SIZES:
+            if getattr(self, name) < 1:
+                raise InvalidValueError(
+                    f"{name.replace('_', ' ')} of a plan must be at least 1, not "
+                    f"{getattr(self, name)}",
+                    remedy="leave out what is not split",
+                )
+        if self.recompute not in RECOMPUTE:
+            raise InvalidValueError(
+                f"no recomputation {self.recompute!r}", remedy=f"one of {', '.join(RECOMPUTE)}"
+            )
+        if self.shard not in (0, 1, 2, 3):
+            raise InvalidValueError(f"no sharding zero{self.shard}", remedy="zero0 to zero3")
 
     @property
     def devices(self) -> int:
@@ -100,13 +116,13 @@ class Plan:
         found: dict[str, int | str] = {}
         for word in text.split("-"):
             match = re.fullmatch(r"(dp|tp|pp|cp|ep|vp|mb|zero)(\d+)", word)
-            if match:
+            if match and _WORDS[match[1]] not in found:
                 found[_WORDS[match[1]]] = int(match[2])
             elif word in ("full", "selective"):
                 found["recompute"] = word
             elif word != "recompute":
                 raise InvalidValueError(
-                    f"{word!r} in plan {text!r} is not understood",
+                    f"{word!r} in plan {text!r} is not understood, or there twice",
                     remedy="write it like dp8-tp2-pp4-mb1-zero3-full-recompute",
                 )
         return cls(**found, global_batch=global_batch, precision=precision)  # type: ignore[arg-type]
@@ -136,11 +152,6 @@ class Plan:
                     f"{of_what} {whole} does not divide by {by_what} {part}",
                     remedy=f"choose a {by_what} that divides {whole}",
                 )
-        if self.recompute not in RECOMPUTE or self.shard not in (0, 1, 2, 3):
-            raise InvalidValueError(
-                f"no recomputation {self.recompute!r} or sharding {self.shard}",
-                remedy=f"recompute is one of {', '.join(RECOMPUTE)}; shard is 0 to 3",
-            )
 
 
 def local_parameters(model: Transformer, plan: Plan, stage: int | None = None) -> float:

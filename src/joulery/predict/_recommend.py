@@ -14,7 +14,7 @@ from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setti
 from joulery.predict._assumptions import Assumptions
 from joulery.predict._bayes import probe_values
 from joulery.predict._calibrate import PLAN_NOISE, Calibration
-from joulery.predict._devices import accelerator
+from joulery.predict._devices import PRECISIONS, accelerator
 from joulery.predict._intervals import Interval
 from joulery.predict._model import transformer
 from joulery.predict._plan_time import plan_seconds
@@ -125,6 +125,8 @@ class Recommendation:
         changes: What would make another one the best, one sentence each.
         candidates: Number of candidates looked at.
         probe: The measurement that would narrow the answer most.
+        assumed: Rent of each device type with its source, cooling and grid.
+        work: The training, in words.
     """
 
     best: Choice
@@ -134,6 +136,7 @@ class Recommendation:
     changes: tuple[str, ...]
     candidates: int
     probe: str
+    assumed: tuple[str, ...] = ()
     work: str = field(default="")
 
     def frontier(self) -> Frontier:
@@ -149,6 +152,7 @@ class Recommendation:
             "reasons": list(self.reasons),
             "changes": list(self.changes),
             "probe": self.probe,
+            "assumed": list(self.assumed),
             "candidates": self.candidates,
         }
 
@@ -212,7 +216,7 @@ class _Search:
         return next(one for one in self.tables if one.device.name == choice.device)
 
 
-def recommend(
+def recommend(  # noqa: PLR0913 - all but three by keyword only
     model: Transformer | dict[str, Any] | str | Path,
     work: Work,
     devices: Sequence[str],
@@ -246,9 +250,9 @@ def recommend(
     tables = [one for one in found if one is not None]
     if not tables:
         raise InfeasibleError(
-            f"{described.name or 'the model'} fits on at most {max_devices} of none of "
+            f"{described.name or 'the model'} fits on up to {max_devices} of no device type named: "
             f"{', '.join(devices)}",
-            remedy="allow more devices, devices with more memory, or a smaller global batch",
+            remedy="allow more devices, devices with more memory, or another global batch",
         )
     deadline = work.deadline_seconds
     search = _Search(tables, [one.within(deadline) for one in tables], known)
@@ -269,8 +273,16 @@ def recommend(
         changes=tuple(_changes(search, winner, rivals, objective, deadline)),
         candidates=sum(len(one.plan) for one in tables),
         probe=_probe(search, winner, rivals, objective),
+        assumed=tuple(_assumed(assumed, tables)),
         work=f"{human(work.tokens, '', 2).strip()} tokens of {described.name or 'a transformer'}",
     )
+
+
+def _assumed(assumed: Assumptions, tables: Sequence[Table]) -> Iterator[str]:
+    for one in tables:
+        rent, source = assumed.rent(one.device), assumed.rent_source(one.device)
+        yield f"{one.device.name} ${rent:.2f} an hour ({source})"
+    yield f"PUE {assumed.overhead():g}, {assumed.grid():g} g CO2 per kWh"
 
 
 def _lasting(seconds: float) -> str:
@@ -281,6 +293,10 @@ def _check(work: Work, devices: Sequence[str], max_devices: int, objective: str)
     finite(work.tokens, "tokens", minimum=1.0)
     if work.deadline_seconds is not None:
         finite(work.deadline_seconds, "seconds until the deadline", minimum=1.0)
+    if work.precision not in PRECISIONS:
+        raise InvalidValueError(
+            f"no precision {work.precision!r}", remedy=f"one of {', '.join(PRECISIONS)}"
+        )
     if objective not in OBJECTIVES:
         raise InvalidValueError(
             f"no objective {objective!r}", remedy=f"one of {', '.join(OBJECTIVES)}"

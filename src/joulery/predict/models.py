@@ -8,7 +8,13 @@ from joulery.predict._bayes import Belief, population, probe_values
 from joulery.predict._calibrate import PLAN_NOISE, on_another_system
 from joulery.predict._convergence import Convergence, samples_to_target
 from joulery.predict._fitted import fitted, fitted_belief, fitted_on
-from joulery.predict._intervals import NINETY, conformal_scale, summed_deviation
+from joulery.predict._intervals import (
+    NINETY,
+    NINETY_BELOW,
+    conformal_scale,
+    shared_correlation,
+    summed_deviation,
+)
 from joulery.predict._kernels import (
     CONSTANTS,
     POWER_CONSTANTS,
@@ -28,6 +34,7 @@ __all__ = [
     "JOB_CONSTANTS",
     "LIMIT_CONSTANTS",
     "NINETY",
+    "NINETY_BELOW",
     "PARTS",
     "PLAN_CONSTANTS",
     "PLAN_NOISE",
@@ -56,6 +63,7 @@ __all__ = [
     "probe_values",
     "response",
     "samples_to_target",
+    "shared_correlation",
     "streams",
     "summed_deviation",
 ]
