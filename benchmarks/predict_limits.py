@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import re
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -142,14 +142,20 @@ def _other_curves(data: Path) -> Iterator[tuple[str, str, list[tuple[float, floa
         yield from ((name, board, points) for name, points in rows.items())
 
 
-def fit_curves(curves: list[Curves], without: str = "") -> Belief:
+def fit_curves(curves: list[Curves]) -> Belief:
     """Belief in the constants of a further job on a further board."""
     members = []
     for curve in curves:
-        if not without or curve.device.name[:4] != without[:4]:
-            unit = curve._replace(seconds=curve.seconds / curve.seconds[-1])
-            members.append((unit.model(), unit.measured()))
+        unit = curve._replace(seconds=curve.seconds / curve.seconds[-1])
+        members.append((unit.model(), unit.measured()))
     return population(members, CURVE_START, CURVE_NOISE, rounds=3)
+
+
+@cache
+def fit_without(data: Path, family: str, every: int) -> Belief:
+    """The same without boards of one family, from every so many of the curves."""
+    others = [curve for curve in limit_curves(data) if curve.device.name[:4] != family]
+    return fit_curves(others[::every])
 
 
 def at_scale(belief: Belief, seconds: float) -> Belief:
@@ -165,8 +171,8 @@ def limit_scores(data: Path, *, quick: bool) -> Iterator[Score]:
     curves = limit_curves(data)
     boards = sorted({curve.device.name for curve in curves})
     for board in boards:
-        others = [curve for curve in curves if curve.device.name[:4] != board[:4]]
-        belief = prior_of("limits", board, partial(fit_curves, others[:: 3 if quick else 1]))
+        fit = partial(fit_without, data, board[:4], 6 if quick else 4)
+        belief = prior_of("limits", board, fit)
         mine = [curve for curve in curves if curve.device.name == board]
         yield from _curve_scores(board, mine[:: 3 if quick else 1], belief)
 
@@ -247,9 +253,9 @@ SURFACE_NOISE = 0.08
 
 def surface_scores(data: Path, *, quick: bool) -> Iterator[Score]:
     """A job's batch × limit surface on a board from its surface on another and one probe."""
-    surfaces, curves = zeus_surfaces(data), limit_curves(data)
+    surfaces, every = zeus_surfaces(data), 6 if quick else 4
     boards = {
-        name: prior_of("limits", name, partial(fit_curves, curves[:: 6 if quick else 1], name))
+        name: prior_of("limits", name, partial(fit_without, data, name[:4], every))
         for name in {surface.device.name for surface in surfaces}
     }
     for target in surfaces:

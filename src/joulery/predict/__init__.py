@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from joulery.predict._recommend import Choice, Recommendation, recommend
     from joulery.predict._search import OBJECTIVES, Work, candidate_plans
     from joulery.predict._stages import stage_rows, write_stage_profile
-    from joulery.predict._step import Prediction, predict, prediction
+    from joulery.predict._step import Prediction, predict, prediction, total
 
 __all__ = [
     "OBJECTIVES",
@@ -64,6 +64,7 @@ __all__ = [
     "recommend",
     "stage_memories",
     "stage_rows",
+    "total",
     "transformer",
     "write_stage_profile",
 ]

@@ -12,7 +12,12 @@ from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setti
 from joulery.predict._calibrate import Calibration
 from joulery.predict._devices import Accelerator, accelerator
 from joulery.predict._graph import Graph
-from joulery.predict._intervals import Interval, interval_scale, summed_deviation
+from joulery.predict._intervals import (
+    Interval,
+    correlation,
+    interval_scale,
+    summed_deviation,
+)
 from joulery.predict._memory import MEMORY_SHARE, Memory, plan_memory, stage_memories
 from joulery.predict._model import Transformer, transformer
 from joulery.predict._plan import Plan
@@ -65,8 +70,8 @@ class Prediction:
         The error of the prediction is the same in every step, so that it does not average out; only
         the variation from step to step does.
         """
-        common = summed_deviation(np.array([steps]), np.array([self.deviation]), 1.0)
-        return Interval.around(steps * point.seconds, float(np.hypot(common, _JITTER / steps**0.5)))
+        error = float(np.hypot(self.deviation, _JITTER / steps**0.5))
+        return Interval.around(steps * point.seconds, error)
 
     def joules(self, point: OperatingPoint, steps: float = 1.0) -> Interval:
         """90 % interval of the energy of so many steps."""
@@ -201,6 +206,29 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
     )
     points = _points(load, board, *_settings(load, board, limits, clocks), setting, made)
     return Frontier.from_points(points, f"step of {model.name}")
+
+
+def total(phases: Sequence[tuple[OperatingPoint, float]]) -> OperatingPoint:
+    """A training in several phases, such as sequence lengths or plans, one after the other.
+
+    Predictions for one machine share a part of their error, so that the sum is surer than its
+    terms, but not as if they were independent; steps of one phase share all of it.
+
+    Args:
+        phases: A predicted point and the number of steps at it, per phase.
+    """
+    if not phases:
+        raise InvalidValueError("no phase to add up", remedy="give at least one")
+    joules = np.array([steps * point.joules for point, steps in phases])
+    errors = np.array([point.provenance.relative_error or 0.0 for point, _ in phases])
+    error = summed_deviation(joules, errors, correlation("plans on a new system, elsewhere"))
+    sources = "; ".join(dict.fromkeys(point.provenance.source for point, _ in phases))
+    return OperatingPoint(
+        sum(steps * point.seconds for point, steps in phases),
+        float(joules.sum()),
+        Setting(parts=tuple(point.setting for point, _ in phases)),
+        Provenance(Origin.PREDICTED, sources, error),
+    )
 
 
 def _points(

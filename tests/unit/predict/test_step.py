@@ -7,7 +7,7 @@ import pytest
 
 from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.frontier import Origin
-from joulery.predict import Graph, Operator, Plan, accelerator, predict, prediction, transformer
+from joulery.predict import Graph, Operator, Plan, accelerator, predict, prediction, total
 from joulery.predict._step import _advice
 from joulery.predict.models import Load
 
@@ -43,7 +43,7 @@ def test_what_does_not_fit_is_refused_with_what_helps():
 def test_limits_outside_the_board_are_refused():
     """The driver would refuse them later."""
     with pytest.raises(InvalidValueError, match="power limit"):
-        prediction(transformer(LLAMA), "h100", PLAN, limits=[100.0])
+        prediction(LLAMA, "h100", PLAN, limits=[100.0])
 
 
 def test_advice_says_when_no_limit_binds():
@@ -84,6 +84,20 @@ def test_the_error_of_a_training_is_not_averaged_away():
     assert many.high / many.low == pytest.approx(one.high / one.low, rel=0.1)
     assert many.high / many.low < one.high / one.low
     assert many.low < 10_000 * point.seconds < many.high
+
+
+def test_phases_add_up_with_what_their_errors_share():
+    """A training in two plans is surer than either, but not as if they were independent."""
+    first = prediction(LLAMA, "h100", PLAN).points[-1]
+    second = prediction(LLAMA, "h100", replace(PLAN, global_batch=128)).points[-1]
+    found = total([(first, 1000), (second, 500)])
+    alone = first.provenance.relative_error
+    assert found.seconds == pytest.approx(1000 * first.seconds + 500 * second.seconds)
+    assert alone / 2**0.5 < found.provenance.relative_error <= alone
+    same = total([(first, 1000)])
+    assert same.provenance.relative_error == pytest.approx(alone)
+    with pytest.raises(InvalidValueError):
+        total([])
 
 
 def test_memory_is_told_per_stage():
