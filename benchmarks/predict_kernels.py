@@ -20,6 +20,7 @@ from joulery.predict import Accelerator, accelerator
 from joulery.predict.models import (
     Belief,
     Kernels,
+    in_step,
     joined,
     kernel_power,
     kernel_times,
@@ -232,9 +233,6 @@ def _power_scores(name: str, table: Table, belief: Belief) -> Iterator[Score]:
 # NeuSight: whole steps from operators.
 
 _PASSES = {"add": 3.0, "div": 3.0, "mul": 3.0, "pow": 3.0, "softmax": 2.7, "ln": 4.0}
-# The operator times were taken one by one and carry the host's launch; in a step launches run
-# ahead of the device.
-_LAUNCH_IN_STEP = np.log(2.0)
 _LAYER = re.compile(r"_(h|layer|layers|block)_0_")
 _AFTER_LAYERS = re.compile(r"ln_f|final_layer_norm|lm_head|pooler|classifier|cls|outputs?$|logits")
 
@@ -327,14 +325,12 @@ def _configured(data: Path, name: str) -> Accelerator | None:
 def _step_scores(
     data: Path, board: Accelerator, runs: list[tuple[str, float, float]], belief: Belief
 ) -> Iterator[Score]:
-    constants = belief.mean.copy()
-    constants[2] = _LAUNCH_IN_STEP
-    predicted, simple = [], []
+    constants = in_step(belief.mean)
+    predicted = []
     for run, layers, _ in runs:
         kernels = step_kernels(data / f"devices/neusight/opgraphs/{run}.csv.gz", board, layers)
-        seconds, compute, traffic = kernel_times(constants, board, kernels)
+        seconds = kernel_times(constants, board, kernels)[0]
         predicted.append(np.log((seconds * kernels.count).sum()))
-        simple.append(np.log((np.maximum(compute, traffic) * kernels.count).sum()))
     measured = np.log([seconds for _, _, seconds in runs])
     deviation = np.full(len(measured), 0.1)
     for kind in ("train", "inf"):
@@ -345,7 +341,6 @@ def _step_scores(
             yield scored(
                 (*labels, "ours"), np.array(predicted)[rows], measured[rows], deviation[rows]
             )
-            yield scored((*labels, "ours, perfect overlap"), np.array(simple)[rows], measured[rows])
 
 
 def step_kernels(file: Path, board: Accelerator, layers: float) -> Kernels:

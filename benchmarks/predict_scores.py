@@ -151,8 +151,8 @@ def _scale(group: str, claimed: list[Score]) -> float:
 
 def family(score: Score) -> str:
     """Name of the shipped scale of a task at a level of evidence."""
-    task = score.task.removeprefix("forward ").removeprefix("training ")
-    return f"{task if 'operators' in task else score.task}, {score.level}"
+    task = "step from operators" if "from operators" in score.task else score.task
+    return f"{task}, {score.level}"
 
 
 def by_claim(claimed: list[Score]) -> list[tuple[Array, Array]]:

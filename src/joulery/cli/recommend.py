@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from joulery.cli.checked import whole_number
 from joulery.cli.predict import add_calibration, calibration, days
-from joulery.errors import FileError
+from joulery.errors import FileError, InvalidValueError
 from joulery.units import (
     count_from_text,
     human,
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--objective", default="energy", metavar="WORD", help="energy, time, money or carbon")
     add("--pue", type=float, metavar="X", help="energy of the building per energy of the machines")
     add("--grid", type=float, metavar="G", help="grams of CO2 per kilowatt-hour")
-    add("--rent", type=float, metavar="USD", help="dollars per device and hour")
+    add("--rent", metavar="USD|NAME=USD,…", help="dollars per device and hour, of all or by type")
     add("--critical-batch", metavar="N", help="sequences beyond which larger batches buy little")
     add_calibration(parser)
     add("--html", type=Path, metavar="FILE", help="write a page with the chart and the reasons")
@@ -78,13 +78,27 @@ def run(arguments: argparse.Namespace) -> int:
         [name.strip() for name in arguments.devices.split(",") if name.strip()],
         max_devices=whole_number(arguments.max_gpus, "--max-gpus", 1, _MOST),
         objective=arguments.objective,
-        assumptions=Assumptions(arguments.pue, arguments.grid, arguments.rent),
+        assumptions=Assumptions(arguments.pue, arguments.grid, _rent(arguments.rent)),
         calibration=calibration(arguments, model),
     )
     if arguments.html is not None:
         _write_page(arguments.html, found, work.deadline_seconds)
     sys.stdout.write((json.dumps(found.to_dict()) if arguments.json else _text(found)) + "\n")
     return 0
+
+
+def _rent(text: str | None) -> float | dict[str, float] | None:
+    if text is None:
+        return None
+    try:
+        if "=" not in text:
+            return float(text)
+        pairs = (word.split("=") for word in text.split(","))
+        return {name.strip(): float(value) for name, value in pairs}
+    except ValueError:
+        raise InvalidValueError(
+            f"--rent {text!r} is no price", remedy="write 2.5, or h100=2.5,b200=4"
+        ) from None
 
 
 def _write_page(path: Path, found: Recommendation, deadline: float | None) -> None:

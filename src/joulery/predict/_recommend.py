@@ -280,7 +280,7 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
 
 def _assumed(assumed: Assumptions, tables: Sequence[Table]) -> Iterator[str]:
     for one in tables:
-        rent, source = assumed.rent(one.device), assumed.rent_source(one.device)
+        rent, source = assumed.rent(one.device)
         yield f"{one.device.name} ${rent:.2f} an hour ({source})"
     yield f"PUE {assumed.overhead():g}, {assumed.grid():g} g CO2 per kWh"
 

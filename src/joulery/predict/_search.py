@@ -148,7 +148,7 @@ def table(
     costs = {
         "energy": joules,
         "time": seconds,
-        "money": used / 3600 * assumed.rent(board),
+        "money": used / 3600 * assumed.rent(board)[0],
         "carbon": grams_co2(1.0, assumed.grid()) * joules + assumed.embodied_grams(1.0) * used,
     }
     rows = np.repeat(np.arange(len(plans)), len(limits))

@@ -27,7 +27,7 @@ from joulery.predict._kernels import (
 )
 from joulery.predict._limits import JOB_CONSTANTS, LIMIT_CONSTANTS, clock_curve, job_curve
 from joulery.predict._plan_time import PARTS, PLAN_CONSTANTS, plan_parts, plan_seconds
-from joulery.predict._power import Load, graph_load, node_watts, plan_load, response
+from joulery.predict._power import Load, graph_load, in_step, node_watts, plan_load, response
 
 __all__ = [
     "CONSTANTS",
@@ -49,6 +49,7 @@ __all__ = [
     "fitted_belief",
     "fitted_on",
     "graph_load",
+    "in_step",
     "job_curve",
     "joined",
     "kernel_power",

@@ -159,6 +159,8 @@ def test_a_recommendation_as_a_page(capsys, model, tmp_path):
         ("recommend", "--tokens", "2T", "--devices", "h100", "--critical-batch", "0"),
         ("recommend", "--tokens", "2T", "--devices", "h100", "--pue", "-1"),
         ("recommend", "--tokens", "2T", "--devices", "h100", "--rent", "nan"),
+        ("recommend", "--tokens", "2T", "--devices", "h100", "--rent", "h100=cheap"),
+        ("recommend", "--tokens", "2T", "--devices", "h100", "--rent", "h1000=3"),
         ("recommend", "--tokens", "2X", "--devices", "h100"),
         ("recommend", "--tokens", "2T", "--devices", "h100", "--deadline", "1min"),
         ("recommend", "--tokens", "2T", "--devices", "h100", "--deadline", "soon"),
