@@ -12,14 +12,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from predict_ablations import gemm_ablations
 from predict_scores import Score, prior_of, scored
 
 from joulery.errors import UnknownDeviceError
-from joulery.predict import (
-    Accelerator,
+from joulery.predict import Accelerator, accelerator
+from joulery.predict.models import (
     Belief,
     Kernels,
-    accelerator,
+    in_step,
     joined,
     kernel_power,
     kernel_times,
@@ -155,7 +156,7 @@ def gemm_scores(data: Path, *, quick: bool) -> Iterator[Score]:
             belief = prior_of(kind, table.device.name, partial(fit_times, tables, start, name))
             yield from _time_scores(task, name, table, belief)
             if len(tables) > 1:
-                yield from _baselines(task, name, tables)
+                yield from gemm_ablations(task, name, tables)
                 yield _with_residual(task, name, tables, belief)
     tables = gemm_tables(data, "bf16", 1500 if quick else 4000)
     for name, table in tables.items():
@@ -205,65 +206,6 @@ def _alike(first: Array, second: Array) -> Array:
     return np.exp(-0.5 * (((first[:, None] - second[None]) / 2.5) ** 2).sum(axis=2))
 
 
-def _baselines(task: str, name: str, tables: dict[str, Table]) -> Iterator[Score]:
-    """What a strong simple rule reaches: the roofline with the others' efficiencies."""
-    efficiency = []
-    for key, table in tables.items():
-        if key != name:
-            compute, traffic = _roofline(table)
-            bound = compute > traffic
-            efficiency.append(
-                [
-                    np.median((compute / table.seconds)[bound]),
-                    np.median((traffic / table.seconds)[~bound]),
-                ]
-            )
-    on_compute, on_traffic = np.mean(efficiency, axis=0)
-    compute, traffic = _roofline(tables[name])
-    measured = np.log(tables[name].seconds)
-    plain = np.log(np.maximum(compute, traffic))
-    yield scored((task, "specs", name, "roofline"), plain, measured)
-    calibrated = np.log(np.maximum(compute / on_compute, traffic / on_traffic) + 2e-6)
-    yield scored((task, "specs", name, "calibrated roofline"), calibrated, measured)
-    yield from _nearest_ratio(task, name, tables)
-
-
-def _roofline(table: Table) -> tuple[Array, Array]:
-    kernels = table.kernels
-    traffic = kernels.weight_bytes + kernels.activation_bytes
-    compute = kernels.operations / np.minimum(kernels.peak, kernels.fed)
-    return compute, traffic / table.device.bytes_per_second
-
-
-def _nearest_ratio(task: str, name: str, tables: dict[str, Table]) -> Iterator[Score]:
-    """Measured times of the nearest device, scaled by the ratio of the rooflines."""
-    target = tables[name]
-
-    def distance(other: Table) -> float:
-        peaks = np.log(other.kernels.peak[0] / target.kernels.peak[0])
-        rates = np.log(other.device.bytes_per_second / target.device.bytes_per_second)
-        return float(np.hypot(peaks, rates))
-
-    nearest = min((one for key, one in tables.items() if key != name), key=distance)
-    known = dict(zip(_shapes(nearest), nearest.seconds, strict=True))
-    pairs = [(row, known[key]) for row, key in enumerate(_shapes(target)) if key in known]
-    if len(pairs) < 10:
-        return
-    rows = np.array([row for row, _ in pairs])
-    there = np.array([seconds for _, seconds in pairs])
-    here = np.maximum(*_roofline(target.take(rows)))
-    kernels = target.take(rows).kernels
-    compute = kernels.operations / nearest.kernels.peak[0]
-    traffic = (kernels.weight_bytes + kernels.activation_bytes) / nearest.device.bytes_per_second
-    guess = np.log(there * here / np.maximum(compute, traffic))
-    yield scored((task, "specs", name, "nearest ratio"), guess, np.log(target.seconds[rows]))
-
-
-def _shapes(table: Table) -> list[tuple[float, float, float]]:
-    kernels = table.kernels
-    return list(zip(kernels.rows, kernels.columns, kernels.inner, strict=True))
-
-
 def _power_scores(name: str, table: Table, belief: Belief) -> Iterator[Score]:
     assert table.watts is not None
     task = "GEMM power"
@@ -291,9 +233,6 @@ def _power_scores(name: str, table: Table, belief: Belief) -> Iterator[Score]:
 # NeuSight: whole steps from operators.
 
 _PASSES = {"add": 3.0, "div": 3.0, "mul": 3.0, "pow": 3.0, "softmax": 2.7, "ln": 4.0}
-# The operator times were taken one by one and carry the host's launch; in a step launches run
-# ahead of the device.
-_LAUNCH_IN_STEP = np.log(2.0)
 _LAYER = re.compile(r"_(h|layer|layers|block)_0_")
 _AFTER_LAYERS = re.compile(r"ln_f|final_layer_norm|lm_head|pooler|classifier|cls|outputs?$|logits")
 
@@ -386,14 +325,12 @@ def _configured(data: Path, name: str) -> Accelerator | None:
 def _step_scores(
     data: Path, board: Accelerator, runs: list[tuple[str, float, float]], belief: Belief
 ) -> Iterator[Score]:
-    constants = belief.mean.copy()
-    constants[2] = _LAUNCH_IN_STEP
-    predicted, simple = [], []
+    constants = in_step(belief.mean)
+    predicted = []
     for run, layers, _ in runs:
         kernels = step_kernels(data / f"devices/neusight/opgraphs/{run}.csv.gz", board, layers)
-        seconds, compute, traffic = kernel_times(constants, board, kernels)
+        seconds = kernel_times(constants, board, kernels)[0]
         predicted.append(np.log((seconds * kernels.count).sum()))
-        simple.append(np.log((np.maximum(compute, traffic) * kernels.count).sum()))
     measured = np.log([seconds for _, _, seconds in runs])
     deviation = np.full(len(measured), 0.1)
     for kind in ("train", "inf"):
@@ -404,7 +341,6 @@ def _step_scores(
             yield scored(
                 (*labels, "ours"), np.array(predicted)[rows], measured[rows], deviation[rows]
             )
-            yield scored((*labels, "ours, perfect overlap"), np.array(simple)[rows], measured[rows])
 
 
 def step_kernels(file: Path, board: Accelerator, layers: float) -> Kernels:

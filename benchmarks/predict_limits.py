@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import re
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from predict_kernels import known_device
 from predict_scores import Score, prior_of, scored
 
-from joulery.predict import (
+from joulery.predict.models import (
     JOB_CONSTANTS,
-    Accelerator,
     Belief,
+    Load,
     job_curve,
     population,
     probe_values,
+    response,
 )
 
 if TYPE_CHECKING:
@@ -26,12 +28,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from joulery.predict import Accelerator
+
     Array = NDArray[np.float64]
 
 # In the order of LIMIT_CONSTANTS. Chosen on V100, A40 and A100, leaving each out in turn.
 CURVE_START = Belief.independent(
     np.log([1.0, 0.25, 0.3, 1e-4, 1e-4, 1e6, 0.6, 0.15, 0.045, 1.25, 0.2, 0.76, 0.76]),
-    np.array([3.0, 0.7, 1.0, 0.01, 0.01, 0.01, 0.3, 0.25, 0.3, 0.12, 0.3, 0.05, 0.06]),
+    np.array([3.0, 0.7, 1.0, 0.01, 0.01, 0.01, 0.3, 0.4, 0.3, 0.12, 0.3, 0.05, 0.06]),
 )
 SURFACE_START = Belief.independent(
     np.log([0.5, 0.3, 30.0, 0.2, 2.0, 2000.0, 0.6, 0.15, 0.045, 1.25, 0.2, 0.76, 0.76]),
@@ -138,14 +142,20 @@ def _other_curves(data: Path) -> Iterator[tuple[str, str, list[tuple[float, floa
         yield from ((name, board, points) for name, points in rows.items())
 
 
-def fit_curves(curves: list[Curves], without: str = "") -> Belief:
+def fit_curves(curves: list[Curves]) -> Belief:
     """Belief in the constants of a further job on a further board."""
     members = []
     for curve in curves:
-        if not without or curve.device.name[:4] != without[:4]:
-            unit = curve._replace(seconds=curve.seconds / curve.seconds[-1])
-            members.append((unit.model(), unit.measured()))
+        unit = curve._replace(seconds=curve.seconds / curve.seconds[-1])
+        members.append((unit.model(), unit.measured()))
     return population(members, CURVE_START, CURVE_NOISE, rounds=3)
+
+
+@cache
+def fit_without(data: Path, family: str, every: int) -> Belief:
+    """The same without boards of one family, from every so many of the curves."""
+    others = [curve for curve in limit_curves(data) if curve.device.name[:4] != family]
+    return fit_curves(others[::every])
 
 
 def at_scale(belief: Belief, seconds: float) -> Belief:
@@ -161,22 +171,27 @@ def limit_scores(data: Path, *, quick: bool) -> Iterator[Score]:
     curves = limit_curves(data)
     boards = sorted({curve.device.name for curve in curves})
     for board in boards:
-        others = [curve for curve in curves if curve.device.name[:4] != board[:4]]
-        belief = prior_of("limits", board, partial(fit_curves, others[:: 3 if quick else 1]))
+        fit = partial(fit_without, data, board[:4], 6 if quick else 4)
+        belief = prior_of("limits", board, fit)
         mine = [curve for curve in curves if curve.device.name == board]
         yield from _curve_scores(board, mine[:: 3 if quick else 1], belief)
 
 
 def probes_of(curve: Curves, count: int) -> Array:
-    """Positions of the limits to measure: the middle; both ends; both ends and the middle."""
-    last = len(curve.limit) - 1
-    middle = int(np.argmin(np.abs(curve.limit - (curve.limit[0] + curve.limit[last]) / 2)))
-    return np.array({1: [middle], 2: [0, last], 3: sorted({0, middle, last})}[count])
+    """Positions of the limits to measure: the middle; both ends; both ends and the lower third.
+
+    Curves bend at low limits.
+    """
+    low, last = curve.limit[0], len(curve.limit) - 1
+    share = 1 / 2 if count == 1 else 1 / 3
+    between = int(np.argmin(np.abs(curve.limit - low - share * (curve.limit[last] - low))))
+    return np.array({1: [between], 2: [0, last], 3: sorted({0, between, last})}[count])
 
 
 def _curve_scores(board: str, curves: list[Curves], belief: Belief) -> Iterator[Score]:
     for count in (1, 2, 3):
         gathered: dict[str, list[Array]] = {}
+        chosen = []
         for curve in curves:
             rows = probes_of(curve, count)
             rest = np.setdiff1d(np.arange(len(curve.limit)), rows)
@@ -184,8 +199,12 @@ def _curve_scores(board: str, curves: list[Curves], belief: Belief) -> Iterator[
             prior = at_scale(belief, few.seconds[-1])
             after = prior.update(few.model(), few.measured(), PROBE_NOISE)
             predicted = through(curve, curve.model()(after.mean), rows)
-            spread = np.hypot(after.spread(curve.model()), CURVE_NOISE)
+            away = np.abs(np.log(curve.limit[:, None] / curve.limit[rows])).min(axis=1)
+            noise = np.concatenate([CURVE_NOISE * (0.5 + 3 * away), CURVE_NOISE * (0.5 + away)])
+            spread = np.hypot(after.spread(curve.model()), noise)
             size = len(curve.limit)
+            joules = np.log(curve.seconds * curve.watts)
+            chosen.append(joules[np.argmin(predicted[:size] + predicted[size:])] - joules.min())
             for name, offset in (("time", 0), ("power", size)):
                 gathered.setdefault(name, []).append(
                     np.stack(
@@ -197,11 +216,19 @@ def _curve_scores(board: str, curves: list[Curves], belief: Belief) -> Iterator[
                         ]
                     )
                 )
+        yield _regret(board, count, chosen)
         for name, parts in gathered.items():
             ours, measured, spread, simple = np.concatenate(parts, axis=1)
             labels = (f"power-limit curve, {name}", f"{count} limits", board)
             yield scored((*labels, "ours"), ours, measured, spread)
             yield scored((*labels, "interpolation"), simple, measured)
+
+
+def _regret(group: str, count: int | str, lost: list[float]) -> Score:
+    """Energy of the settings of least predicted energy above that of the best."""
+    level = f"{count} limits" if isinstance(count, int) else count
+    labels = ("energy regret of the setting chosen", level, group, "ours")
+    return scored(labels, np.array(lost), np.zeros(len(lost)))
 
 
 def through(curve: Curves, predicted: Array, rows: Array) -> Array:
@@ -226,9 +253,9 @@ SURFACE_NOISE = 0.08
 
 def surface_scores(data: Path, *, quick: bool) -> Iterator[Score]:
     """A job's batch × limit surface on a board from its surface on another and one probe."""
-    surfaces, curves = zeus_surfaces(data), limit_curves(data)
+    surfaces, every = zeus_surfaces(data), 6 if quick else 4
     boards = {
-        name: prior_of("limits", name, partial(fit_curves, curves[:: 6 if quick else 1], name))
+        name: prior_of("limits", name, partial(fit_without, data, name[:4], every))
         for name in {surface.device.name for surface in surfaces}
     }
     for target in surfaces:
@@ -277,6 +304,9 @@ def _surface_scores(source: Curves, target: Curves, belief: Belief) -> Iterator[
     after = belief.update(probe.model(), probe.measured(), PROBE_NOISE)
     spread = np.hypot(after.spread(model), SURFACE_NOISE)
     yield from _surface(("Zeus surface", "1 probe", group), model(after.mean), measured, spread)
+    predicted, joules = model(after.mean), measured[:size] + measured[size:]
+    best = int(np.argmin(predicted[:size] + predicted[size:]))
+    yield _regret(group, "1 probe", [float(joules[best] - joules.min())])
 
 
 def _surface(
@@ -295,3 +325,54 @@ def _surface(
         measured[time] + measured[power],
         np.hypot(spread[time], spread[power]),
     )
+
+
+# Locked clocks: one kernel on one board each.
+
+
+# Kernels that compute: traffic hardly shows beside arithmetic.
+_KERNEL_MEMORY = 0.1
+
+
+def clock_scores(data: Path, *, quick: bool) -> Iterator[Score]:
+    """Time and power of a kernel at locked clocks from one measurement at the highest."""
+    del quick
+    for name, board, points in _clock_curves(data):
+        clock, seconds, watts = np.array(sorted(points)).T
+        load = Load(1.0, 0.0, _KERNEL_MEMORY, watts[-1] / board.limit_watts)
+        slowdown, drawn = response(board, load, np.empty(0), np.minimum(clock, board.clock_hertz))
+        simple = clock / clock[-1]
+        for kind, measured, ours, plain in (
+            ("time", seconds, slowdown, 1 / simple),
+            ("power", watts, drawn, simple),
+        ):
+            labels = (f"locked clocks, {kind}", "1 clock", name)
+            known = np.log(measured[-1])
+            real = np.log(measured[:-1])
+            noise = CURVE_NOISE * (0.5 - 3 * np.log(simple[:-1]))
+            predicted = known + np.log(ours[:-1] / ours[-1])
+            yield scored((*labels, "ours"), predicted, real, noise)
+            yield scored((*labels, "proportional"), known + np.log(plain[:-1]), real)
+
+
+def _clock_curves(
+    data: Path,
+) -> Iterator[tuple[str, Accelerator, list[tuple[float, float, float]]]]:
+    """Median kernel of each table: clock in hertz, seconds, watts."""
+    for file in sorted(data.glob("clocks/*.csv*")):
+        board = known_device("a100-pcie-40gb" if "a100" in file.name else file.name.split("_")[0])
+        if board is None:
+            continue
+        cases: dict[tuple[str, ...], list[tuple[float, float, float]]] = {}
+        opened = gzip.open if file.suffix == ".gz" else open
+        with opened(file, "rt", encoding="utf-8") as lines:
+            for row in csv.DictReader(lines):
+                key = tuple(v for k, v in row.items() if "per_" in k or k.startswith("block"))
+                point = float(row["clock_mhz"]) * 1e6, float(row["milliseconds"]) * 1e-3
+                cases.setdefault((*key, row.get("nbuffer", "")), []).append(
+                    (*point, float(row["watts"]))
+                )
+        most = max(len(points) for points in cases.values())
+        whole = [points for points in cases.values() if len(points) == most]
+        whole.sort(key=lambda points: min(seconds for _, seconds, _ in points))
+        yield board.name, board, whole[len(whole) // 2]

@@ -11,19 +11,23 @@ from predict_kernels import known_device
 from predict_scores import Score, scored
 
 from joulery.predict import (
-    PLAN_CONSTANTS,
-    Belief,
     Plan,
     Transformer,
     accelerator,
+    plan_memory,
+    transformer,
+)
+from joulery.predict.models import (
+    PLAN_CONSTANTS,
+    PLAN_NOISE,
+    Belief,
+    Convergence,
     fitted_belief,
     fitted_on,
     node_watts,
-    plan_memory,
+    on_another_system,
     plan_parts,
     plan_seconds,
-    samples_to_target,
-    transformer,
 )
 
 if TYPE_CHECKING:
@@ -44,11 +48,9 @@ CLUSTER_START = Belief.independent(
     np.log([1.2, 1.4, 2.0, 0.6, 0.7, 0.5, 0.8, 1.0, 1.2, 1.5, 15.0, 1.0, 1.0, 1.05]),
     np.array([0.15, 0.3, 0.3, 0.4, 0.5, 0.7, 0.5, 0.15, 0.4, 0.6, 0.7, 0.15, 0.1, 0.15]),
 )
-# How a further system differs from those of the fit.
-_NEW_SYSTEM = np.array([0.12, 0.15, 0.2, 0.2, 0.3, 0.3, 0.3, 0.05, 0.2, 0.5, 0.3, 0.08, 0.05, 0.05])
 # Releases differ by what they mend: hardly for dense models, much for experts.
 _DENSE_RELEASE, _EXPERT_RELEASE = 0.04, 0.15
-NODE_NOISE, CLUSTER_NOISE = 0.08, 0.1
+NODE_NOISE = 0.08
 NODE_PROBES, CLUSTER_PROBES = 20, 5
 
 _LLAMA = {"kv_heads": 8, "vocabulary": 128256}
@@ -269,7 +271,7 @@ def cluster_start(runs: Runs) -> Belief:
 
 def fit_cluster(runs: Runs, rows: Array) -> Belief:
     """Belief in the constants of systems like those of ``rows``."""
-    return cluster_start(runs).update(runs.model(rows), np.log(runs.seconds[rows]), CLUSTER_NOISE)
+    return cluster_start(runs).update(runs.model(rows), np.log(runs.seconds[rows]), PLAN_NOISE)
 
 
 def cluster_scores(data: Path, *, quick: bool) -> Iterator[Score]:
@@ -285,7 +287,8 @@ def cluster_scores(data: Path, *, quick: bool) -> Iterator[Score]:
             if not len(outside) and name in fitted_on("plans"):
                 continue
             belief = fit_cluster(runs, outside)
-            spread = np.hypot(belief.spread(runs.model(inside)), CLUSTER_NOISE)
+            further = on_another_system(belief)
+            spread = np.hypot(further.spread(runs.model(inside)), PLAN_NOISE)
             predicted = runs.model(inside)(belief.mean)
             task = f"plans on a new {kind}"
             yield scored(
@@ -308,12 +311,12 @@ def _cluster_probes(
     runs: Runs, belief: Belief, inside: Array, name: str, seeds: int
 ) -> Iterator[Score]:
     measured = np.log(runs.seconds)
-    wider = _on_another_system(belief)
+    wider = on_another_system(belief)
     for seed in range(seeds):
         order = np.random.default_rng(seed).permutation(inside)
         probes, rest = order[:CLUSTER_PROBES], order[CLUSTER_PROBES:]
-        after = wider.update(runs.model(probes), measured[probes], CLUSTER_NOISE)
-        spread = np.hypot(after.spread(runs.model(rest)), CLUSTER_NOISE)
+        after = wider.update(runs.model(probes), measured[probes], PLAN_NOISE)
+        spread = np.hypot(after.spread(runs.model(rest)), PLAN_NOISE)
         labels = ("plans on a new system", f"{CLUSTER_PROBES} probes", name, "ours")
         yield scored(labels, runs.model(rest)(after.mean), measured[rest], spread)
 
@@ -321,25 +324,19 @@ def _cluster_probes(
 def _measured_models(runs: Runs, belief: Belief, inside: Array, name: str) -> Iterator[Score]:
     """Other plans and releases of a model after one measured step of it on the new system."""
     measured = np.log(runs.seconds)
-    wider = _on_another_system(belief)
+    wider = on_another_system(belief)
     parts = []
     for model in np.unique(runs.groups["model"][inside]):
         rows = inside[runs.groups["model"][inside] == model]
         for probe in rows if len(rows) > 2 else ():
             one, rest = np.array([probe]), rows[rows != probe]
-            after = wider.update(runs.model(one), measured[one], CLUSTER_NOISE)
-            spread = np.hypot(after.spread(runs.model(rest)), CLUSTER_NOISE)
+            after = wider.update(runs.model(one), measured[one], PLAN_NOISE)
+            spread = np.hypot(after.spread(runs.model(rest)), PLAN_NOISE)
             parts.append([runs.model(rest)(after.mean), measured[rest], spread])
     if parts:
         predicted, real, spread = np.concatenate(parts, axis=1)
         labels = ("plans of a measured model", "1 probe", name, "ours")
         yield scored(labels, predicted, real, spread)
-
-
-def _on_another_system(belief: Belief) -> Belief:
-    further = np.zeros(len(belief.mean))
-    further[: len(_NEW_SYSTEM)] = _NEW_SYSTEM**2
-    return Belief(belief.mean, belief.covariance + np.diag(further))
 
 
 # Memory: SimuMax's plans.
@@ -435,8 +432,6 @@ def energy_scores(data: Path, *, quick: bool) -> Iterator[Score]:
 
 # Samples to converge against batch size: MLPerf's reference points.
 
-CONVERGENCE_START = Belief.independent(np.array([0.0, 1.0]), np.array([1.0, 1.5]))
-
 
 def convergence_scores(data: Path, *, quick: bool) -> Iterator[Score]:
     """Samples to the target at a batch size that was left out."""
@@ -457,21 +452,14 @@ def convergence_scores(data: Path, *, quick: bool) -> Iterator[Score]:
         if len(points) < 4:
             continue
         batch, value = np.array(points).T
-        batch /= batch[0]
-        measured = np.log(value / value[0])
+        measured = np.log(value)
         ours, simple = [], []
         for left in range(len(batch)):
             rest = np.delete(np.arange(len(batch)), left)
-            after = fit_convergence(batch[rest], measured[rest])
-            ours.append(samples_to_target(after.mean, batch[left]))
+            found_ = Convergence.fitted(list(zip(batch[rest], value[rest], strict=True)))
+            level = [np.log(found_.factor(one, batch[left])) for one in batch[rest]]
+            ours.append(np.mean(measured[rest] - level))
             simple.append(measured[rest].mean())
         labels = ("samples to converge", "other batches", name)
         yield scored((*labels, "ours"), np.array(ours), measured, 0.1)
         yield scored((*labels, "constant"), np.array(simple), measured)
-
-
-def fit_convergence(batch: Array, measured: Array) -> Belief:
-    """Belief in the samples at small batches and the critical batch, in units of the first."""
-    return CONVERGENCE_START.update(
-        lambda constants: samples_to_target(constants, batch), measured, 0.05
-    )

@@ -7,19 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulery.predict import fitted_belief, fitted_on
+from joulery.predict.models import (
+    NINETY,
+    NINETY_BELOW,
+    conformal_scale,
+    fitted,
+    fitted_belief,
+    fitted_on,
+    shared_correlation,
+    summed_deviation,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from joulery.predict import Belief
+    from joulery.predict.models import (
+        Belief,
+    )
 
     Array = NDArray[np.float64]
-
-# Half-width of a 90 % interval in standard deviations.
-NINETY = 1.645
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +67,12 @@ class Interval:
 
     Attributes:
         covered: Whether each interval held its measurement.
+        kept: Whether each measurement stayed below its one-sided 90 % bound, as deadlines must.
         width: Mean relative half-width.
     """
 
     covered: Array
+    kept: Array
     width: float
 
 
@@ -114,35 +124,83 @@ def by_group(members: list[Score]) -> dict[str, float]:
 
 
 def intervals(members: list[Score]) -> dict[str, Interval]:
-    """90 % intervals per group, scaled by what the other groups say about the claimed deviations.
+    """90 % intervals per group.
 
-    A group's own measurements never set the width of its intervals. Where there is one group only,
-    the claimed deviations stand as they are.
+    A group that the shipped scale stands on is judged by the scale of the other groups, any other
+    by the shipped one: a group's own measurements never set the width of its intervals.
     """
     claimed = [one for one in members if one.deviation is not None]
     found = {}
     for group in dict.fromkeys(one.group for one in claimed):
+        scale = _scale(group, claimed)
         own = [one for one in claimed if one.group == group]
-        scale = calibration([one for one in claimed if one.group != group])
-        off = np.abs(np.concatenate([one.off for one in own]))
-        half = scale * np.concatenate([one.deviation for one in own])  # type: ignore[misc]
-        found[group] = Interval(off <= half, float(np.mean(np.expm1(half))))
+        off = np.concatenate([one.off for one in own])
+        deviation = scale * np.concatenate([one.deviation for one in own])  # type: ignore[misc]
+        half = NINETY * deviation
+        kept = off >= -NINETY_BELOW * deviation
+        found[group] = Interval(np.abs(off) <= half, kept, float(np.mean(np.expm1(half))))
     return found
 
 
-def calibration(others: list[Score]) -> float:
-    """Half-width of a 90 % interval in claimed deviations, every group counting alike."""
-    if not others:
-        return NINETY
-    ratios, weights = [], []
-    for one in others:
-        assert one.deviation is not None
-        ratios.append(np.abs(one.off) / one.deviation)
-        weights.append(np.full(len(one.off), 1.0 / len(one.off)))
-    ratio, weight = np.concatenate(ratios), np.concatenate(weights)
-    order = np.argsort(ratio)
-    reached = np.cumsum(weight[order]) / weight.sum()
-    return float(ratio[order][np.searchsorted(reached, 0.9)])
+def _scale(group: str, claimed: list[Score]) -> float:
+    known = fitted()["intervals"].get(family(claimed[0]))
+    if known is not None and group not in known["groups"]:
+        return float(known["scale"])
+    return conformal_scale(by_claim([one for one in claimed if one.group != group]))
+
+
+def family(score: Score) -> str:
+    """Name of the shipped scale of a task at a level of evidence."""
+    task = "step from operators" if "from operators" in score.task else score.task
+    return f"{task}, {score.level}"
+
+
+def by_claim(claimed: list[Score]) -> list[tuple[Array, Array]]:
+    """Errors and claimed deviations per group."""
+    groups: dict[str, list[Score]] = {}
+    for one in claimed:
+        groups.setdefault(one.group, []).append(one)
+    return [
+        (
+            np.concatenate([one.off for one in own]),
+            np.concatenate([one.deviation for one in own]),  # type: ignore[misc]
+        )
+        for own in groups.values()
+    ]
+
+
+SUMS, TERMS = 200, 20
+
+
+def sum_row(members: list[Score]) -> dict[str, Any] | None:
+    """How intervals of sums of equal terms did, with the errors' correlation and without.
+
+    Scale and correlation come from the groups that were not left out; None with fewer than two.
+    """
+    groups = by_claim([one for one in members if one.deviation is not None])
+    groups = [pair for pair in groups if len(pair[0]) >= TERMS]
+    if len(groups) < 2:
+        return None
+    inside: dict[str, list[float]] = {"correlated": [], "independent": []}
+    found = []
+    for left, (off, claimed) in enumerate(groups):
+        others = [pair for place, pair in enumerate(groups) if place != left]
+        scale, together = conformal_scale(others), shared_correlation(others)
+        found.append(together)
+        draw = np.random.default_rng(0)
+        for _ in range(SUMS):
+            rows = draw.permutation(len(off))[:TERMS]
+            error = abs(np.log(np.mean(np.exp(off[rows]))))
+            for name, correlation in (("correlated", together), ("independent", 0.0)):
+                width = summed_deviation(np.ones(TERMS), scale * claimed[rows], correlation)
+                inside[name].append(float(error <= NINETY * width))
+    return {
+        "task": f"sum of {TERMS}: {members[0].task}",
+        "level": members[0].level,
+        "correlation": round(float(np.mean(found)), 2),
+        "covered_per_cent": round(100 * float(np.mean(inside["correlated"])), 1),
+        "covered_as_if_independent": round(100 * float(np.mean(inside["independent"])), 1),
+    }
 
 
 def summary(members: list[Score]) -> dict[str, Any]:
@@ -161,6 +219,8 @@ def summary(members: list[Score]) -> dict[str, Any]:
     }
     if found:
         cover = np.concatenate([one.covered for one in found.values()])
+        kept = np.concatenate([one.kept for one in found.values()])
+        row["kept_per_cent"] = round(100 * float(np.mean(kept)), 1)
         row["covered_per_cent"] = round(100 * float(np.mean(cover)), 1)
         row["covered_by_group"] = {
             group: round(100 * float(np.mean(one.covered)), 1) for group, one in found.items()
@@ -168,5 +228,4 @@ def summary(members: list[Score]) -> dict[str, Any]:
         row["half_width_per_cent"] = round(
             100 * float(np.mean([one.width for one in found.values()])), 1
         )
-        row["scale"] = round(calibration(members) / NINETY, 3)
     return row

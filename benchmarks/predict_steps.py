@@ -14,13 +14,19 @@ import numpy as np
 from predict_kernels import known_device
 from predict_scores import Score, prior_of, scored
 
-from joulery.predict import Accelerator, Belief, population, probe_values
+from joulery.predict.models import (
+    Belief,
+    population,
+    probe_values,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from joulery.predict import Accelerator
 
     Array = NDArray[np.float64]
 

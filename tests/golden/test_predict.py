@@ -51,7 +51,10 @@ BARS = {
     "Zeus surface, power, 1 probe, ours": 9.0,
     "training step, time, 1 probe, ours": 13.0,
     "plans on one node, 20 probes, ours": 9.0,
-    "plans on a new model, elsewhere, ours": 18.0,
+    "plans on a new system, elsewhere, ours": 16.0,
+    "plans on a new model, elsewhere, ours": 16.0,
+    "energy regret of the setting chosen, 2 limits, ours": 3.0,
+    "locked clocks, time, 1 clock, ours": 3.0,
     "memory allocated, specs, ours": 1.5,
     "node energy against nodes, 1 probe, ours": 8.0,
     "samples to converge, other batches, ours": 9.0,
@@ -66,10 +69,18 @@ def test_errors_stay_within_their_bars(figures, name):
 
 
 @pytest.mark.timeout(300)
+def test_intervals_cover_what_they_claim(figures):
+    """A deadline kept with 90 % confidence on paper would be missed more often."""
+    covered = [value for name, value in figures.items() if name.endswith("ours, covered")]
+    assert len(covered) > 20
+    assert 85.0 <= sum(covered) / len(covered) <= 96.0
+
+
+@pytest.mark.timeout(300)
 def test_simple_rules_are_beaten(figures):
     """A model that loses to a one-line rule has no place here."""
     rivals = {
-        "bf16 GEMM time, specs": ("roofline", "calibrated roofline", "nearest ratio"),
+        "bf16 GEMM time, specs": ("peak ratio", "roofline", "nearest ratio", "wave scaling"),
         "training step, time, specs": ("FLOPS ratio",),
         "Zeus surface, time, elsewhere": ("FLOPS ratio",),
         "plans on a new system, elsewhere": ("constant efficiency",),

@@ -4,19 +4,16 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulery.predict import (
-    Plan,
-    accelerator,
+from joulery.predict import Plan, accelerator, plan_memory, transformer
+from joulery.predict._fitted import fitted_belief
+from joulery.predict._step import Load
+from joulery.predict.models import (
     kernel_times,
     matmuls,
-    plan_memory,
     plan_parts,
     plan_seconds,
     response,
-    transformer,
 )
-from joulery.predict._fitted import belief
-from joulery.predict._step import Load
 
 DEVICES = st.sampled_from(["v100", "a100", "h100", "b200", "l40s", "mi300x", "t4"])
 SIDES = st.integers(1, 16384)
@@ -49,7 +46,7 @@ def test_a_kernel_never_beats_the_roofline_of_its_device(name, m, n, k):
     board = accelerator(name)
     shape = [np.array([1.0]), *(np.array([float(side)]) for side in (m, n, k))]
     kernels = matmuls(shape, 2.0, board.rates("bf16"))
-    seconds = kernel_times(belief("kernels").mean, board, kernels)[0][0]
+    seconds = kernel_times(fitted_belief("kernels").mean, board, kernels)[0][0]
     assert seconds >= kernels.operations[0] / board.peak("bf16")
     assert np.isfinite(seconds)
 
@@ -63,7 +60,7 @@ def test_more_work_never_takes_less_time(name, m, n, k):
     def seconds(inner):
         shape = [np.array([1.0]), *(np.array([float(side)]) for side in (m, n, inner))]
         kernels = matmuls(shape, 2.0, board.rates("bf16"))
-        return kernel_times(belief("kernels").mean, board, kernels)[0][0]
+        return kernel_times(fitted_belief("kernels").mean, board, kernels)[0][0]
 
     assert seconds(2 * k) >= seconds(k) * (1 - 1e-9)
 
@@ -107,7 +104,7 @@ def test_plans_have_positive_parts_and_memory(shape, sizes, shard):
     parts = plan_parts(model, plan, board)
     assert np.isfinite(parts).all()
     assert (parts >= 0).all()
-    assert plan_seconds(belief("plans").mean, parts)[0] > 0
+    assert plan_seconds(fitted_belief("plans").mean, parts)[0] > 0
     memory = plan_memory(model, plan)
     assert 0 < memory.allocated < memory.reserved
 

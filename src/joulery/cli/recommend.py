@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joulery.cli.checked import whole_number
-from joulery.errors import FileError
+from joulery.cli.predict import add_calibration, calibration, days
+from joulery.errors import FileError, InvalidValueError
 from joulery.units import (
     count_from_text,
     human,
     human_duration,
     kilowatt_hours,
-    per_cent,
     seconds_from_text,
 )
 
@@ -52,43 +52,53 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--objective", default="energy", metavar="WORD", help="energy, time, money or carbon")
     add("--pue", type=float, metavar="X", help="energy of the building per energy of the machines")
     add("--grid", type=float, metavar="G", help="grams of CO2 per kilowatt-hour")
-    add("--rent", type=float, metavar="USD", help="dollars per device and hour")
-    add("--calibrate", type=Path, metavar="STEPS", help="measured steps that narrow the answer")
+    add("--rent", metavar="USD|NAME=USD,…", help="dollars per device and hour, of all or by type")
+    add("--critical-batch", metavar="N", help="sequences beyond which larger batches buy little")
+    add_calibration(parser)
     add("--html", type=Path, metavar="FILE", help="write a page with the chart and the reasons")
     add("--json", action="store_true", help="print one JSON document")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Recommend and show."""
-    from joulery.predict import Assumptions, Work, calibrated, read_steps, recommend, transformer
+    from joulery.predict import Assumptions, Convergence, Work, recommend, transformer
 
     model = transformer(arguments.model)
-    deadline = arguments.deadline
+    deadline, critical = arguments.deadline, arguments.critical_batch
     work = Work(
         count_from_text(arguments.tokens, "--tokens"),
         whole_number(arguments.batch_size, "--batch-size", 1, _MOST),
         arguments.precision,
         None if deadline is None else seconds_from_text(deadline, "--deadline"),
-    )
-    measured = arguments.calibrate
-    assumptions = Assumptions(
-        arguments.pue,
-        arguments.grid,
-        arguments.rent,
-        plans=None if measured is None else calibrated(model, read_steps(measured)),
+        None if critical is None else Convergence(count_from_text(critical, "--critical-batch")),
     )
     found = recommend(
         model,
         work,
-        [name.strip() for name in arguments.devices.split(",")],
+        [name.strip() for name in arguments.devices.split(",") if name.strip()],
         max_devices=whole_number(arguments.max_gpus, "--max-gpus", 1, _MOST),
         objective=arguments.objective,
-        assumptions=assumptions,
+        assumptions=Assumptions(arguments.pue, arguments.grid, _rent(arguments.rent)),
+        calibration=calibration(arguments, model),
     )
     if arguments.html is not None:
         _write_page(arguments.html, found, work.deadline_seconds)
     sys.stdout.write((json.dumps(found.to_dict()) if arguments.json else _text(found)) + "\n")
     return 0
+
+
+def _rent(text: str | None) -> float | dict[str, float] | None:
+    if text is None:
+        return None
+    try:
+        if "=" not in text:
+            return float(text)
+        pairs = (word.split("=") for word in text.split(","))
+        return {name.strip(): float(value) for name, value in pairs}
+    except ValueError:
+        raise InvalidValueError(
+            f"--rent {text!r} is no price", remedy="write 2.5, or h100=2.5,b200=4"
+        ) from None
 
 
 def _write_page(path: Path, found: Recommendation, deadline: float | None) -> None:
@@ -105,29 +115,33 @@ def _write_page(path: Path, found: Recommendation, deadline: float | None) -> No
 def _text(found: Recommendation) -> str:
     from joulery.reports import table_text
 
-    heads = ["", "devices", "plan", "limit", "time", "energy", "money", "CO2", "memory"]
+    heads = ["", "devices", "plan", "batch", "limit", "time", "energy", "money", "CO2", "memory"]
     shown = sorted(found.pareto, key=lambda one: one.seconds)
     shown = shown[:: max(1, -(-len(shown) // _ROWS))]
     if found.best not in shown:
         shown = sorted([*shown, found.best], key=lambda one: one.seconds)
     rows = [["→" if one == found.best else "", *_cells(one)] for one in shown]
     lines = [
-        table_text(heads, rows, "lllrrrrrr"),
+        table_text(heads, rows, "lllrrrrrrr"),
         "",
         _summary(found.best),
         *(f"why: {reason}" for reason in found.reasons),
         *(f"what would change it: {change}" for change in found.changes),
         f"measure next: {found.probe}",
+        *(f"assumed: {word}" for word in found.assumed),
         f"{found.candidates} candidates",
     ]
     return "\n".join(lines)
 
 
 def _summary(best: Choice) -> str:
+    energy = best.interval("energy")
     return (
-        f"best: {best.devices} × {best.device}, {best.plan}, {best.plan.precision}, limit "
-        f"{best.limit_watts:.0f} W; time ± {per_cent(best.relative_error)}, "
-        f"energy ± {per_cent(best.energy_error)} (one standard deviation)"
+        f"best: {best.devices} × {best.device}, {best.plan}, {best.plan.precision}, "
+        f"{best.plan.global_batch} sequences per step, limit {best.limit_watts:.0f} W\n"
+        f"90 % within: {days(best.interval('time'))}, "
+        f"{human(1000 * kilowatt_hours(energy.low), 'Wh')} – "
+        f"{human(1000 * kilowatt_hours(energy.high), 'Wh')} ({best.source})"
     )
 
 
@@ -135,6 +149,7 @@ def _cells(one: Choice) -> list[str]:
     return [
         f"{one.devices} × {one.device}",
         str(one.plan),
+        f"{one.plan.global_batch}",
         f"{one.limit_watts:.0f} W",
         human_duration(one.seconds) if one.seconds < 172800 else f"{one.seconds / 86400:.1f} d",
         human(1000 * kilowatt_hours(one.joules), "Wh"),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from joulery.predict._devices import accelerator
+from joulery.units import finite
+
 if TYPE_CHECKING:
-    from joulery.predict._bayes import Belief
     from joulery.predict._devices import Accelerator
 
 _SECONDS_PER_YEAR = 365.25 * 86400.0
@@ -22,16 +25,23 @@ class Assumptions:
     Attributes:
         pue: Energy of the building per energy of the machines.
         grams_per_kilowatt_hour: Carbon of the grid.
-        rent_per_hour: Dollars per device and hour.
+        rent_per_hour: Dollars per device and hour, of all device types or by name.
         host_share: Watts of host, fans and network per watt of the devices' default limits.
-        plans: Constants of plans sharpened by measured runs; the fitted ones where None.
     """
 
     pue: float | None = None
     grams_per_kilowatt_hour: float | None = None
-    rent_per_hour: float | None = None
+    rent_per_hour: float | Mapping[str, float] | None = None
     host_share: float | None = None
-    plans: Belief | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("pue", 1.0), ("grams_per_kilowatt_hour", 0.0), ("host_share", 0.0)):
+            if (value := getattr(self, name)) is not None:
+                finite(value, name.replace("_", " "), minimum=least)
+        given = self.rent_per_hour
+        for rent in given.values() if isinstance(given, Mapping) else (given,):
+            if rent is not None:
+                finite(rent, "rent per hour", minimum=0.0)
 
     def overhead(self) -> float:
         """Energy of the building per energy of the machines."""
@@ -41,12 +51,19 @@ class Assumptions:
         """Grams of CO2 per kilowatt-hour."""
         return _given(self.grams_per_kilowatt_hour, "grid_grams_per_kilowatt_hour")
 
-    def rent(self, device: Accelerator) -> float:
-        """Dollars per device and hour."""
-        if self.rent_per_hour is not None:
-            return self.rent_per_hour
+    def rent(self, device: Accelerator) -> tuple[float, str]:
+        """Dollars per device and hour, and where they come from, in words."""
+        given = self.rent_per_hour
+        if isinstance(given, Mapping):
+            named = {accelerator(name).name: rent for name, rent in given.items()}
+            given = named.get(device.name)
+        if given is not None:
+            return given, "as given"
         priced = _document()["rent_per_hour"].get(device.name)
-        return float(priced or _document()["rent_per_watt"] * device.limit_watts)
+        if priced is None:
+            guess = float(_document()["rent_per_watt"] * device.limit_watts)
+            return guess, "guessed from its power limit"
+        return float(priced["dollars"]), str(priced["source"])
 
     def host_watts(self, device: Accelerator) -> float:
         """Watts of host, fans and network per device."""

@@ -54,22 +54,26 @@ class Belief:
         """Standard deviation of each log-constant."""
         return np.sqrt(np.diag(self.covariance))
 
-    def update(self, model: Model, measured: Array, noise: float | Array) -> Belief:
+    def update(
+        self, model: Model, measured: Array, noise: float | Array, *, robust: bool = True
+    ) -> Belief:
         """Belief after measurements.
 
         Args:
             model: Log-predictions of the measured quantities from log-constants.
             measured: Logarithms of the measurements.
             noise: Standard deviation of the logarithms around the model.
+            robust: Whether single measurements far off count less.
         """
+        huber = _HUBER if robust else np.inf
         precision = np.asarray(np.linalg.inv(self.covariance), np.float64)
         scale = np.asarray(noise, np.float64) * np.ones(len(measured))
         point, damping = self.mean.copy(), 1e-2
-        cost = self._cost(model(point), point, measured, scale, precision)
+        cost = self._cost(model(point), point, measured, scale, precision, huber)
         for _ in range(_ITERATIONS):
             predicted = model(point)
             residual = (measured - predicted) / scale
-            weight = np.minimum(1.0, _HUBER / np.maximum(np.abs(residual), 1e-9))
+            weight = np.minimum(1.0, huber / np.maximum(np.abs(residual), 1e-9))
             slope = slopes(model, point, predicted) / scale[:, None]
             curvature = slope.T @ (slope * weight[:, None]) + precision
             pull = slope.T @ (weight * residual) + precision @ (self.mean - point)
@@ -77,9 +81,10 @@ class Belief:
             for _ in range(8):
                 damped = curvature + damping * np.diag(np.diag(curvature))
                 step = np.clip(np.linalg.solve(damped, pull), -_LARGEST_STEP, _LARGEST_STEP)
-                trial = self._cost(model(point + step), point + step, measured, scale, precision)
+                there = point + step
+                trial = self._cost(model(there), there, measured, scale, precision, huber)
                 if trial < cost:
-                    gain, cost, point = cost - trial, trial, point + step
+                    gain, cost, point = cost - trial, trial, there
                     damping = max(damping / 5, 1e-6)
                     break
                 damping *= 4
@@ -90,10 +95,17 @@ class Belief:
         return Belief(point, narrowed)
 
     def _cost(
-        self, predicted: Array, point: Array, measured: Array, noise: Array, precision: Array
+        self,
+        predicted: Array,
+        point: Array,
+        measured: Array,
+        noise: Array,
+        precision: Array,
+        huber: float,
     ) -> float:
         size = np.abs(measured - predicted) / noise
-        misfit = np.where(size < _HUBER, size**2, 2 * _HUBER * size - _HUBER**2).sum()
+        near = np.minimum(size, huber)
+        misfit = (near * (2 * size - near)).sum()
         away = point - self.mean
         return float(misfit + away @ precision @ away)
 
@@ -156,3 +168,32 @@ def population(
         missing = np.maximum(start.deviation**2 - np.diag(scatter), 0.0)
         belief = Belief(mean, scatter + np.diag(missing + _JITTER))
     return belief
+
+
+def probe_values(
+    belief: Belief,
+    candidates: Sequence[Model],
+    targets: Model,
+    noise: float,
+) -> Array:
+    """Mean standard deviation of the log-predictions that would remain after each candidate.
+
+    A probe shifts the belief by an amount that is not known beforehand, but narrows it by one that
+    is: the smaller the remaining deviation, the better the probe.
+
+    Args:
+        belief: What is known now.
+        candidates: Log-measurements that each probe would give, from log-constants.
+        targets: Log-predictions that matter.
+        noise: Standard deviation of a log-measurement around its model.
+    """
+    wanted = slopes(targets, belief.mean)
+    remaining = []
+    for candidate in candidates:
+        seen = slopes(candidate, belief.mean)
+        covered = belief.covariance @ seen.T
+        gram = seen @ covered + noise**2 * np.eye(len(seen))
+        after = belief.covariance - covered @ np.linalg.solve(gram, covered.T)
+        variance = np.einsum("ij,jk,ik->i", wanted, after, wanted)
+        remaining.append(float(np.sqrt(np.maximum(variance, 0.0)).mean()))
+    return np.array(remaining)

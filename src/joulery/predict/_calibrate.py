@@ -1,91 +1,291 @@
-"""Sharpen the constants of plans with measured steps."""
+"""Measured steps: what they say about predictions, and where they are kept for later ones."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, date, datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulery.errors import FileError
+from joulery.errors import FileError, UsageError
+from joulery.files import write_atomic
+from joulery.paths import data_folder
 from joulery.predict._bayes import Belief
 from joulery.predict._devices import accelerator
-from joulery.predict._fitted import belief
-from joulery.predict._plan import Plan, plan_parts, plan_seconds
+from joulery.predict._fitted import fitted_belief
+from joulery.predict._intervals import interval_scale
+from joulery.predict._model import Transformer, transformer
+from joulery.predict._plan import Plan
+from joulery.predict._plan_time import plan_parts, plan_seconds
+from joulery.predict._power import plan_load, step_cost
 from joulery.units import finite
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from joulery.predict._bayes import Array
-    from joulery.predict._model import Transformer
+    from joulery.predict._devices import Accelerator
 
-# How far a machine's constants lie from those of the fit, and how far its steps from the model;
-# chosen on the systems of Megatron-Bridge's tables, leaving each out in turn.
-_MACHINE, MEASURING_NOISE = 0.2, 0.08
+# How the constants of a further system differ from those of the fit, in the order of
+# PLAN_CONSTANTS, and how far steps lie from the model; chosen on the systems of Megatron-Bridge's
+# tables, leaving each out in turn.
+_NEW_SYSTEM = np.array([0.12, 0.15, 0.2, 0.2, 0.3, 0.3, 0.3, 0.05, 0.2, 0.5, 0.3, 0.08, 0.05, 0.05])
+PLAN_NOISE = 0.1
+# A release of the software changes the same plan by so much (Megatron-Bridge's tables), and about
+# so many days lie between releases: older measurements say less.
+_RELEASE, _RELEASE_DAYS = 0.13, 120.0
+# A step measured on another device type says something about the software, little about this one.
+_ELSEWHERE = 0.2
+# Power of plans against the model, and of one reading against the next.
+_POWER, _POWER_NOISE = 0.11, 0.03
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredStep:
-    """Time of a step that ran.
+    """A training step that ran.
 
     Attributes:
+        model: Description of the model.
         device: Accelerator type.
         plan: Parallel plan.
         seconds: Time of one step.
+        watts: Mean power of one device; None where it was not measured.
+        measured: Day of the measurement.
     """
 
+    model: Transformer
     device: str
     plan: Plan
     seconds: float
+    watts: float | None = None
+    measured: date = field(default_factory=lambda: datetime.now(UTC).date())
+
+    def __post_init__(self) -> None:
+        finite(self.seconds, "seconds of a step", minimum=1e-9)
+        if self.watts is not None:
+            finite(self.watts, "watts of a step", minimum=1e-9)
+        accelerator(self.device)
+        self.plan.check(self.model)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON; :func:`read_steps` reads it."""
+        plain = {name: value for name, value in asdict(self.model).items() if value}
+        return {
+            "model": plain | {"gated": self.model.gated, "causal": self.model.causal},
+            "device": self.device,
+            "plan": str(self.plan),
+            "global_batch": self.plan.global_batch,
+            "precision": self.plan.precision,
+            "seconds": self.seconds,
+            "watts": self.watts,
+            "measured": self.measured.isoformat(),
+        }
+
+    @classmethod
+    def from_dict(cls, row: dict[str, Any], model: Transformer | None = None) -> MeasuredStep:
+        """The inverse of :meth:`to_dict`; ``model`` stands in where the row names none."""
+        described = transformer(row["model"]) if "model" in row or model is None else model
+        plan = Plan.parse(row["plan"], int(row["global_batch"]), row.get("precision", "bf16"))
+        day = row.get("measured")
+        when = {} if day is None else {"measured": date.fromisoformat(day)}
+        return cls(described, row["device"], plan, row["seconds"], row.get("watts"), **when)
 
 
-def calibrated(model: Transformer, steps: Sequence[MeasuredStep]) -> Belief:
-    """Constants of plans after measured steps of a model."""
-    parts = np.stack([plan_parts(model, one.plan, accelerator(one.device)) for one in steps])
-    measured = np.log([finite(one.seconds, "seconds of a step", minimum=1e-9) for one in steps])
+@dataclass(frozen=True, slots=True)
+class PlanTimes:
+    """Times of steps under several plans.
 
-    def seconds(constants: Array) -> Array:
-        return np.log(plan_seconds(constants, parts))
+    Attributes:
+        parts: Physical parts of each step, one row per plan.
+        seconds: Time of each step.
+        deviation: Standard deviation of the logarithm of each time.
+    """
 
-    return before_measuring().update(seconds, measured, MEASURING_NOISE)
+    parts: Array
+    seconds: Array
+    deviation: Array
 
 
-def before_measuring() -> Belief:
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What is known about plans: the fitted constants, sharpened by measured steps.
+
+    Attributes:
+        steps: Steps that ran, on any device type.
+        today: Day of the prediction; old measurements count less.
+    """
+
+    steps: tuple[MeasuredStep, ...] = ()
+    today: date = field(default_factory=lambda: datetime.now(UTC).date())
+
+    def here(self, device: str) -> tuple[MeasuredStep, ...]:
+        """Steps on one device type."""
+        name = accelerator(device).name
+        return tuple(one for one in self.steps if accelerator(one.device).name == name)
+
+    def belief(self, device: str) -> Belief:
+        """Constants of plans on a device type."""
+        return _sharpened(self, accelerator(device).name)
+
+    def times(self, model: Transformer, plans: Sequence[Plan], board: Accelerator) -> PlanTimes:
+        """Times of steps of a model under plans."""
+        parts = np.stack([plan_parts(model, plan, board) for plan in plans])
+        belief, here = self.belief(board.name), self.here(board.name)
+
+        def seconds(constants: Array) -> Array:
+            return np.log(plan_seconds(constants, parts))
+
+        scale = interval_scale(_MEASURED if here else _UNMEASURED)
+        deviation = scale * np.hypot(belief.spread(seconds), PLAN_NOISE)
+        # What the constants cannot explain of a plan that ran stays with that plan.
+        own = {}
+        for one, noise in zip(here, _noise(here, self.today, PLAN_NOISE), strict=True):
+            explained = plan_seconds(belief.mean, plan_parts(one.model, one.plan, board))[0]
+            trust = (PLAN_NOISE / noise) ** 2
+            own[one.model, str(one.plan), one.plan.precision] = trust * np.log(
+                one.seconds / explained
+            )
+        rest = [own.get((model, str(plan), plan.precision), 0.0) for plan in plans]
+        return PlanTimes(parts, np.exp(seconds(belief.mean) + rest), deviation)
+
+    def power(self, device: str) -> tuple[float, float]:
+        """Factor of the predicted power, and the standard deviation of its logarithm."""
+        off = [
+            np.log(one.watts / _predicted_watts(one))
+            for one in self.here(device)
+            if one.watts is not None
+        ]
+        trust = (_POWER / _POWER_NOISE) ** 2
+        mean = trust * float(np.sum(off)) / (1 + trust * len(off))
+        left = _POWER / (1 + trust * len(off)) ** 0.5
+        # Another plan draws another power than the one that was measured.
+        return float(np.exp(mean)), interval_scale("GEMM power, specs") * max(left, 0.5 * _POWER)
+
+    def source(self, device: str) -> str:
+        """Evidence behind predictions for a device type, in words."""
+        if not (found := self.here(device)):
+            return "specifications and fitted constants"
+        latest = max(one.measured for one in found)
+        return f"{len(found)} measured steps, the latest of {latest}"
+
+
+_UNMEASURED, _MEASURED = "plans on a new system, elsewhere", "plans of a measured model, 1 probe"
+
+
+@lru_cache(maxsize=256)
+def _sharpened(calibration: Calibration, device: str) -> Belief:
+    """Steps elsewhere first, which say little; then those on the device itself."""
+    here = calibration.here(device)
+    elsewhere = tuple(one for one in calibration.steps if one not in here)
+    prior = _updated(fitted_belief("plans"), elsewhere, calibration.today, _ELSEWHERE)
+    return _updated(on_another_system(prior), here, calibration.today, PLAN_NOISE)
+
+
+def _updated(belief: Belief, steps: Sequence[MeasuredStep], today: date, noise: float) -> Belief:
+    if not steps:
+        return belief
+    parts = np.stack([plan_parts(one.model, one.plan, accelerator(one.device)) for one in steps])
+    measured = np.log([one.seconds for one in steps])
+    return belief.update(
+        lambda values: np.log(plan_seconds(values, parts)),
+        measured,
+        _noise(steps, today, noise),
+        robust=False,
+    )
+
+
+def _noise(steps: Sequence[MeasuredStep], today: date, fresh: float) -> Array:
+    """Standard deviation of each measurement around the model, larger for old ones."""
+    age = np.array([max((today - one.measured).days, 0) for one in steps])
+    return np.hypot(fresh, _RELEASE * np.minimum(age / _RELEASE_DAYS, 1.0))
+
+
+def on_another_system(belief: Belief) -> Belief:
     """Constants of plans on a machine that nothing is known about."""
-    prior = belief("plans")
-    return Belief(prior.mean, prior.covariance + _MACHINE**2 * np.eye(len(prior.mean)))
+    further = np.zeros(len(belief.mean))
+    further[: len(_NEW_SYSTEM)] = _NEW_SYSTEM**2
+    return Belief(belief.mean, belief.covariance + np.diag(further))
 
 
-def read_steps(path: Path) -> list[MeasuredStep]:
+def _predicted_watts(step: MeasuredStep) -> float:
+    board = accelerator(step.device)
+    parts = plan_parts(step.model, step.plan, board)
+    seconds, joules = step_cost(
+        board, plan_load(parts, step.seconds), np.array([board.limit_watts])
+    )
+    return float(joules[0] / seconds[0])
+
+
+_REMEDY = (
+    "give device, plan, global_batch and seconds of each; model, watts and measured may follow"
+)
+
+
+def read_steps(path: Path, model: Transformer | None = None) -> list[MeasuredStep]:
     """Measured steps from a JSON file.
 
     The file holds a list of objects with ``device``, ``plan`` (such as ``dp8-mb1-zero3``),
-    ``global_batch``, ``precision`` (``bf16`` where missing) and ``seconds``.
+    ``global_batch``, ``seconds``, and where known ``precision`` (``bf16`` where missing), ``watts``
+    of one device, ``measured`` (a day such as ``2026-11-16``; today where missing) and ``model``.
+
+    Args:
+        path: The file.
+        model: Description of the model of rows that name none.
 
     Raises:
         FileError: The file cannot be read or lacks a name.
     """
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
-        return [
-            MeasuredStep(
-                row["device"],
-                Plan.parse(row["plan"], int(row["global_batch"]), row.get("precision", "bf16")),
-                float(row["seconds"]),
-            )
-            for row in rows
-        ]
+        return [MeasuredStep.from_dict(row, model) for row in rows]
     except OSError as problem:
         raise FileError(
             f"cannot read {path}: {problem.strerror}", remedy="give the path of a JSON file"
         ) from None
+    except UsageError as problem:
+        raise FileError(f"{path}: {problem.message}", remedy=problem.remedy) from None
     except (KeyError, TypeError, AttributeError) as problem:
-        raise FileError(
-            f"{path} is no list of measured steps: {problem}",
-            remedy="give device, plan, global_batch and seconds of each",
-        ) from None
+        raise FileError(f"{path} is no list of measured steps: {problem}", remedy=_REMEDY) from None
     except ValueError as problem:
         raise FileError(f"{path}: {problem}", remedy="write one JSON list of objects") from None
+
+
+class StepStore:
+    """The file in which measured steps are kept for later predictions.
+
+    Args:
+        path: File; ``predict/steps.json`` under this user's data folder unless given.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or data_folder() / "predict" / "steps.json"
+
+    def load(self) -> Calibration:
+        """Everything kept so far.
+
+        Raises:
+            FileError: There is a file, but it cannot be read.
+        """
+        return Calibration(tuple(read_steps(self.path)) if self.path.exists() else ())
+
+    def add(self, steps: Iterable[MeasuredStep]) -> Calibration:
+        """Keep further steps, each once.
+
+        Raises:
+            FileError: The folder cannot be written.
+        """
+        kept = tuple(dict.fromkeys((*self.load().steps, *steps)))
+        text = json.dumps([one.to_dict() for one in kept], indent=1)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(self.path, text.encode())
+        except OSError as problem:
+            raise FileError(
+                f"cannot write {self.path}: {problem.strerror}",
+                remedy="set XDG_DATA_HOME to a folder that you may write",
+            ) from None
+        return Calibration(kept)

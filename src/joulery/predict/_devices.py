@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from joulery.errors import InvalidValueError
@@ -49,7 +49,7 @@ class Accelerator:
 
     name: str
     architecture: str
-    peaks: Mapping[str, float]
+    peaks: Mapping[str, float] = field(hash=False)
     bytes_per_second: float
     memory_bytes: float
     l2_bytes: float
@@ -61,7 +61,7 @@ class Accelerator:
     idle_watts: float
     link_bytes_per_second: float
     link_domain: int
-    operation_joules: Mapping[str, float]
+    operation_joules: Mapping[str, float] = field(hash=False)
 
     def peak(self, precision: str) -> float:
         """Dense peak of the fastest unit that computes in ``precision``.

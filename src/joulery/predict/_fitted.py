@@ -1,4 +1,4 @@
-"""Beliefs that ship with the package: fitted by ``scripts/fit_predict.py``, read on first use."""
+"""Constants that ship with the package: fitted by ``scripts/fit_predict.py``, read on first use."""
 
 from __future__ import annotations
 
@@ -13,23 +13,20 @@ from joulery.predict._bayes import Belief
 
 
 @cache
-def belief(name: str) -> Belief:
+def fitted_belief(name: str) -> Belief:
     """A fitted belief by name."""
-    entry = _document()["beliefs"][name]
+    entry = fitted()["beliefs"][name]
     return Belief(np.array(entry["mean"]), np.array(entry["covariance"]))
 
 
 def fitted_on(name: str) -> frozenset[str]:
     """Devices or systems whose measurements stand behind a belief."""
-    return frozenset(_document()["beliefs"].get(name, {}).get("fitted_on", ()))
+    return frozenset(fitted()["beliefs"].get(name, {}).get("fitted_on", ()))
 
 
-def deviation(name: str) -> float:
-    """Standard deviation of log-predictions for left-out devices, by task and evidence."""
-    return float(_document()["deviations"][name])
-
-
-def _document() -> dict[str, Any]:
+@cache
+def fitted() -> dict[str, Any]:
+    """The whole document."""
     text = files(__package__).joinpath("fitted.json").read_text(encoding="utf-8")
     document: dict[str, Any] = json.loads(text)
     return document

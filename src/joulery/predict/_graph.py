@@ -83,6 +83,15 @@ class Graph:
         """Operations of a step."""
         return sum(one.operations * one.count for one in self.operators)
 
+    @property
+    def precision(self) -> str:
+        """Precision of most of the operations."""
+        totals: dict[str, float] = {}
+        for one in self.operators:
+            cost = totals.get(one.precision, 0.0)
+            totals[one.precision] = cost + one.operations * one.count
+        return max(totals, key=lambda name: totals[name])
+
     def kernels(self, device: Accelerator, precision: str | None = None) -> Kernels:
         """Columns of the operators on a device.
 

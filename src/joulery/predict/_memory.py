@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from joulery.predict._plan import Plan
 
 PARAMETER_BYTES, GRADIENT_BYTES, STATE_BYTES = 2.0, 4.0, 12.0
+# Share of the device's memory that a plan may reserve: predictions are off by up to 4 %.
+MEMORY_SHARE = 0.95
 # What the framework, the communication library and the allocator hold beside tensors.
 CONTEXT_BYTES = 0.3e9
 # The allocator keeps freed blocks: share of the activations that is reserved but not allocated.
@@ -61,9 +63,18 @@ class Memory:
 
 
 def plan_memory(model: Transformer, plan: Plan) -> Memory:
-    """Memory of the fullest stage: the first or the last of the pipeline."""
-    stages = (0, plan.pipeline - 1) if plan.pipeline > 1 else (0,)
-    return max((stage_memory(model, plan, stage) for stage in stages), key=lambda m: m.allocated)
+    """Memory of the fullest stage.
+
+    Stages after the first that holds experts need less and less, but for the last one.
+    """
+    first = int(model.dense_layers * plan.pipeline / model.layers) if model.experts else 0
+    stages = {0, min(first + 1, plan.pipeline - 1), plan.pipeline - 1}
+    return max((stage_memory(model, plan, stage) for stage in stages), key=lambda m: m.reserved)
+
+
+def stage_memories(model: Transformer, plan: Plan) -> tuple[Memory, ...]:
+    """Memory of one device of every pipeline stage, first stage first."""
+    return tuple(stage_memory(model, plan, stage) for stage in range(plan.pipeline))
 
 
 def stage_memory(model: Transformer, plan: Plan, stage: int) -> Memory:
@@ -93,7 +104,7 @@ def stage_memory(model: Transformer, plan: Plan, stage: int) -> Memory:
 
 
 def _activations(model: Transformer, plan: Plan, stage: int) -> float:
-    tokens = plan.micro_batch * model.sequence / plan.context
+    tokens = plan.tokens(model.sequence)
     waiting = float(plan.pipeline - stage)
     if plan.chunks > 1:  # interleaving keeps more in flight, by a part of the model each
         waiting += (plan.pipeline - 1) / plan.chunks
@@ -120,7 +131,7 @@ def _activations(model: Transformer, plan: Plan, stage: int) -> float:
 
 def _attention_bytes(model: Transformer) -> float:
     """Bytes per token that a block keeps outside its feed-forward part."""
-    value = model.head_dim or model.hidden // model.heads
+    value = model.value_width
     if model.kv_rank:
         latent = (model.query_rank or 0) * 2 + 2 * model.kv_rank + model.rope_dim
         keys = model.heads * (2 * model.head_width + value) + latent
@@ -139,7 +150,7 @@ def _block_bytes(model: Transformer, inner: int, *, selective: bool) -> float:
 
 
 def _temporaries(model: Transformer, plan: Plan, *, last: bool) -> float:
-    tokens = plan.micro_batch * model.sequence / plan.context
+    tokens = plan.tokens(model.sequence)
     logits = tokens * model.vocabulary / plan.tensor
     weight = model.embedding_parameters() / plan.tensor
     return 4.0 * logits * last + PARAMETER_BYTES * weight

@@ -1,4 +1,4 @@
-"""A transformer as a few numbers, and the kernels and bytes of its training step.
+"""A transformer as a few numbers.
 
 A description needs no framework: it is a JSON document with the names below. Models of any other
 shape come through :func:`joulery.predict.capture`.
@@ -10,16 +10,9 @@ import difflib
 import json
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from joulery.errors import FileError, InvalidValueError
-from joulery.predict._devices import BYTES
-from joulery.predict._kernels import ATTENTION, MATMUL, STREAM, Kernels
-
-if TYPE_CHECKING:
-    from joulery.predict._devices import Accelerator
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +33,7 @@ class Transformer:
         tied: Whether input and output embedding are one matrix.
         experts: Experts per layer; 0 for a dense model.
         experts_per_token: Experts that each token visits.
-        expert_feedforward: Inner width of an expert.
+        expert_feedforward: Inner width of an expert; ``feedforward`` where 0.
         shared_feedforward: Inner width of the experts that every token visits.
         dense_layers: First blocks without experts.
         query_rank: Rank of the compressed queries (latent attention); 0 for none.
@@ -77,6 +70,18 @@ class Transformer:
                     f"{name} must be above 0, not {getattr(self, name)}",
                     remedy="describe a model with at least one layer, head and token",
                 )
+        for one in fields(self):
+            if one.name != "name" and getattr(self, one.name) < 0:
+                raise InvalidValueError(
+                    f"{one.name} must not be negative", remedy="leave out what does not apply"
+                )
+        if self.kv_heads > self.heads or self.dense_layers > self.layers:
+            raise InvalidValueError(
+                "kv_heads must not exceed heads, nor dense_layers layers",
+                remedy="leave them out where they do not apply",
+            )
+        if self.experts and not self.expert_feedforward:
+            object.__setattr__(self, "expert_feedforward", self.feedforward)
         if self.experts and not 0 < self.experts_per_token <= self.experts:
             raise InvalidValueError(
                 f"{self.experts_per_token} of {self.experts} experts per token cannot be",
@@ -84,9 +89,14 @@ class Transformer:
             )
 
     @property
+    def value_width(self) -> int:
+        """Width of a head's values."""
+        return self.head_dim or self.hidden // self.heads
+
+    @property
     def head_width(self) -> int:
         """Width of a head's queries and keys."""
-        return (self.head_dim or self.hidden // self.heads) + self.rope_dim
+        return self.value_width + self.rope_dim
 
     @property
     def key_heads(self) -> int:
@@ -100,7 +110,7 @@ class Transformer:
 
     def attention_parameters(self) -> int:
         """Parameters of one block's attention."""
-        value = self.head_dim or self.hidden // self.heads
+        value = self.value_width
         output = self.heads * value * self.hidden
         if not self.kv_rank:
             return self.hidden * (self.heads + 2 * self.key_heads) * value + output
@@ -145,7 +155,7 @@ class Transformer:
 
     def step_operations(self, tokens: float = 1.0) -> float:
         """Operations of forward and backward for ``tokens``, without recomputation."""
-        width = self.heads * (self.head_width + (self.head_dim or self.hidden // self.heads))
+        width = self.heads * (self.head_width + self.value_width)
         attention = self.layers * width * self.sequence * (1.0 if self.causal else 2.0)
         return tokens * (6.0 * self.active_parameters() + 3.0 * attention)
 
@@ -230,142 +240,3 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise FileError(f"{path} holds no object", remedy='write {"layers": 32, …}')
     return document
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """The part of a model and of a batch that one device computes at a time.
-
-    Attributes:
-        micro_batch: Sequences at a time.
-        tensor: Devices that share each matrix.
-        context: Devices that share each sequence.
-        expert: Devices that share the experts.
-        precision: Of the matrix products.
-        fused_attention: Whether the scores of attention never reach memory.
-    """
-
-    micro_batch: int = 1
-    tensor: int = 1
-    context: int = 1
-    expert: int = 1
-    precision: str = "bf16"
-    fused_attention: bool = True
-
-
-# Traffic of the element-wise work around one block, in tensors of the residual's size, forward:
-# two norms (read, write, statistics), two residual additions, rotary embedding.
-_BLOCK_PASSES = 12.0
-# Traffic of the loss per logit: 32-bit copy, softmax, gradient, cast.
-_LOSS_BYTES = 24.0
-# Traffic of unfused scores: scaled and masked softmax, then dropout with its mask, both ways.
-_SCORE_PASSES = (2.0, 2.5, 2.5, 3.0)
-
-
-class _Rows:
-    """Kernels in the making."""
-
-    def __init__(self, device: Accelerator, precision: str) -> None:
-        self._rows: list[tuple[float, ...]] = []
-        self._element = BYTES[precision]
-        self._rates, self._wide = device.rates(precision), device.rates("bf16")
-
-    def product(self, shape: tuple[float, ...], *, wide: bool = False) -> None:
-        """A matrix product with its two gradients."""
-        batch, rows, columns, inner = shape
-        element, rates = (2.0, self._wide) if wide else (self._element, self._rates)
-        for m, n, k in ((rows, columns, inner), (rows, inner, columns), (inner, columns, rows)):
-            weights = batch * columns * inner * element
-            activations = batch * rows * (columns + inner) * 2.0
-            cost = (2 * batch * m * n * k, weights, activations, np.inf, element)
-            self._rows.append((MATMUL, batch, m, n, k, *cost, *rates, 1.0))
-        if element < 2.0:  # narrow formats cost a pass to convert each operand
-            self.stream(batch * (rows * (columns + inner) + columns * inner) * 3.0)
-
-    def attention(
-        self, heads: float, queries: float, keys: float, width: float, share: float
-    ) -> None:
-        """Fused attention: forward once, two and a half times that backward."""
-        operations = 4.0 * heads * queries * keys * width * share
-        traffic = 2.0 * heads * (queries + keys) * width * 2.0
-        for times in (1.0, 2.5):
-            shape = (heads, queries, width, keys)
-            cost = (operations * times, 0.0, traffic * times, np.inf, 2.0)
-            self._rows.append((ATTENTION, *shape, *cost, *self._wide, 1.0))
-
-    def stream(self, traffic: float) -> None:
-        """Element-wise work of ``traffic`` bytes."""
-        self._rows.append((STREAM, 1, 0, 0, 0, 0, 0, traffic, np.inf, 1, 1, 1, 1))
-
-    def kernels(self) -> Kernels:
-        """Columns of everything so far."""
-        return Kernels(*np.array(self._rows, float).T)
-
-
-def attention_kernels(model: Transformer, share: Share, device: Accelerator) -> Kernels:
-    """Forward and backward of one block without its feed-forward part."""
-    rows = _Rows(device, share.precision)
-    tokens = share.micro_batch * model.sequence / share.context
-    width, value = model.head_width, model.head_dim or model.hidden // model.heads
-    heads = model.heads / share.tensor
-    if model.kv_rank:
-        rank = model.query_rank or model.hidden
-        if model.query_rank:
-            rows.product((1, tokens, model.query_rank, model.hidden))
-        rows.product((1, tokens, heads * width, rank))
-        rows.product((1, tokens, model.kv_rank + model.rope_dim, model.hidden))
-        rows.product((1, tokens, heads * 2 * value, model.kv_rank))
-    else:
-        columns = (model.heads + 2 * model.key_heads) * value / share.tensor
-        rows.product((1, tokens, columns, model.hidden))
-    seen = 0.5 if model.causal else 1.0
-    queries = model.sequence / share.context
-    groups = share.micro_batch * heads
-    if share.fused_attention:
-        rows.attention(groups, queries, model.sequence, (width + value) / 2, seen)
-    else:
-        rows.product((groups, queries, model.sequence, width), wide=True)
-        rows.product((groups, queries, value, model.sequence), wide=True)
-        for passes in _SCORE_PASSES:
-            rows.stream(passes * groups * queries * model.sequence * 2.0)
-    rows.product((1, tokens, model.hidden, heads * value))
-    for direction in (1.0, 2.0):
-        rows.stream(direction * _BLOCK_PASSES * tokens * model.hidden * 2.0 / share.tensor)
-    return rows.kernels()
-
-
-def feedforward_kernels(
-    model: Transformer, share: Share, device: Accelerator, *, experts: bool
-) -> Kernels:
-    """Forward and backward of one block's feed-forward part, dense or with experts."""
-    rows = _Rows(device, share.precision)
-    tokens = share.micro_batch * model.sequence / share.context
-    wide = 2 if model.gated else 1
-
-    def block(batch: float, visitors: float, inner: float) -> None:
-        rows.product((batch, visitors, wide * inner, model.hidden))
-        rows.product((batch, visitors, model.hidden, inner))
-        for direction in (1.0, 2.0):
-            rows.stream(direction * (wide + 1) * batch * visitors * inner * 2.0)
-
-    if not experts:
-        block(1, tokens, model.feedforward / share.tensor)
-        return rows.kernels()
-    if model.shared_feedforward:
-        block(1, tokens, model.shared_feedforward / share.tensor)
-    rows.product((1, tokens / share.tensor, model.experts, model.hidden), wide=True)
-    local = model.experts / share.expert
-    visits = tokens * model.experts_per_token / share.tensor
-    block(local, visits / local, model.expert_feedforward)
-    for _ in range(4):  # permute and restore, forward and backward
-        rows.stream(2.0 * visits * model.hidden * 2.0)
-    return rows.kernels()
-
-
-def head_kernels(model: Transformer, share: Share, device: Accelerator) -> Kernels:
-    """Forward and backward of the output embedding and the loss, never in narrow formats."""
-    rows = _Rows(device, share.precision)
-    tokens = share.micro_batch * model.sequence / share.context
-    rows.product((1, tokens, model.vocabulary / share.tensor, model.hidden), wide=True)
-    rows.stream(tokens * model.vocabulary / share.tensor * _LOSS_BYTES)
-    return rows.kernels()

@@ -1,74 +1,34 @@
-"""Choose device type, count, parallel plan, micro-batch and power limit before the run.
-
-Every combination that divides and fits into memory is a candidate; times, energies, money and
-carbon of all of them are columns, so that tens of thousands take seconds.
-"""
+"""Choose device type, count, parallel plan, batch sizes and power limit before the run."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass, field
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
-from joulery.predict._assumptions import Assumptions, waiting_share
-from joulery.predict._calibrate import MEASURING_NOISE, before_measuring
-from joulery.predict._devices import Accelerator, accelerator
-from joulery.predict._fitted import belief, deviation
-from joulery.predict._memory import plan_memory
+from joulery.predict._assumptions import Assumptions
+from joulery.predict._bayes import probe_values
+from joulery.predict._calibrate import PLAN_NOISE, Calibration
+from joulery.predict._devices import PRECISIONS, accelerator
+from joulery.predict._intervals import Interval
 from joulery.predict._model import transformer
-from joulery.predict._plan import PARTS, Plan, plan_parts, plan_seconds
-from joulery.predict._probes import probe_values
-from joulery.predict._step import (
-    MEMORY_SHARE,
-    WAITING_SHARE,
-    load_of,
-    power_limits,
-    response,
-)
-from joulery.units import finite, grams_co2, human, human_duration
+from joulery.predict._plan_time import plan_seconds
+from joulery.predict._search import OBJECTIVES, table
+from joulery.units import finite, human, human_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
-    from joulery.predict._bayes import Array, Model
+    from joulery.predict._bayes import Belief, Model
     from joulery.predict._model import Transformer
-
-    Rows = NDArray[np.intp]
-
-OBJECTIVES = ("energy", "time", "money", "carbon")
-_LIMITS = 7
-_LARGEST_MICRO_BATCH = 8
-# Standard deviations from the mean below which 90 % of a normal distribution lies.
-_NINETY = 1.2816
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """The training to be done.
-
-    Attributes:
-        tokens: Tokens to train on.
-        global_batch: Sequences per step.
-        precision: Of the matrix products; devices that lack it use ``bf16``.
-        deadline_seconds: Time that the training may take, kept with 90 % confidence.
-    """
-
-    tokens: float
-    global_batch: int = 1024
-    precision: str = "bf16"
-    deadline_seconds: float | None = None
-
-    def steps(self, sequence: int) -> float:
-        """Number of optimizer steps."""
-        return self.tokens / (self.global_batch * sequence)
+    from joulery.predict._plan import Plan
+    from joulery.predict._search import Rows, Table, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +46,7 @@ class Choice:
         memory_bytes: Peak that the allocator takes on the fullest device.
         relative_error: Standard deviation of the time, relative.
         energy_error: Standard deviation of the energy, relative.
+        source: Evidence behind the prediction, in words.
     """
 
     device: str
@@ -98,6 +59,15 @@ class Choice:
     memory_bytes: float
     relative_error: float
     energy_error: float
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.devices} × {self.device}, {self.plan}, {self.limit_watts:.0f} W"
+
+    def interval(self, objective: str) -> Interval:
+        """90 % interval of a cost; of money and carbon, as far as time and energy are uncertain."""
+        error = self.relative_error if objective in ("time", "money") else self.energy_error
+        return Interval.around(self.value(objective), error)
 
     @property
     def devices(self) -> int:
@@ -118,9 +88,7 @@ class Choice:
             devices=self.devices,
             parallel=str(self.plan),
         )
-        made = Provenance(
-            Origin.PREDICTED, "specifications and fitted constants", self.energy_error
-        )
+        made = Provenance(Origin.PREDICTED, self.source, self.energy_error)
         return OperatingPoint(self.seconds, self.joules, setting, made)
 
     def to_dict(self) -> dict[str, Any]:
@@ -138,6 +106,10 @@ class Choice:
             "memory_bytes": self.memory_bytes,
             "relative_error_time": self.relative_error,
             "relative_error_energy": self.energy_error,
+            "seconds_90_per_cent": [self.interval("time").low, self.interval("time").high],
+            "joules_90_per_cent": [self.interval("energy").low, self.interval("energy").high],
+            "batch_size": self.plan.global_batch,
+            "source": self.source,
         }
 
 
@@ -153,6 +125,8 @@ class Recommendation:
         changes: What would make another one the best, one sentence each.
         candidates: Number of candidates looked at.
         probe: The measurement that would narrow the answer most.
+        assumed: Rent of each device type with its source, cooling and grid.
+        work: The training, in words.
     """
 
     best: Choice
@@ -162,6 +136,7 @@ class Recommendation:
     changes: tuple[str, ...]
     candidates: int
     probe: str
+    assumed: tuple[str, ...] = ()
     work: str = field(default="")
 
     def frontier(self) -> Frontier:
@@ -177,27 +152,71 @@ class Recommendation:
             "reasons": list(self.reasons),
             "changes": list(self.changes),
             "probe": self.probe,
+            "assumed": list(self.assumed),
             "candidates": self.candidates,
         }
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
-    """Candidates of one device as columns."""
+class _Search:
+    """Candidates of every device type, and which of them keep the deadline."""
 
-    device: Accelerator
-    plans: list[Plan]
-    parts: Array
-    plan: Rows
-    limit: Array
-    seconds: Array
-    joules: Array
-    dollars: Array
-    grams: Array
-    memory: Array
+    tables: list[Table]
+    kept: list[Rows]
+    known: Calibration
+
+    def best(self, objective: str) -> dict[str, Choice]:
+        """Choice of least cost per device type that keeps the deadline."""
+        return {
+            one.device.name: self.choice(one, int(rows[np.argmin(one.costs[objective][rows])]))
+            for one, rows in zip(self.tables, self.kept, strict=True)
+            if len(rows)
+        }
+
+    def choice(self, found: Table, row: int) -> Choice:
+        """A candidate as a choice."""
+        error = float(found.deviation[row])
+        return Choice(
+            found.device.name,
+            found.plans[int(found.plan[row])],
+            float(found.limit[row]),
+            float(found.costs["time"][row]),
+            float(found.costs["energy"][row]),
+            float(found.costs["money"][row]),
+            float(found.costs["carbon"][row]),
+            float(found.memory[row]),
+            error,
+            math.hypot(error, found.power_deviation),
+            self.known.source(found.device.name),
+        )
+
+    def fastest(self) -> Choice:
+        """The fastest candidate, whatever the deadline."""
+        choices = (self.choice(one, int(np.argmin(one.late_seconds()))) for one in self.tables)
+        return min(choices, key=lambda one: one.interval("time").high)
+
+    def pareto(self) -> tuple[Choice, ...]:
+        """Choices that no other beats in all four costs, fastest first."""
+        pairs = [(one, rows) for one, rows in zip(self.tables, self.kept, strict=True) if len(rows)]
+        costs = np.concatenate(
+            [np.stack([t.costs[name][rows] for name in OBJECTIVES], axis=1) for t, rows in pairs]
+        )
+        origin = [(one, int(row)) for one, rows in pairs for row in rows]
+        best: list[int] = []
+        front = np.empty((0, costs.shape[1]))
+        for row in np.lexsort((costs[:, 0], costs[:, 1])):  # by time, then energy
+            if len(front) and (front <= costs[row]).all(axis=1).any():
+                continue
+            best.append(int(row))
+            front = np.vstack([front, costs[row]])
+        return tuple(self.choice(*origin[row]) for row in best)
+
+    def table_of(self, choice: Choice) -> Table:
+        """Candidates of a choice's device type."""
+        return next(one for one in self.tables if one.device.name == choice.device)
 
 
-def recommend(
+def recommend(  # noqa: PLR0913 - all but three by keyword only
     model: Transformer | dict[str, Any] | str | Path,
     work: Work,
     devices: Sequence[str],
@@ -205,8 +224,9 @@ def recommend(
     max_devices: int = 512,
     objective: str = "energy",
     assumptions: Assumptions | None = None,
+    calibration: Calibration | None = None,
 ) -> Recommendation:
-    """Best device type, count, plan, micro-batch and power limit for a training.
+    """Best device type, count, plan, batch sizes and power limit for a training.
 
     Args:
         model: Description of a transformer: object, document or JSON file.
@@ -214,7 +234,8 @@ def recommend(
         devices: Names of device types in the catalog.
         max_devices: Largest number of devices.
         objective: ``energy``, ``time``, ``money`` or ``carbon``.
-        assumptions: Prices, cooling, carbon and measured runs that differ from the catalog's.
+        assumptions: Prices, cooling and carbon that differ from the catalog's.
+        calibration: Measured steps that sharpen the predictions.
 
     Raises:
         InfeasibleError: Nothing fits into memory or keeps the deadline; the remedy names the
@@ -223,60 +244,59 @@ def recommend(
     """
     described = transformer(model)
     _check(work, devices, max_devices, objective)
-    assumed = assumptions or Assumptions()
-    error = deviation("plan, specs" if assumed.plans is None else "plan, measured")
-    found = (_table(described, work, accelerator(name), max_devices, assumed) for name in devices)
-    tables = [table for table in found if table is not None]
+    assumed, known = assumptions or Assumptions(), calibration or Calibration()
+    boards = {board.name: board for board in map(accelerator, devices)}
+    found = (table(described, work, one, max_devices, assumed, known) for one in boards.values())
+    tables = [one for one in found if one is not None]
     if not tables:
         raise InfeasibleError(
-            f"{described.name or 'the model'} fits on at most {max_devices} of none of "
+            f"{described.name or 'the model'} fits on up to {max_devices} of no device type named: "
             f"{', '.join(devices)}",
-            remedy="allow more devices, devices with more memory, or a smaller global batch",
+            remedy="allow more devices, devices with more memory, or another global batch",
         )
-    kept = [_within(table, work.deadline_seconds, error) for table in tables]
-    if not any(len(rows) for rows in kept):
-        raise _too_slow(tables, work.deadline_seconds or 0.0, error)
-    best = _best_per_device(tables, kept, objective, error)
+    deadline = work.deadline_seconds
+    search = _Search(tables, [one.within(deadline) for one in tables], known)
+    if not any(len(rows) for rows in search.kept):
+        raise _too_slow(search, deadline or 0.0)
+    best = search.best(objective)
     winner = min(best.values(), key=lambda one: one.value(objective))
-    pareto = _pareto(tables, kept, error)
+    rivals = tuple(
+        sorted(
+            (one for one in best.values() if one is not winner), key=lambda r: r.value(objective)
+        )
+    )
     return Recommendation(
         best=winner,
-        pareto=pareto,
-        rivals=tuple(one for one in best.values() if one is not winner),
-        reasons=tuple(_reasons(winner, best, objective, work.deadline_seconds, tables)),
-        changes=tuple(_changes(winner, best, pareto, objective, work.deadline_seconds)),
-        candidates=sum(len(table.seconds) for table in tables),
-        probe=_probe(tables, winner, best, objective, error),
+        pareto=search.pareto(),
+        rivals=rivals,
+        reasons=tuple(_reasons(search, winner, rivals, objective, deadline)),
+        changes=tuple(_changes(search, winner, rivals, objective, deadline)),
+        candidates=sum(len(one.plan) for one in tables),
+        probe=_probe(search, winner, rivals, objective),
+        assumed=tuple(_assumed(assumed, tables)),
         work=f"{human(work.tokens, '', 2).strip()} tokens of {described.name or 'a transformer'}",
     )
 
 
-def _too_slow(tables: Sequence[_Table], deadline: float, error: float) -> InfeasibleError:
-    fastest = min(
-        (_choice(table, int(np.argmin(table.seconds)), error) for table in tables),
-        key=lambda one: one.seconds,
-    )
-    needed = fastest.seconds * math.exp(_NINETY * error)
-    return InfeasibleError(
-        f"nothing finishes within {human_duration(deadline)} at 90 % confidence",
-        remedy=f"the fastest needs {human_duration(needed)}: {fastest.devices} × {fastest.device}, "
-        f"{fastest.plan}; allow that, or more devices",
-    )
+def _assumed(assumed: Assumptions, tables: Sequence[Table]) -> Iterator[str]:
+    for one in tables:
+        rent, source = assumed.rent(one.device)
+        yield f"{one.device.name} ${rent:.2f} an hour ({source})"
+    yield f"PUE {assumed.overhead():g}, {assumed.grid():g} g CO2 per kWh"
 
 
-def _best_per_device(
-    tables: Sequence[_Table], kept: Sequence[Rows], objective: str, error: float
-) -> dict[str, Choice]:
-    best = {}
-    for table, rows in zip(tables, kept, strict=True):
-        if len(rows):
-            row = int(rows[np.argmin(_column(table, objective)[rows])])
-            best[table.device.name] = _choice(table, row, error)
-    return best
+def _lasting(seconds: float) -> str:
+    return human_duration(seconds) if seconds < 2 * 86400 else f"{seconds / 86400:.1f} days"
 
 
 def _check(work: Work, devices: Sequence[str], max_devices: int, objective: str) -> None:
     finite(work.tokens, "tokens", minimum=1.0)
+    if work.deadline_seconds is not None:
+        finite(work.deadline_seconds, "seconds until the deadline", minimum=1.0)
+    if work.precision not in PRECISIONS:
+        raise InvalidValueError(
+            f"no precision {work.precision!r}", remedy=f"one of {', '.join(PRECISIONS)}"
+        )
     if objective not in OBJECTIVES:
         raise InvalidValueError(
             f"no objective {objective!r}", remedy=f"one of {', '.join(OBJECTIVES)}"
@@ -288,249 +308,120 @@ def _check(work: Work, devices: Sequence[str], max_devices: int, objective: str)
         )
 
 
-def candidate_plans(
-    model: Transformer, work: Work, board: Accelerator, max_devices: int
-) -> Iterator[Plan]:
-    """Plans that divide, fit into memory and are worth a look."""
-    precision = work.precision if work.precision in board.peaks else "bf16"
-    for count, tensor, pipeline, context in itertools.product(
-        _powers(max_devices),
-        _divisors(model.heads, min(8, board.link_domain)),
-        _divisors(model.layers, 64),
-        _powers(max(1, min(16, model.sequence // 8192))),
-    ):
-        inside = tensor * pipeline * context
-        if count % inside or work.global_batch % (count // inside):
-            continue
-        copies = count // inside
-        per_copy = work.global_batch // copies
-        experts = _expert_sizes(model, copies * tensor * context, board)
-        for micro, expert, chunks, (shard, recompute) in itertools.product(
-            (size for size in _powers(_LARGEST_MICRO_BATCH) if per_copy % size == 0),
-            experts,
-            (1, 4) if pipeline > 1 and (model.layers // pipeline) % 4 == 0 else (1,),
-            _MEMORY_CHOICES if pipeline == 1 else _PIPELINE_CHOICES,
-        ):
-            plan = Plan(
-                data=copies,
-                tensor=tensor,
-                pipeline=pipeline,
-                context=context,
-                expert=expert,
-                chunks=chunks,
-                micro_batch=micro,
-                global_batch=work.global_batch,
-                shard=shard,
-                recompute=recompute,
-                precision=precision,
-            )
-            if plan_memory(model, plan).reserved <= MEMORY_SHARE * board.memory_bytes:
-                yield plan
-                if recompute == "none" and shard == 1:
-                    break  # what saves memory costs time: not needed here
-
-
-_MEMORY_CHOICES = ((1, "none"), (3, "none"), (1, "full"), (3, "full"))
-_PIPELINE_CHOICES = ((1, "none"), (1, "full"))
-
-
-def _expert_sizes(model: Transformer, group: int, board: Accelerator) -> list[int]:
-    if not model.experts:
-        return [1]
-    sizes = [size for size in _powers(min(group, 64)) if model.experts % size == 0]
-    return [size for size in sizes if size == sizes[-1] or size in (8, board.link_domain)]
-
-
-def _powers(largest: int) -> list[int]:
-    return [2**power for power in range(int(math.log2(max(largest, 1))) + 1)]
-
-
-def _divisors(whole: int, largest: int) -> list[int]:
-    return [
-        size for size in range(1, largest + 1) if whole % size == 0 and size & (size - 1) == 0
-    ] + ([size for size in (3, 5, 6, 7, 9, 10) if largest >= 16 and whole % size == 0])
-
-
-def _table(
-    model: Transformer, work: Work, board: Accelerator, max_devices: int, assumed: Assumptions
-) -> _Table | None:
-    plans = list(candidate_plans(model, work, board, max_devices))
-    if not plans:
-        return None
-    parts = np.stack([plan_parts(model, plan, board) for plan in plans])
-    total = plan_seconds((assumed.plans or belief("plans")).mean, parts)
-    limits = power_limits(board, _LIMITS)
-    count = np.array([plan.devices for plan in plans], float)
-    busy = np.array(
-        [
-            load_of(dict(zip(PARTS, row, strict=True)), seconds).busy_seconds
-            for row, seconds in zip(parts, total, strict=True)
-        ]
+def _too_slow(search: _Search, deadline: float) -> InfeasibleError:
+    fastest = search.fastest()
+    own = search.table_of(fastest)
+    return InfeasibleError(
+        f"nothing finishes within {_lasting(deadline)} at 90 % confidence",
+        remedy=f"the fastest needs {_lasting(float(own.late_seconds().min()))}: {fastest}; "
+        "allow that, or more devices",
     )
-    load = load_of(dict(zip(PARTS, parts[0], strict=True)), float(total[0]))
-    slowdown, watts = response(board, load, limits)
-    steps = work.steps(model.sequence)
-    working = busy[:, None] * slowdown
-    waiting = (total - busy)[:, None]
-    seconds = steps * (working + waiting)
-    idle = np.minimum(WAITING_SHARE * board.limit_watts, watts)
-    host = assumed.host_watts(board)
-    per_device = steps * (working * (watts + host) + waiting * (idle + host * _waiting_host()))
-    joules = assumed.overhead() * count[:, None] * per_device
-    device_seconds = count[:, None] * seconds
-    grams = grams_co2(1.0, assumed.grid()) * joules + assumed.embodied_grams(1.0) * device_seconds
-    rows = np.repeat(np.arange(len(plans)), len(limits))
-    memory = np.array([plan_memory(model, plan).reserved for plan in plans])
-    return _Table(
-        board,
-        plans,
-        parts,
-        rows,
-        np.tile(limits, len(plans)),
-        seconds.ravel(),
-        joules.ravel(),
-        (device_seconds / 3600 * assumed.rent(board)).ravel(),
-        grams.ravel(),
-        memory[rows],
-    )
-
-
-def _waiting_host() -> float:
-    """Host power while devices wait, relative to when they work: fans slow down with them."""
-    return 0.5 + 0.5 * waiting_share()
-
-
-def _column(table: _Table, objective: str) -> Array:
-    return {
-        "energy": table.joules,
-        "time": table.seconds,
-        "money": table.dollars,
-        "carbon": table.grams,
-    }[objective]
-
-
-def _within(table: _Table, deadline: float | None, error: float) -> Rows:
-    if deadline is None:
-        return np.arange(len(table.seconds))
-    return np.flatnonzero(table.seconds * math.exp(_NINETY * error) <= deadline)
-
-
-def _choice(table: _Table, row: int, error: float) -> Choice:
-    return Choice(
-        table.device.name,
-        table.plans[int(table.plan[row])],
-        float(table.limit[row]),
-        float(table.seconds[row]),
-        float(table.joules[row]),
-        float(table.dollars[row]),
-        float(table.grams[row]),
-        float(table.memory[row]),
-        error,
-        float(np.hypot(error, deviation("power, specs"))),
-    )
-
-
-def _pareto(tables: Iterable[_Table], kept: Iterable[Rows], error: float) -> tuple[Choice, ...]:
-    """Choices that no other beats in all four costs, fastest first."""
-    pairs = [(table, rows) for table, rows in zip(tables, kept, strict=True) if len(rows)]
-    costs = np.concatenate(
-        [np.stack([_column(t, name)[rows] for name in OBJECTIVES], axis=1) for t, rows in pairs]
-    )
-    origin = [(table, int(row)) for table, rows in pairs for row in rows]
-    order = np.lexsort(costs.T[::-1][[0, 1, 3, 2]])  # by time, then energy
-    order = order[np.argsort(costs[order, 1], kind="stable")]
-    best: list[int] = []
-    front = np.empty((0, costs.shape[1]))
-    for row in order:
-        if len(front) and (front <= costs[row]).all(axis=1).any():
-            continue
-        best.append(int(row))
-        front = np.vstack([front, costs[row]])
-    return tuple(_choice(*origin[row], error) for row in best)
 
 
 def _reasons(
+    search: _Search,
     winner: Choice,
-    best: dict[str, Choice],
+    rivals: Sequence[Choice],
     objective: str,
     deadline: float | None,
-    tables: Sequence[_Table],
 ) -> Iterator[str]:
-    for other in sorted(best.values(), key=lambda one: one.value(objective)):
-        if other.device != winner.device:
-            more = other.value(objective) / winner.value(objective) - 1
-            yield f"{other.device} needs {100 * more:.0f} % more {objective} at its best"
-    table = next(one for one in tables if one.device.name == winner.device)
-    full = table.limit == table.device.limit_watts
-    same = full & np.array([table.plans[int(row)] == winner.plan for row in table.plan])
-    if same.any() and winner.limit_watts < table.device.limit_watts:
-        row = int(np.flatnonzero(same)[0])
-        saved = 1 - winner.joules / table.joules[row]
-        slower = winner.seconds / table.seconds[row] - 1
+    for other in rivals:
+        more = other.value(objective) / winner.value(objective) - 1
+        yield f"{other.device} needs {100 * more:.0f} % more {objective} at its best"
+    own = search.table_of(winner)
+    default = own.device.limit_watts
+    if winner.limit_watts < default:
+        row = int(
+            np.flatnonzero((own.plan == own.plans.index(winner.plan)) & (own.limit == default))[0]
+        )
+        saved = 1 - winner.joules / own.costs["energy"][row]
+        slower = winner.seconds / own.costs["time"][row] - 1
         yield (
             f"the limit of {winner.limit_watts:.0f} W saves {100 * saved:.0f} % of the energy and "
-            f"takes {100 * slower:.0f} % longer than {table.device.limit_watts:.0f} W"
+            f"takes {100 * slower:.0f} % longer than {default:.0f} W"
         )
     if deadline is not None:
-        yield f"it uses {100 * winner.seconds / deadline:.0f} % of the deadline on average"
+        sure = NormalDist().cdf(math.log(deadline / winner.seconds) / winner.relative_error)
+        yield (
+            f"it uses {100 * winner.seconds / deadline:.0f} % of the deadline on average and keeps "
+            f"it with {100 * min(sure, 0.999):.3g} % confidence"
+        )
 
 
 def _changes(
+    search: _Search,
     winner: Choice,
-    best: dict[str, Choice],
-    pareto: Sequence[Choice],
+    rivals: Sequence[Choice],
     objective: str,
     deadline: float | None,
 ) -> Iterator[str]:
-    rivals = sorted(
-        (one for one in best.values() if one.device != winner.device),
-        key=lambda one: one.value(objective),
-    )
     if rivals:
-        gap = rivals[0].value(objective) / winner.value(objective) - 1
-        unit = "price" if objective == "money" else objective
-        yield (
-            f"{rivals[0].device} would win if its {unit} were {100 * gap / (1 + gap):.0f} % lower "
-            f"than predicted; the error of one prediction is ± {100 * winner.energy_error:.0f} %"
-        )
-    for name in OBJECTIVES:
-        other = min(pareto, key=lambda one: one.value(name))
-        if name != objective and (other.device, other.plan) != (winner.device, winner.plan):
-            yield f"for least {name}: {other.devices} × {other.device}, {other.plan}"
+        yield _overtaking(winner, rivals[0], objective)
     if deadline is not None:
-        longer = [one for one in best.values() if one.seconds * 1.5 > deadline]
-        if winner in longer:
-            yield "a later deadline would allow fewer devices or a lower limit"
+        free = _Search(search.tables, [one.within(None) for one in search.tables], search.known)
+        other = min(free.best(objective).values(), key=lambda one: one.value(objective))
+        if other.value(objective) < 0.99 * winner.value(objective):
+            less = 1 - other.value(objective) / winner.value(objective)
+            late = float(other.interval("time").high)
+            yield (
+                f"a deadline of {_lasting(late)} would allow {other}, "
+                f"{100 * less:.0f} % less {objective}"
+            )
+    for name in OBJECTIVES:
+        other = min(search.best(name).values(), key=lambda one: one.value(name))
+        if name != objective and (other.device, other.plan) != (winner.device, winner.plan):
+            less = 1 - other.value(name) / winner.value(name)
+            yield f"for least {name}: {other}, {100 * less:.0f} % less {name}"
 
 
-def _probe(
-    tables: Sequence[_Table], winner: Choice, best: dict[str, Choice], objective: str, error: float
-) -> str:
+def _overtaking(winner: Choice, rival: Choice, objective: str) -> str:
+    """What must be different for the closest rival to win, and how likely errors make that."""
+    gap = math.log(rival.value(objective) / winner.value(objective))
+    error = math.hypot(_error(winner, objective), _error(rival, objective))
+    chance = NormalDist().cdf(-gap / error)
+    what = {"money": "hourly price", "carbon": "emissions"}.get(objective, objective)
+    return (
+        f"{rival.device} wins if its {what} turns out {100 * (1 - math.exp(-gap)):.0f} % lower "
+        f"beside {winner.device}'s than assumed, which the errors make {100 * chance:.0f} % likely"
+    )
+
+
+def _error(choice: Choice, objective: str) -> float:
+    return choice.relative_error if objective in ("time", "money") else choice.energy_error
+
+
+def _probe(search: _Search, winner: Choice, rivals: Sequence[Choice], objective: str) -> str:
     """The step worth measuring: on few devices, of the winner or of a rival too close to call."""
     close = [
         one
-        for one in best.values()
-        if one.device != winner.device
-        and math.log(one.value(objective) / winner.value(objective)) < 2 * error
+        for one in rivals
+        if math.log(one.value(objective) / winner.value(objective)) < _error(one, objective)
     ]
-    target = min(close, key=lambda one: one.value(objective)) if close else winner
+    target = close[0] if close else winner
     reason = "too close to the winner to call" if close else "the winner"
-    table = next(one for one in tables if one.device.name == target.device)
-    plan = table.plans[_cheapest_probe(table, table.plans.index(target.plan))]
+    own = search.table_of(target)
+    plan, left = _cheapest_probe(own, target.plan, search.known.belief(target.device))
+    error = 100 * target.relative_error
     return (
-        f"one step of {plan} on {plan.devices} × {target.device} ({reason}): narrows the time from "
-        f"± {100 * error:.0f} % to ± {100 * deviation('plan, measured'):.0f} %"
+        f"one step of {plan} on {plan.devices} × {target.device} ({reason}): narrows its time from "
+        f"± {error:.0f} % to about ± {error * left:.0f} %"
     )
 
 
-def _cheapest_probe(table: _Table, target: int) -> int:
-    """Of the plans on the fewest devices, the one that says most about another plan."""
-    count = np.array([plan.devices for plan in table.plans])
+def _cheapest_probe(own: Table, target: Plan, belief: Belief) -> tuple[Plan, float]:
+    """Of the plans on the fewest devices, the one that says most about another plan.
+
+    Returns:
+        The plan, and the deviation that would remain relative to that of today.
+    """
+    count = np.array([plan.devices for plan in own.plans])
     few = np.flatnonzero(count == count.min())
 
     def seconds(row: int) -> Model:
-        return lambda constants: np.log(plan_seconds(constants, table.parts[row]))
+        return lambda constants: np.log(plan_seconds(constants, own.parts[row]))
 
-    probes = [seconds(int(row)) for row in few]
-    left = probe_values(before_measuring(), probes, seconds(target), MEASURING_NOISE)
-    return int(few[np.argmin(left)])
+    wanted = seconds(own.plans.index(target))
+    left = probe_values(belief, [seconds(int(row)) for row in few], wanted, PLAN_NOISE)
+    at = int(np.argmin(left))
+    now = math.hypot(float(belief.spread(wanted)[0]), PLAN_NOISE)
+    return own.plans[int(few[at])], math.hypot(float(left[at]), PLAN_NOISE) / now

@@ -18,6 +18,12 @@ LLAMA = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path, monkeypatch):
+    """Measured steps are kept in a folder of the test."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+
 @pytest.fixture
 def model(tmp_path):
     """A description in a file."""
@@ -63,7 +69,32 @@ def test_measured_steps_narrow_the_bar(capsys, model, tmp_path):
     before = json.loads(asked(capsys, *plain)[1].out)
     after = json.loads(asked(capsys, *plain, "--calibrate", steps)[1].out)
     assert after["relative_error_time"] < before["relative_error_time"]
-    assert after["points"][-1]["seconds"] == pytest.approx(20.0, rel=0.1)
+    assert after["points"][-1]["seconds"] == pytest.approx(20.0, rel=0.02)
+    later = json.loads(asked(capsys, *plain)[1].out)
+    assert later["points"] == after["points"]
+    fresh = json.loads(asked(capsys, *plain, "--fresh")[1].out)
+    assert fresh["points"] == before["points"]
+
+
+def test_stages_feed_the_planner(capsys, model, tmp_path):
+    """Clocks of a pipeline can be planned before it runs."""
+    file = tmp_path / "stages.csv"
+    plan = ("--plan", "pp4-mb1-full-recompute", "--batch-size", 16)
+    asked_for = ("predict", "--model", model, "--device", "h100", *plan, "--profile", file)
+    code, said = asked(capsys, *asked_for)
+    assert code == 0
+    assert "by stage" in said.out
+    code, said = asked(capsys, "plan", "pipeline", "--profile", file, "--microbatches", 8)
+    assert code == 0
+
+
+def test_a_whole_training_has_a_total(capsys, model):
+    """People ask for days and kilowatt-hours, not for steps."""
+    plain = ("predict", "--model", model, "--device", "h100", *PLAN, "--clocks", "1200,1600")
+    code, said = asked(capsys, *plain, "--steps", 100_000)
+    assert code == 0
+    assert "days" in said.out
+    assert "1200 MHz" in said.out
 
 
 def test_a_recommendation_names_winner_reasons_and_changes(capsys, model):
@@ -117,6 +148,19 @@ def test_a_recommendation_as_a_page(capsys, model, tmp_path):
         ("predict", "--device", "h100", "--batch-size", "many"),
         ("predict", "--device", "h100", "--limits", "50"),
         ("predict", "--device", "t4"),
+        ("predict", "--device", "h100", "--clocks", "9000", *PLAN),
+        ("predict", "--device", "h100", "--profile", "x.csv", *PLAN),
+        ("predict", "--device", "h100", "--precision", "bf17", *PLAN),
+        ("predict", "--device", "h100", "--plan", "dp0-mb1"),
+        ("predict", "--device", "h100", "--plan", "dp8-mb1-dp4", "--batch-size", "8"),
+        ("predict", "--device", "h100", "--plan", "dp8-mb1-zero7", "--batch-size", "8"),
+        ("predict", "--device", "h100", "--calibrate", "nothing.json", *PLAN),
+        ("recommend", "--tokens", "2T", "--devices", "h100", "--precision", "fp9"),
+        ("recommend", "--tokens", "2T", "--devices", "h100", "--critical-batch", "0"),
+        ("recommend", "--tokens", "2T", "--devices", "h100", "--pue", "-1"),
+        ("recommend", "--tokens", "2T", "--devices", "h100", "--rent", "nan"),
+        ("recommend", "--tokens", "2T", "--devices", "h100", "--rent", "h100=cheap"),
+        ("recommend", "--tokens", "2T", "--devices", "h100", "--rent", "h1000=3"),
         ("recommend", "--tokens", "2X", "--devices", "h100"),
         ("recommend", "--tokens", "2T", "--devices", "h100", "--deadline", "1min"),
         ("recommend", "--tokens", "2T", "--devices", "h100", "--deadline", "soon"),

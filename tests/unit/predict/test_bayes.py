@@ -3,7 +3,11 @@
 import numpy as np
 import pytest
 
-from joulery.predict import Belief, population, probe_values
+from joulery.predict.models import (
+    Belief,
+    population,
+    probe_values,
+)
 
 
 def line(at):

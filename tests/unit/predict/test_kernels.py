@@ -4,10 +4,16 @@ import numpy as np
 import pytest
 
 from joulery.errors import InvalidValueError, UnknownDeviceError
-from joulery.predict import accelerator, kernel_power, kernel_times, matmuls, streams
-from joulery.predict._fitted import belief
+from joulery.predict import accelerator
+from joulery.predict._fitted import fitted_belief
+from joulery.predict.models import (
+    kernel_power,
+    kernel_times,
+    matmuls,
+    streams,
+)
 
-CONSTANTS = belief("kernels").mean
+CONSTANTS = fitted_belief("kernels").mean
 A100, L40S = accelerator("a100"), accelerator("l40s")
 
 
@@ -47,8 +53,10 @@ def test_small_kernels_cost_a_launch():
 def test_power_rises_with_use_and_never_exceeds_the_limit():
     """Energy would be wrong by the same factor."""
     seconds, busy = product(A100, 8192, 8192, 8192)
-    at_work = kernel_power(belief("kernel power").mean, A100, busy, np.array([seconds]))[0]
-    slowly = kernel_power(belief("kernel power").mean, A100, busy, np.array([100 * seconds]))[0]
+    at_work = kernel_power(fitted_belief("kernel power").mean, A100, busy, np.array([seconds]))[0]
+    slowly = kernel_power(
+        fitted_belief("kernel power").mean, A100, busy, np.array([100 * seconds])
+    )[0]
     assert slowly < at_work <= A100.limit_watts
 
 

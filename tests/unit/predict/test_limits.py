@@ -3,9 +3,15 @@
 import numpy as np
 import pytest
 
-from joulery.predict import JOB_CONSTANTS, accelerator, clock_curve, job_curve, response
-from joulery.predict._fitted import belief
+from joulery.predict import accelerator
+from joulery.predict._fitted import fitted_belief
 from joulery.predict._step import Load, power_limits
+from joulery.predict.models import (
+    JOB_CONSTANTS,
+    clock_curve,
+    job_curve,
+    response,
+)
 
 V100 = accelerator("v100")
 
@@ -15,7 +21,7 @@ def constants(**job):
     names = ("compute", "memory", "host", "loading", "fill", "waste", "activity")
     plain = {"compute": 1.0, "memory": 0.2, "host": 1e-6, "loading": 1e-6, "fill": 1e-6}
     plain["waste"] = 1e6
-    found = belief("limits").mean.copy()
+    found = fitted_belief("limits").mean.copy()
     found[:JOB_CONSTANTS] = np.log([{**plain, "activity": 0.8, **job}[name] for name in names])
     return found
 

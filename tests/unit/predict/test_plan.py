@@ -7,16 +7,18 @@ import pytest
 
 from joulery.errors import InvalidValueError
 from joulery.predict import (
-    PARTS,
     Plan,
     accelerator,
     plan_memory,
-    plan_parts,
-    plan_seconds,
-    stage_memory,
     transformer,
 )
-from joulery.predict._fitted import belief
+from joulery.predict._fitted import fitted_belief
+from joulery.predict._memory import stage_memory
+from joulery.predict.models import (
+    PARTS,
+    plan_parts,
+    plan_seconds,
+)
 
 H100 = accelerator("h100")
 LLAMA = transformer(
@@ -50,7 +52,7 @@ BASE = Plan(data=8, micro_batch=1, global_batch=64)
 
 def seconds(model, plan, board=H100):
     """Seconds of a step by the fitted constants."""
-    return plan_seconds(belief("plans").mean, plan_parts(model, plan, board))[0]
+    return plan_seconds(fitted_belief("plans").mean, plan_parts(model, plan, board))[0]
 
 
 def part(model, plan, name):

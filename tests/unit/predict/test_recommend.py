@@ -15,7 +15,7 @@ from joulery.predict import (
     recommend,
     transformer,
 )
-from joulery.predict._step import MEMORY_SHARE
+from joulery.predict._memory import MEMORY_SHARE
 
 LLAMA = {
     "layers": 32,
@@ -92,6 +92,9 @@ def test_assumptions_change_the_bill():
     cheap = recommend(LLAMA, WORK, ["h100"], assumptions=Assumptions(rent_per_hour=1.0))
     dear = recommend(LLAMA, WORK, ["h100"], assumptions=Assumptions(rent_per_hour=2.0))
     assert dear.best.dollars == pytest.approx(2 * cheap.best.dollars)
+    mixed = recommend(LLAMA, WORK, ["h100"], assumptions=Assumptions(rent_per_hour={"h100": 3.0}))
+    assert mixed.best.dollars == pytest.approx(3 * cheap.best.dollars)
+    assert any("as given" in word for word in mixed.assumed)
     cool = recommend(LLAMA, WORK, ["h100"], assumptions=Assumptions(pue=1.0))
     assert cool.best.joules < cheap.best.joules
 

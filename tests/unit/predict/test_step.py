@@ -1,25 +1,15 @@
 """Whole predictions: frontiers, advice, and calibration by measured steps."""
 
-import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from joulery.errors import FileError, InfeasibleError, InvalidValueError
+from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.frontier import Origin
-from joulery.predict import (
-    Graph,
-    MeasuredStep,
-    Operator,
-    Plan,
-    accelerator,
-    calibrated,
-    predict,
-    prediction,
-    read_steps,
-    transformer,
-)
-from joulery.predict._step import Load, _advice, plan_load
+from joulery.predict import Graph, Operator, Plan, accelerator, predict, prediction, total
+from joulery.predict._step import _advice
+from joulery.predict.models import Load
 
 LLAMA = {
     "layers": 32,
@@ -52,8 +42,8 @@ def test_what_does_not_fit_is_refused_with_what_helps():
 
 def test_limits_outside_the_board_are_refused():
     """The driver would refuse them later."""
-    with pytest.raises(InvalidValueError, match="lock a clock"):
-        prediction(transformer(LLAMA), "h100", PLAN, limits=[100.0])
+    with pytest.raises(InvalidValueError, match="power limit"):
+        prediction(LLAMA, "h100", PLAN, limits=[100.0])
 
 
 def test_advice_says_when_no_limit_binds():
@@ -64,30 +54,59 @@ def test_advice_says_when_no_limit_binds():
     assert "slows" in _advice(Load(1.0, 0.0, 0.1, 1.2), b200)
 
 
-def test_measured_steps_pull_the_prediction_to_them():
-    """What was measured must count more than what was fitted elsewhere."""
-    model, board = transformer(LLAMA), accelerator("h100")
-    load = plan_load(model, PLAN, board)
-    slow = 1.5 * (load.busy_seconds + load.waiting_seconds)
-    constants = calibrated(model, [MeasuredStep("h100", PLAN, slow)])
-    after = plan_load(model, PLAN, board, constants)
-    assert after.busy_seconds + after.waiting_seconds == pytest.approx(slow, rel=0.1)
-    narrowed = prediction(model, "h100", PLAN, constants=constants)
-    assert narrowed.relative_error < prediction(model, "h100", PLAN).relative_error
+def test_a_step_without_a_binding_limit_is_offered_clocks():
+    """A user whose limits do nothing needs the knob that does."""
+    board = replace(accelerator("h100"), min_limit_watts=680.0)
+    found = prediction(LLAMA, board, PLAN)
+    clocks = [point for point in found.points if point.setting.clock_hertz]
+    assert "lock a clock" in found.advice
+    assert len(clocks) > 5
+    assert found.frontier().least_energy.setting.clock_hertz
+    assert not any(point.setting.clock_hertz for point in prediction(LLAMA, "h100", PLAN).points)
 
 
-def test_measured_steps_are_read_from_a_file(tmp_path):
-    """`--calibrate` takes what people write down."""
-    file = tmp_path / "steps.json"
-    row = {"device": "h100", "plan": "dp8-mb1-zero3", "global_batch": 64, "seconds": 9.0}
-    file.write_text(json.dumps([row]))
-    assert read_steps(file)[0].plan == PLAN
-    for broken in ('[{"device": "h100"}]', "{", "[1]"):
-        file.write_text(broken)
-        with pytest.raises(FileError):
-            read_steps(file)
-    with pytest.raises(FileError):
-        read_steps(tmp_path / "missing.json")
+def test_clocks_that_are_asked_for_are_predicted():
+    """Lower clocks take longer and less power, never more than the limit allows."""
+    found = prediction(LLAMA, "h100", PLAN, limits=[700.0], clocks=[800e6, 1200e6, 1980e6])
+    limited, *locked = found.points
+    assert [point.setting.clock_hertz for point in locked] == [800e6, 1200e6, 1980e6]
+    assert locked[0].seconds > locked[1].seconds > locked[2].seconds >= limited.seconds
+    assert locked[0].watts < locked[1].watts < locked[2].watts <= limited.watts * 1.001
+    with pytest.raises(InvalidValueError, match="lock"):
+        prediction(LLAMA, "h100", PLAN, clocks=[3e9])
+
+
+def test_the_error_of_a_training_is_not_averaged_away():
+    """Ten thousand steps with the same bias are as wrong as one."""
+    found = prediction(LLAMA, "h100", PLAN)
+    point = found.points[-1]
+    one, many = found.seconds(point), found.seconds(point, 10_000)
+    assert many.high / many.low == pytest.approx(one.high / one.low, rel=0.1)
+    assert many.high / many.low < one.high / one.low
+    assert many.low < 10_000 * point.seconds < many.high
+
+
+def test_phases_add_up_with_what_their_errors_share():
+    """A training in two plans is surer than either, but not as if they were independent."""
+    first = prediction(LLAMA, "h100", PLAN).points[-1]
+    second = prediction(LLAMA, "h100", replace(PLAN, global_batch=128)).points[-1]
+    found = total([(first, 1000), (second, 500)])
+    alone = first.provenance.relative_error
+    assert found.seconds == pytest.approx(1000 * first.seconds + 500 * second.seconds)
+    assert alone / 2**0.5 < found.provenance.relative_error <= alone
+    same = total([(first, 1000)])
+    assert same.provenance.relative_error == pytest.approx(alone)
+    with pytest.raises(InvalidValueError):
+        total([])
+
+
+def test_memory_is_told_per_stage():
+    """The first stage holds the most micro-batches, and all must fit."""
+    found = prediction(LLAMA, "h100", Plan(pipeline=8, global_batch=8))
+    assert len(found.memory) == 8
+    assert found.memory[1].activations > found.memory[6].activations
+    document = found.to_dict()
+    assert document["memory_reserved_bytes"] == max(document["memory_reserved_bytes_by_stage"])
 
 
 def test_a_graph_of_operators_is_predicted_too():

@@ -1,0 +1,235 @@
+"""Every way to do a training that divides and fits into memory, as columns.
+
+Device types, counts, parallel plans, micro-batches, batch sizes and power limits; times, energies,
+money and carbon of all of them are columns, so that tens of thousands take seconds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joulery.predict._assumptions import waiting_share
+from joulery.predict._intervals import NINETY_BELOW, interval_scale
+from joulery.predict._memory import MEMORY_SHARE, plan_memory
+from joulery.predict._plan import Plan
+from joulery.predict._power import WAITING_SHARE, busy_seconds, plan_demand, response
+from joulery.predict._step import power_limits
+from joulery.units import grams_co2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from joulery.predict._assumptions import Assumptions
+    from joulery.predict._bayes import Array
+    from joulery.predict._calibrate import Calibration
+    from joulery.predict._convergence import Convergence
+    from joulery.predict._devices import Accelerator
+    from joulery.predict._model import Transformer
+
+    Rows = NDArray[np.intp]
+
+OBJECTIVES = ("energy", "time", "money", "carbon")
+_LIMITS = 7
+_LARGEST_MICRO_BATCH = 8
+# Batch sizes to look at around the given one where the critical batch size is known.
+_BATCH_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
+# Deviation of samples to the target at another batch size than the given one.
+_CONVERGENCE_DEVIATION = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The training to be done.
+
+    Attributes:
+        tokens: Tokens to train on at the batch size ``global_batch``.
+        global_batch: Sequences per step.
+        precision: Of the matrix products; devices that lack it use ``bf16``.
+        deadline_seconds: Time that the training may take, kept with 90 % confidence.
+        convergence: How the tokens to the same loss grow with the batch size; where given, batch
+            sizes from a quarter to four times the given one are candidates too.
+    """
+
+    tokens: float
+    global_batch: int = 1024
+    precision: str = "bf16"
+    deadline_seconds: float | None = None
+    convergence: Convergence | None = None
+
+    def batch_sizes(self) -> list[int]:
+        """Batch sizes to look at."""
+        if self.convergence is None:
+            return [self.global_batch]
+        return sorted({max(1, round(factor * self.global_batch)) for factor in _BATCH_FACTORS})
+
+    def tokens_at(self, batch: int) -> float:
+        """Tokens to the same loss at a batch size."""
+        if self.convergence is None:
+            return self.tokens
+        return self.tokens * self.convergence.factor(batch, self.global_batch)
+
+    def steps(self, sequence: int, batch: int | None = None) -> float:
+        """Number of optimizer steps."""
+        size = batch or self.global_batch
+        return self.tokens_at(size) / (size * sequence)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Candidates of one device type as columns.
+
+    Attributes:
+        device: Device type.
+        plans: Parallel plans.
+        parts: Parts of a step of each plan.
+        plan: Index of each candidate's plan.
+        limit: Power limit of each candidate in watts.
+        costs: Column per objective: joules, seconds, dollars, grams.
+        memory: Bytes that each candidate reserves.
+        deviation: Standard deviation of the logarithm of each candidate's time.
+        power_deviation: Likewise, of the power.
+    """
+
+    device: Accelerator
+    plans: list[Plan]
+    parts: Array
+    plan: Rows
+    limit: Array
+    costs: dict[str, Array]
+    memory: Array
+    deviation: Array
+    power_deviation: float
+
+    def late_seconds(self) -> Array:
+        """Time that each candidate keeps with 90 % confidence."""
+        return np.asarray(self.costs["time"] * np.exp(NINETY_BELOW * self.deviation))
+
+    def within(self, deadline: float | None) -> Rows:
+        """Candidates that keep the deadline with 90 % confidence."""
+        if deadline is None:
+            return np.arange(len(self.plan))
+        return np.flatnonzero(self.late_seconds() <= deadline)
+
+
+def table(
+    model: Transformer,
+    work: Work,
+    board: Accelerator,
+    max_devices: int,
+    assumed: Assumptions,
+    known: Calibration,
+) -> Table | None:
+    """Candidates of one device type; None where nothing fits."""
+    plans = list(candidate_plans(model, work, board, max_devices))
+    if not plans:
+        return None
+    times = known.times(model, plans, board)
+    parts, total = times.parts, times.seconds
+    factor, power_deviation = known.power(board.name)
+    limits = power_limits(board, _LIMITS)
+    slowdown, watts = response(board, plan_demand(factor), limits)
+    steps = np.array([work.steps(model.sequence, plan.global_batch) for plan in plans])[:, None]
+    busy = busy_seconds(parts, total)
+    working, waiting = steps * busy[:, None] * slowdown, steps * (total - busy)[:, None]
+    seconds = working + waiting
+    count = np.array([plan.devices for plan in plans], float)[:, None]
+    idle, host = np.minimum(WAITING_SHARE * board.limit_watts, watts), assumed.host_watts(board)
+    # Fans slow down while devices wait; the rest of a host does not.
+    idle_host = host * (0.5 + 0.5 * waiting_share())
+    joules = assumed.overhead() * count * (working * (watts + host) + waiting * (idle + idle_host))
+    used = count * seconds
+    costs = {
+        "energy": joules,
+        "time": seconds,
+        "money": used / 3600 * assumed.rent(board)[0],
+        "carbon": grams_co2(1.0, assumed.grid()) * joules + assumed.embodied_grams(1.0) * used,
+    }
+    rows = np.repeat(np.arange(len(plans)), len(limits))
+    memory = np.array([plan_memory(model, plan).reserved for plan in plans])
+    return Table(
+        board,
+        plans,
+        parts,
+        rows,
+        np.tile(limits, len(plans)),
+        {name: column.ravel() for name, column in costs.items()},
+        memory[rows],
+        np.hypot(times.deviation, _convergence_error(work, plans))[rows],
+        power_deviation,
+    )
+
+
+def _convergence_error(work: Work, plans: list[Plan]) -> Array:
+    error = _CONVERGENCE_DEVIATION * interval_scale("samples to converge, other batches")
+    return np.array([error * (plan.global_batch != work.global_batch) for plan in plans])
+
+
+def candidate_plans(
+    model: Transformer, work: Work, board: Accelerator, max_devices: int
+) -> Iterator[Plan]:
+    """Plans that divide, fit into memory and are worth a look."""
+    precision = work.precision if work.precision in board.peaks else "bf16"
+    for batch, count, tensor, pipeline, context in itertools.product(
+        work.batch_sizes(),
+        _powers(max_devices),
+        _divisors(model.heads, min(8, board.link_domain)),
+        _divisors(model.layers, 64),
+        _powers(max(1, min(16, model.sequence // 8192))),
+    ):
+        inside = tensor * pipeline * context
+        if count % inside or batch % (count // inside):
+            continue
+        copies = count // inside
+        per_copy = batch // copies
+        experts = _expert_sizes(model, copies * tensor * context, board)
+        for micro, expert, chunks, (shard, recompute) in itertools.product(
+            (size for size in _powers(_LARGEST_MICRO_BATCH) if per_copy % size == 0),
+            experts,
+            (1, 4) if pipeline > 1 and (model.layers // pipeline) % 4 == 0 else (1,),
+            _MEMORY_CHOICES if pipeline == 1 else _PIPELINE_CHOICES,
+        ):
+            plan = Plan(
+                data=copies,
+                tensor=tensor,
+                pipeline=pipeline,
+                context=context,
+                expert=expert,
+                chunks=chunks,
+                micro_batch=micro,
+                global_batch=batch,
+                shard=shard,
+                recompute=recompute,
+                precision=precision,
+            )
+            if plan_memory(model, plan).reserved <= MEMORY_SHARE * board.memory_bytes:
+                yield plan
+                if recompute == "none" and shard == 1:
+                    break  # what saves memory costs time: not needed here
+
+
+_MEMORY_CHOICES = ((1, "none"), (3, "none"), (1, "full"), (3, "full"))
+_PIPELINE_CHOICES = ((1, "none"), (1, "full"))
+
+
+def _expert_sizes(model: Transformer, group: int, board: Accelerator) -> list[int]:
+    if not model.experts:
+        return [1]
+    sizes = [size for size in _powers(min(group, 64)) if model.experts % size == 0]
+    return [size for size in sizes if size == sizes[-1] or size in (8, board.link_domain)]
+
+
+def _powers(largest: int) -> list[int]:
+    return [2**power for power in range(int(math.log2(max(largest, 1))) + 1)]
+
+
+def _divisors(whole: int, largest: int) -> list[int]:
+    return [
+        size for size in range(1, largest + 1) if whole % size == 0 and size & (size - 1) == 0
+    ] + ([size for size in (3, 5, 6, 7, 9, 10) if largest >= 16 and whole % size == 0])
