@@ -13,6 +13,7 @@ COMMANDS = {
     "measure": "the energy of a command and everything it starts",
     "run": "train under an objective: find the right power limit while the job runs",
     "sweep": "the energy and time of a command under one power limit after another",
+    "calibrate": "gains of board sensors, learned against a meter of the whole node",
     "plan": "the clock of every instruction of a training pipeline, before it runs",
     "predict": "time, power, energy and memory of a training step before it runs",
     "recommend": "device type, count, parallel plan and power limit before the run",

@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
-    from joulery.metering._attribution import local_rank, my_devices
-    from joulery.metering._calibration import Calibration, load_calibrations, save_calibrations
+    from joulery.metering._attribution import local_rank, my_devices, select
+    from joulery.metering._calibration import (
+        Calibration,
+        calibrations_file,
+        load_calibrations,
+        save_calibrations,
+    )
+    from joulery.metering._calibrate import LearnedCalibration, NodePower, calibrate
     from joulery.metering._command import check_command, run_command
     from joulery.metering._log import SCHEMA, EnergyLog
     from joulery.metering._measurement import Measurement
@@ -23,16 +29,21 @@ __all__ = [
     "EnergyLog",
     "EnergyTimeline",
     "Knot",
+    "LearnedCalibration",
     "Measurement",
     "Meter",
+    "NodePower",
     "Sampler",
     "Window",
+    "calibrate",
+    "calibrations_file",
     "check_command",
     "load_calibrations",
     "local_rank",
     "my_devices",
     "run_command",
     "save_calibrations",
+    "select",
 ]
 
 __getattr__ = lazy(__name__)
