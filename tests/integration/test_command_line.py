@@ -112,7 +112,7 @@ def test_measure_json_is_one_document():
     document = json.loads(done.stdout)
     assert done.returncode == document["exit_code"] == 3
     assert done.stderr == b"out\n"
-    assert {"seconds", "joules", "watts_mean", "watts_peak", "devices"} <= set(document)
+    assert {"seconds", "joules", "mean_watts", "peak_watts", "devices"} <= set(document)
     assert 0 < document["seconds"] < 30
     for device in document["devices"]:
         assert {"name", "joules", "provenance", "relative_error"} <= set(device)

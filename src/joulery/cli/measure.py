@@ -77,7 +77,7 @@ def _measured(command: list[str], arguments: argparse.Namespace) -> tuple[Measur
             so_far = window.measurement
             progress.show(
                 f"joulery: {human_duration(so_far.seconds)}  {human(so_far.joules, 'J')}  "
-                f"{human(so_far.watts_mean, 'W')} mean  ({so_far.provenance.origin})"
+                f"{human(so_far.mean_watts, 'W')} mean  ({so_far.provenance.origin})"
             )
 
         with log:
@@ -113,20 +113,20 @@ def _rendered(measured: Measurement, costs: dict[str, float], code: int) -> str:
             human(device.joules, "J"),
             error_bar(device.relative_error),
             human(device.joules / measured.seconds, "W"),
-            human(device.watts_peak, "W"),
+            human(device.peak_watts, "W"),
             human(device.idle_joules, "J"),
             device.provenance.origin.value,
             device.provenance.source,
         ]
         for device in measured.devices
     ]
-    headers = ["device", "energy", "± (95 %)", "mean", "peak", "while idle", "provenance", "source"]
+    headers = ["device", "energy", "±", "mean", "peak", "while idle", "provenance", "source"]
     lines = [
         "",
         (
             f"{human_duration(measured.seconds)}, {human(measured.joules, 'J')} "
-            f"{error_bar(measured.relative_error)}, {human(measured.watts_mean, 'W')} mean, "
-            f"{human(measured.watts_peak, 'W')} peak: {measured.provenance.origin}; "
+            f"{error_bar(measured.relative_error)}, {human(measured.mean_watts, 'W')} mean, "
+            f"{human(measured.peak_watts, 'W')} peak: {measured.provenance.origin}; "
             f"exit code {code}"
         ),
     ]
@@ -144,7 +144,7 @@ def _rendered(measured: Measurement, costs: dict[str, float], code: int) -> str:
 
 
 def error_bar(relative_error: float | None) -> str:
-    """A 95 % bar in per cent, from one relative sigma."""
+    """One standard error in per cent, as ± means everywhere."""
     from joulery.units import per_cent
 
-    return "± ?" if relative_error is None else f"± {per_cent(1.96 * relative_error)}"
+    return "± ?" if relative_error is None else f"± {per_cent(relative_error)}"

@@ -43,7 +43,7 @@ def story_document(story: Story) -> dict[str, Any]:
 def _run(run: TrainingRun) -> dict[str, Any]:
     return {
         **run.cost.to_dict(),
-        "watts_mean": run.cost.watts,
+        "mean_watts": run.cost.watts,
         "loss": run.final.loss,
         "accuracy": run.final.accuracy,
         "epochs": [_epoch(epoch) for epoch in run.epochs],

@@ -41,7 +41,7 @@ class DeviceMeasurement:
         info: Identity of the device.
         joules: Energy used; NaN when unknown, never 0 for lack of a reading.
         standard_error_joules: One sigma of ``joules``; NaN when unknown.
-        watts_peak: Highest mean power between two refreshes; NaN when none was seen.
+        peak_watts: Highest mean power between two refreshes; NaN when none was seen.
         idle_joules: Part of ``joules`` used while the device reported no utilisation; NaN for
             devices that do not report it.
         provenance: Source of the figure, with its relative error.
@@ -51,7 +51,7 @@ class DeviceMeasurement:
     info: DeviceInfo
     joules: float
     standard_error_joules: float
-    watts_peak: float
+    peak_watts: float
     idle_joules: float
     provenance: Provenance
     flags: frozenset[Flag] = frozenset()
@@ -69,7 +69,7 @@ class DeviceMeasurement:
             "kind": self.info.kind.value,
             "joules": _known(self.joules),
             "idle_joules": _known(self.idle_joules),
-            "watts_peak": _known(self.watts_peak),
+            "peak_watts": _known(self.peak_watts),
             "provenance": self.provenance.origin.value,
             "source": self.provenance.source,
             "relative_error": self.relative_error,
@@ -85,7 +85,7 @@ class Measurement:
         name: Name of the window.
         seconds: Length of the window.
         devices: Measurements of the devices.
-        watts_peak: Highest power of all counted devices together; NaN when none was seen.
+        peak_watts: Highest power of all counted devices together; NaN when none was seen.
         started_at_wall: Start of the window, in seconds since 1970.
         events: Faults of the window itself, such as a step of the wall clock.
     """
@@ -93,7 +93,7 @@ class Measurement:
     name: str
     seconds: float
     devices: tuple[DeviceMeasurement, ...]
-    watts_peak: float = math.nan
+    peak_watts: float = math.nan
     started_at_wall: float = math.nan
     events: frozenset[Flag] = frozenset()
 
@@ -116,7 +116,7 @@ class Measurement:
         return math.fsum(known) if known else math.nan
 
     @property
-    def watts_mean(self) -> float:
+    def mean_watts(self) -> float:
         """Mean power."""
         return self.joules / self.seconds if self.seconds > 0 else math.nan
 
@@ -162,8 +162,8 @@ class Measurement:
             "name": self.name,
             "seconds": _known(self.seconds),
             "joules": _known(self.joules),
-            "watts_mean": _known(self.watts_mean),
-            "watts_peak": _known(self.watts_peak),
+            "mean_watts": _known(self.mean_watts),
+            "peak_watts": _known(self.peak_watts),
             "idle_joules": _known(self.idle_joules),
             "provenance": self.provenance.origin.value,
             "relative_error": self.relative_error,

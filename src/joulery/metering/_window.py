@@ -152,14 +152,14 @@ class Window:
         return True
 
     @property
-    def watts_mean(self) -> float:
+    def mean_watts(self) -> float:
         """Mean power."""
-        return self.measurement.watts_mean
+        return self.measurement.mean_watts
 
     @property
-    def watts_peak(self) -> float:
+    def peak_watts(self) -> float:
         """Highest power between two refreshes."""
-        return self.measurement.watts_peak
+        return self.measurement.peak_watts
 
     @property
     def devices(self) -> tuple[DeviceMeasurement, ...]:
@@ -221,7 +221,7 @@ class Window:
         if math.isnan(self._began):
             events |= {Flag.NEVER_BEGUN}
         measurement = Measurement(self.name, seconds, devices, math.nan, self._wall, events)
-        mean = measurement.watts_mean
+        mean = measurement.mean_watts
         peak = math.nan if math.isnan(mean) else max(self._total_peak, mean)
         return Measurement(self.name, seconds, devices, peak, self._wall, events)
 
@@ -260,7 +260,7 @@ class Window:
             info=device.info,
             joules=joules,
             standard_error_joules=sigma if known else math.nan,
-            watts_peak=max(mean, share * self._peaks.get(position, 0.0)),
+            peak_watts=max(mean, share * self._peaks.get(position, 0.0)),
             idle_joules=_idle_share(first, last, joules) if timeline.reports_idle else math.nan,
             provenance=Provenance(origin.origin, origin.source, relative),
             flags=flags,

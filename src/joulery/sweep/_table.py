@@ -102,7 +102,7 @@ class SettingResult:
             "seconds_sd": self.seconds_sd,
             "joules": self.point.joules,
             "joules_sd": self.joules_sd,
-            "watts_mean": self.point.watts,
+            "mean_watts": self.point.watts,
             "gpu_joules": self.gpu_joules,
             "idle_gpu_joules": self.idle_gpu_joules,
             "energy_gain_percent": self.gains.get(Metric.ENERGY),

@@ -16,7 +16,7 @@ GPU = DeviceMeasurement(
     DeviceInfo("GPU-1", "V100", DeviceKind.GPU, "nvidia"),
     joules=7.2e6,
     standard_error_joules=7.2e4,
-    watts_peak=301.0,
+    peak_watts=301.0,
     idle_joules=1e3,
     provenance=Provenance(Origin.MEASURED, "NVML", 0.01),
 )
@@ -24,7 +24,7 @@ UNREAD = DeviceMeasurement(
     DeviceInfo("cpu", "CPU", DeviceKind.CPU, "test"),
     joules=math.nan,
     standard_error_joules=math.nan,
-    watts_peak=math.nan,
+    peak_watts=math.nan,
     idle_joules=math.nan,
     provenance=Provenance(Origin.ASSUMED, "no reading"),
     flags=frozenset({next(iter(Flag))}),
@@ -37,7 +37,7 @@ def measured(monkeypatch):
     commands = []
 
     def install(*devices, code=0):
-        result = Measurement("command", 36_000.0, devices, watts_peak=301.0)
+        result = Measurement("command", 36_000.0, devices, peak_watts=301.0)
 
         def run(command, arguments):
             commands.append(command)
@@ -63,7 +63,7 @@ def test_figures_go_to_stderr(measured, capsys):
     assert main(["measure", "--co2", "500", "--price", "0.25", "--", "true"]) == 3
     out, err = capsys.readouterr()
     assert out == ""
-    assert "10 h 00 min, 7.20 MJ ± 2 %, 200 W mean, 301 W peak: measured; exit code 3" in err
+    assert "10 h 00 min, 7.20 MJ ± 1 %, 200 W mean, 301 W peak: measured; exit code 3" in err
     assert "1.00 kg CO2" in err
     assert "0.5 at the price given" in err
     assert "V100" in err
@@ -82,8 +82,8 @@ def test_the_document(measured, capsys):
     assert document["exit_code"] == 3
     assert document["seconds"] == 36_000
     assert document["joules"] == 7.2e6
-    assert document["watts_mean"] == pytest.approx(200)
-    assert document["watts_peak"] == 301
+    assert document["mean_watts"] == pytest.approx(200)
+    assert document["peak_watts"] == 301
     assert document["grams_co2"] == pytest.approx(1000)
     assert document["money"] == pytest.approx(0.5)
     gpu, unread = document["devices"]

@@ -38,7 +38,7 @@ def test_devices_add_up():
     """The total would miss a device."""
     total = measured(device("a", 100.0), device("b", 300.0))
     assert total.joules == 400.0
-    assert total.watts_mean == 40.0
+    assert total.mean_watts == 40.0
     assert total.relative_error == pytest.approx(math.hypot(1.0, 3.0) / 400.0)
 
 
@@ -70,7 +70,7 @@ def test_unknown_is_nan_and_not_zero():
     """A failed measurement would look like a perfect one."""
     nothing = measured()
     assert math.isnan(nothing.joules)
-    assert math.isnan(nothing.watts_mean)
+    assert math.isnan(nothing.mean_watts)
     assert math.isnan(nothing.idle_joules)
     assert nothing.relative_error is None
     assert nothing.provenance.origin is Origin.ASSUMED
@@ -121,7 +121,7 @@ def test_flags_of_devices_and_window_come_together():
 
 def test_no_time_has_no_mean_power():
     """An empty window would divide by zero."""
-    assert math.isnan(Measurement("w", 0.0, (device("a", 0.0),)).watts_mean)
+    assert math.isnan(Measurement("w", 0.0, (device("a", 0.0),)).mean_watts)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_no_time_has_no_mean_power():
         measured(),
         Measurement("w", NAN, ()),
         measured(device("a", NAN, error=None, peak=NAN), events=frozenset({Flag.CLOCK_STEPPED})),
-        measured(device("a", 5.0, idle=1.0, flags=frozenset({Flag.LOST})), watts_peak=3.0),
+        measured(device("a", 5.0, idle=1.0, flags=frozenset({Flag.LOST})), peak_watts=3.0),
     ],
 )
 def test_to_dict_is_strict_json(measurement):
@@ -143,10 +143,10 @@ def test_to_dict_is_strict_json(measurement):
 
 def test_to_dict_names_everything():
     """Readers of the JSON would miss figures."""
-    document = measured(device("a", 5.0, idle=1.0), watts_peak=3.0).to_dict()
+    document = measured(device("a", 5.0, idle=1.0), peak_watts=3.0).to_dict()
     assert document["joules"] == 5.0
     assert document["idle_joules"] == 1.0
-    assert document["watts_peak"] == 3.0
+    assert document["peak_watts"] == 3.0
     assert document["seconds"] == 10.0
     assert document["provenance"] == "measured"
     assert document["devices"][0]["source"] == "counter"

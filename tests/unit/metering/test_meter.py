@@ -70,7 +70,7 @@ def test_each_device_and_the_total():
     window = run(clock, devices)
     assert [d.joules for d in window.devices] == pytest.approx([50.0, 1000.0, 175.0], rel=1e-6)
     assert window.joules == pytest.approx(1225.0, rel=1e-6)
-    assert window.watts_peak == pytest.approx(245.0, rel=1e-3)
+    assert window.peak_watts == pytest.approx(245.0, rel=1e-3)
 
 
 def test_a_node_meter_includes_its_devices():
@@ -80,7 +80,7 @@ def test_a_node_meter_includes_its_devices():
     node = FakeCounter(clock, 700.0, info("node", DeviceKind.NODE))
     window = run(clock, [*boards, node])
     assert window.joules == pytest.approx(3500.0, rel=1e-6)
-    assert window.watts_peak == pytest.approx(700.0, rel=1e-3)
+    assert window.peak_watts == pytest.approx(700.0, rel=1e-3)
     assert len(window.devices) == 3
 
 
@@ -96,7 +96,7 @@ def test_parts_are_scaled_by_their_share_and_assumed():
     board = FakeCounter(clock, 200.0, info("f:0"))
     both = run(clock, [board, part])
     assert both.joules == pytest.approx(1000.0, rel=1e-6)
-    assert both.watts_peak == pytest.approx(200.0, rel=1e-3)
+    assert both.peak_watts == pytest.approx(200.0, rel=1e-3)
 
 
 def test_the_devices_own_error_enters_the_bar():
@@ -142,7 +142,7 @@ def test_a_device_without_a_sensor_is_unknown_until_it_refreshes():
     ):
         pass
     assert math.isnan(window.joules)
-    assert math.isnan(window.watts_peak)
+    assert math.isnan(window.peak_watts)
     json.dumps(window.measurement.to_dict(), allow_nan=False)
 
 

@@ -50,9 +50,9 @@ def test_context_manager_measures_its_block(bench):
     assert window.name == "epoch"
     assert window.seconds == pytest.approx(2.0)
     assert window.joules == pytest.approx(bench.gpu.true_joules() - before, rel=0.005)
-    assert window.watts_mean == pytest.approx(window.joules / 2.0)
-    assert window.watts_peak == pytest.approx(bench.gpu.board.max_limit_watts, rel=0.5)
-    assert window.watts_peak >= window.watts_mean
+    assert window.mean_watts == pytest.approx(window.joules / 2.0)
+    assert window.peak_watts == pytest.approx(bench.gpu.board.max_limit_watts, rel=0.5)
+    assert window.peak_watts >= window.mean_watts
     assert window.devices[0].joules == window.joules
     assert window.provenance.relative_error == window.relative_error
 
@@ -260,12 +260,12 @@ def test_a_window_may_be_used_again(bench):
     window = bench.meter.window("again")
     with window:
         bench.work(2.0)
-    busy = (window.joules, window.watts_peak)
+    busy = (window.joules, window.peak_watts)
     bench.clock.sleep(0.5)
     with window:
         bench.clock.sleep(2.0)
     assert window.joules < 0.5 * busy[0]
-    assert window.watts_peak < 0.5 * busy[1]
+    assert window.peak_watts < 0.5 * busy[1]
 
 
 def test_the_device_is_synchronized_before_both_edges():
@@ -291,8 +291,8 @@ def test_the_peak_is_the_highest_power_between_refreshes(bench):
         bench.clock.sleep(2.0)
     bench.gpu.set_load(WORK)
     busy = bench.gpu.steady().watts
-    assert window.watts_peak == pytest.approx(busy, rel=0.02)
-    assert window.watts_mean < 0.5 * busy
+    assert window.peak_watts == pytest.approx(busy, rel=0.02)
+    assert window.mean_watts < 0.5 * busy
 
 
 def test_repr_says_what_was_measured(bench):
