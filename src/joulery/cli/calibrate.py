@@ -150,7 +150,7 @@ class _Load:
                 signal.raise_signal(signal.SIGTERM)  # passed on to the command
 
         try:
-            code = run_command(self._command, stdout=sys.stderr.fileno(), on_wait=wait)
+            code = run_command(self._command, stdout=2, on_wait=wait)
         finally:
             progress_line("")
         if code != 0 and not ended:
@@ -177,13 +177,12 @@ def _text(
 ) -> str:
     names = {board.info.id: board.info.name for board in boards}
     share = f"{per_cent(known.efficiency)} ± {per_cent(known.efficiency_error)}"
-    lines = [
-        _table(learned.calibrations, names),
-        "",
+    about = (
         f"The node meter is {learned.delay_seconds:g} s late, averages over "
         f"{learned.averaging_seconds:g} s, and is off the fit by {learned.residual_watts:.1f} W. "
-        f"Of its watts {share} arrive at the boards.",
-    ]
+        f"Of its watts {share} arrive at the boards."
+    )
+    lines = [_table(learned.calibrations, names), "", about]
     if known.rest_watts is None:
         lines.append("Offsets are assumed: state --host-watts to have them learned.")
     if learned.unchanged:

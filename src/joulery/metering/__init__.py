@@ -8,13 +8,13 @@ from joulery.lazy import lazy
 
 if TYPE_CHECKING:
     from joulery.metering._attribution import local_rank, my_devices, select
+    from joulery.metering._calibrate import LearnedCalibration, NodePower, calibrate
     from joulery.metering._calibration import (
         Calibration,
         calibrations_file,
         load_calibrations,
         save_calibrations,
     )
-    from joulery.metering._calibrate import LearnedCalibration, NodePower, calibrate
     from joulery.metering._command import check_command, run_command
     from joulery.metering._log import SCHEMA, EnergyLog
     from joulery.metering._measurement import Measurement

@@ -24,7 +24,7 @@ import numpy as np
 
 from joulery.background import PeriodicTask
 from joulery.clock import REAL_CLOCK
-from joulery.errors import InfeasibleError, JouleryError
+from joulery.errors import InfeasibleError, InvalidValueError, JouleryError
 from joulery.hardware import with_energy
 from joulery.metering._calibration import Calibration
 from joulery.units import finite
@@ -52,6 +52,7 @@ _READING_WATTS = 3.0  # one sigma of a settled reading of a management controlle
 _DRIFT_SECONDS = 40.0
 _TIMING_ERROR = 0.004  # relative, of a delay that is known to half a second
 _BLOCK_SECONDS = 12.0
+_IDLE_SECONDS = 20.0
 _FEWEST_READINGS = 20
 _LEAST_CHANGE_WATTS = 15.0
 _LEAST_READING_WATTS = 0.3  # one sigma of a reading in whole watts
@@ -74,8 +75,11 @@ class NodePower:
     rest_error_watts: float = 3.0
 
     def __post_init__(self) -> None:
-        finite(self.efficiency, "efficiency", minimum=0.5)
-        finite(1.0 - self.efficiency, "1 minus efficiency", minimum=0.0)
+        if finite(self.efficiency, "efficiency", minimum=0.5) > 1.0:
+            raise InvalidValueError(
+                f"efficiency must be at most 1, not {self.efficiency:g}",
+                remedy="write 94 % as 0.94; 1 where the meter sits behind the power supplies",
+            )
         if self.rest_watts is not None:
             finite(self.rest_watts, "watts of the rest of the node", minimum=0.0)
 
@@ -152,6 +156,8 @@ def calibrate(
     recorder = CalibrationRecorder(cast("PowerMeter", node), boards, others, clock)
     with held(stepped) as leases, recorder:
         steps = LimitSteps([cast("PowerLimit", board) for board in stepped], leases)
+        if len(stepped) < len(boards):
+            clock.sleep(_IDLE_SECONDS)  # then the load's own start is a step
         began = clock.now()
         load(lambda: steps.advance(clock.now() - began))
     return learn_calibrations(recorder.trace, node.info.name, known, clock)
