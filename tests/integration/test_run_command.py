@@ -1,6 +1,7 @@
 """`joulery run` from end to end: a script that reports its steps, and one that does not."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -71,3 +72,21 @@ def test_a_silent_script_is_measured_and_left_alone(node, tmp_path):
     assert reported["joules"] > 100
     assert "joulery.Run" in reported["observed_steps"][0]["advice"]
     assert node.power_limit(0) == 250
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [("", "200 steps reported; "), ("os._exit(3)", "killed before it reported how many")],
+)
+def test_the_steps_of_a_run_without_a_gpu_are_counted(tmp_path, ending, said):
+    """If this fails, `joulery run` says 1 step for 200."""
+    script = f"import joulery, os\nrun = joulery.Run()\nfor _ in range(200): run.step()\n{ending}"
+    finished = subprocess.run(
+        [sys.executable, "-m", "joulery", "run", "--", sys.executable, "-c", script],
+        env={**os.environ, "XDG_DATA_HOME": str(tmp_path), "NVIDIA_VISIBLE_DEVICES": "none"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=90,
+    )
+    assert said in finished.stderr

@@ -99,7 +99,10 @@ def _rendered(
     ]
     for report in reports:
         name = f"{report['name']}: " if report.get("name") else ""
-        lines.append(f"{name}{report['steps']} steps reported; {_summary(report)}")
+        steps = f"{report['steps']} step{'s' * (report['steps'] != 1)} reported"
+        if not report.get("ended"):
+            steps = "killed before it reported how many steps it took"
+        lines.append(f"{name}{steps}; {_summary(report)}")
     if not reports:
         lines.append("the script reported no steps through joulery.Run, so nothing was changed")
         lines += [steps.advice for steps in observed]
