@@ -223,6 +223,8 @@ WRONG_USE = {
     "negative-co2": ["measure", "--co2", "-1", "--", "true"],
     "textual-price": ["measure", "--price", "cheap", "--", "true"],
     "log-in-no-folder": ["measure", "--log", "missing/energy.log", "--", "true"],
+    "log-of-another-kind": ["measure", "--log", "good.json", "--", "true"],
+    "price-not-a-number": ["measure", "--price", "nan", "--", "true"],
     "missing-file": ["report", "missing.json"],
     "folder": ["report", "."],
     "broken-json": ["report", "broken.json"],
@@ -363,3 +365,18 @@ def test_an_ascii_terminal_gets_plain_letters(files):
     assert done.stdout.isascii()
     assert "?" not in done.stdout
     assert "-----" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["measure", "run"])
+def test_a_misspelled_node_meter_is_refused(command):
+    """If this fails, a night of training is measured without the meter that was asked for."""
+    done = _joulery(command, "--", "echo", "ran", environment={"JOULERY_NODE_METER": "foo"})
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"unknown node meter 'foo' in JOULERY_NODE_METER" in done.stderr
+
+
+def test_a_node_meter_that_does_not_answer_is_said():
+    """If this fails, its figures are missing without a word."""
+    done = _joulery("measure", "--", "true", environment={"JOULERY_NODE_METER": "ipmi:no.invalid"})
+    assert done.returncode == 0
+    assert b"node meter ipmi:no.invalid is left out: " in done.stderr

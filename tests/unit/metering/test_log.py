@@ -317,3 +317,12 @@ def test_no_descriptor_is_left_open(log):
     for _ in range(3):
         session(log, 1.0)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.parametrize("content", [b"import os\n", b"no line end", b"\xff\x00", b'{"a": 1}\n'])
+def test_a_file_of_another_kind_is_left_alone(log, content):
+    """If this fails, `--log train.py` damages a source file."""
+    log.path.write_bytes(content)
+    with pytest.raises(FileError, match="another kind"):
+        session(log, 1.0)
+    assert log.path.read_bytes() == content
