@@ -100,7 +100,7 @@ class Report:
 
     def html(self) -> str:
         """One self-contained page, readable in light and dark, without scripts."""
-        body = _HtmlWriter().blocks(self.blocks)
+        body = _HtmlWriter(self.title).blocks(self.blocks)
         sources = f"Source of the figures: {escape(self.sources)}" if self.sources else ""
         return html_page(
             self.title,
@@ -164,9 +164,14 @@ details { margin: .5rem 0; } summary { cursor: pointer; font-weight: 600; }
 
 
 class _HtmlWriter:
-    """Writes blocks as HTML, with ids that are unique in a page."""
+    """Writes blocks as HTML, with ids that are unique in a page.
 
-    def __init__(self) -> None:
+    Args:
+        title: Title of the page, which a chart of the same title need not repeat.
+    """
+
+    def __init__(self, title: str) -> None:
+        self._title = title
         self._charts = 0
 
     def blocks(self, blocks: Sequence[Block]) -> str:
@@ -203,7 +208,8 @@ class _HtmlWriter:
         if isinstance(chart, Chart):  # drawn anew for narrow screens, where letters would shrink
             narrow = svg(draw(chart, *_PHONE), f"chart-{self._charts}-narrow")
             drawn = f'<div class="screen">{drawn}</div><div class="phone">{narrow}</div>'
-        caption = f"<figcaption>{escape(chart.title)}</figcaption>"
+        shown = chart.title != self._title
+        caption = f"<figcaption>{escape(chart.title)}</figcaption>" if shown else ""
         return f'<figure class="{kind}">{caption}{drawn}</figure>'
 
 

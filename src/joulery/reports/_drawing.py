@@ -156,7 +156,7 @@ def _legend(chart: Chart, left: float, width: float) -> list[Stroke | Words | Sh
     shapes: list[Stroke | Words | Shape] = []
     x, y = left, 16.0
     for series in named:
-        length = 42 + _LETTER * len(series.name)
+        length = 48 + _LETTER * len(series.name)
         if x > left and x + length > width:
             x, y = left, y + 20
         if series.line:

@@ -69,25 +69,28 @@ def frontier_table(
     )
     reference = frontier.fastest if default is None else default
     seconds, joules = seconds_unit(p.seconds for p in points), joules_unit(p.joules for p in points)
-    mixed = len({point.provenance.origin for point in points}) > 1
-    rows, roles = [], []
+    roles = [_role(point, frontier, default, chosen) for point in points]
+    headers = ["setting", "time", "energy", "mean power", "energy saved", "time lost"]
+    rows = []
     for point in points:
         saved = gains(point, reference) if reference.joules else None
-        roles.append(_role(point, frontier, default, chosen))
         rows.append(
-            (
+            [
                 _label(point),
                 seconds.text(point.seconds),
                 joules.text(point.joules),
                 f"{point.watts:.1f} W",
                 "" if saved is None else _per_cent(saved.energy),
                 "" if saved is None else _per_cent(saved.time),
-                roles[-1],
-                *([str(point.provenance.origin)] if mixed else []),
-            )
+            ]
         )
-    headers = ["setting", "time", "energy", "mean power", "energy saved", "time lost", "point"]
-    return Table(headers + ["provenance"] * mixed, rows, "lrrrrrll", kinds=roles)
+    # What is the same for all points is said elsewhere.
+    origins = [str(point.provenance.origin) for point in points]
+    for name, words in (("point", roles), ("provenance", origins)):
+        if len(set(words)) > 1:
+            headers.append(name)
+            rows = [[*row, word] for row, word in zip(rows, words, strict=True)]
+    return Table(headers, rows, "lrrrrrll", kinds=roles)
 
 
 def frontier_report(
