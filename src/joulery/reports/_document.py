@@ -148,7 +148,7 @@ figure { margin: 0 0 1rem; } figcaption { font-weight: 600; }
 svg text { font-family: system-ui, sans-serif; font-size: 13px; paint-order: stroke;
   stroke: var(--paper); stroke-width: 3px; }
 svg text.bare { stroke: none; font-size: 11px; } svg g:focus { outline: 2px solid var(--s0); }
-.wide { overflow-x: auto; }
+.wide { overflow-x: auto; margin: 0 0 1rem; }
 .grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 29rem), 1fr));
   gap: 1.5rem 2rem; margin: 1.5rem 0; }
 table { border-collapse: collapse; font-size: .95rem; font-variant-numeric: tabular-nums; }
@@ -243,7 +243,8 @@ def _text_blocks(blocks: Sequence[Block], terminal: Terminal) -> Iterator[str]:
         if isinstance(block, Heading):
             yield terminal.bold(block.text)
         elif isinstance(block, Paragraph):
-            yield textwrap.fill(block.text, width=min(100, terminal.columns))
+            width = min(100, terminal.columns)
+            yield textwrap.fill(block.text, width, break_on_hyphens=False)
         elif isinstance(block, Table):
             yield _table_with_stars(block, terminal.columns)
         elif isinstance(block, Chart):

@@ -303,9 +303,13 @@ def _x_axis(cells: _Cells, x: Scale, terminal: Terminal) -> tuple[str, str]:
 
 def _legend(drawn: Sequence[Series], terminal: Terminal) -> str:
     symbols = _SYMBOLS if terminal.unicode else _ASCII_SYMBOLS
-    dots = "⠤⠤" if terminal.unicode else ".."
+    lines = {"solid": "⠤⠤"} if terminal.unicode else {"solid": ".."}
+    gaps = "⠄⠄" if terminal.unicode else ". ."
     words = [
-        terminal.paint(f"{symbols.get(s.symbol, dots)} {s.name}", _ANSI[s.colour % len(_ANSI)])
+        terminal.paint(
+            f"{symbols.get(s.symbol) or lines.get(s.line, gaps)} {s.name}",
+            _ANSI[s.colour % len(_ANSI)],
+        )
         for s in drawn
         if s.name
     ]
