@@ -88,7 +88,8 @@ def saved_sentence(story: Story) -> str:
     first, second = story.default.cost, story.retrained.cost
     if second.setting == first.setting:
         return "The objective keeps the default limit, so there is nothing to save (simulated)."
-    if len(story.frontier) == 1 and abs(story.saved.energy) < _NOTHING_PER_CENT:
+    savings = [gains(swept.cost, story.reference).energy for swept in story.sweep]
+    if max(map(abs, savings)) < _NOTHING_PER_CENT:
         return (
             "There is nothing to save (simulated): this work stays below every limit that the "
             "board accepts."

@@ -8,7 +8,13 @@ from joulery.lazy import lazy
 
 if TYPE_CHECKING:
     from joulery.metering._attribution import local_rank, my_devices, select
-    from joulery.metering._calibrate import LearnedCalibration, NodePower, calibrate
+    from joulery.metering._calibrate import (
+        CalibrationTrace,
+        LearnedCalibration,
+        NodePower,
+        calibrate,
+        learn_calibrations,
+    )
     from joulery.metering._calibration import (
         Calibration,
         calibrations_file,
@@ -26,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SCHEMA",
     "Calibration",
+    "CalibrationTrace",
     "EnergyLog",
     "EnergyTimeline",
     "Knot",
@@ -38,6 +45,7 @@ __all__ = [
     "calibrate",
     "calibrations_file",
     "check_command",
+    "learn_calibrations",
     "load_calibrations",
     "local_rank",
     "my_devices",

@@ -45,12 +45,13 @@ if TYPE_CHECKING:
 _GAIN_SIGMA = 0.07
 _OFFSET_SIGMA_WATTS = 9.0
 _READ_SECONDS = 0.1
-_DELAYS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
+_DELAYS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.5, 7.0)
 _AVERAGES = (1.0, 2.0, 4.0, 8.0)
 _UNSETTLED_SHARE = 0.3  # error of a reading, as a share of what changed before it
 _READING_WATTS = 3.0  # one sigma of a settled reading of a management controller
 _DRIFT_SECONDS = 40.0
-_TIMING_ERROR = 0.004  # relative, of a delay that is known to half a second
+# Relative error of a gain whose meter is timed to half a second, and of one that is 5 s slow.
+_TIMING_ERROR, _SLOW_SECONDS = 0.004, 5.0
 _BLOCK_SECONDS = 12.0
 _IDLE_SECONDS = 20.0
 _FEWEST_READINGS = 20
@@ -199,7 +200,7 @@ def learn_calibrations(
     fit = _fitted(rows, node.efficiency, rows.settled_weights())
     when = datetime.fromtimestamp(clock.wall(), UTC).isoformat(timespec="seconds")
     return LearnedCalibration(
-        tuple(fit.calibrations(changed, node, meter, when)),
+        tuple(fit.calibrations(rows, changed, node, meter, when)),
         tuple(name for name in trace.boards if name not in changed),
         rows.delay,
         rows.average,
@@ -355,17 +356,16 @@ class _Fit:
     residual_watts: float
 
     def calibrations(
-        self, names: Sequence[str], node: NodePower, meter: str, when: str
+        self, rows: _Rows, names: Sequence[str], node: NodePower, meter: str, when: str
     ) -> list[Calibration]:
         """Gains from slopes; offsets from the intercept where the rest of the node is known."""
         offsets, offset_error = self._offsets(node)
+        timing = _TIMING_ERROR * (1.0 + ((rows.delay + rows.average) / _SLOW_SECONDS) ** 2)
         found = []
         for at, name in enumerate(names):
             slope, error = float(self.slopes[at]), math.sqrt(float(self.covariance[at, at]))
             gain = 1.0 / (node.efficiency * slope)
-            relative = math.hypot(
-                error / slope, _TIMING_ERROR, node.efficiency_error / node.efficiency
-            )
+            relative = math.hypot(error / slope, timing, node.efficiency_error / node.efficiency)
             # In the fit an offset counts in node watts, which are slope times read watts.
             found.append(
                 Calibration(
