@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     )
     from joulery.hardware._discovery import discover, survey
     from joulery.hardware._integrated import IntegratedPower, with_energy
+    from joulery.hardware._sensors import PowerSensor, known_sensors, sensor_of
     from joulery.hardware._visibility import visible_devices
     from joulery.hardware.node import check_node_meters
     from joulery.hardware.nvidia._device import NvidiaGpu
     from joulery.hardware.simulated import catalog
-    from joulery.hardware.simulated._board import Faults, SimulatedGpu
+    from joulery.hardware.simulated._board import Faults, Sensor, SimulatedGpu
     from joulery.hardware.simulated._node import SimulatedNode, preset
     from joulery.hardware.simulated._physics import Board, Steady, Workload, clock_states, settle
 
@@ -55,6 +56,8 @@ __all__ = [
     "PowerLimit",
     "PowerLimitRange",
     "PowerMeter",
+    "PowerSensor",
+    "Sensor",
     "SimulatedGpu",
     "SimulatedNode",
     "Steady",
@@ -66,9 +69,11 @@ __all__ = [
     "check_node_meters",
     "clock_states",
     "discover",
+    "known_sensors",
     "preset",
     "protocol_of",
     "require",
+    "sensor_of",
     "settle",
     "survey",
     "visible_devices",

@@ -52,6 +52,7 @@ class DeviceInfo:
         vendor: ``nvidia``, ``amd``, ``powercap``, ``simulated``, …
         index: Position among the vendor's devices, as the vendor's tools count.
         max_watts: Highest power by its specification, if known.
+        min_watts: Lowest power that it can draw; 0 where that is unknown.
         parent: Id of the device whose energy already includes this one's (a MIG slice's board).
         share: Fraction of the parent that this device stands for; 1 for whole devices.
     """
@@ -62,6 +63,7 @@ class DeviceInfo:
     vendor: str
     index: int = 0
     max_watts: float | None = None
+    min_watts: float = 0.0
     parent: str | None = None
     share: float = 1.0
 

@@ -83,6 +83,7 @@ class CpuEstimate:
             DeviceKind.CPU,
             "estimate",
             max_watts=watts.tdp,
+            min_watts=watts.idle,
         )
         source = f"CPU utilisation × {watts.tdp:g} W"
         self.provenance = Provenance(Origin.ASSUMED, source, RELATIVE_ERROR)

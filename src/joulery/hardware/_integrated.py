@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Telemetry,
         TelemetrySource,
     )
+    from joulery.hardware._sensors import PowerSensor
 
 # Idle and full load of a board lie about a factor of four apart; a line between two samples is
 # right within half of its value at one sigma.
@@ -82,6 +83,7 @@ class IntegratedPower:
         gap_periods: float = 5.0,
     ) -> None:
         self.info = device.info
+        self.power_sensor: PowerSensor | None = getattr(device, "power_sensor", None)
         self._device = device
         self._clock = clock
         self._longest_seconds = period_seconds * gap_periods
@@ -137,8 +139,7 @@ class IntegratedPower:
         """
         # Held across the sample, so that samples enter the sum in the order of their times.
         with self._lock:
-            watts = self.read_power()
-            now = self._clock.now()
+            watts, now = self.sample()
             if self._last is not None:
                 last_watts, last_seconds = self._last
                 joules = 0.5 * (watts + last_watts) * (now - last_seconds)
@@ -147,6 +148,10 @@ class IntegratedPower:
                     self._gaps.append(Gap(last_seconds, now, joules))
             self._last = (watts, now)
             return EnergyReading(self._joules, now, refreshed_at_seconds=now, watts=watts)
+
+    def sample(self) -> tuple[float, float]:
+        """Watts from the sensor, and the time at which they were read."""
+        return self.read_power(), self._clock.now()
 
     def read_power(self) -> float:
         """Watts from the sensor."""

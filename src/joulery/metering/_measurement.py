@@ -41,6 +41,8 @@ class DeviceMeasurement:
         info: Identity of the device.
         joules: Energy used; NaN when unknown, never 0 for lack of a reading.
         standard_error_joules: One sigma of ``joules``; NaN when unknown.
+        shared_error_joules: Part of that which every window of the device has in common: gain and
+            offset of its sensor, or an assumption. It does not average out.
         peak_watts: Highest mean power between two refreshes; NaN when none was seen.
         idle_joules: Part of ``joules`` used while the device reported no utilisation; NaN for
             devices that do not report it.
@@ -55,6 +57,7 @@ class DeviceMeasurement:
     idle_joules: float
     provenance: Provenance
     flags: frozenset[Flag] = frozenset()
+    shared_error_joules: float = 0.0
 
     @property
     def relative_error(self) -> float | None:
@@ -143,6 +146,11 @@ class Measurement:
     def relative_error(self) -> float | None:
         """One sigma of the total, relative; None when unknown."""
         return self.provenance.relative_error
+
+    @property
+    def shared_error_joules(self) -> float:
+        """One sigma of the total that all windows of these devices have in common."""
+        return math.hypot(*(d.shared_error_joules for d in self.counted))
 
     @property
     def interval_joules(self) -> tuple[float, float]:

@@ -15,7 +15,9 @@ import weakref
 from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
+from joulery.errors import FileError
 from joulery.hardware import Capability
+from joulery.metering._calibration import load_calibrations
 from joulery.metering._measurement import counted_positions
 from joulery.metering._window import Window
 from joulery.metering.energy._sampler import Sampler
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from joulery.clock import Clock
     from joulery.hardware import Device
+    from joulery.metering._calibration import Calibration
     from joulery.metering.energy._timeline import Knot
 
 _log = logging.getLogger("joulery")
@@ -82,6 +85,7 @@ class Meter:
         self._counted: tuple[EnergyTimeline, ...] = ()
         self._sampler: Sampler | None = None
         self._open: dict[int, tuple[int, Window]] = {}  # by identity, with the thread it is from
+        self._closing: dict[int, tuple[int, Window]] = {}
         self._starting = threading.Lock()
 
     def start(self) -> Self:
@@ -94,7 +98,10 @@ class Meter:
             if self._sampler is None:
                 devices = self._find_devices()
                 now = self.clock.now()
-                self._timelines = tuple(EnergyTimeline(device, now) for device in devices)
+                known = _calibrations()
+                self._timelines = tuple(
+                    EnergyTimeline(device, now, known.get(device.info.id)) for device in devices
+                )
                 counted = counted_positions([device.info for device in devices])
                 self._counted = tuple(self._timelines[position] for position in counted)
                 self.counts_all = len(counted) == len(devices)
@@ -148,13 +155,25 @@ class Meter:
             self._synchronize()
         now = self._now()
         sampler = self._sampler
+        late = False
         if sampler is not None and sampler.next_refresh_seconds <= now:
-            sampler.catch_up(now, _CATCH_UP_SECONDS)
+            late = sampler.request(now)
         if not closed.closed:
             closed.mark_end(now, self._wall())
-        if self._open.pop(id(closed), None) is None:
+        opened = self._open.pop(id(closed), None)
+        if opened is None:
             _log.warning("end(%r): no such window is open; begin it first", closed.name)
+        elif late:
+            # Its last refreshes are being read now, while the caller goes on.
+            self._closing[id(closed)] = opened
         return closed
+
+    def catch_up(self, window: Window) -> None:
+        """Wait a moment for readings of refreshes that came before a window's end."""
+        if id(window) in self._closing:
+            if self._sampler is not None:
+                self._sampler.wait(_CATCH_UP_SECONDS)
+            self._closing.pop(id(window), None)
 
     def now(self) -> tuple[float, float]:
         """Monotonic and wall time in seconds."""
@@ -183,6 +202,9 @@ class Meter:
 
     def _on_knot(self, position: int, knot: Knot) -> None:
         # tuple() of the values is atomic, while other threads open and close windows.
+        for key, (_, window) in tuple(self._closing.items()):
+            if window.add_late_knot(position, knot):
+                self._closing.pop(key, None)
         windows = tuple(self._open.values())
         if windows:
             total = sum(
@@ -196,6 +218,15 @@ class Meter:
         self._sampler = None
         self._starting = threading.Lock()
         self._open.clear()
+        self._closing.clear()
+
+
+def _calibrations() -> dict[str, Calibration]:
+    try:
+        return load_calibrations()
+    except FileError as error:
+        _log.warning("measuring without calibrations: %s", error)
+        return {}
 
 
 def _after_fork() -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from joulery.metering._meter import Meter
+    from joulery.metering.energy._interpolate import EnergyEstimate
     from joulery.metering.energy._timeline import EnergyTimeline, Knot, Span
 
 P = ParamSpec("P")
@@ -26,6 +27,8 @@ R = TypeVar("R")
 # The wall clock moved this much against the monotonic one: it was set, not slewed.
 _STEP_SECONDS = 0.05
 _STEP_FRACTION = 1e-3
+# A counter that refreshed before a window's end is read by this time after it.
+_LATE_SECONDS = 0.2
 
 
 class Window:
@@ -39,6 +42,7 @@ class Window:
     __slots__ = (
         "_began",
         "_ended",
+        "_energies",
         "_first",
         "_frozen",
         "_last",
@@ -64,6 +68,7 @@ class Window:
         self._peaks: dict[int, float] = {}
         self._total_peak = 0.0
         self._measurement: Measurement | None = None
+        self._energies: list[EnergyEstimate | None] | None = None
         self._frozen = False  # decided as unseen: later refreshes do not count
 
     def __enter__(self) -> Self:
@@ -98,8 +103,10 @@ class Window:
         if self._measurement is None:
             if self._ended is None:
                 now, wall = self._meter.now()
-                return self._resolve(now, wall, [timeline.span for timeline in self._timelines])
-            self._measurement = self._resolve(self._ended, self._wall_end, self._last)
+                last = [timeline.span for timeline in self._timelines]
+                return self._resolve(now, wall, last, self._energy_until(now, last))
+            energies = self._decided(self._ended)
+            self._measurement = self._resolve(self._ended, self._wall_end, self._last, energies)
         return self._measurement
 
     def settle(self) -> Measurement:
@@ -109,7 +116,8 @@ class Window:
         """
         if self.closed:
             self._meter.settle(self)
-            self._measurement, self._frozen = None, False
+            self._measurement = self._energies = None
+            self._frozen = False
         return self.measurement
 
     @property
@@ -131,25 +139,48 @@ class Window:
     @property
     def joules(self) -> float:
         """Energy of all devices, each joule once; NaN when unknown."""
-        if self._measurement is None and self._ended is not None and self._unseen_by_all():
-            # The common case of very short windows, without building a measurement: only the
-            # power before is known.
-            return (self._ended - self._began) * sum(
-                timeline.share * span.watts
-                for timeline, span in zip(self._timelines, self._first, strict=True)
-                if span is not None
-            )
-        return self.measurement.joules
+        ended = self._ended
+        if self._measurement is not None or ended is None or not self._meter.counts_all:
+            return self.measurement.joules
+        # Without building a measurement, because many windows are asked for nothing else.
+        seconds = ended - self._began
+        known = [
+            timeline.share * timeline.true_joules(energy.joules, seconds)
+            for timeline, energy in zip(self._timelines, self._decided(ended), strict=True)
+            if energy is not None and not math.isnan(energy.joules)
+        ]
+        return math.fsum(known) if known else math.nan
 
-    def _unseen_by_all(self) -> bool:
-        """Whether no counter refreshed since it began, and every device counts."""
-        if not self._meter.counts_all or not self._first:
-            return False
-        for first, last in zip(self._first, self._last, strict=True):
-            if first is not last or first is None or first.end is not None:
-                return False
-        self._frozen = True
-        return True
+    def _decided(self, ended: float) -> list[EnergyEstimate | None]:
+        """Energy of each device of a closed window; decided when first asked for."""
+        if self._energies is None:
+            self._meter.catch_up(self)
+            self._unseen_by_all()
+            self._energies = self._energy_until(ended, self._last)
+        return self._energies
+
+    def _energy_until(
+        self, ended: float, last: Sequence[Span | None]
+    ) -> list[EnergyEstimate | None]:
+        """Energy that each device stated until ``ended``; None where it is unknown."""
+        energies: list[EnergyEstimate | None] = []
+        for timeline, first, final in zip(self._timelines, self._first, last, strict=True):
+            most = timeline.device.info.max_watts
+            gone = timeline.lost and first is not None and Flag.LOST in first.start.flags
+            if first is None or final is None or gone:
+                energies.append(None)
+            elif self._frozen:
+                energies.append(energy_unseen(first, ended - self._began, most))
+            else:
+                energies.append(energy_between(first, self._began, final, ended, most))
+        return energies
+
+    def _unseen_by_all(self) -> None:
+        """Decide by the power before, if no counter refreshed since it began."""
+        self._frozen = bool(self._first) and all(
+            first is last and first is not None and first.end is None
+            for first, last in zip(self._first, self._last, strict=True)
+        )
 
     @property
     def mean_watts(self) -> float:
@@ -184,7 +215,7 @@ class Window:
     def mark_begin(self, now: float, wall: float, timelines: Sequence[EnergyTimeline]) -> None:
         """Record the start; called by the meter."""
         self._began, self._wall, self._timelines = now, wall, timelines
-        self._ended = self._measurement = None
+        self._ended = self._measurement = self._energies = None
         self._peaks, self._total_peak, self._frozen = {}, 0.0, False
         self._first = [timeline.span for timeline in timelines]
 
@@ -210,9 +241,30 @@ class Window:
             self._peaks[position] = max(self._peaks.get(position, 0.0), watts)
             self._total_peak = max(self._total_peak, total_watts)
 
-    def _resolve(self, ended: float, wall: float, last: Sequence[Span | None]) -> Measurement:
+    def add_late_knot(self, position: int, knot: Knot) -> bool:
+        """Record a knot from before the end that was read after it; called by the meter.
+
+        Returns:
+            Whether the window needs no more of them.
+        """
+        last = self._last[position]
+        ended = self._ended
+        if self._energies is not None or ended is None:
+            return True
+        if last is not None and last.end is knot and knot.at_seconds <= ended:
+            self._last[position] = self._timelines[position].span
+        return knot.at_seconds > ended + _LATE_SECONDS
+
+    def _resolve(
+        self,
+        ended: float,
+        wall: float,
+        last: Sequence[Span | None],
+        energies: Sequence[EnergyEstimate | None],
+    ) -> Measurement:
         devices = tuple(
-            self._resolve_device(position, ended, span) for position, span in enumerate(last)
+            self._resolve_device(position, ended, span, energies[position])
+            for position, span in enumerate(last)
         )
         seconds = ended - self._began
         drift = abs((wall - self._wall) - seconds)
@@ -220,51 +272,63 @@ class Window:
         events = frozenset([Flag.CLOCK_STEPPED] if stepped else [])
         if math.isnan(self._began):
             events |= {Flag.NEVER_BEGUN}
-        measurement = Measurement(self.name, seconds, devices, math.nan, self._wall, events)
-        mean = measurement.mean_watts
+        mean = Measurement(self.name, seconds, devices).mean_watts
         peak = math.nan if math.isnan(mean) else max(self._total_peak, mean)
         return Measurement(self.name, seconds, devices, peak, self._wall, events)
 
-    def _resolve_device(self, position: int, ended: float, last: Span | None) -> DeviceMeasurement:
+    def _resolve_device(
+        self, position: int, ended: float, last: Span | None, energy: EnergyEstimate | None
+    ) -> DeviceMeasurement:
         timeline, first = self._timelines[position], self._first[position]
         device = timeline.device
-        if first is None or last is None:
-            flags = frozenset(timeline.flags) | {Flag.UNREADABLE}
-            unknown = Provenance(device.provenance.origin, device.provenance.source)
-            return DeviceMeasurement(
-                device.info, math.nan, math.nan, math.nan, math.nan, unknown, flags
-            )
-        share, origin = device.info.share, device.provenance
-        most = device.info.max_watts
-        if self._frozen:
-            energy = energy_unseen(first, ended - self._began, most)
-        else:
-            energy = energy_between(first, self._began, last, ended, most)
-        joules = share * energy.joules
-        sigma = math.hypot(
-            share * math.sqrt(energy.variance), (origin.relative_error or 0.0) * joules
-        )
+        if first is None or last is None or energy is None:
+            return _unknown(timeline)
+        share, origin, seconds = device.info.share, device.provenance, ended - self._began
+        calibration = timeline.calibration
+        gain = 1.0 if calibration is None else calibration.gain
+        true = timeline.true_joules(energy.joules, seconds)
+        unseen = timeline.unseen_variance(energy.joules, seconds, first, last)
+        shared = share * timeline.shared_sigma(true, seconds)
+        sigma = math.hypot(share * math.sqrt(energy.variance + unseen) / gain, shared)
+        joules = share * true
         flags = _new_flags(first.start, last.end.flags if last.end else timeline.flags)
         if isinstance(device, IntegratedPower) and device.gaps_between(self._began, ended):
             flags |= {Flag.GAP}
         known = Flag.LOST not in flags
+        source = origin.source
+        if calibration is not None:
+            source += f", calibrated {calibration.learned_at[:10]} against {calibration.meter}"
+        kind = origin.origin
         if share < 1:
             # How the parts of a board share its power is not measured.
-            source = f"{share:.3g} of {origin.source}"
-            origin = Provenance(Origin.ASSUMED, source)
-            known = False
-        relative = sigma / joules if known and joules > 0 else None
-        seconds = ended - self._began
+            kind, source, known = Origin.ASSUMED, f"{share:.3g} of {source}", False
         mean = joules / seconds if seconds > 0 else math.nan
+        peak = share * timeline.true_joules(self._peaks.get(position, 0.0), 1.0)
         return DeviceMeasurement(
             info=device.info,
             joules=joules,
             standard_error_joules=sigma if known else math.nan,
-            peak_watts=max(mean, share * self._peaks.get(position, 0.0)),
+            peak_watts=max(mean, peak),
             idle_joules=_idle_share(first, last, joules) if timeline.reports_idle else math.nan,
-            provenance=Provenance(origin.origin, origin.source, relative),
+            provenance=Provenance(kind, source, sigma / joules if known and joules > 0 else None),
             flags=flags,
+            shared_error_joules=shared,
         )
+
+
+def _unknown(timeline: EnergyTimeline) -> DeviceMeasurement:
+    """Measurement of a device that never answered, or is gone."""
+    device, flags = timeline.device, frozenset(timeline.flags)
+    unknown = Provenance(device.provenance.origin, device.provenance.source)
+    return DeviceMeasurement(
+        device.info,
+        math.nan,
+        math.nan,
+        math.nan,
+        math.nan,
+        unknown,
+        flags if Flag.LOST in flags else flags | {Flag.UNREADABLE},
+    )
 
 
 def _new_flags(before: Knot, now: Mapping[Flag, int]) -> frozenset[Flag]:

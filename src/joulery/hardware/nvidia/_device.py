@@ -26,6 +26,7 @@ from joulery.hardware._device import (
     Telemetry,
     check_clock,
 )
+from joulery.hardware._sensors import PowerSensor, sensor_of
 from joulery.hardware.nvidia._binding import (
     SUCCESS,
     FieldReader,
@@ -69,6 +70,7 @@ class Features:
         power_by_field: Whether the reader gives the power.
         clocks_hertz: Core clocks that can be pinned, ascending.
         stamps: Converter of the driver's time stamps.
+        sensor: Expected behaviour of the power sensor.
     """
 
     capabilities: frozenset[Capability] = frozenset()
@@ -77,6 +79,7 @@ class Features:
     power_by_field: bool = False
     clocks_hertz: tuple[float, ...] = ()
     stamps: StampConverter = field(default_factory=StampConverter)
+    sensor: PowerSensor | None = None
 
 
 class NvidiaGpu:
@@ -103,6 +106,7 @@ class NvidiaGpu:
         self.info = info
         self.provenance = provenance
         self.capabilities = features.capabilities
+        self.power_sensor = features.sensor
         self._nvml = nvml
         self._handle = handle
         self._features = features
@@ -236,6 +240,7 @@ class MigInstance:
         source = f"{board.provenance.source} of the whole board"
         self.provenance = replace(board.provenance, source=source, relative_error=None)
         self.capabilities = board.capabilities - {Capability.POWER_LIMIT, Capability.CLOCK_LOCK}
+        self.power_sensor = board.power_sensor
         self.read_energy = board.read_energy
         self.read_power = board.read_power
         self._nvml = nvml
@@ -303,8 +308,7 @@ def _provenance(nvml: Nvml) -> Provenance:
         return Provenance(Origin.ASSUMED, "NVML energy counter of an unknown driver")
     if _EMULATED in version:
         return Provenance(Origin.SIMULATED, f"emulated NVML {version}", 0.0)
-    # NVIDIA states no accuracy for the counter, and its power sensors are known to miss most of the
-    # time on some boards (arXiv 2312.02741: A100 and H100 sample 25 %), so the error is unknown.
+    # NVIDIA states no accuracy for the counter; what its sensors do is in sensors.toml.
     return Provenance(Origin.MEASURED, "NVML energy counter")
 
 
@@ -327,6 +331,9 @@ def _board(nvml: Nvml, handle: Any, index: int, provenance: Provenance, clock: C
         power_by_field=fields is not None and fields.power_code == SUCCESS,
         clocks_hertz=_or_none(lambda: _lockable_clocks(nvml, handle)) or (),
     )
+    driver = _or_none(lambda: str(nvml.call("nvmlSystemGetDriverVersion"))) or ""
+    field_used = "instant" if features.power_by_field else "plain"
+    features = replace(features, sensor=sensor_of(info.name, field=field_used, driver=driver))
     trial = NvidiaGpu(nvml, handle, info, provenance, features, clock)
     limits = _or_none(trial.power_limits)
     telemetry = _or_none(trial.telemetry)

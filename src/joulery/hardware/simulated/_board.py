@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -30,11 +30,13 @@ from joulery.hardware.simulated import catalog
 
 if TYPE_CHECKING:
     from joulery.clock import Clock
+    from joulery.hardware._sensors import PowerSensor
     from joulery.hardware.simulated._physics import Board, Steady, Workload
 
 _JOULES_PER_COUNT = 1e-3
 _AMBIENT_CELSIUS = 30.0
 _RISE_CELSIUS_AT_FULL_POWER = 50.0
+_UTILISATION_SECONDS = 1 / 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +60,30 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Sensor:
-    """Accuracy of the board's own measurement.
+    """The board's own measurement; exact unless stated otherwise.
 
     Attributes:
         stamped: Whether an energy reading has the time of the counter's refresh.
         noise: Relative standard deviation of a power reading.
+        window_seconds: Time before a refresh that a power reading averages over; 0 for the power
+            at the refresh itself. Below the refresh period the sensor misses the rest.
+        lag_seconds: Time constant with which a power reading follows beyond that.
+        gain: Watts read per true watt.
+        offset_watts: Watts read at zero.
+        counts: Whether there is an energy counter.
+        counts_looks: Whether that counter adds up what the sensor looks at, instead of all energy.
+        expected: Behaviour that a reader may expect of it; None for exact.
     """
 
     stamped: bool = True
     noise: float = 0.0
+    window_seconds: float = 0.0
+    lag_seconds: float = 0.0
+    gain: float = 1.0
+    offset_watts: float = 0.0
+    counts: bool = True
+    counts_looks: bool = False
+    expected: PowerSensor | None = None
 
 
 _NO_FAULTS = Faults()
@@ -75,26 +92,35 @@ _SENSOR = Sensor()
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """Energy so far and power, at one moment."""
+    """Energy so far and power, at one moment; and what holds from there on."""
 
     at_seconds: float
     joules: float
     watts: float
+    target_watts: float = 0.0
+    utilisation: float = 0.0
+
+
+@dataclass(slots=True)
+class _Sensed:
+    """Values of the sensor at one of its refreshes."""
+
+    tick: int
+    watts: float
+    joules: float = 0.0
 
 
 class SimulatedGpu:
-    """One simulated board with every capability, for any thread.
+    """One simulated board for any thread, with every capability that its sensor leaves it.
 
     Args:
         board: Constants of its type, from :func:`joulery.hardware.simulated.catalog.board`.
         clock: Clock of the board; a virtual one replays exactly.
         index: Position among the boards of its node.
         seed: Seed of the phase of the counter's refreshes and of the sensor's noise.
-        sensor: Accuracy of its own measurement.
+        sensor: Its own measurement.
         faults: Faults and their times.
     """
-
-    capabilities = frozenset(Capability)
 
     def __init__(
         self,
@@ -110,6 +136,10 @@ class SimulatedGpu:
         self.clock = clock
         self.sensor = sensor
         self.faults = faults
+        self.power_sensor = sensor.expected
+        self.capabilities = frozenset(Capability) - (
+            frozenset() if sensor.counts else {Capability.ENERGY}
+        )
         self._seed = (seed << 16) ^ index
         self.info = DeviceInfo(
             id=f"simulated:{board.name.lower()}:{index}",
@@ -128,7 +158,10 @@ class SimulatedGpu:
         self._load: Workload | None = None
         self._steady = physics.idle(board)
         # Start of the current interval of constant target power …
-        self._since = _Drawn(now, 0.0, board.idle_watts)
+        self._since = _Drawn(now, 0.0, board.idle_watts, board.idle_watts)
+        # … those before it, as far as the sensor may still average over them, …
+        self._earlier: list[_Drawn] = []
+        self._sensed = _Sensed(self._tick(now), board.idle_watts)
         # … and the sensor's last refresh before it.
         self._refreshed = _Drawn(self._tick_seconds(self._tick(now)), 0.0, board.idle_watts)
         # State at moments that a fault refers to; filled in as time passes them.
@@ -178,7 +211,7 @@ class SimulatedGpu:
             base = 0.0
             if reset is not None and seen.at_seconds >= reset:
                 base = self._marked(reset).joules
-            counts = math.floor((seen.joules - base) / _JOULES_PER_COUNT + 1e-6)
+            counts = math.floor((self._counted(seen) - base) / _JOULES_PER_COUNT + 1e-6)
             return EnergyReading(
                 joules=counts * _JOULES_PER_COUNT,
                 read_at_seconds=now,
@@ -244,13 +277,22 @@ class SimulatedGpu:
         """Utilisation, temperature and clock of the steady state."""
         with self._lock:
             now = self._readable_now()
-            load, steady = self._load, self._steady
+            steady = self._steady
             rise = self._drawn_at(now).watts / self.board.max_limit_watts
             return Telemetry(
-                utilisation=1.0 - load.host_seconds / steady.seconds if load else 0.0,
+                utilisation=self._utilisation(now),
                 temperature_celsius=_AMBIENT_CELSIUS + _RISE_CELSIUS_AT_FULL_POWER * rise,
                 clock_hertz=steady.clock_hertz,
             )
+
+    def _utilisation(self, now: float) -> float:
+        """Busy fraction of the last sixth of a second, as NVML states it."""
+        end, busy = now, 0.0
+        for since in (self._since, *reversed(self._earlier)):
+            start = max(since.at_seconds, now - _UTILISATION_SECONDS)
+            busy += since.utilisation * max(0.0, end - start)
+            end = min(end, start)
+        return busy / _UTILISATION_SECONDS
 
     def _retarget(self) -> None:
         """Start the next interval of constant target power."""
@@ -259,18 +301,36 @@ class SimulatedGpu:
         tick = self._tick_seconds(self._tick(now))
         if tick >= self._since.at_seconds:
             self._refreshed = self._drawn_at(tick)
-        self._since = self._drawn_at(now)
+        self._sense(now)
+        here = self._drawn_at(now)
         if self._load is None:
             self._steady = physics.idle(self.board)
         else:
             states = _states(self.board, self._load)
             self._steady = physics.settle_in(states, self._limit_watts, self._locked_hertz)
+        shortest = max(_UTILISATION_SECONDS, self.sensor.window_seconds)
+        self._remember(now - shortest - self.board.counter_period_seconds)
+        load = self._load
+        busy = 1.0 - load.host_seconds / self._steady.seconds if load else 0.0
+        self._since = replace(here, target_watts=self._steady.watts, utilisation=busy)
+
+    def _remember(self, from_seconds: float) -> None:
+        """Keep the intervals that end after ``from_seconds``."""
+        kept = [*self._earlier, self._since]
+        while len(kept) > 1 and kept[1].at_seconds <= from_seconds:
+            kept.pop(0)
+        self._earlier = kept
 
     def _drawn_at(self, seconds: float) -> _Drawn:
-        """Energy and power at a moment in the current interval."""
-        since, target, lag = self._since, self._steady.watts, self.board.power_lag_seconds
+        """Energy and power at a moment in the current interval, or in one still remembered."""
+        since, lag = self._since, self.board.power_lag_seconds
+        for earlier in reversed(self._earlier):
+            if since.at_seconds <= seconds:
+                break
+            since = earlier
+        target = since.target_watts
         elapsed = seconds - since.at_seconds
-        if lag <= 0:
+        if lag <= 0 or elapsed < 0:  # before the first moment it was as at that moment
             return _Drawn(seconds, since.joules + target * elapsed, target)
         excess = since.watts - target
         # expm1 keeps a short interval exact where 1 - exp would cancel.
@@ -280,6 +340,38 @@ class SimulatedGpu:
             since.joules + target * elapsed + excess * lag * settled,
             target + excess * (1.0 - settled),
         )
+
+    def _sense(self, now: float) -> _Sensed:
+        """Let the sensor refresh up to ``now``."""
+        sensed, sensor, period = self._sensed, self.sensor, self.board.counter_period_seconds
+        last = self._tick(now)
+        if not sensor.window_seconds:
+            return sensed
+        while sensed.tick < last:
+            sensed.tick += 1
+            at = self._tick_seconds(sensed.tick)
+            follows = period / (period + sensor.lag_seconds)  # late by that time on average
+            sensed.watts += follows * (self._mean(at, sensor.window_seconds) - sensed.watts)
+            looked = self._mean(at, min(period, sensor.window_seconds))
+            sensed.joules += period * self._stated(looked, sensed.tick)
+        return sensed
+
+    def _mean(self, at: float, seconds: float) -> float:
+        """Mean power over the ``seconds`` before ``at``."""
+        return (self._drawn_at(at).joules - self._drawn_at(at - seconds).joules) / seconds
+
+    def _stated(self, watts: float, tick: int) -> float:
+        """Reading of a sensor that sees ``watts``."""
+        sensor = self.sensor
+        noise = sensor.noise * _normal(self._seed, tick) if sensor.noise else 0.0
+        return max(0.0, sensor.gain * watts * (1.0 + noise) + sensor.offset_watts)
+
+    def _counted(self, seen: _Drawn) -> float:
+        """Joules that the counter shows for ``seen``."""
+        sensor = self.sensor
+        if sensor.counts_looks:
+            return self._sense(self.clock.now()).joules
+        return sensor.gain * seen.joules + sensor.offset_watts * max(0.0, seen.at_seconds)
 
     def _seen(self, now: float) -> _Drawn:
         """State at the sensor's last refresh."""
@@ -293,8 +385,10 @@ class SimulatedGpu:
 
     def _sensed_watts(self, seen: _Drawn) -> float:
         tick = self._tick(seen.at_seconds + 0.5 * self.board.counter_period_seconds)
-        noise = self.sensor.noise * _normal(self._seed, tick) if self.sensor.noise else 0.0
-        return max(0.0, seen.watts * (1.0 + noise))
+        sensed = self._sense(self.clock.now()) if self.sensor.window_seconds else None
+        if sensed is not None and sensed.tick == tick:  # else it is frozen
+            return self._stated(sensed.watts, tick)
+        return self._stated(seen.watts, tick)
 
     def _tick(self, seconds: float) -> int:
         """Number of the last refresh at or before a moment."""
@@ -365,7 +459,7 @@ def simulated_node(
         count: Number of boards.
         clock: Clock of all boards.
         seed: Seed of each board's refresh phase and noise.
-        sensor: Accuracy of each board's own measurement.
+        sensor: Each board's own measurement.
         faults: Faults of every board and their times.
     """
     board = catalog.board(board_name)

@@ -10,8 +10,7 @@ line is available, and the error bar is wider.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from joulery.metering.energy._timeline import mean_watts
 
@@ -47,16 +46,14 @@ _OVERDUE_SPANS = 3
 _LEAST_PASSED = 0.3
 
 
-@dataclass(frozen=True, slots=True)
-class EnergyEstimate:
+class EnergyEstimate(NamedTuple):
     """Joules since the timeline began, with their variance in J²."""
 
     joules: float
     variance: float
 
 
-@dataclass(frozen=True, slots=True)
-class PowerEstimate:
+class PowerEstimate(NamedTuple):
     """Watts with one sigma."""
 
     watts: float
@@ -243,7 +240,7 @@ def _bounded(energy: EnergyEstimate, span: Span) -> EnergyEstimate:
 
 def _timing_variance(knot: Knot, power: PowerEstimate) -> float:
     """A refresh of uncertain moment (uniform over its bracket) makes its energy uncertain."""
-    return (knot.half_width_seconds * power.watts) ** 2 / 3
+    return (knot.half_width_seconds * power.watts) ** 2 / 3 + knot.sigma_joules**2
 
 
 def _with_noise(watts: float, span: Span, *, extra: float = 0.0) -> PowerEstimate:

@@ -9,6 +9,7 @@ of the new one, and readings are timed so that this bracket shrinks.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import NamedTuple
 
 # A counter faster than this needs no phase: each reading is as good as its refresh.
@@ -20,8 +21,13 @@ _CALIBRATION_FRACTION = 0.01
 _CALIBRATION_STEP_SECONDS = 0.001
 _STAMPED_STEP_SECONDS = 0.005
 _REFRESHES_TO_CALIBRATE = 4
-# No change for this long means frozen: read less often.
+# No change for this long means frozen, or a value that repeats: read less often.
 _PATIENCE_SECONDS = 3.0
+_REPEATING_STEP_SECONDS = 0.02
+# No sensor refreshes less often than this.
+_LONGEST_PERIOD_SECONDS = 0.15
+# Largest relative error of a gap between two refreshes that tells the period.
+_SHARP_FRACTION = 0.1
 # Read a stamped counter this long after its refresh is due: the driver needs a moment.
 _READ_DELAY_SECONDS = 0.001
 # Width down to which a bracket is narrowed.
@@ -46,18 +52,22 @@ class Refresh(NamedTuple):
 class RefreshTimer:
     """Schedule of one counter's refreshes, learned from its readings.
 
+    Args:
+        repeats: Whether a refresh may leave the value as it was, as that of a power sensor.
+
     Attributes:
         period_seconds: Time between refreshes; None while unknown, 0 for continuous counters.
         stamps_trusted: Whether the driver's stamps mark refreshes; None while unknown.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, repeats: bool = False) -> None:
+        self._repeats = repeats
         self.period_seconds: float | None = None
         self.stamps_trusted: bool | None = None
         self._last_reading: float | None = None
         self._last_stamp: float | None = None
         self._last_change = 0.0
-        self._seen: list[float] = []
+        self._seen: list[tuple[float, float]] = []
         self._grid: _Grid | None = None
 
     def observe(self, read_at: float, stamp: float | None, *, changed: bool) -> Refresh | None:
@@ -70,7 +80,7 @@ class RefreshTimer:
             self._last_change = read_at
             return None
         if not changed:
-            if self._grid is not None and not self.stamps_trusted:
+            if self._grid is not None and not self.stamps_trusted and not self._repeats:
                 self._grid.add_unchanged(read_at)
                 self._give_up_if_lost(self._grid)
             return None
@@ -113,14 +123,17 @@ class RefreshTimer:
         return Refresh((low + high) / 2, (high - low) / 2)
 
     def _calibrate(self, low: float, high: float) -> None:
-        self._seen.append((low + high) / 2)
-        if len(self._seen) < _REFRESHES_TO_CALIBRATE:
+        self._seen = [*self._seen, (low, high)][-_REFRESHES_TO_CALIBRATE:]
+        if len(self._seen) < _REFRESHES_TO_CALIBRATE and not self._repeats:
             return
-        period = (self._seen[-1] - self._seen[0]) / (len(self._seen) - 1)
-        self._seen.clear()
+        found = _shortest_gap(self._seen) if self._repeats else _mean_gap(self._seen)
+        if found is None:
+            return
+        period, error = found
+        self._seen = []
         if period > _CONTINUOUS_SECONDS:
             self.period_seconds = period
-            self._grid = _Grid(low, high, period)
+            self._grid = _Grid(low, high, period, error)
         else:
             self.period_seconds = 0.0
 
@@ -132,7 +145,8 @@ class RefreshTimer:
         assert self._last_reading is not None  # noqa: S101 - only called after a first reading
         waited = self._last_reading - self._last_change
         if waited > _PATIENCE_SECONDS:
-            return max(not_before - self._last_reading, _STAMPED_STEP_SECONDS)
+            step = max(not_before - self._last_reading, _STAMPED_STEP_SECONDS)
+            return min(step, _REPEATING_STEP_SECONDS) if self._repeats else step
         least = _STAMPED_STEP_SECONDS if self.stamps_trusted else _CALIBRATION_STEP_SECONDS
         return max(least, _CALIBRATION_FRACTION * waited)
 
@@ -147,6 +161,25 @@ class RefreshTimer:
             self.stamps_trusted = True
 
 
+def _mean_gap(seen: list[tuple[float, float]]) -> tuple[float, float]:
+    """Period of refreshes of which none was missed, and its largest error."""
+    (low, high), (last_low, last_high) = seen[0], seen[-1]
+    count = len(seen) - 1
+    period = (last_low + last_high - low - high) / 2 / count
+    return period, (last_high - last_low + high - low) / 2 / count
+
+
+def _shortest_gap(seen: list[tuple[float, float]]) -> tuple[float, float] | None:
+    """Period of refreshes that may have been missed, from two in a row that were seen sharply."""
+    gaps = [_mean_gap([early, late]) for early, late in pairwise(seen)]
+    sharp = [
+        gap
+        for gap in gaps
+        if gap[1] <= _SHARP_FRACTION * gap[0] and gap[0] <= _LONGEST_PERIOD_SECONDS
+    ]
+    return min(sharp, default=None)
+
+
 class _Grid:
     """The regular moments at which a counter refreshes: a period, and a bracket for the phase.
 
@@ -154,10 +187,12 @@ class _Grid:
     ``high + n·period``.
     """
 
-    def __init__(self, low: float, high: float, period: float) -> None:
+    def __init__(self, low: float, high: float, period: float, error: float) -> None:
         self.low, self.high, self.period = low, high, period
         self.misses = 0
+        self._period_error = error
         self._anchor = (low + high) / 2
+        self._anchor_width = high - low
         self._steps_since_anchor = 0
         self._probing: int | None = None
 
@@ -224,18 +259,20 @@ class _Grid:
         middle = (low + high) / 2
         if steps is None or self._steps_since_anchor >= _LONGEST_BASELINE:
             # Start a new baseline; this also follows slow drift of the board's own clock.
-            self._anchor, self._steps_since_anchor = middle, 0
+            self._anchor, self._anchor_width, self._steps_since_anchor = middle, high - low, 0
             return low, high
         self._steps_since_anchor += steps
-        if self._steps_since_anchor >= 4:
-            # A long baseline gives the period far better than neighbouring refreshes do.
+        # A long baseline gives the period far better than neighbouring refreshes do.
+        error = (self._anchor_width + high - low) / 2 / self._steps_since_anchor
+        if error <= self._period_error or self._steps_since_anchor >= 4:
             self.period = (middle - self._anchor) / self._steps_since_anchor
+            self._period_error = min(error, self._period_error)
         return low, high
 
     def _periods_to(self, moment: float) -> int:
         return max(1, math.ceil((moment - self.high) / self.period))
 
     def _bracket(self, steps: int) -> tuple[float, float]:
-        slack = _JITTER_SECONDS / 2 + _JITTER_FRACTION * steps * self.period
+        slack = _JITTER_SECONDS / 2 + steps * (_JITTER_FRACTION * self.period + self._period_error)
         ahead = steps * self.period
         return self.low + ahead - slack, self.high + ahead + slack

@@ -1,19 +1,21 @@
 """Background sampling of energy counters, each when it has a new value.
 
-On a real clock one daemon thread makes all readings, so that a driver that hangs never hangs the
-code being measured; on a virtual clock the clock itself calls.
+On a real clock a daemon thread makes all readings, so that a driver that hangs never hangs the code
+being measured; on a virtual clock the clock itself calls. A board whose reading hangs keeps its
+thread to itself, and another one takes over the rest.
 """
 
 from __future__ import annotations
 
 import math
 import threading
+import weakref
 from typing import TYPE_CHECKING
 
 from joulery.background import PeriodicTask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from joulery.clock import Clock
     from joulery.metering.energy._timeline import EnergyTimeline, Knot
@@ -24,6 +26,10 @@ _COALESCE_FRACTION = 0.9
 _LONGEST_SLEEP_SECONDS = 1.0
 _SHORTEST_SLEEP_SECONDS = 1e-4
 _STOP_SECONDS = 0.5
+# Counters are read at every refresh for this long after a caller waited for them.
+_EAGER_SECONDS = 5.0
+# A reading that takes longer than this hangs.
+_HANGING_SECONDS = 0.5
 
 
 class Sampler:
@@ -55,54 +61,141 @@ class Sampler:
         self._interval = 1.0 / hertz
         self._on_knot = on_knot
         self._read = threading.Event()
-        self._task: PeriodicTask | None = None
+        self._eager_until = -math.inf
+        # Replaced when a reading hangs; the positions that it leaves behind stay with it.
+        self._worker = _Worker(self, range(len(self._timelines)))
+        self._hanging: list[_Worker] = []
+        self._watch: PeriodicTask | None = None
 
     def start(self) -> None:
         """Read everything once, then continue in the background until :meth:`stop`."""
-        wait = self.read_due()
-        if self._timelines:
-            self._task = PeriodicTask(self.read_due, seconds=wait, clock=self.clock)
-            self._task.start()
+        self._worker.start(self._worker.read_due() or _SHORTEST_SLEEP_SECONDS)
+        if self._worker.is_threaded and len(self._timelines) > 1:
+            self._watch = PeriodicTask(self.isolate_hanging, seconds=_HANGING_SECONDS)
+            self._watch.start()
 
     def stop(self) -> None:
         """Stop reading; waits briefly for a reading under way, but not for a hanging driver."""
-        if self._task is not None:
-            self._task.stop(_STOP_SECONDS)
+        if self._watch is not None:
+            self._watch.stop(_STOP_SECONDS)
+        for worker in self._hanging:
+            worker.stop(0.0)
+        self._worker.stop(_STOP_SECONDS)
 
     def catch_up(self, now: float, patience_seconds: float) -> None:
         """Have refreshed counters read now, waiting at most ``patience_seconds``."""
+        if self.request(now):
+            self.wait(patience_seconds)
+
+    def request(self, now: float) -> bool:
+        """Have counters that refreshed before ``now`` read; whether that is still to come."""
         for timeline, refresh in zip(self._timelines, self._refresh, strict=True):
             if refresh <= now:
                 timeline.due_seconds = min(now, timeline.due_seconds)
-        if self._task is None or not self._task.is_threaded:
-            self.read_due()
-            return
+        if not self._worker.is_threaded:
+            self._worker.read_due()
+            return False
         self._read.clear()
-        self._task.wake()
+        self._worker.wake()
+        return True
+
+    def wait(self, patience_seconds: float) -> None:
+        """Wait for the readings that were requested last, at most ``patience_seconds``.
+
+        A caller who waits will do so again: for some time, counters are read as they refresh.
+        """
+        self._eager_until = self.clock.now() + _EAGER_SECONDS
         self._read.wait(patience_seconds)
 
-    def read_due(self) -> float:
-        """Read every counter that is due; seconds until the next one is."""
-        now = self.clock.now()
-        for position, timeline in enumerate(self._timelines):
-            if timeline.due_seconds <= now:
-                self._read_one(position, timeline, now)
+    def isolate_hanging(self) -> None:
+        """Give the other boards a new thread if the reading of one hangs."""
+        worker, now = self._worker, self.clock.now()
+        position = worker.reading
+        if position is None or now - worker.reading_since < _HANGING_SECONDS:
+            return
+        others = [other for other in worker.positions if other != position]
+        worker.positions = (position,)
+        self._refresh[position] = self._latest[position] = math.inf
+        if others:
+            self._hanging.append(worker)
+            self._worker = _Worker(self, others)
+            self._worker.start(_SHORTEST_SLEEP_SECONDS)
+
+    def finish_pass(self) -> None:
+        """Note that all counters that were due have been read."""
         self.next_refresh_seconds = min(self._refresh, default=math.inf)
         self._read.set()
-        now = self.clock.now()
-        return max(
-            _SHORTEST_SLEEP_SECONDS, min((now + _LONGEST_SLEEP_SECONDS, *self._latest)) - now
-        )
 
-    def _read_one(self, position: int, timeline: EnergyTimeline, now: float) -> None:
+    def read_one(self, position: int, now: float) -> float:
+        """Read a counter if it is due; the latest time of its next reading."""
+        timeline = self._timelines[position]
+        if timeline.due_seconds > now:
+            return self._latest[position]
         timer = timeline.timer
         # Half a period early, because the refresh nearest to the desired interval is the right
         # one; and earlier by the time that readings of stamped counters wait for each other.
-        can_wait = timer.stamps_trusted and timer.period_seconds
+        can_wait = timer.stamps_trusted and timer.period_seconds and now > self._eager_until
         slack = _COALESCE_FRACTION * self._interval if can_wait else 0.0
         early = 0.5 * (timer.period_seconds or 0.0) + slack
-        knot = timeline.read(now + self._interval - early)
+        wanted = 0.0 if timeline.reads_every_refresh else self._interval - early
+        knot = timeline.read(now + wanted)
         self._latest[position] = timeline.due_seconds + slack
         self._refresh[position] = timer.next_refresh()
         if knot is not None:
             self._on_knot(position, knot)
+        return self._latest[position]
+
+
+class _Worker:
+    """One thread and the timelines that it reads.
+
+    Attributes:
+        positions: Positions of its timelines.
+        reading: Position whose reading is under way; None between readings.
+        reading_since: Start of that reading, in seconds.
+    """
+
+    def __init__(self, sampler: Sampler, positions: Iterable[int]) -> None:
+        self.positions = tuple(positions)
+        self.reading: int | None = None
+        self.reading_since = 0.0
+        self._sampler = weakref.ref(sampler)
+        self._clock = sampler.clock
+        self._task: PeriodicTask | None = None
+
+    @property
+    def is_threaded(self) -> bool:
+        """Whether a thread makes the readings."""
+        return self._task is not None and self._task.is_threaded
+
+    def start(self, wait: float) -> None:
+        """Read in the background from now on."""
+        if self.positions:
+            self._task = PeriodicTask(self.read_due, seconds=wait, clock=self._clock)
+            self._task.start()
+
+    def wake(self) -> None:
+        """Have what is due read at once."""
+        if self._task is not None:
+            self._task.wake()
+
+    def stop(self, patience_seconds: float) -> None:
+        """Stop reading, waiting at most ``patience_seconds`` for a reading under way."""
+        if self._task is not None:
+            self._task.stop(patience_seconds)
+
+    def read_due(self) -> float | None:
+        """Read every counter that is due; seconds until the next one is."""
+        sampler = self._sampler()
+        if sampler is None:
+            return None
+        now = self._clock.now()
+        due = now + _LONGEST_SLEEP_SECONDS
+        for position in self.positions:
+            self.reading_since, self.reading = now, position
+            due = min(due, sampler.read_one(position, now))
+            self.reading = None
+            if position not in self.positions:
+                break  # it hung meanwhile, and others read the rest
+        sampler.finish_pass()
+        return max(_SHORTEST_SLEEP_SECONDS, due - self._clock.now())

@@ -13,15 +13,27 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from joulery.errors import DeviceLostError, JouleryError
-from joulery.hardware import Capability, EnergyMeter, PowerMeter, TelemetrySource
+from joulery.frontier import Origin
+from joulery.hardware import (
+    Capability,
+    DeviceKind,
+    EnergyMeter,
+    IntegratedPower,
+    PowerMeter,
+    PowerSensor,
+    TelemetrySource,
+)
 from joulery.metering._measurement import Flag
+from joulery.metering.energy._power import PowerIntegral
 from joulery.metering.energy._refresh import Refresh, RefreshTimer
 from joulery.metering.energy._repair import Advance, CounterRepair
+from joulery.metering.energy._unseen import edge_variance, hidden_sigma, hidden_variance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from joulery.hardware import Device, EnergyReading
+    from joulery.metering._calibration import Calibration
 
 # No change for this long, and for this many periods, while the board draws power, is a freeze.
 _FREEZE_SECONDS = 1.0
@@ -36,13 +48,25 @@ _PERIOD_ERROR = 0.01
 _UNKNOWN_NOISE = 0.1
 _NOISE_GAIN = 0.2
 _NEW_LOAD = 0.3
-# Utilisation is read this rarely: the call costs more than reading the counter.
-_IDLE_CHECK_SECONDS = 2.0
+# Utilisation is read this rarely while power stays the same within a fraction: the call costs more
+# than reading the counter.
+_IDLE_CHECK_SECONDS = 1.0
+_IDLE_CHECK_CHANGE = 0.1
+# A reading this close to the mean power over its span, relative, repeats it.
+_REPEATS_MEAN = 0.05
+_AFTER_LOSS_SECONDS = 0.02
+# A reading this far off its counter's mean power, relative, and so often, is not what it counts.
+_DISAGREES = 0.1
+_DISAGREEMENTS = 2
+# All of the energy, but for rounding.
+_ALL = 0.999
 # Over less than this, coarse counters make mean power meaningless.
 SHORTEST_MEAN_SECONDS = 0.015
 
 
 _NO_FLAGS: Mapping[Flag, int] = MappingProxyType({})
+# A power sensor of which nothing is known.
+_FULL_TIME = PowerSensor("full time", 0.1, 0.1)
 
 
 class Knot(NamedTuple):
@@ -53,9 +77,10 @@ class Knot(NamedTuple):
         joules: Energy since the timeline began, repaired, never decreasing.
         half_width_seconds: Largest error of ``at_seconds``.
         variance: Variance of ``joules`` from all repairs so far, in J².
-        watts: Power that the sensor showed then, if any.
+        watts: Power that the sensor showed then, where that tells more than the energy does.
         idle_joules: Part of ``joules`` used while the device reported no utilisation.
         flags: Number of faults of each kind so far.
+        sigma_joules: One sigma of ``joules`` that later knots do not share, as of a lagging sensor.
     """
 
     at_seconds: float
@@ -65,6 +90,7 @@ class Knot(NamedTuple):
     watts: float | None = None
     idle_joules: float = 0.0
     flags: Mapping[Flag, int] = _NO_FLAGS
+    sigma_joules: float = 0.0
 
 
 @dataclass(slots=True)
@@ -92,10 +118,16 @@ class Span:
 class EnergyTimeline:
     """One device's energy over time; one thread calls :meth:`read`, any may take :attr:`span`."""
 
-    def __init__(self, device: Device, now: float) -> None:
+    def __init__(self, device: Device, now: float, calibration: Calibration | None = None) -> None:
         self.device = device
         self.share = device.info.share
-        self.timer = RefreshTimer()
+        self.sensor: PowerSensor | None = getattr(device, "power_sensor", None)
+        self.calibration = calibration
+        self._assumed = device.provenance.origin is Origin.ASSUMED
+        self._power: PowerIntegral | None = None
+        if isinstance(device, IntegratedPower) and device.info.kind is DeviceKind.GPU:
+            self._power = PowerIntegral(self.sensor or _FULL_TIME)
+        self.timer = RefreshTimer(repeats=self._power is not None)
         self.due_seconds = now
         self.lost = False
         self.span: Span | None = None
@@ -103,6 +135,8 @@ class EnergyTimeline:
         self._counter: CounterRepair | None = None
         self._closed: Span | None = None
         self._noise = _UNKNOWN_NOISE
+        self._lowest_watts = math.inf
+        self._disagreements = 0
         # The first two spans, until it is known when the first of them really began.
         self._early: list[Span] = []
         # Replaced, never changed, so that knots and windows can share it.
@@ -112,8 +146,9 @@ class EnergyTimeline:
         self._meter = device if isinstance(device, EnergyMeter) else None
         claimed = Capability.TELEMETRY in device.capabilities
         self._telemetry = device if claimed and isinstance(device, TelemetrySource) else None
-        self._idle = False
+        self.idle = False
         self._idle_checked_at = now - _IDLE_CHECK_SECONDS
+        self._idle_checked_watts = 0.0
 
     @property
     def reports_idle(self) -> bool:
@@ -130,20 +165,63 @@ class EnergyTimeline:
         if self.lost or self._meter is None:
             return None
         try:
+            if self._power is not None:
+                return self._read_power(self._power)
             reading = self._meter.read_energy()
             if self._counter is None:
                 self._counter = CounterRepair(reading.range_joules, self.device.info.max_watts)
                 return self._begin(reading, self._counter)
         except DeviceLostError:
-            self.lost = True
-            self._add_flag(Flag.LOST)
-            return None
+            return self._lose(not_before)
         except JouleryError:
             self._add_flag(Flag.READ_ERROR)
             return None
         knot = self._follow(reading, self._counter)
         self.due_seconds = self.timer.next_due(not_before)
         return knot
+
+    @property
+    def reads_every_refresh(self) -> bool:
+        """Whether a refresh that is not read is lost: a power sensor without a counter."""
+        return self._power is not None
+
+    def _read_power(self, power: PowerIntegral) -> Knot | None:
+        assert isinstance(self.device, IntegratedPower)  # noqa: S101 - what made it a power sensor
+        watts, now = self.device.sample()
+        changed = power.watts is not None and watts != power.watts
+        refresh = self.timer.observe(now, None, changed=changed)
+        self.due_seconds = self.timer.next_due(now)
+        self._sensor_watts = watts
+        if power.watts is None:
+            power.start(watts, now)
+            self.latest_watts = watts
+            self.span = Span(Knot(now, 0.0, flags=self.flags), watts=watts)
+            return self.span.start
+        if self.timer.period_seconds:
+            power.period_seconds = self.timer.period_seconds
+        if refresh is None:
+            piece, half_width = power.repeat(now), 0.0
+        else:
+            half_width = refresh.half_width_seconds
+            piece = power.change(watts, refresh.at_seconds, now)
+        if piece is None:
+            return None
+        if piece.gap:
+            self._add_flag(Flag.GAP)
+        advance = Advance(piece.joules, piece.variance)
+        return self._add(Refresh(piece.at_seconds, half_width), advance, piece.sigma_joules)
+
+    def _lose(self, now: float) -> Knot | None:
+        """End the timeline: a board that is gone draws nothing."""
+        self.lost = True
+        self._add_flag(Flag.LOST)
+        span = self.span
+        if span is None:
+            return None
+        # It went at some moment since the last knot.
+        missed = 0.5 * (self.latest_watts or 0.0) * (now - span.start.at_seconds)
+        self._add(Refresh(now), Advance(missed, missed**2 / 3))
+        return self._add(Refresh(now + _AFTER_LOSS_SECONDS), Advance(0.0))
 
     def _begin(self, reading: EnergyReading, counter: CounterRepair) -> Knot:
         counter.start(reading)
@@ -181,22 +259,25 @@ class EnergyTimeline:
         self._sensor_watts = watts
         return self._add(Refresh(reading.read_at_seconds), counter.fill(reading, watts))
 
-    def _add(self, refresh: Refresh, advance: Advance) -> Knot | None:
+    def _add(self, refresh: Refresh, advance: Advance, sigma: float = 0.0) -> Knot | None:
         span = self.span
         assert span is not None  # noqa: S101 - _begin came first
         if advance.flag is not None:
             self._add_flag(advance.flag)
         start = span.start
         at = max(refresh.at_seconds, start.at_seconds)
-        idle = start.idle_joules + (advance.joules if self._is_idle(at) else 0.0)
+        watts = advance.joules / (at - start.at_seconds) if at > start.at_seconds else 0.0
+        self._compare_counter(watts, span.watts, at - start.at_seconds)
+        idle = start.idle_joules + (advance.joules if self._is_idle(at, watts) else 0.0)
         knot = Knot(
             at_seconds=at,
             joules=start.joules + advance.joules,
             half_width_seconds=refresh.half_width_seconds,
             variance=start.variance + advance.variance,
-            watts=self._sensor_watts,
+            watts=self._telling_watts(span, watts),
             idle_joules=idle,
             flags=self.flags,
+            sigma_joules=sigma,
         )
         if at <= start.at_seconds:
             # Two refreshes at one moment: keep the later energy rather than open an empty span.
@@ -204,6 +285,78 @@ class EnergyTimeline:
             return None
         self._close(span, knot)
         return knot
+
+    def unseen_variance(self, joules: float, seconds: float, first: Span, last: Span) -> float:
+        """Variance in J² of a window's energy from what the sensor does not see."""
+        sensor = self.sensor
+        if sensor is None or seconds <= 0:
+            return 0.0
+        watts = joules / seconds
+        variance = edge_variance(watts, self._length(first), self._length(last))
+        begin, end = first.start, last.end or last.start
+        used = end.joules - begin.joules
+        idle = self.idle if used <= 0 else end.idle_joules - begin.idle_joules >= _ALL * used
+        if not (idle or self._counts_all):
+            sigma = hidden_sigma(sensor, watts, self._lowest_watts, self.device.info.max_watts)
+            variance += hidden_variance(sigma, seconds)
+        return variance
+
+    def true_joules(self, joules: float, seconds: float) -> float:
+        """Energy of a window in which the device stated ``joules``."""
+        if self.calibration is not None:
+            joules = self.calibration.true_joules(joules, seconds)
+        if self._assumed:
+            # A guess is at least possible.
+            info = self.device.info
+            most = math.inf if info.max_watts is None else info.max_watts * seconds
+            joules = max(info.min_watts * seconds, min(joules, most))
+        return joules
+
+    def shared_sigma(self, joules: float, seconds: float) -> float:
+        """One sigma of a window's true energy that all windows of the device have in common."""
+        stated = (self.device.provenance.relative_error or 0.0) * joules
+        if self.calibration is not None:
+            return math.hypot(stated, self.calibration.error_joules(joules, seconds))
+        sensor = self.sensor
+        if sensor is None:
+            return stated
+        return math.hypot(stated, sensor.gain_error * joules, sensor.offset_error_watts * seconds)
+
+    def _length(self, span: Span) -> float:
+        """Seconds of a span, as far as they are known."""
+        if span.end is not None:
+            return span.end.at_seconds - span.start.at_seconds
+        if span.before is not None:
+            return span.start.at_seconds - span.before.at_seconds
+        return self.timer.period_seconds or _TYPICAL_PERIOD_SECONDS
+
+    def _compare_counter(self, mean: float, watts_before: float, seconds: float) -> None:
+        """Learn whether the counter counts more than the sensor's readings.
+
+        A counter that adds up the readings advances by one reading per refresh, however the load
+        moves; one that disagrees with its sensor counts what the sensor does not see.
+        """
+        period, sensed = self.timer.period_seconds, self._sensor_watts
+        if self._power is None and period and sensed is not None and seconds < 1.3 * period:
+            # One that merely lags behind the counter says nothing.
+            ahead = (sensed - mean) * (mean - watts_before)
+            self._disagreements += ahead > 0 and abs(sensed - mean) > _DISAGREES * max(mean, sensed)
+
+    @property
+    def _counts_all(self) -> bool:
+        return self._disagreements >= _DISAGREEMENTS
+
+    def _telling_watts(self, span: Span, mean: float) -> float | None:
+        """Reading of the sensor at the end of a span, if it tells more than the span's mean.
+
+        One that averages over the span repeats the mean, and one that averages over more lags
+        behind it; only a reading beyond the mean shows where the power has gone since.
+        """
+        sensed = self._sensor_watts
+        if sensed is None or self._power is not None or span.before is None:
+            return None if self._power is not None else sensed
+        beyond = (sensed - mean) * (mean - span.watts)
+        return sensed if beyond > 0 and abs(sensed - mean) > _REPEATS_MEAN * mean else None
 
     def _place_first(self, early: list[Span], period: float) -> None:
         """Correct the time of the first value's refresh, now that the period is known."""
@@ -229,6 +382,7 @@ class EnergyTimeline:
         self._closed = span
         if knot.at_seconds - span.start.at_seconds >= SHORTEST_MEAN_SECONDS:
             self.latest_watts = watts
+            self._lowest_watts = min(self._lowest_watts, watts)
         self.span = Span(knot, before=span.start, watts=watts, noise=self._noise)
         if len(self._early) == 1:
             self._early.append(self.span)
@@ -261,16 +415,19 @@ class EnergyTimeline:
                 watts = None
         return watts or None
 
-    def _is_idle(self, now: float) -> bool:
+    def _is_idle(self, now: float, watts: float) -> bool:
+        """Whether the device was idle since the last knot: before it and now."""
         if self._telemetry is None:
             return False
-        if now - self._idle_checked_at >= _IDLE_CHECK_SECONDS:
-            self._idle_checked_at = now
+        was_idle = self.idle
+        moved = abs(watts - self._idle_checked_watts) > _IDLE_CHECK_CHANGE * watts
+        if moved or now - self._idle_checked_at >= _IDLE_CHECK_SECONDS:
+            self._idle_checked_at, self._idle_checked_watts = now, watts
             try:
-                self._idle = self._telemetry.telemetry().utilisation == 0
+                self.idle = self._telemetry.telemetry().utilisation == 0
             except JouleryError:
-                self._idle = False
-        return self._idle
+                self.idle = False
+        return was_idle and self.idle
 
 
 def mean_watts(first: Knot, second: Knot) -> float:

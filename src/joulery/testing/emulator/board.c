@@ -163,13 +163,55 @@ double board_last_tick(const struct board *board, double now)
     return phase + period * (phase + period * count <= now ? count : count - 1);
 }
 
-static struct shown shown_at(const struct board *board, double now)
+static struct shown refreshed_at(const struct board *board, double now)
 {
     uint64_t kept = board->segment_total < MAX_SEGMENTS ? board->segment_total : MAX_SEGMENTS;
     double oldest = board->segments[(board->segment_total - kept) % MAX_SEGMENTS].since;
     double tick = board_last_tick(board, now);
 
     return tick < oldest ? board->held : board_at(board, tick);
+}
+
+/* What counter and sensor make of it. */
+static struct shown shown_at(const struct board *board, double now)
+{
+    struct shown shown = refreshed_at(board, now);
+    const struct spec *spec = &board->spec;
+
+    if (spec->counts_looks)
+        shown.joules = board->looked.joules;
+    else
+        shown.joules = spec->gain * shown.joules + spec->offset_watts * fmax(0, shown.tick);
+    if (spec->window_seconds > 0)
+        shown.watts = board->looked.watts;
+    shown.watts = fmax(0, spec->gain * shown.watts + spec->offset_watts);
+    return shown;
+}
+
+static double mean_before(const struct board *board, double when, double seconds)
+{
+    struct shown start = board_at(board, when - seconds), end = board_at(board, when);
+
+    return end.tick > start.tick ? (end.joules - start.joules) / (end.tick - start.tick) : end.watts;
+}
+
+/* Let the sensor refresh up to a moment; it stays behind by its own ticks until somebody looks. */
+static void look(struct board *board, double now)
+{
+    const struct spec *spec = &board->spec;
+    double period = spec->period_seconds, window = spec->window_seconds, watts, tick;
+
+    if (window <= 0 || period <= 0)
+        return;
+    for (tick = board->looked.tick + period; tick <= now + 1e-9; tick += period) {
+        watts = mean_before(board, tick, window);
+        board->followed_watts +=
+            (watts - board->followed_watts) * period / (period + spec->sensor_lag_seconds);
+        watts = mean_before(board, tick, fmin(window, period));
+        board->looked.joules += period * (spec->gain * watts + spec->offset_watts);
+        board->looked.watts = board->followed_watts;
+        board->looked.tick = tick;
+    }
 }
 
 /* Resets and freezes take effect at their own time, whenever somebody next looks. */
@@ -183,7 +225,8 @@ static void apply_due(struct board *board, double now)
     if (board->reset_due <= now) {
         board->base_before_joules = board->base_joules;
         board->base_joules =
-            board_at(board, board->reset_due).joules + board->spec.counter_start_joules;
+            board->spec.gain * board_at(board, board->reset_due).joules +
+            board->spec.offset_watts * board->reset_due + board->spec.counter_start_joules;
         board->base_since = board->reset_due;
         board->reset_due = INFINITY;
     }
@@ -191,6 +234,7 @@ static void apply_due(struct board *board, double now)
 
 struct shown board_shown(struct board *board, double now)
 {
+    look(board, now);
     apply_due(board, now);
     return board->frozen ? board->frozen_shown : shown_at(board, now);
 }
@@ -233,11 +277,13 @@ double board_mean_watts(struct board *board, double now, double *tick)
 {
     struct shown end = board_shown(board, now);
     struct shown start = board_at(board, end.tick > 1 ? end.tick - 1 : 0);
+    double watts;
 
     *tick = end.tick;
-    if (end.tick <= start.tick)
+    if (board->frozen || end.tick <= start.tick)
         return board_noisy(board, end.watts, end.tick);
-    return board_noisy(board, (end.joules - start.joules) / (end.tick - start.tick), end.tick);
+    watts = mean_before(board, end.tick, fmin(1, end.tick));
+    return board_noisy(board, board->spec.gain * watts + board->spec.offset_watts, end.tick);
 }
 
 /* Start a new segment that continues the old one's energy, power and work. */
@@ -250,9 +296,12 @@ void board_begin(struct board *board, double now)
     if (board->segment_total == 0) {
         board->held = here;
         board->held.tick = board_last_tick(board, now);
+        board->looked = board->held;
+        board->followed_watts = here.watts;
     } else {
+        look(board, now);
         apply_due(board, now);
-        board->held = shown_at(board, now);
+        board->held = refreshed_at(board, now);
         here = board_at(board, now);
         steps = board_steps(board, now);
     }

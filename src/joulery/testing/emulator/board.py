@@ -35,6 +35,12 @@ class BoardSpec:
         has_power_fields: Whether instant and average power are available as field values.
         averages_power: Whether the plain power call gives the mean over the last second.
         noise: Largest relative error of the power sensor.
+        window_seconds: Time before a refresh that the sensor averages over; 0 for the power at the
+            refresh. Below the refresh period it misses the rest.
+        sensor_lag_seconds: Mean delay with which the sensor follows beyond that.
+        gain: Watts and joules stated per true one.
+        offset_watts: Watts stated at zero.
+        counts_looks: Whether the counter adds up what the sensor looks at, instead of all energy.
         refresh_phase_seconds: Time of the counter's first refresh after the node's start.
         counter_start_joules: Counter value at the node's start; the driver was loaded earlier.
         memory_bytes: On-board memory.
@@ -47,6 +53,11 @@ class BoardSpec:
     has_power_fields: bool = True
     averages_power: bool = False
     noise: float = 0.0
+    window_seconds: float = 0.0
+    sensor_lag_seconds: float = 0.0
+    gain: float = 1.0
+    offset_watts: float = 0.0
+    counts_looks: bool = False
     refresh_phase_seconds: float = 0.0
     counter_start_joules: float = 1234.567
     memory_bytes: int = 80 << 30
@@ -57,6 +68,11 @@ class BoardSpec:
             raise InvalidValueError(
                 f"{self.board.name} has more than {_MAX_CLOCKS} clocks",
                 remedy="give the board a larger clock_step_hertz",
+            )
+        if self.counts_looks and not self.window_seconds:
+            raise InvalidValueError(
+                "a sensor without a window looks at nothing that could be counted",
+                remedy="give window_seconds above 0",
             )
         if len(self.mig_slices) > _TOTAL_SLICES or sum(self.mig_slices) > _TOTAL_SLICES:
             raise InvalidValueError(
@@ -111,6 +127,10 @@ class SpecRecord(ctypes.Structure):
         ("phase_seconds", ctypes.c_double),
         ("lag_seconds", ctypes.c_double),
         ("noise", ctypes.c_double),
+        ("window_seconds", ctypes.c_double),
+        ("sensor_lag_seconds", ctypes.c_double),
+        ("gain", ctypes.c_double),
+        ("offset_watts", ctypes.c_double),
         ("counter_start_joules", ctypes.c_double),
         ("memory_bytes", ctypes.c_uint64),
         ("pci_domain", ctypes.c_uint32),
@@ -126,6 +146,8 @@ class SpecRecord(ctypes.Structure):
         ("has_counter", ctypes.c_uint32),
         ("has_power_fields", ctypes.c_uint32),
         ("averages_power", ctypes.c_uint32),
+        ("counts_looks", ctypes.c_uint32),
+        ("unused", ctypes.c_uint32),
         ("memory_megahertz", ctypes.c_uint32),
         ("idle_celsius", ctypes.c_uint32),
         ("hot_celsius", ctypes.c_uint32),
@@ -190,6 +212,10 @@ def record_of(spec: BoardSpec, index: int) -> SpecRecord:
         phase_seconds=spec.refresh_phase_seconds,
         lag_seconds=board.power_lag_seconds,
         noise=spec.noise,
+        window_seconds=spec.window_seconds,
+        sensor_lag_seconds=spec.sensor_lag_seconds,
+        gain=spec.gain,
+        offset_watts=spec.offset_watts,
         counter_start_joules=spec.counter_start_joules,
         memory_bytes=spec.memory_bytes,
         pci_bus=0x17 + 0x10 * index % 0xE0,
@@ -202,6 +228,7 @@ def record_of(spec: BoardSpec, index: int) -> SpecRecord:
         has_counter=spec.has_counter,
         has_power_fields=spec.has_power_fields,
         averages_power=spec.averages_power,
+        counts_looks=spec.counts_looks,
         memory_megahertz=1593,
         idle_celsius=30,
         hot_celsius=80,

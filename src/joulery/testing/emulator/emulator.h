@@ -40,11 +40,14 @@ struct spec {
     char serial[32];
     double idle_watts, min_watts, max_watts, default_watts;
     double period_seconds, phase_seconds, lag_seconds, noise;
+    /* The sensor: mean over window_seconds before a refresh (0: the power then), filtered. */
+    double window_seconds, sensor_lag_seconds, gain, offset_watts;
     double counter_start_joules;
     uint64_t memory_bytes;
     uint32_t pci_domain, pci_bus, pci_device, pci_device_id, pci_subsystem_id;
     uint32_t architecture, capability_major, capability_minor, brand;
     uint32_t stamped, has_counter, has_power_fields, averages_power;
+    uint32_t counts_looks, unused; /* the counter adds up what the sensor looks at */
     uint32_t memory_megahertz, idle_celsius, hot_celsius;
     uint32_t total_slices, slice_count;
     struct slice slices[MAX_SLICES];
@@ -96,6 +99,8 @@ struct board {
     uint64_t segment_total; /* ever begun; the ring keeps the last MAX_SEGMENTS */
     struct segment segments[MAX_SEGMENTS];
     struct shown held; /* at the last refresh before the newest segment */
+    struct shown looked; /* what the sensor made of it: at its last refresh so far */
+    double followed_watts;
     double base_joules, base_before_joules, base_since; /* counter resets */
     double reset_due, freeze_due;
     uint32_t frozen;

@@ -1,0 +1,103 @@
+"""Power sensors as they are: behaviour by chip, field and driver, from ``sensors.toml``.
+
+>>> sensor_of("NVIDIA A100-SXM4-40GB").duty
+0.2475247524752475
+>>> sensor_of("NVIDIA H100 PCIe", field="plain").window_seconds
+1.0
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+_SIGMAS_95 = 1.96
+
+
+@dataclass(frozen=True, slots=True)
+class PowerSensor:
+    """Expected behaviour of a board's power sensor.
+
+    Attributes:
+        name: Chip, field and driver.
+        period_seconds: Time between two refreshes of the value.
+        window_seconds: Time before a refresh that the value averages over; above the period for a
+            running mean, below it for a sensor that misses the rest.
+        lag_seconds: Time constant with which it follows beyond that.
+        lag_error_seconds: Longest further delay, where nothing is known about the sensor.
+        gain_error: One sigma of watts read per true watt.
+        offset_error_watts: One sigma of watts read at zero.
+        gains: Lowest and highest gain that were measured; 1 where none was.
+        offsets_watts: Lowest and highest offset that were measured; 0 where none was.
+        source: Document behind the numbers.
+    """
+
+    name: str
+    period_seconds: float
+    window_seconds: float
+    lag_seconds: float = 0.0
+    lag_error_seconds: float = 0.0
+    gain_error: float = 0.0
+    offset_error_watts: float = 0.0
+    gains: tuple[float, float] = (1.0, 1.0)
+    offsets_watts: tuple[float, float] = (0.0, 0.0)
+    source: str = ""
+
+    @property
+    def duty(self) -> float:
+        """Fraction of the time that the sensor looks at."""
+        return min(1.0, self.window_seconds / self.period_seconds)
+
+
+def sensor_of(board: str, *, field: str = "instant", driver: str = "") -> PowerSensor:
+    """Expected sensor of a board.
+
+    Args:
+        board: Name that the driver reports.
+        field: ``instant`` or ``plain``, the call whose value is used.
+        driver: Version of the driver, such as ``535.54.03``.
+    """
+    major = int(found[0]) if (found := re.match(r"\d+", driver)) else None
+    for entry in _document()["sensor"]:
+        first, last = entry.get("drivers", (0, 10**6))
+        fits = entry.get("field", field) == field
+        in_range = "drivers" not in entry or (major is not None and first <= major <= last)
+        if fits and in_range and re.search(entry["boards"], board, re.IGNORECASE):
+            return _sensor(entry)
+    return _sensor({"name": "unknown", **_document()["unknown"]})
+
+
+def known_sensors() -> tuple[PowerSensor, ...]:
+    """Every sensor of the catalog."""
+    return tuple(_sensor(entry) for entry in _document()["sensor"])
+
+
+def _sensor(entry: dict[str, Any]) -> PowerSensor:
+    document = _document()
+    gains = tuple(entry.get("gains", (1.0, 1.0)))
+    offsets = tuple(entry.get("offsets_watts", (0.0, 0.0)))
+    # At least what was seen on boards of this kind, as the outer end of a bar of 95 %.
+    gain_seen = max(abs(gain - 1.0) for gain in gains) / _SIGMAS_95
+    offset_seen = max(map(abs, offsets)) / _SIGMAS_95
+    return PowerSensor(
+        name=entry["name"],
+        period_seconds=entry["period_seconds"],
+        window_seconds=entry["window_seconds"],
+        lag_seconds=entry.get("lag_seconds", 0.0),
+        lag_error_seconds=entry.get("lag_error_seconds", 0.0),
+        gain_error=max(document["gain_error"], gain_seen),
+        offset_error_watts=max(document["offset_error_watts"], offset_seen),
+        gains=gains,
+        offsets_watts=offsets,
+        source=document["source"],
+    )
+
+
+@cache
+def _document() -> dict[str, Any]:
+    text = files("joulery.hardware").joinpath("sensors.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
