@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 # Scatter of gains and offsets over the 26 GPU types that Yang et al. (SC'24) put behind a meter.
 _GAIN_SIGMA = 0.07
-_OFFSET_SIGMA_WATTS = 9.0
+_OFFSET_SIGMA_WATTS = 10.0
 _READ_SECONDS = 0.1
 _DELAYS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.5, 7.0)
 _AVERAGES = (1.0, 2.0, 4.0, 8.0)
