@@ -38,7 +38,7 @@ def recommendation_report(found: Recommendation, deadline_seconds: float | None 
         "predicted",
         (
             Paragraph(summary),
-            recommendation_chart(found, deadline_seconds),
+            _chart(found, deadline_seconds),
             Heading("Reasons"),
             *(Paragraph(text, soft=True) for text in words),
             Heading("Choices that no other beats"),
@@ -48,7 +48,7 @@ def recommendation_report(found: Recommendation, deadline_seconds: float | None 
     )
 
 
-def recommendation_chart(found: Recommendation, deadline_seconds: float | None = None) -> Chart:
+def _chart(found: Recommendation, deadline_seconds: float | None = None) -> Chart:
     """Time against energy of the Pareto set and the rivals, one colour per device type."""
     shown = (*found.pareto, *found.rivals, found.best)
     names = list(dict.fromkeys(one.device for one in shown))
