@@ -338,9 +338,10 @@ def test_a_log_outlives_restarts_and_crashes(tmp_path):
 @pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", ">/dev/full", ">&-", "<&-"])
 def test_measure_passes_on_the_exit_code_whatever_its_streams(redirection):
     """A full disk or a closed stream would cost a training run its result."""
-    script = f"exec {JOULERY} measure -- sh -c 'exit 7' {redirection}"
-    done = subprocess.run(["/bin/sh", "-c", script], env=ENVIRONMENT, check=False)
-    assert done.returncode == 7
+    for options in ("", "--json"):
+        script = f"exec {JOULERY} measure {options} -- sh -c 'exit 7' {redirection}"
+        done = subprocess.run(["/bin/sh", "-c", script], env=ENVIRONMENT, check=False)
+        assert done.returncode == 7
 
 
 def test_output_that_cannot_be_written_is_explained(files):

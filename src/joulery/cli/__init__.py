@@ -37,17 +37,18 @@ def main(argv: list[str] | None = None) -> int:
     """
     arguments = sys.argv[1:] if argv is None else argv
     _prepare_streams()
+    code = 0
     try:
         code = _run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader of our output has gone; nothing is left to say.
         _discard_stdout()
-        return 1
+        return code or 1
     except OSError as full:
         _discard_stdout()
         sys.stderr.write(f"joulery: cannot write: {full.strerror}\n  → make room for the output\n")
-        return 1
+        return code or 1
     return code
 
 
