@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate, keep and show."""
-    from joulery.metering import load_calibrations, save_calibrations
+    from joulery.metering import calibrate, load_calibrations, save_calibrations
 
     if arguments.show:
         return _show(load_calibrations(), as_json=arguments.json)
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     if seconds is None:
         seconds = max(_LEAST_SECONDS, _SECONDS_PER_BOARD * len(boards))
     load_calibrations()  # refused now rather than after minutes of load
-    learned = _learned(node, boards, others, _Load(command, seconds), known)
+    learned = calibrate(node, boards, _Load(command, seconds), others=others, known=known)
     path = save_calibrations(learned.calibrations)
     if arguments.json:
         document = {**asdict(learned), "known": asdict(known), "file": str(path)}
@@ -98,9 +98,12 @@ def _devices(
     found = survey()
     nodes = [device for device in found.devices if device.info.kind is DeviceKind.NODE]
     if not nodes:
-        reasons = [f"{one.what}: {one.why}" for one in found.obstacles if "node" in one.what]
+        for obstacle in found.obstacles:
+            if obstacle.what.startswith("node meter "):
+                message = f"{obstacle.what} cannot be used: {obstacle.why}"
+                raise MissingHardwareError(message, remedy=obstacle.remedy)
         raise MissingHardwareError(
-            "; ".join(["no meter of the whole node", *reasons]),
+            "no meter of the whole node",
             remedy="name one in JOULERY_NODE_METER: visa:RESOURCE, ipmi:, or redfish:URL",
         )
     node = select([meter], among=nodes)[0]
@@ -158,18 +161,6 @@ class _Load:
                 f"the load ended with exit code {code}, so nothing was calibrated",
                 remedy=f"see that it runs by itself: {' '.join(self._command)}",
             )
-
-
-def _learned(
-    node: Device,
-    boards: list[Device],
-    others: tuple[Device, ...],
-    load: _Load,
-    known: NodePower,
-) -> LearnedCalibration:
-    from joulery.metering import calibrate
-
-    return calibrate(node, boards, load, others=others, known=known)
 
 
 def _text(
