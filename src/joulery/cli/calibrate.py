@@ -9,6 +9,7 @@ from dataclasses import asdict
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from joulery.cli.checked import given_command
 from joulery.clock import REAL_CLOCK
 from joulery.errors import JouleryError, MissingHardwareError, UsageError
 from joulery.units import finite, human_duration, per_cent
@@ -61,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.show:
         return _show(load_calibrations(), as_json=arguments.json)
     known = _known(arguments)
-    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    command = given_command(arguments.command)
     node, boards, others = _devices(arguments.meter, arguments.device)
     seconds = arguments.seconds
     if seconds is None:

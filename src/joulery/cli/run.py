@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from joulery.cli.checked import given_command
 from joulery.objectives import OBJECTIVE_HELP
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     from joulery.objectives import parse_objective
     from joulery.training import read_reports
 
-    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    command = given_command(arguments.command)
     check_command(command)
     parse_objective(arguments.objective, max_watts=1.0)  # refused before the training starts
     with tempfile.TemporaryDirectory(prefix="joulery-run-") as folder:
