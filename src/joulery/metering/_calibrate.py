@@ -54,7 +54,7 @@ _DRIFT_SECONDS = 40.0
 _TIMING_ERROR, _SLOW_SECONDS = 0.004, 5.0
 _BLOCK_SECONDS = 12.0
 _IDLE_SECONDS = 20.0
-_FEWEST_READINGS = 20
+_FEWEST_SECONDS = 20
 _LEAST_CHANGE_WATTS = 15.0
 _LEAST_READING_WATTS = 0.3  # one sigma of a reading in whole watts
 
@@ -179,23 +179,24 @@ def learn_calibrations(
         InfeasibleError: There are too few readings, or no board's power changed.
     """
     node = known or NodePower()
-    if len(trace.node) < _FEWEST_READINGS:
-        raise InfeasibleError(
-            f"the node meter gave {len(trace.node)} readings, {_FEWEST_READINGS} at least are "
-            "needed",
-            remedy="run a longer load, with --seconds",
-        )
     changed = [name for name, readings in trace.boards.items() if _changed(readings)]
     if not changed:
         raise InfeasibleError(
             f"no board's power changed by {_LEAST_CHANGE_WATTS:g} W",
             remedy="give a command that uses the boards: joulery calibrate -- python train.py",
         )
-    candidates = (
-        _Rows.of(trace, changed, node.efficiency, delay, average)
+    candidates = [
+        rows
         for delay in _DELAYS
         for average in _AVERAGES
-    )
+        if len((rows := _Rows.of(trace, changed, node.efficiency, delay, average)).times)
+        >= _FEWEST_SECONDS
+    ]
+    if not candidates:
+        raise InfeasibleError(
+            f"the node meter gave readings in fewer than {_FEWEST_SECONDS} seconds",
+            remedy="run a longer load, with --seconds, and see that `joulery doctor` lists it",
+        )
     rows = min(candidates, key=lambda one: _fitted(one, node.efficiency).residual_watts)
     fit = _fitted(rows, node.efficiency, rows.settled_weights())
     when = datetime.fromtimestamp(clock.wall(), UTC).isoformat(timespec="seconds")
@@ -211,7 +212,7 @@ def learn_calibrations(
 def _changed(readings: Readings) -> bool:
     """Whether a board's power over whole seconds changed enough."""
     seconds, _ = _arrays(readings)
-    if len(seconds) < _FEWEST_READINGS:
+    if len(seconds) < _FEWEST_SECONDS:
         return False
     watts = _mean_watts(readings, np.arange(seconds[0] + 1.0, seconds[-1], 1.0), 1.0)
     return len(watts) > 0 and float(np.ptp(watts)) >= _LEAST_CHANGE_WATTS
@@ -261,7 +262,7 @@ class _Rows:
         delay: float,
         average: float,
     ) -> _Rows:
-        times, node = _by_second(*_arrays(trace.node))
+        times, node = _by_second(*_arrays(trace.node)) if trace.node else _arrays([])
         ends = times - delay + 0.5  # readings of a second are from its middle on average
         # A mean over a second of means over ``average`` seconds.
         width = max(1.0, average)
