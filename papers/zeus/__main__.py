@@ -126,7 +126,7 @@ def reproduce(arguments: argparse.Namespace) -> str:
     lines = [f"{value}: {words}" for value, words in headline(found, effort.seeds)]
     if found:
         lines += ["", table_text(HEADERS, claim_rows(found), "lllrrrrr")]
-    lines += ["", *(f"missing: {line}" for line in missing), *traces.remarks]
+    lines += ["", *(f"missing: {line}" for line in missing), *document["remarks"]]
     return "\n".join([*lines, f"Written: {arguments.out}/index.html"])
 
 

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from papers.zeus.policies import DRIFT_AT, MEAN
+from papers.zeus.tables import network
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,14 +27,6 @@ INK, SOFT, PAPER = "#1b1f24", "#57606a", "#ffffff"
 _POLICY_COLOURS = dict(zip(("zeus", "grid", "joulery"), COLOURS, strict=False))
 _POLICY_HATCHES = {"grid": "//", "zeus": "", "joulery": ".."}  # bars differ in a grey print, too
 _POLICY_LINES = {"grid": "--", "zeus": "-", "joulery": "-."}
-_NETWORKS = {
-    "librispeech": "DeepSpeech2",
-    "squad": "BERT (QA)",
-    "sentiment140": "BERT (SA)",
-    "imagenet": "ResNet-50",
-    "cifar100": "ShuffleNet V2",
-    "movielens-1m": "NeuMF",
-}
 _STYLE: dict[Any, Any] = {
     "axes.titlesize": 10,
     "axes.labelsize": 9,
@@ -70,11 +63,6 @@ def draw(figure: Figure, folder: Path) -> list[Path]:
             canvas.savefig(path, dpi=150, metadata={"Software": None})
             paths.append(path)
     return paths
-
-
-def network(workload: str) -> str:
-    """The network of a workload as the publication names it."""
-    return _NETWORKS.get(workload, workload)
 
 
 def _panels(names: Sequence[str], across: int, size: tuple[float, float]) -> tuple[Canvas, Any]:

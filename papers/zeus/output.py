@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from joulery.errors import FileError
 from papers.zeus.claims import CITATION, HEADERS, claim_rows, claims, headline
-from papers.zeus.drawings import draw, network
+from papers.zeus.tables import network
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from papers.zeus.claims import Claim
@@ -98,10 +98,13 @@ def write_reproduction(
         remarks: Notes on the traces.
     """
     written = []
+    draw = _draw_function()
+    if draw is None:
+        remarks = [*remarks, "no pictures without matplotlib: pip install 'joulery[plots]'"]
     for figure in figures:
         for table in figure.tables:
             (folder / f"{table.name}.csv").write_text(table.csv_text(), encoding="utf-8")
-        pictures = tuple(path.name for path in draw(figure, folder))
+        pictures = () if draw is None else tuple(path.name for path in draw(figure, folder))
         tables = tuple(f"{table.name}.csv" for table in figure.tables)
         written.append(WrittenFigure(figure, pictures, tables))
     found = claims({one.figure.name: one.figure for one in written})
@@ -125,6 +128,15 @@ def write_reproduction(
     (folder / DOCUMENT).write_text(text + "\n", encoding="utf-8")
     (folder / PAGE).write_text(html_page(written, found, missing, seeds), encoding="utf-8")
     return document, found
+
+
+def _draw_function() -> Callable[[Figure, Path], list[Path]] | None:
+    """The function that draws a figure; None where matplotlib is not installed."""
+    try:
+        from papers.zeus.drawings import draw
+    except ImportError:
+        return None
+    return draw
 
 
 def html_page(

@@ -106,3 +106,18 @@ def _plain(cell: Cell) -> str:
     if isinstance(cell, bool):
         return "yes" if cell else "no"
     return f"{cell:.6g}" if isinstance(cell, float) else str(cell)
+
+
+_NETWORKS = {
+    "librispeech": "DeepSpeech2",
+    "squad": "BERT (QA)",
+    "sentiment140": "BERT (SA)",
+    "imagenet": "ResNet-50",
+    "cifar100": "ShuffleNet V2",
+    "movielens-1m": "NeuMF",
+}
+
+
+def network(workload: str) -> str:
+    """The network of a workload as the publication names it."""
+    return _NETWORKS.get(workload, workload)

@@ -22,4 +22,14 @@ def cache_folder() -> Path:
 
 
 def _folder(variable: str, default: str) -> Path:
-    return Path(os.environ.get(variable) or Path.home() / default) / "joulery"
+    named = Path(os.environ.get(variable) or "")
+    if not named.is_absolute():  # the specification has others ignored
+        named = _home() / default
+    return named / "joulery"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # a user without a name or HOME, as in containers
+        return Path("/nonexistent")  # nothing is found there, and writing fails with a remedy

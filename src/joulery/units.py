@@ -84,7 +84,7 @@ def finite(value: float, name: str, *, minimum: float | None = None) -> float:
         ) from None
     if not math.isfinite(number):
         raise InvalidValueError(
-            f"{name} must be finite, not {number}", remedy="leave out points without a value"
+            f"{name} must be finite, not {number}", remedy="give a number other than nan and inf"
         )
     if minimum is not None and number < minimum:
         raise InvalidValueError(

@@ -1,6 +1,7 @@
 """The device in docs/devices-of-your-own.md, taken from the page and put to the contract."""
 
 import re
+import subprocess
 import sys
 import tomllib
 import types
@@ -79,3 +80,21 @@ def test_its_entry_point_is_found(root, monkeypatch):
     monkeypatch.setattr(accelerator.discover, "__defaults__", (VirtualClock(), root))
     found = hardware.discover(VirtualClock(), environ={})
     assert "example:0000:3b:00.0" in [device.info.id for device in found]
+
+
+def test_the_files_of_the_page_install_from_one_folder(tmp_path):
+    """If this fails, `pip install .` refuses the folder that the page describes."""
+    pytest.importorskip("setuptools")
+    folder = tmp_path / "source"
+    folder.mkdir()
+    for title in ("pyproject.toml", "joulery_accelerator.py", "test_accelerator.py"):
+        (folder / title).write_text(_block(title))
+    options = ("--no-deps", "--no-build-isolation", "--no-index", "--quiet")
+    target = tmp_path / "target"
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", *options, "--target", target, folder], check=True
+    )
+    assert (target / "joulery_accelerator.py").exists()
+    assert not (target / "test_accelerator.py").exists()
+    (declared,) = target.glob("*.dist-info/entry_points.txt")
+    assert "example = joulery_accelerator:discover" in declared.read_text()

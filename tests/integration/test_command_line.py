@@ -16,7 +16,7 @@ PYTHON = sys.executable
 ENVIRONMENT = {
     name: value
     for name, value in os.environ.items()
-    if not name.startswith(("PYTHON", "JOULERY", "CUDA_", "NVIDIA_"))
+    if name == "PYTHONPATH" or not name.startswith(("PYTHON", "JOULERY", "CUDA_", "NVIDIA_"))
 }
 
 HEAVY = {"numpy", "matplotlib", "pynvml", "amdsmi", "pyvisa", "torch", "scipy", "pandas"}
@@ -122,10 +122,10 @@ def test_measure_json_is_one_document():
     assert ("grams_co2" in document) == bool(known)
 
 
-def _started(script, **options):
+def _started(script, command="measure", **options):
     """A measured shell that is ready; scripts pause first, for `measure` to be ready too."""
     process = subprocess.Popen(
-        [JOULERY, "measure", "--", "sh", "-c", script],
+        [JOULERY, command, "--", "sh", "-c", script],
         env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -135,28 +135,70 @@ def _started(script, **options):
     return process
 
 
-@pytest.mark.parametrize("name", ["TERM", "HUP", "USR1"])
-def test_measure_forwards_signals(name):
+WAITING = "sleep 0.2; echo ready; while :; do sleep 0.02; done"
+
+
+@pytest.mark.parametrize("command", ["measure", "run"])
+@pytest.mark.parametrize("name", ["TERM", "HUP", "USR1", "INT", "QUIT"])
+def test_signals_are_forwarded(command, name):
     """A scheduler's warning must reach the training, which then ends in its own way."""
-    waiting = (
-        f"trap 'echo {name}; exit 7' {name}; sleep 0.2; echo ready; while :; do sleep 0.02; done"
-    )
-    with _started(waiting) as process:
+    script = f"trap 'echo {name}; exit 7' {name}; {WAITING}"
+    with _started(script, command, start_new_session=True) as process:
         process.send_signal(signal.Signals[f"SIG{name}"])
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (7, f"{name}\n".encode())
     assert b"exit code 7" in err
 
 
-def test_ctrl_c_is_the_commands_to_handle():
-    """Ctrl-C reaches both; the figures of what ran until then must still come."""
-    waiting = "trap 'exit 5' INT; sleep 0.2; echo ready; while :; do sleep 0.02; done"
-    with _started(waiting, start_new_session=True) as process:
-        os.killpg(process.pid, signal.SIGINT)
-        _, err = process.communicate(timeout=30)
-    assert process.returncode == 5
-    assert b"exit code 5" in err
-    assert b"Traceback" not in err
+def test_a_hang_up_that_is_ignored_stays_so():
+    """If this fails, `nohup joulery measure -- python train.py` dies with its terminal."""
+    script = "sleep 0.2; echo ready; sleep 0.5; echo done"
+    ignoring = ["sh", "-c", 'trap "" HUP; exec "$@"', "-", JOULERY, "measure", "--"]
+    with subprocess.Popen(
+        [*ignoring, "sh", "-c", script],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGHUP)
+        out, _ = process.communicate(timeout=30)
+    assert (process.returncode, out) == (0, b"done\n")
+
+
+CTRL_C = """
+import os, pty, sys, time
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+seen = b""
+while b"ready" not in seen:
+    seen += os.read(terminal, 1000)
+os.write(terminal, b"\\x03")
+try:
+    while True:
+        seen += os.read(terminal, 1000)
+except OSError:
+    pass
+os.write(1, seen)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+def test_ctrl_c_reaches_the_command_once():
+    """A second interrupt would cut short what a training does on the first one."""
+    script = f"trap 'echo got INT; sleep 0.3; exit 5' INT; {WAITING}"
+    done = subprocess.run(
+        [PYTHON, "-c", CTRL_C, JOULERY, "measure", "--", "sh", "-c", script],
+        env=ENVIRONMENT,
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 5
+    assert done.stdout.count(b"got INT") == 1
+    assert b"exit code 5" in done.stdout
+    assert b"Traceback" not in done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -181,6 +223,8 @@ WRONG_USE = {
     "negative-co2": ["measure", "--co2", "-1", "--", "true"],
     "textual-price": ["measure", "--price", "cheap", "--", "true"],
     "log-in-no-folder": ["measure", "--log", "missing/energy.log", "--", "true"],
+    "log-of-another-kind": ["measure", "--log", "good.json", "--", "true"],
+    "price-not-a-number": ["measure", "--price", "nan", "--", "true"],
     "missing-file": ["report", "missing.json"],
     "folder": ["report", "."],
     "broken-json": ["report", "broken.json"],
@@ -294,9 +338,10 @@ def test_a_log_outlives_restarts_and_crashes(tmp_path):
 @pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", ">/dev/full", ">&-", "<&-"])
 def test_measure_passes_on_the_exit_code_whatever_its_streams(redirection):
     """A full disk or a closed stream would cost a training run its result."""
-    script = f"exec {JOULERY} measure -- sh -c 'exit 7' {redirection}"
-    done = subprocess.run(["/bin/sh", "-c", script], env=ENVIRONMENT, check=False)
-    assert done.returncode == 7
+    for options in ("", "--json"):
+        script = f"exec {JOULERY} measure {options} -- sh -c 'exit 7' {redirection}"
+        done = subprocess.run(["/bin/sh", "-c", script], env=ENVIRONMENT, check=False)
+        assert done.returncode == 7
 
 
 def test_output_that_cannot_be_written_is_explained(files):
@@ -321,3 +366,18 @@ def test_an_ascii_terminal_gets_plain_letters(files):
     assert done.stdout.isascii()
     assert "?" not in done.stdout
     assert "-----" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["measure", "run"])
+def test_a_misspelled_node_meter_is_refused(command):
+    """If this fails, a night of training is measured without the meter that was asked for."""
+    done = _joulery(command, "--", "echo", "ran", environment={"JOULERY_NODE_METER": "foo"})
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"unknown node meter 'foo' in JOULERY_NODE_METER" in done.stderr
+
+
+def test_a_node_meter_that_does_not_answer_is_said():
+    """If this fails, its figures are missing without a word."""
+    done = _joulery("measure", "--", "true", environment={"JOULERY_NODE_METER": "ipmi:no.invalid"})
+    assert done.returncode == 0
+    assert b"node meter ipmi:no.invalid is left out: " in done.stderr

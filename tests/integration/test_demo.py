@@ -149,3 +149,12 @@ def test_whole_demo_as_a_user_runs_it(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "The second run saved" in done.stdout
     assert (tmp_path / "demo-output" / "frontier.json").exists()
+
+
+def test_the_results_of_a_sweep_are_not_overwritten(tmp_path, capsys):
+    """If this fails, a look at the demonstration costs hours of measurements."""
+    (tmp_path / "journal.jsonl").touch()
+    (tmp_path / "frontier.json").write_text("measured")
+    assert _demo(tmp_path) == 2
+    assert "holds the results of a sweep" in capsys.readouterr().err
+    assert (tmp_path / "frontier.json").read_text() == "measured"

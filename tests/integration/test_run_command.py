@@ -105,3 +105,21 @@ def test_a_run_waits_for_a_greener_start(tmp_path, capsys):
         assert "or none" in capsys.readouterr().err
     assert main(["run", *options[:3], "3s", *options[4:], *command]) == 2
     assert "do not fit" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [("", "200 steps reported; "), ("os._exit(3)", "killed before it reported how many")],
+)
+def test_the_steps_of_a_run_without_a_gpu_are_counted(tmp_path, ending, said):
+    """If this fails, `joulery run` says 1 step for 200."""
+    script = f"import joulery, os\nrun = joulery.Run()\nfor _ in range(200): run.step()\n{ending}"
+    finished = subprocess.run(
+        [sys.executable, "-m", "joulery", "run", "--", sys.executable, "-c", script],
+        env={**os.environ, "XDG_DATA_HOME": str(tmp_path), "NVIDIA_VISIBLE_DEVICES": "none"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=90,
+    )
+    assert said in finished.stderr

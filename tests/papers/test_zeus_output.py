@@ -1,4 +1,5 @@
 import json
+import sys
 
 import pytest
 from papers.zeus.claims import Claim, claim_rows, headline, span_text
@@ -149,3 +150,12 @@ def test_a_folder_with_other_things_is_not_touched(tmp_path):
     with pytest.raises(FileError, match="holds other things"), new_folder(tmp_path):
         pass
     assert (tmp_path / "thesis.tex").exists()
+
+
+def test_without_matplotlib_there_are_tables_and_a_page(tmp_path, monkeypatch):
+    """If this fails, a plain `pip install` cannot reproduce anything."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, "papers.zeus.drawings")
+    document, _ = write_reproduction([_potential()], tmp_path, 3, [], [])
+    assert "matplotlib" in document["remarks"][0]
+    assert {path.suffix for path in tmp_path.iterdir()} == {".csv", ".json", ".html"}

@@ -13,6 +13,7 @@ COMMANDS = {
     "measure": "the energy of a command and everything it starts",
     "run": "train under an objective: find the right power limit while the job runs",
     "sweep": "the energy and time of a command under one power limit after another",
+    "calibrate": "gains of board sensors, learned against a meter of the whole node",
     "plan": "the clock of every instruction of a training pipeline, before it runs",
     "predict": "time, power, energy and memory of a training step before it runs",
     "recommend": "device type, count, parallel plan and power limit before the run",
@@ -37,17 +38,18 @@ def main(argv: list[str] | None = None) -> int:
     """
     arguments = sys.argv[1:] if argv is None else argv
     _prepare_streams()
+    code = 0
     try:
         code = _run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader of our output has gone; nothing is left to say.
         _discard_stdout()
-        return 1
+        return code or 1
     except OSError as full:
         _discard_stdout()
         sys.stderr.write(f"joulery: cannot write: {full.strerror}\n  → make room for the output\n")
-        return 1
+        return code or 1
     return code
 
 

@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def given_command(words: list[str]) -> list[str]:
+    """Program and arguments after ``--``."""
+    return words[1:] if words[:1] == ["--"] else words
+
+
 def whole_number(text: str, option: str, least: int, most: int) -> int:
     """The number that ``text`` states for ``option``.
 

@@ -61,12 +61,17 @@ def run(arguments: argparse.Namespace) -> int:
 
     from joulery.cli.progress import progress_line
     from joulery.demo import Demonstration, story_document, story_report
+    from joulery.errors import FileError
     from joulery.reports import Terminal
 
     if arguments.recurring:
         return _recurring(arguments)
     plan = _plan(arguments)
     folder = writable_folder(Path(arguments.out))
+    if (folder / "journal.jsonl").exists():
+        raise FileError(
+            f"{folder} holds the results of a sweep", remedy="choose another folder with --out"
+        )
     try:
         story = Demonstration(plan, progress_line).run()
     finally:

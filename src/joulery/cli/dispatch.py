@@ -13,6 +13,8 @@ from typing import NoReturn
 from joulery.errors import JouleryError, UsageError
 
 _INTERRUPTED = 130
+# Commands whose figures would silently lack a node meter that is misspelled.
+_MEASURING = ("measure", "run", "sweep", "calibrate")
 _TRACEBACK_VARIABLE = "JOULERY_TRACEBACK"
 _OUTPUT_FAILED = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG)
 
@@ -27,11 +29,8 @@ class Parser(argparse.ArgumentParser):
 
 def run_command(name: str, summary: str, arguments: list[str]) -> int:
     """Parse ``arguments`` for the command ``name`` and run it."""
-    as_json = (
-        "--json" in arguments[: arguments.index("--")]
-        if "--" in arguments
-        else ("--json" in arguments)
-    )
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    as_json = "--json" in own
     try:
         module = importlib.import_module(f"joulery.cli.{name}")
         parser = Parser(
@@ -41,7 +40,12 @@ def run_command(name: str, summary: str, arguments: list[str]) -> int:
             allow_abbrev=False,
         )
         module.add_arguments(parser)
-        code = int(module.run(parser.parse_args(arguments)))
+        parsed = parser.parse_args(arguments)
+        if name in _MEASURING:
+            from joulery.hardware import check_node_meters
+
+            check_node_meters(os.environ)
+        code = int(module.run(parsed))
     except JouleryError as error:
         return _report(error.message, error.remedy, error.exit_code, as_json=as_json)
     except KeyboardInterrupt:

@@ -8,6 +8,8 @@ import sys
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from joulery.cli.checked import given_command
+
 if TYPE_CHECKING:
     import argparse
 
@@ -46,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     from joulery.metering import check_command
     from joulery.units import finite
 
-    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    command = given_command(arguments.command)
     check_command(command)
     for value, name in ((arguments.co2, "--co2"), (arguments.price, "--price")):
         if value is not None:

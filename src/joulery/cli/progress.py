@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ class Progress:
         if elapsed < self._next:
             return
         if sys.stderr.isatty():
+            # A line that wraps could not be overwritten.
+            text = text[: max(1, shutil.get_terminal_size().columns - 1)]
             sys.stderr.write("\r" + text.ljust(self._width))
             self._width = len(text)
         else:

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from joulery.cli.checked import given_command
 from joulery.objectives import OBJECTIVE_HELP
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     from joulery.objectives import parse_objective
     from joulery.training import read_reports
 
-    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    command = given_command(arguments.command)
     check_command(command)
     parse_objective(arguments.objective, max_watts=1.0)  # refused before the training starts
     _wait(arguments)
@@ -145,7 +146,10 @@ def _rendered(
     ]
     for report in reports:
         name = f"{report['name']}: " if report.get("name") else ""
-        lines.append(f"{name}{report['steps']} steps reported; {_summary(report)}")
+        steps = f"{report['steps']} step{'s' * (report['steps'] != 1)} reported"
+        if not report.get("ended"):
+            steps = "killed before it reported how many steps it took"
+        lines.append(f"{name}{steps}; {_summary(report)}")
     if not reports:
         lines.append("the script reported no steps through joulery.Run, so nothing was changed")
         lines += [steps.advice for steps in observed]

@@ -36,23 +36,12 @@ _BITMAPS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Distortion:
-    """How far pictures stray from the clean glyph: one sigma each, uniform for the shift.
-
-    Attributes:
-        turn_radians: Rotation.
-        stretch: Relative change of width and height.
-        shear: Slant.
-        shift_pixels: Largest displacement in either direction.
-        noise: Added to every pixel, where ink is 1 and paper 0.
-    """
-
-    turn_radians: float = 0.14
-    stretch: float = 0.10
-    shear: float = 0.12
-    shift_pixels: float = 1.2
-    noise: float = 0.20
+# How far pictures stray from the clean glyph: one sigma each, uniform for the shift.
+_TURN_RADIANS = 0.14
+_STRETCH = 0.10  # relative change of width and height
+_SHEAR = 0.12
+_SHIFT_PIXELS = 1.2
+_NOISE = 0.20  # of every pixel, where ink is 1 and paper 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +55,13 @@ class Pictures:
         return len(self.labels)
 
 
-def draw(count: int, seed: int, distortion: Distortion | None = None) -> Pictures:
+def draw(count: int, seed: int) -> Pictures:
     """Draw ``count`` pictures; the same seed draws the same ones."""
-    how = Distortion() if distortion is None else distortion
     random = np.random.default_rng(seed)
     labels = random.integers(CLASSES, size=count)
-    columns, rows = _where_in_glyph(count, how, random)
+    columns, rows = _where_in_glyph(count, random)
     pixels = _interpolated(_padded_glyphs(), labels, rows, columns)
-    pixels += how.noise * random.standard_normal(pixels.shape)
+    pixels += _NOISE * random.standard_normal(pixels.shape)
     # Centred, because a network learns faster around zero.
     return Pictures(pixels - 0.2, labels)
 
@@ -84,16 +72,14 @@ def _padded_glyphs() -> Floats:
     return np.pad(np.array(bitmaps), ((0, 0), (1, 1), (1, 1)))
 
 
-def _where_in_glyph(
-    count: int, how: Distortion, random: np.random.Generator
-) -> tuple[Floats, Floats]:
+def _where_in_glyph(count: int, random: np.random.Generator) -> tuple[Floats, Floats]:
     """For each pixel of each picture, the column and row of the padded glyph that it shows."""
     centre = (SIDE_PIXELS - 1) / 2
     down, across = np.indices((SIDE_PIXELS, SIDE_PIXELS)).reshape(2, 1, FEATURES) - centre
-    shift = random.uniform(-how.shift_pixels, how.shift_pixels, size=(2, count, 1))
-    turn = how.turn_radians * random.standard_normal((count, 1))
-    stretch = np.exp(how.stretch * random.standard_normal((2, count, 1)))
-    shear = how.shear * random.standard_normal((count, 1))
+    shift = random.uniform(-_SHIFT_PIXELS, _SHIFT_PIXELS, size=(2, count, 1))
+    turn = _TURN_RADIANS * random.standard_normal((count, 1))
+    stretch = np.exp(_STRETCH * random.standard_normal((2, count, 1)))
+    shear = _SHEAR * random.standard_normal((count, 1))
     across, down = across - shift[0], down - shift[1]
     turned_across = np.cos(turn) * across + np.sin(turn) * down
     turned_down = np.cos(turn) * down - np.sin(turn) * across

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from joulery.reports import Unit
 
 
+_NOTHING_PER_CENT = 0.1
+
+
 def story_report(story: Story, objective: str) -> Report:
     """The whole demonstration, step by step, for the terminal."""
     plan, recipe = story.plan, story.plan.recipe
@@ -85,6 +88,12 @@ def saved_sentence(story: Story) -> str:
     first, second = story.default.cost, story.retrained.cost
     if second.setting == first.setting:
         return "The objective keeps the default limit, so there is nothing to save (simulated)."
+    savings = [gains(swept.cost, story.reference).energy for swept in story.sweep]
+    if max(map(abs, savings)) < _NOTHING_PER_CENT:
+        return (
+            "There is nothing to save (simulated): this work stays below every limit that the "
+            "board accepts."
+        )
     energy, time = _units(story)
     joules, seconds = first.joules - second.joules, second.seconds - first.seconds
     saved = story.saved

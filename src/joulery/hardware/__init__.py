@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from joulery.hardware._integrated import IntegratedPower, with_energy
     from joulery.hardware._sensors import PowerSensor, known_sensors, sensor_of
     from joulery.hardware._visibility import visible_devices
+    from joulery.hardware.node import check_node_meters
     from joulery.hardware.nvidia._device import NvidiaGpu
     from joulery.hardware.simulated import catalog
     from joulery.hardware.simulated._board import Faults, Sensor, SimulatedGpu
@@ -65,6 +66,7 @@ __all__ = [
     "TelemetrySource",
     "Workload",
     "catalog",
+    "check_node_meters",
     "clock_states",
     "discover",
     "known_sensors",

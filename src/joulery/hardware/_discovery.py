@@ -6,6 +6,7 @@ a callable that takes the clock and returns devices. See ``docs/devices-of-your-
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from joulery.clock import Clock
 
+_log = logging.getLogger("joulery")
+
 ENTRY_POINTS = "joulery.devices"
 
 # GPU power sensors refresh every 20-100 ms, controllers and meters about every second.
@@ -29,14 +32,19 @@ def discover(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.envir
     """The devices of this machine.
 
     A missing driver is no error: what cannot be used is left out, or lacks the capability.
-    :func:`survey` also lists the reasons.
+    :func:`survey` also lists the reasons. Only a node meter that was named and cannot be used is
+    logged as a warning, since figures without it are others than the user asked for.
 
     Args:
         clock: Clock of every reading's time.
         environ: Variables that name node meters (:mod:`joulery.hardware.node`) and the CPU's
             design power (:mod:`joulery.hardware._estimate`).
     """
-    return list(survey(clock, environ=environ).devices)
+    found = survey(clock, environ=environ)
+    for obstacle in found.obstacles:
+        if obstacle.what.startswith("node meter "):
+            _log.warning("%s is left out: %s (%s)", obstacle.what, obstacle.why, obstacle.remedy)
+    return list(found.devices)
 
 
 def survey(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.environ) -> Survey:

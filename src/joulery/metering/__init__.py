@@ -7,8 +7,20 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
-    from joulery.metering._attribution import local_rank, my_devices
-    from joulery.metering._calibration import Calibration, load_calibrations, save_calibrations
+    from joulery.metering._attribution import local_rank, my_devices, select
+    from joulery.metering._calibrate import (
+        CalibrationTrace,
+        LearnedCalibration,
+        NodePower,
+        calibrate,
+        learn_calibrations,
+    )
+    from joulery.metering._calibration import (
+        Calibration,
+        calibrations_file,
+        load_calibrations,
+        save_calibrations,
+    )
     from joulery.metering._command import check_command, run_command
     from joulery.metering._log import SCHEMA, EnergyLog
     from joulery.metering._measurement import Measurement
@@ -20,19 +32,26 @@ if TYPE_CHECKING:
 __all__ = [
     "SCHEMA",
     "Calibration",
+    "CalibrationTrace",
     "EnergyLog",
     "EnergyTimeline",
     "Knot",
+    "LearnedCalibration",
     "Measurement",
     "Meter",
+    "NodePower",
     "Sampler",
     "Window",
+    "calibrate",
+    "calibrations_file",
     "check_command",
+    "learn_calibrations",
     "load_calibrations",
     "local_rank",
     "my_devices",
     "run_command",
     "save_calibrations",
+    "select",
 ]
 
 __getattr__ = lazy(__name__)

@@ -55,17 +55,26 @@ def my_devices(clock: Clock = REAL_CLOCK, environ: Mapping[str, str] = os.enviro
     return found if rank is None else rank_share(found, rank, environ)
 
 
-def select(wanted: Iterable[Device | str], clock: Clock = REAL_CLOCK) -> list[Device]:
+def select(
+    wanted: Iterable[Device | str],
+    clock: Clock = REAL_CLOCK,
+    among: Sequence[Device] | None = None,
+) -> list[Device]:
     """Devices as given, and those that the given names stand for.
 
     A name is an id or the beginning of one, a kind (``gpu``, ``cpu``, ``memory``, ``node``), a
     vendor, or either with a position: ``gpu:0``, ``nvidia:1``.
 
+    Args:
+        wanted: Devices and names.
+        clock: Clock of every reading's time.
+        among: Devices that names may stand for; those of this machine unless given.
+
     Raises:
         UnknownDeviceError: No device has one of the names.
     """
     chosen: list[Device] = []
-    here: list[Device] | None = None
+    here = among
     for item in wanted:
         if not isinstance(item, str):
             chosen.append(item)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
 import threading
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError, UsageError
 
@@ -16,7 +17,16 @@ if TYPE_CHECKING:
     from types import FrameType
 
 # What a scheduler or a user sends to a job, passed on so that the command can end in its own way.
-_FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
+_FORWARDED = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGQUIT,
+)
+# What a terminal sends to every process in its foreground, the command included.
+_FROM_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
 _POLL_SECONDS = 0.5
 
 
@@ -91,31 +101,42 @@ class _Forwarding:
 
     def receive(self, number: int, _frame: FrameType | None) -> None:
         """Handle one signal."""
-        self.report(number)
+        if self._on_signal is not None:
+            self._on_signal(number)
+        if number in _FROM_KEYBOARD and _in_foreground():
+            return  # the command has it already; twice would cut short how it ends
         if self._process is None:
             self._early.append(number)
         else:
             self._process.send_signal(number)
 
-    def report(self, number: int, _frame: FrameType | None = None) -> None:
-        """Report a signal without forwarding it."""
-        if self._on_signal is not None:
-            self._on_signal(number)
+
+def _in_foreground() -> bool:
+    """Whether this process group is in the foreground of its terminal."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
 
 
 @contextmanager
 def _forwarding(on_signal: Callable[[int], None] | None = None) -> Iterator[_Forwarding]:
-    """Forward signals meant for the job; leave Ctrl-C to the command, which gets it too.
+    """Forward signals to the command, except those that it gets by itself or must not get.
 
-    Only the main thread may decide about signals; elsewhere they stay as they are.
+    A signal that is ignored, as SIGHUP under nohup, stays ignored, here and in the command. Only
+    the main thread may decide about signals; elsewhere they stay as they are.
     """
     forwarding = _Forwarding(on_signal)
-    if threading.current_thread() is not threading.main_thread():
-        yield forwarding  # Python delivers signals to the main thread only
-        return
-    found = {number: signal.signal(number, forwarding.receive) for number in _FORWARDED}
-    # A handler that does nothing rather than SIG_IGN, which the command would inherit.
-    found[signal.SIGINT] = signal.signal(signal.SIGINT, forwarding.report)
+    found: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        heard = [n for n in _FORWARDED if signal.getsignal(n) is not signal.SIG_IGN]
+        found = {number: signal.signal(number, forwarding.receive) for number in heard}
     try:
         yield forwarding
     finally:

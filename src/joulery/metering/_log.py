@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "joulery.energy-log/1"
 INTERVAL_SECONDS = 0.8
+_HEAD_BYTES = 65536
 NOTHING_LOGGED = Provenance(Origin.ASSUMED, "nothing was logged")
 
 
@@ -76,6 +77,11 @@ class EnergyLog:
             FileError: The log cannot be written; if that is so at the start, before the block.
         """
         try:
+            if not _may_be_log(self.path):
+                raise FileError(
+                    f"{self.path} is a file of another kind, not an energy log",
+                    remedy="give the path of a new file, or of an energy log to append to",
+                )
             descriptor = open_for_append(self.path)
         except OSError as error:
             raise self._error("open", error) from None
@@ -150,6 +156,21 @@ class EnergyLog:
             f"cannot {verb} {self.path}: {error.strerror or error}",
             remedy="give a path to a file that you may read and write",
         )
+
+
+def _may_be_log(path: Path) -> bool:
+    """Whether nothing else would be damaged by appending: no file yet, an empty one, or a log.
+
+    A crash may have cut short the first line, so its beginning decides, or any line after it.
+    """
+    if not path.is_file():
+        return True
+    with path.open("rb") as file:
+        lines = file.read(_HEAD_BYTES).splitlines()
+    beginning = json.dumps({"schema": SCHEMA})[:-1].encode()
+    first = lines[0] if lines else b""
+    torn = first.startswith(beginning) or beginning.startswith(first)
+    return torn or any(_parsed(line) is not None for line in lines)
 
 
 def _line(session: str, label: str, measured: Measurement, *, final: bool) -> dict[str, Any]:

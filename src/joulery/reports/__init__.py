@@ -15,25 +15,20 @@ if TYPE_CHECKING:
         Series,
         Unit,
         joules_unit,
-        round_ticks,
         seconds_unit,
     )
     from joulery.reports._cluster import cluster_report
     from joulery.reports._disclosure import DISCLOSURES, Footprint, sci
     from joulery.reports._document import (
-        Details,
-        Grid,
         Heading,
-        HeatLegend,
         Paragraph,
         Report,
         Table,
-        html_page,
     )
-    from joulery.reports._drawing import draw, palette_css, series_symbol, svg, write_png
-    from joulery.reports._frontier import frontier_chart, frontier_report, frontier_table
+    from joulery.reports._drawing import draw, svg, write_png
+    from joulery.reports._frontier import frontier_chart, frontier_report
     from joulery.reports._pipeline import PipelineView, memory_limit, pipeline_report
-    from joulery.reports._recommendation import recommendation_chart, recommendation_report
+    from joulery.reports._recommendation import recommendation_report
     from joulery.reports._sweep import sweep_charts, sweep_plan_text, sweep_report
     from joulery.reports._terminal import Terminal, plot, table_text
 
@@ -42,12 +37,9 @@ __all__ = [
     "Axis",
     "Bar",
     "Chart",
-    "Details",
     "Footprint",
     "Gantt",
-    "Grid",
     "Heading",
-    "HeatLegend",
     "Paragraph",
     "PipelineView",
     "Report",
@@ -59,19 +51,13 @@ __all__ = [
     "draw",
     "frontier_chart",
     "frontier_report",
-    "frontier_table",
-    "html_page",
     "joules_unit",
     "memory_limit",
-    "palette_css",
     "pipeline_report",
     "plot",
-    "recommendation_chart",
     "recommendation_report",
-    "round_ticks",
     "sci",
     "seconds_unit",
-    "series_symbol",
     "svg",
     "sweep_charts",
     "sweep_plan_text",

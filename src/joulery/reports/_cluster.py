@@ -75,8 +75,8 @@ def _power_chart(power: Mapping[str, list[float]]) -> Chart:
     seconds = seconds_unit(times)
     return Chart(
         "Power over time",
-        Axis(f"time ({seconds.name})", seconds),
-        Axis(f"IT power ({watts.name})", watts),
+        Axis(f"time in {seconds.name} (simulated)", seconds),
+        Axis(f"IT power in {watts.name} (simulated)", watts),
         tuple(lines),
         "Mean IT power of the cluster in equal steps of time, against its budget.",
     )

@@ -100,7 +100,7 @@ class Report:
 
     def html(self) -> str:
         """One self-contained page, readable in light and dark, without scripts."""
-        body = _HtmlWriter().blocks(self.blocks)
+        body = _HtmlWriter(self.title).blocks(self.blocks)
         sources = f"Source of the figures: {escape(self.sources)}" if self.sources else ""
         return html_page(
             self.title,
@@ -148,7 +148,7 @@ figure { margin: 0 0 1rem; } figcaption { font-weight: 600; }
 svg text { font-family: system-ui, sans-serif; font-size: 13px; paint-order: stroke;
   stroke: var(--paper); stroke-width: 3px; }
 svg text.bare { stroke: none; font-size: 11px; } svg g:focus { outline: 2px solid var(--s0); }
-.wide { overflow-x: auto; }
+.wide { overflow-x: auto; margin: 0 0 1rem; }
 .grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 29rem), 1fr));
   gap: 1.5rem 2rem; margin: 1.5rem 0; }
 table { border-collapse: collapse; font-size: .95rem; font-variant-numeric: tabular-nums; }
@@ -164,9 +164,14 @@ details { margin: .5rem 0; } summary { cursor: pointer; font-weight: 600; }
 
 
 class _HtmlWriter:
-    """Writes blocks as HTML, with ids that are unique in a page."""
+    """Writes blocks as HTML, with ids that are unique in a page.
 
-    def __init__(self) -> None:
+    Args:
+        title: Title of the page, which a chart of the same title need not repeat.
+    """
+
+    def __init__(self, title: str) -> None:
+        self._title = title
         self._charts = 0
 
     def blocks(self, blocks: Sequence[Block]) -> str:
@@ -203,7 +208,8 @@ class _HtmlWriter:
         if isinstance(chart, Chart):  # drawn anew for narrow screens, where letters would shrink
             narrow = svg(draw(chart, *_PHONE), f"chart-{self._charts}-narrow")
             drawn = f'<div class="screen">{drawn}</div><div class="phone">{narrow}</div>'
-        caption = f"<figcaption>{escape(chart.title)}</figcaption>"
+        shown = chart.title != self._title
+        caption = f"<figcaption>{escape(chart.title)}</figcaption>" if shown else ""
         return f'<figure class="{kind}">{caption}{drawn}</figure>'
 
 
@@ -237,7 +243,8 @@ def _text_blocks(blocks: Sequence[Block], terminal: Terminal) -> Iterator[str]:
         if isinstance(block, Heading):
             yield terminal.bold(block.text)
         elif isinstance(block, Paragraph):
-            yield textwrap.fill(block.text, width=min(100, terminal.columns))
+            width = min(100, terminal.columns)
+            yield textwrap.fill(block.text, width, break_on_hyphens=False)
         elif isinstance(block, Table):
             yield _table_with_stars(block, terminal.columns)
         elif isinstance(block, Chart):

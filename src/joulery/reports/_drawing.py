@@ -6,6 +6,7 @@ its picture agree. Labels are placed so that they cover neither each other nor a
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from html import escape
@@ -156,7 +157,7 @@ def _legend(chart: Chart, left: float, width: float) -> list[Stroke | Words | Sh
     shapes: list[Stroke | Words | Shape] = []
     x, y = left, 16.0
     for series in named:
-        length = 42 + _LETTER * len(series.name)
+        length = 48 + _LETTER * len(series.name)
         if x > left and x + length > width:
             x, y = left, y + 20
         if series.line:
@@ -227,6 +228,7 @@ def _labels(series: Sequence[Series], frame: _Frame) -> list[Words]:
         if one.symbol
         for point in one.points
     ]
+    lines = [box for one in series if one.line for box in _boxes_along(one, frame)]
     placed = []
     for (x, y), text, one in wanted:
         width = _LETTER * len(text) * (1.06 if one.emphasis else 1.0)
@@ -234,9 +236,10 @@ def _labels(series: Sequence[Series], frame: _Frame) -> list[Words]:
             (anchor, x + dx, y + dy, _text_box(x + dx, y + dy, width, anchor))
             for anchor, dx, dy in _LABEL_OFFSETS
         ]
-        costs = [_overlap(box, taken) + _outside(box, frame) for *_, box in options]
-        best = min(range(len(options)), key=costs.__getitem__)
-        if costs[best] > 0 and not one.emphasis:
+        hidden = [_overlap(box, taken) + _outside(box, frame) for *_, box in options]
+        crossed = [_overlap(box, lines) for *_, box in options]
+        best = min(range(len(options)), key=lambda at: hidden[at] + crossed[at])
+        if hidden[best] > 0 and not one.emphasis:
             continue
         anchor, at_x, at_y, box = options[best]
         taken.append(box)
@@ -262,6 +265,14 @@ _Box = tuple[float, float, float, float]
 
 def _box_around(place: tuple[float, float], room: float) -> _Box:
     return place[0] - room, place[1] - room, place[0] + room, place[1] + room
+
+
+def _boxes_along(series: Series, frame: _Frame) -> Iterable[_Box]:
+    """Small boxes along a line, for labels to keep off."""
+    for (x0, y0), (x1, y1) in itertools.pairwise(map(frame.place, series.points)):
+        steps = max(1, round(math.hypot(x1 - x0, y1 - y0) / 6))
+        for share in (step / steps for step in range(steps)):
+            yield _box_around((x0 + share * (x1 - x0), y0 + share * (y1 - y0)), 3)
 
 
 def _text_box(x: float, y: float, width: float, anchor: str) -> _Box:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from joulery.frontier import Origin
@@ -26,6 +27,36 @@ _ROLES: dict[str, tuple[Line, Symbol, int]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A frontier with the points beside it and those pointed out."""
+
+    frontier: Frontier
+    cloud: Sequence[OperatingPoint] = ()
+    default: OperatingPoint | None = None
+    chosen: OperatingPoint | None = None
+
+    @property
+    def points(self) -> list[OperatingPoint]:
+        """Every point once, fastest first."""
+        pointed_out = [point for point in (self.default, self.chosen) if point is not None]
+        found = dict.fromkeys((*self.frontier, *self.cloud, *pointed_out))
+        return sorted(found, key=lambda point: (point.seconds, point.joules))
+
+    @property
+    def reference(self) -> OperatingPoint:
+        """Point that savings refer to."""
+        return self.frontier.fastest if self.default is None else self.default
+
+    def role(self, point: OperatingPoint) -> str:
+        """Role of a point, a key of ``_ROLES``."""
+        if point == self.chosen:
+            return "chosen"
+        if point == self.default:
+            return "default"
+        return "frontier" if point in self.frontier.points else "dominated"
+
+
 def frontier_chart(
     frontier: Frontier,
     title: str,
@@ -35,59 +66,7 @@ def frontier_chart(
     chosen: OperatingPoint | None = None,
 ) -> Chart:
     """The curve of a frontier with its points, the default and the choice pointed out."""
-    points = _points(frontier, cloud, default, chosen)
-    roles = {point: _role(point, frontier, default, chosen) for point in points}
-    origin = origin_of(points)
-    time = Axis(
-        f"time in {seconds_unit(p.seconds for p in points).name} ({origin})",
-        seconds_unit(p.seconds for p in points),
-    )
-    energy = Axis(
-        f"energy in {joules_unit(p.joules for p in points).name} ({origin})",
-        joules_unit(p.joules for p in points),
-    )
-    line = Series("", tuple((p.seconds, p.joules) for p in frontier), symbol="")
-    drawn = [line]
-    reference = frontier.fastest if default is None else default
-    for role in _ROLES:
-        members = [point for point in points if roles[point] == role]
-        if members:
-            drawn.append(_series(role, members, reference, len(points)))
-    return Chart(title, time, energy, tuple(drawn), _description(frontier))
-
-
-def frontier_table(
-    frontier: Frontier,
-    *,
-    cloud: Sequence[OperatingPoint] = (),
-    default: OperatingPoint | None = None,
-    chosen: OperatingPoint | None = None,
-) -> Table:
-    """Every point with its figures, fastest first."""
-    points = sorted(
-        _points(frontier, cloud, default, chosen), key=lambda point: (point.seconds, point.joules)
-    )
-    reference = frontier.fastest if default is None else default
-    seconds, joules = seconds_unit(p.seconds for p in points), joules_unit(p.joules for p in points)
-    mixed = len({point.provenance.origin for point in points}) > 1
-    rows, roles = [], []
-    for point in points:
-        saved = gains(point, reference) if reference.joules else None
-        roles.append(_role(point, frontier, default, chosen))
-        rows.append(
-            (
-                _label(point),
-                seconds.text(point.seconds),
-                joules.text(point.joules),
-                f"{point.watts:.1f} W",
-                "" if saved is None else _per_cent(saved.energy),
-                "" if saved is None else _per_cent(saved.time),
-                roles[-1],
-                *([str(point.provenance.origin)] if mixed else []),
-            )
-        )
-    headers = ["setting", "time", "energy", "mean power", "energy saved", "time lost", "point"]
-    return Table(headers + ["provenance"] * mixed, rows, "lrrrrrll", kinds=roles)
+    return _chart(_Shown(frontier, cloud, default, chosen), title)
 
 
 def frontier_report(
@@ -109,49 +88,68 @@ def frontier_report(
         chosen: Point that an objective picked.
         summary: Sentences above the chart, for people.
     """
-    points = _points(frontier, cloud, default, chosen)
+    shown = _Shown(frontier, cloud, default, chosen)
     versus = "the default" if default is not None else "the fastest"
-    chart = frontier_chart(frontier, title, cloud=cloud, default=default, chosen=chosen)
     return Report(
         title,
-        origin_of(points),
+        origin_of(shown.points),
         (
             *([Paragraph(summary)] if summary else []),
-            chart,
-            frontier_table(frontier, cloud=cloud, default=default, chosen=chosen),
+            _chart(shown, title),
+            _table(shown),
             Paragraph(f"Every point, fastest first; saved and lost against {versus}.", soft=True),
         ),
-        "; ".join(dict.fromkeys(p.provenance.source for p in points)).strip("; "),
+        "; ".join(dict.fromkeys(p.provenance.source for p in shown.points)).strip("; "),
     )
+
+
+def _chart(shown: _Shown, title: str) -> Chart:
+    points, origin = shown.points, origin_of(shown.points)
+    seconds, joules = seconds_unit(p.seconds for p in points), joules_unit(p.joules for p in points)
+    drawn = [Series("", tuple((p.seconds, p.joules) for p in shown.frontier), symbol="")]
+    for role in _ROLES:
+        members = [point for point in points if shown.role(point) == role]
+        if members:
+            drawn.append(_series(role, members, shown.reference, len(points)))
+    return Chart(
+        title,
+        Axis(f"time in {seconds.name} ({origin})", seconds),
+        Axis(f"energy in {joules.name} ({origin})", joules),
+        tuple(drawn),
+        _description(shown.frontier),
+    )
+
+
+def _table(shown: _Shown) -> Table:
+    points, reference = shown.points, shown.reference
+    seconds, joules = seconds_unit(p.seconds for p in points), joules_unit(p.joules for p in points)
+    headers = ["setting", "time", "energy", "mean power", "energy saved", "time lost"]
+    rows = []
+    for point in points:
+        saved = gains(point, reference) if reference.joules else None
+        rows.append(
+            [
+                _label(point),
+                seconds.text(point.seconds),
+                joules.text(point.joules),
+                f"{point.watts:.1f} W",
+                "" if saved is None else _per_cent(saved.energy),
+                "" if saved is None else _per_cent(saved.time),
+            ]
+        )
+    roles = [shown.role(point) for point in points]
+    origins = [str(point.provenance.origin) for point in points]
+    for name, words in (("point", roles), ("provenance", origins)):
+        if len(set(words)) > 1:  # what is the same for all points is said elsewhere
+            headers.append(name)
+            rows = [[*row, word] for row, word in zip(rows, words, strict=True)]
+    return Table(headers, rows, "lrrrrrll", kinds=roles)
 
 
 def origin_of(points: Sequence[OperatingPoint]) -> str:
     """How figures came about, such as ``simulated``; every kind that is among them."""
     found = {point.provenance.origin for point in points}
     return " and ".join(origin for origin in Origin if origin in found)
-
-
-def _points(
-    frontier: Frontier,
-    cloud: Sequence[OperatingPoint],
-    default: OperatingPoint | None,
-    chosen: OperatingPoint | None,
-) -> tuple[OperatingPoint, ...]:
-    pointed_out = [point for point in (default, chosen) if point is not None]
-    return tuple(dict.fromkeys((*frontier, *cloud, *pointed_out)))
-
-
-def _role(
-    point: OperatingPoint,
-    frontier: Frontier,
-    default: OperatingPoint | None,
-    chosen: OperatingPoint | None,
-) -> str:
-    if point == chosen:
-        return "chosen"
-    if point == default:
-        return "default"
-    return "frontier" if point in frontier.points else "dominated"
 
 
 def _series(

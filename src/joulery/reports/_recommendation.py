@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from joulery.reports._chart import Axis, Chart, Series, Unit, joules_unit
+from joulery.reports._chart import Axis, Chart, Series, Unit
 from joulery.reports._document import Heading, Paragraph, Report, Table
+from joulery.reports._drawing import series_symbol
 from joulery.units import per_cent
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from joulery.predict import Choice, Recommendation
 
 _DAY = Unit("days", 86400.0)
+_MEGAWATT_HOUR = Unit("MWh", 3.6e9)
 _SOURCES = "specifications of the catalog and constants fitted to measurements by others"
 
 
@@ -36,7 +38,7 @@ def recommendation_report(found: Recommendation, deadline_seconds: float | None 
         "predicted",
         (
             Paragraph(summary),
-            recommendation_chart(found, deadline_seconds),
+            _chart(found, deadline_seconds),
             Heading("Reasons"),
             *(Paragraph(text, soft=True) for text in words),
             Heading("Choices that no other beats"),
@@ -46,10 +48,9 @@ def recommendation_report(found: Recommendation, deadline_seconds: float | None 
     )
 
 
-def recommendation_chart(found: Recommendation, deadline_seconds: float | None = None) -> Chart:
+def _chart(found: Recommendation, deadline_seconds: float | None = None) -> Chart:
     """Time against energy of the Pareto set and the rivals, one colour per device type."""
     shown = (*found.pareto, *found.rivals, found.best)
-    unit = joules_unit(one.joules for one in shown)
     names = list(dict.fromkeys(one.device for one in shown))
     others = (*found.pareto, *found.rivals)
     drawn = [
@@ -65,7 +66,7 @@ def recommendation_chart(found: Recommendation, deadline_seconds: float | None =
     return Chart(
         "Time and energy of the training",
         Axis("time in days (predicted)", _DAY),
-        Axis(f"energy in {unit.name} (predicted)", unit),
+        Axis("energy in MWh (predicted)", _MEGAWATT_HOUR),
         tuple(drawn),
         description,
     )
@@ -81,7 +82,7 @@ def _series(name: str, members: Sequence[Choice], colour: int, *, star: bool = F
             f"{one.devices} × {one.device}, {one.plan}, {one.limit_watts:.0f} W" for one in ordered
         ),
         line="",
-        symbol="star" if star else "dot",
+        symbol="star" if star else series_symbol(colour),
         colour=colour,
         emphasis=star,
     )

@@ -216,7 +216,8 @@ def sweep_charts(table: SweepTable) -> tuple[Chart, ...]:
     ]
     if table.default_of(most) is not None:
         drawn[2:2] = [_edp(table, most), _eds(table, most)]
-    return (*drawn, _times(table))
+    # Of a single number of boards there is nothing to see.
+    return (*drawn, *([_times(table)] if len(table.gpu_counts) > 1 else []))
 
 
 def _boards(gpus: int) -> str:

@@ -30,7 +30,7 @@ _ANSI = ("", "33", "1;32", "35", "31", "2")
 # Bit of each of the 2 × 4 dots of a braille character, by column and row from the top.
 _BRAILLE = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _NARROWEST_PLOT = 40
-_NARROWEST_CELL = 10
+_NARROWEST_NAME, _NARROWEST_CELL = 14, 24
 _UNLIMITED = 1_000_000
 
 
@@ -96,12 +96,17 @@ def table_text(
     width = terminal_columns() if columns is None else columns
     cells = [[_printable(cell) for cell in row] for row in (headers, *rows)]
     widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
-    text_columns = [at for at in range(len(headers)) if align[at : at + 1] != "r"]
+    # The first column is repeated where the table goes on below, so it may be shorter.
+    narrowest = [_NARROWEST_NAME, *[_NARROWEST_CELL] * (len(headers) - 1)]
     while sum(widths) + 2 * (len(widths) - 1) > width:
-        widest = max(text_columns, key=widths.__getitem__, default=None)
-        if widest is None or widths[widest] <= _NARROWEST_CELL:
+        text_columns = [
+            at
+            for at in range(len(headers))
+            if align[at : at + 1] != "r" and widths[at] > min(narrowest[at], width)
+        ]
+        if not text_columns:
             break
-        widths[widest] -= 1
+        widths[max(text_columns, key=widths.__getitem__)] -= 1
     parts = [
         _table_part(
             [[row[at] for at in group] for row in cells],
@@ -298,9 +303,13 @@ def _x_axis(cells: _Cells, x: Scale, terminal: Terminal) -> tuple[str, str]:
 
 def _legend(drawn: Sequence[Series], terminal: Terminal) -> str:
     symbols = _SYMBOLS if terminal.unicode else _ASCII_SYMBOLS
-    dots = "⠤⠤" if terminal.unicode else ".."
+    lines = {"solid": "⠤⠤"} if terminal.unicode else {"solid": ".."}
+    gaps = "⠄⠄" if terminal.unicode else ". ."
     words = [
-        terminal.paint(f"{symbols.get(s.symbol, dots)} {s.name}", _ANSI[s.colour % len(_ANSI)])
+        terminal.paint(
+            f"{symbols.get(s.symbol) or lines.get(s.line, gaps)} {s.name}",
+            _ANSI[s.colour % len(_ANSI)],
+        )
         for s in drawn
         if s.name
     ]

@@ -354,9 +354,9 @@ class Run:
             plan = session.limit_plan(self._probe_done)
         meter = None if session is None or session.account is None else session.meter
         size = self._batch_size if session is None else session.batch_size
+        atexit.register(_close_if_alive, weakref.ref(self))
         self._power.begin(size, plan, meter)
         if self._power.tuner is not None:
-            atexit.register(_close_if_alive, weakref.ref(self))
             self._power.tuner.step()
         self._power.write_report(self.total_steps)
 

@@ -103,7 +103,8 @@ class RunPower:
         """Restore the power limit that was found, and report on the run so far."""
         if self.tuner is not None:
             self.tuner.close()
-            self.write_report(steps)
+        if self.begun:
+            self.write_report(steps, ended=True)
 
     def renew(self) -> None:
         """Make ready for another decision, once closed."""
@@ -157,14 +158,20 @@ class RunPower:
         )
         return ProfileFile(key)
 
-    def write_report(self, steps: int) -> None:
-        """Report on the run to ``joulery run``, if that started this process."""
+    def write_report(self, steps: int, *, ended: bool = False) -> None:
+        """Report on the run to ``joulery run``, if that started this process.
+
+        Args:
+            steps: Number of steps so far.
+            ended: Whether these are all of them.
+        """
         try:
             result = self.result
             write_report(
                 {
                     "name": self._config.name,
                     "steps": steps,
+                    "ended": ended,
                     "tuning_skipped": self.skipped,
                     "result": None if result is None else result.to_dict(),
                     "summary": None if result is None else str(result),

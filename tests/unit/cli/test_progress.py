@@ -95,3 +95,11 @@ def test_the_one_line_of_a_command(stderr, monkeypatch):
     progress_line("training")
     progress_line("")
     assert terminal.getvalue() == "\rtraining\r        \r"
+
+
+def test_a_narrow_terminal_gets_a_line_that_does_not_wrap(stderr, monkeypatch):
+    """A wrapped line cannot be overwritten and fills the screen."""
+    monkeypatch.setenv("COLUMNS", "10")
+    terminal = stderr(Terminal())
+    Progress(VirtualClock()).show("a long line of progress")
+    assert terminal.getvalue() == "\ra long li"

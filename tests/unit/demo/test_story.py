@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 
 from joulery.demo import Demonstration, DemoPlan, Recipe, story_document
+from joulery.demo._report import saved_sentence
 from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.frontier import Frontier, Origin
 from joulery.hardware import Workload, catalog, settle
@@ -134,3 +135,10 @@ def test_document_is_json_and_carries_the_frontier(story):
         document["default"]["joules"] - document["retrained"]["joules"]
     )
     assert len(document["default"]["epochs"]) == 2
+
+
+def test_work_below_every_limit_leaves_nothing_to_save():
+    """If this fails, the demonstration claims savings of 0.0 kJ on a board that it cannot fill."""
+    light = Workload("light steps", 0.05, 0.05, 0.1, activity=0.02)
+    story = Demonstration(replace(_plan(), workload=light), lambda _: None).run()
+    assert saved_sentence(story).startswith("There is nothing to save (simulated)")

@@ -27,12 +27,11 @@ from joulery.reports import (
     frontier_report,
     joules_unit,
     plot,
-    round_ticks,
     seconds_unit,
     svg,
     write_png,
 )
-from joulery.reports._chart import scale_of
+from joulery.reports._chart import round_ticks, scale_of
 from joulery.reports._drawing import Words
 
 SIMULATED = Provenance(Origin.SIMULATED, "a model <of> sorts")

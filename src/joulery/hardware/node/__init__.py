@@ -43,6 +43,27 @@ def survey(environ: Mapping[str, str], clock: Clock = REAL_CLOCK) -> Survey:
     return Survey(tuple(devices), tuple(obstacles))
 
 
+def check_node_meters(environ: Mapping[str, str]) -> None:
+    """Refuse a variable that names a kind of meter that there is not.
+
+    Raises:
+        InvalidValueError: A word is no specification of a meter.
+    """
+    for specification in environ.get(VARIABLE, "").split():
+        _parsed(specification)
+
+
+def _parsed(specification: str) -> tuple[str, str]:
+    """Kind and address of a meter."""
+    kind, separator, address = specification.partition(":")
+    if not separator or kind not in {"visa", "ipmi", "redfish"}:
+        raise InvalidValueError(
+            f"unknown node meter {specification!r} in {VARIABLE}",
+            remedy='write "visa:RESOURCE", "ipmi:", "ipmi:HOST" or "redfish:URL"',
+        )
+    return kind, address
+
+
 def open_node_meter(
     specification: str, environ: Mapping[str, str], clock: Clock = REAL_CLOCK
 ) -> Device:
@@ -50,12 +71,7 @@ def open_node_meter(
 
     A meter that counts no energy itself is wrapped in integrated samples.
     """
-    kind, separator, address = specification.partition(":")
-    if not separator or kind not in {"visa", "ipmi", "redfish"}:
-        raise InvalidValueError(
-            f"unknown node meter {specification!r}",
-            remedy='write "visa:RESOURCE", "ipmi:", "ipmi:HOST" or "redfish:URL"',
-        )
+    kind, address = _parsed(specification)
     if kind == "visa":
         from joulery.hardware.node import _scpi as scpi
 

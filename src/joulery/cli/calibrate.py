@@ -1,0 +1,216 @@
+"""``joulery calibrate``: gains and offsets of board sensors, against a meter of the whole node."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from dataclasses import asdict
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from joulery.cli.checked import given_command
+from joulery.clock import REAL_CLOCK
+from joulery.errors import JouleryError, MissingHardwareError, UsageError
+from joulery.units import finite, human_duration, per_cent
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Mapping, Sequence
+
+    from joulery.clock import Clock
+    from joulery.hardware import Device
+    from joulery.metering import Calibration, LearnedCalibration, NodePower
+
+_EPILOG = """\
+A node meter is named by JOULERY_NODE_METER (visa:…, ipmi:, redfish:https://…), or is a plug-in.
+COMMAND is a load that uses the boards, such as a training; it is ended after --seconds. Without
+one, PyTorch multiplies matrices. Where this user may set power limits, they are lowered and
+restored meanwhile, which tells boards apart. The other users of the node should be idle.
+
+Power supplies lose some of what the meter sees. Unless --efficiency is given, 90 to 100 % arrive
+at the boards, and that doubt stays in the gain's error. Offsets are learned only where
+--host-watts states what the node draws without its boards.
+
+examples:
+  JOULERY_NODE_METER=ipmi: joulery calibrate --efficiency 0.94 -- python train.py
+  joulery calibrate --show
+"""
+_STATED_EFFICIENCY_ERROR = 0.005
+_LEAST_SECONDS, _SECONDS_PER_BOARD = 240.0, 60.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Define the options."""
+    parser.usage = "joulery calibrate [options] [-- COMMAND [ARGUMENTS...]]"
+    parser.epilog = _EPILOG
+    add = parser.add_argument
+    add("command", nargs="...", help="load to run, after `--`")
+    add("--meter", metavar="NAME", default="node", help="node meter, by default the first")
+    add("--device", action="append", metavar="NAME", help="board to calibrate; default: all GPUs")
+    add("--seconds", type=float, metavar="S", help="duration; default: 60 per board, 240 at least")
+    add("--efficiency", type=float, metavar="X", help="of the power supplies, such as 0.94")
+    add("--host-watts", type=float, metavar="W", help="node meter's watts without the boards")
+    add("--show", action="store_true", help="print the calibrations that are kept, and end")
+    add("--json", action="store_true", help="print one JSON document")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Calibrate, keep and show."""
+    from joulery.metering import calibrate, load_calibrations, save_calibrations
+
+    if arguments.show:
+        return _show(load_calibrations(), as_json=arguments.json)
+    known = _known(arguments)
+    command = given_command(arguments.command)
+    node, boards, others = _devices(arguments.meter, arguments.device)
+    seconds = arguments.seconds
+    if seconds is None:
+        seconds = max(_LEAST_SECONDS, _SECONDS_PER_BOARD * len(boards))
+    load_calibrations()  # refused now rather than after minutes of load
+    learned = calibrate(node, boards, _Load(command, seconds), others=others, known=known)
+    path = save_calibrations(learned.calibrations)
+    if arguments.json:
+        document = {**asdict(learned), "known": asdict(known), "file": str(path)}
+        sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
+    else:
+        sys.stdout.write(_text(learned, boards, known, str(path)) + "\n")
+    return 0
+
+
+def _known(arguments: argparse.Namespace) -> NodePower:
+    from joulery.metering import NodePower
+
+    if arguments.seconds is not None:
+        finite(arguments.seconds, "--seconds", minimum=30.0)
+    if arguments.efficiency is None:
+        return NodePower(rest_watts=arguments.host_watts)
+    return NodePower(arguments.efficiency, _STATED_EFFICIENCY_ERROR, arguments.host_watts)
+
+
+def _devices(
+    meter: str, names: Sequence[str] | None
+) -> tuple[Device, list[Device], tuple[Device, ...]]:
+    """The node meter, the boards, and processors and memory with counters."""
+    from joulery.frontier import Origin
+    from joulery.hardware import Capability, DeviceKind, survey
+    from joulery.metering import select
+
+    found = survey()
+    nodes = [device for device in found.devices if device.info.kind is DeviceKind.NODE]
+    if not nodes:
+        for obstacle in found.obstacles:
+            if obstacle.what.startswith("node meter "):
+                message = f"{obstacle.what} cannot be used: {obstacle.why}"
+                raise MissingHardwareError(message, remedy=obstacle.remedy)
+        raise MissingHardwareError(
+            "no meter of the whole node",
+            remedy="name one in JOULERY_NODE_METER: visa:RESOURCE, ipmi:, or redfish:URL",
+        )
+    node = select([meter], among=nodes)[0]
+    kinds = (DeviceKind.CPU, DeviceKind.MEMORY)
+    counted = [d for d in found.devices if Capability.ENERGY in d.capabilities]
+    boards = select(names or ["gpu"], among=counted)
+    others = [
+        device
+        for device in counted
+        if device.info.kind in kinds
+        and device.info.parent is None
+        and device.provenance.origin is Origin.MEASURED
+    ]
+    return node, boards, tuple(others)
+
+
+class _Load:
+    """The load: a command that is ended after so many seconds."""
+
+    def __init__(self, command: Sequence[str], seconds: float, clock: Clock = REAL_CLOCK) -> None:
+        from joulery.metering import check_command
+
+        if not command:
+            if find_spec("torch") is None:
+                raise UsageError(
+                    "no load given, and PyTorch is not installed",
+                    remedy="give one: joulery calibrate -- python train.py",
+                )
+            command = [sys.executable, "-m", "joulery.cli.calibrate_load"]
+        check_command(command)
+        self._command, self._seconds, self._clock = command, seconds, clock
+
+    def __call__(self, on_wait: Callable[[], None]) -> None:
+        from joulery.cli.progress import progress_line
+        from joulery.metering import run_command
+
+        began, ended = self._clock.now(), False
+
+        def wait() -> None:
+            nonlocal ended
+            passed = self._clock.now() - began
+            progress_line(f"{human_duration(passed)} of {human_duration(self._seconds)}")
+            if passed < self._seconds:
+                on_wait()
+            elif not ended:
+                ended = True
+                signal.raise_signal(signal.SIGTERM)  # passed on to the command
+
+        try:
+            code = run_command(self._command, stdout=2, on_wait=wait)
+        finally:
+            progress_line("")
+        if code != 0 and not ended:
+            raise JouleryError(
+                f"the load ended with exit code {code}, so nothing was calibrated",
+                remedy=f"see that it runs by itself: {' '.join(self._command)}",
+            )
+
+
+def _text(
+    learned: LearnedCalibration, boards: Sequence[Device], known: NodePower, path: str
+) -> str:
+    names = {board.info.id: board.info.name for board in boards}
+    share = f"{per_cent(known.efficiency)} ± {per_cent(known.efficiency_error)}"
+    about = (
+        f"The node meter is {learned.delay_seconds:g} s late, averages over "
+        f"{learned.averaging_seconds:g} s, and is off the fit by {learned.residual_watts:.1f} W. "
+        f"Of its watts {share} arrive at the boards."
+    )
+    lines = [_table(learned.calibrations, names), "", about]
+    if known.rest_watts is None:
+        lines.append("Offsets are assumed: state --host-watts to have them learned.")
+    if learned.unchanged:
+        lines.append(f"Power hardly changed, so not calibrated: {', '.join(learned.unchanged)}")
+    return "\n".join([*lines, f"Kept in {path}; measurements use it from now on."])
+
+
+def _show(kept: Mapping[str, Calibration], *, as_json: bool) -> int:
+    from joulery.metering import calibrations_file
+
+    if as_json:
+        document = {
+            "calibrations": [asdict(one) for one in kept.values()],
+            "file": str(calibrations_file()),
+        }
+        sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
+        return 0
+    text = _table(tuple(kept.values()), {}) if kept else "no calibrations yet"
+    sys.stdout.write(f"{text}\n\nfile: {calibrations_file()}\n")
+    return 0
+
+
+def _table(calibrations: Sequence[Calibration], names: Mapping[str, str]) -> str:
+    from joulery.reports import table_text
+
+    rows = [
+        [
+            names.get(one.device_id, one.device_id),
+            f"{one.gain:.4f}",
+            f"± {one.gain_error:.4f}",
+            f"{one.offset_watts:.1f} W",
+            f"± {one.offset_error_watts:.1f} W",
+            one.learned_at[:10],
+            one.meter,
+        ]
+        for one in calibrations
+    ]
+    headers = ["device", "gain", "± sd", "offset", "± sd", "date", "meter"]
+    return table_text(headers, rows, "lrrrrll")

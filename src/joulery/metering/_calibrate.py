@@ -1,0 +1,491 @@
+"""Gains and offsets of board sensors, learned against a meter of the whole node.
+
+A node draws what its boards draw, divided by the efficiency of its power supplies, plus the rest:
+
+    node watts = rest + Σ true watts / efficiency,   read watts = gain · true watts + offset
+
+So node watts rise by 1 / (gain · efficiency) per watt that a board reads, which a regression over
+changes of load finds. The rest may drift slowly, as fans do. Node meters are late and average;
+delay and averaging time are those that explain the readings best. The slopes have a prior
+(published gains scatter by 7 %), so that boards that the load moves together get the gain that
+they share. The intercept holds the rest of the node and all offsets: offsets can be told from it
+only where the power of the rest is known.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from joulery.background import PeriodicTask
+from joulery.clock import REAL_CLOCK
+from joulery.errors import InfeasibleError, InvalidValueError, JouleryError
+from joulery.hardware import with_energy
+from joulery.metering._calibration import Calibration
+from joulery.units import finite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Self
+
+    from numpy.typing import NDArray
+
+    from joulery.clock import Clock
+    from joulery.governor import Held
+    from joulery.hardware import Device, EnergyMeter, PowerLimit, PowerMeter
+
+    Floats = NDArray[np.float64]
+
+# Scatter of gains and offsets over the 26 GPU types that Yang et al. (SC'24) put behind a meter.
+_GAIN_SIGMA = 0.07
+_OFFSET_SIGMA_WATTS = 10.0
+_READ_SECONDS = 0.1
+_DELAYS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.5, 7.0)
+_AVERAGES = (1.0, 2.0, 4.0, 8.0)
+_UNSETTLED_SHARE = 0.3  # error of a reading, as a share of what changed before it
+_READING_WATTS = 3.0  # one sigma of a settled reading of a management controller
+_DRIFT_SECONDS = 40.0
+# Relative error of a gain whose meter is timed to half a second, and of one that is 5 s slow.
+_TIMING_ERROR, _SLOW_SECONDS = 0.004, 5.0
+_BLOCK_SECONDS = 12.0
+_IDLE_SECONDS = 20.0
+_FEWEST_SECONDS = 20
+_LEAST_CHANGE_WATTS = 15.0
+_LEAST_READING_WATTS = 0.3  # one sigma of a reading in whole watts
+
+
+@dataclass(frozen=True, slots=True)
+class NodePower:
+    """What is known about a node besides its readings.
+
+    Attributes:
+        efficiency: Share of the node's watts that arrives at its boards.
+        efficiency_error: One sigma of ``efficiency``.
+        rest_watts: Node watts without the boards, where known.
+        rest_error_watts: One sigma of ``rest_watts``.
+    """
+
+    efficiency: float = 0.95
+    efficiency_error: float = 0.025
+    rest_watts: float | None = None
+    rest_error_watts: float = 3.0
+
+    def __post_init__(self) -> None:
+        if finite(self.efficiency, "efficiency", minimum=0.5) > 1.0:
+            raise InvalidValueError(
+                f"efficiency must be at most 1, not {self.efficiency:g}",
+                remedy="write 94 % as 0.94; 1 where the meter sits behind the power supplies",
+            )
+        if self.rest_watts is not None:
+            finite(self.rest_watts, "watts of the rest of the node", minimum=0.0)
+
+
+Readings = list[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationTrace:
+    """Readings of a node meter and of the devices in the node, while their load changed.
+
+    Attributes:
+        node: (seconds, watts) of the node meter.
+        boards: (seconds, joules) of each board by its id.
+        others: (seconds, joules) of processors and memory, whose counters are taken as true.
+    """
+
+    node: Readings = field(default_factory=list)
+    boards: Mapping[str, Readings] = field(default_factory=dict)
+    others: Mapping[str, Readings] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedCalibration:
+    """Result of a calibration.
+
+    Attributes:
+        calibrations: One for each board whose load changed enough.
+        unchanged: Ids of the other boards.
+        delay_seconds: Delay of the node meter behind the boards.
+        averaging_seconds: Time over which the node meter averages.
+        residual_watts: Standard deviation of the node's readings from the fit.
+    """
+
+    calibrations: tuple[Calibration, ...]
+    unchanged: tuple[str, ...]
+    delay_seconds: float
+    averaging_seconds: float
+    residual_watts: float
+
+
+def calibrate(
+    node: Device,
+    boards: Sequence[Device],
+    load: Callable[[Callable[[], None]], object],
+    *,
+    others: Sequence[Device] = (),
+    known: NodePower | None = None,
+    clock: Clock = REAL_CLOCK,
+) -> LearnedCalibration:
+    """Run a load, step the boards' power limits where that is possible, and learn from both.
+
+    Args:
+        node: Meter of the whole node.
+        boards: Boards to calibrate.
+        load: Function that keeps the boards busy, some minutes long; it calls the function that
+            it is given about twice a second.
+        others: Processors and memory with counters, whose power is taken as read.
+        known: Efficiency of the power supplies, and the power of the rest of the node.
+        clock: Real or virtual clock.
+
+    Raises:
+        InfeasibleError: There are too few readings, or no board's power changed.
+    """
+    from joulery.governor import held, lease_obstacle
+    from joulery.hardware import Capability, require
+
+    require(node, Capability.POWER)
+    stepped = [
+        board
+        for board in boards
+        if Capability.POWER_LIMIT in board.capabilities and lease_obstacle(board) is None
+    ]
+    recorder = CalibrationRecorder(cast("PowerMeter", node), boards, others, clock)
+    with held(stepped) as leases, recorder:
+        steps = LimitSteps([cast("PowerLimit", board) for board in stepped], leases)
+        if len(stepped) < len(boards):
+            clock.sleep(_IDLE_SECONDS)  # then the load's own start is a step
+        began = clock.now()
+        load(lambda: steps.advance(clock.now() - began))
+    return learn_calibrations(recorder.trace, node.info.name, known, clock)
+
+
+def learn_calibrations(
+    trace: CalibrationTrace, meter: str, known: NodePower | None = None, clock: Clock = REAL_CLOCK
+) -> LearnedCalibration:
+    """Gain and offset of every board whose power changed.
+
+    Args:
+        trace: Readings while the load changed.
+        meter: Name of the node meter.
+        known: Efficiency of the power supplies, and the power of the rest of the node.
+        clock: Clock for the date.
+
+    Raises:
+        InfeasibleError: There are too few readings, or no board's power changed.
+    """
+    node = known or NodePower()
+    changed = [name for name, readings in trace.boards.items() if _changed(readings)]
+    if not changed:
+        raise InfeasibleError(
+            f"no board's power changed by {_LEAST_CHANGE_WATTS:g} W",
+            remedy="give a command that uses the boards: joulery calibrate -- python train.py",
+        )
+    candidates = [
+        rows
+        for delay in _DELAYS
+        for average in _AVERAGES
+        if len((rows := _Rows.of(trace, changed, node.efficiency, delay, average)).times)
+        >= _FEWEST_SECONDS
+    ]
+    if not candidates:
+        raise InfeasibleError(
+            f"the node meter gave readings in fewer than {_FEWEST_SECONDS} seconds",
+            remedy="run a longer load, with --seconds, and see that `joulery doctor` lists it",
+        )
+    rows = min(candidates, key=lambda one: _fitted(one, node.efficiency).residual_watts)
+    fit = _fitted(rows, node.efficiency, rows.settled_weights())
+    when = datetime.fromtimestamp(clock.wall(), UTC).isoformat(timespec="seconds")
+    return LearnedCalibration(
+        tuple(fit.calibrations(rows, changed, node, meter, when)),
+        tuple(name for name in trace.boards if name not in changed),
+        rows.delay,
+        rows.average,
+        fit.residual_watts,
+    )
+
+
+def _changed(readings: Readings) -> bool:
+    """Whether a board's power over whole seconds changed enough."""
+    seconds, _ = _arrays(readings)
+    if len(seconds) < _FEWEST_SECONDS:
+        return False
+    watts = _mean_watts(readings, np.arange(seconds[0] + 1.0, seconds[-1], 1.0), 1.0)
+    return len(watts) > 0 and float(np.ptp(watts)) >= _LEAST_CHANGE_WATTS
+
+
+def _arrays(readings: Readings) -> tuple[Floats, Floats]:
+    table = np.array(readings, dtype=np.float64).reshape(-1, 2)
+    return table[:, 0], table[:, 1]
+
+
+def _mean_watts(readings: Readings, ends: Floats, average: float) -> Floats:
+    """Mean power over ``average`` seconds before each of ``ends``; NaN outside the readings."""
+    seconds, joules = _arrays(readings)
+    later, earlier = (
+        np.interp(at, seconds, joules, left=np.nan, right=np.nan) for at in (ends, ends - average)
+    )
+    watts: Floats = (later - earlier) / average
+    return watts
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Node watts second by second, beside what each board drew before at one delay.
+
+    Attributes:
+        delay: Delay of the node meter in seconds.
+        average: Time over which it averages, in seconds.
+        times: Middle of each second with readings.
+        node: Node watts less those of processors and memory.
+        boards: Watts by second and board.
+        changes: Range of the boards' total in what the node meter averaged over, and around.
+    """
+
+    delay: float
+    average: float
+    times: Floats
+    node: Floats
+    boards: Floats
+    changes: Floats
+
+    @classmethod
+    def of(
+        cls,
+        trace: CalibrationTrace,
+        names: Sequence[str],
+        efficiency: float,
+        delay: float,
+        average: float,
+    ) -> _Rows:
+        times, node = _by_second(*_arrays(trace.node)) if trace.node else _arrays([])
+        ends = times - delay + 0.5  # readings of a second are from its middle on average
+        # A mean over a second of means over ``average`` seconds.
+        width = max(1.0, average)
+        boards = [_mean_watts(trace.boards[name], ends, width) for name in names]
+        for readings in trace.others.values():
+            node = node - _mean_watts(readings, ends, width) / efficiency
+        around = ends + 1.0 - np.arange(0.0, average + 3.5, 1.0)[:, None]
+        total = sum(_mean_watts(trace.boards[name], around, 1.0) for name in names)
+        found = cls(delay, average, times, node, np.column_stack(boards), np.ptp(total, axis=0))
+        return found._usable()
+
+    def _usable(self) -> _Rows:
+        good = np.isfinite(self.node + self.changes + self.boards.sum(axis=1))
+        parts = (self.times, self.node, self.boards, self.changes)
+        return _Rows(self.delay, self.average, *(part[good] for part in parts))
+
+    def settled_weights(self) -> Floats:
+        """Weights by which readings count less the more the power changed around them."""
+        weights: Floats = 1.0 / (_READING_WATTS**2 + (_UNSETTLED_SHARE * self.changes) ** 2)
+        return weights * _READING_WATTS**2
+
+
+def _by_second(times: Floats, watts: Floats) -> tuple[Floats, Floats]:
+    """Mean of the readings of every second that has any, at its middle."""
+    whole = np.floor(times - times[0]).astype(np.int64)
+    counts = np.bincount(whole)
+    some = counts > 0
+    means = np.bincount(whole, watts)[some] / counts[some]
+    return times[0] + 0.5 + np.flatnonzero(some), means
+
+
+def _fitted(rows: _Rows, efficiency: float, weights: Floats | None = None) -> _Fit:
+    """Least squares with a prior on the slopes; readings far off are left out.
+
+    Args:
+        rows: Node watts beside board watts.
+        efficiency: Share of the node's watts that arrives at its boards.
+        weights: Weight of each row; all the same unless given.
+    """
+    boards, expected = rows.boards.shape[1], 1.0 / efficiency
+    columns = np.hstack([rows.boards, _drift(rows.times)])
+    precision = np.zeros(columns.shape[1])
+    precision[:boards] = 1.0 / (_GAIN_SIGMA * expected) ** 2
+    kept = np.ones(len(columns)) if weights is None else weights.copy()
+    variance = _READING_WATTS**2
+    for _ in range(3):
+        scaled = columns.T * (kept / variance)
+        covariance = np.linalg.pinv(scaled @ columns + np.diag(precision))
+        found = covariance @ (scaled @ rows.node + precision * expected)
+        residuals = rows.node - columns @ found
+        weighted = residuals * np.sqrt(kept)
+        variance = _effective_variance(weighted, rows.times, columns.shape[1])
+        if weights is not None:
+            kept = np.where(np.abs(weighted) > 5.0 * _typical(weighted), 0.0, kept)
+    return _Fit(
+        found[:boards],
+        covariance[:boards, :boards],
+        float(np.mean(found[boards:])),
+        math.sqrt(float(np.mean(covariance[boards:, boards:]))),
+        math.sqrt(float(np.mean(weighted**2))),
+    )
+
+
+def _drift(times: Floats) -> Floats:
+    """Columns of a line with a bend every so often: the rest of the node changes slowly."""
+    bends = np.linspace(times[0], times[-1], 2 + int(np.ptp(times) / _DRIFT_SECONDS))
+    return np.column_stack([np.interp(times, bends, row) for row in np.eye(len(bends))])
+
+
+def _typical(residuals: Floats) -> float:
+    return 1.4826 * float(np.median(np.abs(residuals))) + _LEAST_READING_WATTS
+
+
+def _effective_variance(residuals: Floats, times: Floats, unknowns: int) -> float:
+    """Variance of residuals as the error bars need it: larger the longer they stay alike."""
+    variance = float(np.mean(residuals**2)) + _LEAST_READING_WATTS**2
+    blocks = np.floor((times - times[0]) / _BLOCK_SECONDS).astype(np.int64)
+    used = int(blocks[-1]) + 1
+    sums = np.bincount(blocks, residuals)
+    alike = float(np.sum(sums**2)) / len(residuals) * used / max(1, used - unknowns)
+    return max(variance, alike)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """Regression of node watts on board watts."""
+
+    slopes: Floats
+    covariance: Floats
+    intercept: float
+    intercept_error: float
+    residual_watts: float
+
+    def calibrations(
+        self, rows: _Rows, names: Sequence[str], node: NodePower, meter: str, when: str
+    ) -> list[Calibration]:
+        """Gains from slopes; offsets from the intercept where the rest of the node is known."""
+        offsets, offset_error = self._offsets(node)
+        timing = _TIMING_ERROR * (1.0 + ((rows.delay + rows.average) / _SLOW_SECONDS) ** 2)
+        found = []
+        for at, name in enumerate(names):
+            slope, error = float(self.slopes[at]), math.sqrt(float(self.covariance[at, at]))
+            gain = 1.0 / (node.efficiency * slope)
+            relative = math.hypot(error / slope, timing, node.efficiency_error / node.efficiency)
+            # In the fit an offset counts in node watts, which are slope times read watts.
+            found.append(
+                Calibration(
+                    name,
+                    gain,
+                    float(offsets[at]) / slope,
+                    gain * relative,
+                    offset_error / slope,
+                    meter,
+                    when,
+                )
+            )
+        return found
+
+    def _offsets(self, node: NodePower) -> tuple[Floats, float]:
+        """Offset of each board in node watts, and its one sigma."""
+        count, prior = len(self.slopes), _OFFSET_SIGMA_WATTS / node.efficiency
+        if node.rest_watts is None:
+            return np.zeros(count), prior
+        noise = self.intercept_error**2 + node.rest_error_watts**2
+        weight = prior**2 / (count * prior**2 + noise)
+        total = node.rest_watts - self.intercept
+        return np.full(count, weight * total), prior * math.sqrt(max(0.0, 1.0 - weight))
+
+
+class CalibrationRecorder:
+    """Records the readings of a node meter and of the devices in the node while a block runs.
+
+    Args:
+        node: Meter of the whole node.
+        boards: Boards to calibrate, with counters of their own.
+        others: Processors and memory with counters.
+        clock: Real or virtual clock.
+    """
+
+    def __init__(
+        self,
+        node: PowerMeter,
+        boards: Sequence[Device],
+        others: Sequence[Device] = (),
+        clock: Clock = REAL_CLOCK,
+    ) -> None:
+        self.trace = CalibrationTrace(
+            [],
+            {device.info.id: [] for device in boards},
+            {device.info.id: [] for device in others},
+        )
+        self._node, self._clock = node, clock
+        both = {**self.trace.boards, **self.trace.others}
+        self._counters = [
+            (cast("EnergyMeter", with_energy(device, clock)), both[device.info.id])
+            for device in (*boards, *others)
+        ]
+        # A call to a management controller takes up to seconds, so it has a thread of its own.
+        self._tasks = (
+            PeriodicTask(self._read_node, seconds=_READ_SECONDS, clock=clock, name="joulery-node"),
+            PeriodicTask(self._read_boards, seconds=_READ_SECONDS, clock=clock, name="joulery"),
+        )
+
+    def __enter__(self) -> Self:
+        for task in self._tasks:
+            task.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.stop()
+
+    def _read_node(self) -> None:
+        try:
+            watts = self._node.read_power()
+        except JouleryError:
+            return  # the next reading is soon enough
+        if math.isfinite(watts):
+            self.trace.node.append((self._clock.now(), watts))
+
+    def _read_boards(self) -> None:
+        for device, readings in self._counters:
+            try:
+                reading = device.read_energy()
+            except JouleryError:
+                continue
+            at = reading.refreshed_at_seconds or reading.read_at_seconds
+            if not readings or at > readings[-1][0]:
+                readings.append((at, reading.joules))
+
+
+class LimitSteps:
+    """Lowers and restores the limits of boards, each in an order of its own.
+
+    The order is random, so that neither slow changes nor other boards look like a board's own
+    changes; no board stays at a limit for more than two steps.
+
+    Args:
+        boards: Boards with the power limits to step.
+        held: Leases of these boards.
+        hold_seconds: Duration of a step.
+    """
+
+    def __init__(
+        self, boards: Sequence[PowerLimit], held: Sequence[Held], hold_seconds: float = 12.0
+    ) -> None:
+        self._held = held
+        self._low_watts = [board.power_limits().min_watts for board in boards]
+        self._hold_seconds = hold_seconds
+        self._random = random.Random(0)  # noqa: S311 - an order, no secret
+        self._history: list[tuple[bool, bool]] = [(False, False)] * len(held)
+        self._step = 0
+
+    def advance(self, seconds: float) -> None:
+        """Set the limits that are due ``seconds`` after the start."""
+        if seconds < self._step * self._hold_seconds:
+            return
+        self._step += 1
+        for at, held in enumerate(self._held):
+            before, now = self._history[at]
+            low = (not now) if before == now else self._random.random() < 0.5
+            self._history[at] = (now, low)
+            if low:
+                held.set(watts=self._low_watts[at])
+            else:
+                held.reset()
