@@ -29,11 +29,12 @@ if TYPE_CHECKING:
         plan_pipeline,
         search_schedules,
     )
-    from joulery.pipeline.planning._highs import LinearProgram
     from joulery.pipeline.planning._holding import HeldPlan, HoldTime, hold_clocks
+    from joulery.pipeline.planning._network import Network
     from joulery.pipeline.planning._planner import (
         ClockPlan,
         PipelinePlan,
+        PlanSweep,
         Timetable,
         load_plan,
         plan_problem,
@@ -76,11 +77,12 @@ __all__ = [
     "Instruction",
     "IterationTimes",
     "LatenessRules",
-    "LinearProgram",
+    "Network",
     "PipelineConfig",
     "PipelinePlan",
     "PipelineProblem",
     "PlanCache",
+    "PlanSweep",
     "PlanTarget",
     "ProfileRow",
     "Profiles",

@@ -50,8 +50,8 @@ def chain(profiles, blocking=0.0):
 
 def work(*choices):
     """Choices of (seconds, joules, megahertz)."""
-    return ClockChoices.from_points(
-        OperatingPoint(t, e, Setting(clock_hertz=f * 1e6)) for t, e, f in choices
+    return ClockChoices(
+        tuple(OperatingPoint(t, e, Setting(clock_hertz=f * 1e6)) for t, e, f in choices)
     )
 
 
@@ -154,7 +154,7 @@ def test_a_single_clock_may_be_held_for_ever():
 
 def test_work_without_clocks_joins_any_run():
     """If it fails a plan for instructions of fixed time cannot be held."""
-    fixed = ClockChoices.from_points((OperatingPoint(0.001, 0.1, Setting()),))
+    fixed = ClockChoices((OperatingPoint(0.001, 0.1, Setting()),))
     problem = chain([work((1, 10, 1400), (2, 6, 700)), fixed, work((1, 10, 1400), (2, 6, 700))])
     frontier = plan_problem(problem)
     found = hold_clocks(frontier, frontier.at(4.001), HoldTime(0.1))

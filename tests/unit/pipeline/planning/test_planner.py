@@ -39,7 +39,7 @@ def one_instruction(points, blocking=0.0):
     """The least there is to plan."""
     return PipelineProblem(
         (Instruction(0, 0, "forward", 0),),
-        (ClockChoices.from_points(points),),
+        (ClockChoices(points),),
         np.array([0]),
         np.array([], dtype=np.int64),
         np.array([], dtype=np.int64),
@@ -124,8 +124,8 @@ def test_slowing_down_pays_only_while_others_wait_anyway():
     problem = PipelineProblem(
         (Instruction(0, 0, "forward", 0), Instruction(1, 1, "forward", 0)),
         (
-            ClockChoices.from_points((OperatingPoint(1.0, 100.0), OperatingPoint(2.0, 95.0))),
-            ClockChoices.from_points((OperatingPoint(0.5, 60.0),)),
+            ClockChoices((OperatingPoint(1.0, 100.0), OperatingPoint(2.0, 95.0))),
+            ClockChoices((OperatingPoint(0.5, 60.0),)),
         ),
         np.array([0, 1]),
         np.array([], dtype=np.int64),

@@ -197,10 +197,10 @@ def test_choices_need_an_order():
     """Choices out of order would confuse the planner."""
     points = (OperatingPoint(2.0, 1.0), OperatingPoint(1.0, 2.0))
     with pytest.raises(InvalidValueError, match="out of order"):
-        ClockChoices.from_points(points)
+        ClockChoices(points)
     with pytest.raises(InvalidValueError, match="missing"):
-        ClockChoices((), points[0])
-    assert ClockChoices.from_points(points[::-1]).points == points[::-1]
+        ClockChoices(())
+    assert ClockChoices(points[::-1]).points == points[::-1]
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
