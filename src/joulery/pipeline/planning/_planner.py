@@ -84,7 +84,8 @@ class ClockPlan(Timetable):
         deadline_seconds: Deadline that the plan was made for.
         lower_bound_joules: Energy that no clocks go below if they meet the deadline, not even
             clocks between those of the hardware; counted until ``seconds`` as ``joules`` is.
-        points: (instructions,), position in the instruction's profile.
+        points: (instructions,), position among the choices of the instruction's profile; -1 for a
+            measured point that is no choice of its own.
     """
 
     deadline_seconds: float

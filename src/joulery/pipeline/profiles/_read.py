@@ -221,7 +221,7 @@ def _parsed(row: dict[str, Any], number: int) -> tuple[Work, ClockSample]:
     kind = LETTERS.get(word, word.lower())
     if kind not in LETTERS.values():
         raise FileError(
-            f"row {number} of the profile: {word!r} is no instruction",
+            f"row {number} of the profile: {word!r} names no instruction",
             remedy=f"known are {', '.join(LETTERS.values())}",
         )
     values = {name: _number(row, name, number) for name in _COLUMNS[2:]}
