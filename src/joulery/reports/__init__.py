@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     )
     from joulery.reports._drawing import draw, palette_css, series_symbol, svg, write_png
     from joulery.reports._frontier import frontier_chart, frontier_report, frontier_table
-    from joulery.reports._pipeline import PipelineView, memory_limit, pipeline_report
+    from joulery.reports._pipeline import PipelineView, pipeline_report
     from joulery.reports._recommendation import recommendation_chart, recommendation_report
     from joulery.reports._sweep import sweep_charts, sweep_plan_text, sweep_report
     from joulery.reports._terminal import Terminal, plot, table_text
@@ -59,7 +59,6 @@ __all__ = [
     "frontier_table",
     "html_page",
     "joules_unit",
-    "memory_limit",
     "palette_css",
     "pipeline_report",
     "plot",

@@ -145,8 +145,10 @@ class _Holding:
         unheld = []
         for rank, order in enumerate(rank_orders(self._problem, self._plan)):
             steps = [self._chosen[i] for i in order]
-            found = steps if _holds(steps, self._minimum) else None
-            found = found or self._least_energy(order) or self._one_clock(order)
+            if _holds(steps, self._minimum):
+                found: list[_Choice] | None = steps
+            else:
+                found = self._least_energy(order) or self._one_clock(order)
             if found is None:
                 unheld.append(rank)
                 continue
@@ -291,7 +293,7 @@ class _Holding:
         return {c.hertz for c in self._choices(i) if c.seconds <= longest_seconds}
 
     def _at(self, i: int, hertz: float, longest_seconds: float) -> _Choice | None:
-        """The figures of an instruction at any clock; None if too slow, or outside the measured.
+        """The figures of an instruction at any clock; None if too slow or below all measured.
 
         Between two measured clocks time and energy are the larger ones of both, so that nothing is
         promised that may not hold.
@@ -304,10 +306,12 @@ class _Holding:
             return None
         found = measured[above - 1]
         if found.hertz != hertz:
-            if above == len(measured):
-                return None
-            upper = measured[above]
-            seconds, joules = max(found.seconds, upper.seconds), max(found.joules, upper.joules)
+            seconds, joules = found.seconds, found.joules
+            if above < len(measured):
+                seconds = max(seconds, measured[above].seconds)
+                joules = max(joules, measured[above].joules)
+            else:  # power grows at least so
+                joules *= (hertz / found.hertz) ** 2
             found = _Choice(found.point, hertz, seconds, joules)
         return found if found.seconds <= longest_seconds else None
 
