@@ -344,7 +344,8 @@ def _gantts(view: PipelineView) -> Iterator[Block]:
     cut = "" if share == 1.0 else f" Only the first {seconds:.3g} s are drawn."
     yield Paragraph(
         "F forward (lower bars), B backward, I and W its halves, R recomputation, G reduction of "
-        "gradients, O optimizer, with the microbatch; grey is waiting, the dashed line the end of the iteration." + cut,
+        "gradients, O optimizer, with the microbatch; grey is waiting, the dashed line the end of "
+        "the iteration." + cut,
         soft=True,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import importlib
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -204,9 +205,7 @@ class LinearProgram:
     """
 
     def __init__(self, network: Network) -> None:
-        import highspy
-
-        self._highspy = highspy
+        self._highspy: Any = importlib.import_module("highspy")
         self._network = network
         hulls = [curve.hull() for curve in network.curves]
         pieces = [np.diff(seconds) for seconds, _ in hulls]

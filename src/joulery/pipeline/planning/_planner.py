@@ -20,24 +20,25 @@ import numpy as np
 from joulery.errors import FileError, InfeasibleError, InvalidValueError, JouleryError
 from joulery.frontier import Frontier, OperatingPoint, Provenance, Setting
 from joulery.objectives import score
-from joulery.pipeline._files import parse_json, read_text, write_text
+from joulery.pipeline._files import write_text
+from joulery.pipeline.planning._holding import HoldTime, hold_clocks
 from joulery.pipeline.planning._network import network
 from joulery.pipeline.planning._problem import PipelineProblem, clock_hertz
+from joulery.pipeline.planning._rank_plan import SCHEMA, rank_plans, read_plan
 from joulery.pipeline.planning._relaxation import relax
 from joulery.pipeline.planning.native.library import QUICK, THOROUGH, USUAL, Rounder
 from joulery.units import finite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
     from joulery.objectives import Objective
 
-SCHEMA = "joulery-pipeline-plan-1"
 # Plans that stand for the whole frontier, evenly over its time.
 _FRONTIER_PLANS = 33
-# A deadline this much short of the fastest clocks is theirs: sums of seconds differ in their digits.
+# A deadline this much short of the fastest clocks is theirs: sums differ in their last digits.
 _SAME = 1e-9
 
 
@@ -128,6 +129,9 @@ class PlanSweep:
     def __len__(self) -> int:
         return len(self.deadlines)
 
+    def __iter__(self) -> Iterator[ClockPlan]:
+        return (self[position] for position in range(len(self)))
+
     def __getitem__(self, position: int) -> ClockPlan:
         chosen, arrays = self._chosen[position], self._pipeline.network
         seconds, deadline = float(self.seconds[position]), float(self.deadlines[position])
@@ -211,7 +215,8 @@ class PipelinePlan:
                 f"no clocks finish an iteration within {found.min():g} s",
                 remedy=f"the fastest take {self.fastest_seconds:.9g} s; allow at least that",
             )
-        return np.maximum(found, self.fastest_seconds)
+        deadlines: NDArray[np.float64] = np.maximum(found, self.fastest_seconds)
+        return deadlines
 
     def best_by(self, seconds: float) -> ClockPlan:
         """The plan of least energy if the next iteration starts as soon as this one ends."""
@@ -289,10 +294,24 @@ class PipelinePlan:
             blocking_watts=self.network.blocking_watts,
         )
 
-    def save(self, path: Path | str) -> None:
-        """Write the plan to a JSON file for :func:`load_plan`."""
-        frontier = [plan.totals() for plan in self.frontier_plans]
-        document = {"schema": SCHEMA, "frontier": frontier, "problem": self.problem.to_dict()}
+    def save(
+        self, path: Path | str, seconds: float | None = None, *, hold: HoldTime | None = None
+    ) -> None:
+        """Write the plan to a JSON file, with the share of every rank at one iteration time.
+
+        Args:
+            path: File for :func:`load_plan` (everything) and ``load_rank_plan`` (one rank's share).
+            seconds: Iteration time that ranks follow; by default that of full clocks.
+            hold: Minimum hold time of their clocks.
+        """
+        plan = self.at(self.full_clocks.seconds if seconds is None else seconds)
+        held = hold_clocks(self, plan, hold or HoldTime()).plan
+        document = {
+            "schema": SCHEMA,
+            "frontier": [found.totals() for found in self.frontier_plans],
+            "problem": self.problem.to_dict(),
+            "ranks": [rank.to_dict() for rank in rank_plans(self.problem, held)],
+        }
         write_text(Path(path), json.dumps(document, allow_nan=False) + "\n", "plan")
 
     def _provenance(self) -> Provenance:
@@ -320,11 +339,8 @@ def load_plan(path: Path | str) -> PipelinePlan:
     Raises:
         FileError: The file cannot be read, or holds something else.
     """
-    remedy = "save the plan again with PipelinePlan.save() of this version"
-    document = parse_json(read_text(Path(path), "plan"), "plan", remedy)
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise FileError(f"{path} holds no plan of a pipeline", remedy=remedy)
+    document = read_plan(Path(path))
     try:
         return plan_problem(PipelineProblem.from_dict(document["problem"]))
     except (KeyError, TypeError, ValueError, JouleryError) as error:
-        raise FileError(f"{path} holds a broken plan: {error}", remedy=remedy) from None
+        raise FileError(f"{path} holds a broken plan: {error}", remedy="save it again") from None

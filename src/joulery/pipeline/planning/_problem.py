@@ -135,7 +135,8 @@ class ClockChoices:
     def __post_init__(self) -> None:
         if not self.points:
             raise InvalidValueError(
-                "the clock choices of a piece of work are missing", remedy="measure it at one clock or more"
+                "the clock choices of a piece of work are missing",
+                remedy="measure it at one clock or more",
             )
         for a, b in itertools.pairwise(self.points):
             if a.seconds >= b.seconds:
@@ -246,7 +247,7 @@ class PipelineProblem:
         Raises:
             KeyError, TypeError, ValueError: The document is of another kind.
         """
-        config = {
+        config: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in dict(document["config"]).items()
         }

@@ -24,9 +24,9 @@ from joulery.hardware import Capability, ClockLock, require
 from joulery.metering import EnergyTimeline, Sampler
 from joulery.pipeline._files import write_text
 from joulery.pipeline._instructions import Instruction
+from joulery.pipeline.planning._rank_plan import RankStep
 from joulery.pipeline.profiles._attribution import TimedWork, attribute_power
 from joulery.pipeline.runtime._clock_setter import ClockSetter
-from joulery.pipeline.runtime._rank_plan import RankStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -25,7 +25,6 @@ from joulery.pipeline.profiles._smoothing import (
     smooth_profile,
     summary,
 )
-
 from joulery.units import finite
 
 if TYPE_CHECKING:

@@ -64,8 +64,7 @@ def test_a_short_instruction_makes_way_for_a_long_one():
     problem = PipelineProblem(
         instructions=tuple(Instruction(0, 0, "work", i) for i in range(3)),
         profiles=tuple(
-            ClockChoices(tuple(OperatingPoint(t, e) for t, e in points))
-            for points in (long, short)
+            ClockChoices(tuple(OperatingPoint(t, e) for t, e in points)) for points in (long, short)
         ),
         profile_of=np.array([0, 1, 0]),
         edge_from=np.array([0, 1]),
