@@ -162,6 +162,10 @@ class ClockChoices:
         return ClockChoices(tuple(kept), (*others, *(p for p in points if p not in kept)))
 
 
+# Times that differ by less, as on the flat end of a fitted curve, are equal: no energy should be spent
+# on the difference, and slopes in between would be beyond any precision.
+_SAME_TIME = 1e-7
+
 _ARRAYS: dict[str, Any] = {
     "profile_of": np.int64,
     "edge_from": np.int64,
@@ -387,11 +391,15 @@ def _worthwhile(
     least = math.inf
     for point in sorted(scaled, key=lambda point: (point.seconds, point.joules)):
         above_waiting = point.joules - watts * point.seconds
-        if above_waiting < least and (not kept or point.seconds > kept[-1].seconds):
-            least = above_waiting
-            kept.append(point)
-        else:
+        if above_waiting >= least:
             others.append(point)
+            continue
+        least = above_waiting
+        if kept and point.seconds <= kept[-1].seconds * (1 + _SAME_TIME):
+            faster = kept.pop()
+            others.append(faster)
+            point = replace(point, seconds=faster.seconds)  # noqa: PLW2901 - as good as equal
+        kept.append(point)
     return ClockChoices(tuple(kept), tuple(others))
 
 

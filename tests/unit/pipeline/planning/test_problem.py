@@ -300,3 +300,25 @@ def test_times_that_become_equal_when_scaled_are_one_choice():
     assert len(choices.scaled(1e-3).points) + len(choices.scaled(1e-3).others) == 2
     tiny = choices.scaled(5e-324 * 2)
     assert len(tiny.points) == 1
+
+
+def test_no_energy_is_spent_on_a_difference_in_the_last_digits():
+    """If it fails a memory-bound plan runs at full clocks, and its bound is no bound."""
+    rows = [
+        {
+            "stage": stage,
+            "instruction": kind,
+            "frequency": clock,
+            "time": 1.0 + 1e-12 * number,
+            "energy": 300.0 - 20.0 * number,
+        }
+        for stage in range(3)
+        for kind in ("forward", "backward")
+        for number, clock in enumerate((1400, 1300, 1200))
+    ]
+    profiles = profiles_from_rows(rows, smooth=False)
+    plan = plan_problem(build_problem(make_schedule("1f1b", 3, 4), profiles))
+    found = plan.at(plan.full_clocks.seconds)
+    assert set(found.clocks_hertz.tolist()) == {1.2e9}
+    assert found.seconds <= plan.full_clocks.seconds
+    assert found.gap == pytest.approx(0.0, abs=1e-9)
