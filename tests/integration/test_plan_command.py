@@ -296,3 +296,61 @@ def test_savings_on_measured_profiles():
     assert saved
     assert np.all(np.array(saved) > 0.02)
     assert np.all(np.array(saved) < 0.4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--layers", "4,4,4"], "--layers means nothing for the schedule 1f1b"),
+        (["--activations", "4"], "--activations means nothing"),
+        (["--memory", "30GB"], "--memory means nothing"),
+        (["--chunks", "3"], "--chunks means nothing"),
+        (["--blocking-watts", "1000"], "cannot draw 1000 W while it waits"),
+        (["--communication", "1,2,3,4"], "4 communication times for 3 ranks"),
+        (["--reduction", "1,2"], "2 reduction times for 3 ranks"),
+        (["--schedule", "auto", "--memory", "30GB"], "how much memory activations take"),
+        (["--schedule", "auto", "--memory", "1", "--activations", "1"], "both limit"),
+    ],
+)
+def test_options_that_would_change_nothing_are_refused(profile, options, message):
+    """A mistyped command would seem to have taken an option into account."""
+    done = _joulery("--profile", profile, "--microbatches", 4, *options)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_what_the_profiler_writes_is_used(profile, tmp_path):
+    """The power of waiting that was measured would count nothing."""
+    header, *lines = profile.read_text(encoding="utf-8").splitlines()
+    names = header.split(",")
+    rows = [dict(zip(names, line.split(","), strict=True)) for line in lines]
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps({"blocking_watts": 70.0, "rows": rows}), encoding="utf-8")
+    stated = _document("--profile", path, "--microbatches", 4)
+    given = _document("--profile", profile, "--microbatches", 4, "--blocking-watts", 70)
+    assert stated["full_clocks"] == given["full_clocks"]
+    rows[0]["instruction"] = "forwards"
+    path.write_text(json.dumps(rows), encoding="utf-8")
+    done = _joulery("--profile", path, "--microbatches", 4)
+    assert "'forwards' names no instruction" in done.stderr
+
+
+def test_links_reductions_and_memory(profile, tmp_path):
+    """Settings of real pipelines would be ignored, or break the report."""
+    sized = tmp_path / "sized.csv"
+    text = profile.read_text(encoding="utf-8").splitlines()
+    sized.write_text(
+        "\n".join([text[0] + ",activation_bytes", *(line + ",1e9" for line in text[1:])]),
+        encoding="utf-8",
+    )
+    options = ["--microbatches", 6, "--communication", "0.01,0.05", "--reduction", "0.3"]
+    found = _document("--profile", sized, *options)
+    kinds = [item["kind"] for item in found["plans"][0]["instructions"]]
+    assert kinds.count("reduce") == 3
+    done = _joulery("--profile", sized, *options, "--schedule", "auto", "--memory", "3GiB")
+    assert done.returncode == 0, done.stderr
+    assert "3.22 GB for activations per device" in done.stdout
+    assert "3.00 GB" in done.stdout
+    page = tmp_path / "page.html"
+    assert _joulery("--profile", sized, *options, "--html", page).returncode == 0
+    assert "reduce on stage 0" in page.read_text(encoding="utf-8")

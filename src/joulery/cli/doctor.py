@@ -20,7 +20,6 @@ _EXTRAS = {
     "instruments": ("pyvisa", "SCPI wattmeters for the whole node"),
     "amd": ("amdsmi", "AMD GPUs"),
     "torch": ("torch", "PyTorch"),
-    "pipeline": ("highspy", "pipeline plans where there is no C compiler"),
 }
 
 
@@ -165,7 +164,6 @@ def _energy(device: Device) -> str:
 
 def _hints(found: Survey) -> list[str]:
     """Ways to measure more, besides removing obstacles."""
-    from joulery.compiled import compiler
     from joulery.hardware import DeviceKind
 
     kinds = {device.info.kind for device in found.devices}
@@ -179,7 +177,7 @@ def _hints(found: Survey) -> list[str]:
     return hints + [
         f"  {purpose}: pip install 'joulery[{name}]'"
         for name, (module, purpose) in _EXTRAS.items()
-        if not _installed(module) and not (name == "pipeline" and compiler())
+        if not _installed(module)
     ]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from joulery.cli.checked import whole_number
 from joulery.errors import FileError, InvalidValueError
-from joulery.units import finite
+from joulery.units import count_from_text, finite, seconds_from_text
 
 if TYPE_CHECKING:
     import argparse
@@ -55,11 +55,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--stages", metavar="N", help="ranks in the pipeline; by default, stages of the profile")
     add("--microbatches", required=True, metavar="M", help="microbatches per iteration")
     add("--schedule", default="1f1b", metavar="SCHEDULE", help="1f1b by default")
-    add("--chunks", default="2", metavar="V", help="stages per rank of interleaved, by default 2")
+    add("--chunks", metavar="V", help="stages per rank of interleaved, by default 2")
     add("--straggler", type=float, metavar="X", help="another pipeline takes X times as long")
     add("--deadline", type=float, metavar="S", help="an iteration may take that many seconds")
-    add("--blocking-watts", type=float, default=0.0, metavar="W", help="power of a waiting device")
-    add("--communication", type=float, default=0.0, metavar="S", help="seconds per hop of data")
+    add(
+        "--blocking-watts",
+        type=float,
+        metavar="W",
+        help="power of a waiting device; by default what the profile states",
+    )
+    add(
+        "--communication",
+        default="0",
+        metavar="S[,S,…]",
+        help="seconds per hop of data, or of each link between ranks",
+    )
+    add(
+        "--reduction",
+        default="0",
+        metavar="S[,S,…]",
+        help="seconds to reduce gradients at the end of an iteration, or of each rank",
+    )
     add("--devices-per-rank", default="1", metavar="N", help="devices of a tensor-parallel group")
     add("--replicas", default="1", metavar="N", help="data-parallel copies of the pipeline")
     add("--repeat", type=float, default=1.0, metavar="X", help="profiled pieces per microbatch")
@@ -70,6 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="microbatches of activations that fit a rank, for auto",
     )
+    add("--memory", metavar="SIZE", help="such as 30GB, for activations on a device, for auto")
     add("--layers", metavar="N,N,…", help="layers of each profiled stage: auto tries moving some")
     add("--raw", action="store_true", help="plan on the measurements without smoothing them")
     add("--html", type=Path, metavar="FILE", help="write a page with charts, before and after")
@@ -85,6 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
     from joulery.pipeline import PlanTarget, plan_savings, read_profiles
     from joulery.reports import PipelineView, pipeline_report
 
+    _refuse_unused(arguments)
     targets = _targets(arguments)
     endpoint = _endpoint(arguments)
     config = _config(arguments)
@@ -111,6 +129,25 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.flush()
         coordinate(plan, *endpoint)
     return 0
+
+
+def _refuse_unused(arguments: argparse.Namespace) -> None:
+    """Refuse options that would change nothing."""
+    for option, schedule in (
+        ("layers", "auto"),
+        ("activations", "auto"),
+        ("memory", "auto"),
+        ("chunks", "interleaved"),
+    ):
+        if getattr(arguments, option) is not None and arguments.schedule != schedule:
+            raise InvalidValueError(
+                f"--{option} means nothing for the schedule {arguments.schedule}",
+                remedy=f"leave it out, or use --schedule {schedule}",
+            )
+    if arguments.memory is not None and arguments.activations is not None:
+        raise InvalidValueError(
+            "--memory and --activations both limit activations", remedy="give one of them"
+        )
 
 
 def _endpoint(arguments: argparse.Namespace) -> tuple[tuple[str, int], str] | None:
@@ -149,13 +186,21 @@ def _targets(arguments: argparse.Namespace) -> list[PlanTarget]:
 def _config(arguments: argparse.Namespace) -> PipelineConfig:
     from joulery.pipeline import PipelineConfig
 
+    watts = arguments.blocking_watts
     return PipelineConfig(
-        communication_seconds=finite(arguments.communication, "--communication", minimum=0.0),
-        blocking_watts=finite(arguments.blocking_watts, "--blocking-watts", minimum=0.0),
+        communication_seconds=_seconds(arguments.communication, "--communication"),
+        reduction_seconds=_seconds(arguments.reduction, "--reduction"),
+        blocking_watts=None if watts is None else finite(watts, "--blocking-watts", minimum=0.0),
         devices_per_rank=whole_number(arguments.devices_per_rank, "--devices-per-rank", 1, _MAX),
         replicas=whole_number(arguments.replicas, "--replicas", 1, _MAX),
         optimizer=arguments.optimizer,
     )
+
+
+def _seconds(text: str, option: str) -> float | tuple[float, ...]:
+    """One figure, or several separated by commas."""
+    figures = tuple(seconds_from_text(part, option) for part in text.split(","))
+    return figures if len(figures) > 1 else figures[0]
 
 
 def _sizes(arguments: argparse.Namespace) -> tuple[int, int | None]:
@@ -176,7 +221,7 @@ def _plan(
         schedule=arguments.schedule,
         microbatches=microbatches,
         ranks=ranks,
-        chunks=whole_number(arguments.chunks, "--chunks", 1, _MAX),
+        chunks=whole_number(arguments.chunks or "2", "--chunks", 1, _MAX),
         config=config,
     )
 
@@ -195,11 +240,20 @@ def _search(
         config=config,
         deadline_seconds=arguments.deadline,
         max_activations=None if fits is None else finite(fits, "--activations", minimum=0.0),
+        memory_bytes=None if arguments.memory is None else _bytes(arguments.memory),
         layers=tuple(
             whole_number(text, "--layers", 1, _MAX)
             for text in (arguments.layers.split(",") if arguments.layers else ())
         ),
     )
+
+
+def _bytes(text: str) -> float:
+    """A size such as ``30GB`` or ``28GiB``."""
+    binary = text.endswith("iB")
+    number = count_from_text(text.removesuffix("iB").removesuffix("B"), "--memory")
+    exponent = {"k": 1, "M": 2, "G": 3, "T": 4}.get(text[-3:-2], 0) if binary else 0
+    return number * 1.024**exponent
 
 
 def _show(arguments: argparse.Namespace, view: PipelineView) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
-
-from joulery.reports import memory_limit
 
 if TYPE_CHECKING:
     from joulery.pipeline import PipelineProblem, Saving, ScheduleComparison, ScheduleSearch
@@ -45,7 +44,7 @@ def _saving(problem: PipelineProblem, saving: Saving) -> dict[str, Any]:
                 "stage": item.stage,
                 "kind": item.kind,
                 "microbatch": item.microbatch,
-                "clock_hertz": clock,
+                "clock_hertz": None if math.isnan(clock) else clock,
                 "start_seconds": start,
                 "seconds": seconds,
                 "joules": joules,
@@ -64,8 +63,7 @@ def _saving(problem: PipelineProblem, saving: Saving) -> dict[str, Any]:
 
 def _search(search: ScheduleSearch) -> dict[str, Any]:
     """The comparisons by number of microbatches, and the other partition if one was tried."""
-    limit = memory_limit(search)
-    found: dict[str, Any] = {"comparisons": [_comparison(c, limit) for c in search.comparisons]}
+    found: dict[str, Any] = {"comparisons": [_comparison(c, search) for c in search.comparisons]}
     if search.moved_layers:
         moved = search.moved_best
         found["other_partition"] = {
@@ -77,12 +75,12 @@ def _search(search: ScheduleSearch) -> dict[str, Any]:
     return found
 
 
-def _comparison(comparison: ScheduleComparison, limit: float | None) -> dict[str, Any]:
+def _comparison(comparison: ScheduleComparison, search: ScheduleSearch) -> dict[str, Any]:
     return {
         "microbatches": comparison.microbatches,
         "deadline_seconds": comparison.deadline_seconds,
         "full_clocks_joules": comparison.full_clocks_joules,
-        "best": comparison.best(limit).schedule.name,
+        "best": search.best_of(comparison).schedule.name,
         "best_with_any_memory": comparison.best(float("inf")).schedule.name,
         "schedules": [
             {
@@ -91,6 +89,7 @@ def _comparison(comparison: ScheduleComparison, limit: float | None) -> dict[str
                 "seconds": None if candidate.best is None else candidate.best.seconds,
                 "joules": candidate.joules,
                 "activations": candidate.activations,
+                "activation_bytes": candidate.activation_bytes,
                 "transfers": candidate.transfers,
             }
             for candidate in comparison.candidates

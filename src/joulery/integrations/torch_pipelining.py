@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError
+from joulery.integrations._pipelines import queue_marker
 from joulery.pipeline import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -21,26 +21,7 @@ from joulery.pipeline import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    Reached = Callable[[], object]
-
-
-class PipelineObserver(Protocol):
-    """Callbacks around instructions: a ``ClockController``, or a ``ClockProfiler`` without a plan.
-
-    None of these may raise, since they run inside the training step.
-    """
-
-    def begin_iteration(self, reached: Reached | None) -> None:
-        """A step of the schedule begins; ``reached`` as below."""
-        ...
-
-    def before(self, stage: int, kind: str, microbatch: int, reached: Reached | None) -> None:
-        """An instruction begins; ``reached`` waits until the device gets there, if it lags."""
-        ...
-
-    def after(self, stage: int, kind: str, microbatch: int, reached: Reached | None) -> None:
-        """An instruction has ended."""
-        ...
+    from joulery.integrations._pipelines import PipelineObserver, Reached
 
 
 @contextmanager
@@ -61,7 +42,9 @@ def observed(torch_schedule: Any, observer: PipelineObserver) -> Iterator[None]:
     stages = _stages_of(torch_schedule)
     wrappers = _Wrappers(observer)
     wrapped: list[tuple[Any, str]] = [(torch_schedule, "step")]
-    torch_schedule.step = wrappers.step(torch_schedule, torch_schedule.step, _marker(stages[0]))
+    torch_schedule.step = wrappers.step(
+        torch_schedule, torch_schedule.step, queue_marker(_on_cuda(stages[0]))
+    )
     for stage in stages:
         for name, kind_of in _EDGES.items():
             setattr(stage, name, wrappers.instruction(stage, getattr(stage, name), kind_of))
@@ -99,7 +82,7 @@ class _Wrappers:
         self, stage: Any, run: Callable[..., Any], kind_of: Callable[..., str]
     ) -> Callable[..., Any]:
         number, observer = stage.stage_index, self._observer
-        mark = _marker(stage)
+        mark = queue_marker(_on_cuda(stage))
 
         def wrapped(microbatch: int, *arguments: Any, **named: Any) -> Any:
             if not self._training:
@@ -133,21 +116,8 @@ _EDGES: dict[str, Callable[..., str]] = {
 }
 
 
-def _marker(stage: Any) -> Callable[[], Reached | None]:
-    """A function that marks a place in the device's queue; None where work is done at once."""
-    if getattr(getattr(stage, "device", None), "type", "cpu") != "cuda":
-        return lambda: None
-
-    cuda: Any = importlib.import_module("torch").cuda
-
-    def mark() -> Reached:
-        # Blocking: the waiting thread sleeps, instead of keeping a core and Python's lock busy.
-        event = cuda.Event(blocking=True)
-        event.record()
-        reached: Reached = event.synchronize
-        return reached
-
-    return mark
+def _on_cuda(stage: Any) -> bool:
+    return bool(getattr(getattr(stage, "device", None), "type", "cpu") == "cuda")
 
 
 def _stages_of(torch_schedule: Any) -> list[Any]:

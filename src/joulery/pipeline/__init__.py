@@ -18,6 +18,9 @@ if TYPE_CHECKING:
         BACKWARD_WEIGHT,
         FORWARD,
         LETTERS,
+        OPTIMIZER,
+        RECOMPUTE,
+        REDUCE,
         Instruction,
     )
     from joulery.pipeline._savings import PlanTarget, Saving, plan_savings
@@ -29,11 +32,12 @@ if TYPE_CHECKING:
         plan_pipeline,
         search_schedules,
     )
-    from joulery.pipeline.planning._highs import LinearProgram
     from joulery.pipeline.planning._holding import HeldPlan, HoldTime, hold_clocks
+    from joulery.pipeline.planning._network import Network
     from joulery.pipeline.planning._planner import (
         ClockPlan,
         PipelinePlan,
+        PlanSweep,
         Timetable,
         load_plan,
         plan_problem,
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
         PipelineProblem,
         build_problem,
     )
+    from joulery.pipeline.planning._rank_plan import RankPlan, RankStep, load_rank_plan
     from joulery.pipeline.profiles._profiler import ClockProfiler, ProfileRow, write_profile
     from joulery.pipeline.profiles._read import Profiles, profiles_from_rows, read_profiles
     from joulery.pipeline.runtime._client import CoordinatorClient
@@ -51,7 +56,6 @@ if TYPE_CHECKING:
     from joulery.pipeline.runtime._controller import ClockController, IterationTimes
     from joulery.pipeline.runtime._coordinator import Coordinator
     from joulery.pipeline.runtime._plan_cache import PlanCache
-    from joulery.pipeline.runtime._rank_plan import RankPlan, RankStep
     from joulery.pipeline.runtime._straggler import LatenessRules, StragglerPolicy
     from joulery.pipeline.schedules._check import dependencies
     from joulery.pipeline.schedules._custom import custom_schedule, read_schedule
@@ -63,6 +67,9 @@ __all__ = [
     "BACKWARD_WEIGHT",
     "FORWARD",
     "LETTERS",
+    "OPTIMIZER",
+    "RECOMPUTE",
+    "REDUCE",
     "SCHEDULES",
     "ClockChoices",
     "ClockController",
@@ -76,11 +83,12 @@ __all__ = [
     "Instruction",
     "IterationTimes",
     "LatenessRules",
-    "LinearProgram",
+    "Network",
     "PipelineConfig",
     "PipelinePlan",
     "PipelineProblem",
     "PlanCache",
+    "PlanSweep",
     "PlanTarget",
     "ProfileRow",
     "Profiles",
@@ -99,6 +107,7 @@ __all__ = [
     "dependencies",
     "hold_clocks",
     "load_plan",
+    "load_rank_plan",
     "make_schedule",
     "plan_pipeline",
     "plan_problem",

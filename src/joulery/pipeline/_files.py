@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import FileError
+from joulery.files import write_atomic
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,9 +40,9 @@ def parse_json(text: str, what: str, remedy: str) -> Any:
 
 
 def write_text(path: Path, text: str, what: str) -> None:
-    """Write a file; a FileError if that is not possible."""
+    """Write a file in one step; a FileError if that is not possible."""
     try:
-        path.write_text(text, encoding="utf-8")
+        write_atomic(path, text.encode())
     except OSError as error:
         raise FileError(
             f"cannot write the {what} {path}: {error.strerror}", remedy="choose another place"

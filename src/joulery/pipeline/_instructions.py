@@ -9,15 +9,17 @@ BACKWARD = "backward"
 BACKWARD_INPUT = "backward_input"
 BACKWARD_WEIGHT = "backward_weight"
 RECOMPUTE = "recompute"
+REDUCE = "reduce"
 OPTIMIZER = "optimizer"
 
-# Letters as torch.distributed.pipelining prints them, and R and O for what it lacks.
+# Letters as torch.distributed.pipelining prints them, and R, G and O for what it lacks.
 LETTERS = {
     "F": FORWARD,
     "B": BACKWARD,
     "I": BACKWARD_INPUT,
     "W": BACKWARD_WEIGHT,
     "R": RECOMPUTE,
+    "G": REDUCE,
     "O": OPTIMIZER,
 }
 
@@ -30,7 +32,7 @@ class Instruction:
         stage: Pipeline stage (the layers), counted from 0.
         rank: Device or group of devices that runs it; instructions of a rank run one at a time.
         kind: ``forward``, ``backward``, ``backward_input``, ``backward_weight``, ``recompute``,
-            ``optimizer``, or a name of the caller's own.
+            ``reduce`` (gradients of replicas), ``optimizer``, or a name of the caller's own.
         microbatch: Number of the microbatch; -1 where there is none.
     """
 

@@ -8,7 +8,6 @@ is not chosen.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ from joulery.pipeline.profiles._partition import balanced_layers, repartitioned
 from joulery.pipeline.profiles._read import Profiles, read_profiles
 from joulery.pipeline.schedules._custom import read_schedule
 from joulery.pipeline.schedules._schedule import SCHEDULES, Schedule, make_schedule
+from joulery.units import human
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 # Schedules are compared at its pace and with its memory by default, as most pipelines run it.
 _REFERENCE = "1f1b"
+# Sums that differ by less are equal.
+_SAME = 1e-9
 # Energies this close are the same: plans lie up to that far above their bound anyway.
 _ALIKE = 1e-3
 # Smaller numbers of microbatches to compare at, per rank.
@@ -114,6 +116,8 @@ class ScheduleCandidate:
         schedule: Order of the instructions.
         plan: Plans of the pipeline under that schedule.
         activations: Largest number of microbatches of activations that a rank holds at once.
+        activation_bytes: Most memory that activations take on a device; None where the profile
+            does not say what they take.
         transfers: Messages between ranks per iteration.
         best: Plan of least energy within the deadline of the comparison; None if even the
             fastest takes longer.
@@ -122,6 +126,7 @@ class ScheduleCandidate:
     schedule: Schedule
     plan: PipelinePlan
     activations: float
+    activation_bytes: float | None
     transfers: int
     best: ClockPlan | None
 
@@ -156,7 +161,21 @@ class ScheduleComparison:
         """What 1F1B holds: the memory that is there if pipelines are trained at all."""
         return next(c.activations for c in self.candidates if c.schedule.name == _REFERENCE)
 
-    def best(self, max_activations: float | None = None) -> ScheduleCandidate:
+    def fits(
+        self,
+        candidate: ScheduleCandidate,
+        max_activations: float | None = None,
+        memory_bytes: float | None = None,
+    ) -> bool:
+        """Whether a candidate's activations fit a rank; arguments as of :meth:`best`."""
+        if memory_bytes is not None:
+            return (candidate.activation_bytes or 0.0) <= memory_bytes * (1 + _SAME)
+        limit = self.reference_activations if max_activations is None else max_activations
+        return candidate.activations <= limit * (1 + _SAME)
+
+    def best(
+        self, max_activations: float | None = None, memory_bytes: float | None = None
+    ) -> ScheduleCandidate:
         """The candidate of least energy that meets the deadline and fits the memory.
 
         Of those that need practically the same, the one with the least memory, then with the
@@ -165,34 +184,41 @@ class ScheduleComparison:
         Args:
             max_activations: Microbatches of activations that fit a rank; what 1F1B holds by
                 default.
+            memory_bytes: Memory for activations on a device, instead of ``max_activations``.
 
         Raises:
             InfeasibleError: There is none.
         """
-        limit = self.reference_activations if max_activations is None else max_activations
         fitting = [
             (candidate.joules, candidate)
             for candidate in self.candidates
-            if candidate.joules is not None and candidate.activations <= limit + 1e-9
+            if candidate.joules is not None and self.fits(candidate, max_activations, memory_bytes)
         ]
         if not fitting:
-            raise self._infeasible(limit)
+            raise self._infeasible(max_activations, memory_bytes)
         least_joules = min(joules for joules, _ in fitting)
         alike = [found for joules, found in fitting if joules <= least_joules * (1 + _ALIKE)]
-        return min(alike, key=lambda found: (found.activations, found.transfers))
+        # Sums differ in their last digits, which must not decide.
+        return min(alike, key=lambda found: (round(found.activations, 6), found.transfers))
 
-    def _infeasible(self, limit: float) -> InfeasibleError:
-        in_time = [c.activations for c in self.candidates if c.best is not None]
+    def _infeasible(self, max_activations: float | None, memory_bytes: float | None) -> Exception:
+        in_time = [c for c in self.candidates if c.best is not None]
         if not in_time:
             fastest = min(c.plan.fastest_seconds for c in self.candidates)
             return InfeasibleError(
                 f"no schedule ends within {self.deadline_seconds:g} s",
                 remedy=f"the fastest takes {fastest:.6g} s; allow at least that",
             )
+        if memory_bytes is None:
+            limit = self.reference_activations if max_activations is None else max_activations
+            given = f"{limit:g} microbatches of activations"
+            needed = f"{min(c.activations for c in in_time):g} microbatches"
+        else:
+            given = human(memory_bytes, "B")
+            needed = human(min(c.activation_bytes or 0.0 for c in in_time), "B")
         return InfeasibleError(
-            f"no schedule gets by with {limit:g} microbatches of activations in "
-            f"{self.deadline_seconds:g} s",
-            remedy=f"make room for {min(in_time):g} microbatches, or recompute activations",
+            f"no schedule gets by with {given} in {self.deadline_seconds:g} s",
+            remedy=f"make room for {needed}, or recompute activations",
         )
 
 
@@ -202,16 +228,18 @@ class ScheduleSearch:
 
     Attributes:
         comparisons: Comparisons at growing numbers of microbatches, the wanted one last.
-        max_activations: Microbatches of activations that fit a rank.
-        best: ScheduleCandidate of least energy.
+        best: Candidate of least energy.
+        max_activations: Microbatches of activations that fit a rank; None for what 1F1B holds.
+        memory_bytes: Memory for activations on a device; None if it is not the limit.
         layers: Layers of each stage as profiled; empty if not given.
         moved_layers: Other partition that was tried; empty if none was.
         moved_best: Best candidate of the other partition; None if there is none.
     """
 
     comparisons: tuple[ScheduleComparison, ...]
-    max_activations: float
     best: ScheduleCandidate
+    max_activations: float | None = None
+    memory_bytes: float | None = None
     layers: tuple[int, ...] = ()
     moved_layers: tuple[int, ...] = ()
     moved_best: ScheduleCandidate | None = None
@@ -220,6 +248,10 @@ class ScheduleSearch:
     def wanted(self) -> ScheduleComparison:
         """The comparison for the wanted number of microbatches."""
         return self.comparisons[-1]
+
+    def best_of(self, comparison: ScheduleComparison) -> ScheduleCandidate:
+        """The best candidate of one comparison, within the memory of the search."""
+        return comparison.best(self.max_activations, self.memory_bytes)
 
 
 def search_schedules(  # noqa: PLR0913 - each is an option of the command line, too
@@ -230,6 +262,7 @@ def search_schedules(  # noqa: PLR0913 - each is an option of the command line, 
     config: PipelineConfig | None = None,
     deadline_seconds: float | None = None,
     max_activations: float | None = None,
+    memory_bytes: float | None = None,
     layers: Sequence[int] = (),
 ) -> ScheduleSearch:
     """Compare all schedules, and another partition if the layers are known.
@@ -241,19 +274,26 @@ def search_schedules(  # noqa: PLR0913 - each is an option of the command line, 
         config: Communication, waiting, and devices that share the plan.
         deadline_seconds: Time that an iteration may take; by default that of 1F1B at full clocks.
         max_activations: Microbatches of activations that fit a rank; what 1F1B holds by default.
+        memory_bytes: Memory for activations on a device, instead of ``max_activations``; the
+            profile must say what the activations of each stage take.
         layers: Layers of each profiled stage, to try the partition whose slowest stage is fastest.
 
     Raises:
         InfeasibleError: No schedule meets the deadline and fits the memory.
     """
+    if memory_bytes is not None and not profiles.activation_bytes:
+        raise InvalidValueError(
+            "the profile does not say how much memory activations take",
+            remedy="add a column activation_bytes: bytes of one microbatch in the stage",
+        )
     ranks = profiles.stages if ranks is None else ranks
     counts = [ranks * factor for factor in _PER_RANK if ranks * factor < microbatches]
     smaller = [compare_schedules(profiles, count, ranks=ranks, config=config) for count in counts]
     wanted = compare_schedules(
         profiles, microbatches, ranks=ranks, config=config, deadline_seconds=deadline_seconds
     )
-    limit = wanted.reference_activations if max_activations is None else max_activations
-    plain = ScheduleSearch((*smaller, wanted), limit, wanted.best(limit), tuple(layers))
+    limits = max_activations, memory_bytes
+    plain = ScheduleSearch((*smaller, wanted), wanted.best(*limits), *limits, tuple(layers))
     other = balanced_layers(profiles, layers) if layers else ()
     if other == plain.layers:
         return plain
@@ -266,7 +306,9 @@ def search_schedules(  # noqa: PLR0913 - each is an option of the command line, 
         deadline_seconds=wanted.deadline_seconds,
     )
     try:
-        winner = moved.best(limit)
+        # What 1F1B holds as profiled is the memory that is there.
+        usual = wanted.reference_activations if max_activations is None else max_activations
+        winner = moved.best(usual, memory_bytes)
     except InfeasibleError:
         return replace(plain, moved_layers=other)
     found = replace(plain, moved_layers=other, moved_best=winner)
@@ -297,7 +339,7 @@ def compare_schedules(
     full = plans[_REFERENCE][1].full_clocks
     deadline = full.seconds if deadline_seconds is None else deadline_seconds
     candidates = tuple(
-        _candidate(order, plan, profiles.sizes, deadline) for order, plan in plans.values()
+        _candidate(order, plan, profiles, deadline) for order, plan in plans.values()
     )
     return ScheduleComparison(
         microbatches, full.seconds, deadline, full.joules, candidates, refused
@@ -305,35 +347,35 @@ def compare_schedules(
 
 
 def _candidate(
-    order: Schedule, plan: PipelinePlan, sizes: Sequence[float], deadline: float
+    order: Schedule, plan: PipelinePlan, profiles: Profiles, deadline: float
 ) -> ScheduleCandidate:
     problem = plan.problem
     ranks = [item.rank for item in problem.instructions]
     edges = zip(problem.edge_from.tolist(), problem.edge_to.tolist(), strict=True)
-    # Schedules that take equally long differ in the last digits of their sums.
-    same = math.isclose(deadline, plan.fastest_seconds, rel_tol=1e-12)
+    sizes = profiles.activation_bytes
     try:
-        best = plan.best_by(plan.fastest_seconds if same else deadline)
+        best = plan.best_by(deadline)
     except InfeasibleError:
         best = None
     return ScheduleCandidate(
         schedule=order,
         plan=plan,
-        activations=max(activations_in_flight(order, sizes)),
+        activations=max(activations_in_flight(order, profiles.sizes)),
+        activation_bytes=max(activations_in_flight(order, sizes)) if sizes else None,
         transfers=sum(ranks[before] != ranks[after] for before, after in edges),
         best=best,
     )
 
 
 def activations_in_flight(order: Schedule, sizes: Sequence[float] = ()) -> tuple[float, ...]:
-    """The most that each rank holds at once, in microbatches of activations of a whole rank.
+    """The most that each rank holds at once, in microbatches of a whole rank or in ``sizes``.
 
     Activations live from the forward (or the recomputation) to the end of the backward, the
     gradient of the weights included. A rank with several stages holds a fraction per stage.
 
     Args:
         order: Schedule.
-        sizes: Activations of each profiled stage, where they differ.
+        sizes: Activations of one microbatch in each profiled stage, relative or in bytes.
     """
     recomputing = {item.stage for rank in order.ranks for item in rank if item.kind == RECOMPUTE}
     most = []

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from joulery.reports._drawing import draw, svg, write_png
     from joulery.reports._frontier import frontier_chart, frontier_report
-    from joulery.reports._pipeline import PipelineView, memory_limit, pipeline_report
+    from joulery.reports._pipeline import PipelineView, pipeline_report
     from joulery.reports._recommendation import recommendation_report
     from joulery.reports._sweep import sweep_charts, sweep_plan_text, sweep_report
     from joulery.reports._terminal import Terminal, plot, table_text
@@ -52,7 +52,6 @@ __all__ = [
     "frontier_chart",
     "frontier_report",
     "joules_unit",
-    "memory_limit",
     "pipeline_report",
     "plot",
     "recommendation_report",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from joulery.pipeline import FORWARD, LETTERS
 from joulery.reports._chart import Axis, Bar, Chart, Gantt, Series, joules_unit, seconds_unit
 from joulery.reports._document import Grid, Heading, HeatLegend, Paragraph, Report, Table
+from joulery.units import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -112,24 +113,28 @@ def _saving_table(view: PipelineView) -> Table:
 
 def _search_caption(search: ScheduleSearch) -> str:
     """The terms of the comparison of schedules."""
-    wanted = search.wanted
+    wanted, limit = search.wanted, search.max_activations
     seconds = seconds_unit([wanted.deadline_seconds])
+    if search.memory_bytes is not None:
+        memory = f"{human(search.memory_bytes, 'B')} for activations per device"
+    else:
+        count = wanted.reference_activations if limit is None else limit
+        memory = f"memory for {count:g} microbatches of activations per rank"
     return (
         f"{wanted.microbatches} microbatches, every schedule within "
-        f"{_figure(wanted.deadline_seconds, seconds)}; "
-        f"memory for {search.max_activations:g} microbatches of activations per rank."
+        f"{_figure(wanted.deadline_seconds, seconds)}; {memory}."
     )
 
 
 def _schedule_table(search: ScheduleSearch) -> Table:
     """A row per schedule, the best one marked."""
-    wanted, limit = search.wanted, search.max_activations
-    best = wanted.best(limit)
+    wanted, limits = search.wanted, (search.max_activations, search.memory_bytes)
+    best = search.best_of(wanted)
     joules = joules_unit([wanted.full_clocks_joules])
     seconds = seconds_unit([wanted.deadline_seconds])
     rows = []
     for candidate in wanted.candidates:
-        fits = candidate.activations <= limit + 1e-9
+        fits, held = wanted.fits(candidate, *limits), candidate.activation_bytes
         planned = candidate.best
         rows.append(
             [
@@ -138,7 +143,7 @@ def _schedule_table(search: ScheduleSearch) -> Table:
                 "too slow" if planned is None else _figure(planned.seconds, seconds),
                 "" if planned is None else _figure(planned.joules, joules),
                 _saved(wanted, candidate),
-                f"{candidate.activations:g}",
+                f"{candidate.activations:g}" if held is None else human(held, "B"),
                 str(candidate.transfers),
                 "★ best" if candidate is best else "" if fits else "too big",
             ]
@@ -152,7 +157,7 @@ def _winner_table(search: ScheduleSearch) -> Table:
     """The best schedule by number of microbatches."""
     rows = []
     for comparison in search.comparisons:
-        best, any_memory = comparison.best(memory_limit(search)), comparison.best(math.inf)
+        best, any_memory = search.best_of(comparison), comparison.best(math.inf)
         rows.append(
             [
                 str(comparison.microbatches),
@@ -164,15 +169,6 @@ def _winner_table(search: ScheduleSearch) -> Table:
             ]
         )
     return Table(_WINNER_HEADERS, rows, "rlrlrr")
-
-
-def memory_limit(search: ScheduleSearch) -> float | None:
-    """What fits a rank at any number of microbatches; None for what 1F1B holds there.
-
-    Fewer microbatches hold fewer activations: there 1F1B's own memory is less.
-    """
-    usual = search.max_activations == search.wanted.reference_activations
-    return None if usual else search.max_activations
 
 
 def _saved(comparison: ScheduleComparison, candidate: ScheduleCandidate) -> str:
@@ -220,8 +216,8 @@ def _search_blocks(search: ScheduleSearch) -> list[Block]:
         _schedule_table(search),
         Paragraph(
             "Unplanned: time at full clocks. Saved: energy against 1F1B at full clocks. Stored: "
-            "most microbatches of activations that a rank holds at once. Sends: messages per "
-            "iteration.",
+            "most activations that a rank holds at once, in microbatches or bytes. Sends: messages "
+            "per iteration.",
             soft=True,
         ),
         _winner_table(search),
@@ -246,7 +242,7 @@ def _partitions(search: ScheduleSearch) -> Block:
     layers = ",".join(map(str, search.layers))
     if not search.moved_layers:
         return Paragraph(f"Layers {layers}: no other partition has a faster slowest stage.")
-    plain, moved = search.wanted.best(search.max_activations), search.moved_best
+    plain, moved = search.best_of(search.wanted), search.moved_best
     rows = [
         [layers, plain.schedule.name, _saved(search.wanted, plain)],
         [
@@ -340,15 +336,16 @@ def _gantts(view: PipelineView) -> Iterator[Block]:
     share = _MAX_BARS / len(view.plan.problem)
     share = 1.0 if share > _NEARLY_ALL else share
     seconds = share * max(table.seconds for _, table in tables)
-    clocks = [clock for _, table in tables for clock in table.clocks_hertz.tolist()]
-    low, high = min(clocks), max(clocks)
+    clocks = [c for _, table in tables for c in table.clocks_hertz.tolist() if not math.isnan(c)]
+    low, high = min(clocks, default=0.0), max(clocks, default=0.0)
     yield HeatLegend(f"{low / 1e6:.0f} MHz", f"{high / 1e6:.0f} MHz")
     for name, table in tables:
         yield _gantt(view, name, table, seconds, (low, high))
     cut = "" if share == 1.0 else f" Only the first {seconds:.3g} s are drawn."
     yield Paragraph(
-        "F forward (lower bars), B backward, I and W its halves, R recomputation, O optimizer, "
-        "with the microbatch; grey is waiting, the dashed line the end of the iteration." + cut,
+        "F forward (lower bars), B backward, I and W its halves, R recomputation, G reduction of "
+        "gradients, O optimizer, with the microbatch; grey is waiting, the dashed line the end of "
+        "the iteration." + cut,
         soft=True,
     )
 
@@ -372,9 +369,10 @@ def _gantt(
                 item.rank,
                 start,
                 duration,
-                (hertz - low) / (high - low) if high > low else 1.0,
+                (hertz - low) / (high - low) if high > low and not math.isnan(hertz) else 1.0,
                 f"{word}{item.microbatch}" if item.microbatch >= 0 else word,
-                f"{item}: {1000 * duration:.1f} ms at {hertz / 1e6:.0f} MHz",
+                f"{item}: {1000 * duration:.1f} ms"
+                + ("" if math.isnan(hertz) else f" at {hertz / 1e6:.0f} MHz"),
                 low=item.kind == FORWARD,
             )
         )

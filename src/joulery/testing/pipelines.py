@@ -1,15 +1,16 @@
-"""Random pipelines to plan, and an event simulator, independent of the planner, to check plans."""
+"""Random pipelines to plan, and what checks plans without the planner: events, linear programs."""
 
 from __future__ import annotations
 
 import heapq
+import importlib
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulery.errors import InvalidValueError
+from joulery.errors import InvalidValueError, JouleryError
 from joulery.frontier import Frontier, OperatingPoint, Setting
 from joulery.pipeline import ClockChoices, Instruction, PipelineProblem
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     from numpy.random import Generator
     from numpy.typing import NDArray
+
+    from joulery.pipeline import Network
 
 
 def random_problem(
@@ -71,7 +74,7 @@ def _random_choices(draw: Generator, points: int, *, whole: bool) -> ClockChoice
         OperatingPoint(float(t), float(e), Setting(clock_hertz=1e9 + 1e6 * (count - k)))
         for k, (t, e) in enumerate(zip(seconds, joules, strict=True))
     )
-    return ClockChoices.from_points(Frontier.from_points(cloud))
+    return ClockChoices(tuple(Frontier.from_points(cloud)))
 
 
 def random_rows(stages: int, seed: int, clocks: int = 25) -> list[dict[str, Any]]:
@@ -192,3 +195,87 @@ def _run(problem: PipelineProblem, durations: list[float]) -> NDArray[np.float64
             remedy="check the order of the instructions",
         )
     return starts
+
+
+class LinearProgram:
+    """The continuous frontier of a network by HiGHS, to check the planner's core against.
+
+    A duration is its fastest plus a piece of each edge of its hull; cost is convex, so the cheapest
+    pieces fill up first.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self._highspy: Any = importlib.import_module("highspy")
+        self._network = network
+        hulls = [curve.hull() for curve in network.curves]
+        pieces = [np.diff(seconds) for seconds, _ in hulls]
+        slopes = [np.diff(cost) / np.diff(seconds) for seconds, cost in hulls]
+        curve_of = network.curve_of.tolist()
+        self._fastest = network.extreme(0)
+        self._cost_fastest = float(sum(hulls[curve][1][0] for curve in curve_of))
+        counts = np.array([len(piece) for piece in pieces], dtype=np.int64)[curve_of]
+        self._first_piece = np.concatenate([[0], np.cumsum(counts)])
+        longest = np.concatenate([pieces[curve] for curve in curve_of])
+        price = np.concatenate([slopes[curve] for curve in curve_of])
+        self._solver = self._highspy.Highs()
+        self._solver.setOptionValue("output_flag", False)  # noqa: FBT003 - HiGHS's own signature
+        for tolerance in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
+            self._solver.setOptionValue(tolerance, 1e-10)
+        self._solver.passModel(self._model(longest, price))
+
+    def solve(self, seconds: float) -> tuple[float, float, NDArray[np.float64]]:
+        """Least cost, what a second more would save, and durations, within ``seconds``."""
+        self._solver.changeColBounds(0, 0.0, seconds)
+        self._solver.run()
+        status = self._solver.getModelStatus()
+        if status != self._highspy.HighsModelStatus.kOptimal:
+            words = self._solver.modelStatusToString(status)
+            raise JouleryError(
+                f"HiGHS cannot solve an iteration of {seconds:g} s: {words}",
+                remedy="allow at least the time of the fastest clocks",
+            )
+        solution = self._solver.getSolution()
+        pieces = np.array(solution.col_value)[1 + len(self._network) :]
+        sums = np.concatenate([[0.0], np.cumsum(pieces)])
+        durations = self._fastest + np.diff(sums[self._first_piece])
+        cost = self._cost_fastest + self._solver.getInfo().objective_function_value
+        return cost, -float(solution.col_dual[0]), durations
+
+    def _model(self, longest: NDArray[np.float64], price: NDArray[np.float64]) -> Any:
+        """Columns: the iteration time, starts, pieces. Rows: edges, then ends of the last ones."""
+        count, pieces = len(self._network), len(longest)
+        starts, columns, values, least = self._rows()
+        model = self._highspy.HighsLp()
+        model.num_col_, model.num_row_ = 1 + count + pieces, len(least)
+        model.col_cost_ = np.concatenate([np.zeros(1 + count), price])
+        model.col_lower_ = np.zeros(1 + count + pieces)
+        model.col_upper_ = np.concatenate([np.full(1 + count, self._highspy.kHighsInf), longest])
+        model.row_lower_ = least
+        model.row_upper_ = np.full(len(least), self._highspy.kHighsInf)
+        model.a_matrix_.format_ = self._highspy.MatrixFormat.kRowwise
+        model.a_matrix_.start_ = starts
+        model.a_matrix_.index_ = columns
+        model.a_matrix_.value_ = values
+        return model
+
+    def _rows(
+        self,
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
+        """``start of the next - start - pieces >= fastest + lag``; the end is everyone's next."""
+        after, count = self._network.after, len(self._network)
+        first, node, lag = after.first.tolist(), after.node.tolist(), after.seconds.tolist()
+        starts, columns, values, least = [0], list[int](), list[float](), list[float]()
+        for i in range(count):
+            pieces = range(1 + count + self._first_piece[i], 1 + count + self._first_piece[i + 1])
+            nexts = [(1 + node[k], lag[k]) for k in range(first[i], first[i + 1])]
+            for column, seconds in nexts or [(0, 0.0)]:
+                columns += [column, 1 + i, *pieces]
+                values += [1.0] + [-1.0] * (1 + len(pieces))
+                least.append(self._fastest[i] + seconds)
+                starts.append(len(columns))
+        return (
+            np.array(starts, dtype=np.int32),
+            np.array(columns, dtype=np.int32),
+            np.array(values),
+            np.array(least),
+        )

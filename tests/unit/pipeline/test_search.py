@@ -13,6 +13,7 @@ from joulery.pipeline import (
     search_schedules,
 )
 from joulery.pipeline._search import activations_in_flight
+from joulery.testing.pipelines import random_rows
 
 _CONFIG = PipelineConfig(blocking_watts=80.0)
 
@@ -178,3 +179,31 @@ def test_every_public_name_is_there():
     import joulery.pipeline as room
 
     assert all(getattr(room, name) is not None for name in room.__all__)
+
+
+def test_memory_in_bytes_rules_schedules_out():
+    """If it fails a schedule is chosen whose activations do not fit the device."""
+    rows = [row | {"activation_bytes": 2e9} for row in random_rows(4, 2)]
+    profiles = profiles_from_rows(rows)
+    found = search_schedules(profiles, 16, memory_bytes=8e9)
+    sizes = {c.schedule.name: c.activation_bytes for c in found.wanted.candidates}
+    assert sizes["gpipe"] == 32e9
+    assert sizes["1f1b"] == 8e9
+    assert found.best.activation_bytes <= 8e9
+    with pytest.raises(InfeasibleError, match=r"1\.00 GB.*make room for"):
+        search_schedules(profiles, 16, memory_bytes=1e9)
+    with pytest.raises(InvalidValueError, match="activation_bytes"):
+        search_schedules(profiles_from_rows(random_rows(4, 2)), 16, memory_bytes=8e9)
+
+
+def test_a_tie_is_not_decided_by_the_last_digit():
+    """If it fails a schedule is ruled out because its seconds were added in another order."""
+    first = [row for row in random_rows(1, 4) if row["stage"] == 0]
+    profiles = profiles_from_rows(row | {"stage": stage} for stage in range(3) for row in first)
+    for microbatches in range(2, 30, 3):
+        found = compare_schedules(profiles, microbatches)
+        by_name = {c.schedule.name: c for c in found.candidates}
+        # Of equal stages both take equally long, in different sums.
+        assert by_name["gpipe"].best is not None
+        tiny = found.reference_activations * (1 - 1e-15)
+        assert found.fits(by_name["1f1b"], tiny)

@@ -59,12 +59,12 @@ class HeldPlan:
     """A plan whose clocks are held long enough.
 
     Attributes:
-        plan: Clocks, times and energy; never later than the plan it was made from. Where a
-            run's clock was not measured for an instruction, its time is that of the next lower
-            clock and its energy an estimate.
+        plan: Clocks, times and energy; never later than the deadline of the plan it was made
+            from. Where a run's clock was not measured for an instruction, its time and energy are
+            the larger ones of the clocks around it.
         extra_joules: Energy above that of the plan it was made from, at that one's deadline.
         switches: (ranks,), changes of clock within an iteration.
-        unheld_ranks: Ranks whose measurements allow no runs that long without losing time; they
+        unheld_ranks: Ranks whose measurements allow no runs that long within the deadline; they
             keep the clocks of the plan.
     """
 
@@ -145,7 +145,10 @@ class _Holding:
         unheld = []
         for rank, order in enumerate(rank_orders(self._problem, self._plan)):
             steps = [self._chosen[i] for i in order]
-            found = steps if _holds(steps, self._minimum) else self._least_energy(order)
+            if _holds(steps, self._minimum):
+                found: list[_Choice] | None = steps
+            else:
+                found = self._least_energy(order) or self._one_clock(order)
             if found is None:
                 unheld.append(rank)
                 continue
@@ -195,6 +198,19 @@ class _Holding:
                 cost = math.fsum(choice.above(blocking) for choice in kept)
                 best[-1] = min(best[-1], (cost, 0, c))
         return _traced(columns, best) if math.isfinite(best[-1][0]) else None
+
+    def _one_clock(self, order: list[int]) -> list[_Choice] | None:
+        """A rank at the one clock of least energy with which the iteration is still in time."""
+        clocks = sorted(set[float]().union(*(self._clocks(i, math.inf) for i in order)))
+        options = ([self._at(i, clock, math.inf) for i in order] for clock in clocks)
+        whole = [[c for c in option if c is not None] for option in options if None not in option]
+        blocking = self._blocking_watts(order[0])
+        for option in sorted(whole, key=lambda run: math.fsum(c.above(blocking) for c in run)):
+            durations = np.array([choice.seconds for choice in self._chosen])
+            durations[order] = [choice.seconds for choice in option]
+            if self._network.end_seconds(durations) <= self._deadline:
+                return option
+        return None
 
     def _give_back(self, runs: list[list[int]]) -> None:
         """Slow runs down where time is left, or their beginnings or ends, the largest first."""
@@ -257,15 +273,17 @@ class _Holding:
         return None if best is None else (before - least, best)
 
     def _choices(self, i: int) -> tuple[_Choice, ...]:
-        """The measured choices of an instruction, by increasing clock."""
+        """The measured figures of an instruction, by increasing clock."""
         profile = int(self._problem.profile_of[i])
         if profile not in self._measured:
-            choices = (
+            choices = self._problem.profiles[profile]
+            measured = [*enumerate(choices.points), *((-1, point) for point in choices.others)]
+            found = (
                 _Choice(position, point.setting.clock_hertz, point.seconds, point.joules)
-                for position, point in enumerate(self._problem.profiles[profile].points)
+                for position, point in measured
                 if point.setting.clock_hertz is not None
             )
-            self._measured[profile] = tuple(sorted(choices, key=_hertz))
+            self._measured[profile] = tuple(sorted(found, key=_hertz))
         return self._measured[profile]
 
     def _clocks(self, i: int, longest_seconds: float) -> set[float]:
@@ -275,26 +293,27 @@ class _Holding:
         return {c.hertz for c in self._choices(i) if c.seconds <= longest_seconds}
 
     def _at(self, i: int, hertz: float, longest_seconds: float) -> _Choice | None:
-        """The choice of an instruction at any clock; None if too slow.
+        """The figures of an instruction at any clock; None if too slow or below all measured.
 
-        Between two measured clocks the time is that of the lower one and the energy the larger of
-        both, so that nothing is promised that may not hold.
+        Between two measured clocks time and energy are the larger ones of both, so that nothing is
+        promised that may not hold.
         """
         if math.isnan(self._chosen[i].hertz):
             return self._chosen[i]
         measured = self._choices(i)
         above = bisect_right(measured, hertz, key=_hertz)
-        if not above or measured[above - 1].seconds > longest_seconds:
+        if not above:
             return None
-        lower = measured[above - 1]
-        if lower.hertz == hertz:
-            return lower
-        if above < len(measured):
-            joules = max(lower.joules, measured[above].joules)
-        else:
-            # Higher clocks were left out because they gain nothing: power grows at least so.
-            joules = lower.joules * (hertz / lower.hertz) ** 2
-        return _Choice(lower.point, hertz, lower.seconds, joules)
+        found = measured[above - 1]
+        if found.hertz != hertz:
+            seconds, joules = found.seconds, found.joules
+            if above < len(measured):
+                seconds = max(seconds, measured[above].seconds)
+                joules = max(joules, measured[above].joules)
+            else:  # power grows at least so
+                joules *= (hertz / found.hertz) ** 2
+            found = _Choice(found.point, hertz, seconds, joules)
+        return found if found.seconds <= longest_seconds else None
 
     def _blocking_watts(self, i: int) -> float:
         return float(self._problem.blocking_watts[self._problem.instructions[i].rank])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,36 +20,26 @@ import numpy as np
 from joulery.errors import FileError, InfeasibleError, InvalidValueError, JouleryError
 from joulery.frontier import Frontier, OperatingPoint, Provenance, Setting
 from joulery.objectives import score
-from joulery.pipeline._files import parse_json, read_text, write_text
+from joulery.pipeline._files import write_text
+from joulery.pipeline.planning._holding import HoldTime, hold_clocks
 from joulery.pipeline.planning._network import network
 from joulery.pipeline.planning._problem import PipelineProblem, clock_hertz
+from joulery.pipeline.planning._rank_plan import SCHEMA, rank_plans, read_plan
 from joulery.pipeline.planning._relaxation import relax
-from joulery.pipeline.planning.native.library import Rounder, available
+from joulery.pipeline.planning.native.library import QUICK, THOROUGH, USUAL, Rounder
 from joulery.units import finite
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from numpy.typing import NDArray
 
     from joulery.objectives import Objective
-    from joulery.pipeline.planning._highs import PythonRounder
-    from joulery.pipeline.planning._network import Network
-    from joulery.pipeline.planning._relaxation import ExactRelaxation, SampledRelaxation
 
-SCHEMA = "joulery-pipeline-plan-1"
 # Plans that stand for the whole frontier, evenly over its time.
 _FRONTIER_PLANS = 33
-_LAST_DIGITS = 1e-12
-
-# What a query tries: durations of iterations shortened by that share, each rounded in so many ways.
-# A slightly shorter iteration leaves slack, which is then spent where it saves most.
-_THOROUGH = ((1.0, 4), (0.998, 4), (0.995, 4), (0.99, 4))
-# By the largest number of instructions; more tries would take milliseconds.
-_TRIES = ((512, _THOROUGH[:3]), (2048, ((1.0, 2), (0.995, 1))))
-_TRIES_OF_LARGE = ((1.0, 2),)
-# Instructions that trials of single faster ones may visit, so that they take a few tenths of a
-# millisecond; of a thorough plan, a few milliseconds. Fewer trials than a handful find nothing.
-_VISITS, _THOROUGH_VISITS = 3_000, 400_000
-_MIN_TRIALS = 4
+# A deadline this much short of the fastest clocks is theirs: sums differ in their last digits.
+_SAME = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +66,11 @@ class Timetable:
 
     @property
     def mean_clock_hertz(self) -> float:
-        """Mean clock over the time at work."""
-        return float(np.average(self.clocks_hertz, weights=self.durations))
+        """Mean clock over the time at work; NaN where no work names a clock."""
+        clocked = np.isfinite(self.clocks_hertz)
+        if not clocked.any():
+            return math.nan
+        return float(np.average(self.clocks_hertz[clocked], weights=self.durations[clocked]))
 
     def joules_until(self, seconds: float) -> float:
         """Energy if the next iteration starts only then, such as at a straggler's pace."""
@@ -91,7 +85,8 @@ class ClockPlan(Timetable):
         deadline_seconds: Deadline that the plan was made for.
         lower_bound_joules: Energy that no clocks go below if they meet the deadline, not even
             clocks between those of the hardware; counted until ``seconds`` as ``joules`` is.
-        points: (instructions,), position in the instruction's profile.
+        points: (instructions,), position among the choices of the instruction's profile; -1 for a
+            measured point that is no choice of its own.
     """
 
     deadline_seconds: float
@@ -112,6 +107,49 @@ class ClockPlan(Timetable):
         }
 
 
+class PlanSweep:
+    """Plans for many deadlines, rounded together; a sequence of :class:`ClockPlan`.
+
+    Attributes:
+        deadlines: (plans,), seconds.
+        seconds: (plans,), iteration time of each plan.
+        joules: (plans,), energy of each plan, with waiting until ``seconds``.
+    """
+
+    def __init__(self, pipeline: PipelinePlan, deadlines: NDArray[np.float64], effort: int) -> None:
+        points = pipeline.network.points
+        self._pipeline = pipeline
+        self._chosen, self._starts = pipeline.round(deadlines, effort)
+        self._durations = points.seconds[self._chosen]
+        self.deadlines = deadlines
+        self.seconds: NDArray[np.float64] = np.max(self._starts + self._durations, axis=1)
+        waiting = pipeline.network.blocking_watts * self.seconds
+        self.joules: NDArray[np.float64] = points.cost[self._chosen].sum(axis=1) + waiting
+
+    def __len__(self) -> int:
+        return len(self.deadlines)
+
+    def __iter__(self) -> Iterator[ClockPlan]:
+        return (self[position] for position in range(len(self)))
+
+    def __getitem__(self, position: int) -> ClockPlan:
+        chosen, arrays = self._chosen[position], self._pipeline.network
+        seconds, deadline = float(self.seconds[position]), float(self.deadlines[position])
+        waiting = arrays.blocking_watts * seconds
+        return ClockPlan(
+            seconds=seconds,
+            joules=float(self.joules[position]),
+            starts=self._starts[position],
+            durations=self._durations[position],
+            joules_each=arrays.points.joules[chosen],
+            clocks_hertz=arrays.points.hertz[chosen],
+            blocking_watts=arrays.blocking_watts,
+            deadline_seconds=deadline,
+            lower_bound_joules=self._pipeline.relaxation.bound(deadline) + waiting,
+            points=arrays.points.point[chosen],
+        )
+
+
 class PipelinePlan:
     """All clock plans of one pipeline, from its fastest to its slowest iteration.
 
@@ -126,23 +164,29 @@ class PipelinePlan:
             save, so that only a straggler is a reason to be slower.
     """
 
-    def __init__(
-        self,
-        problem: PipelineProblem,
-        arrays: Network,
-        relaxation: ExactRelaxation | SampledRelaxation,
-    ) -> None:
+    def __init__(self, problem: PipelineProblem) -> None:
+        begin = time.process_time()
         self.problem = problem
-        self.network = arrays
-        self.relaxation = relaxation
-        self.planning_cpu_seconds = 0.0
-        self._round = _rounder(arrays)
+        self.network = arrays = network(problem)
+        self.relaxation = found = relax(arrays)
+        self.round = Rounder(
+            (
+                arrays.order,
+                *(arrays.before.first, arrays.before.node, arrays.before.seconds),
+                *(arrays.after.first, arrays.after.node, arrays.after.seconds),
+                arrays.curve_of,
+                arrays.first_point,
+                *(arrays.points.seconds, arrays.points.cost, arrays.points.on_hull),
+                *(found.seconds, found.durations),
+            )
+        )
         self.fastest_seconds = arrays.end_seconds(arrays.extreme(0))
         self.slowest_seconds = arrays.end_seconds(arrays.extreme(-1))
-        bounds = relaxation.cost + arrays.blocking_watts * relaxation.seconds
+        bounds = found.cost + arrays.blocking_watts * found.seconds
         # The core's whole units may have rounded it down.
-        best = float(relaxation.seconds[int(np.argmin(bounds))]) * (1.0 + _LAST_DIGITS)
+        best = float(found.seconds[int(np.argmin(bounds))]) * (1.0 + _SAME)
         self.least_energy_seconds = min(max(best, self.fastest_seconds), self.slowest_seconds)
+        self.planning_cpu_seconds = time.process_time() - begin
 
     def at(self, seconds: float, *, thorough: bool = False) -> ClockPlan:
         """The plan of least energy if the next iteration starts at a deadline and not before.
@@ -154,22 +198,25 @@ class PipelinePlan:
         Raises:
             InfeasibleError: The fastest clocks take longer.
         """
-        deadline = finite(seconds, "deadline", minimum=0.0)
-        if deadline < self.fastest_seconds:
+        return PlanSweep(self, self._deadlines([seconds]), THOROUGH if thorough else USUAL)[0]
+
+    def sweep(self, seconds: Iterable[float]) -> PlanSweep:
+        """Plans for many deadlines, each found in microseconds: somewhat above those of :meth:`at`.
+
+        Raises:
+            InfeasibleError: The fastest clocks take longer than one of them.
+        """
+        return PlanSweep(self, self._deadlines(seconds), QUICK)
+
+    def _deadlines(self, seconds: Iterable[float]) -> NDArray[np.float64]:
+        found = np.array([finite(each, "deadline", minimum=0.0) for each in seconds])
+        if len(found) and found.min() < self.fastest_seconds * (1.0 - _SAME):
             raise InfeasibleError(
-                f"no clocks finish an iteration within {deadline:g} s",
+                f"no clocks finish an iteration within {found.min():g} s",
                 remedy=f"the fastest take {self.fastest_seconds:.9g} s; allow at least that",
             )
-        count = len(self.problem)
-        found = (
-            self._round(self.relaxation.durations(deadline * share), deadline, ways)
-            for share, ways in (_THOROUGH if thorough else _tries_for(count))
-        )
-        chosen, starts = min(found, key=lambda one: float(self.network.points.cost[one[0]].sum()))
-        trials = (_THOROUGH_VISITS if thorough else _VISITS) // count
-        if trials >= _MIN_TRIALS:
-            chosen, starts = self._round.improve(chosen, deadline, trials)
-        return self._plan(deadline, chosen, starts)
+        deadlines: NDArray[np.float64] = np.maximum(found, self.fastest_seconds)
+        return deadlines
 
     def best_by(self, seconds: float) -> ClockPlan:
         """The plan of least energy if the next iteration starts as soon as this one ends."""
@@ -208,10 +255,9 @@ class PipelinePlan:
     @functools.cached_property
     def frontier_plans(self) -> tuple[ClockPlan, ...]:
         """Plans evenly from the fastest to the least energy, each of less energy than the last."""
-        deadlines = np.linspace(self.fastest_seconds, self.least_energy_seconds, _FRONTIER_PLANS)
+        ends = self.fastest_seconds, self.least_energy_seconds
         kept: list[ClockPlan] = []
-        for deadline in deadlines.tolist():
-            plan = self.at(deadline, thorough=True)
+        for plan in PlanSweep(self, np.linspace(*ends, _FRONTIER_PLANS), THOROUGH):
             # Whole clocks may leave two deadlines with one plan.
             if not kept or plan.joules < kept[-1].joules:
                 kept.append(plan)
@@ -248,31 +294,25 @@ class PipelinePlan:
             blocking_watts=self.network.blocking_watts,
         )
 
-    def save(self, path: Path | str) -> None:
-        """Write the plan to a JSON file for :func:`load_plan`."""
-        frontier = [plan.totals() for plan in self.frontier_plans]
-        document = {"schema": SCHEMA, "frontier": frontier, "problem": self.problem.to_dict()}
-        write_text(Path(path), json.dumps(document, allow_nan=False) + "\n", "plan")
+    def save(
+        self, path: Path | str, seconds: float | None = None, *, hold: HoldTime | None = None
+    ) -> None:
+        """Write the plan to a JSON file, with the share of every rank at one iteration time.
 
-    def _plan(
-        self, deadline: float, chosen: NDArray[np.int32], starts: NDArray[np.float64]
-    ) -> ClockPlan:
-        points = self.network.points
-        durations = points.seconds[chosen]
-        seconds = float(np.max(starts + durations))
-        waiting = self.network.blocking_watts * seconds
-        return ClockPlan(
-            seconds=seconds,
-            joules=float(points.cost[chosen].sum()) + waiting,
-            starts=starts,
-            durations=durations,
-            joules_each=points.joules[chosen],
-            clocks_hertz=points.hertz[chosen],
-            blocking_watts=self.network.blocking_watts,
-            deadline_seconds=deadline,
-            lower_bound_joules=self.relaxation.bound(deadline) + waiting,
-            points=points.point[chosen],
-        )
+        Args:
+            path: File for :func:`load_plan` (everything) and ``load_rank_plan`` (one rank's share).
+            seconds: Iteration time that ranks follow; by default that of full clocks.
+            hold: Minimum hold time of their clocks.
+        """
+        plan = self.at(self.full_clocks.seconds if seconds is None else seconds)
+        held = hold_clocks(self, plan, hold or HoldTime()).plan
+        document = {
+            "schema": SCHEMA,
+            "frontier": [found.totals() for found in self.frontier_plans],
+            "problem": self.problem.to_dict(),
+            "ranks": [rank.to_dict() for rank in rank_plans(self.problem, held)],
+        }
+        write_text(Path(path), json.dumps(document, allow_nan=False) + "\n", "plan")
 
     def _provenance(self) -> Provenance:
         counts = np.bincount(self.problem.profile_of, minlength=len(self.problem.profiles))
@@ -288,13 +328,9 @@ def plan_problem(problem: PipelineProblem) -> PipelinePlan:
 
     Raises:
         InvalidValueError: Instructions wait for each other in a circle, or an array is malformed.
-        MissingExtraError: There is neither a compiled core nor HiGHS.
+        MissingExtraError: There is neither a compiled core nor a compiler for it.
     """
-    begin = time.process_time()
-    arrays = network(problem)
-    plan = PipelinePlan(problem, arrays, relax(arrays))
-    plan.planning_cpu_seconds = time.process_time() - begin
-    return plan
+    return PipelinePlan(problem)
 
 
 def load_plan(path: Path | str) -> PipelinePlan:
@@ -303,37 +339,8 @@ def load_plan(path: Path | str) -> PipelinePlan:
     Raises:
         FileError: The file cannot be read, or holds something else.
     """
-    remedy = "save the plan again with PipelinePlan.save() of this version"
-    document = parse_json(read_text(Path(path), "plan"), "plan", remedy)
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise FileError(f"{path} holds no plan of a pipeline", remedy=remedy)
+    document = read_plan(Path(path))
     try:
         return plan_problem(PipelineProblem.from_dict(document["problem"]))
     except (KeyError, TypeError, ValueError, JouleryError) as error:
-        raise FileError(f"{path} holds a broken plan: {error}", remedy=remedy) from None
-
-
-def _tries_for(instructions: int) -> tuple[tuple[float, int], ...]:
-    """What a query may try in about a millisecond: (share of the deadline, ways of rounding)."""
-    for most, tries in _TRIES:
-        if instructions <= most:
-            return tries
-    return _TRIES_OF_LARGE
-
-
-def _rounder(arrays: Network) -> Rounder | PythonRounder:
-    """The compiled core's rounding, or the one in Python where nothing could be compiled."""
-    if not available():
-        from joulery.pipeline.planning._highs import PythonRounder
-
-        return PythonRounder(arrays)
-    before, after, points = arrays.before, arrays.after, arrays.points
-    return Rounder(
-        (
-            arrays.order,
-            *(before.first, before.node, before.seconds),
-            *(after.first, after.node, after.seconds),
-            arrays.curve_of,
-            *(arrays.first_point, points.seconds, points.cost, points.on_hull),
-        )
-    )
+        raise FileError(f"{path} holds a broken plan: {error}", remedy="save it again") from None

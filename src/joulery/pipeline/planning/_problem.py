@@ -20,13 +20,13 @@ import numpy as np
 
 from joulery.errors import InvalidValueError
 from joulery.frontier import OperatingPoint
-from joulery.pipeline._instructions import OPTIMIZER, Instruction
+from joulery.pipeline._instructions import OPTIMIZER, REDUCE, Instruction
 from joulery.pipeline.schedules._check import dependencies
 from joulery.pipeline.schedules._schedule import Schedule
 from joulery.units import finite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -39,8 +39,11 @@ class PipelineConfig:
 
     Attributes:
         communication_seconds: Time from the end of an instruction to the start, on another rank,
-            of the one that needs its result.
-        blocking_watts: Power of one device while it waits.
+            of the one that needs its result. One figure, or one per link: the first between ranks
+            0 and 1, the last, if there are as many links as ranks, back from the last rank to 0.
+        reduction_seconds: Time that each rank reduces gradients between replicas at the end of
+            an iteration, as far as backward passes do not hide it; one figure, or one per rank.
+        blocking_watts: Power of one device while it waits; by default what the profile states.
         devices_per_rank: Devices that work in step on a stage (tensor-parallel group); the
             profile states the energy of one.
         replicas: Data-parallel copies of the pipeline that follow the same plan.
@@ -48,16 +51,20 @@ class PipelineConfig:
         optimizer: Whether each stage ends with an optimizer step, which the profile must hold.
     """
 
-    communication_seconds: float = 0.0
-    blocking_watts: float = 0.0
+    communication_seconds: float | tuple[float, ...] = 0.0
+    reduction_seconds: float | tuple[float, ...] = 0.0
+    blocking_watts: float | None = None
     devices_per_rank: int = 1
     replicas: int = 1
     microbatch_factors: tuple[float, ...] = ()
     optimizer: bool = False
 
     def __post_init__(self) -> None:
-        finite(self.communication_seconds, "communication seconds", minimum=0.0)
-        finite(self.blocking_watts, "blocking watts", minimum=0.0)
+        for name in ("communication_seconds", "reduction_seconds"):
+            for seconds in each(getattr(self, name)):
+                finite(seconds, name.replace("_", " "), minimum=0.0)
+        if self.blocking_watts is not None:
+            finite(self.blocking_watts, "blocking watts", minimum=0.0)
         for number, name in (
             (self.devices_per_rank, "devices per rank"),
             (self.replicas, "replicas"),
@@ -75,6 +82,38 @@ class PipelineConfig:
         """Devices of one rank over all replicas."""
         return self.devices_per_rank * self.replicas
 
+    def hop_seconds(self, ranks: int) -> NDArray[np.float64]:
+        """(ranks, ranks), the communication time from one rank to another."""
+        if not isinstance(self.communication_seconds, tuple):
+            return np.full((ranks, ranks), self.communication_seconds)
+        links = self.communication_seconds
+        if len(links) not in (ranks - 1, ranks):
+            raise InvalidValueError(
+                f"{len(links)} communication times for {ranks} ranks",
+                remedy=f"give one, or {ranks - 1} (one per link), or {ranks} (with the way back)",
+            )
+        at = np.concatenate([[0.0], np.cumsum(links[: ranks - 1])])
+        hops: NDArray[np.float64] = np.abs(at[:, None] - at[None, :])
+        if len(links) == ranks > 2:
+            hops[0, -1] = hops[-1, 0] = links[-1]
+        return hops
+
+    def reductions(self, ranks: int) -> tuple[float, ...]:
+        """The reduction time of each rank."""
+        found = self.reduction_seconds
+        if not isinstance(found, tuple):
+            return (found,) * ranks
+        if len(found) != ranks:
+            raise InvalidValueError(
+                f"{len(found)} reduction times for {ranks} ranks", remedy="give one, or one each"
+            )
+        return found
+
+
+def each(value: float | tuple[float, ...]) -> tuple[float, ...]:
+    """The figures of a setting that may be one for all."""
+    return value if isinstance(value, tuple) else (value,)
+
 
 @dataclass(frozen=True, slots=True)
 class ClockChoices:
@@ -86,32 +125,46 @@ class ClockChoices:
 
     Attributes:
         points: Choices, fastest first.
-        full_clock: What happens at the highest clock, which need not be a choice: a device that
-            throttles may run faster below it.
+        others: Measured points that are no choice, such as the highest clock of a device that
+            throttles and runs faster below it.
     """
 
     points: tuple[OperatingPoint, ...]
-    full_clock: OperatingPoint
+    others: tuple[OperatingPoint, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.points or any(
-            a.seconds >= b.seconds for a, b in itertools.pairwise(self.points)
-        ):
+        if not self.points:
             raise InvalidValueError(
-                "clock choices are missing or out of order", remedy="sort them by time"
+                "the clock choices of a piece of work are missing",
+                remedy="measure it at one clock or more",
             )
+        for a, b in itertools.pairwise(self.points):
+            if a.seconds >= b.seconds:
+                raise InvalidValueError(
+                    f"the clock choices of a piece of work are out of order: {b.seconds:g} s at "
+                    f"{b.setting} comes after {a.seconds:g} s at {a.setting}",
+                    remedy="give each time once, the fastest first; "
+                    "put points that nobody should choose into `others`",
+                )
 
-    @classmethod
-    def from_points(cls, points: Iterable[OperatingPoint]) -> ClockChoices:
-        """Choices that include the highest clock."""
-        kept = tuple(points)
-        return cls(kept, _highest_clock(kept))
+    @property
+    def full_clock(self) -> OperatingPoint:
+        """What happens at the highest clock, which need not be a choice."""
+        measured = (*self.points, *self.others)
+        return max(measured, key=lambda point: point.setting.clock_hertz or 0.0)
 
     def scaled(self, factor: float) -> ClockChoices:
         """The choices of ``factor`` times the work."""
-        points = tuple(point.scaled(factor) for point in self.points)
-        return ClockChoices(points, self.full_clock.scaled(factor))
+        points = [point.scaled(factor) for point in self.points]
+        # Times that differ in the last digit may become equal.
+        kept = [p for k, p in enumerate(points) if not k or p.seconds > points[k - 1].seconds]
+        others = [point.scaled(factor) for point in self.others]
+        return ClockChoices(tuple(kept), (*others, *(p for p in points if p not in kept)))
 
+
+# Times that differ by less, as on the flat end of a fitted curve, are equal: no energy should be spent
+# on the difference, and slopes in between would be beyond any precision.
+_SAME_TIME = 1e-7
 
 _ARRAYS: dict[str, Any] = {
     "profile_of": np.int64,
@@ -184,7 +237,7 @@ class PipelineProblem:
             "profiles": [
                 {
                     "points": [point.to_dict() for point in profile.points],
-                    "full_clock": profile.full_clock.to_dict(),
+                    "others": [point.to_dict() for point in profile.others],
                 }
                 for profile in self.profiles
             ],
@@ -198,14 +251,18 @@ class PipelineProblem:
         Raises:
             KeyError, TypeError, ValueError: The document is of another kind.
         """
-        config = dict(document["config"])
-        config["microbatch_factors"] = tuple(config["microbatch_factors"])
+        config: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in dict(document["config"]).items()
+        }
         return cls(
             instructions=tuple(Instruction(*item) for item in document["instructions"]),
             profiles=tuple(
                 ClockChoices(
-                    tuple(OperatingPoint.from_dict(point) for point in profile["points"]),
-                    OperatingPoint.from_dict(profile["full_clock"]),
+                    *(
+                        tuple(OperatingPoint.from_dict(point) for point in profile[name])
+                        for name in ("points", "others")
+                    )
                 )
                 for profile in document["profiles"]
             ),
@@ -224,14 +281,16 @@ def build_problem(
     The problem's instructions are numbered rank after rank, in the order of the schedule.
 
     Raises:
-        InvalidValueError: The order is cyclic or incomplete, or a profile is missing.
+        InvalidValueError: The order is cyclic or incomplete, a profile is missing, or settings do
+            not fit the pipeline.
     """
-    config = config or PipelineConfig()
-    if config.optimizer:
-        schedule = _with_optimizer(schedule)
+    config = _resolved(config or PipelineConfig(), profiles)
+    schedule = _with_endings(schedule, config)
     edges = dependencies(schedule)
     instructions = schedule.instructions()
+    ranks = np.array([item.rank for item in instructions])
     factors = _factors(config, schedule.microbatches)
+    reductions = config.reductions(len(schedule.ranks))
     found: list[ClockChoices] = []
     number: dict[tuple[int, str, float], int] = {}
     profile_of = np.empty(len(instructions), dtype=np.int64)
@@ -240,35 +299,71 @@ def build_problem(
         key = (item.stage, item.kind, factor)
         if key not in number:
             number[key] = len(found)
-            points = profiles.points(item.stage, item.kind, schedule.stages)
-            found.append(_worthwhile(points, config, factor))
+            if item.kind == REDUCE and not profiles.measured(item.stage, REDUCE, schedule.stages):
+                found.append(_reduction(reductions[item.rank], config))
+            else:
+                points = profiles.points(item.stage, item.kind, schedule.stages)
+                found.append(_worthwhile(points, config, factor))
         profile_of[position] = number[key]
+    hops = config.hop_seconds(len(schedule.ranks))
+    hop = hops[ranks[edges.edge_from], ranks[edges.edge_to]]
+    watts = (config.blocking_watts or 0.0) * config.devices
     return PipelineProblem(
         instructions=instructions,
         profiles=tuple(found),
         profile_of=profile_of,
         edge_from=edges.edge_from,
         edge_to=edges.edge_to,
-        edge_seconds=np.where(edges.crosses, config.communication_seconds, 0.0),
-        blocking_watts=np.full(len(schedule.ranks), config.blocking_watts * config.devices),
+        edge_seconds=np.where(edges.crosses, hop, 0.0),
+        blocking_watts=np.full(len(schedule.ranks), watts),
         schedule=schedule.name,
         source=profiles.source,
         config=config,
     )
 
 
-def _with_optimizer(schedule: Schedule) -> Schedule:
-    """The same order, each rank ending with the optimizer step of its stages."""
-    ranks = tuple(
-        (*steps, *(Instruction(stage, rank, OPTIMIZER, -1) for stage in _unoptimized(steps)))
-        for rank, steps in enumerate(schedule.ranks)
-    )
-    return Schedule(schedule.name, ranks)
+def _resolved(config: PipelineConfig, profiles: Profiles) -> PipelineConfig:
+    """The settings with a blocking power, which must be below that of work."""
+    watts = config.blocking_watts
+    if watts is None:
+        return replace(config, blocking_watts=profiles.blocking_watts or 0.0)
+    most = max(p.watts for found in profiles.instructions.values() for p in found.points)
+    if watts > most:
+        raise InvalidValueError(
+            f"a device cannot draw {watts:g} W while it waits if it draws {most:.4g} W at most "
+            "while it works",
+            remedy="give the power of one waiting device, as nvidia-smi shows it",
+        )
+    return config
 
 
-def _unoptimized(steps: tuple[Instruction, ...]) -> list[int]:
-    done = {item.stage for item in steps if item.kind == OPTIMIZER}
-    return sorted({item.stage for item in steps} - done)
+def _with_endings(schedule: Schedule, config: PipelineConfig) -> Schedule:
+    """The same order, with the reduction of gradients and the optimizer steps that it lacks."""
+    reductions = config.reductions(len(schedule.ranks))
+    ranks = []
+    for rank, given in enumerate(schedule.ranks):
+        steps = list(given)
+        there = {(item.stage, item.kind) for item in steps}
+        stages = sorted({item.stage for item in steps})
+        if reductions[rank] and stages and not any(kind == REDUCE for _, kind in there):
+            last = max(k for k, item in enumerate(steps) if item.kind != OPTIMIZER)
+            steps.insert(last + 1, Instruction(stages[0], rank, REDUCE, -1))
+        if config.optimizer:
+            left = [stage for stage in stages if (stage, OPTIMIZER) not in there]
+            steps += [Instruction(stage, rank, OPTIMIZER, -1) for stage in left]
+        ranks.append(tuple(steps))
+    return Schedule(schedule.name, tuple(ranks))
+
+
+def _reduction(seconds: float, config: PipelineConfig) -> ClockChoices:
+    """A reduction of gradients: the device waits for its links, at whatever clock."""
+    if not seconds:
+        raise InvalidValueError(
+            "the order has a reduction of gradients that takes no time",
+            remedy="give reduction_seconds, or rows `reduce` in the profile",
+        )
+    joules = (config.blocking_watts or 0.0) * seconds * config.devices
+    return ClockChoices((OperatingPoint(seconds, joules),))
 
 
 def _factors(config: PipelineConfig, microbatches: int) -> tuple[float, ...]:
@@ -284,29 +379,30 @@ def _factors(config: PipelineConfig, microbatches: int) -> tuple[float, ...]:
 def _worthwhile(
     points: Sequence[OperatingPoint], config: PipelineConfig, factor: float
 ) -> ClockChoices:
-    """The points that pay for their time, for all devices of a rank and ``factor`` times the work.
+    """The points for all devices of a rank and ``factor`` times the work.
 
-    A point stays if it needs less than every faster one with the wait for it.
+    A point is a choice if it needs less than every faster one with the wait for it.
     """
-    kept: list[OperatingPoint] = []
-    least = math.inf
-    for point in sorted(points, key=lambda point: (point.seconds, point.joules)):
-        above_waiting = point.joules - config.blocking_watts * point.seconds
-        if above_waiting < least and (not kept or point.seconds > kept[-1].seconds):
-            least = above_waiting
-            kept.append(point)
     scale = factor * config.devices
-    full_clock, *choices = (
-        replace(p, seconds=p.seconds * factor, joules=p.joules * scale)
-        for p in (_highest_clock(points), *kept)
-    )
-    return ClockChoices(tuple(choices), full_clock)
+    scaled = [replace(p, seconds=p.seconds * factor, joules=p.joules * scale) for p in points]
+    watts = (config.blocking_watts or 0.0) * config.devices
+    kept: list[OperatingPoint] = []
+    others: list[OperatingPoint] = []
+    least = math.inf
+    for point in sorted(scaled, key=lambda point: (point.seconds, point.joules)):
+        above_waiting = point.joules - watts * point.seconds
+        if above_waiting >= least:
+            others.append(point)
+            continue
+        least = above_waiting
+        if kept and point.seconds <= kept[-1].seconds * (1 + _SAME_TIME):
+            faster = kept.pop()
+            others.append(faster)
+            point = replace(point, seconds=faster.seconds)  # noqa: PLW2901 - as good as equal
+        kept.append(point)
+    return ClockChoices(tuple(kept), tuple(others))
 
 
 def clock_hertz(point: OperatingPoint) -> float:
     """The clock of a point; NaN where it names none."""
     return math.nan if point.setting.clock_hertz is None else point.setting.clock_hertz
-
-
-def _highest_clock(points: Iterable[OperatingPoint]) -> OperatingPoint:
-    return max(points, key=lambda point: point.setting.clock_hertz or 0.0)

@@ -63,7 +63,13 @@ def repartitioned(profiles: Profiles, layers: Sequence[int], wanted: Sequence[in
             points = _with_layers(points, one.points, more / layers[reference])
         changed[stage, kind] = replace(found, points=points)
     sizes = tuple(new / old for new, old in zip(wanted, layers, strict=True))
-    return replace(profiles, instructions=changed, sizes=sizes)
+    held = zip(profiles.activation_bytes, sizes, strict=False)
+    return replace(
+        profiles,
+        instructions=changed,
+        sizes=sizes,
+        activation_bytes=tuple(size * share for size, share in held),
+    )
 
 
 def _check(profiles: Profiles, layers: Sequence[int]) -> None:

@@ -24,9 +24,9 @@ from joulery.hardware import Capability, ClockLock, require
 from joulery.metering import EnergyTimeline, Sampler
 from joulery.pipeline._files import write_text
 from joulery.pipeline._instructions import Instruction
+from joulery.pipeline.planning._rank_plan import RankStep
 from joulery.pipeline.profiles._attribution import TimedWork, attribute_power
 from joulery.pipeline.runtime._clock_setter import ClockSetter
-from joulery.pipeline.runtime._rank_plan import RankStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,7 +79,6 @@ class ProfileRow:
 
     def to_dict(self) -> dict[str, Any]:
         """The row with the names of the file's columns."""
-        error = None if math.isnan(self.relative_error) else round(self.relative_error, 6)
         return {
             "stage": self.stage,
             "instruction": self.kind,
@@ -87,7 +86,8 @@ class ProfileRow:
             "time": self.seconds,
             "energy": self.joules,
             "n_time_samples": self.samples,
-            "relative_error": error,
+            "relative_error": _known(self.relative_error, 6),
+            "waiting_watts": _known(self.waiting_watts, 3),
             "source": self.source,
         }
 
@@ -284,11 +284,9 @@ class ClockProfiler:
 def blocking_watts(rows: Sequence[ProfileRow]) -> float:
     """The power of a waiting device at the highest clock measured; NaN when unknown."""
     known = [row for row in rows if not math.isnan(row.waiting_watts)]
-    if not known:
-        return math.nan
-    top = max(row.hertz for row in known)
+    top = max((row.hertz for row in known), default=math.nan)
     found = [row.waiting_watts for row in known if row.hertz == top]
-    return sum(found) / len(found)
+    return statistics.fmean(found) if found else math.nan
 
 
 def write_profile(path: Path, rows: Sequence[ProfileRow]) -> None:
@@ -301,17 +299,17 @@ def write_profile(path: Path, rows: Sequence[ProfileRow]) -> None:
     if not rows:
         raise InvalidValueError("no instruction was measured", remedy="run more iterations")
     ordered = sorted(rows, key=lambda row: (row.stage, row.kind, -row.hertz))
-    text = _json(ordered) if path.suffix == ".json" else _csv(ordered)
+    if path.suffix == ".json":
+        waiting = {"blocking_watts": _known(blocking_watts(rows), 3)}
+        document = waiting | {"rows": [row.to_dict() for row in ordered]}
+        text = json.dumps(document, indent=1, allow_nan=False) + "\n"
+    else:
+        text = _csv(ordered)
     write_text(path, text, "profile")
 
 
-def _json(rows: Sequence[ProfileRow]) -> str:
-    waiting = blocking_watts(rows)
-    document = {
-        "blocking_watts": None if math.isnan(waiting) else waiting,
-        "rows": [row.to_dict() for row in rows],
-    }
-    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+def _known(value: float, digits: int) -> float | None:
+    return None if math.isnan(value) else round(value, digits)
 
 
 def _csv(rows: Sequence[ProfileRow]) -> str:

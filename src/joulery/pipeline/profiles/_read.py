@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import statistics
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from joulery.pipeline.profiles._smoothing import (
     smooth_profile,
     summary,
 )
+from joulery.units import finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,10 +37,10 @@ if TYPE_CHECKING:
     Work = tuple[int, str]
 
 _COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
-_COUNT = "n_time_samples"
+_COUNT, _WAITING, _BYTES = "n_time_samples", "waiting_watts", "activation_bytes"
 _REMEDY = (
     "the columns are stage, instruction, frequency (MHz), time (seconds), energy (joules), "
-    "and optionally n_time_samples"
+    f"and optionally {_COUNT}, {_WAITING} and {_BYTES}"
 )
 
 
@@ -50,11 +52,16 @@ class Profiles:
         instructions: Profiles by stage and kind of instruction.
         source: Name of the file or run that the measurements come from.
         sizes: Activations of each stage relative to the profiled one; empty means as profiled.
+        activation_bytes: Memory that the activations of one microbatch take in each stage, on one
+            device; empty where unknown.
+        blocking_watts: Power of one device while it waits; None where it was not measured.
     """
 
     instructions: dict[Work, InstructionProfile]
     source: str = ""
     sizes: tuple[float, ...] = ()
+    activation_bytes: tuple[float, ...] = ()
+    blocking_watts: float | None = None
 
     @property
     def stages(self) -> int:
@@ -81,12 +88,7 @@ class Profiles:
         Raises:
             InvalidValueError: Neither the instruction was measured nor what it could be made of.
         """
-        pieces, rest = divmod(stages, self.stages)
-        if rest or not pieces:
-            raise InvalidValueError(
-                f"the profile has {self.stages} stages, but the schedule {stages}",
-                remedy=f"plan {self.stages} stages, or a multiple, or profile again",
-            )
+        pieces = self._pieces(stages)
         whole = self._measured_or_derived(stage // pieces, kind)
         if whole is None:
             raise InvalidValueError(
@@ -94,6 +96,20 @@ class Profiles:
                 remedy=f"measure it, and add its rows to {self.source or 'the profile'}",
             )
         return tuple(point.scaled(1 / pieces) for point in whole) if pieces > 1 else whole
+
+    def measured(self, stage: int, kind: str, stages: int) -> bool:
+        """Whether an instruction itself was measured."""
+        return (stage // self._pieces(stages), kind) in self.instructions
+
+    def _pieces(self, stages: int) -> int:
+        """Stages of a pipeline per measured stage."""
+        pieces, rest = divmod(stages, self.stages)
+        if rest or not pieces:
+            raise InvalidValueError(
+                f"the profile has {self.stages} stages, but the schedule {stages}",
+                remedy=f"plan {self.stages} stages, or a multiple, or profile again",
+            )
+        return pieces
 
     def scaled(self, factor: float) -> Profiles:
         """The same stages with ``factor`` times the work per microbatch."""
@@ -105,7 +121,8 @@ class Profiles:
             key: replace(found, points=tuple(p.scaled(factor) for p in found.points))
             for key, found in self.instructions.items()
         }
-        return replace(self, instructions=scaled)
+        sizes = tuple(size * factor for size in self.activation_bytes)
+        return replace(self, instructions=scaled, activation_bytes=sizes)
 
     def _measured_or_derived(self, stage: int, kind: str) -> Points | None:
         found = self.instructions.get((stage, kind))
@@ -134,8 +151,19 @@ def read_profiles(path: Path, *, smooth: bool = True) -> Profiles:
         FileError: The file cannot be read, or a row makes no sense.
     """
     text = read_text(path, "profile")
-    rows = _json_rows(text) if text.lstrip()[:1] in ("[", "{") else _csv_rows(text)
-    return profiles_from_rows(rows, source=path.name, smooth=smooth)
+    stated = None
+    if text.lstrip()[:1] in ("[", "{"):
+        document = parse_json(text, "profile", _REMEDY)
+        rows = document.get("rows") if isinstance(document, dict) else document
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise FileError("the profile is not a list of rows", remedy=_REMEDY)
+        stated = document.get("blocking_watts") if isinstance(document, dict) else None
+    else:
+        rows = _csv_rows(text)
+    profiles = profiles_from_rows(rows, source=path.name, smooth=smooth)
+    if stated is None:
+        return profiles
+    return replace(profiles, blocking_watts=finite(stated, "blocking_watts", minimum=0.0))
 
 
 def profiles_from_rows(
@@ -143,9 +171,15 @@ def profiles_from_rows(
 ) -> Profiles:
     """Profiles from rows with the names of the columns; see :func:`read_profiles`."""
     samples: dict[Work, list[ClockSample]] = {}
+    sizes: dict[int, float] = {}
+    waiting: dict[float, list[float]] = {}
     for number, row in enumerate(rows, start=1):
         key, sample = _parsed(row, number)
         samples.setdefault(key, []).append(sample)
+        if row.get(_BYTES):
+            sizes[key[0]] = max(sizes.get(key[0], 0.0), _number(row, _BYTES, number))
+        if row.get(_WAITING):
+            waiting.setdefault(sample.megahertz, []).append(_number(row, _WAITING, number))
     if not samples:
         raise FileError("the profile holds no measurements", remedy=_REMEDY)
     # Equal stages are often copies of one measurement: smooth each distinct one once.
@@ -153,7 +187,16 @@ def profiles_from_rows(
     for found in map(tuple, samples.values()):
         if found not in done:
             done[found] = smooth_profile(found, source, enabled=smooth)
-    return Profiles({key: done[tuple(found)] for key, found in samples.items()}, source)
+    stages = 1 + max(stage for stage, _ in samples)
+    return Profiles(
+        {key: done[tuple(found)] for key, found in samples.items()},
+        source,
+        activation_bytes=tuple(sizes[stage] for stage in range(stages))
+        if len(sizes) == stages
+        else (),
+        # Devices wait at full clocks.
+        blocking_watts=statistics.fmean(waiting[max(waiting)]) if waiting else None,
+    )
 
 
 def _csv_rows(text: str) -> list[dict[str, Any]]:
@@ -167,14 +210,6 @@ def _csv_rows(text: str) -> list[dict[str, Any]]:
         raise FileError(f"the profile is not valid CSV: {error}", remedy=_REMEDY) from None
 
 
-def _json_rows(text: str) -> list[dict[str, Any]]:
-    document = parse_json(text, "profile", _REMEDY)
-    rows = document.get("rows") if isinstance(document, dict) else document
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise FileError("the profile is not a list of rows", remedy=_REMEDY)
-    return rows
-
-
 def _parsed(row: dict[str, Any], number: int) -> tuple[Work, ClockSample]:
     stage = _number(row, "stage", number)
     if stage < 0 or stage != int(stage):
@@ -183,8 +218,11 @@ def _parsed(row: dict[str, Any], number: int) -> tuple[Work, ClockSample]:
         )
     word = str(row.get("instruction") or "").strip()
     kind = LETTERS.get(word, word.lower())
-    if not kind:
-        raise FileError(f"row {number} of the profile names no instruction", remedy=_REMEDY)
+    if kind not in LETTERS.values():
+        raise FileError(
+            f"row {number} of the profile: {word!r} names no instruction",
+            remedy=f"known are {', '.join(LETTERS.values())}",
+        )
     values = {name: _number(row, name, number) for name in _COLUMNS[2:]}
     for name, value in values.items():
         if value <= 0:

@@ -232,7 +232,8 @@ def _convex_fit(
         trust = np.minimum(1.0, _HUBER * noise / np.maximum(off, _TINY))
         trust[off > _FAR * noise] = 0.0
     outliers = off > _FAR * noise
-    return _Fit(values, outliers, _looks_like_noise(off / noise, outliers))
+    follows = bool(np.all(values > 0)) and _looks_like_noise(off / noise, outliers)
+    return _Fit(values, outliers, follows)
 
 
 def _looks_like_noise(off: Array, outliers: NDArray[np.bool_]) -> bool:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError, JouleryError
+from joulery.pipeline.planning._rank_plan import RankPlan
 from joulery.pipeline.runtime._messages import (
     MAX_PLAN_BYTES,
     VERSION,
@@ -17,7 +18,6 @@ from joulery.pipeline.runtime._messages import (
     read_message,
     report_message,
 )
-from joulery.pipeline.runtime._rank_plan import RankPlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from joulery.clock import Clock
     from joulery.governor import Lease
     from joulery.hardware import Device
-    from joulery.pipeline.runtime._rank_plan import RankStep
+    from joulery.pipeline.planning._rank_plan import RankStep
 
     Hold = Callable[[Device], AbstractContextManager[Lease]]
 

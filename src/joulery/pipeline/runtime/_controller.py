@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from joulery.clock import REAL_CLOCK, VirtualClock
 from joulery.errors import DeviceError, DeviceLostError, InvalidValueError, JouleryError
 from joulery.pipeline._instructions import Instruction
-from joulery.pipeline.runtime._rank_plan import RankStep
+from joulery.pipeline.planning._rank_plan import RankStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
     from joulery.clock import Clock
+    from joulery.pipeline.planning._rank_plan import RankPlan
     from joulery.pipeline.runtime._clock_setter import ClockSetter
-    from joulery.pipeline.runtime._rank_plan import RankPlan
 
     # Returns once the device has got as far as the training thread had when it was made.
     Reached = Callable[[], object]

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from joulery.errors import InvalidValueError
 from joulery.pipeline.planning._holding import HoldTime, hold_clocks
 from joulery.pipeline.planning._planner import plan_problem
-from joulery.pipeline.runtime._rank_plan import rank_plans
+from joulery.pipeline.planning._rank_plan import rank_plans
 from joulery.units import finite
 
 if TYPE_CHECKING:
     from joulery.pipeline.planning._holding import HeldPlan
     from joulery.pipeline.planning._planner import PipelinePlan
     from joulery.pipeline.planning._problem import PipelineProblem
-    from joulery.pipeline.runtime._rank_plan import RankPlan
+    from joulery.pipeline.planning._rank_plan import RankPlan
 
 # Slowdowns that differ by less share a plan, the faster one.
 _GRID = 0.005

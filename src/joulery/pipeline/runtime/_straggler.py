@@ -5,6 +5,10 @@ at which its own instructions end, compared with its plan. Only lateness relativ
 punctual pipeline counts: a model that is short for all pipelines makes none late. Where single
 instructions take other times than profiled, the profile has drifted and the pipeline is planned
 anew.
+
+Slowing down waits for several iterations to agree, since single ones are often slow by chance.
+Speeding up does not: nothing runs too fast by chance, and a job that waits for a pipeline which has
+recovered loses time.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from joulery.errors import InvalidValueError
 from joulery.units import finite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from joulery.pipeline.planning._problem import PipelineProblem
     from joulery.pipeline.runtime._controller import IterationTimes
@@ -83,6 +87,8 @@ class LatenessTracker:
             deque(maxlen=self._rules.window) for _ in range(pipelines)
         ]
         self._late = [False] * pipelines
+        # Iterations until measurements may overrule a notice, which may come before its cause.
+        self._noticed = [0] * pipelines
 
     def observe(self, pipeline: int, seconds: float, planned_seconds: float) -> None:
         """Add how long a pipeline's instructions took, and should have taken."""
@@ -90,7 +96,14 @@ class LatenessTracker:
         finite(seconds, "seconds of an iteration", minimum=0.0)
         if finite(planned_seconds, "planned seconds of an iteration", minimum=0.0) == 0:
             raise InvalidValueError("an iteration planned to take no time", remedy="plan it first")
-        self._ratios[pipeline].append(seconds / planned_seconds)
+        ratio, known = seconds / planned_seconds, self._ratios[pipeline]
+        usual = 1 - self._rules.punctual
+        if self._noticed[pipeline]:
+            self._noticed[pipeline] -= 1
+        elif self._late[pipeline] and ratio < usual * statistics.median(known):
+            known.clear()
+            known.extend([ratio] * (self._rules.least - 1))
+        known.append(ratio)
         self._update()
 
     def notice(self, pipeline: int, factor: float) -> None:
@@ -103,6 +116,7 @@ class LatenessTracker:
         usual = self._usual(pipeline) or 1.0
         self._ratios[pipeline].extend([usual * factor] * self._rules.window)
         self._late[pipeline] = factor > 1
+        self._noticed[pipeline] = self._rules.least if factor > 1 else 0
         self._update()
         if factor == 1.0:
             self._ratios[pipeline].clear()
@@ -157,16 +171,16 @@ class ProfileDriftDetector:
 
     def factors(self) -> dict[Work, float]:
         """How many times as long drifted instructions take; empty while profiles fit."""
-        found = {}
-        for work, ratios in self._ratios.items():
-            if len(ratios) < _DRIFT_LEAST:
-                continue
-            middle = statistics.median(ratios)
-            spread = statistics.median(abs(ratio - middle) for ratio in ratios)
-            error = _MEDIAN_PENALTY * _SIGMA_OF_MAD * spread / math.sqrt(len(ratios))
-            if abs(middle - 1) > max(_DRIFT_SHARE, _DRIFT_SIGMAS * error):
-                found[work] = middle
-        return found
+        enough = {w: found for w, found in self._ratios.items() if len(found) >= _DRIFT_LEAST}
+        return {work: factor for work, found in enough.items() if (factor := _drift(found)) != 1.0}
+
+
+def _drift(ratios: Collection[float]) -> float:
+    """The median ratio of measured to planned times if it differs beyond chance, else 1."""
+    middle = statistics.median(ratios)
+    spread = statistics.median(abs(ratio - middle) for ratio in ratios)
+    error = _MEDIAN_PENALTY * _SIGMA_OF_MAD * spread / math.sqrt(len(ratios))
+    return middle if abs(middle - 1) > max(_DRIFT_SHARE, _DRIFT_SIGMAS * error) else 1.0
 
 
 def rescaled(problem: PipelineProblem, factors: Mapping[Work, float]) -> PipelineProblem:
@@ -182,13 +196,36 @@ def rescaled(problem: PipelineProblem, factors: Mapping[Work, float]) -> Pipelin
     return replace(problem, profiles=tuple(profiles))
 
 
+def _factors(before: PipelineProblem, after: PipelineProblem) -> dict[Work, float]:
+    """How many times as long work takes in one problem as in the other, where they match."""
+    return {
+        (item.stage, item.kind): after.profiles[profile].points[0].seconds
+        / before.profiles[profile].points[0].seconds
+        for item, profile in zip(before.instructions, before.profile_of.tolist(), strict=True)
+        if profile < len(after.profiles)
+    }
+
+
+def _recovered(times: IterationTimes, factors: Mapping[Work, float]) -> bool:
+    """Whether some work took less time than planned, were it planned ``factors`` times as long."""
+    return any(
+        _drift([ratio / factors.get(work, 1.0) for ratio in found]) < 1
+        for work, found in times.ratios.items()
+        if found
+    )
+
+
 @dataclass(slots=True)
 class _Pipeline:
     """What is known of one pipeline."""
 
+    first: PlanCache
     plans: PlanCache
     factor: float = 1.0
-    replanned: bool = False
+    # First iteration that follows the plans, and how many times as long as before they take work
+    # to be: earlier iterations are still measured by the plans before.
+    since: int = 0
+    factors: Mapping[Work, float] = field(default_factory=dict)
     drift: ProfileDriftDetector = field(default_factory=ProfileDriftDetector)
     # By iteration: seconds by rank.
     open: dict[int, dict[int, float]] = field(default_factory=dict)
@@ -239,7 +276,8 @@ class StragglerPolicy:
         self.ranks = plans.problem.ranks
         self._rules = rules or LatenessRules()
         self._lead = lead_iterations
-        self._all = [_Pipeline(plans) for _ in range(pipelines)]
+        self._all = [_Pipeline(plans, plans) for _ in range(pipelines)]
+        self._returned: list[PlanAssignment] = []
         self._lateness = LatenessTracker(pipelines, self._rules)
         self._outside_seconds = 0.0
 
@@ -251,7 +289,7 @@ class StragglerPolicy:
     def current(self, pipeline: int) -> PlanAssignment | None:
         """What a rank that joins late must follow; None if that still is the first plan."""
         one = self._all[pipeline]
-        if one.factor == 1.0 and not one.replanned:
+        if one.factor == 1.0 and one.plans is one.first:
             return None
         return PlanAssignment(pipeline, one.plans, one.factor, 0)
 
@@ -259,6 +297,13 @@ class StragglerPolicy:
         """Add how an iteration went on one rank."""
         one = self._all[pipeline]
         self.newest_iteration = max(self.newest_iteration, times.iteration)
+        early = times.iteration < one.since
+        if one.plans is not one.first and _recovered(times, one.factors if early else {}):
+            # What made it slow is over. Should some of it remain, it is found again.
+            self._returned.append(self.replace_plans(pipeline, one.first))
+            return
+        if early:
+            return
         for (stage, kind), found in times.ratios.items():
             one.drift.observe(stage, kind, found)
         by_rank = one.open.setdefault(times.iteration, {})
@@ -285,11 +330,9 @@ class StragglerPolicy:
             for one, factor in zip(self._all, self._lateness.factors, strict=True)
         ]
         pace = max(*natural, self._outside_seconds)
-        return [
-            assignment
-            for pipeline, own in enumerate(natural)
-            if (assignment := self._assigned(pipeline, pace / own)) is not None
-        ]
+        changed = (self._assigned(pipeline, pace / own) for pipeline, own in enumerate(natural))
+        returned, self._returned = self._returned, []
+        return [*returned, *(assignment for assignment in changed if assignment is not None)]
 
     def drifted(self, pipeline: int) -> dict[Work, float]:
         """Instructions of a pipeline that take other times than planned, with their factors."""
@@ -301,9 +344,11 @@ class StragglerPolicy:
 
     def replace_plans(self, pipeline: int, plans: PlanCache) -> PlanAssignment:
         """Use other plans for a pipeline, made for its profile as it is now."""
-        self._all[pipeline] = _Pipeline(plans, replanned=True)
+        since, before = self.newest_iteration + self._lead, self._all[pipeline]
+        factors = _factors(before.plans.problem, plans.problem)
+        self._all[pipeline] = _Pipeline(before.first, plans, since=since, factors=factors)
         self._lateness.notice(pipeline, 1.0)
-        return PlanAssignment(pipeline, plans, 1.0, self.newest_iteration + self._lead)
+        return PlanAssignment(pipeline, plans, 1.0, since)
 
     def _assigned(self, pipeline: int, factor: float) -> PlanAssignment | None:
         one = self._all[pipeline]

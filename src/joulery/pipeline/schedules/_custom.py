@@ -2,8 +2,9 @@
 
 An instruction is written as torch.distributed.pipelining prints it: the stage, a letter and the
 microbatch, such as ``0F3``. F is a forward, B a backward, I and W its halves (gradient of the
-inputs, of the weights), R a recomputation, ``0O`` the optimizer step. Sends, receives and
-reductions are skipped: communication follows from the data dependencies.
+inputs, of the weights), R a recomputation, ``0G`` the reduction of gradients and ``0O`` the
+optimizer step at the end. Sends, receives and torch's reductions are skipped: communication follows
+from the data dependencies.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-_WORD = re.compile(r"(\d{1,9})([FBIWR])(\d{1,9})|(\d{1,9})(O)")
+_WORD = re.compile(r"(\d{1,9})([FBIWR])(\d{1,9})|(\d{1,9})([GO])")
 _NO_COMPUTATION = re.compile(r"\d+(UNSHARD|RESHARD|REDUCE_GRAD|(SEND|RECV)_[FB])\d*")
 _OVERLAPPED = re.compile(r"\(([^()]*)\)OVERLAP_F_B")
 _REMEDY = 'write one list per rank, such as [["0F0", "0B0"], ["1F0", "1B0"]]'
@@ -71,5 +72,5 @@ def _parsed(word: Any, rank: int) -> list[Instruction]:
             remedy=f"write stage, one of {' '.join(LETTERS)}, and microbatch, such as 0F3",
         )
     if match[5]:
-        return [Instruction(int(match[4]), rank, LETTERS["O"], -1)]
+        return [Instruction(int(match[4]), rank, LETTERS[match[5]], -1)]
     return [Instruction(int(match[1]), rank, LETTERS[match[2]], int(match[3]))]

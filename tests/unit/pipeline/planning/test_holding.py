@@ -18,6 +18,7 @@ from joulery.pipeline import (
     build_problem,
     hold_clocks,
     make_schedule,
+    plan_pipeline,
     plan_problem,
     profiles_from_rows,
 )
@@ -50,8 +51,8 @@ def chain(profiles, blocking=0.0):
 
 def work(*choices):
     """Choices of (seconds, joules, megahertz)."""
-    return ClockChoices.from_points(
-        OperatingPoint(t, e, Setting(clock_hertz=f * 1e6)) for t, e, f in choices
+    return ClockChoices(
+        tuple(OperatingPoint(t, e, Setting(clock_hertz=f * 1e6)) for t, e, f in choices)
     )
 
 
@@ -154,7 +155,7 @@ def test_a_single_clock_may_be_held_for_ever():
 
 def test_work_without_clocks_joins_any_run():
     """If it fails a plan for instructions of fixed time cannot be held."""
-    fixed = ClockChoices.from_points((OperatingPoint(0.001, 0.1, Setting()),))
+    fixed = ClockChoices((OperatingPoint(0.001, 0.1, Setting()),))
     problem = chain([work((1, 10, 1400), (2, 6, 700)), fixed, work((1, 10, 1400), (2, 6, 700))])
     frontier = plan_problem(problem)
     found = hold_clocks(frontier, frontier.at(4.001), HoldTime(0.1))
@@ -185,3 +186,32 @@ def test_least_time_follows_the_latency():
     """If it fails slow hardware gets the hold time of fast hardware."""
     assert HoldTime(0.02).minimum_seconds == pytest.approx(0.06)
     assert HoldTime(0.02, 0.5).minimum_seconds == 0.5
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_runs_take_the_time_that_was_measured_at_their_clock(seed):
+    """If it fails a clock at which a device throttles is promised the time of another clock."""
+    draw = np.random.default_rng(seed)
+    rows = random_rows(4, seed, clocks=18)
+    for row in rows:
+        # Noise, and now and then a clock at which the device throttles.
+        row["time"] *= (1 + 0.01 * draw.standard_normal()) * draw.choice([1.0, 1.05], p=[0.9, 0.1])
+    measured = {
+        (row["stage"], row["instruction"], round(1e6 * row["frequency"])): row["time"]
+        for row in rows
+    }
+    profiles = profiles_from_rows(rows, smooth=False)
+    config = PipelineConfig(blocking_watts=75.0, communication_seconds=0.001)
+    frontier = plan_pipeline(profiles, microbatches=8, config=config)
+    for factor in (1.0, 1.03, 1.1):
+        plan = frontier.for_straggler(factor)
+        for minimum in (0.03, 0.1, 0.3):
+            held = hold_clocks(frontier, plan, HoldTime(0.01, minimum)).plan
+            lasts = [
+                measured[item.stage, item.kind, round(clock)]
+                for item, clock in zip(
+                    frontier.problem.instructions, held.clocks_hertz.tolist(), strict=True
+                )
+            ]
+            ran = replay(frontier.problem, lasts, held.joules_each)
+            assert ran.seconds <= plan.deadline_seconds * (1 + 1e-9)

@@ -15,11 +15,13 @@ from joulery.pipeline import (
     PipelineProblem,
     build_problem,
     load_plan,
+    load_rank_plan,
     make_schedule,
+    plan_pipeline,
     plan_problem,
     profiles_from_rows,
 )
-from joulery.testing.pipelines import random_rows, replay
+from joulery.testing.pipelines import random_problem, random_rows, replay
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,7 @@ def one_instruction(points, blocking=0.0):
     """The least there is to plan."""
     return PipelineProblem(
         (Instruction(0, 0, "forward", 0),),
-        (ClockChoices.from_points(points),),
+        (ClockChoices(points),),
         np.array([0]),
         np.array([], dtype=np.int64),
         np.array([], dtype=np.int64),
@@ -124,8 +126,8 @@ def test_slowing_down_pays_only_while_others_wait_anyway():
     problem = PipelineProblem(
         (Instruction(0, 0, "forward", 0), Instruction(1, 1, "forward", 0)),
         (
-            ClockChoices.from_points((OperatingPoint(1.0, 100.0), OperatingPoint(2.0, 95.0))),
-            ClockChoices.from_points((OperatingPoint(0.5, 60.0),)),
+            ClockChoices((OperatingPoint(1.0, 100.0), OperatingPoint(2.0, 95.0))),
+            ClockChoices((OperatingPoint(0.5, 60.0),)),
         ),
         np.array([0, 1]),
         np.array([], dtype=np.int64),
@@ -206,8 +208,8 @@ def test_work_without_a_clock_is_saved(tmp_path):
     [
         ("{", "not valid JSON"),
         ("[]", "holds no plan"),
-        ('{"schema": "joulery-pipeline-plan-1"}', "broken plan"),
-        ('{"schema": "joulery-pipeline-plan-1", "problem": {"config": 3}}', "broken plan"),
+        ('{"schema": "joulery-pipeline-plan-2"}', "broken plan"),
+        ('{"schema": "joulery-pipeline-plan-2", "problem": {"config": 3}}', "broken plan"),
     ],
 )
 def test_files_that_hold_no_plan_are_refused(tmp_path, text, words):
@@ -225,3 +227,30 @@ def test_a_frontier_outlives_its_problem():
     assert planned.at(1.5).joules == 5.0
     assert planned.at(2.0).joules == 3.0
     assert len(junk) == 200
+
+
+def test_ranks_load_their_share_without_planning(tmp_path):
+    """If it fails ranks cannot run a plan that was made elsewhere."""
+    profiles = profiles_from_rows(random_rows(2, 5), smooth=False)
+    plan = plan_pipeline(profiles, microbatches=3, config=PipelineConfig(reduction_seconds=0.1))
+    path = tmp_path / "plan.json"
+    plan.save(path, 1.1 * plan.fastest_seconds)
+    for rank in range(2):
+        found = load_rank_plan(path, rank)
+        assert found.seconds <= 1.1 * plan.fastest_seconds
+        # Frameworks reduce gradients on their own: ranks are not asked to mark it.
+        assert found.order == make_schedule("1f1b", 2, 3).ranks[rank]
+        assert all(step.hertz for step in found.steps)
+    for rank in (-1, 2):
+        with pytest.raises(FileError, match="no plan for rank"):
+            load_rank_plan(path, rank)
+    assert load_plan(path).at(plan.fastest_seconds).joules == plan.at(plan.fastest_seconds).joules
+
+
+def test_a_deadline_that_differs_in_its_last_digits_is_met():
+    """If it fails equal times, summed up in another order, count as infeasible."""
+    plan = plan_problem(random_problem(3, 12, 3))
+    almost = plan.fastest_seconds * (1 - 4e-16)
+    assert plan.at(almost).seconds == plan.fastest_seconds
+    with pytest.raises(InfeasibleError):
+        plan.at(plan.fastest_seconds * (1 - 1e-6))

@@ -1,12 +1,13 @@
 """The event simulator that checks plans: small pipelines by hand, and what it refuses."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.frontier import OperatingPoint
+from joulery.frontier import OperatingPoint, Setting
 from joulery.pipeline import (
     SCHEDULES,
     ClockChoices,
@@ -197,10 +198,10 @@ def test_choices_need_an_order():
     """Choices out of order would confuse the planner."""
     points = (OperatingPoint(2.0, 1.0), OperatingPoint(1.0, 2.0))
     with pytest.raises(InvalidValueError, match="out of order"):
-        ClockChoices.from_points(points)
+        ClockChoices(points)
     with pytest.raises(InvalidValueError, match="missing"):
-        ClockChoices((), points[0])
-    assert ClockChoices.from_points(points[::-1]).points == points[::-1]
+        ClockChoices(())
+    assert ClockChoices(points[::-1]).points == points[::-1]
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -231,3 +232,93 @@ def test_plans_keep_their_promises(name):
         assert run.seconds == pytest.approx(found.seconds, rel=1e-9)
         assert run.joules == pytest.approx(found.joules, rel=1e-9)
         assert np.allclose(run.starts, found.starts, rtol=1e-9, atol=1e-9)
+
+
+def steady_profiles(stages=3, **columns):
+    """Every instruction takes a second, at one clock."""
+    return profiles_from_rows(
+        {"stage": s, "instruction": k, "frequency": 1000, "time": 1.0, "energy": 200.0} | columns
+        for s in range(stages)
+        for k in ("forward", "backward")
+    )
+
+
+def test_every_link_has_its_own_communication_time():
+    """If it fails a slow link between two nodes is planned as if it were fast."""
+    config = PipelineConfig(communication_seconds=(0.5, 2.0))
+    problem = build_problem(make_schedule("1f1b", 3, 1), steady_profiles(), config)
+    assert plan_problem(problem).fastest_seconds == pytest.approx(6 + 2 * 2.5)
+    back = PipelineConfig(communication_seconds=(0.5, 2.0, 7.0))
+    order = make_schedule("interleaved", 3, 3)
+    hops = build_problem(order, steady_profiles(), back).edge_seconds
+    assert set(hops.tolist()) == {0.0, 0.5, 2.0, 7.0}
+    with pytest.raises(InvalidValueError, match="4 communication times for 3 ranks"):
+        PipelineConfig(communication_seconds=(1.0,) * 4).hop_seconds(3)
+    with pytest.raises(InvalidValueError, match="at least 0"):
+        PipelineConfig(communication_seconds=(1.0, -1.0))
+
+
+def test_the_reduction_of_gradients_ends_the_iteration():
+    """If it fails ranks that reduce longer than others are planned too slow."""
+    config = PipelineConfig(reduction_seconds=(0.1, 0.1, 4.0), blocking_watts=50.0)
+    problem = build_problem(make_schedule("1f1b", 3, 1), steady_profiles(), config)
+    plan = plan_problem(problem)
+    # The last rank ends first, and then reduces while the others are still at work.
+    assert plan.fastest_seconds == pytest.approx(4.0 + 4.0)
+    assert plan.full_clocks.joules == pytest.approx(6 * 200 + 50 * (3 * 8 - 6))
+    assert plan.at(plan.fastest_seconds).mean_clock_hertz == 1e9
+    order = custom_schedule("mine", [["0F0", "0B0", "0G"]])
+    with pytest.raises(InvalidValueError, match="takes no time"):
+        build_problem(order, steady_profiles(1))
+
+
+def test_waiting_costs_what_the_profile_says_unless_given():
+    """If it fails the power of waiting that was measured is ignored."""
+    profiles = steady_profiles(1, waiting_watts=60.0)
+    order = make_schedule("gpipe", 1, 1)
+    assert build_problem(order, profiles).blocking_watts.tolist() == [60.0]
+    given = PipelineConfig(blocking_watts=20.0, devices_per_rank=2)
+    assert build_problem(order, profiles, given).blocking_watts.tolist() == [40.0]
+    with pytest.raises(InvalidValueError, match="1000 W while it waits"):
+        build_problem(order, profiles, PipelineConfig(blocking_watts=1000.0))
+
+
+def test_choices_out_of_order_are_named():
+    """If it fails a user cannot tell which measurement is at fault."""
+    points = tuple(
+        OperatingPoint(t, e, Setting(clock_hertz=f))
+        for t, e, f in ((1.0, 9.0, 2e9), (1.0, 8.0, 1e9))
+    )
+    with pytest.raises(InvalidValueError, match="1 s at 1000 MHz comes after 1 s at 2000 MHz"):
+        ClockChoices(points)
+
+
+def test_times_that_become_equal_when_scaled_are_one_choice():
+    """If it fails planning ends with choices out of order for times that differ in a last digit."""
+    first = OperatingPoint(1.0, 9.0)
+    choices = ClockChoices((first, OperatingPoint(math.nextafter(1.0, 2.0), 8.0)))
+    assert len(choices.scaled(1e-3).points) + len(choices.scaled(1e-3).others) == 2
+    tiny = choices.scaled(5e-324 * 2)
+    assert len(tiny.points) == 1
+
+
+def test_no_energy_is_spent_on_a_difference_in_the_last_digits():
+    """If it fails a memory-bound plan runs at full clocks, and its bound is no bound."""
+    rows = [
+        {
+            "stage": stage,
+            "instruction": kind,
+            "frequency": clock,
+            "time": 1.0 + 1e-12 * number,
+            "energy": 300.0 - 20.0 * number,
+        }
+        for stage in range(3)
+        for kind in ("forward", "backward")
+        for number, clock in enumerate((1400, 1300, 1200))
+    ]
+    profiles = profiles_from_rows(rows, smooth=False)
+    plan = plan_problem(build_problem(make_schedule("1f1b", 3, 4), profiles))
+    found = plan.at(plan.full_clocks.seconds)
+    assert set(found.clocks_hertz.tolist()) == {1.2e9}
+    assert found.seconds <= plan.full_clocks.seconds
+    assert found.gap == pytest.approx(0.0, abs=1e-9)

@@ -147,3 +147,12 @@ def test_points_carry_their_source_and_error():
     assert point.provenance.origin == "measured"
     assert point.provenance.source == "a test"
     assert point.provenance.relative_error == pytest.approx(0.01, rel=0.8)
+
+
+@pytest.mark.parametrize("seed", [7, 16, 27, 35])
+def test_a_curve_never_goes_below_zero(seed):
+    """If it fails energies that follow no curve are fitted by one with negative power."""
+    draw = np.random.default_rng(seed)
+    joules = draw.uniform(5, 400, 8).tolist()
+    samples = [ClockSample(1400 - 50 * k, 1 + 0.03 * k, joules[k]) for k in range(8)]
+    assert all(point.joules > 0 for point in smooth_profile(samples).points)

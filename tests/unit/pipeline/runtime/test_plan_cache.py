@@ -18,7 +18,7 @@ from joulery.pipeline import (
     plan_problem,
     profiles_from_rows,
 )
-from joulery.pipeline.runtime._rank_plan import rank_plans
+from joulery.pipeline.planning._rank_plan import rank_plans
 from joulery.testing.pipelines import random_rows
 
 

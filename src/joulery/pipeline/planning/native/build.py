@@ -14,7 +14,7 @@ from joulery.compiled import Sources, cache_directory, compile_once, exact_flags
 SOURCES = Sources(
     purpose="the pipeline planner's core",
     folder=Path(__file__).parent,
-    files=("native.h", "walk.c", "history.c", "round.c"),
+    files=("native.h", "walk.c", "round.c"),
     flags=exact_flags("-O3"),
     libraries=("-lm",),
 )

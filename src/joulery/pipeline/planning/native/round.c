@@ -21,7 +21,39 @@ enum { SWEEPS = 8, QUICK_SWEEPS = 4, BACKWARD = 1, ALL_POINTS = 2 };
 static const double FADE = 0.6, QUICK_FADE = 0.3;
 /* Sums of many seconds carry rounding errors. First what ends at the deadline to the last digits
  * counts as in time; should the sum then be late after all, plans stay clear of it. */
-static const double ALLOWANCES[] = {1e-12, -1e-13};
+static const double ALLOWANCES[] = {1e-12, -1e-13, -1e-11, -1e-9, -1e-7, -1e-5};
+
+/* What can be tried, the most useful first: durations of an iteration shortened by that share, and
+ * how to round them. A slightly shorter iteration leaves slack, which is spent where it saves most. */
+typedef struct {
+    double share;
+    int how;
+} Try;
+static const Try TRIES[] = {
+    {1.0, BACKWARD},              {1.0, 0},
+    {0.995, BACKWARD},            {0.998, BACKWARD},
+    {0.995, 0},                   {0.998, 0},
+    {1.0, BACKWARD | ALL_POINTS}, {1.0, ALL_POINTS},
+    {0.995, BACKWARD | ALL_POINTS}, {0.998, BACKWARD | ALL_POINTS},
+    {0.995, ALL_POINTS},          {0.998, ALL_POINTS},
+    {0.99, BACKWARD},             {0.99, 0},
+    {0.99, BACKWARD | ALL_POINTS}, {0.99, ALL_POINTS},
+};
+enum { MOST_TRIES = sizeof TRIES / sizeof *TRIES };
+/* How much a plan may cost to find, by effort: instructions visited by tries, the fewest tries, and
+ * instructions visited by trials of faster ones. Quick plans take microseconds, usual ones about a
+ * millisecond, thorough ones some more. Fewer trials than a handful find nothing. */
+typedef struct {
+    int32_t visits, fewest, trial_visits;
+    int sweeps;
+    double fade;
+} Effort;
+static const Effort EFFORTS[] = {
+    {0, 1, 0, QUICK_SWEEPS, QUICK_FADE},
+    {6144, 2, 3000, SWEEPS, FADE},
+    {0, MOST_TRIES, 400000, SWEEPS, FADE},
+};
+enum { FEWEST_TRIALS = 4 };
 
 typedef struct {
     const JouleryClocks *clocks;
@@ -150,48 +182,47 @@ static double find_end(Rounding *r) {
 }
 
 /* Whether one way leads to a plan within the deadline. */
-static int try_one(Rounding *r, const double *wanted, double deadline, int how) {
+static int try_one(Rounding *r, const double *wanted, double deadline, int how, const Effort *e) {
     for (size_t k = 0; k < sizeof ALLOWANCES / sizeof *ALLOWANCES; k++) {
         r->deadline = deadline * (1.0 + ALLOWANCES[k]);
         diffuse(r, wanted, how);
-        spend(r, SWEEPS, FADE);
+        spend(r, e->sweeps, e->fade);
         if (find_end(r) <= deadline) return 1;
     }
     return 0;
 }
 
-/* The first of `attempts` ways: backward, forward, then both with points above the hull too. */
-static void try_all(Rounding *r, const double *wanted, double deadline, int32_t attempts,
-                    int32_t *best) {
-    static const int ways[] = {BACKWARD, 0, BACKWARD | ALL_POINTS, ALL_POINTS};
-    int32_t n = r->clocks->instructions;
-    double least = INFINITY;
+/* The durations of an iteration between two samples. */
+static void mix(const JouleryClocks *c, double seconds, double *wanted) {
+    int32_t low = 0, high = c->samples - 1;
+    while (high - low > 1) {
+        int32_t middle = (low + high) / 2;
+        if (c->sample_seconds[middle] <= seconds) low = middle;
+        else high = middle;
+    }
+    double span = c->sample_seconds[high] - c->sample_seconds[low];
+    double share = span > 0.0 ? (seconds - c->sample_seconds[low]) / span : 0.0;
+    share = share < 0.0 ? 0.0 : share > 1.0 ? 1.0 : share;
+    const double *a = c->sample_durations + (size_t)low * (size_t)c->instructions;
+    const double *b = c->sample_durations + (size_t)high * (size_t)c->instructions;
+    for (int32_t i = 0; i < c->instructions; i++) wanted[i] = a[i] + share * (b[i] - a[i]);
+}
+
+/* The cheapest outcome of all tries goes to `best`; the fastest points where none is in time. */
+static void try_all(Rounding *r, double *wanted, double deadline, const Effort *e, int32_t *best) {
+    int32_t n = r->clocks->instructions, tries = e->visits / n;
+    double least = INFINITY, mixed = -1.0;
+    tries = tries < e->fewest ? e->fewest : tries > MOST_TRIES ? MOST_TRIES : tries;
     for (int32_t i = 0; i < n; i++) best[i] = r->clocks->first_point[r->clocks->curve_of[i]];
-    for (int32_t k = 0; k < attempts && k < (int32_t)(sizeof ways / sizeof *ways); k++) {
-        if (!try_one(r, wanted, deadline, ways[k])) continue;
+    for (int32_t k = 0; k < tries; k++) {
+        if (TRIES[k].share != mixed) mix(r->clocks, deadline * TRIES[k].share, wanted);
+        mixed = TRIES[k].share;
+        if (!try_one(r, wanted, deadline, TRIES[k].how, e)) continue;
         double cost = total_cost(r);
         if (cost >= least) continue;
         least = cost;
         memcpy(best, r->choice, (size_t)n * sizeof(int32_t));
     }
-}
-
-/* `choice` becomes a point for each instruction, `start` when it starts; 0 without memory. */
-JOULERY_API int joulery_round(const JouleryClocks *clocks, const double *wanted, double deadline,
-                              int32_t attempts, int32_t *choice, double *start) {
-    size_t n = (size_t)clocks->instructions;
-    double *seconds = malloc(2 * n * sizeof(double));
-    int32_t *tried = malloc(n * sizeof(int32_t));
-    int fine = seconds && tried;
-    if (fine) {
-        Rounding r = {clocks, deadline, seconds, start, seconds + n, tried, -1};
-        try_all(&r, wanted, deadline, attempts, choice);
-        for (size_t i = 0; i < n; i++) choose(&r, (int32_t)i, choice[i]);
-        find_starts(&r, r.durations);
-    }
-    free(seconds);
-    free(tried);
-    return fine;
 }
 
 /* An instruction that could be some points faster, and what that costs. */
@@ -236,34 +267,46 @@ static double try_faster(Rounding *r, Candidate candidate, double deadline) {
     return find_end(r) <= deadline ? total_cost(r) : INFINITY;
 }
 
-/* Improve a plan that ends in time by at most `trials` of these; 0 without memory. */
-JOULERY_API int joulery_improve(const JouleryClocks *clocks, double deadline, int32_t trials,
-                                int32_t *choice, double *start) {
+/* Improve a plan that ends in time by at most `trials` of these. */
+static void improve(Rounding *r, double deadline, int32_t trials, Candidate *candidate,
+                    int32_t *choice) {
+    size_t n = (size_t)r->clocks->instructions;
+    r->deadline = deadline * (1.0 + ALLOWANCES[1]);
+    choose_all(r, choice);
+    double least = total_cost(r);
+    int better = 1;
+    while (better && trials > 0) {
+        better = 0;
+        int32_t count = find_candidates(r, candidate);
+        for (int32_t k = 0; k < count && trials > 0; k++, trials--) {
+            if (r->choice[candidate[k].instruction] <= candidate[k].point) continue;
+            double cost = try_faster(r, candidate[k], deadline);
+            if (cost < least - 1e-12 * fabs(least)) {
+                least = cost;
+                better = 1;
+                memcpy(choice, r->choice, n * sizeof(int32_t));
+            } else {
+                choose_all(r, choice);
+            }
+        }
+    }
+}
+
+/* For each deadline `choice` becomes a point per instruction, `start` when it starts; 0 without
+ * memory. */
+JOULERY_API int joulery_round(const JouleryClocks *clocks, const double *deadline, int32_t count,
+                              int32_t effort, int32_t *choice, double *start) {
     size_t n = (size_t)clocks->instructions;
-    double *seconds = malloc(2 * n * sizeof(double));
+    const Effort *e = EFFORTS + effort;
+    int32_t trials = e->trial_visits / clocks->instructions;
+    double *seconds = malloc(3 * n * sizeof(double));
     int32_t *tried = malloc(n * sizeof(int32_t));
     Candidate *candidate = malloc(MOST_FASTER * n * sizeof(Candidate));
     int fine = seconds && tried && candidate;
-    if (fine) {
-        Rounding r = {clocks, deadline * (1.0 + ALLOWANCES[1]), seconds, start, seconds + n, tried, -1};
-        choose_all(&r, choice);
-        double least = total_cost(&r);
-        int better = 1;
-        while (better && trials > 0) {
-            better = 0;
-            int32_t count = find_candidates(&r, candidate);
-            for (int32_t k = 0; k < count && trials > 0; k++, trials--) {
-                if (tried[candidate[k].instruction] <= candidate[k].point) continue;
-                double cost = try_faster(&r, candidate[k], deadline);
-                if (cost < least * (1.0 - 1e-12)) {
-                    least = cost;
-                    better = 1;
-                    memcpy(choice, tried, n * sizeof(int32_t));
-                } else {
-                    choose_all(&r, choice);
-                }
-            }
-        }
+    for (int32_t k = 0; fine && k < count; k++, choice += n, start += n) {
+        Rounding r = {clocks, deadline[k], seconds, start, seconds + n, tried, -1};
+        try_all(&r, seconds + 2 * n, deadline[k], e, choice);
+        if (trials >= FEWEST_TRIALS) improve(&r, deadline[k], trials, candidate, choice);
         choose_all(&r, choice);
         find_starts(&r, r.durations);
     }

@@ -54,6 +54,7 @@ typedef struct {
     int32_t *place;   /* of each residual arc, among the links of its tail */
     int32_t *vertex_ahead;  /* instruction: vertex that carries the next unit of flow ... */
     int32_t *vertex_behind; /* ... and the one that carried the last, -1 without flow */
+    int64_t *through;       /* instruction: its flow */
     int32_t *first;   /* node: of its links */
     Link *out, *in;   /* residual arcs from the node, and to it, in one order */
     int64_t *at;      /* node: its time, from the start if it stays, else from the end */
@@ -66,13 +67,9 @@ typedef struct {
     int32_t stamps;
     Event *heap;
     size_t heap_size, heap_room;
-    int32_t *touched;
-    char *is_touched;
-    int32_t touched_count;
-    signed char *rate; /* of each instruction's duration with the iteration time */
     int64_t end, fastest, flow;
-    const JouleryTruth *truth; /* NULL: every vertex and every duration is written down */
-    JouleryWalk *walk;
+    JouleryFrontier *found;
+    size_t sample_room;
     int failed;
 } Walker;
 
@@ -118,31 +115,9 @@ static Event pop_event(Walker *w) {
     return top;
 }
 
-static void touch(Walker *w, int32_t node) {
-    int32_t instruction = node >> 1;
-    if (!w->truth && instruction < w->graph->instructions && !w->is_touched[instruction]) {
-        w->is_touched[instruction] = 1;
-        w->touched[w->touched_count++] = instruction;
-    }
-}
-
 /* Where the node stands, seen from the start of the iteration. */
 static int64_t position(const Walker *w, int32_t node) {
     return w->stays[node] ? w->at[node] : w->at[node] + w->end;
-}
-
-/* Note which durations change from here on, each once for all that happens at this time. */
-static void write_pieces(Walker *w) {
-    for (int32_t k = 0; k < w->touched_count && !w->failed; k++) {
-        int32_t i = w->touched[k];
-        w->is_touched[i] = 0;
-        signed char rate = (signed char)(w->stays[2 * i] - w->stays[2 * i + 1]);
-        if (rate == w->rate[i]) continue;
-        w->rate[i] = rate;
-        int64_t duration = position(w, 2 * i + 1) - position(w, 2 * i);
-        w->failed = !joulery_write_piece(w->walk, w->end, duration, i, rate);
-    }
-    w->touched_count = 0;
 }
 
 /* The latest iteration time at which an arc from a node that stays holds the node back. */
@@ -228,7 +203,6 @@ static void change_sides(Walker *w, const Search *s, int stay) {
         int32_t v = s->seen[k];
         w->stays[v] = (char)stay;
         w->at[v] += shift;
-        touch(w, v);
     }
     for (int32_t k = 0; k < s->waiting; k++)
         if (!w->stays[s->later[k].node]) push_event(w, s->later[k].time, s->later[k].node);
@@ -248,6 +222,7 @@ static void shift_vertex(Walker *w, int32_t i, int32_t backward, int64_t amount)
     int32_t *on = backward ? &w->vertex_behind[i] : &w->vertex_ahead[i];
     int32_t *off = backward ? &w->vertex_ahead[i] : &w->vertex_behind[i];
     int32_t give = 2 * i + backward, take = give ^ 1, used = *on;
+    w->through[i] += backward ? -amount : amount;
     w->room[take] = *off == used ? w->room[take] + amount : amount;
     *off = used;
     set_length(w, take, backward ? time[used] : -time[used]);
@@ -299,7 +274,6 @@ static int augment(Walker *w, int32_t arc) {
     }
     if (ended_back) begin(w, &w->back, from, w->source);
     if (ended_ahead) begin(w, &w->ahead, to, w->sink);
-    w->walk->augmentations++;
     return carry(w, arc, amount) ? 2 : 1;
 }
 
@@ -343,74 +317,79 @@ static int release_node(Walker *w, int32_t node) {
     return 1;
 }
 
-/* What the instruction's flow is. */
-static int64_t flow_through(const Walker *w, int32_t i) {
-    const int64_t *room = w->graph->vertex_room + w->graph->first_vertex[w->graph->curve_of[i]];
-    int64_t flow = w->vertex_behind[i] < 0 ? 0 : w->room[2 * i + 1];
-    for (int32_t k = 0; k < w->vertex_behind[i]; k++) flow += room[k];
-    return flow;
-}
-
-/* Cost of a duration above that of the slowest, by the true curve. */
-static double true_cost(const JouleryTruth *t, int32_t curve, double seconds) {
-    double cost = 0.0;
-    for (int32_t k = t->first[curve]; k < t->first[curve + 1] - 1 && t->seconds[k] > seconds; k++)
-        cost += t->watts[k] * (t->seconds[k] - fmax(seconds, t->seconds[k + 1]));
-    return cost;
-}
-
-/* How much the true cost at this duration exceeds what the flow proves to be needed. */
-static double unproven(const JouleryTruth *t, int32_t curve, double seconds, double watts) {
-    double sum = 0.0;
-    for (int32_t k = t->first[curve]; k < t->first[curve + 1] - 1; k++) {
-        double slow = t->seconds[k], fast = t->seconds[k + 1];
-        double wait = seconds > slow ? slow : seconds < fast ? fast : seconds;
-        /* Below the break-even slope an edge should be at its fast end, above at its slow end. */
-        sum += (t->watts[k] - watts) * (t->watts[k] < watts ? fast - wait : slow - wait);
+/* Cost of a duration by the curve. */
+static double cost_of(const JouleryGraph *g, int32_t curve, double seconds) {
+    int32_t low = g->first_hull[curve], high = g->first_hull[curve + 1] - 1;
+    if (seconds >= g->hull_seconds[low]) return g->hull_cost[low];
+    while (high - low > 1) {
+        int32_t middle = (low + high) / 2;
+        if (g->hull_seconds[middle] > seconds) low = middle;
+        else high = middle;
     }
-    return sum;
+    if (seconds <= g->hull_seconds[high]) return g->hull_cost[high];
+    double slope = (g->hull_cost[high] - g->hull_cost[low]) /
+                   (g->hull_seconds[high] - g->hull_seconds[low]);
+    return g->hull_cost[low] + slope * (seconds - g->hull_seconds[low]);
 }
 
-/* Durations are kept in single precision, none above what it is. */
-static const double BELOW = 1.0 - 1e-7;
+/* The least that cost and time come to if a second is worth so many watts. */
+static double least_at(const JouleryGraph *g, int32_t curve, double watts) {
+    int32_t low = g->first_hull[curve], high = g->first_hull[curve + 1] - 1;
+    while (low < high) {
+        int32_t middle = (low + high) / 2; /* the slower end of an edge */
+        double saved = watts * (g->hull_seconds[middle] - g->hull_seconds[middle + 1]);
+        if (g->hull_cost[middle + 1] - g->hull_cost[middle] < saved) low = middle + 1;
+        else high = middle;
+    }
+    return g->hull_cost[low] + watts * g->hull_seconds[low];
+}
 
-/* Write down this iteration: durations, what they truly cost, and what the flow proves. */
+/* Room for the durations of one more sample. */
+static double *next_sample(Walker *w) {
+    JouleryFrontier *found = w->found;
+    size_t n = (size_t)w->graph->instructions;
+    if (found->samples == w->sample_room) {
+        size_t room = w->sample_room ? 2 * w->sample_room : 64;
+        void *sample = realloc(found->sample, room * sizeof(JoulerySample));
+        if (sample) found->sample = sample;
+        void *durations = realloc(found->durations, room * n * sizeof(double));
+        if (durations) found->durations = durations;
+        if (!sample || !durations) return NULL;
+        w->sample_room = room;
+    }
+    return found->durations + n * found->samples++;
+}
+
+/* Write down this iteration: durations, what they cost, and what the flow proves to be needed.
+ * Durations are whole units below 2**53, so that they and their sums are exact. */
 static int write_sample(Walker *w) {
-    const JouleryTruth *t = w->truth;
-    double seconds = (double)w->end * t->unit_seconds, cost = 0.0, doubt = 0.0;
-    float *durations = joulery_next_sample(w->walk);
+    const JouleryGraph *g = w->graph;
+    double cost = 0.0, bound = 0.0;
+    double *durations = next_sample(w);
     if (!durations) return 0;
-    for (int32_t i = 0; i < w->graph->instructions; i++) {
+    for (int32_t i = 0; i < g->instructions; i++) {
+        int32_t curve = g->curve_of[i];
         int64_t units = position(w, 2 * i + 1) - position(w, 2 * i);
-        if (units > w->walk->slowest[i]) units = w->walk->slowest[i];
-        double exact = (double)units * t->unit_seconds;
-        durations[i] = (float)(exact * BELOW);
-        cost += true_cost(t, w->graph->curve_of[i], exact);
-        doubt += unproven(t, w->graph->curve_of[i], exact,
-                          (double)flow_through(w, i) * t->unit_watts);
+        int64_t slowest = g->vertex_time[g->first_vertex[curve]];
+        double seconds = (double)(units < slowest ? units : slowest) * g->unit_seconds;
+        double watts = (double)w->through[i] * g->unit_watts;
+        durations[i] = seconds;
+        cost += cost_of(g, curve, seconds);
+        bound += least_at(g, curve, watts) - watts * seconds;
     }
-    w->walk->sample[w->walk->samples - 1] =
-        (JoulerySample){seconds, (double)w->flow * t->unit_watts, cost, cost - doubt};
+    w->found->sample[w->found->samples - 1] =
+        (JoulerySample){(double)w->end * g->unit_seconds, (double)w->flow * g->unit_watts, cost, bound};
     return 1;
 }
 
 /* Whether a straight line since the last sample could be too far off. */
 static int is_due(const Walker *w) {
-    const JouleryWalk *found = w->walk;
+    const JouleryFrontier *found = w->found;
     if (found->samples == 0) return 1;
-    const JouleryTruth *t = w->truth;
-    double gone = found->sample[found->samples - 1].seconds - (double)w->end * t->unit_seconds;
-    double rise = (double)w->flow * t->unit_watts - found->sample[found->samples - 1].watts;
-    return 0.25 * gone * rise > t->joules;
-}
-
-/* Write down what happens from this iteration time on. */
-static int write(Walker *w, int last) {
-    if (w->truth) return !(last || is_due(w)) || write_sample(w);
-    const JouleryWalk *found = w->walk;
-    write_pieces(w);
-    if (!last && w->flow == (found->vertices ? found->vertex[found->vertices - 1].flow : 0)) return 1;
-    return !w->failed && joulery_write_vertex(w->walk, w->end, w->flow);
+    const JoulerySample *last = found->sample + found->samples - 1;
+    double gone = last->seconds - (double)w->end * w->graph->unit_seconds;
+    double rise = (double)w->flow * w->graph->unit_watts - last->watts;
+    return 0.25 * gone * rise > w->graph->joules;
 }
 
 static void run(Walker *w) {
@@ -431,12 +410,12 @@ static void run(Walker *w) {
             continue;
         }
         if (event.time < w->end) {
-            if (!write(w, 0)) w->failed = 1;
+            if (is_due(w) && !write_sample(w)) w->failed = 1;
             w->end = event.time;
         }
         if (!release_node(w, event.node)) break;
     }
-    if (!w->failed && !write(w, 1)) w->failed = 1;
+    if (!w->failed && !write_sample(w)) w->failed = 1;
 }
 
 /* When the last instruction ends if each is as slow, or as fast, as it can be and starts early. */
@@ -511,7 +490,6 @@ static int lay_out(Walker *w) {
             to[i] = 2 * i + 1;
             length[i] = g->vertex_time[first];
             w->room[2 * i] = g->vertex_room[first];
-            w->walk->slowest[i] = g->vertex_time[first];
             w->vertex_ahead[i] = 0;
             w->vertex_behind[i] = -1;
         }
@@ -560,6 +538,7 @@ static int allocate(Walker *w) {
     w->place = malloc(2 * arcs * sizeof(int32_t));
     w->vertex_ahead = malloc(n * sizeof(int32_t));
     w->vertex_behind = malloc(n * sizeof(int32_t));
+    w->through = calloc(n, sizeof(int64_t));
     w->first = calloc(nodes + 1, sizeof(int32_t));
     w->out = malloc(2 * arcs * sizeof(Link));
     w->in = malloc(2 * arcs * sizeof(Link));
@@ -569,49 +548,43 @@ static int allocate(Walker *w) {
     w->stamp = calloc(nodes, sizeof(int32_t));
     w->by = malloc(nodes * sizeof(int32_t));
     w->hint = malloc(nodes * sizeof(int32_t));
-    w->touched = malloc(n * sizeof(int32_t));
-    w->is_touched = calloc(n, 1);
-    w->rate = calloc(n, 1);
-    w->walk->instructions = w->graph->instructions;
-    w->walk->slowest = malloc(n * sizeof(int64_t));
-    return w->tail && w->room && w->place && w->vertex_ahead && w->vertex_behind && w->first &&
-           w->out && w->in && w->at && w->queued && w->stays && w->stamp && w->by && w->hint &&
-           w->touched && w->is_touched && w->rate && w->walk->slowest &&
+    return w->tail && w->room && w->place && w->vertex_ahead && w->vertex_behind && w->through &&
+           w->first && w->out && w->in && w->at && w->queued && w->stays && w->stamp && w->by && w->hint &&
            allocate_search(&w->ahead, nodes, 2 * arcs) &&
            allocate_search(&w->back, nodes, 2 * arcs);
 }
 
 static void release(Walker *w) {
-    void *owned[] = {w->tail, w->room, w->place, w->vertex_ahead, w->vertex_behind, w->first,
-                     w->out, w->in, w->at, w->queued, w->stays, w->stamp, w->by, w->hint,
-                     w->heap, w->touched, w->is_touched, w->rate,
+    void *owned[] = {w->tail, w->room, w->place, w->vertex_ahead, w->vertex_behind, w->through,
+                     w->first, w->out, w->in, w->at, w->queued, w->stays, w->stamp, w->by, w->hint,
+                     w->heap,
                      w->ahead.seen, w->ahead.stack, w->ahead.later,
                      w->back.seen, w->back.stack, w->back.later};
     for (size_t k = 0; k < sizeof owned / sizeof *owned; k++) free(owned[k]);
 }
 
-static JouleryWalk *walk_along(const JouleryGraph *graph, const JouleryTruth *truth) {
-    Walker w = {.graph = graph, .truth = truth};
+JOULERY_API void joulery_free(JouleryFrontier *found) {
+    if (!found) return;
+    free(found->sample);
+    free(found->durations);
+    free(found);
+}
+
+JOULERY_API JouleryFrontier *joulery_walk(const JouleryGraph *graph) {
+    Walker w = {.graph = graph};
     w.nodes = 2 * graph->instructions + 2;
     w.source = w.nodes - 2;
     w.sink = w.nodes - 1;
     w.arcs = 3 * graph->instructions + graph->edges;
-    w.walk = calloc(1, sizeof(JouleryWalk));
-    if (!w.walk || !allocate(&w) || !lay_out(&w)) {
+    w.found = calloc(1, sizeof(JouleryFrontier));
+    if (!w.found || !allocate(&w) || !lay_out(&w)) {
         w.failed = 1;
     } else {
         place(&w);
         run(&w);
     }
     release(&w);
-    if (!w.failed && !truth) w.failed = !joulery_write_keyframes(w.walk);
-    if (!w.failed) return w.walk;
-    joulery_free(w.walk);
+    if (!w.failed) return w.found;
+    joulery_free(w.found);
     return NULL;
-}
-
-JOULERY_API JouleryWalk *joulery_walk(const JouleryGraph *graph) { return walk_along(graph, NULL); }
-
-JOULERY_API JouleryWalk *joulery_sample(const JouleryGraph *graph, const JouleryTruth *truth) {
-    return walk_along(graph, truth);
 }

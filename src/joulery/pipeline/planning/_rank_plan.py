@@ -5,15 +5,21 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from joulery.errors import InvalidValueError
-from joulery.pipeline._instructions import Instruction
+from joulery.errors import FileError, InvalidValueError
+from joulery.pipeline._files import parse_json, read_text
+from joulery.pipeline._instructions import REDUCE, Instruction
 from joulery.pipeline.planning._holding import rank_orders
 
 if TYPE_CHECKING:
     from joulery.pipeline.planning._planner import ClockPlan
     from joulery.pipeline.planning._problem import PipelineProblem
+
+
+SCHEMA = "joulery-pipeline-plan-2"
+_REMEDY = "save the plan again with PipelinePlan.save() of this version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,11 @@ class RankPlan:
     rank: int
     seconds: float
     steps: tuple[RankStep, ...]
+
+    @property
+    def order(self) -> tuple[Instruction, ...]:
+        """The instructions, first to last."""
+        return tuple(step.instruction for step in self.steps)
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as a JSON document."""
@@ -86,9 +97,48 @@ class RankPlan:
 def rank_plans(problem: PipelineProblem, plan: ClockPlan) -> tuple[RankPlan, ...]:
     """The share of every rank in a plan, best one with held clocks (``hold_clocks``)."""
     return tuple(
-        RankPlan(rank, plan.seconds, _steps(problem, plan, order))
+        RankPlan(rank, plan.seconds, _steps(problem, plan, _clocked(problem, plan, order)))
         for rank, order in enumerate(rank_orders(problem, plan))
     )
+
+
+def load_rank_plan(path: Path | str, rank: int) -> RankPlan:
+    """One rank's share of the plan that ``PipelinePlan.save`` wrote; nothing is planned again.
+
+    Raises:
+        FileError: The file cannot be read, holds something else, or has no such rank.
+    """
+    ranks = read_plan(Path(path)).get("ranks")
+    if (
+        not isinstance(ranks, list)
+        or not 0 <= rank < len(ranks)
+        or not isinstance(ranks[rank], dict)
+    ):
+        count = len(ranks) if isinstance(ranks, list) else 0
+        raise FileError(
+            f"{path} has no plan for rank {rank}", remedy=f"its ranks are 0 to {count - 1}"
+        )
+    try:
+        return RankPlan.from_dict(ranks[rank])
+    except InvalidValueError as error:
+        raise FileError(f"{path} holds a broken plan: {error}", remedy=_REMEDY) from None
+
+
+def read_plan(path: Path) -> dict[str, Any]:
+    """The document in a plan file."""
+    document = parse_json(read_text(path, "plan"), "plan", _REMEDY)
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise FileError(f"{path} holds no plan of a pipeline", remedy=_REMEDY)
+    return document
+
+
+def _clocked(problem: PipelineProblem, plan: ClockPlan, order: list[int]) -> list[int]:
+    """Without reductions that need no clock: frameworks start them among backward passes."""
+    return [
+        i
+        for i in order
+        if problem.instructions[i].kind != REDUCE or not math.isnan(plan.clocks_hertz[i])
+    ]
 
 
 def _steps(problem: PipelineProblem, plan: ClockPlan, order: list[int]) -> tuple[RankStep, ...]:

@@ -1,0 +1,113 @@
+"""Pipeline schedules of DeepSpeed: their order, and callbacks while they run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from joulery.errors import InvalidValueError
+from joulery.integrations._pipelines import OrderedCalls, queue_marker
+from joulery.pipeline import (
+    BACKWARD,
+    FORWARD,
+    OPTIMIZER,
+    REDUCE,
+    Instruction,
+    Schedule,
+    dependencies,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from joulery.integrations._pipelines import PipelineObserver
+
+_KINDS = {"ForwardPass": FORWARD, "BackwardPass": BACKWARD}
+_ENDINGS = {"ReduceGrads": REDUCE, "OptimizerStep": OPTIMIZER}
+
+
+@contextmanager
+def observed(
+    engine: Any, observer: PipelineObserver, order: Iterable[Instruction], *, on_cuda: bool = True
+) -> Iterator[None]:
+    """Call an observer around everything that a DeepSpeed engine trains, within the block.
+
+    ``train_batch`` is an iteration; ``eval_batch`` is not observed.
+
+    Args:
+        engine: A ``PipelineEngine``, as ``deepspeed.initialize`` gives it.
+        observer: A ``ClockController``, or a ``ClockProfiler`` without a plan.
+        order: Instructions of this rank: ``RankPlan.order``, or ``schedule.ranks[rank]``.
+        on_cuda: Whether work is queued on a CUDA device.
+
+    Raises:
+        InvalidValueError: The object is no pipeline engine.
+    """
+    commands, train = (
+        getattr(engine, "_INSTRUCTION_MAP", None),
+        getattr(engine, "train_batch", None),
+    )
+    if not isinstance(commands, dict) or not callable(train):
+        raise InvalidValueError(
+            f"{type(engine).__name__} is no pipeline engine",
+            remedy="give what deepspeed.initialize() returns for a PipelineModule",
+        )
+    calls = OrderedCalls(observer, order, queue_marker(on_cuda))
+    kinds = _KINDS | _ENDINGS
+    engine._INSTRUCTION_MAP = {  # noqa: SLF001 - the only place that all commands pass
+        command: _command(calls, kinds[command.__name__], run) if command.__name__ in kinds else run
+        for command, run in commands.items()
+    }
+    engine.train_batch = lambda *arguments, **named: calls.iteration(
+        lambda: train(*arguments, **named)
+    )
+    try:
+        yield
+    finally:
+        # The class's own show again.
+        del engine._INSTRUCTION_MAP, engine.train_batch  # noqa: SLF001 - as above
+
+
+def _command(calls: OrderedCalls, kind: str, run: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapped(engine: Any, *arguments: Any, **named: Any) -> Any:
+        return calls.call(kind, lambda: run(engine, *arguments, **named))
+
+    return wrapped
+
+
+def schedule_of(
+    schedule: Callable[..., Any], ranks: int, microbatches: int, *, endings: bool = False
+) -> Schedule:
+    """What each rank runs under a schedule class of DeepSpeed, such as ``TrainSchedule``.
+
+    Args:
+        schedule: Class from ``deepspeed.runtime.pipe.schedule``.
+        ranks: Size of the pipeline (``stages`` in DeepSpeed).
+        microbatches: Number of microbatches per iteration.
+        endings: Whether to include the reduction of gradients and the optimizer step, for which
+            profile or settings must then give a time.
+
+    Raises:
+        InvalidValueError: Such a pipeline cannot run.
+    """
+    kinds = _KINDS | _ENDINGS if endings else _KINDS
+    orders = []
+    for rank in range(ranks):
+        done: Counter[tuple[str, int]] = Counter()
+        steps = []
+        made = schedule(micro_batches=microbatches, stages=ranks, stage_id=rank)
+        for command in (command for commands in made.steps() for command in commands):
+            kind = kinds.get(type(command).__name__)
+            if kind is None:
+                continue
+            # Schedules with two stages per rank name the way that a microbatch goes.
+            way = getattr(command, "kwargs", {}).get("phase", 0)
+            stage = 2 * ranks - 1 - rank if way else rank
+            number = done[kind, way] if kind in (FORWARD, BACKWARD) else -1
+            done[kind, way] += 1
+            steps.append(Instruction(stage, rank, kind, number))
+        orders.append(tuple(steps))
+    found = Schedule(getattr(schedule, "__name__", "deepspeed"), tuple(orders))
+    dependencies(found)
+    return found
