@@ -2,11 +2,13 @@
 
 import random
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from support.governor.bench import Bench
+from joulery.governor._policy import parse_policy
+from support.governor.bench import Bench, Caller
 
 CALLERS = st.integers(0, Bench.callers_count - 1)
 BOARDS = st.integers(0, Bench.boards_count - 1)
@@ -77,3 +79,51 @@ def test_long_random_runs_follow_the_model():
         chance, bench = random.Random(seed), Bench()  # noqa: S311 - no secret
         for _ in range(30):
             bench.play(chance)
+
+
+FALLBACK = """
+[[allow]]
+users = [1000]
+devices = [0]
+limits_watts = [100, 400]
+fallback_watts = 150
+"""
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_fallback_only_rises_when_its_client_asks(seed):
+    """A power budget is exceeded by a limit that rises by itself, after whatever sequence."""
+    chance, bench = random.Random(seed), Bench()  # noqa: S311 - no secret
+    bench.table.replace_policy(parse_policy(FALLBACK))
+    board, client, lease = bench.boards[0], bench.callers[0], 0
+    for _ in range(60):
+        before, watts = board.watts, chance.randrange(100, 401, 30)
+        move = chance.choice(["acquire", "set", "release", "leave", "wait", "crash", "cap"])
+        asked = 0.0
+        if move == "acquire":
+            reply = client.ask("acquire", device="plain:0", watts=watts, ttl_seconds=5)
+            lease, asked = (reply["lease"], watts) if reply["ok"] else (lease, 0.0)
+        elif move == "set":
+            asked = watts if client.ask("set", lease=lease, watts=watts)["ok"] else 0.0
+        elif move == "release":
+            client.ask("release", lease=lease)
+        elif move == "leave":
+            client.session.end("it disconnected")
+            client = Caller(bench.table, bench._peer(0))
+        elif move == "wait":
+            bench.clock.sleep(chance.choice([0.5, 3.0, 12.0]))
+            bench.table.tick()
+        elif move == "crash":
+            bench._start(parse_policy(FALLBACK))
+            client = bench.callers[0]
+        else:  # the administrator lowers the limit
+            board.watts = chance.uniform(min(120.0, before), before)
+            before = board.watts
+            bench.clock.sleep(1.1)
+            bench.table.tick()
+        assert board.watts <= max(before, asked, 150.0) + 1e-9, move
+    client.session.end("it disconnected")
+    for _ in range(40):
+        bench.clock.sleep(1.0)
+        bench.table.tick()
+    assert board.watts <= 150.0

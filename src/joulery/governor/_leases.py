@@ -181,7 +181,7 @@ class DeviceLeases:
             request = replace(request, watts=before[0].request.watts)
         lease = self._added(peer, rule, ttl_seconds)
         for each in before:
-            each.ended = True
+            each.ended, lease.request = True, each.request  # which stays should the change fail
             self.leases.remove(each)
         self._audit("acquire", lease)
         try:

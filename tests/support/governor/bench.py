@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from joulery.governor._journal import Intent
+    from joulery.governor._policy import AccessPolicy
 
 TTL_SECONDS = 10.0
 MIN_WATTS, MAX_WATTS = 100.0, 400.0
@@ -284,7 +285,7 @@ class Bench:
         chance.choices([move for _, move in moves], weights)[0]()
         self.check()
 
-    def _start(self) -> None:
+    def _start(self, policy: AccessPolicy = _POLICY) -> None:
         pairs = zip(self.boards, self.journals, strict=True)
         governed = {board.info.id: GovernedDevice(board, journal) for board, journal in pairs}
         for each in governed.values():
@@ -292,7 +293,7 @@ class Bench:
                 each.hold()
         self.table = LeaseTable(
             governed,
-            _POLICY,
+            policy,
             self.clock,
             lambda *_: True,
             lambda *_, **__: None,

@@ -84,13 +84,14 @@ def under_flood(governed: GovernedNode, count: int) -> tuple[list[float], list[f
     crowded: list[float] = []
     for _ in range(2):  # in turns, since the machine's other work changes over time
         quiet += round_trips(governed, count // 2)
-        with _nuisances(governed):
+        with nuisances(governed):
             crowded += round_trips(governed, count // 2)
     return quiet, crowded
 
 
 @contextmanager
-def _nuisances(governed: GovernedNode) -> Iterator[None]:
+def nuisances(governed: GovernedNode) -> Iterator[None]:
+    """Flood the governor for a block, in each of the ways."""
     with ExitStack() as stack:
         for kind in NUISANCES:
             process = subprocess.Popen(

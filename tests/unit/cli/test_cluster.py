@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 
 import pytest
 
-from joulery.cli import main
+from joulery.cli import cluster, main
+from joulery.client import open_backend
+from joulery.frontier import Frontier, OperatingPoint, Setting
 from joulery.grid import read_signal
+from joulery.jobs import Definition, Job, ProfileEntry
+from joulery.objectives import Cost, LeastEnergy
 
 JOBS = {
     "jobs": [
@@ -142,3 +147,19 @@ def test_status_and_event_without_an_agent_are_explained(capsys, tmp_path):
     assert "time zone" in capsys.readouterr().err
     assert main([*words, "--minutes", "5"]) == 0
     assert json.loads((tmp_path / "events" / "a.json").read_text())["reduction"] == 0.2
+
+
+def test_the_agent_finds_frontiers_in_a_store(tmp_path):
+    """Profiles of recurring jobs are not used, or an unknown job ends the agent."""
+    path = tmp_path / "store.sqlite"
+    backend = open_backend(path, "default")
+    spec = Job("nightly", (64,), 64, Cost(0.5, 300.0), LeastEnergy(0.05), 40, (150.0, 200.0))
+    job = backend.define(Definition(spec, "V100")).id
+    points = [OperatingPoint(10.0 + n, 6000.0 - 900.0 * n, Setting(devices=2)) for n in range(3)]
+    with ExitStack() as stack:
+        find = cluster._profiles(str(path), stack)
+        assert find("nightly") is None
+        backend.keep_profile(job, ProfileEntry(64, "V100", Frontier.from_points(points)))
+        assert find("nightly").most_watts == pytest.approx(300)  # of one of two GPUs
+        assert find("unheard-of") is None
+    backend.close()

