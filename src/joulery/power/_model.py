@@ -55,8 +55,9 @@ _SURPRISE = 0.2
 _SMOOTH_REACH, _ROUGH_REACH = 0.3, 0.06
 # Relative uncertainty of the reference before it is measured again.
 _OFFSET = 0.1
-# A bound may be broken with at most this probability.
-_RISK = 0.05
+# A bound is to be kept with a confidence of 95 %. Samples may break it half as often, because
+# beliefs about real curves are somewhat too sure.
+_RISK = 0.025
 # Standard errors beyond which there is no doubt.
 _BEYOND_DOUBT = 3.0
 # Relative errors of energy and time per step below which no estimate goes.
