@@ -55,8 +55,9 @@ _SURPRISE = 0.2
 _SMOOTH_REACH, _ROUGH_REACH = 0.3, 0.06
 # Relative uncertainty of the reference before it is measured again.
 _OFFSET = 0.1
-# A bound may be broken with at most this probability.
-_RISK = 0.05
+# A bound is to be kept with a confidence of 95 %. Samples may break it half as often, because
+# beliefs about real curves are somewhat too sure.
+_RISK = 0.025
 # Standard errors beyond which there is no doubt.
 _BEYOND_DOUBT = 3.0
 # Relative errors of energy and time per step below which no estimate goes.
@@ -64,7 +65,7 @@ _EXACT, _EXACT_SECONDS = 1.1e-3, 2.2e-4
 # Weight of a margin to a bound, which stays for as long as the job runs, beyond the horizon.
 _MARGIN_WEIGHT = 3.0
 # Share of what is at stake that a slice must promise to gain, and the seconds of work it must.
-_WORTHWHILE, _LEAST_GAIN = 0.02, 0.02
+_WORTHWHILE, _LEAST_GAIN = 0.02, 0.06
 
 
 @dataclass(frozen=True, slots=True)

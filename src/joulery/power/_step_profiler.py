@@ -36,6 +36,7 @@ _WARMUP_SAMPLES = 20
 LEAST_SAMPLES = 3
 LEAST_STEPS = 4
 _FEW_STEPS = 64.0
+_LONGEST_SAMPLE_SECONDS = 1.0
 
 
 class TunerState(StrEnum):
@@ -75,7 +76,7 @@ class TunerConfig:
         work_steps: Steps of the work that deadlines and budgets refer to.
     """
 
-    horizon_seconds: float = 60.0
+    horizon_seconds: float = 40.0
     horizon_steps: int = 20_000
     tolerance: float = 0.0005
     settle_seconds: float = 0.1
@@ -334,8 +335,10 @@ class StepProfiler:
         here, done, count = self.here(), 0, 0
         here.visits += 1
         while done < steps or count < LEAST_SAMPLES:
-            # Few long samples tell as much as many short ones, at fewer energy readings.
-            length = max(self._config.sample_seconds, (steps - done) * self.pace_seconds / 4)
+            # Few long samples tell as much as many short ones, at fewer energy readings; but in
+            # one that is too long a short disturbance does not stand out.
+            length = min(_LONGEST_SAMPLE_SECONDS, (steps - done) * self.pace_seconds / 4)
+            length = max(self._config.sample_seconds, length)
             seen = yield from self.sample(length)
             if seen is not None:
                 here.samples.append(seen)

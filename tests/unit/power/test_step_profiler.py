@@ -133,6 +133,14 @@ def test_measuring_ends_and_counts_its_visits():
     assert profiler.estimates()[9].watts == pytest.approx(200.0)
 
 
+def test_a_long_slice_is_made_of_short_samples():
+    """A burst of another process would vanish in a sample of many seconds, and bias it."""
+    profiler = StepProfiler(TunerConfig(), 9)
+    driven(profiler, profiler.measure(300))
+    longest = max(sample.seconds for sample in profiler.here().samples)
+    assert longest < 1.2, "a second, and the step under way"
+
+
 def test_moving_lets_time_pass_before_anything_counts():
     """Power lags behind a new limit."""
     profiler = StepProfiler(TunerConfig(), 9)
