@@ -188,8 +188,8 @@ class Window:
         """Decide by the power before, if no counter refreshed since it began."""
         if not self._first:
             return False
-        for first, last in zip(self._first, self._last, strict=True):
-            if first is not last or first is None or first.end is not None:
+        for timeline, first, last in zip(self._timelines, self._first, self._last, strict=True):
+            if first is not last or first is None or first.end is not None or timeline.lost:
                 return False
         self._frozen = True
         return True
