@@ -215,12 +215,13 @@ def test_only_what_the_job_allows_is_granted(backend, asked):
 def test_what_was_run_before_it_was_asked_for_may_be_reported(backend):
     """If this fails, what was trained without an answer is refused as too long."""
     job = backend.define(Definition(JOB)).id
-    long = replace(REACHED, seconds=5000.0, joules=9e5)
+    # A day more than the decision is old, since a clock may have been set back by less.
+    long = replace(REACHED, seconds=90_000.0, joules=9e6)
     with pytest.raises(InvalidValueError, match="cannot have passed"):
         backend.report(backend.decide(job, Request("a", only=64)), long, "a")
-    decision = backend.decide(job, Request("b", only=64, ran_seconds=5000.0))
+    decision = backend.decide(job, Request("b", only=64, ran_seconds=90_000.0))
     with pytest.raises(InvalidValueError, match="cannot have passed"):
-        backend.report(decision, replace(long, seconds=5400.0), "b")
+        backend.report(decision, replace(long, seconds=180_000.0), "b")
     assert backend.report(decision, long, "b").decision == decision.id
     with pytest.raises(ConflictError):
         backend.decide(job, Request("b", only=64, ran_seconds=6000.0))

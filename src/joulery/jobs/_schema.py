@@ -366,7 +366,8 @@ def from_bytes(content: bytes) -> Any:
             member twice, text that is not Unicode or has a NUL, or is nested too deeply.
     """
     try:
-        decode = _decode_checked if _SUSPICIOUS.search(content) else _decode
+        zeros = content.translate(_ZEROS)
+        decode = _decode_checked if any(one in zeros for one in _SUSPICIOUS) else _decode
         document = decode(content.decode("utf-8"))
     except UnicodeDecodeError:
         raise NotJsonError("the text is not UTF-8", remedy=_REMEDY) from None
@@ -412,8 +413,10 @@ _decode = json.JSONDecoder(object_pairs_hook=_members, parse_constant=_constant)
 _decode_checked = json.JSONDecoder(
     object_pairs_hook=_members, parse_float=_float, parse_int=_int, parse_constant=_constant
 ).decode
-# Numbers that may be too large; only where there are any, each one is looked at.
-_SUSPICIOUS = re.compile(rb"[0-9]{19}|[eE]\+?[0-9]{3}")
+# Numbers that may be too large, with all digits as zeros; only where there are any, each one is
+# looked at.
+_ZEROS = bytes.maketrans(b"E123456789", b"e000000000")
+_SUSPICIOUS = (b"0" * 19, b"e000", b"e+000")
 
 
 def _check_texts(document: Any) -> None:

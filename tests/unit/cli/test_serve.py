@@ -1,6 +1,8 @@
 """``joulery serve`` without serving."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -100,3 +102,24 @@ def test_the_address_may_be_taken(capsys):
         taken.listen()
         assert main(["serve", "--port", str(taken.getsockname()[1])]) == 2
     assert "choose another --port" in capsys.readouterr().err
+
+
+def test_the_address_of_a_server_is_no_store(monkeypatch, capsys):
+    """A server would quietly keep its jobs elsewhere than everybody believes."""
+    monkeypatch.setenv("JOULERY_STORE", "http://127.0.0.1:8420")
+    assert main(["serve"]) == 2
+    assert "JOULERY_STORE" in capsys.readouterr().err
+
+
+def test_a_password_is_not_in_the_process_list():
+    """Every user of the machine could read the database."""
+    script = (
+        "import sys; from pathlib import Path; from joulery.cli.serve import _hide_password;"
+        "_hide_password(sys.argv[1]); print(Path('/proc/self/cmdline').read_text())"
+    )
+    location = "postgresql://user:s3cret@host/database"
+    done = subprocess.run(
+        [sys.executable, "-c", script, location], check=True, capture_output=True, text=True
+    )
+    assert "user:******@host" in done.stdout
+    assert "s3cret" not in done.stdout
