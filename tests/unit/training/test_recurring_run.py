@@ -113,8 +113,8 @@ def test_early_stopping_can_be_switched_off(place):
 
 def test_a_stopped_attempt_is_followed_by_another_until_one_gets_there(place):
     """If this fails, a recurrence ends without a model."""
-    place.recur(0)
-    run, sizes = place.run(), []
+    place.recur(0, max_epochs=200)
+    run, sizes = place.run(max_epochs=200), []
     for _ in run.attempts():
         sizes.append(run.batch_size)
         place.train(run, 10_000 if len(sizes) < 3 else 5)
@@ -396,7 +396,7 @@ def test_without_rights_the_batch_size_is_still_chosen(place, monkeypatch):
     from dataclasses import replace
 
     place.gpu.faults = replace(place.gpu.faults, no_permission=True)
-    sizes = [place.recur(seed)[2][-1] for seed in range(6)]
+    sizes = [place.recur(seed)[2][-1] for seed in range(7)]
     assert sizes[-1] in {64, 128, 256}
     assert {entry.outcome.limit_watts for entry in place.decisions() if entry.outcome} <= {
         250.0,
