@@ -153,8 +153,8 @@ def _savings(savings: Savings) -> str:
     runs = f"{savings.default_runs} run{'s' * (savings.default_runs != 1)}"
     exploring = human(savings.exploring_joules, "J")
     return (
-        f"All {savings.recurrences} recurrences together, against as many runs of the default batch "
-        f"size ({runs} of it so far):\n"
+        f"All {savings.recurrences} recurrences together, against as many runs of the default "
+        f"batch size ({runs} of it so far):\n"
         f"{compared(savings.cost)} cost, {compared(savings.energy)} energy, "
         f"{compared(savings.time)} time.\n"
         f"Exploring is part of that: {exploring} of cost for probes and for trainings that were "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joulery.errors import FileError
-from joulery.jobs.policies import ActionKind, RunEnd
+from joulery.jobs.policies import ActionKind, Outcomes, RunEnd
 from joulery.objectives import Totals
 from joulery.simulate._workload import SettingScores, score_settings
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from joulery.jobs.policies import Floats, Outcomes, Policy, Seeds
+    from joulery.jobs.policies import Floats, Policy, Seeds
     from joulery.objectives import Objective
     from joulery.simulate._drift import Drift
     from joulery.simulate._recurring import SimulationOptions
@@ -40,25 +40,16 @@ _PER_RECURRENCE = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ActionLog:
+class ActionLog(Outcomes):
     """Every action in the order in which its end became known, one entry per action.
 
-    The fields are those of :class:`~joulery.jobs.policies._base.Outcomes`; ``reason`` and
-    ``ceiling`` are those of :class:`~joulery.jobs.policies._base.Actions`.
+    Attributes:
+        reason: Reason for the action.
+        ceiling: Cost in joules that a training may not pass.
     """
 
-    job: NDArray[np.int64]
-    recurrence: NDArray[np.int64]
-    kind: NDArray[np.int64]
-    arm: NDArray[np.int64]
-    limit: NDArray[np.int64]
-    end: NDArray[np.int64]
     reason: NDArray[np.int64]
-    epochs: Floats
     ceiling: Floats
-    seconds: Floats
-    joules: Floats
-    cost: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
