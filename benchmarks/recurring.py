@@ -155,7 +155,7 @@ def _pairs(load: TracedWorkload) -> list[TracedWorkload]:
     found = []
     for gap in (1, 2):
         for low in range(len(load.batch_sizes) - gap):
-            kept = [low, low + gap]
+            kept = np.array([low, low + gap])
             sizes = tuple(load.batch_sizes[arm] for arm in kept)
             found += [
                 replace(
