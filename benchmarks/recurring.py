@@ -14,7 +14,7 @@ import argparse
 import math
 import os
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 POLICIES = ("zeus", "joulery", "default")
 # Standard error below which a ratio to Zeus's own regret says something.
 RESOLVED = 0.03
+
+SHORT, ALLOWED = (2, 5, 10, 24), 0.01
 
 AT = 50
 OVERLAP = 10
@@ -117,6 +119,59 @@ def overlap_scene(loads: Sequence[TracedWorkload], policy: str, seeds: int) -> d
         "regret": [float(part.final_regret().mean()) for part in log.by_workload()],
         "failed": float(1.0 - np.mean([part.reached.mean() for part in log.by_workload()])),
     }
+
+
+def short_series(loads: Sequence[TracedWorkload], seeds: int) -> list[dict[str, Any]]:
+    """Cost of jobs with two batch sizes, over that of the default: 24 recurrences and fewer.
+
+    Every two batch sizes next to each other or next but one, each of them as the default if it
+    always reaches the target, with at most six power limits.
+    """
+    pairs = [pair for load in loads for pair in _pairs(load)]
+    say(f"short series: {len(pairs)} workloads of two batch sizes")
+    ours, default = (
+        simulate(pairs, make_policy(name), SHORT[-1], range(seeds)).cost.reshape(
+            len(pairs), seeds, SHORT[-1]
+        )
+        for name in ("joulery", "default")
+    )
+    total = ours.mean(axis=1).cumsum(axis=1) / default.mean(axis=1).cumsum(axis=1)
+    return [
+        {
+            "recurrences": count,
+            "workloads": len(pairs),
+            "within_1_per_cent": float((total[:, count - 1] <= 1 + ALLOWED).mean()),
+            "median": float(np.median(total[:, count - 1])),
+            "worst": float(total[:, count - 1].max()),
+        }
+        for count in SHORT
+    ]
+
+
+def _pairs(load: TracedWorkload) -> list[TracedWorkload]:
+    watts = len(load.limits_watts)
+    limits = np.unique(np.linspace(0, watts - 1, min(6, watts)).round().astype(int))
+    always = np.isfinite(load.epochs).sum(axis=1) == load.runs
+    found = []
+    for gap in (1, 2):
+        for low in range(len(load.batch_sizes) - gap):
+            kept = np.array([low, low + gap])
+            sizes = tuple(load.batch_sizes[arm] for arm in kept)
+            found += [
+                replace(
+                    load,
+                    batch_sizes=sizes,
+                    epochs=load.epochs[kept],
+                    runs=load.runs[kept],
+                    limits_watts=load.limits_watts[limits],
+                    epoch_seconds=load.epoch_seconds[np.ix_(kept, limits)],
+                    watts=load.watts[np.ix_(kept, limits)],
+                    default=load.batch_sizes[arm],
+                )
+                for arm in kept
+                if always[arm]
+            ]
+    return found
 
 
 def figures_of(
@@ -243,6 +298,20 @@ def _scene_table(rows: list[dict[str, Any]]) -> tuple[tuple[str, ...], list[list
     return headers, cells
 
 
+def _short_table(rows: list[dict[str, Any]]) -> tuple[tuple[str, ...], list[list[str]]]:
+    headers = ("recurrences", "workloads", "at most 1 % above", "median", "worst")
+    return headers, [
+        [
+            str(row["recurrences"]),
+            str(row["workloads"]),
+            f"{100 * row['within_1_per_cent']:.1f} %",
+            f"{row['median']:.3f}",
+            f"{row['worst']:.3f}",
+        ]
+        for row in rows
+    ]
+
+
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -255,6 +324,7 @@ def main() -> None:
     seeds, scene_seeds = (30, 4) if arguments.quick else (400, 60)
     found, speed = compared(loads, seeds)
     scene_rows = scenes(loads, scene_seeds)
+    short = short_series(loads, 20)
     same, peer = compared_with_peer(loads, 10 * seeds, quick=arguments.quick)
     figures = figures_of(same, found, scene_rows)
     figures |= {f"recurrences_per_second_{name}": speed[name] for name in ("zeus", "joulery")}
@@ -262,10 +332,18 @@ def main() -> None:
     if spent:
         done = sum(len(a["runs"]) * horizon(load) for a, load in zip(peer, loads, strict=True))
         figures["recurrences_per_second_peer"] = done / spent
+    figures |= {f"short_series_worst_{row['recurrences']}": row["worst"] for row in short}
     show(same, found, scene_rows)
+    print("\nTwo batch sizes: total cost over the default's, means over seeds")
+    print(table(*_short_table(short), "rrrrr"))
     for name, value in figures.items():
         print(f"{name}: {value:.4g}")
-    details = [*same, *(asdict(one) for rows in found.values() for one in rows), *scene_rows]
+    details = [
+        *short,
+        *same,
+        *(asdict(one) for rows in found.values() for one in rows),
+        *scene_rows,
+    ]
     write_results(arguments.json, "recurring", figures, details)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from joulery.errors import UnknownRecordError, UsageError
@@ -20,7 +21,6 @@ _MOST_EVENTS = 5000
 _PAGE = 500
 _MOST_ENERGY_PAGES = 20
 _ENERGY_PAGE = 1000
-_LATEST = 5
 
 
 @dataclass(slots=True)
@@ -101,20 +101,36 @@ class RecurrenceSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Savings:
-    """The latest recurrences against runs of the default; shares, positive where less was used.
+class Saved:
+    """The share of something that was saved; negative where more was used.
 
     Attributes:
-        cost: Share of the cost that was saved.
-        energy: Share of the energy that was saved.
-        time: Share of the time that was saved.
+        share: Share of what the default would have used.
+        standard_error: One standard error of that; None where too few runs tell.
+    """
+
+    share: float
+    standard_error: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Savings:
+    """All recurrences so far against as many runs of the default batch size.
+
+    Attributes:
+        cost: Cost that was saved.
+        energy: Energy that was saved.
+        time: Time that was saved.
+        exploring_joules: Cost of probes and of trainings that were stopped or failed, which is
+            part of all recurrences.
         recurrences: Number of recurrences that were compared.
         default_runs: Number of runs of the default that they were compared with.
     """
 
-    cost: float
-    energy: float
-    time: float
+    cost: Saved
+    energy: Saved
+    time: Saved
+    exploring_joules: float
     recurrences: int
     default_runs: int
 
@@ -129,7 +145,7 @@ class JobSummary:
         versions: All versions of that name, on all devices.
         batch_sizes: Runs by batch size.
         recurrences: Recurrences in order.
-        saved: Savings of the latest recurrences; None where nothing can be compared.
+        saved: Savings so far; None where nothing but the default was run, or never the default.
         decisions: Decisions with their outcomes, in order.
         cut: Whether the oldest part of the history was left out.
         measured: Energy and frontiers.
@@ -166,7 +182,7 @@ def summary_of(
         versions=tuple(versions),
         batch_sizes=sizes,
         recurrences=recurrences,
-        saved=_saved(job, sizes, recurrences),
+        saved=_savings(job, sizes, decisions),
         decisions=decisions,
         cut=after > 0,
         measured=measured_of(backend, entry),
@@ -211,25 +227,55 @@ def _recurrences(job: Job, decisions: Sequence[DecisionEntry]) -> tuple[Recurren
     return tuple(summed)
 
 
-def _saved(
-    job: Job, sizes: Sequence[BatchSizeSummary], recurrences: Sequence[RecurrenceSummary]
+def _savings(
+    job: Job, sizes: Sequence[BatchSizeSummary], decisions: Sequence[DecisionEntry]
 ) -> Savings | None:
+    """Compare the total so far with the default; the default itself is not compared."""
     default = next(row for row in sizes if row.batch_size == job.default)
-    latest = [one for one in recurrences if one.target_reached][-_LATEST:]
-    if not default.costs_joules or len(recurrences) < 2 or not latest:
-        return None  # a first run has nothing to be compared with
+    ended = [entry for entry in decisions if _counts(entry)]
+    recurrences = len({entry.decision.recurrence for entry in ended})
+    outcomes = [entry.outcome for entry in ended if entry.outcome is not None]
+    runs = len(default.costs_joules)
+    if not runs or len(ended) == runs:
+        return None
+    scatter = _relative_scatter(sizes)
 
-    def share(now: Iterable[float], before: Sequence[float]) -> float:
-        usual = median(before)
-        return 1.0 - median(now) / usual if usual > 0 else 0.0
+    def saved(total: float, of_default: Sequence[float]) -> Saved:
+        mean = fmean(of_default)
+        if not mean > 0:
+            return Saved(0.0, None)
+        # Runs of the default are as expensive as themselves, so only the others are uncertain.
+        others = (total - sum(of_default)) / (recurrences * mean)
+        share = 1.0 - others - runs / recurrences
+        return Saved(share, None if scatter is None else abs(others) * scatter / math.sqrt(runs))
 
+    costs = [job.cost.of(one.seconds, one.joules) for one in outcomes]
     return Savings(
-        cost=share((one.cost_joules for one in latest), default.costs_joules),
-        energy=share((one.joules for one in latest), default.joules),
-        time=share((one.seconds for one in latest), default.seconds),
-        recurrences=len(latest),
-        default_runs=len(default.costs_joules),
+        cost=saved(sum(costs), default.costs_joules),
+        energy=saved(sum(one.joules for one in outcomes), default.joules),
+        time=saved(sum(one.seconds for one in outcomes), default.seconds),
+        exploring_joules=sum(
+            cost for cost, one in zip(costs, outcomes, strict=True) if one.end != RunEnd.REACHED
+        ),
+        recurrences=recurrences,
+        default_runs=runs,
     )
+
+
+def _counts(entry: DecisionEntry) -> bool:
+    """Whether an action ended, other than by the loss of its worker."""
+    return entry.outcome is not None and entry.outcome.end != RunEnd.ABANDONED
+
+
+def _relative_scatter(sizes: Sequence[BatchSizeSummary]) -> float | None:
+    """Relative standard deviation of the cost of a run, over all batch sizes run repeatedly."""
+    squares, count = 0.0, 0
+    for costs in (row.costs_joules for row in sizes):
+        mean = fmean(costs) if costs else 0.0
+        if len(costs) > 1 and mean > 0:
+            squares += sum((cost / mean - 1.0) ** 2 for cost in costs)
+            count += len(costs) - 1
+    return math.sqrt(squares / count) if count else None
 
 
 def measured_of(backend: DecisionBackend, job: JobEntry) -> JobMeasurements:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         JobMeasurements,
         JobSummary,
         RecurrenceSummary,
+        Saved,
         Savings,
     )
     from joulery.frontier import Frontier, OperatingPoint
@@ -66,7 +67,7 @@ def show_text(summary: JobSummary, last: int, now_wall_seconds: float) -> str:
     if summary.recurrences:
         parts.append(_chart(summary.recurrences))
     if summary.saved is not None:
-        parts.append(_saved(summary.saved))
+        parts.append(_savings(summary.saved))
     shown = summary.decisions[-last:] if last else ()
     if shown:
         parts.append(_decisions(summary, shown))
@@ -143,15 +144,21 @@ def _chart(recurrences: Sequence[RecurrenceSummary]) -> str:
     return f"cost of recurrences {first} to {last}, up to {human(highest, 'J')}:\n{bars}"
 
 
-def _saved(saved: Savings) -> str:
-    def compared(share: float) -> str:
-        return f"{per_cent(abs(share))} {'less' if share >= 0 else 'more'}"
+def _savings(savings: Savings) -> str:
+    def compared(saved: Saved) -> str:
+        error = "?" if saved.standard_error is None else per_cent(saved.standard_error)
+        direction = "less" if saved.share >= 0 else "more"
+        return f"{per_cent(abs(saved.share))} ± {error} {direction}"
 
-    runs = f"{saved.default_runs} run{'s' * (saved.default_runs != 1)} of it"
+    runs = f"{savings.default_runs} run{'s' * (savings.default_runs != 1)}"
+    exploring = human(savings.exploring_joules, "J")
     return (
-        f"The last {saved.recurrences} recurrences took {compared(saved.cost)} cost, "
-        f"{compared(saved.energy)} energy and {compared(saved.time)} time than runs of the default "
-        f"batch size (medians; {runs})."
+        f"All {savings.recurrences} recurrences together, against as many runs of the default "
+        f"batch size ({runs} of it so far):\n"
+        f"{compared(savings.cost)} cost, {compared(savings.energy)} energy, "
+        f"{compared(savings.time)} time.\n"
+        f"Exploring is part of that: {exploring} of cost for probes and for trainings that were "
+        "stopped or failed."
     )
 
 

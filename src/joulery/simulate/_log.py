@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joulery.errors import FileError
-from joulery.jobs.policies import ActionKind, RunEnd
+from joulery.jobs.policies import ActionKind, Outcomes, RunEnd
 from joulery.objectives import Totals
 from joulery.simulate._workload import SettingScores, score_settings
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from joulery.jobs.policies import Floats, Outcomes, Policy, Seeds
+    from joulery.jobs.policies import Floats, Policy, Seeds
     from joulery.objectives import Objective
     from joulery.simulate._drift import Drift
     from joulery.simulate._recurring import SimulationOptions
@@ -40,25 +40,16 @@ _PER_RECURRENCE = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ActionLog:
+class ActionLog(Outcomes):
     """Every action in the order in which its end became known, one entry per action.
 
-    The fields are those of :class:`~joulery.jobs.policies._base.Outcomes`; ``reason`` and
-    ``ceiling`` are those of :class:`~joulery.jobs.policies._base.Actions`.
+    Attributes:
+        reason: Reason for the action.
+        ceiling: Cost in joules that a training may not pass.
     """
 
-    job: NDArray[np.int64]
-    recurrence: NDArray[np.int64]
-    kind: NDArray[np.int64]
-    arm: NDArray[np.int64]
-    limit: NDArray[np.int64]
-    end: NDArray[np.int64]
     reason: NDArray[np.int64]
-    epochs: Floats
     ceiling: Floats
-    seconds: Floats
-    joules: Floats
-    cost: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +74,8 @@ class SimulationLog:
             reached, that of training the default is added, which the owner has to run then.
         joules: (jobs, recurrences), energy, likewise.
         cost: (jobs, recurrences), cost, likewise; where another objective was given, its value
-            instead, here and in the figures below; beyond its bounds, no less than the optimum's.
+            instead, here and in the figures below; what a setting is expected to save by breaking
+            its bounds is taken back.
         expected: (jobs, recurrences), expected cost of the setting that was trained last.
         within: (jobs, recurrences), whether that setting is expected to keep the objective's
             bounds, within 1 %.
@@ -234,12 +226,10 @@ class LogBuilder:
         # Where the policy never produced the model, the owner trains the default in the end.
         spent = np.where(self._reached, self._spent, self._spent + default)
         seconds, joules, cost = spent
-        expected, within = self._last_settings()
+        expected, within, charge = self._last_settings()
         objective = self._options.objective
         if objective is not None:
-            cost = np.asarray(objective.value(seconds, joules, reference))
-            # What a setting saves by breaking a bound is not to its credit.
-            cost = np.where(within | np.isnan(cost), cost, np.maximum(cost, optimal))
+            cost = np.asarray(objective.value(seconds, joules, reference)) * charge
         return SimulationLog(
             workloads=self._workloads,
             workload_of=self._workload_of,
@@ -267,10 +257,11 @@ class LogBuilder:
         columns = np.arange(self._spent.shape[2])
         return np.searchsorted(drift.starts, columns, side="right") - 1
 
-    def _last_settings(self) -> tuple[Floats, NDArray[np.bool_]]:
-        """(jobs, recurrences), expected score of the last setting; whether it keeps the bounds."""
+    def _last_settings(self) -> tuple[Floats, NDArray[np.bool_], Floats]:
+        """(jobs, recurrences): score of the last setting, whether it keeps the bounds, charge."""
         found = np.full(self._reached.shape, np.nan)
         within = np.zeros(self._reached.shape, dtype=bool)
+        charge = np.ones(self._reached.shape)
         for index, drift in enumerate(self._drifts):
             jobs = np.flatnonzero(self._workload_of == index)
             arm, limit = self._last["arm"][jobs], self._last["limit"][jobs]
@@ -278,7 +269,8 @@ class LogBuilder:
             scores = self._scores[index]
             found[jobs] = np.where(arm >= 0, np.stack([one.expected for one in scores])[at], np.nan)
             within[jobs] = (arm >= 0) & np.stack([one.within for one in scores])[at]
-        return found, within
+            charge[jobs] = np.stack([one.charge for one in scores])[at]
+        return found, within, charge
 
     def _baselines(self) -> tuple[Floats, Floats, Totals]:
         """Cost of the optimum, figures of the default (3) and fastest setting per recurrence."""

@@ -143,6 +143,8 @@ class SettingScores:
         expected: (arms, limits), cost or value of the expected run, bounds aside; infinite where
             the target is out of reach, NaN where a limit was not measured.
         within: (arms, limits), whether it keeps the bounds, within :data:`TOLERANCE`.
+        charge: (arms, limits), factor that takes back what a setting saves by breaking a bound, by
+            however little: else it could beat the best setting that keeps them. 1 for all others.
         arm: Batch size of the best setting.
         limit: Power limit of the best setting.
         reference: Fastest setting, which ratios refer to.
@@ -150,6 +152,7 @@ class SettingScores:
 
     expected: Floats
     within: NDArray[np.bool_]
+    charge: Floats
     arm: int
     limit: int
     reference: Totals
@@ -181,7 +184,8 @@ def score_settings(
     reference = Totals(float(seconds.flat[fastest]), float(joules.flat[fastest]))
     if objective is None:
         arm, limit, _ = load.optimum(eta, epochs)
-        return SettingScores(load.expected_cost(eta, epochs), known, arm, limit, reference)
+        cost = load.expected_cost(eta, epochs)
+        return SettingScores(cost, known, np.ones(cost.shape), arm, limit, reference)
     finite = np.where(known, seconds, 1.0), np.where(known, joules, 1.0)
     exact = np.where(known, score(objective, *finite, reference), np.inf)
     best = int(exact.argmin())
@@ -190,7 +194,10 @@ def score_settings(
             f"{load}: no setting meets {objective}",
             remedy=f"the fastest is expected to take {reference.seconds:g} s; widen the bound",
         )
-    kept = objective.bounds.overshoot(*finite, reference) <= 1 + TOLERANCE
-    expected = np.where(known, objective.value(*finite, reference), seconds)
+    overshoot = objective.bounds.overshoot(*finite, reference)
+    value = objective.value(*finite, reference)
+    expected = np.where(known, value, seconds)
+    charge = np.where(np.isfinite(exact), 1.0, np.maximum(1.0, exact.flat[best] / value))
     arm, limit = divmod(best, seconds.shape[1])
-    return SettingScores(expected, known & kept, arm, limit, reference)
+    within = known & (overshoot <= 1 + TOLERANCE)
+    return SettingScores(expected, within, charge, arm, limit, reference)

@@ -65,7 +65,8 @@ def test_a_job_is_shown_with_its_costs_and_reasons(store, capsys):
     text = capsys.readouterr().out
     assert "256 (default)" in text
     assert "recurrences: 5" in text
-    assert "than runs of the default batch size" in text
+    assert "against as many runs of the default batch size (" in text
+    assert "Exploring is part of that: " in text
     assert "LeastEnergy" in text
     assert "open" in text
     assert "stopped (quarantined)" in text  # no ceiling explains it, and nothing confirms it
@@ -82,6 +83,48 @@ def test_the_document_has_the_figures(store, capsys):
     assert document["complete"]
     assert document["decisions"][0]["outcome"]["end"] == "reached"
     assert document["decisions"][-1]["decision"]["token"] == ""
+
+
+def history(tmp_path, ends):
+    """A store with one recurrence per (batch size, end, seconds)."""
+    path = tmp_path / "history.sqlite"
+    backend = LocalBackend.open(path, "default")
+    job = backend.define(Definition(replace(JOB, objective=None), "V100")).id
+    for number, (size, end, seconds) in enumerate(ends):
+        decision = backend.decide(job, Request(f"a{number}", only=size))
+        assert decision.batch_size == size
+        backend.report(decision, Outcome(end, 9.0, seconds, 150.0 * seconds, 200.0), f"a{number}")
+    backend.close()
+    return str(path)
+
+
+def shown(store, capsys):
+    """What was saved, as a program reads it."""
+    assert main(["jobs", "show", "nightly", "--store", store, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)["saved"]
+
+
+def test_the_default_saves_nothing_over_itself(tmp_path, capsys):
+    """If this fails, scatter between runs of the default is sold as savings."""
+    ends = [(256, RunEnd.REACHED, seconds) for seconds in (60.0, 50.0, 40.0, 30.0)]
+    assert shown(history(tmp_path, ends), capsys) is None
+
+
+def test_the_total_includes_what_exploring_cost(tmp_path, capsys):
+    """If this fails, a search that cost more than it saved looks like a success."""
+    reached, stopped = RunEnd.REACHED, RunEnd.STOPPED
+    ends = [
+        *((256, reached, 50.0), (64, stopped, 58.0), (256, reached, 54.0)),
+        *((128, reached, 40.0), (128, reached, 44.0)),
+    ]
+    saved = shown(history(tmp_path, ends), capsys)
+    assert (saved["recurrences"], saved["default_runs"]) == (5, 2)
+    assert saved["time"]["share"] == pytest.approx(1 - (50 + 58 + 54 + 40 + 44) / (5 * 52))
+    assert saved["exploring_joules"] == pytest.approx(58.0 * (0.5 * 150 + 0.5 * 300))
+    # Two pairs of runs scatter by 2 of 52 and of 42; three recurrences are not the default.
+    scatter = ((2 * (2 / 52) ** 2 + 2 * (2 / 42) ** 2) / 2) ** 0.5
+    error = 142 / (5 * 52) * scatter / 2**0.5
+    assert saved["time"]["standard_error"] == pytest.approx(error)
 
 
 def test_a_job_without_runs_can_be_shown(store, capsys):

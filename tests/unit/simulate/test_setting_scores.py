@@ -1,10 +1,12 @@
 """What simulations are judged by."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from joulery.errors import InfeasibleError
-from joulery.jobs.policies._default import DefaultPolicy
+from joulery.jobs.policies._default import DefaultPolicy, OraclePolicy
 from joulery.jobs.policies.bayesian._policy import BayesianPolicy
 from joulery.objectives import EnergyDelayProduct, EnergyDelaySum, LeastEnergy
 from joulery.simulate import SimulationOptions, make_oracle, simulate, summaries
@@ -62,6 +64,25 @@ def test_the_oracle_has_no_regret_and_keeps_the_bound():
     (found,) = summaries(log)
     assert abs(found.regret_mean) < 1.0
     assert found.within_last5 == 1.0
+
+
+@pytest.mark.parametrize("slowdown", [0.0, 0.05])
+def test_a_setting_just_beyond_a_bound_does_not_beat_the_oracle(slowdown):
+    """A policy that is a little slower than allowed must not look better than the best one can."""
+    objective = LeastEnergy(max_slowdown=slowdown)
+    best = score_settings(LOAD, 0.5, objective)
+    late = best.reference.seconds * (1 + slowdown) * 1.005 / LOAD.mean_epochs()[best.arm]
+    seconds, watts = LOAD.epoch_seconds.copy(), LOAD.watts.copy()
+    other = (best.limit + 1) % len(LOAD.limits_watts)
+    seconds[best.arm, other], watts[best.arm, other] = late, 1.0
+    load = dataclasses.replace(LOAD, epoch_seconds=seconds, watts=watts)
+    best = score_settings(load, 0.5, objective)
+    cheat = OraclePolicy(np.full(4, best.arm), np.full(4, other))
+    options = SimulationOptions(objective=objective)
+    log = simulate([load], cheat, 40, range(4), options)
+    assert log.within.all()
+    oracle = simulate([load], make_oracle([load], range(4), 0.5, objective), 40, range(4), options)
+    assert log.final_regret() == pytest.approx(oracle.final_regret(), abs=1e-6)
 
 
 def test_breaking_a_bound_is_not_credited():

@@ -354,7 +354,7 @@ class BayesianBeliefs:
             self._learn_epochs(job, arm, np.log(outcomes.epochs[counts]), reached)
 
     def reach(self, rows: Indices, octaves: float) -> tuple[Indices, Indices]:
-        """(rows,): smallest and largest batch size at most so far from those that were or are trained.
+        """(rows,): smallest and largest batch size within so far of those that were or are trained.
 
         The next one on either side always is; all are where none was trained.
         """

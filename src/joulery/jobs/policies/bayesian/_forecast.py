@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulery.jobs.policies._job_batch import at_arm
-from joulery.jobs.policies.bayesian._bounds import BoundedRuns
 from joulery.jobs.policies.bayesian._gaussian import GaussianCurve, log_repeats
 from joulery.objectives import UNBOUNDED, Totals
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 
     from joulery.jobs.policies._counter_rng import Floats
     from joulery.jobs.policies.bayesian._beliefs import BayesianBeliefs
+    from joulery.jobs.policies.bayesian._bounds import BoundedRuns
     from joulery.objectives import Objective
 
 # A ceiling leaves room for this share of an epoch, so that rounding never costs the last one,
@@ -105,6 +105,8 @@ def forecast(
     if objective is None:
         mean = epochs.mean + cost.mean
     elif objective.bounds != UNBOUNDED:
+        from joulery.jobs.policies.bayesian._bounds import BoundedRuns
+
         half = 0.5 * (covariance.diagonal(axis1=1, axis2=2) + noise)
         size = epochs.mean + repeats + half
         epoch = _believed_epochs(beliefs, rows)

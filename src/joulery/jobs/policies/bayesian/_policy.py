@@ -252,7 +252,7 @@ class BayesianPolicy:
 
     def _slice_cost(self, rate: Floats) -> Floats:
         """(rows,), joules of cost to measure the most expensive limit known; 0 where none is."""
-        return self.config.slice_seconds * np.fmax(np.fmax.reduce(rate, axis=1), 0.0)
+        return np.asarray(self.config.slice_seconds * np.fmax(np.fmax.reduce(rate, axis=1), 0.0))
 
 
 def _probing(trainings: Actions, measure: NDArray[np.bool_], probe: NDArray[np.bool_]) -> Actions:

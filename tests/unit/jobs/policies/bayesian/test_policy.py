@@ -157,7 +157,7 @@ def test_far_batch_sizes_are_approached_step_by_step():
 
 
 def test_jobs_of_few_epochs_are_expected_to_be_flat():
-    """Fine-tuning takes three epochs at any batch size; to try them all costs more than it saves."""
+    """Fine-tuning takes three epochs at any batch size; to try all costs more than it saves."""
     long, short = One(), One()
     for one, epochs in ((long, 30.0), (short, 3.0)):
         one.end(one.begin(), RunEnd.REACHED, epochs)
