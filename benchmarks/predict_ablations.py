@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-LEARNED_ROWS = 1500
+LEARNED_ROWS = 800
 
 
 def gemm_ablations(task: str, name: str, tables: dict[str, Table]) -> Iterator[Score]:
@@ -29,7 +29,7 @@ def gemm_ablations(task: str, name: str, tables: dict[str, Table]) -> Iterator[S
     others = {key: one for key, one in tables.items() if key != name}
     yield from _rooflines(task, name, tables[name], others)
     yield from _scaled(task, name, tables[name], others)
-    if find_spec("sklearn") is not None:
+    if "bf16" in task and find_spec("sklearn") is not None:
         yield from _learned(task, name, tables[name], others)
 
 

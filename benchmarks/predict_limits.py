@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # In the order of LIMIT_CONSTANTS. Chosen on V100, A40 and A100, leaving each out in turn.
 CURVE_START = Belief.independent(
     np.log([1.0, 0.25, 0.3, 1e-4, 1e-4, 1e6, 0.6, 0.15, 0.045, 1.25, 0.2, 0.76, 0.76]),
-    np.array([3.0, 0.7, 1.0, 0.01, 0.01, 0.01, 0.3, 0.4, 0.3, 0.12, 0.3, 0.05, 0.06]),
+    np.array([3.0, 0.7, 1.0, 0.01, 0.01, 0.01, 0.3, 0.25, 0.3, 0.12, 0.3, 0.05, 0.06]),
 )
 SURFACE_START = Belief.independent(
     np.log([0.5, 0.3, 30.0, 0.2, 2.0, 2000.0, 0.6, 0.15, 0.045, 1.25, 0.2, 0.76, 0.76]),
@@ -171,7 +171,7 @@ def limit_scores(data: Path, *, quick: bool) -> Iterator[Score]:
     curves = limit_curves(data)
     boards = sorted({curve.device.name for curve in curves})
     for board in boards:
-        fit = partial(fit_without, data, board[:4], 6 if quick else 4)
+        fit = partial(fit_without, data, board[:4], 3 if quick else 1)
         belief = prior_of("limits", board, fit)
         mine = [curve for curve in curves if curve.device.name == board]
         yield from _curve_scores(board, mine[:: 3 if quick else 1], belief)
@@ -253,7 +253,7 @@ SURFACE_NOISE = 0.08
 
 def surface_scores(data: Path, *, quick: bool) -> Iterator[Score]:
     """A job's batch × limit surface on a board from its surface on another and one probe."""
-    surfaces, every = zeus_surfaces(data), 6 if quick else 4
+    surfaces, every = zeus_surfaces(data), 3 if quick else 1
     boards = {
         name: prior_of("limits", name, partial(fit_without, data, name[:4], every))
         for name in {surface.device.name for surface in surfaces}

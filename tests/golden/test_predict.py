@@ -53,7 +53,7 @@ BARS = {
     "plans on one node, 20 probes, ours": 9.0,
     "plans on a new system, elsewhere, ours": 16.0,
     "plans on a new model, elsewhere, ours": 16.0,
-    "energy regret of the setting chosen, 2 limits, ours": 3.0,
+    "energy regret of the setting chosen, 3 limits, ours": 3.0,
     "locked clocks, time, 1 clock, ours": 3.0,
     "memory allocated, specs, ours": 1.5,
     "node energy against nodes, 1 probe, ours": 8.0,

@@ -112,7 +112,8 @@ def _text(found: Prediction, steps: int) -> str:
     lines = [_summary(found), "", table_text(heads, rows, "rrrrrr"), "", found.advice]
     if steps > 1:
         lines += _total(found, steps)
-    lines.append(f"evidence: {found.points[0].provenance.source}")
+    error = per_cent(found.deviation)
+    lines.append(f"evidence: {found.points[0].provenance.source}; time ± {error} (one sigma)")
     return "\n".join(lines)
 
 

@@ -38,6 +38,8 @@ PLAN_NOISE = 0.1
 # A release of the software changes the same plan by so much (Megatron-Bridge's tables), and about
 # so many days lie between releases: older measurements say less.
 _RELEASE, _RELEASE_DAYS = 0.13, 120.0
+# The same plan again, on the same day.
+_REPEATED = 0.05
 # A step measured on another device type says something about the software, little about this one.
 _ELSEWHERE = 0.2
 # Power of plans against the model, and of one reading against the next.
@@ -142,14 +144,14 @@ class Calibration:
         scale = interval_scale(_MEASURED if here else _UNMEASURED)
         deviation = scale * np.hypot(belief.spread(seconds), PLAN_NOISE)
         # What the constants cannot explain of a plan that ran stays with that plan.
-        own = {}
-        for one, noise in zip(here, _noise(here, self.today, PLAN_NOISE), strict=True):
+        rest, ages = np.zeros(len(plans)), _noise(here, self.today, _REPEATED)
+        for one, age in zip(here, ages, strict=True):
             explained = plan_seconds(belief.mean, plan_parts(one.model, one.plan, board))[0]
-            trust = (PLAN_NOISE / noise) ** 2
-            own[one.model, str(one.plan), one.plan.precision] = trust * np.log(
-                one.seconds / explained
-            )
-        rest = [own.get((model, str(plan), plan.precision), 0.0) for plan in plans]
+            trust = (_REPEATED / age) ** 2
+            for place, plan in enumerate(plans):
+                if (one.model, _words(one.plan)) == (model, _words(plan)):
+                    rest[place] = trust * np.log(one.seconds / explained)
+                    deviation[place] = min(deviation[place], age)
         return PlanTimes(parts, np.exp(seconds(belief.mean) + rest), deviation)
 
     def power(self, device: str) -> tuple[float, float]:
@@ -170,7 +172,8 @@ class Calibration:
         if not (found := self.here(device)):
             return "specifications and fitted constants"
         latest = max(one.measured for one in found)
-        return f"{len(found)} measured steps, the latest of {latest}"
+        steps = "1 measured step" if len(found) == 1 else f"{len(found)} measured steps"
+        return f"{steps}, the latest of {latest}"
 
 
 _UNMEASURED, _MEASURED = "plans on a new system, elsewhere", "plans of a measured model, 1 probe"
@@ -202,6 +205,11 @@ def _noise(steps: Sequence[MeasuredStep], today: date, fresh: float) -> Array:
     """Standard deviation of each measurement around the model, larger for old ones."""
     age = np.array([max((today - one.measured).days, 0) for one in steps])
     return np.hypot(fresh, _RELEASE * np.minimum(age / _RELEASE_DAYS, 1.0))
+
+
+def _words(plan: Plan) -> tuple[str, str]:
+    """A plan but for its global batch."""
+    return str(plan), plan.precision
 
 
 def on_another_system(belief: Belief) -> Belief:

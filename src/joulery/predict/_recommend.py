@@ -360,7 +360,7 @@ def _changes(
     if deadline is not None:
         free = _Search(search.tables, [one.within(None) for one in search.tables], search.known)
         other = min(free.best(objective).values(), key=lambda one: one.value(objective))
-        if other.value(objective) < 0.99 * winner.value(objective):
+        if other.value(objective) < 0.95 * winner.value(objective):
             less = 1 - other.value(objective) / winner.value(objective)
             late = float(other.interval("time").high)
             yield (
