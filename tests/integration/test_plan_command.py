@@ -354,3 +354,14 @@ def test_links_reductions_and_memory(profile, tmp_path):
     page = tmp_path / "page.html"
     assert _joulery("--profile", sized, *options, "--html", page).returncode == 0
     assert "reduce on stage 0" in page.read_text(encoding="utf-8")
+
+
+def test_a_schedule_slower_than_1f1b_can_be_the_best(profile):
+    """A pipeline that must recompute would end in an error about 1F1B's time."""
+    options = ["--schedule", "auto", "--activations", "1", "--deadline", "30"]
+    done = _joulery("--profile", profile, "--microbatches", 20, *options)
+    assert done.returncode == 0, done.stderr
+    assert "none fits" in done.stdout
+    found = _document("--profile", profile, "--microbatches", 20, *options)
+    assert found["schedule"] == "early-recompute"
+    assert found["comparisons"][0]["best"] is None

@@ -76,11 +76,12 @@ def _search(search: ScheduleSearch) -> dict[str, Any]:
 
 
 def _comparison(comparison: ScheduleComparison, search: ScheduleSearch) -> dict[str, Any]:
+    best = search.best_of(comparison)
     return {
         "microbatches": comparison.microbatches,
         "deadline_seconds": comparison.deadline_seconds,
         "full_clocks_joules": comparison.full_clocks_joules,
-        "best": search.best_of(comparison).schedule.name,
+        "best": None if best is None else best.schedule.name,
         "best_with_any_memory": comparison.best(float("inf")).schedule.name,
         "schedules": [
             {

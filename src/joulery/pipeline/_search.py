@@ -249,9 +249,12 @@ class ScheduleSearch:
         """The comparison for the wanted number of microbatches."""
         return self.comparisons[-1]
 
-    def best_of(self, comparison: ScheduleComparison) -> ScheduleCandidate:
-        """The best candidate of one comparison, within the memory of the search."""
-        return comparison.best(self.max_activations, self.memory_bytes)
+    def best_of(self, comparison: ScheduleComparison) -> ScheduleCandidate | None:
+        """The best candidate of one comparison that fits the memory of the search, if any."""
+        try:
+            return comparison.best(self.max_activations, self.memory_bytes)
+        except InfeasibleError:
+            return None
 
 
 def search_schedules(  # noqa: PLR0913 - each is an option of the command line, too

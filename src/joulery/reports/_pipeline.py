@@ -161,14 +161,21 @@ def _winner_table(search: ScheduleSearch) -> Table:
         rows.append(
             [
                 str(comparison.microbatches),
-                best.schedule.name,
-                _saved(comparison, best),
+                *_name_and_saved(comparison, best),
                 any_memory.schedule.name,
                 _saved(comparison, any_memory),
                 f"{any_memory.activations:g}",
             ]
         )
     return Table(_WINNER_HEADERS, rows, "rlrlrr")
+
+
+def _name_and_saved(
+    comparison: ScheduleComparison, candidate: ScheduleCandidate | None
+) -> tuple[str, str]:
+    if candidate is None:
+        return "none fits", ""
+    return candidate.schedule.name, _saved(comparison, candidate)
 
 
 def _saved(comparison: ScheduleComparison, candidate: ScheduleCandidate) -> str:
@@ -226,15 +233,16 @@ def _search_blocks(search: ScheduleSearch) -> list[Block]:
 
 
 def _search_summary(search: ScheduleSearch) -> str:
-    """What the best schedule saves in the time of 1F1B."""
+    """What the best schedule saves against 1F1B at full clocks."""
     before, after = search.wanted.full_clocks_joules, search.best.joules
     if after is None:
         return ""
     joules = joules_unit([before])
+    deadline = search.wanted.deadline_seconds
     return (
-        f" In the time of 1F1B at full clocks, {search.best.schedule.name} needs "
-        f"{_figure(after, joules)} instead of {_figure(before, joules)}: "
-        f"{100 * (1 - after / before):.1f} % less."
+        f" Within {_figure(deadline, seconds_unit([deadline]))}, {search.best.schedule.name} needs "
+        f"{_figure(after, joules)} instead of the {_figure(before, joules)} of 1F1B at full "
+        f"clocks: {100 * (1 - after / before):.1f} % less."
     )
 
 
@@ -244,12 +252,8 @@ def _partitions(search: ScheduleSearch) -> Block:
         return Paragraph(f"Layers {layers}: no other partition has a faster slowest stage.")
     plain, moved = search.best_of(search.wanted), search.moved_best
     rows = [
-        [layers, plain.schedule.name, _saved(search.wanted, plain)],
-        [
-            ",".join(map(str, search.moved_layers)),
-            "" if moved is None else moved.schedule.name,
-            "too much memory" if moved is None else _saved(search.wanted, moved),
-        ],
+        [layers, *_name_and_saved(search.wanted, plain)],
+        [",".join(map(str, search.moved_layers)), *_name_and_saved(search.wanted, moved)],
     ]
     rows[search.best is not plain].append("★")
     rows[search.best is plain].append("")

@@ -322,14 +322,12 @@ class _Holding:
         problem, plan = self._problem, self._plan
         durations = np.array([choice.seconds for choice in self._chosen])
         joules = np.array([choice.joules for choice in self._chosen])
-        ranks = np.array([item.rank for item in problem.instructions])
         starts = self._network.starts(durations)
         seconds = float(np.max(starts + durations))
-        waiting = problem.blocking_watts.sum() * seconds - problem.blocking_watts[ranks] @ durations
         made = replace(
             plan,
             seconds=seconds,
-            joules=float(joules.sum() + waiting),
+            joules=float(joules.sum()) + problem.waiting_joules(durations, seconds),
             lower_bound_joules=plan.lower_bound_joules
             + plan.blocking_watts * (seconds - plan.seconds),
             points=np.array([choice.point for choice in self._chosen], dtype=np.int64),

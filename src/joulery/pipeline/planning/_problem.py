@@ -61,7 +61,8 @@ class PipelineConfig:
 
     def __post_init__(self) -> None:
         for name in ("communication_seconds", "reduction_seconds"):
-            for seconds in each(getattr(self, name)):
+            found = getattr(self, name)
+            for seconds in found if isinstance(found, tuple) else (found,):
                 finite(seconds, name.replace("_", " "), minimum=0.0)
         if self.blocking_watts is not None:
             finite(self.blocking_watts, "blocking watts", minimum=0.0)
@@ -108,11 +109,6 @@ class PipelineConfig:
                 f"{len(found)} reduction times for {ranks} ranks", remedy="give one, or one each"
             )
         return found
-
-
-def each(value: float | tuple[float, ...]) -> tuple[float, ...]:
-    """The figures of a setting that may be one for all."""
-    return value if isinstance(value, tuple) else (value,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +158,8 @@ class ClockChoices:
         return ClockChoices(tuple(kept), (*others, *(p for p in points if p not in kept)))
 
 
-# Times that differ by less, as on the flat end of a fitted curve, are equal: no energy should be spent
-# on the difference, and slopes in between would be beyond any precision.
+# Times that differ by less, as on the flat end of a fitted curve, are equal: no energy should be
+# spent on the difference, and slopes in between would be beyond any precision.
 _SAME_TIME = 1e-7
 
 _ARRAYS: dict[str, Any] = {
