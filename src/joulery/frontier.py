@@ -59,8 +59,9 @@ class Provenance:
     def combined(cls, parts: Iterable[tuple[Provenance, float]]) -> Provenance:
         """Provenance of a sum, from (provenance, joules) of each term.
 
-        The sum is as good as its weakest term; independent errors add in squares. One unknown
-        error makes the sum's unknown.
+        The sum is as good as its weakest term; independent errors add in squares. Terms that are
+        assumed from the same source are wrong in the same way, so their errors add as they are. One
+        unknown error makes the sum's unknown.
         """
         terms = list(parts)
         if not terms:
@@ -71,7 +72,15 @@ class Provenance:
         total = sum(joules for _, joules in terms)
         if total <= 0 or any(part.relative_error is None for part, _ in terms):
             return cls(weakest, sources, None)
-        variance = sum(((part.relative_error or 0.0) * joules) ** 2 for part, joules in terms)
+        shared: dict[str, float] = {}
+        variance = 0.0
+        for part, joules in terms:
+            error = (part.relative_error or 0.0) * joules
+            if part.origin is Origin.ASSUMED:
+                shared[part.source] = shared.get(part.source, 0.0) + error
+            else:
+                variance += error**2
+        variance += sum(error**2 for error in shared.values())
         return cls(weakest, sources, math.sqrt(variance) / total)
 
 

@@ -23,7 +23,7 @@ from joulery.errors import (
     UnknownDeviceError,
     UsageError,
 )
-from joulery.hardware import SimulatedGpu, Steady, Workload, catalog, clock_states
+from joulery.hardware import Sensor, SimulatedGpu, Steady, Workload, catalog, clock_states
 from joulery.hardware.simulated._physics import settle_in
 from joulery.testing.emulator import BoardSpec, EmulatedNode, Phase, build
 
@@ -571,3 +571,43 @@ def test_a_broken_compiler_is_explained(cache, tmp_path, monkeypatch):
     with pytest.raises(JouleryError, match="no headers here"):
         build.build(tmp_path / "cache")
     assert not list((tmp_path / "cache").glob(f"*/{build.SONAME}"))
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    loads=st.lists(st.tuples(st.booleans(), st.floats(0.01, 2.0)), min_size=1, max_size=12),
+    sensor=st.builds(
+        Sensor,
+        window_seconds=st.sampled_from([0.011, 0.025, 0.1, 0.112, 1.0]),
+        lag_seconds=st.sampled_from([0.0, 0.08]),
+        gain=st.sampled_from([1.0, 0.954, 1.044]),
+        offset_watts=st.sampled_from([0.0, -22.6, 16.0]),
+        counts_looks=st.booleans(),
+    ),
+)
+def test_emulated_and_simulated_sensors_agree(cache, tmp_path, loads, sensor):
+    """The meter would be tried on sensors in Python that the emulated driver does not have."""
+    clock = VirtualClock()
+    simulated = SimulatedGpu(BOARD, clock, seed=7, sensor=sensor)
+    phase = simulated.read_energy().refreshed_at_seconds + BOARD.counter_period_seconds
+    spec = BoardSpec(
+        BOARD,
+        refresh_phase_seconds=phase,
+        counter_start_joules=0.0,
+        window_seconds=sensor.window_seconds,
+        sensor_lag_seconds=sensor.lag_seconds,
+        gain=sensor.gain,
+        offset_watts=sensor.offset_watts,
+        counts_looks=sensor.counts_looks,
+    )
+    with EmulatedNode([spec], directory=tmp_path, cache=cache, time_held=True) as node:
+        for busy, seconds in loads:
+            load = WORKLOAD if busy else None
+            simulated.set_load(load)
+            node.set_load(0, load)
+            clock.sleep(seconds)
+            node.advance(seconds)
+            shown, reading = node.shown(0), simulated.read_energy()
+            assert shown.watts == pytest.approx(reading.watts, rel=1e-3, abs=0.01)
+            # The counter of the simulated board never goes below zero per refresh.
+            assert shown.joules == pytest.approx(reading.joules, rel=1e-3, abs=0.02)

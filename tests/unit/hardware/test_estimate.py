@@ -8,6 +8,7 @@ from joulery.frontier import Origin
 from joulery.hardware import Capability, DeviceKind
 from joulery.hardware import _estimate as estimate
 from joulery.hardware._estimate import Processor
+from joulery.metering import Meter
 
 STAT = "cpu  {user} 0 0 5000 900 0 0 77 0 0\ncpu0 1 0 0 1 0 0 0 0 0 0\ncpu1 1 0 0 1 0 0 0 0 0 0\n"
 CPUINFO = "".join(
@@ -160,3 +161,20 @@ def test_this_machine_can_be_read(clock):
     if not estimate.STAT.exists():
         pytest.skip("no /proc here")
     assert estimate.survey({}, clock).devices[0].read_energy().joules > 0
+
+
+@pytest.mark.parametrize("seconds", [0.001, 0.03, 0.3, 2.0])
+@pytest.mark.parametrize("ticks", [0, 1, 7, 400])
+def test_windows_of_the_estimate_stay_between_idle_and_design_power(
+    meter, stat, clock, seconds, ticks
+):
+    """A short command would cost nothing, or more than its processor can draw."""
+    with Meter([meter], clock=clock) as measured:
+        clock.sleep(1.0)
+        with measured.window() as window:
+            stat.write_text(STAT.format(user=1000 + ticks))  # in lumps of a hundredth of a second
+            clock.sleep(seconds)
+        figure = window.measurement
+    assert 20.0 * seconds * (1 - 1e-9) <= figure.joules <= 100.0 * seconds * (1 + 1e-9)
+    assert figure.peak_watts <= 100.0 * (1 + 1e-9)
+    assert figure.relative_error >= 0.5

@@ -326,3 +326,32 @@ def test_a_file_of_another_kind_is_left_alone(log, content):
     with pytest.raises(FileError, match="another kind"):
         session(log, 1.0)
     assert log.path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("origin", "shared", "expected"),
+    [
+        ("assumed", None, 0.5),
+        ("assumed", 50.0, 0.5),
+        ("measured", 0.0, 0.125),
+        ("measured", 30.0, 0.316),
+    ],
+)
+def test_errors_that_sessions_share_do_not_average_out(log, origin, shared, expected):
+    """Sixteen sessions of one guess would pass for sixteen independent measurements."""
+    for number in range(16):
+        line = {
+            "schema": SCHEMA,
+            "session": str(number),
+            "final": True,
+            "seconds": 1.0,
+            "joules": 100.0,
+            "provenance": origin,
+            "relative_error": 0.5,
+            "devices": {"cpu": 100.0},
+        }
+        if shared is not None:
+            line["shared_error_joules"] = shared
+        with log.path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+    assert log.totals().provenance.relative_error == pytest.approx(expected, rel=0.01)

@@ -18,11 +18,13 @@ from joulery.hardware import (
     DeviceKind,
     EnergyReading,
     Faults,
+    Sensor,
     SimulatedGpu,
     catalog,
+    sensor_of,
 )
-from joulery.hardware.simulated._board import Sensor, simulated_node
-from joulery.metering import Meter
+from joulery.hardware.simulated._board import simulated_node
+from joulery.metering import Calibration, Meter, save_calibrations
 from joulery.metering._measurement import Flag
 
 BOARD = replace(catalog.board("V100"), counter_period_seconds=0.1, power_lag_seconds=0.005)
@@ -397,3 +399,71 @@ def real_clock():
     from joulery.clock import REAL_CLOCK
 
     return REAL_CLOCK
+
+
+def test_a_lost_board_is_charged_until_it_went_and_no_longer():
+    """A board that fell off the bus would go on costing energy for ever."""
+    clock = VirtualClock()
+    gpu = SimulatedGpu(BOARD, clock, seed=3, faults=Faults(lost_at_seconds=5.0))
+    gpu.set_load(WORK)
+    with Meter([gpu], clock=clock) as meter:
+        clock.sleep(3.0)
+        watts = gpu.steady().watts
+        with meter.window() as window:
+            clock.sleep(20.0)
+        with meter.window() as after:
+            clock.sleep(5.0)
+    assert window.joules == pytest.approx(2.0 * watts, rel=0.05)
+    assert Flag.LOST in window.flags
+    assert math.isnan(after.joules)
+    assert after.flags == {Flag.LOST}
+
+
+def test_a_busy_window_after_idling_is_not_idle():
+    """Work would be reported as waste because utilisation was looked at before it began."""
+    for seed in range(10):
+        clock = VirtualClock()
+        gpu = SimulatedGpu(BOARD, clock, seed=seed)
+        with Meter([gpu], clock=clock) as meter:
+            clock.sleep(2.0 + 0.13 * seed)
+            gpu.set_load(WORK)
+            with meter.window() as window:
+                clock.sleep(1.0)
+        assert window.measurement.idle_joules <= 0.02 * window.joules
+
+
+def test_a_calibrated_board_states_true_joules(tmp_path, monkeypatch):
+    """What `joulery calibrate` learned would be kept and not used."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    expected = sensor_of("NVIDIA GeForce RTX 4090")
+    sensor = Sensor(gain=1.04, offset_watts=-22.0, window_seconds=0.1, expected=expected)
+    windows = []
+    for calibrated in (False, True):
+        clock = VirtualClock()
+        gpu = SimulatedGpu(BOARD, clock, seed=4, sensor=sensor)
+        if calibrated:
+            learned = Calibration(gpu.info.id, 1.04, -22.0, 0.004, 0.3, "plug", "2026-11-16T00:00Z")
+            save_calibrations([learned])
+        gpu.set_load(WORK)
+        with Meter([gpu], clock=clock) as meter:
+            clock.sleep(2.0)
+            before = gpu.true_joules()
+            with meter.window() as window:
+                clock.sleep(10.0)
+            windows.append((window, gpu.true_joules() - before))
+    (plain, truth), (corrected, _) = windows
+    assert abs(plain.joules / truth - 1) > 0.03
+    assert abs(plain.joules - truth) <= 1.96 * plain.relative_error * plain.joules
+    assert corrected.joules == pytest.approx(truth, rel=0.002)
+    assert corrected.relative_error < 0.01 < plain.relative_error
+    assert "calibrated 2026-11-16 against plug" in corrected.devices[0].provenance.source
+
+
+def test_a_damaged_calibration_file_is_no_disaster(tmp_path, monkeypatch, caplog):
+    """A broken file would stop every training that is measured."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    (tmp_path / "joulery").mkdir()
+    (tmp_path / "joulery" / "calibrations.json").write_text("{")
+    window = run(VirtualClock(), [FakeCounter(VirtualClock(), 100.0, info("f"))], seconds=0.0)
+    assert window.closed
+    assert "without calibrations" in caplog.text

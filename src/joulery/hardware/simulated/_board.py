@@ -122,6 +122,8 @@ class SimulatedGpu:
         faults: Faults and their times.
     """
 
+    capabilities = frozenset(Capability)
+
     def __init__(
         self,
         board: Board,
@@ -137,9 +139,8 @@ class SimulatedGpu:
         self.sensor = sensor
         self.faults = faults
         self.power_sensor = sensor.expected
-        self.capabilities = frozenset(Capability) - (
-            frozenset() if sensor.counts else {Capability.ENERGY}
-        )
+        if not sensor.counts:
+            self.capabilities = self.capabilities - {Capability.ENERGY}
         self._seed = (seed << 16) ^ index
         self.info = DeviceInfo(
             id=f"simulated:{board.name.lower()}:{index}",

@@ -107,7 +107,8 @@ class LagEstimate:
     """
 
     def __init__(self, expected_seconds: float, error_seconds: float = 0.0) -> None:
-        self.seconds = self._expected = expected_seconds
+        self.seconds = expected_seconds
+        self._unknown = error_seconds > 0
         self._error = error_seconds
         self._seen: list[float] = []
         self._ramp: list[float] = []
@@ -139,5 +140,5 @@ class LagEstimate:
         self._error = 0.0
         self._seen = [*self._seen, 0.0 if at_once else max(0.0, area - 0.5) * period][-4:]
         # A ramp may also be a load that moves slowly or ends early, but no sensor that lags jumps.
-        if at_once or not self._expected:
+        if at_once or self._unknown:
             self.seconds = sum(self._seen) / len(self._seen)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from statistics import fmean
 from typing import NamedTuple
 
 # A counter faster than this needs no phase: each reading is as good as its refresh.
@@ -32,8 +33,14 @@ _SHARP_FRACTION = 0.1
 _READ_DELAY_SECONDS = 0.001
 # Width down to which a bracket is narrowed.
 _BRACKET_SECONDS = 0.001
+# Boards of one kind differ by this much in their period; one further off, as a factor, is of
+# another kind.
+_SPREAD = 0.05
+_LIKELY = (0.5, 1.5)
 # Jitter of refreshes around their grid: a constant, and a fraction of the time since a reading.
 _JITTER_SECONDS = 0.0002
+# … which grows with each board that turns out to be less regular, up to this.
+_MOST_JITTER_SECONDS = 0.01
 _JITTER_FRACTION = 2e-4
 # An unchanged stamp older than this was not merely the previous call's.
 _STILL_SECONDS = 0.002
@@ -54,20 +61,23 @@ class RefreshTimer:
 
     Args:
         repeats: Whether a refresh may leave the value as it was, as that of a power sensor.
+        expected_seconds: Period by the catalog; None when unknown.
 
     Attributes:
         period_seconds: Time between refreshes; None while unknown, 0 for continuous counters.
         stamps_trusted: Whether the driver's stamps mark refreshes; None while unknown.
     """
 
-    def __init__(self, *, repeats: bool = False) -> None:
+    def __init__(self, *, repeats: bool = False, expected_seconds: float | None = None) -> None:
         self._repeats = repeats
+        self._expected = expected_seconds
         self.period_seconds: float | None = None
         self.stamps_trusted: bool | None = None
         self._last_reading: float | None = None
         self._last_stamp: float | None = None
         self._last_change = 0.0
         self._seen: list[tuple[float, float]] = []
+        self._jitter = _JITTER_SECONDS
         self._grid: _Grid | None = None
 
     def observe(self, read_at: float, stamp: float | None, *, changed: bool) -> Refresh | None:
@@ -123,7 +133,7 @@ class RefreshTimer:
         return Refresh((low + high) / 2, (high - low) / 2)
 
     def _calibrate(self, low: float, high: float) -> None:
-        self._seen = [*self._seen, (low, high)][-_REFRESHES_TO_CALIBRATE:]
+        self._seen = [*self._seen, (low, high)][-2 * _REFRESHES_TO_CALIBRATE :]
         if len(self._seen) < _REFRESHES_TO_CALIBRATE and not self._repeats:
             return
         found = _shortest_gap(self._seen) if self._repeats else _mean_gap(self._seen)
@@ -131,15 +141,25 @@ class RefreshTimer:
             return
         period, error = found
         self._seen = []
+        limits = self._limits(period)
+        period = min(max(period, limits[0]), limits[1])
         if period > _CONTINUOUS_SECONDS:
             self.period_seconds = period
-            self._grid = _Grid(low, high, period, error)
+            self._grid = _Grid((low, high), period, error, self._jitter, limits)
         else:
             self.period_seconds = 0.0
+
+    def _limits(self, period: float) -> tuple[float, float]:
+        """Limits of the period: those of the catalog, unless this is another kind of sensor."""
+        expected = self._expected
+        if expected is None or not _LIKELY[0] < period / expected < _LIKELY[1]:
+            return 0.0, math.inf
+        return (1 - _SPREAD) * expected, (1 + _SPREAD) * expected
 
     def _give_up_if_lost(self, grid: _Grid) -> None:
         if grid.misses >= _MISSES_TO_RESTART:
             self.period_seconds = self._grid = None
+            self._jitter = min(4 * self._jitter, _MOST_JITTER_SECONDS)
 
     def _calibration_step(self, not_before: float) -> float:
         assert self._last_reading is not None  # noqa: S101 - only called after a first reading
@@ -177,7 +197,11 @@ def _shortest_gap(seen: list[tuple[float, float]]) -> tuple[float, float] | None
         for gap in gaps
         if gap[1] <= _SHARP_FRACTION * gap[0] and gap[0] <= _LONGEST_PERIOD_SECONDS
     ]
-    return min(sharp, default=None)
+    if not sharp:
+        return None
+    shortest = min(sharp)[0]
+    near = [gap for gap in sharp if gap[0] < 1.6 * shortest]
+    return fmean(gap[0] for gap in near), max(gap[1] for gap in near)
 
 
 class _Grid:
@@ -187,8 +211,18 @@ class _Grid:
     ``high + n·period``.
     """
 
-    def __init__(self, low: float, high: float, period: float, error: float) -> None:
+    def __init__(
+        self,
+        bracket: tuple[float, float],
+        period: float,
+        error: float,
+        jitter: float,
+        limits: tuple[float, float],
+    ) -> None:
+        low, high = bracket
         self.low, self.high, self.period = low, high, period
+        self._jitter = jitter
+        self._limits = limits
         self.misses = 0
         self._period_error = error
         self._anchor = (low + high) / 2
@@ -209,16 +243,16 @@ class _Grid:
         if self._probing is None or last_reading > self._bracket(self._probing)[1]:
             steps = self._periods_to(max(not_before, last_reading))
             low, high = self._bracket(steps)
-            if high - low <= _BRACKET_SECONDS:
+            if high - low <= max(_BRACKET_SECONDS, 4 * self._jitter):
                 self._probing = None
-                return high + _JITTER_SECONDS
+                return high + self._jitter
             self._probing = steps
         low, high = self._bracket(self._probing)
         earlier = high - self.period
         if last_reading <= earlier:
             return (earlier + low) / 2
         middle = (low + high) / 2
-        return middle if last_reading < middle else high + _JITTER_SECONDS
+        return middle if last_reading < middle else high + self._jitter
 
     def add_unchanged(self, read_at: float) -> None:
         """Learn from a reading that still had the old value."""
@@ -265,7 +299,8 @@ class _Grid:
         # A long baseline gives the period far better than neighbouring refreshes do.
         error = (self._anchor_width + high - low) / 2 / self._steps_since_anchor
         if error <= self._period_error or self._steps_since_anchor >= 4:
-            self.period = (middle - self._anchor) / self._steps_since_anchor
+            period = (middle - self._anchor) / self._steps_since_anchor
+            self.period = min(max(period, self._limits[0]), self._limits[1])
             self._period_error = min(error, self._period_error)
         return low, high
 
@@ -273,6 +308,6 @@ class _Grid:
         return max(1, math.ceil((moment - self.high) / self.period))
 
     def _bracket(self, steps: int) -> tuple[float, float]:
-        slack = _JITTER_SECONDS / 2 + steps * (_JITTER_FRACTION * self.period + self._period_error)
+        slack = self._jitter / 2 + steps * (_JITTER_FRACTION * self.period + self._period_error)
         ahead = steps * self.period
         return self.low + ahead - slack, self.high + ahead + slack

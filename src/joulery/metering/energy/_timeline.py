@@ -127,7 +127,10 @@ class EnergyTimeline:
         self._power: PowerIntegral | None = None
         if isinstance(device, IntegratedPower) and device.info.kind is DeviceKind.GPU:
             self._power = PowerIntegral(self.sensor or _FULL_TIME)
-        self.timer = RefreshTimer(repeats=self._power is not None)
+        expected = self._power.period_seconds if self._power is not None else None
+        self.timer = RefreshTimer(
+            repeats=self._power is not None, expected_seconds=expected if self.sensor else None
+        )
         self.due_seconds = now
         self.lost = False
         self.span: Span | None = None

@@ -192,7 +192,10 @@ static double mean_before(const struct board *board, double when, double seconds
 {
     struct shown start = board_at(board, when - seconds), end = board_at(board, when);
 
-    return end.tick > start.tick ? (end.joules - start.joules) / (end.tick - start.tick) : end.watts;
+    /* Before the first moment it was as at that moment. */
+    if (start.tick > when - seconds)
+        start.joules -= start.watts * (start.tick - (when - seconds));
+    return seconds > 0 ? (end.joules - start.joules) / seconds : end.watts;
 }
 
 /* Let the sensor refresh up to a moment; it stays behind by its own ticks until somebody looks. */

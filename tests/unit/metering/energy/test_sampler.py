@@ -188,3 +188,24 @@ def test_a_failing_device_does_not_disturb_the_others():
     clock.sleep(3.0)
     assert {position for position, _ in bench.knots} == {1}
     assert len(bench.knots) > 20
+
+
+def test_a_board_that_hangs_does_not_blind_the_others():
+    """One stuck driver call would stop the measurement of the whole node."""
+    bench = Bench(REAL_CLOCK, count=3, hertz=100.0, period=0.01)
+    bench.sampler.start()
+    stuck, *others = bench.counters
+    try:
+        wait_until(lambda: len(bench.knots) > 12)
+        stuck.hang.clear()
+        wait_until(lambda: bench.sampler._worker.reading == 0)
+        bench.sampler._worker.reading_since -= 10.0  # as if it had hung for long
+        bench.sampler.isolate_hanging()
+        seen = [len(counter.reads) for counter in others]
+        wait_until(lambda: all(len(c.reads) > n for c, n in zip(others, seen, strict=True)))
+        before = len(stuck.reads)
+        stuck.hang.set()
+        wait_until(lambda: len(stuck.reads) > before + 1)  # it is read again once it answers
+    finally:
+        stuck.hang.set()
+        bench.sampler.stop()

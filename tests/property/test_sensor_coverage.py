@@ -1,0 +1,69 @@
+"""Error bars over sensors as they are: any of the catalog, any mixture of their constants."""
+
+from functools import cache
+from statistics import fmean
+
+import pytest
+
+from joulery.testing.sensors import COUNTERS, trial
+
+LENGTHS = (0.1, 0.3, 1.0)
+COUNT = 360
+
+
+@cache
+def trials(*, mixture, calibrated):
+    """Windows of every length, each on a board of its own."""
+    return [
+        trial(seed, LENGTHS[seed % 3], mixture=mixture, calibrated=calibrated)
+        for seed in range(COUNT)
+    ]
+
+
+@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize("calibrated", [False, True])
+@pytest.mark.parametrize("mixture", [False, True])
+def test_the_bar_of_95_per_cent_holds(mixture, calibrated, settled):
+    """A bar that holds the truth less often lies, and one that always does says too little."""
+    found = trials(mixture=mixture, calibrated=calibrated)
+    held = fmean((one.settled if settled else one.at_once).held for one in found)
+    assert 0.93 <= held <= 0.99
+
+
+@pytest.mark.parametrize("mixture", [False, True])
+@pytest.mark.parametrize("bursts", [False, True])
+@pytest.mark.parametrize("counter", COUNTERS)
+def test_no_kind_of_board_or_load_pays_for_the_others(counter, bursts, mixture):
+    """Boards without a counter, or bursts, would have bars that hold nothing."""
+    found = [
+        one
+        for calibrated in (False, True)
+        for one in trials(mixture=mixture, calibrated=calibrated)
+        if one.counter == counter and one.bursts is bursts
+    ]
+    held = fmean(figure.held for one in found for figure in (one.at_once, one.settled))
+    assert held >= 0.9
+
+
+def test_a_second_is_within_a_per_cent_where_the_sensor_sees_everything():
+    """A sensor that averages over its whole period would be used no better than a poor one."""
+    errors = [
+        abs(one.settled.error)
+        for seed in range(300)
+        if (one := trial(seed, 1.0, calibrated=True)).kind == "full time" and not one.bursts
+    ]
+    assert len(errors) > 25
+    assert fmean(errors) <= 0.006
+
+
+@pytest.mark.parametrize("counter", COUNTERS)
+def test_settling_is_never_worse(counter):
+    """Waiting would make a figure worse than the one at once."""
+    found = [
+        one
+        for mixture in (False, True)
+        for one in trials(mixture=mixture, calibrated=True)
+        if one.counter == counter
+    ]
+    at_once = fmean(abs(one.at_once.error) for one in found)
+    assert fmean(abs(one.settled.error) for one in found) <= at_once
