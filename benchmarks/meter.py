@@ -2,7 +2,8 @@
 
 All run in one interpreter on the same emulated boards behind the real NVML binding, Zeus and we on
 the very same windows. Watts are plausible, not measured; errors against the emulator's exact
-energy and overheads are real.
+energy and overheads are real. Error bars over every sensor of the catalog, and over mixtures of
+their constants, are tried on simulated boards and a virtual clock.
 
 usage: python benchmarks/meter.py [--quick] [--json FILE] [--data DIR]
 """
@@ -22,6 +23,7 @@ from peers import peer_python, say, work, write_results
 from joulery.hardware import catalog
 from joulery.reports import table_text as table
 from joulery.testing.emulator import BoardSpec, EmulatedNode
+from joulery.testing.sensors import Trial, trial
 
 WORKER = Path(__file__).with_name("meter_worker.py")
 BOARD = "A100"
@@ -46,9 +48,14 @@ def plan(*, quick: bool) -> list[tuple[list[BoardSpec], list[dict[str, Any]]]]:
     """Nodes, each with the tasks of one worker process on it."""
     repeats = 2_000 if quick else 20_000
     overhead = {"task": "overhead", "repeats": repeats, "delay_us": 0}
+    apart: list[dict[str, Any]] = [
+        {"task": "apart", "seconds": seconds, "repeats": 10 if quick else 60}
+        for seconds in (0.03, 0.1, 0.5)
+    ]
     stamped = [
         overhead,
         {**overhead, "delay_us": 50},
+        *apart,
         *_accuracy(0.1, stamped=True, waving=False, quick=quick),
         *_accuracy(0.1, stamped=True, waving=True, quick=quick),
     ]
@@ -104,6 +111,8 @@ def measure(*, quick: bool) -> dict[str, list[dict[str, Any]]]:
             if task["task"] == "accuracy":
                 row |= _errors(row.pop("rows"))
             found.setdefault(task["task"], []).append(row)
+    say("sensors")
+    found["sensors"] = sensors(200 if quick else 2_000)
     say("import")
     imports = {
         "ours_ms": _import_ms("import joulery; joulery.Meter"),
@@ -131,6 +140,38 @@ def _errors(samples: list[dict[str, Any]]) -> dict[str, Any]:
         inside = [abs(row[name] - row["true"]) <= row[bar] for row in samples]
         found[f"{name}_coverage"] = statistics.mean(inside)
     return found
+
+
+def sensors(count: int) -> list[dict[str, Any]]:
+    """Errors and coverage over the sensors of the catalog and mixtures, by counter and load."""
+    rows = []
+    for mixture in (False, True):
+        for calibrated in (False, True):
+            trials = [
+                trial(seed, (0.1, 0.3, 1.0)[seed % 3], mixture=mixture, calibrated=calibrated)
+                for seed in range(count)
+            ]
+            groups: dict[tuple[str, str], list[Trial]] = {}
+            for one in trials:
+                load = "bursts" if one.bursts else "smooth"
+                groups.setdefault((one.counter, load), []).append(one)
+                groups.setdefault(("any", f"{one.seconds:g} s"), []).append(one)
+            for (counter, load), group in sorted(groups.items()):
+                rows.append(
+                    {
+                        "sensors": "mixtures" if mixture else "catalog",
+                        "calibrated": calibrated,
+                        "counter": counter,
+                        "load": load,
+                        "n": len(group),
+                        "at_once_median": statistics.median(abs(t.at_once.error) for t in group),
+                        "settled_median": statistics.median(abs(t.settled.error) for t in group),
+                        "bar_median": statistics.median(t.at_once.bar for t in group),
+                        "at_once_coverage": statistics.mean(t.at_once.held for t in group),
+                        "settled_coverage": statistics.mean(t.settled.held for t in group),
+                    }
+                )
+    return rows
 
 
 def _import_ms(statement: str) -> float | None:
@@ -173,6 +214,45 @@ def show(found: dict[str, list[dict[str, Any]]]) -> None:
     print("\nEnergy error of a busy window after idle, mean (max); truth within the 95 % bar")
     headers = ["counter", "window", "n", "joulery", "settled", "zeus", "ratio", "within bar"]
     print(table(headers, rows, "lrrrrrrr"))
+    print("\nWindows apart, as steps are: begin + end, and with the joules read at once; median")
+    rows = [
+        [
+            str(row["boards"]),
+            f"{row['seconds']:g} s",
+            f"{row['ours_bare_us']:.0f} µs",
+            f"{row['ours_us']:.0f} µs",
+            f"{row['zeus_us']:.0f} µs" if "zeus_us" in row else "–",
+        ]
+        for row in found["apart"]
+    ]
+    print(table(["boards", "window", "joulery", "… and joules", "zeus"], rows, "rrrrr"))
+    print(
+        "\nSensors as they are: median error and sigma; truth within the 95 % bar at once / settled"
+    )
+    rows = [
+        [
+            row["sensors"] + (", calibrated" if row["calibrated"] else ""),
+            row["counter"],
+            row["load"],
+            str(row["n"]),
+            f"{100 * row['at_once_median']:.2f} %",
+            f"{100 * row['settled_median']:.2f} %",
+            f"{100 * row['bar_median']:.1f} %",
+            f"{100 * row['at_once_coverage']:.0f} / {100 * row['settled_coverage']:.0f} %",
+        ]
+        for row in found["sensors"]
+    ]
+    headers = [
+        "sensors",
+        "counter",
+        "windows",
+        "n",
+        "at once",
+        "settled",
+        "one sigma",
+        "within bar",
+    ]
+    print(table(headers, rows, "lllrrrrr"))
     memory, imports = found["memory"][0], found["import"][0]
     sampler = found["sampler"][0]["fraction_of_core"]
     print(f"\nmemory: {memory['growth_kib']} KiB more after {memory['windows']:,} windows")
@@ -209,6 +289,7 @@ def figures(found: dict[str, list[dict[str, Any]]]) -> dict[str, float]:
         for name in ("ours_mean", "settled_mean", "zeus_mean", "ours_coverage"):
             if name in row:
                 named[f"error_{kind}_{row['seconds']:g}s_{name}"] = row[name]
+    named |= _apart_figures(found["apart"]) | _sensor_figures(found["sensors"])
     windows = sum(row["n"] for row in found["accuracy"])
     inside = sum(row["ours_coverage"] * row["n"] for row in found["accuracy"])
     named["coverage"] = inside / windows
@@ -220,6 +301,27 @@ def figures(found: dict[str, list[dict[str, Any]]]) -> dict[str, float]:
     for row in found.get("codecarbon", []):
         if row["rows"]:
             named["codecarbon_1s_mean"] = _codecarbon_error(row)
+    return named
+
+
+def _apart_figures(rows: list[dict[str, Any]]) -> dict[str, float]:
+    named = {}
+    for row in rows:
+        named[f"window_apart_us_{row['seconds']:g}s"] = row["ours_us"]
+        named[f"window_apart_without_joules_us_{row['seconds']:g}s"] = row["ours_bare_us"]
+        if "zeus_us" in row:
+            named[f"zeus_window_apart_us_{row['seconds']:g}s"] = row["zeus_us"]
+    return named
+
+
+def _sensor_figures(rows: list[dict[str, Any]]) -> dict[str, float]:
+    named = {}
+    for row in rows:
+        kind = f"{row['sensors']}{'_calibrated' if row['calibrated'] else ''}"
+        name = f"sensors_{kind}_{row['counter']}_{row['load']}".replace(" ", "")
+        named[f"{name}_coverage"] = row["at_once_coverage"]
+        named[f"{name}_settled_coverage"] = row["settled_coverage"]
+        named[f"{name}_error"] = row["at_once_median"]
     return named
 
 

@@ -71,6 +71,48 @@ def _median_us(function: Any, repeats: int) -> float:
     return statistics.median(samples) / 1e3
 
 
+def apart(task: dict[str, Any]) -> dict[str, Any]:
+    """Median cost of windows that are apart, whose code and data have left the caches."""
+    from joulery.metering import Meter
+    from joulery.testing.emulator import EmulatedNode
+
+    boards = len(EmulatedNode.attached().specs)
+    bare, full = [], []
+    with Meter(["gpu"]) as meter:
+        time.sleep(1.5)
+        for _ in range(task["repeats"]):
+            started = time.perf_counter_ns()
+            window = meter.begin("step")
+            opened = time.perf_counter_ns()
+            time.sleep(task["seconds"])
+            closing = time.perf_counter_ns()
+            meter.end(window)
+            closed = time.perf_counter_ns()
+            _ = window.joules
+            bare.append(opened - started + closed - closing)
+            full.append(opened - started + time.perf_counter_ns() - closing)
+    answer = {
+        "boards": boards,
+        "ours_bare_us": statistics.median(bare) / 1e3,
+        "ours_us": statistics.median(full) / 1e3,
+    }
+    if have("zeus"):
+        from zeus.monitor import ZeusMonitor
+
+        monitor = ZeusMonitor(gpu_indices=list(range(boards)), cpu_indices=[])
+        spent = []
+        for _ in range(task["repeats"]):
+            started = time.perf_counter_ns()
+            monitor.begin_window("step", sync_execution=False)
+            opened = time.perf_counter_ns()
+            time.sleep(task["seconds"])
+            closing = time.perf_counter_ns()
+            monitor.end_window("step", sync_execution=False)
+            spent.append(opened - started + time.perf_counter_ns() - closing)
+        answer["zeus_us"] = statistics.median(spent) / 1e3
+    return answer
+
+
 def accuracy(task: dict[str, Any]) -> dict[str, Any]:
     """Energy error of busy windows after idle: ours, ours settled, and Zeus's, same windows."""
     from joulery.hardware import catalog
@@ -197,6 +239,7 @@ def sampler(task: dict[str, Any]) -> dict[str, Any]:
 
 TASKS = {
     "overhead": overhead,
+    "apart": apart,
     "accuracy": accuracy,
     "codecarbon": codecarbon,
     "memory": memory,

@@ -9,10 +9,8 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 _SIGMAS_95 = 1.96
@@ -99,5 +97,9 @@ def _sensor(entry: dict[str, Any]) -> PowerSensor:
 
 @cache
 def _document() -> dict[str, Any]:
+    # Costs some 40 ms, so it is imported only here.
+    import tomllib
+    from importlib.resources import files
+
     text = files("joulery.hardware").joinpath("sensors.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)

@@ -6,7 +6,6 @@ meter, with their errors. The meter applies those that it finds for its devices.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -84,11 +83,13 @@ def load_calibrations(path: Path | None = None) -> dict[str, Calibration]:
         FileError: The file cannot be read or is none of ours.
     """
     path = path or calibrations_file()
+    if not path.exists():
+        return {}
+    import json  # costs 10 ms, which only those who have calibrations pay
+
     try:
         document = json.loads(path.read_bytes())
         found = [_from_document(entry) for entry in _entries(document)]
-    except FileNotFoundError:
-        return {}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise FileError(
             f"cannot read the calibrations in {path}: {error}",
@@ -107,6 +108,8 @@ def save_calibrations(learned: Iterable[Calibration], path: Path | None = None) 
     Raises:
         FileError: The file cannot be written, or holds something else.
     """
+    import json
+
     path = path or calibrations_file()
     kept = load_calibrations(path)
     kept.update((calibration.device_id, calibration) for calibration in learned)

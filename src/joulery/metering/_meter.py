@@ -57,6 +57,7 @@ class Meter:
 
     Attributes:
         counts_all: Whether the total is simply the sum over all devices.
+        states_true: Whether what devices state is taken as it is, without calibration or bounds.
 
     Example:
         >>> import joulery
@@ -75,7 +76,7 @@ class Meter:
         synchronize: Callable[[], None] | None = None,
     ) -> None:
         self.clock = clock
-        self.counts_all = False
+        self.counts_all = self.states_true = False
         self._wanted = None if devices is None else tuple(devices)
         self._hertz = finite(sample_hertz, "sample_hertz", minimum=0.01)
         self._synchronize = synchronize
@@ -105,6 +106,7 @@ class Meter:
                 counted = counted_positions([device.info for device in devices])
                 self._counted = tuple(self._timelines[position] for position in counted)
                 self.counts_all = len(counted) == len(devices)
+                self.states_true = all(timeline.states_true for timeline in self._timelines)
                 sampler = Sampler(self._timelines, self.clock, self._hertz, self._on_knot)
                 sampler.start()
                 self._sampler = sampler

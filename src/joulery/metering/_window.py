@@ -144,6 +144,14 @@ class Window:
             return self.measurement.joules
         # Without building a measurement, because many windows are asked for nothing else.
         seconds = ended - self._began
+        if self._energies is None:
+            self._meter.catch_up(self)
+        if self._energies is None and self._meter.states_true and self._unseen_by_all():
+            return seconds * sum(
+                timeline.share * span.watts
+                for timeline, span in zip(self._timelines, self._first, strict=True)
+                if span is not None
+            )
         known = [
             timeline.share * timeline.true_joules(energy.joules, seconds)
             for timeline, energy in zip(self._timelines, self._decided(ended), strict=True)
@@ -155,7 +163,8 @@ class Window:
         """Energy of each device of a closed window; decided when first asked for."""
         if self._energies is None:
             self._meter.catch_up(self)
-            self._unseen_by_all()
+            if not self._frozen:
+                self._unseen_by_all()
             self._energies = self._energy_until(ended, self._last)
         return self._energies
 
@@ -175,12 +184,15 @@ class Window:
                 energies.append(energy_between(first, self._began, final, ended, most))
         return energies
 
-    def _unseen_by_all(self) -> None:
+    def _unseen_by_all(self) -> bool:
         """Decide by the power before, if no counter refreshed since it began."""
-        self._frozen = bool(self._first) and all(
-            first is last and first is not None and first.end is None
-            for first, last in zip(self._first, self._last, strict=True)
-        )
+        if not self._first:
+            return False
+        for timeline, first, last in zip(self._timelines, self._first, self._last, strict=True):
+            if first is not last or first is None or first.end is not None or timeline.lost:
+                return False
+        self._frozen = True
+        return True
 
     @property
     def mean_watts(self) -> float:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from statistics import fmean
 from typing import NamedTuple
 
 # A counter faster than this needs no phase: each reading is as good as its refresh.
@@ -201,7 +200,7 @@ def _shortest_gap(seen: list[tuple[float, float]]) -> tuple[float, float] | None
         return None
     shortest = min(sharp)[0]
     near = [gap for gap in sharp if gap[0] < 1.6 * shortest]
-    return fmean(gap[0] for gap in near), max(gap[1] for gap in near)
+    return sum(gap[0] for gap in near) / len(near), max(gap[1] for gap in near)
 
 
 class _Grid:

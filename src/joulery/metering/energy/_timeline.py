@@ -124,6 +124,7 @@ class EnergyTimeline:
         self.sensor: PowerSensor | None = getattr(device, "power_sensor", None)
         self.calibration = calibration
         self._assumed = device.provenance.origin is Origin.ASSUMED
+        self.states_true = calibration is None and not self._assumed
         self._power: PowerIntegral | None = None
         if isinstance(device, IntegratedPower) and device.info.kind is DeviceKind.GPU:
             self._power = PowerIntegral(self.sensor or _FULL_TIME)
