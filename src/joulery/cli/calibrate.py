@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import textwrap
 from dataclasses import asdict
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -167,14 +168,16 @@ class _Load:
 def _text(
     learned: LearnedCalibration, boards: Sequence[Device], known: NodePower, path: str
 ) -> str:
-    names = {board.info.id: board.info.name for board in boards}
+    names = {
+        board.info.id: f"{board.info.kind}:{board.info.index} {board.info.name}" for board in boards
+    }
     share = f"{per_cent(known.efficiency)} ± {per_cent(known.efficiency_error)}"
     about = (
         f"The node meter is {learned.delay_seconds:g} s late, averages over "
         f"{learned.averaging_seconds:g} s, and is off the fit by {learned.residual_watts:.1f} W. "
         f"Of its watts {share} arrive at the boards."
     )
-    lines = [_table(learned.calibrations, names), "", about]
+    lines = [_table(learned.calibrations, names), "", *textwrap.wrap(about, 80)]
     if known.rest_watts is None:
         lines.append("Offsets are assumed: state --host-watts to have them learned.")
     if learned.unchanged:

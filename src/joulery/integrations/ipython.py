@@ -30,7 +30,7 @@ class CellEnergy:
         bar = "" if error is None else f" ± {100 * 1.96 * error:.1f} %"
         return (
             f"{human(measured.joules, 'J')}{bar} in {human_duration(measured.seconds)}, "
-            f"{human(measured.watts_mean, 'W')} mean ({measured.provenance.origin.value})"
+            f"{human(measured.mean_watts, 'W')} mean ({measured.provenance.origin.value})"
         )
 
     def _repr_html_(self) -> str:

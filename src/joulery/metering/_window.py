@@ -306,7 +306,7 @@ class Window:
         flags = _new_flags(first.start, last.end.flags if last.end else timeline.flags)
         if isinstance(device, IntegratedPower) and device.gaps_between(self._began, ended):
             flags |= {Flag.GAP}
-        known = Flag.LOST not in flags
+        known = Flag.LOST not in flags and math.isfinite(sigma)
         source = origin.source
         if calibration is not None:
             source += f", calibrated {calibration.learned_at[:10]} against {calibration.meter}"

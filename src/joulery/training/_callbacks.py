@@ -147,7 +147,7 @@ class CallbackLoop:
             "joulery/joules": sums["joules"],
             "joulery/seconds": sums["seconds"],
             "joulery/relative_error": sums["standard_error_joules"] / (sums["joules"] or math.nan),
-            "joulery/watts": recent.watts_mean,
+            "joulery/watts": recent.mean_watts,
             "joulery/joules_per_step": recent.joules / steps if steps else math.nan,
         }
         result = None if self._run is None else self._run.result

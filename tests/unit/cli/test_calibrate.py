@@ -47,7 +47,7 @@ def test_what_was_learned_is_kept_with_its_date_and_shown(machine, capsys):
     assert main(["calibrate", "--efficiency", "0.94", "--", "true"]) == 0
     out = capsys.readouterr().out
     assert "0.9460" in out
-    assert "94 % ± 0.5 % arrive at the boards" in out
+    assert "94 % ± 0.5 % arrive at the boards" in " ".join(out.split())
     assert "--host-watts" in out
     assert machine["known"].efficiency == 0.94
     assert load_calibrations() == {FOUND.device_id: FOUND}

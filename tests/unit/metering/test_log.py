@@ -319,6 +319,15 @@ def test_no_descriptor_is_left_open(log):
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
+@pytest.mark.parametrize("content", [b"import os\n", b"no line end", b"\xff\x00", b'{"a": 1}\n'])
+def test_a_file_of_another_kind_is_left_alone(log, content):
+    """If this fails, `--log train.py` damages a source file."""
+    log.path.write_bytes(content)
+    with pytest.raises(FileError, match="another kind"):
+        session(log, 1.0)
+    assert log.path.read_bytes() == content
+
+
 @pytest.mark.parametrize(
     ("origin", "shared", "expected"),
     [
@@ -346,12 +355,3 @@ def test_errors_that_sessions_share_do_not_average_out(log, origin, shared, expe
         with log.path.open("a") as file:
             file.write(json.dumps(line) + "\n")
     assert log.totals().provenance.relative_error == pytest.approx(expected, rel=0.01)
-
-
-@pytest.mark.parametrize("content", [b"import os\n", b"no line end", b"\xff\x00", b'{"a": 1}\n'])
-def test_a_file_of_another_kind_is_left_alone(log, content):
-    """If this fails, `--log train.py` damages a source file."""
-    log.path.write_bytes(content)
-    with pytest.raises(FileError, match="another kind"):
-        session(log, 1.0)
-    assert log.path.read_bytes() == content

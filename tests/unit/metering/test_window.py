@@ -304,3 +304,11 @@ def test_repr_says_what_was_measured(bench):
     assert "epoch" in text
     assert "closed" in text
     assert f"{window.joules:.1f} J" in text
+
+
+def test_a_window_that_has_just_opened_can_be_read():
+    """If this fails, `joulery measure --log` ends before the command is run."""
+    with Meter() as meter:
+        for _ in range(5):
+            measured = meter.begin("just opened").measurement
+            assert measured.relative_error is None or measured.relative_error >= 0
