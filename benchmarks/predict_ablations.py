@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 LEARNED_ROWS = 800
 
 
-def gemm_ablations(task: str, name: str, tables: dict[str, Table]) -> Iterator[Score]:
-    """Every simpler method on one left-out device."""
+def gemm_ablations(
+    task: str, name: str, tables: dict[str, Table], *, learners: bool
+) -> Iterator[Score]:
+    """Every simpler method on one left-out device, learners only where wanted."""
     others = {key: one for key, one in tables.items() if key != name}
     yield from _rooflines(task, name, tables[name], others)
     yield from _scaled(task, name, tables[name], others)
-    if "bf16" in task and find_spec("sklearn") is not None:
+    if learners and find_spec("sklearn") is not None:
         yield from _learned(task, name, tables[name], others)
 
 

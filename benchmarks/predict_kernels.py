@@ -156,7 +156,8 @@ def gemm_scores(data: Path, *, quick: bool) -> Iterator[Score]:
             belief = prior_of(kind, table.device.name, partial(fit_times, tables, start, name))
             yield from _time_scores(task, name, table, belief)
             if len(tables) > 1:
-                yield from gemm_ablations(task, name, tables)
+                learners = precision == "bf16" and not quick
+                yield from gemm_ablations(task, name, tables, learners=learners)
                 yield _with_residual(task, name, tables, belief)
     tables = gemm_tables(data, "bf16", 1500 if quick else 4000)
     for name, table in tables.items():

@@ -35,14 +35,15 @@ if TYPE_CHECKING:
 # tables, leaving each out in turn.
 _NEW_SYSTEM = np.array([0.12, 0.15, 0.2, 0.2, 0.3, 0.3, 0.3, 0.05, 0.2, 0.5, 0.3, 0.08, 0.05, 0.05])
 PLAN_NOISE = 0.1
-# A release of the software changes the same plan by so much (Megatron-Bridge's tables), and about
-# so many days lie between releases: older measurements say less.
-_RELEASE, _RELEASE_DAYS = 0.13, 120.0
-# The same plan again, on the same day.
+# A release of the software changes the same plan by so much, and about so many days lie between
+# releases (Megatron-Bridge's tables, 25.09 to 26.08): older measurements say less.
+_RELEASE, _RELEASE_DAYS = 0.13, 60.0
+# The same plan again, on the same day; assumed.
 _REPEATED = 0.05
-# A step measured on another device type says something about the software, little about this one.
+# A step measured on another device type says something about the software, little about this one;
+# assumed.
 _ELSEWHERE = 0.2
-# Power of plans against the model, and of one reading against the next.
+# Power of plans against the model, and of one reading against the next; assumed.
 _POWER, _POWER_NOISE = 0.11, 0.03
 
 

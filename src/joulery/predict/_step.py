@@ -33,8 +33,9 @@ _LIMITS, _CLOCKS = 9, 9
 # Deviations that the models claim for steps from operators and for the power of kernels; the
 # scales of left-out devices multiply them.
 _STEP_DEVIATION, _POWER_DEVIATION = 0.1, 0.11
-# Steps of one training differ from each other by so much (repetitions in gpu_power_benchmark).
-_JITTER = 0.03
+# Repetitions of the same case in gpu_power_benchmark differ by so much (root mean square), which is
+# taken for steps of one training as well.
+_JITTER = 0.04
 
 
 @dataclass(frozen=True, slots=True)
