@@ -309,7 +309,7 @@ class EnergyTimeline:
         """Energy of a window in which the device stated ``joules``."""
         if self.calibration is not None:
             joules = self.calibration.true_joules(joules, seconds)
-        if self._assumed:
+        if self._assumed and not math.isnan(joules):
             # A guess is at least possible.
             info = self.device.info
             most = math.inf if info.max_watts is None else info.max_watts * seconds
