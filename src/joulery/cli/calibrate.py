@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from joulery.clock import Clock
     from joulery.hardware import Device
-    from joulery.metering import Calibration, LearnedCalibration, NodePower
+    from joulery.metering import LearnedCalibration, NodePower, SensorCalibration
 
 _EPILOG = """\
 A node meter is named by JOULERY_NODE_METER (visa:…, ipmi:, redfish:https://…), or is a plug-in.
@@ -185,7 +185,7 @@ def _text(
     return "\n".join([*lines, f"Kept in {path}; measurements use it from now on."])
 
 
-def _show(kept: Mapping[str, Calibration], *, as_json: bool) -> int:
+def _show(kept: Mapping[str, SensorCalibration], *, as_json: bool) -> int:
     from joulery.metering import calibrations_file
 
     if as_json:
@@ -200,7 +200,7 @@ def _show(kept: Mapping[str, Calibration], *, as_json: bool) -> int:
     return 0
 
 
-def _table(calibrations: Sequence[Calibration], names: Mapping[str, str]) -> str:
+def _table(calibrations: Sequence[SensorCalibration], names: Mapping[str, str]) -> str:
     from joulery.reports import table_text
 
     rows = [

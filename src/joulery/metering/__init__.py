@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         learn_calibrations,
     )
     from joulery.metering._calibration import (
-        Calibration,
+        SensorCalibration,
         calibrations_file,
         load_calibrations,
         save_calibrations,
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SCHEMA",
-    "Calibration",
     "CalibrationTrace",
     "EnergyLog",
     "EnergyTimeline",
@@ -41,6 +40,7 @@ __all__ = [
     "Meter",
     "NodePower",
     "Sampler",
+    "SensorCalibration",
     "Window",
     "calibrate",
     "calibrations_file",

@@ -26,7 +26,7 @@ from joulery.background import PeriodicTask
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InfeasibleError, InvalidValueError, JouleryError
 from joulery.hardware import with_energy
-from joulery.metering._calibration import Calibration
+from joulery.metering._calibration import SensorCalibration
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class LearnedCalibration:
         residual_watts: Standard deviation of the node's readings from the fit.
     """
 
-    calibrations: tuple[Calibration, ...]
+    calibrations: tuple[SensorCalibration, ...]
     unchanged: tuple[str, ...]
     delay_seconds: float
     averaging_seconds: float
@@ -358,7 +358,7 @@ class _Fit:
 
     def calibrations(
         self, rows: _Rows, names: Sequence[str], node: NodePower, meter: str, when: str
-    ) -> list[Calibration]:
+    ) -> list[SensorCalibration]:
         """Gains from slopes; offsets from the intercept where the rest of the node is known."""
         offsets, offset_error = self._offsets(node)
         timing = _TIMING_ERROR * (1.0 + ((rows.delay + rows.average) / _SLOW_SECONDS) ** 2)
@@ -369,7 +369,7 @@ class _Fit:
             relative = math.hypot(error / slope, timing, node.efficiency_error / node.efficiency)
             # In the fit an offset counts in node watts, which are slope times read watts.
             found.append(
-                Calibration(
+                SensorCalibration(
                     name,
                     gain,
                     float(offsets[at]) / slope,

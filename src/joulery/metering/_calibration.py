@@ -25,7 +25,7 @@ _LARGEST_GAIN = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
+class SensorCalibration:
     """Gain and offset of one device's sensor: ``read watts = gain · true watts + offset``.
 
     Attributes:
@@ -73,7 +73,7 @@ def calibrations_file() -> Path:
     return data_folder() / "calibrations.json"
 
 
-def load_calibrations(path: Path | None = None) -> dict[str, Calibration]:
+def load_calibrations(path: Path | None = None) -> dict[str, SensorCalibration]:
     """Calibrations by device id; none where there is no file.
 
     Args:
@@ -98,7 +98,7 @@ def load_calibrations(path: Path | None = None) -> dict[str, Calibration]:
     return {calibration.device_id: calibration for calibration in found}
 
 
-def save_calibrations(learned: Iterable[Calibration], path: Path | None = None) -> Path:
+def save_calibrations(learned: Iterable[SensorCalibration], path: Path | None = None) -> Path:
     """Add ``learned`` to the file, in place of older ones of the same devices; its path.
 
     Args:
@@ -131,5 +131,7 @@ def _entries(document: dict[str, Any]) -> list[dict[str, Any]]:
     return list(document["calibrations"])
 
 
-def _from_document(entry: dict[str, Any]) -> Calibration:
-    return Calibration(**{name: entry[name] for name in Calibration.__dataclass_fields__})
+def _from_document(entry: dict[str, Any]) -> SensorCalibration:
+    return SensorCalibration(
+        **{name: entry[name] for name in SensorCalibration.__dataclass_fields__}
+    )

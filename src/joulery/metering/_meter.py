@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from joulery.clock import Clock
     from joulery.hardware import Device
-    from joulery.metering._calibration import Calibration
+    from joulery.metering._calibration import SensorCalibration
     from joulery.metering.energy._timeline import Knot
 
 _log = logging.getLogger("joulery")
@@ -228,7 +228,7 @@ class Meter:
         self._closing.clear()
 
 
-def _calibrations() -> dict[str, Calibration]:
+def _calibrations() -> dict[str, SensorCalibration]:
     try:
         return load_calibrations()
     except FileError as error:

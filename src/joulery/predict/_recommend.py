@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from joulery.predict._bayes import Belief, Model
     from joulery.predict._model import Transformer
     from joulery.predict._plan import Plan
-    from joulery.predict._search import Rows, Table, Work
+    from joulery.predict._search import CandidateTable, Rows, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class Recommendation:
 class _Search:
     """Candidates of every device type, and which of them keep the deadline."""
 
-    tables: list[Table]
+    tables: list[CandidateTable]
     kept: list[Rows]
     known: Calibration
 
@@ -173,7 +173,7 @@ class _Search:
             if len(rows)
         }
 
-    def choice(self, found: Table, row: int) -> Choice:
+    def choice(self, found: CandidateTable, row: int) -> Choice:
         """A candidate as a choice."""
         error = float(found.deviation[row])
         return Choice(
@@ -211,7 +211,7 @@ class _Search:
             front = np.vstack([front, costs[row]])
         return tuple(self.choice(*origin[row]) for row in best)
 
-    def table_of(self, choice: Choice) -> Table:
+    def table_of(self, choice: Choice) -> CandidateTable:
         """Candidates of a choice's device type."""
         return next(one for one in self.tables if one.device.name == choice.device)
 
@@ -278,7 +278,7 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
     )
 
 
-def _assumed(assumed: Assumptions, tables: Sequence[Table]) -> Iterator[str]:
+def _assumed(assumed: Assumptions, tables: Sequence[CandidateTable]) -> Iterator[str]:
     for one in tables:
         rent, source = assumed.rent(one.device)
         yield f"{one.device.name} ${rent:.2f} an hour ({source})"
@@ -408,7 +408,7 @@ def _probe(search: _Search, winner: Choice, rivals: Sequence[Choice], objective:
     )
 
 
-def _cheapest_probe(own: Table, target: Plan, belief: Belief) -> tuple[Plan, float]:
+def _cheapest_probe(own: CandidateTable, target: Plan, belief: Belief) -> tuple[Plan, float]:
     """Of the plans on the fewest devices, the one that says most about another plan.
 
     Returns:

@@ -82,7 +82,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class CandidateTable:
     """Candidates of one device type as columns.
 
     Attributes:
@@ -125,7 +125,7 @@ def table(
     max_devices: int,
     assumed: Assumptions,
     known: Calibration,
-) -> Table | None:
+) -> CandidateTable | None:
     """Candidates of one device type; None where nothing fits."""
     plans = list(candidate_plans(model, work, board, max_devices))
     if not plans:
@@ -153,7 +153,7 @@ def table(
     }
     rows = np.repeat(np.arange(len(plans)), len(limits))
     memory = np.array([plan_memory(model, plan).reserved for plan in plans])
-    return Table(
+    return CandidateTable(
         board,
         plans,
         parts,

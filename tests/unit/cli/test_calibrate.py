@@ -8,9 +8,11 @@ from joulery.cli import main
 from joulery.clock import REAL_CLOCK
 from joulery.frontier import Origin, Provenance
 from joulery.hardware import Capability, DeviceInfo, DeviceKind, SimulatedGpu, Survey, catalog
-from joulery.metering import Calibration, LearnedCalibration, load_calibrations
+from joulery.metering import LearnedCalibration, SensorCalibration, load_calibrations
 
-FOUND = Calibration("simulated:a100:0", 0.946, 0.0, 0.006, 9.0, "BMC", "2026-11-16T10:00:00+00:00")
+FOUND = SensorCalibration(
+    "simulated:a100:0", 0.946, 0.0, 0.006, 9.0, "BMC", "2026-11-16T10:00:00+00:00"
+)
 
 
 class Node:

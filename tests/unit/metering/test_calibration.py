@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from joulery.errors import FileError, InvalidValueError
-from joulery.metering import Calibration, load_calibrations, save_calibrations
+from joulery.metering import SensorCalibration, load_calibrations, save_calibrations
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-CALIBRATION = Calibration("GPU-1", 1.04, -22.0, 0.01, 0.5, "wattmeter", "2026-11-16T10:00:00Z")
+CALIBRATION = SensorCalibration(
+    "GPU-1", 1.04, -22.0, 0.01, 0.5, "wattmeter", "2026-11-16T10:00:00Z"
+)
 
 
 def test_calibrations_come_back_from_the_file(tmp_path: Path) -> None:

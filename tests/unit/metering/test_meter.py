@@ -24,7 +24,7 @@ from joulery.hardware import (
     sensor_of,
 )
 from joulery.hardware.simulated._board import simulated_node
-from joulery.metering import Calibration, Meter, save_calibrations
+from joulery.metering import Meter, SensorCalibration, save_calibrations
 from joulery.metering._measurement import Flag
 
 BOARD = replace(catalog.board("V100"), counter_period_seconds=0.1, power_lag_seconds=0.005)
@@ -442,7 +442,9 @@ def test_a_calibrated_board_states_true_joules(tmp_path, monkeypatch):
         clock = VirtualClock()
         gpu = SimulatedGpu(BOARD, clock, seed=4, sensor=sensor)
         if calibrated:
-            learned = Calibration(gpu.info.id, 1.04, -22.0, 0.004, 0.3, "plug", "2026-11-16T00:00Z")
+            learned = SensorCalibration(
+                gpu.info.id, 1.04, -22.0, 0.004, 0.3, "plug", "2026-11-16T00:00Z"
+            )
             save_calibrations([learned])
         gpu.set_load(WORK)
         with Meter([gpu], clock=clock) as meter:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from joulery.hardware import Device, EnergyReading
-    from joulery.metering._calibration import Calibration
+    from joulery.metering._calibration import SensorCalibration
 
 # No change for this long, and for this many periods, while the board draws power, is a freeze.
 _FREEZE_SECONDS = 1.0
@@ -118,7 +118,9 @@ class Span:
 class EnergyTimeline:
     """One device's energy over time; one thread calls :meth:`read`, any may take :attr:`span`."""
 
-    def __init__(self, device: Device, now: float, calibration: Calibration | None = None) -> None:
+    def __init__(
+        self, device: Device, now: float, calibration: SensorCalibration | None = None
+    ) -> None:
         self.device = device
         self.share = device.info.share
         self.sensor: PowerSensor | None = getattr(device, "power_sensor", None)
