@@ -63,7 +63,7 @@ _BEYOND_DOUBT = 3.0
 # Relative errors of energy and time per step below which no estimate goes.
 _EXACT, _EXACT_SECONDS = 1.1e-3, 2.2e-4
 # Weight of a margin to a bound, which stays for as long as the job runs, beyond the horizon.
-_MARGIN_WEIGHT = 3.0
+_MARGIN_WEIGHT = 1.5
 # Share of what is at stake that a slice must promise to gain, and the seconds of work it must.
 _WORTHWHILE, _LEAST_GAIN = 0.02, 0.06
 
