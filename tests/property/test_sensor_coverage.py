@@ -8,7 +8,7 @@ import pytest
 from joulery.testing.sensors import COUNTERS, trial
 
 LENGTHS = (0.1, 0.3, 1.0)
-COUNT = 360
+COUNT = 300
 
 
 @cache

@@ -299,6 +299,9 @@ class EnergyTimeline:
             return 0.0
         watts = joules / seconds
         variance = edge_variance(watts, self._length(first), self._length(last))
+        if self._power is not None:
+            # Without a counter, the energy at each of the two refreshes is itself a reading.
+            variance *= 2
         begin, end = first.start, last.end or last.start
         used = end.joules - begin.joules
         idle = self.idle if used <= 0 else end.idle_joules - begin.idle_joules >= _ALL * used
