@@ -164,7 +164,7 @@ def _line(session: str, label: str, measured: Measurement, *, final: bool) -> di
         "joules": totals["joules"],
         "provenance": totals["provenance"],
         "relative_error": totals["relative_error"],
-        "shared_error_joules": measured.shared_error_joules,
+        "shared_error_joules": totals["shared_error_joules"],
         "devices": {device["id"]: device["joules"] for device in totals["devices"]},
         "flags": totals["flags"],
     }
@@ -216,7 +216,9 @@ def _provenance(sessions: list[dict[str, Any]]) -> Provenance:
     for session, origin, error in zip(sessions, origins, errors, strict=True):
         sigma = error * session["joules"]
         # Logs of older versions do not say; an assumption is the same in every session.
-        stated = session.get("shared_error_joules", sigma if origin is Origin.ASSUMED else 0.0)
+        stated = session.get("shared_error_joules")
+        if stated is None:
+            stated = sigma if origin is Origin.ASSUMED else 0.0
         shared += min(sigma, stated)
         own += max(0.0, sigma**2 - stated**2)
     return Provenance(weakest, "", math.hypot(shared, math.sqrt(own)) / total)

@@ -140,7 +140,7 @@ def test_nothing_is_run_on_wrong_use(measured, capsys, arguments, says):
 
 
 @pytest.mark.parametrize(
-    ("relative_error", "text"), [(None, "± ?"), (0.01, "± 2 %"), (0.7, "± 140 %"), (0.0, "± 0 %")]
+    ("relative_error", "text"), [(None, "± ?"), (0.01, "± 1 %"), (0.7, "± 70 %"), (0.0, "± 0 %")]
 )
 def test_error_bars(relative_error, text):
     """An unknown error is shown as such, a large one in full."""
