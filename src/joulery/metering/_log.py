@@ -174,7 +174,7 @@ def _may_be_log(path: Path) -> bool:
 
 
 def _line(session: str, label: str, measured: Measurement, *, final: bool) -> dict[str, Any]:
-    totals, shared = measured.to_dict(), measured.shared_error_joules
+    totals = measured.to_dict()
     return {
         "schema": SCHEMA,
         "session": session,
@@ -185,7 +185,7 @@ def _line(session: str, label: str, measured: Measurement, *, final: bool) -> di
         "joules": totals["joules"],
         "provenance": totals["provenance"],
         "relative_error": totals["relative_error"],
-        "shared_error_joules": None if math.isnan(shared) else shared,
+        "shared_error_joules": totals["shared_error_joules"],
         "devices": {device["id"]: device["joules"] for device in totals["devices"]},
         "flags": totals["flags"],
     }
@@ -236,8 +236,9 @@ def _provenance(sessions: list[dict[str, Any]]) -> Provenance:
     shared = own = 0.0
     for session, origin, error in zip(sessions, origins, errors, strict=True):
         sigma = error * session["joules"]
+        # Logs of older versions do not say; an assumption is the same in every session.
         stated = session.get("shared_error_joules")
-        if stated is None:  # where a log does not say: an assumption is the same in every session
+        if stated is None:
             stated = sigma if origin is Origin.ASSUMED else 0.0
         shared += min(sigma, stated)
         own += max(0.0, sigma**2 - stated**2)

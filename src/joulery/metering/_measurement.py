@@ -175,6 +175,7 @@ class Measurement:
             "idle_joules": _known(self.idle_joules),
             "provenance": self.provenance.origin.value,
             "relative_error": self.relative_error,
+            "shared_error_joules": _known(self.shared_error_joules),
             "flags": sorted(flag.value for flag in self.flags),
             "devices": [device.to_dict() for device in self.devices],
         }
