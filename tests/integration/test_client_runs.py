@@ -25,10 +25,10 @@ import os, signal, sys, time
 from joulery.clock import REAL_CLOCK
 from joulery.hardware import catalog
 from joulery.hardware.simulated import SimulatedGpu
-from joulery.training import _background as background
+from joulery.training import _session as session
 from joulery.training._run import Run
 
-background._SHORTEST_SECONDS = background._LONGEST_SECONDS = 0.2
+session._HEARTBEAT_SECONDS = 0.2, 0.2
 store, how, epochs, name = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 board = catalog.board("V100")
 work = catalog.workload("resnet50", board).scaled(0.02)
