@@ -43,7 +43,9 @@ _RATE_SECONDS = 1.0
 _WORTH = 0.003
 # Energy is read this often; so many intervals tell a rung's joules per request.
 _ENERGY_SECONDS, _LEAST_INTERVALS = 0.5, 10
-_CLEARLY = 0.02
+# Until then a rung must cost this much more to be left; below 0.06 some of ten simulated services
+# never left full power.
+_CLEARLY = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,7 @@ class InferenceTuner:
         self._counted = (0.0, 0.0, 0)  # when, joules and requests at the last energy reading
         self._requests = 0
         self._usual_rate = 0.0
+        self._load_began = (0.0, 0)  # when full power was last taken up, and requests until then
         self._next_check = -math.inf
         self._stopped = False
 
@@ -310,7 +313,8 @@ class InferenceTuner:
             return
         if now - self._since < self._minimum_hold_seconds:
             return
-        self._usual_rate = self._since_requests / (now - self._since)
+        began, requests = self._load_began
+        self._usual_rate = (self._requests - requests) / (now - began)
         if self._at > 0 and self._wasteful():
             for rung in self._rungs[self._at :]:
                 rung.barred_until = now + 4 * self._slo.window_seconds
@@ -352,3 +356,4 @@ class InferenceTuner:
         if rung == 0:
             # The usual rate must be learned again before going down again.
             self._usual_rate = math.inf
+            self._load_began = (now, self._requests)
