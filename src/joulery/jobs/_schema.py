@@ -17,8 +17,18 @@ import re
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, get_type_hints
+from functools import cache, partial
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    Self,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from joulery.errors import InvalidValueError
 
@@ -133,13 +143,14 @@ def _described(cls: type) -> tuple[str, dict[str, str]]:
 
 
 @cache
-def _hints(cls: Any) -> dict[str, tuple[Any, bool]]:
-    """Of each field, its type and whether a document must have it."""
+def _members(cls: Any) -> dict[str, tuple[Reader, Writer, bool]]:
+    """Of each field, its reader, its writer, and whether a document must have it."""
     hints = get_type_hints(cls, include_extras=True)
     missing = dataclasses.MISSING
     return {
         field.name: (
-            hints[field.name],
+            _reader(hints[field.name]),
+            _writer(hints[field.name]),
             field.default is missing and field.default_factory is missing,
         )
         for field in dataclasses.fields(cls)
@@ -147,86 +158,103 @@ def _hints(cls: Any) -> dict[str, tuple[Any, bool]]:
 
 
 def _write_members(cls: Any, value: Any) -> Document:
-    return {name: _write(hint, getattr(value, name)) for name, (hint, _) in _hints(cls).items()}
+    return {name: write(getattr(value, name)) for name, (_, write, _) in _members(cls).items()}
 
 
-def _write(hint: Any, value: Any) -> Any:
-    if hint in (int, float):
-        return hint(value)
-    if dataclasses.is_dataclass(hint):
-        return _write_members(hint, value)
+def _read_members(cls: Any, document: Any, name: str) -> Any:
+    members = _members(cls)
+    if not isinstance(document, dict):
+        raise _wrong(name, "an object", document)
+    for member in document:
+        if member not in members:
+            raise InvalidValueError(
+                f"{cls.__name__} has no member {shown(member)}",
+                remedy=f"give no members but {', '.join(members)}",
+            )
+    for member, (_, _, required) in members.items():
+        if required and member not in document:
+            raise InvalidValueError(f"{member} is missing", remedy=f"add the member {member}")
+    return cls(**{each: members[each][0](value, each) for each, value in document.items()})
+
+
+def _writer(hint: Any) -> Writer:
+    """The function from a value of a type to its JSON form."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         codec = next((mark for mark in arguments[1:] if isinstance(mark, Codec)), None)
-        return codec.write(value) if codec else _write(arguments[0], value)
-    if origin in _UNIONS:
-        return None if value is None else _write(_without_none(arguments)[-1], value)
-    if origin is tuple:
-        return [_write(arguments[0], one) for one in value]
-    return dict(value) if origin is dict else value
-
-
-def _read(  # noqa: PLR0911 - one for each kind of type
-    hint: Any, value: Any, name: str, rules: Document = _NO_RULES
-) -> Any:
-    """The value of a JSON form, which fulfils ``rules``."""
-    if hint in _SCALARS:
-        return _SCALARS[hint](value, name, rules)
+        return codec.write if codec else _writer(arguments[0])
+    if hint in (int, float):
+        return cast("Writer", hint)
     if dataclasses.is_dataclass(hint):
-        return _read_members(hint, value, name)
+        return partial(_write_members, hint)
+    if origin in _UNIONS:
+        inner = _writer(_without_none(arguments)[-1])
+        return lambda value: None if value is None else inner(value)
+    if origin is tuple:
+        entry = _writer(arguments[0])
+        return lambda value: [entry(one) for one in value]
+    return dict if origin is dict else lambda value: value
+
+
+def _reader(hint: Any, rules: Document = _NO_RULES) -> Reader:  # noqa: PLR0911 - one for each kind of type
+    """The function from a JSON form and its name to a value, which fulfils ``rules``."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         for mark in arguments[1:]:
             if isinstance(mark, Codec):
-                return mark.read(value, name)
+                return mark.read
             rules = rules | mark.keywords
-        return _read(arguments[0], value, name, rules)
+        return _reader(arguments[0], rules)
+    if hint in _SCALARS:
+        read = _SCALARS[hint]
+        return lambda value, name: read(value, name, rules)
+    if dataclasses.is_dataclass(hint):
+        return partial(_read_members, hint)
     if origin in _UNIONS:
-        kinds = _without_none(arguments)
-        if value is None and len(kinds) < len(arguments):
-            return None
-        found = _read(kinds[-1], value, name, rules)
-        return value if int in kinds and isinstance(value, int) else found
+        return _union_reader(arguments, rules)
     if origin is Literal:
-        return _read_word(value, name, arguments)
-    return _read_many(origin, arguments, value, name, rules)
+        return lambda value, name: _read_word(value, name, arguments)
+    return _many_reader(origin, arguments, rules)
 
 
 def _without_none(arguments: tuple[Any, ...]) -> list[Any]:
     return [one for one in arguments if one is not types.NoneType]
 
 
-def _read_members(cls: Any, document: Any, name: str) -> Any:
-    hints = _hints(cls)
-    if not isinstance(document, dict):
-        raise _wrong(name, "an object", document)
-    for member in document:
-        if member not in hints:
-            raise InvalidValueError(
-                f"{cls.__name__} has no member {shown(member)}",
-                remedy=f"give no members but {', '.join(hints)}",
-            )
-    for member, (_, required) in hints.items():
-        if required and member not in document:
-            raise InvalidValueError(f"{member} is missing", remedy=f"add the member {member}")
-    return cls(**{each: _read(hints[each][0], value, each) for each, value in document.items()})
+def _union_reader(arguments: tuple[Any, ...], rules: Document) -> Reader:
+    """The reader of an optional value, or of one that may be a whole number."""
+    kinds = _without_none(arguments)
+    inner, optional, whole = _reader(kinds[-1], rules), len(kinds) < len(arguments), int in kinds
+
+    def read(value: Any, name: str) -> Any:
+        if value is None and optional:
+            return None
+        found = inner(value, name)
+        return value if whole and isinstance(value, int) else found
+
+    return read
 
 
-def _read_many(
-    origin: Any, arguments: tuple[Any, ...], value: Any, name: str, rules: Document
-) -> tuple[Any, ...] | dict[str, Any]:
-    """A list or an object of values of one kind."""
-    if origin is dict:
+def _many_reader(origin: Any, arguments: tuple[Any, ...], rules: Document) -> Reader:
+    """The reader of a list or an object of values of one kind."""
+    most = rules.get("maxItems", LARGEST_ID)
+    entry = _reader(arguments[1 if origin is dict else 0])
+
+    def read_object(value: Any, name: str) -> Document:
         if not isinstance(value, dict):
             raise _wrong(name, "an object", value)
-        kind = arguments[1]
-        return {key: _read(kind, one, f"{name}.{shown(key)}") for key, one in value.items()}
-    if not isinstance(value, list | tuple):
-        raise _wrong(name, "a list", value)
-    most = rules.get("maxItems", LARGEST_ID)
-    if len(value) > most:
-        raise InvalidValueError(f"{name} has {len(value)} entries", remedy=f"give at most {most}")
-    return tuple(_read(arguments[0], one, f"{name}[{at}]") for at, one in enumerate(value))
+        return {key: entry(one, f"{name}.{shown(key)}") for key, one in value.items()}
+
+    def read_list(value: Any, name: str) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple):
+            raise _wrong(name, "a list", value)
+        if len(value) > most:
+            raise InvalidValueError(
+                f"{name} has {len(value)} entries", remedy=f"give at most {most}"
+            )
+        return tuple(entry(one, f"{name}[{at}]") for at, one in enumerate(value))
+
+    return read_object if origin is dict else read_list
 
 
 def _read_word(value: Any, name: str, words: Sequence[str]) -> str:
@@ -383,7 +411,7 @@ def from_bytes(content: bytes) -> Any:
     return document
 
 
-def _members(pairs: list[tuple[str, Any]]) -> Document:
+def _unique(pairs: list[tuple[str, Any]]) -> Document:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise NotJsonError("an object has a member twice", remedy="give each member once")
@@ -409,9 +437,9 @@ def _constant(name: str) -> Any:
     raise NotJsonError(f"{name} is not JSON", remedy="give finite numbers; null for unknown")
 
 
-_decode = json.JSONDecoder(object_pairs_hook=_members, parse_constant=_constant).decode
+_decode = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_constant).decode
 _decode_checked = json.JSONDecoder(
-    object_pairs_hook=_members, parse_float=_float, parse_int=_int, parse_constant=_constant
+    object_pairs_hook=_unique, parse_float=_float, parse_int=_int, parse_constant=_constant
 ).decode
 # Numbers that may be too large, with all digits as zeros; only where there are any, each one is
 # looked at.
