@@ -129,7 +129,8 @@ def test_serving_without_rights_says_what_to_do():
 def _serve_as_nobody(*options):
     code = (  # that user may not be allowed to read the interpreter's own files
         "import os, shutil, sys, joulery.governor._daemon, joulery.cli.governor; "
-        "from joulery.cli import main, dispatch; "
+        "from joulery import governor, hardware; from joulery.cli import main, dispatch; "
+        "[getattr(room, name) for room in (governor, hardware) for name in room.__all__]; "
         "os.setgid(65534); os.setuid(65534); sys.exit(main(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", code, "governor", "serve", *options]
