@@ -20,7 +20,7 @@ from joulery.lazy import lazy
 
 if TYPE_CHECKING:
     from joulery.frontier import Frontier
-    from joulery.predict._assumptions import Assumptions
+    from joulery.predict._assumptions import Assumptions, embodied_grams, embodied_kilograms
     from joulery.predict._calibrate import Calibration, MeasuredStep, StepStore, read_steps
     from joulery.predict._capture import capture
     from joulery.predict._convergence import Convergence
@@ -57,6 +57,8 @@ __all__ = [
     "accelerator",
     "candidate_plans",
     "capture",
+    "embodied_grams",
+    "embodied_kilograms",
     "plan_memory",
     "predict",
     "prediction",

@@ -69,11 +69,28 @@ class Assumptions:
         """Watts of host, fans and network per device."""
         return _given(self.host_share, "host_share") * device.limit_watts
 
-    def embodied_grams(self, device_seconds: float) -> float:
-        """Carbon of manufacture that so much use of a device carries."""
-        document = _document()
-        lifetime = document["lifetime_years"] * _SECONDS_PER_YEAR
-        return float(1000 * document["embodied_kilograms"] * device_seconds / lifetime)
+
+def embodied_kilograms(device: str | Accelerator) -> float:
+    """Carbon of the manufacture of a device with its share of the server, in kilograms of CO2.
+
+    Raises:
+        UnknownDeviceError: No such accelerator; the remedy names the nearest.
+    """
+    board = accelerator(device) if isinstance(device, str) else device
+    document = _document()
+    memory = document["embodied_kilograms_per_gigabyte"] * board.memory_bytes / 1e9
+    return float(
+        document["embodied_board_kilograms"] + memory + document["embodied_host_kilograms"]
+    )
+
+
+def embodied_grams(device: str | Accelerator, device_seconds: float) -> float:
+    """Carbon of manufacture that so many seconds of use of a device carry, in grams of CO2.
+
+    A device is taken to serve four years around the clock.
+    """
+    lifetime = _document()["lifetime_years"] * _SECONDS_PER_YEAR
+    return 1000 * embodied_kilograms(device) * device_seconds / float(lifetime)
 
 
 def waiting_share() -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.predict._assumptions import waiting_share
+from joulery.predict._assumptions import embodied_grams, waiting_share
 from joulery.predict._intervals import NINETY_BELOW, interval_scale
 from joulery.predict._memory import MEMORY_SHARE, plan_memory
 from joulery.predict._plan import Plan
@@ -149,7 +149,7 @@ def table(
         "energy": joules,
         "time": seconds,
         "money": used / 3600 * assumed.rent(board)[0],
-        "carbon": grams_co2(1.0, assumed.grid()) * joules + assumed.embodied_grams(1.0) * used,
+        "carbon": grams_co2(1.0, assumed.grid()) * joules + embodied_grams(board, 1.0) * used,
     }
     rows = np.repeat(np.arange(len(plans)), len(limits))
     memory = np.array([plan_memory(model, plan).reserved for plan in plans])

@@ -11,6 +11,8 @@ from joulery.predict import (
     Work,
     accelerator,
     candidate_plans,
+    embodied_grams,
+    embodied_kilograms,
     plan_memory,
     recommend,
     transformer,
@@ -128,3 +130,11 @@ def test_thousands_of_candidates_cost_little():
     found = recommend(LLAMA, Work(2e12, 2048), ["h100", "b200", "a100", "mi300x"], max_devices=2048)
     spent = time.process_time() - began
     assert spent / found.candidates * 20_000 < 5.0
+
+
+def test_carbon_of_manufacture() -> None:
+    """Fails if a device's manufacture is not that of the published footprints, or use no share."""
+    assert embodied_kilograms("h100") == pytest.approx(1312 / 8 + 200, rel=0.03)
+    assert embodied_kilograms("t4") < embodied_kilograms("a100") < embodied_kilograms("b200")
+    year = 365.25 * 86400
+    assert embodied_grams("h100", year) == pytest.approx(250 * embodied_kilograms("h100"))
