@@ -13,16 +13,17 @@ from joulery.units import human, human_duration, kilowatt_hours, per_cent
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from joulery.cli.jobs_summary import (
+    from joulery.frontier import Frontier, OperatingPoint
+    from joulery.jobs import (
         BatchSizeSummary,
+        DecisionEntry,
+        JobEntry,
         JobMeasurements,
         JobSummary,
         RecurrenceSummary,
         Saved,
         Savings,
     )
-    from joulery.frontier import Frontier, OperatingPoint
-    from joulery.jobs import DecisionEntry, JobEntry
 
 _BARS = "▁▂▃▄▅▆▇█"
 _CHART_WIDTH = 60

@@ -55,6 +55,18 @@ if TYPE_CHECKING:
         to_bytes,
     )
     from joulery.jobs._service import JobService
+    from joulery.jobs._summary import (
+        BatchSizeSummary,
+        EnergyUsed,
+        JobMeasurements,
+        JobSummary,
+        RecurrenceSummary,
+        RunSums,
+        Saved,
+        Savings,
+        saved_share,
+        summarize,
+    )
     from joulery.jobs._validation import LONGEST_BEFORE_SECONDS
     from joulery.jobs._warm_start import WarmStart, warm_started_curve
 
@@ -64,6 +76,7 @@ __all__ = [
     "LONGEST_BEFORE_SECONDS",
     "MOST_PER_PAGE",
     "BatchSize",
+    "BatchSizeSummary",
     "Codec",
     "Constraint",
     "Count",
@@ -74,10 +87,13 @@ __all__ = [
     "Definition",
     "EnergyEntry",
     "EnergyPage",
+    "EnergyUsed",
     "Job",
     "JobEntry",
+    "JobMeasurements",
     "JobPage",
     "JobService",
+    "JobSummary",
     "JsonModel",
     "Measured",
     "Moment",
@@ -91,7 +107,11 @@ __all__ = [
     "ProfileList",
     "ProgressReport",
     "Receipt",
+    "RecurrenceSummary",
     "Request",
+    "RunSums",
+    "Saved",
+    "Savings",
     "Text",
     "WarmStart",
     "checked_name",
@@ -104,6 +124,8 @@ __all__ = [
     "note_energy",
     "parse_decision_id",
     "profile_list",
+    "saved_share",
+    "summarize",
     "to_bytes",
     "warm_started_curve",
 ]

@@ -8,11 +8,19 @@ from types import SimpleNamespace
 import pytest
 
 from joulery.cli import main
-from joulery.cli.jobs_summary import JobMeasurements, measured_of
+from joulery.cli.jobs_summary import measured_of
 from joulery.cli.jobs_view import energy_text, profiles_text
 from joulery.client._local import LocalBackend
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
-from joulery.jobs import Definition, EnergyEntry, Job, Outcome, ProfileEntry, Request
+from joulery.jobs import (
+    Definition,
+    EnergyEntry,
+    Job,
+    JobMeasurements,
+    Outcome,
+    ProfileEntry,
+    Request,
+)
 from joulery.jobs.policies import RunEnd
 from joulery.objectives import Cost, LeastEnergy
 
