@@ -6,9 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
-from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
@@ -482,15 +480,30 @@ def test_the_migrated_schema_is_that_of_the_tables(store):
     assert ScriptDirectory(str(MIGRATIONS)).get_current_head() == HEAD
 
 
+def as_first_released(connection):
+    """Give an empty database the tables of the first release."""
+    schema.metadata.create_all(connection)
+    double = schema.outcomes.c.wall_seconds.type.compile(connection.dialect)
+    for statement in f"""DROP TABLE outcomes;
+CREATE TABLE outcomes (
+    job BIGINT NOT NULL, decision BIGINT NOT NULL, key TEXT NOT NULL, body JSON NOT NULL,
+    event BIGINT NOT NULL, late BOOLEAN NOT NULL, wall_seconds {double} NOT NULL,
+    quarantined BOOLEAN NOT NULL,
+    CONSTRAINT pk_outcomes PRIMARY KEY (job, decision),
+    CONSTRAINT uq_outcomes_job_key UNIQUE (job, key),
+    CONSTRAINT fk_outcomes_job_decision FOREIGN KEY (job, decision)
+        REFERENCES decisions (job, sequence) ON DELETE CASCADE);
+CREATE TABLE alembic_version (
+    version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num));
+INSERT INTO alembic_version VALUES ('r0001')""".split(";"):  # noqa: S608 - a type's name
+        connection.exec_driver_sql(statement)
+
+
 def test_an_older_store_is_upgraded(location):
     """Users would lose what their jobs have learned with each new version."""
     engine = open_engine(location)
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    config.set_main_option("path_separator", "os")
     with engine.connect() as connection, connection.begin():
-        config.attributes["connection"] = connection
-        command.upgrade(config, "r0001")
+        as_first_released(connection)
     engine.dispose()
     with Store.open(location) as store:
         test_the_migrated_schema_is_that_of_the_tables(store)

@@ -16,8 +16,8 @@ from joulery.jobs._job_registry import job_from
 from joulery.jobs._models import decision_id
 from joulery.jobs._posterior import PosteriorCache, rebuilt
 from joulery.jobs._replay import outcome_document
+from joulery.jobs._service import answer
 from joulery.jobs._snapshot import serialize
-from joulery.jobs._transactions import answer
 from joulery.storage import DecisionState, EventKind, outcomes_between
 
 if TYPE_CHECKING:

@@ -192,8 +192,7 @@ class HttpBackend:
 
     def keep_profile(self, job: int, profile: ProfileEntry) -> None:
         """Store a frontier, in place of an earlier one of the same batch size and device."""
-        checked = ProfileEntry.from_document(profile.to_document())
-        self.ask("PUT", f"/v1/jobs/{job:d}/profiles", self._token, checked)
+        self.ask("PUT", f"/v1/jobs/{job:d}/profiles", self._token, profile.checked())
 
     def energy(
         self, job: int, after: int = 0, limit: int = 100
@@ -204,8 +203,7 @@ class HttpBackend:
 
     def note_energy(self, job: int, used: EnergyEntry) -> None:
         """Store energy that was used; where a decision is named, once for each device."""
-        checked = EnergyEntry.from_document(used.to_document())
-        self.ask("POST", f"/v1/jobs/{job:d}/energy", self._token, checked)
+        self.ask("POST", f"/v1/jobs/{job:d}/energy", self._token, used.checked())
 
     def pause(self, job: int, *, paused: bool = True) -> None:
         """Refuse decisions, or make them again."""

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
 from joulery.jobs import (
-    EnergyEntry,
     JobService,
-    ProfileEntry,
     decision_page,
     energy_page,
     job_entry,
@@ -29,8 +27,10 @@ if TYPE_CHECKING:
         DecisionEntry,
         DecisionLease,
         Definition,
+        EnergyEntry,
         JobEntry,
         Outcome,
+        ProfileEntry,
         Receipt,
         Request,
     )
@@ -101,7 +101,7 @@ class LocalBackend:
 
     def keep_profile(self, job: int, profile: ProfileEntry) -> None:
         """Store a frontier, in place of an earlier one of the same batch size and device."""
-        checked, now = ProfileEntry.from_document(profile.to_document()), self._clock.wall()
+        checked, now = profile.checked(), self._clock.wall()
         self._store.write(lambda one: keep_profile(one, job, checked, now), job)
 
     def energy(
@@ -114,7 +114,7 @@ class LocalBackend:
 
     def note_energy(self, job: int, used: EnergyEntry) -> None:
         """Store energy that was used; where a decision is named, once for each device."""
-        checked, now = EnergyEntry.from_document(used.to_document()), self._clock.wall()
+        checked, now = used.checked(), self._clock.wall()
         self._store.write(lambda one: note_energy(one, job, checked, now), job)
 
     def pause(self, job: int, *, paused: bool = True) -> None:

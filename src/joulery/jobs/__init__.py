@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from joulery.jobs._job import BatchSize, Job, PowerLimit
     from joulery.jobs._models import (
         ASKED_FOR,
+        LONGEST_BEFORE_SECONDS,
         MOST_PER_PAGE,
         Decision,
         DecisionEntry,
@@ -67,7 +68,6 @@ if TYPE_CHECKING:
         saved_share,
         summarize,
     )
-    from joulery.jobs._validation import LONGEST_BEFORE_SECONDS
     from joulery.jobs._warm_start import WarmStart, warm_started_curve
 
 __all__ = [

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from reprlib import repr as shown
 from typing import Annotated
 
 from joulery.errors import InvalidValueError
-from joulery.jobs._schema import LARGEST, Codec, Constraint, JsonModel, Name, Quantity, shown
+from joulery.jobs._schema import LARGEST, Codec, Constraint, JsonModel, Name, Quantity
 from joulery.objectives import Cost, Objective, objective_text, parse_objective
 from joulery.units import finite
 

@@ -87,59 +87,54 @@ def _warm_start_from(document: Document) -> WarmStart:
     )
 
 
-class JobRegistry:
-    """Defines jobs.
+def define_job(
+    cache: PosteriorCache,
+    config: ServiceConfig,
+    wanted: NewJob,
+    now: float,
+    transaction: Transaction,
+) -> JobRecord:
+    """The newest version of a job on its device if it is as wanted, else a new version.
 
-    Args:
-        cache: Posteriors of jobs.
-        config: Settings of the service.
+    A changed job starts from the version before, with doubt. The first on a device starts from the
+    device where the job has run most, without: epochs to the target do not depend on the device
+    (You et al., NSDI'23, section 7).
     """
-
-    def __init__(self, cache: PosteriorCache, config: ServiceConfig) -> None:
-        self._cache = cache
-        self._config = config
-
-    def define(self, transaction: Transaction, wanted: NewJob, now: float) -> JobRecord:
-        """The newest version of a job on its device if it is as wanted, else a new version.
-
-        A changed job starts from the version before, with doubt. The first on a device starts from
-        the device where the job has run most, without: epochs to the target do not depend on the
-        device (You et al., NSDI'23, section 7).
-        """
-        newest = transaction.newest(wanted.team, wanted.name, wanted.device)
-        if newest is not None and _same(newest.job, wanted):
-            return newest
-        started = wanted
-        if newest is None:
-            for sibling in transaction.siblings(wanted.team, wanted.name, _MOST_SIBLINGS):
-                shown = self._shown(transaction, sibling, wanted)
-                if shown is not None:
-                    started = _warm_started(wanted, sibling, shown)
-                    break
+    newest = transaction.newest(wanted.team, wanted.name, wanted.device)
+    if newest is not None and _same(newest.job, wanted):
+        return newest
+    started = wanted
+    if newest is None:
+        for sibling in transaction.siblings(wanted.team, wanted.name, _MOST_SIBLINGS):
+            shown = _shown(cache, transaction, sibling, wanted)
+            if shown is not None:
+                started = _warm_started(wanted, sibling, shown)
+                break
+    else:
+        shown = _shown(cache, transaction, newest, wanted)
+        if shown is None:
+            started = dataclasses.replace(wanted, inherits=newest.id)
         else:
-            shown = self._shown(transaction, newest, wanted)
-            if shown is None:
-                started = dataclasses.replace(wanted, inherits=newest.id)
-            else:
-                doubted = shown.for_changed_job(self._config.shift_sd, self._config.shape_sd)
-                started = _warm_started(wanted, newest, doubted)
-        return transaction.add_job(started, now)
+            doubted = shown.for_changed_job(config.shift_sd, config.shape_sd)
+            started = _warm_started(wanted, newest, doubted)
+    return transaction.add_job(started, now)
 
-    def _shown(
-        self, transaction: Transaction, source: JobRecord, wanted: NewJob
-    ) -> WarmStart | None:
-        """The epochs that another job has shown, if any."""
-        if wanted.policy != source.job.policy:
-            return None
-        # Not locked: operations lock one job only, and what is committed does not change.
-        beliefs = self._cache.committed(transaction, source).beliefs
-        if not isinstance(beliefs, BayesianBeliefs):
-            return None
-        shown = WarmStart.of(beliefs, 0)
-        received = source.job.parameters.get("inherited")
-        if received is not None:
-            shown = shown.extended(_warm_start_from(received))
-        return shown if shown.batch_sizes else None
+
+def _shown(
+    cache: PosteriorCache, transaction: Transaction, source: JobRecord, wanted: NewJob
+) -> WarmStart | None:
+    """The epochs that another job has shown, if any."""
+    if wanted.policy != source.job.policy:
+        return None
+    # Not locked: operations lock one job only, and what is committed does not change.
+    beliefs = cache.committed(transaction, source).beliefs
+    if not isinstance(beliefs, BayesianBeliefs):
+        return None
+    shown = WarmStart.of(beliefs, 0)
+    received = source.job.parameters.get("inherited")
+    if received is not None:
+        shown = shown.extended(_warm_start_from(received))
+    return shown if shown.batch_sizes else None
 
 
 def _warm_started(wanted: NewJob, source: JobRecord, start: WarmStart) -> NewJob:

@@ -7,6 +7,7 @@ client sends, the server answers and describes, the store keeps and the outbox w
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from reprlib import repr as shown
 from typing import Annotated, Literal
 
 from joulery.errors import FileError, InvalidValueError, UnknownRecordError
@@ -14,6 +15,7 @@ from joulery.frontier import Frontier, Origin
 from joulery.jobs._job import BatchSize, Job, PowerLimit
 from joulery.jobs._schema import (
     LARGEST,
+    SMALLEST,
     Codec,
     Constraint,
     Count,
@@ -23,13 +25,13 @@ from joulery.jobs._schema import (
     Text,
     Unlimited,
     by_name,
-    shown,
 )
-from joulery.jobs._validation import LONGEST_BEFORE_SECONDS, check_request
 from joulery.jobs.policies import ActionKind, RunEnd
 
 MOST_LIMITS = 32
+LONGEST_BEFORE_SECONDS = 7 * 24 * 3600.0
 MOST_PER_PAGE = 1000
+_LONGEST_EPOCH_SECONDS = 1e10  # three hundred years
 _MOST_PARAMETERS = 16
 # Parameters that memory is allocated for, and the most of each.
 _WHOLE_PARAMETERS = {"window": 1000}
@@ -101,14 +103,12 @@ class Request(JsonModel):
     only: BatchSize | None = None
     ran_seconds: _RanSeconds | None = None
 
-    def check(self) -> None:
-        """Refuse a request that cannot be served.
-
-        Raises:
-            InvalidValueError: The key, or how long it has been run, is out of bounds.
-        """
-        checked_name(self.key, "a key")
-        check_request(self.only, self.ran_seconds)
+    def __post_init__(self) -> None:
+        if self.ran_seconds is not None and self.only is None:
+            raise InvalidValueError(
+                "what was run before it was decided needs its batch size",
+                remedy="say which in `only`, or leave `ran_seconds` out",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +155,13 @@ class Measured(JsonModel):
         limit_watts: Power limit that was held; null where the job has no limits.
         epoch_seconds: Seconds that an epoch takes.
         epoch_joules: Joules that an epoch uses.
-        relative_error: One sigma of the seconds and, independently, of the watts; up to 10.
+        relative_error: One sigma of the seconds and, independently, of the watts.
     """
 
     limit_watts: PowerLimit | None
-    epoch_seconds: Quantity
-    epoch_joules: Quantity
-    relative_error: Quantity
+    epoch_seconds: Annotated[float, Constraint(minimum=SMALLEST, maximum=_LONGEST_EPOCH_SECONDS)]
+    epoch_joules: Annotated[float, Constraint(minimum=SMALLEST, maximum=LARGEST)]
+    relative_error: Annotated[float, Constraint(minimum=0, maximum=10)]
 
 
 @dataclass(frozen=True, slots=True)

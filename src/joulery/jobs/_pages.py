@@ -21,7 +21,7 @@ from joulery.jobs._models import (
     decision_id,
     parse_decision_id,
 )
-from joulery.jobs._transactions import answer
+from joulery.jobs._service import answer
 from joulery.storage import (
     EnergyRecord,
     ProfileRecord,

@@ -15,16 +15,16 @@ import json
 import math
 import re
 import types
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
+from reprlib import repr as shown
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     Literal,
     Self,
     Union,
-    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -32,18 +32,17 @@ from typing import (
 
 from joulery.errors import InvalidValueError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
 Document = dict[str, Any]
-Reader = Callable[[Any, str], Any]
-Writer = Callable[[Any], Any]
 
 LARGEST = 1e15
 """The largest quantity: beyond it sums lose seconds, and squares may overflow."""
 SMALLEST = 1e-12
 """The smallest quantity that is not zero, so that quotients stay finite."""
 LARGEST_ID = 10**18 - 1
-_UNIONS = (Union, types.UnionType)
 _NO_RULES: Document = {}
-_SHOWN = 40  # characters of a wrong value that a message repeats
 
 
 class Constraint:
@@ -64,7 +63,7 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Codec:
-    """The JSON form of a type that is not a :class:`JsonModel`.
+    """The JSON form of a type; marks a type that is not a :class:`JsonModel`.
 
     Attributes:
         write: Function from a value to its JSON form.
@@ -72,9 +71,9 @@ class Codec:
         schema: JSON Schema of the form.
     """
 
-    write: Writer
-    read: Reader
-    schema: Document
+    write: Callable[[Any], Any]
+    read: Callable[[Any, str], Any]
+    schema: Document = field(default_factory=dict)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Document:
         """Leave reading to :attr:`read`."""
@@ -88,12 +87,10 @@ class Codec:
 def by_name(kind: Any) -> Codec:
     """The form of an enumeration: the name of its member in lower case."""
     names = {member.name.lower(): member for member in kind}
-
-    words = list(names)
     return Codec(
         lambda value: value.name.lower(),
-        lambda value, name: names[_read_word(value, name, words)],
-        {"type": "string", "enum": words},
+        lambda value, name: names[_read_word(value, name, list(names))],
+        {"type": "string", "enum": list(names)},
     )
 
 
@@ -122,6 +119,14 @@ class JsonModel:
         found: Self = _read_members(cls, document, cls.__name__)
         return found
 
+    def checked(self) -> Self:
+        """The same value, as a server would read it.
+
+        Raises:
+            InvalidValueError: A server would refuse it.
+        """
+        return self.from_document(self.to_document())
+
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Document:
         """Complete the description that FastAPI makes: field texts, and no other members."""
@@ -143,22 +148,20 @@ def _described(cls: type) -> tuple[str, dict[str, str]]:
 
 
 @cache
-def _members(cls: Any) -> dict[str, tuple[Reader, Writer, bool]]:
-    """Of each field, its reader, its writer, and whether a document must have it."""
+def _members(cls: Any) -> dict[str, tuple[Codec, bool]]:
+    """Of each field, its form, and whether a document must have it."""
     hints = get_type_hints(cls, include_extras=True)
-    missing = dataclasses.MISSING
     return {
-        field.name: (
-            _reader(hints[field.name]),
-            _writer(hints[field.name]),
-            field.default is missing and field.default_factory is missing,
+        each.name: (
+            _codec(hints[each.name]),
+            each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING,
         )
-        for field in dataclasses.fields(cls)
+        for each in dataclasses.fields(cls)
     }
 
 
 def _write_members(cls: Any, value: Any) -> Document:
-    return {name: write(getattr(value, name)) for name, (_, write, _) in _members(cls).items()}
+    return {name: codec.write(getattr(value, name)) for name, (codec, _) in _members(cls).items()}
 
 
 def _read_members(cls: Any, document: Any, name: str) -> Any:
@@ -171,79 +174,60 @@ def _read_members(cls: Any, document: Any, name: str) -> Any:
                 f"{cls.__name__} has no member {shown(member)}",
                 remedy=f"give no members but {', '.join(members)}",
             )
-    for member, (_, _, required) in members.items():
+    for member, (_, required) in members.items():
         if required and member not in document:
             raise InvalidValueError(f"{member} is missing", remedy=f"add the member {member}")
-    return cls(**{each: members[each][0](value, each) for each, value in document.items()})
+    return cls(**{each: members[each][0].read(value, each) for each, value in document.items()})
 
 
-def _writer(hint: Any) -> Writer:
-    """The function from a value of a type to its JSON form."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        codec = next((mark for mark in arguments[1:] if isinstance(mark, Codec)), None)
-        return codec.write if codec else _writer(arguments[0])
-    if hint in (int, float):
-        return cast("Writer", hint)
-    if dataclasses.is_dataclass(hint):
-        return partial(_write_members, hint)
-    if origin in _UNIONS:
-        inner = _writer(_without_none(arguments)[-1])
-        return lambda value: None if value is None else inner(value)
-    if origin is tuple:
-        entry = _writer(arguments[0])
-        return lambda value: [entry(one) for one in value]
-    return dict if origin is dict else lambda value: value
-
-
-def _reader(hint: Any, rules: Document = _NO_RULES) -> Reader:  # noqa: PLR0911 - one for each kind of type
-    """The function from a JSON form and its name to a value, which fulfils ``rules``."""
+def _codec(hint: Any, rules: Document = _NO_RULES) -> Codec:  # noqa: PLR0911 - one per kind
+    """The form of a type whose values fulfil ``rules``."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         for mark in arguments[1:]:
             if isinstance(mark, Codec):
-                return mark.read
+                return mark
             rules = rules | mark.keywords
-        return _reader(arguments[0], rules)
-    if hint in _SCALARS:
-        read = _SCALARS[hint]
-        return lambda value, name: read(value, name, rules)
+        return _codec(arguments[0], rules)
+    if origin in (Union, types.UnionType):
+        return _union(arguments, rules)
+    if origin in (tuple, dict):
+        return _many(origin, arguments, rules)
     if dataclasses.is_dataclass(hint):
-        return partial(_read_members, hint)
-    if origin in _UNIONS:
-        return _union_reader(arguments, rules)
+        return Codec(partial(_write_members, hint), partial(_read_members, hint))
     if origin is Literal:
-        return lambda value, name: _read_word(value, name, arguments)
-    return _many_reader(origin, arguments, rules)
+        return Codec(_plain, partial(_read_word, words=arguments))
+    return Codec(_plain, partial(_SCALARS[hint], rules=rules))
 
 
-def _without_none(arguments: tuple[Any, ...]) -> list[Any]:
-    return [one for one in arguments if one is not types.NoneType]
+def _plain(value: Any) -> Any:
+    """A number, text or truth value; those of NumPy become Python's."""
+    return value.item() if hasattr(value, "item") else value
 
 
-def _union_reader(arguments: tuple[Any, ...], rules: Document) -> Reader:
-    """The reader of an optional value, or of one that may be a whole number."""
-    kinds = _without_none(arguments)
-    inner, optional, whole = _reader(kinds[-1], rules), len(kinds) < len(arguments), int in kinds
+def _union(arguments: tuple[Any, ...], rules: Document) -> Codec:
+    """The form of an optional value, or of a number that stays whole if it is."""
+    kinds = [one for one in arguments if one is not types.NoneType]
+    inner, optional, whole = _codec(kinds[-1], rules), len(kinds) < len(arguments), int in kinds
 
     def read(value: Any, name: str) -> Any:
         if value is None and optional:
             return None
-        found = inner(value, name)
+        found = inner.read(value, name)
         return value if whole and isinstance(value, int) else found
 
-    return read
+    return Codec(lambda value: None if value is None else inner.write(value), read)
 
 
-def _many_reader(origin: Any, arguments: tuple[Any, ...], rules: Document) -> Reader:
-    """The reader of a list or an object of values of one kind."""
+def _many(origin: Any, arguments: tuple[Any, ...], rules: Document) -> Codec:
+    """The form of a tuple or dictionary of values of one kind: a list or an object."""
     most = rules.get("maxItems", LARGEST_ID)
-    entry = _reader(arguments[1 if origin is dict else 0])
+    entry = _codec(arguments[1 if origin is dict else 0])
 
     def read_object(value: Any, name: str) -> Document:
         if not isinstance(value, dict):
             raise _wrong(name, "an object", value)
-        return {key: entry(one, f"{name}.{shown(key)}") for key, one in value.items()}
+        return {key: entry.read(one, f"{name}.{shown(key)}") for key, one in value.items()}
 
     def read_list(value: Any, name: str) -> tuple[Any, ...]:
         if not isinstance(value, list | tuple):
@@ -252,9 +236,11 @@ def _many_reader(origin: Any, arguments: tuple[Any, ...], rules: Document) -> Re
             raise InvalidValueError(
                 f"{name} has {len(value)} entries", remedy=f"give at most {most}"
             )
-        return tuple(entry(one, f"{name}[{at}]") for at, one in enumerate(value))
+        return tuple(entry.read(one, f"{name}[{at}]") for at, one in enumerate(value))
 
-    return read_object if origin is dict else read_list
+    if origin is dict:
+        return Codec(dict, read_object)
+    return Codec(lambda value: [entry.write(one) for one in value], read_list)
 
 
 def _read_word(value: Any, name: str, words: Sequence[str]) -> str:
@@ -285,89 +271,58 @@ def _read_text(value: Any, name: str, rules: Document) -> str:
     return value
 
 
-def _read_truth(value: Any, name: str, _: Document) -> bool:
+def _read_truth(value: Any, name: str, rules: Document) -> bool:  # noqa: ARG001 - as of others
     if not isinstance(value, bool):
         raise _wrong(name, "true or false", value)
     return value
 
 
 def _read_whole(value: Any, name: str, rules: Document) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
+    if not isinstance(value, int):
         raise _wrong(name, "a whole number", value)
-    least, most = rules.get("minimum", -LARGEST_ID), rules.get("maximum", LARGEST_ID)
-    if not least <= value <= most:
-        raise InvalidValueError(
-            f"{name} is out of range: {shown(value)}", remedy=f"give {least} to {most}"
-        )
-    return value
+    return int(_read_number(value, name, {"maximum": LARGEST_ID} | rules, whole=True))
 
 
-def _read_number(value: Any, name: str, rules: Document) -> float:
+def _read_number(value: Any, name: str, rules: Document, *, whole: bool = False) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise _wrong(name, "a number", value)
     least, most = rules.get("minimum", -LARGEST), rules.get("maximum", LARGEST)
     # Written so that NaN, which compares as false, is refused.
     if least <= value <= most and (value == 0 or abs(value) >= SMALLEST):
-        return float(value)
+        return value if whole else float(value)
+    near = "" if whole else f", not closer to 0 than {SMALLEST:g}"
     raise InvalidValueError(
         f"{name} is out of range: {shown(value)}",
-        remedy=f"give a number from {least:g} to {most:g}, not closer to 0 than {SMALLEST:g}",
+        remedy=f"give a number from {least:g} to {most:g}{near}",
     )
 
 
-_SCALARS: dict[Any, Callable[[Any, str, Document], Any]] = {
+_SCALARS: dict[Any, Callable[..., Any]] = {
     str: _read_text,
     bool: _read_truth,
     int: _read_whole,
     float: _read_number,
 }
 
-
-def _read_unlimited(value: Any, name: str) -> float:
-    return math.inf if value is None else _read_number(value, name, {"minimum": 0})
-
-
 Unlimited = Annotated[
     float,
     Codec(
         lambda value: None if math.isinf(value) else float(value),
-        _read_unlimited,
+        lambda value, name: (
+            math.inf if value is None else _read_number(value, name, {"minimum": 0})
+        ),
         {"anyOf": [{"type": "number", "minimum": 0, "maximum": LARGEST}, {"type": "null"}]},
     ),
 ]
 """A quantity that may be infinite, which is null in JSON."""
 
 
-def shown(value: Any) -> str:
-    """A wrong value as a message may repeat it."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, list | dict):
-        return _kind(value)
-    try:
-        words = repr(value[:_SHOWN] if isinstance(value, str) else value)
-    except (ValueError, RecursionError):  # a number too long to be written, or endless nesting
-        return _kind(value)
-    return words if len(words) <= _SHOWN + 2 else words[:_SHOWN] + "…"
-
-
 def _wrong(name: str, wanted: str, value: Any) -> InvalidValueError:
+    kinds = {dict: "an object", list: "a list", str: "text", type(None): "null"}
+    found = kinds.get(type(value), shown(value))
     return InvalidValueError(
-        f"{name} must be {wanted}, not {_kind(value)}", remedy=f"give {name} as {wanted}"
+        f"{name} must be {wanted}, not {found}", remedy=f"give {name} as {wanted}"
     )
-
-
-def _kind(value: Any) -> str:
-    kinds = {
-        dict: "an object",
-        list: "a list",
-        str: "text",
-        bool: "true or false",
-        int: "a whole number",
-        float: "a number",
-        type(None): "null",
-    }
-    return kinds.get(type(value), type(value).__name__)
 
 
 _LARGEST_INTEGER = 2**63 - 1
@@ -394,20 +349,18 @@ def from_bytes(content: bytes) -> Any:
             member twice, text that is not Unicode or has a NUL, or is nested too deeply.
     """
     try:
-        zeros = content.translate(_ZEROS)
-        decode = _decode_checked if any(one in zeros for one in _SUSPICIOUS) else _decode
-        document = decode(content.decode("utf-8"))
-    except UnicodeDecodeError:
-        raise NotJsonError("the text is not UTF-8", remedy=_REMEDY) from None
-    except RecursionError:
-        raise NotJsonError("nested too deeply", remedy=_REMEDY) from None
+        document = _decode(content.decode("utf-8"))
+        # Escapes can hide halves of characters, which cannot be encoded, and NUL.
+        hidden = json.dumps(document, ensure_ascii=False) if b"\\u" in content else ""
+        has_nul = b"\\u0000" in hidden.encode("utf-8").replace(rb"\\", b"")
     except NotJsonError:
         raise
+    except RecursionError:
+        raise NotJsonError("nested too deeply", remedy=_REMEDY) from None
     except ValueError as error:
-        where = f" at character {error.pos}" if isinstance(error, json.JSONDecodeError) else ""
-        raise NotJsonError(f"not JSON{where}", remedy=_REMEDY) from None
-    if b"\\u" in content:
-        _check_texts(document)
+        raise NotJsonError(f"not JSON: {error}", remedy=_REMEDY) from None
+    if has_nul:
+        raise NotJsonError("text has a NUL", remedy="leave it out")
     return document
 
 
@@ -418,48 +371,21 @@ def _unique(pairs: list[tuple[str, Any]]) -> Document:
     return found
 
 
-def _float(digits: str) -> float:
+def _finite(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
-        raise NotJsonError("a number is too large", remedy="give finite numbers")
+        raise NotJsonError(f"{digits[:20]} is no finite number", remedy="give null for unknown")
     return number
 
 
 def _int(digits: str) -> int:
     # Twenty characters hold every number of 64 bits, and converting more of them takes long.
     number = int(digits) if len(digits) <= 20 else _LARGEST_INTEGER + 1
-    if not -_LARGEST_INTEGER <= number <= _LARGEST_INTEGER:
+    if abs(number) > _LARGEST_INTEGER:
         raise NotJsonError("a whole number is too large", remedy="give numbers within 64 bits")
     return number
 
 
-def _constant(name: str) -> Any:
-    raise NotJsonError(f"{name} is not JSON", remedy="give finite numbers; null for unknown")
-
-
-_decode = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_constant).decode
-_decode_checked = json.JSONDecoder(
-    object_pairs_hook=_unique, parse_float=_float, parse_int=_int, parse_constant=_constant
+_decode = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_float=_finite, parse_int=_int, parse_constant=_finite
 ).decode
-# Numbers that may be too large, with all digits as zeros; only where there are any, each one is
-# looked at.
-_ZEROS = bytes.maketrans(b"E123456789", b"e000000000")
-_SUSPICIOUS = (b"0" * 19, b"e000", b"e+000")
-
-
-def _check_texts(document: Any) -> None:
-    """Refuse what escapes can hide: halves of characters, and NUL."""
-    waiting = [document]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            waiting.extend(value)
-            waiting.extend(value.values())
-        elif isinstance(value, list):
-            waiting.extend(value)
-        elif isinstance(value, str) and any(
-            letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in value
-        ):
-            raise NotJsonError(
-                "text has a NUL or half of a character", remedy="give Unicode text without NUL"
-            )

@@ -3,39 +3,66 @@
 All state is in the store; processes that die lose nothing, and any number of them may decide for
 the same job. The posterior of a job is a fold over its stored events
 (:mod:`joulery.jobs._posterior`), cached and continued within each transaction, so a decision costs
-the same after ten recurrences and after ten thousand.
+the same after ten recurrences and after ten thousand. The same request gets the same answer;
+another request under its key is refused.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from joulery.clock import REAL_CLOCK
-from joulery.errors import UnknownRecordError
+from joulery.errors import ConflictError, UnknownRecordError
+from joulery.jobs._client_actions import client_action
 from joulery.jobs._job_registry import (
     DEFAULT_CONFIG,
-    JobRegistry,
     ServiceConfig,
+    define_job,
     job_document,
     policy_from,
 )
-from joulery.jobs._models import checked_name, decision_id, parse_decision_id
+from joulery.jobs._models import (
+    Decision,
+    DecisionLease,
+    Outcome,
+    OutcomeReport,
+    Receipt,
+    checked_name,
+    decision_id,
+    parse_decision_id,
+)
 from joulery.jobs._posterior import PosteriorCache, rebuilt
+from joulery.jobs._replay import ROW, outcome_document
 from joulery.jobs._snapshot import code_fingerprint
-from joulery.jobs._transactions import STEP, DecisionPlace, JobTransactions
-from joulery.jobs._validation import check_figures
-from joulery.storage import NewJob, Subject
+from joulery.jobs._validation import check_outcome, is_longer_than
+from joulery.jobs.policies import ActionKind, CounterRng, RunEnd
+from joulery.storage import (
+    DecisionRecord,
+    DecisionState,
+    Event,
+    EventKind,
+    NewJob,
+    OutcomeRecord,
+    Subject,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from joulery.clock import Clock
-    from joulery.jobs._models import Decision, DecisionLease, Definition, Outcome, Receipt, Request
-    from joulery.storage import JobRecord, Snapshot, Store, Transaction
+    from joulery.jobs._models import Definition, Request
+    from joulery.jobs._posterior import JobState
+    from joulery.storage import Document, JobRecord, Snapshot, Store, Transaction
 
+_SWEEP_SECONDS = 10.0
 _STEP_JOBS = 64  # jobs whose ended leases are released at once, so that others need not wait
+_STEP = 256  # decisions of a job that are released at once, likewise
 
 
 class JobService:
@@ -56,8 +83,7 @@ class JobService:
         self._store = store
         self._clock = clock
         self._cache = PosteriorCache(config.cached_jobs)
-        self._registry = JobRegistry(self._cache, config)
-        self._transactions = JobTransactions(self._cache, clock, config.lease_seconds)
+        self._config = config
 
     def define(self, team: str, definition: Definition, seed: int | None = None) -> JobRecord:
         """The job of that team, name and device, created if it does not exist.
@@ -71,20 +97,19 @@ class JobService:
             definition: The job; its name is unique within the team and device.
             seed: Seed of the policy's random numbers; random unless given.
         """
-        job, device = definition.job, definition.device
+        definition = definition.checked()
         wanted = NewJob(
             team=checked_name(team, "a team's name"),
-            name=checked_name(job.name, "a job's name"),
-            specification=job_document(job),
+            name=definition.job.name,
+            specification=job_document(definition.job),
             policy=definition.policy,
             parameters=dict(definition.parameters),
             seed=secrets.randbits(64) if seed is None else seed,
-            device=checked_name(device, "a device's name") if device else "",
+            device=definition.device,
         )
-        policy_from(wanted, job)  # so that a wrong one is refused here
-        return self._store.write(
-            lambda transaction: self._registry.define(transaction, wanted, self._clock.wall())
-        )
+        policy_from(wanted, definition.job)  # so that a wrong one is refused here
+        now = self._clock.wall()
+        return self._store.write(partial(define_job, self._cache, self._config, wanted, now))
 
     def find(self, team: str, name: str, device: str | None = None) -> JobRecord:
         """The newest version of a job on a device; None takes the latest on any.
@@ -101,88 +126,89 @@ class JobService:
         return found
 
     def decide(self, job: int, request: Request) -> Decision:
-        """Decide what to run next; see :meth:`decide_soon`."""
-        return self._store.wait(self.decide_soon(job, request))
+        """Decide what to run next; see :meth:`decide_soon`.
+
+        Raises:
+            InvalidValueError: The request is out of bounds.
+        """
+        return self._store.wait(self.decide_soon(job, request.checked()))
 
     def decide_soon(self, job: int, request: Request) -> Future[Decision]:
         """Decide what to run next.
 
         Args:
             job: Number of the job.
-            request: Idempotency key and abilities of the client.
-
-        Raises:
-            InvalidValueError: The request is out of bounds.
+            request: Idempotency key and abilities of the client, as it was read.
 
         Raises (from the future):
             UnknownRecordError: No such job, or no such earlier decision.
             ConflictError: The job is paused, or the key was used for another request.
             InvalidValueError: The request names none of the job's batch sizes.
         """
-        request.check()
         about = Subject(job, decision_key=request.key)
         return self._store.submit(
-            lambda transaction: self._transactions.decide(transaction, job, request), about
+            lambda transaction: self._decide(transaction, job, request), about
         )
 
     def heartbeat(self, decision: str, progress: Outcome | None = None) -> DecisionLease:
-        """Prolong the lease of a decision; see :meth:`heartbeat_soon`."""
+        """Prolong the lease of a decision; see :meth:`heartbeat_soon`.
+
+        Raises:
+            InvalidValueError: Figures are out of bounds.
+        """
+        progress = None if progress is None else progress.checked()
         return self._store.wait(self.heartbeat_soon(decision, progress))
 
     def heartbeat_soon(
-        self,
-        decision: str,
-        progress: Outcome | None = None,
-        issued_wall_seconds: float | None = None,
+        self, decision: str, progress: Outcome | None = None, issued: float | None = None
     ) -> Future[DecisionLease]:
         """Prolong the lease of a decision.
 
         Args:
             decision: Id of the decision.
             progress: Figures so far, which count as those of an abandoned run if nothing more is
-                ever reported.
-            issued_wall_seconds: Time at which the decision was made, as its token says; None for
-                callers without one.
+                ever reported; as they were read.
+            issued: Unix time at which the decision was made, as its token says; None for callers
+                without one. Ids are used again after a store was restored, times are not.
         """
-        if progress is not None:
-            check_figures(progress)
-        place = DecisionPlace(*parse_decision_id(decision), issued_wall_seconds)
+        place = parse_decision_id(decision)
         return self._store.submit(
-            lambda transaction: self._transactions.heartbeat(transaction, place, progress),
-            Subject(place.job, place.sequence),
+            lambda transaction: self._heartbeat(
+                transaction, _found(transaction, place, issued), progress
+            ),
+            Subject(*place),
         )
 
     def report(self, decision: str, outcome: Outcome, key: str) -> Receipt:
-        """Report how a decision ended; see :meth:`report_soon`."""
-        return self._store.wait(self.report_soon(decision, outcome, key))
+        """Report how a decision ended; see :meth:`report_soon`.
+
+        Raises:
+            InvalidValueError: Figures are out of bounds.
+        """
+        report = OutcomeReport(key, outcome).checked()
+        return self._store.wait(self.report_soon(decision, report))
 
     def report_soon(
-        self,
-        decision: str,
-        outcome: Outcome,
-        key: str,
-        issued_wall_seconds: float | None = None,
+        self, decision: str, report: OutcomeReport, issued: float | None = None
     ) -> Future[Receipt]:
         """Report how a decision ended; it counts once, however late and however often.
 
         Args:
             decision: Id of the decision.
-            outcome: How it ended.
-            key: Name of the report, unique per decision.
-            issued_wall_seconds: Time at which the decision was made, as its token says; None for
-                callers without one.
+            report: Outcome and key, as they were read.
+            issued: As of :meth:`heartbeat_soon`.
 
         Raises (from the future):
             UnknownRecordError: No such decision.
             ConflictError: Another outcome of it was reported already.
             InvalidValueError: The outcome is impossible.
         """
-        checked_name(key, "a key")
-        check_figures(outcome)
-        place = DecisionPlace(*parse_decision_id(decision), issued_wall_seconds)
+        place = parse_decision_id(decision)
         return self._store.submit(
-            lambda transaction: self._transactions.report(transaction, place, outcome, key),
-            Subject(place.job, place.sequence),
+            lambda transaction: self._report(
+                transaction, _found(transaction, place, issued), report
+            ),
+            Subject(*place),
         )
 
     def expire(self, now_wall_seconds: float | None = None) -> int:
@@ -201,13 +227,11 @@ class JobService:
             counts = [step.result() for step in steps]
             released += sum(counts)
             # A job that has more to release comes first in the next round.
-            unfinished = [job for job, many in zip(jobs, counts, strict=True) if many == STEP]
+            unfinished = [job for job, many in zip(jobs, counts, strict=True) if many == _STEP]
             last = min(unfinished, default=jobs[-1] + 1) - 1
 
     def _release_soon(self, job: int, now: float) -> Future[int]:
-        return self._store.submit(
-            lambda transaction: self._transactions.release(transaction, job, now), job
-        )
+        return self._store.submit(lambda transaction: self._release(transaction, job, now), job)
 
     def pause(self, job: int, *, paused: bool = True) -> None:
         """Refuse decisions, or make them again; reports are always accepted."""
@@ -236,10 +260,6 @@ class JobService:
                 self._store.write(partial(_put_if_newer, fresh), last)
                 count += 1
 
-    def write_failure(self) -> str | None:
-        """Why the latest write failed, if that was seconds ago; None if writes succeed."""
-        return self._store.write_failure
-
     def quarantined(self, job: int) -> tuple[str, ...]:
         """Ids of the latest decisions whose reports are quarantined."""
         found = self._store.write(
@@ -251,6 +271,195 @@ class JobService:
         """The policy's beliefs, folded from the first event on."""
         with self._store.reading() as transaction:
             return rebuilt(transaction, transaction.job(job)).beliefs
+
+    def _decide(self, transaction: Transaction, job: int, request: Request) -> Decision:
+        """Decide what to run next; the same as before if the key was used before."""
+        record = transaction.lock(job)
+        asked = request.to_document()
+        made = transaction.decision_for(job, request.key)
+        if made is not None and made.request != asked:
+            raise ConflictError(
+                f"key {made.key!r} was used for another request",
+                remedy="choose a new key for a new decision",
+            )
+        if made is not None:
+            return answer(made)
+        if record.paused:
+            raise ConflictError(
+                f"job {record.job.name!r} is paused", remedy="resume it, or run its default"
+            )
+        state = self._cache.current(transaction, job)
+        if self._clock.now() - state.swept_seconds >= _SWEEP_SECONDS:
+            self._release(transaction, job, self._clock.wall())
+            state.swept_seconds = self._clock.now()
+        before = _before(transaction, job, request.after)
+        action, reason = _choose(state, request, before)
+        now = self._clock.wall()
+        decision = DecisionRecord(
+            job=job,
+            sequence=state.sequence + 1,
+            key=request.key,
+            recurrence=transaction.begin_recurrence(job) if before is None else before.recurrence,
+            action=action,
+            reason=reason,
+            request=asked,
+            issued_wall_seconds=now,
+            deadline_wall_seconds=now + self._config.lease_seconds,
+        )
+        transaction.add_decision(decision)
+        body = {"action": action, "recurrence": decision.recurrence}
+        event = Event(decision.sequence, EventKind.ISSUED, decision.sequence, body, now)
+        self._cache.append(transaction, job, event)
+        return answer(decision)
+
+    def _heartbeat(
+        self, transaction: Transaction, decision: DecisionRecord, progress: Outcome | None
+    ) -> DecisionLease:
+        """Prolong the lease of a decision, and store its progress."""
+        if decision.state != DecisionState.OPEN:
+            return DecisionLease(held=False, expires_wall_seconds=decision.deadline_wall_seconds)
+        now = self._clock.wall()
+        document = decision.progress
+        if progress is not None:
+            abandoned = dataclasses.replace(progress, end=RunEnd.ABANDONED)
+            state = self._cache.current(transaction, decision.job)
+            _check(abandoned, state, decision, now)
+            document = abandoned.to_document()
+        deadline = now + self._config.lease_seconds
+        transaction.prolong(decision, now, deadline, document)
+        return DecisionLease(held=True, expires_wall_seconds=deadline)
+
+    def _report(
+        self, transaction: Transaction, decision: DecisionRecord, report: OutcomeReport
+    ) -> Receipt:
+        """Learn how a decision ended; the same receipt if it was reported before."""
+        job, sequence = decision.job, decision.sequence
+        outcome, body = report.outcome, report.outcome.to_document()
+        reported = transaction.outcome(job, sequence)
+        if reported is not None and reported.body != body:
+            raise ConflictError(
+                f"another outcome of decision {decision_id(job, sequence)} was reported",
+                remedy="report each decision once; repeat a report unchanged",
+            )
+        if reported is not None:
+            return _receipt(reported)
+        now = self._clock.wall()
+        state = self._cache.current(transaction, job)
+        _check(outcome, state, decision, now)
+        late = decision.state == DecisionState.EXPIRED
+        kind = EventKind.LATE if late else EventKind.OUTCOME
+        event = self._end(transaction, decision, kind, outcome, now)
+        ignored = set(state.reports.quarantined())
+        own = sequence in ignored
+        stored = OutcomeRecord(job, sequence, report.key, body, event, late, now, own, own)
+        transaction.add_outcome(stored)
+        for other in state.changed - {sequence}:
+            transaction.ignore(job, other, ignored=other in ignored)
+        transaction.close_decision(decision, DecisionState.REPORTED)
+        return _receipt(stored)
+
+    def _release(self, transaction: Transaction, job: int, now: float) -> int:
+        """Release decisions whose leases have ended, at most :data:`_STEP`; count them."""
+        transaction.lock(job)
+        overdue = transaction.overdue(job, now, _STEP)
+        for decision in overdue:
+            progress = decision.progress
+            known = None if progress is None else Outcome.from_document(progress)
+            self._end(transaction, decision, EventKind.EXPIRED, known, now)
+            transaction.close_decision(decision, DecisionState.EXPIRED)
+        return len(overdue)
+
+    def _end(
+        self,
+        transaction: Transaction,
+        decision: DecisionRecord,
+        kind: EventKind,
+        outcome: Outcome | None,
+        now: float,
+    ) -> int:
+        """Append the event that ends a decision; its number."""
+        state = self._cache.current(transaction, decision.job)
+        body = outcome_document(outcome, state.job, decision.action, decision.recurrence)
+        if outcome is not None and is_longer_than(outcome, _elapsed(decision, now)):
+            body["doubtful"] = True  # see joulery.jobs._report_filter
+        event = Event(state.sequence + 1, kind, decision.sequence, body, now)
+        self._cache.append(transaction, decision.job, event)
+        return event.sequence
+
+
+def answer(made: DecisionRecord) -> Decision:
+    """A stored decision as its holder sees it, with the deadline that holds now."""
+    action = made.action
+    ceiling = action["ceiling"]
+    return Decision(
+        id=decision_id(made.job, made.sequence),
+        recurrence=made.recurrence,
+        kind=ActionKind(action["kind"]),
+        batch_size=action["batch_size"],
+        power_limit_watts=action["power_limit_watts"],
+        probe_limits_watts=tuple(action["probe_limits_watts"]),
+        cost_ceiling_joules=math.inf if ceiling is None else ceiling,
+        reason=made.reason,
+        expires_wall_seconds=made.deadline_wall_seconds,
+        issued_wall_seconds=made.issued_wall_seconds,
+    )
+
+
+def _receipt(stored: OutcomeRecord) -> Receipt:
+    place = decision_id(stored.job, stored.decision)
+    return Receipt(place, stored.event, stored.late, stored.quarantined)
+
+
+def _choose(
+    state: JobState, request: Request, before: DecisionRecord | None
+) -> tuple[Document, str]:
+    """The policy's choice, as far as the client can run it; and the reason in words."""
+    rng = CounterRng.of(state.batch.seeds, np.array([state.sequence + 1]))
+    chosen = state.policy.decide(state.beliefs, ROW, rng)
+    if before is None:
+        return client_action(state, chosen, request, None, doubted=False)
+    doubted = before.sequence in state.reports.quarantined()
+    return client_action(state, chosen, request, before.action, doubted=doubted)
+
+
+def _elapsed(decision: DecisionRecord, now: float) -> float:
+    """Seconds since a decision's run began, by the service's clock."""
+    return now - decision.issued_wall_seconds + (decision.request.get("ran_seconds") or 0.0)
+
+
+def _check(outcome: Outcome, state: JobState, decision: DecisionRecord, now: float) -> None:
+    """Refuse an outcome that is impossible."""
+    kind = ActionKind(decision.action["kind"])
+    check_outcome(outcome, state.job, kind, _elapsed(decision, now))
+
+
+def _found(
+    transaction: Transaction, place: tuple[int, int], issued: float | None = None
+) -> DecisionRecord:
+    """A decision by its job and event, of a job that is locked from now on.
+
+    Raises:
+        UnknownRecordError: There is none, or it was made at another time.
+    """
+    transaction.lock(place[0])
+    found = transaction.decision(*place)
+    if found is None or issued not in (None, found.issued_wall_seconds):
+        raise UnknownRecordError(
+            f"no decision {decision_id(*place)}", remedy="give the id that came with the decision"
+        )
+    return found
+
+
+def _before(transaction: Transaction, job: int, after: str | None) -> DecisionRecord | None:
+    """The decision of the same recurrence that another one follows."""
+    if after is None:
+        return None
+    place = parse_decision_id(after)
+    if place[0] != job:
+        raise UnknownRecordError(
+            f"decision {after} is of another job", remedy="go on after a decision of this job"
+        )
+    return _found(transaction, place)
 
 
 def _put_if_newer(fresh: Snapshot, transaction: Transaction) -> None:

@@ -1,4 +1,4 @@
-"""Checks that a report is possible: finite figures, time, power, epochs and cost."""
+"""Checks that a report is possible: its time, power, epochs and cost."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 
 from joulery.errors import InvalidValueError
 from joulery.jobs.policies import ActionKind, RunEnd
-from joulery.units import finite, human
+from joulery.units import human
 
 if TYPE_CHECKING:
     from joulery.jobs._job import Job
     from joulery.jobs._models import Measured, Outcome
 
 _LONGEST_TIME_SECONDS = 1e10  # three hundred years
-_LARGEST_ERROR = 10.0
-LONGEST_BEFORE_SECONDS = 7 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,32 +39,6 @@ class Tolerance:
 TOLERANCE = Tolerance()
 
 
-def check_request(only: int | None, ran_seconds: float | None) -> None:
-    """Check the time for which a run had gone on before its decision was asked for.
-
-    A client that could not reach the service asks once its run is over, when the run is longer than
-    its decision is old. So it says how long it ran before, which counts as if it had asked when it
-    began. Reports count however late they are, so this allows nothing that patience would not.
-
-    Raises:
-        InvalidValueError: The request names no batch size, so that there was nothing to run, or the
-            run began too long ago.
-    """
-    if ran_seconds is None:
-        return
-    finite(ran_seconds, "seconds that it ran before", minimum=0.0)
-    if only is None:
-        raise InvalidValueError(
-            "what was run before it was decided needs its batch size",
-            remedy="say which in `only`, or leave `ran_seconds` out",
-        )
-    if ran_seconds > LONGEST_BEFORE_SECONDS:
-        raise InvalidValueError(
-            f"{human(ran_seconds, 's')} before it was decided is too long ago",
-            remedy=f"give at most {human(LONGEST_BEFORE_SECONDS, 's')}",
-        )
-
-
 def check_outcome(
     outcome: Outcome,
     job: Job,
@@ -86,7 +58,6 @@ def check_outcome(
     Raises:
         InvalidValueError: It is.
     """
-    check_figures(outcome)
     _check_end(outcome, job, kind)
     _check_time(outcome.seconds, elapsed_seconds, tolerance)
     _check_power(outcome.joules, outcome.seconds, job.cost.max_watts, tolerance)
@@ -99,22 +70,6 @@ def check_outcome(
         _check_power(one.epoch_joules, one.epoch_seconds, job.cost.max_watts, tolerance)
     if outcome.end == RunEnd.REACHED:
         _check_whole(outcome, job, tolerance)
-
-
-def check_figures(outcome: Outcome) -> None:
-    """Refuse figures that are not finite, or negative.
-
-    Raises:
-        InvalidValueError: A figure is.
-    """
-    for name in ("epochs", "seconds", "joules"):
-        finite(getattr(outcome, name), name, minimum=0.0)
-    limits = (outcome.limit_watts, *(one.limit_watts for one in outcome.measured))
-    for watts in limits:
-        if watts is not None:
-            finite(watts, "power limit in watts", minimum=0.0)
-    for one in outcome.measured:
-        _check_measured(one)
 
 
 def _check_end(outcome: Outcome, job: Job, kind: ActionKind) -> None:
@@ -188,18 +143,4 @@ def _check_power(joules: float, seconds: float, max_watts: float, tolerance: Tol
             f"{human(joules, 'J')} in {human(seconds, 's')} is more than all boards can draw, "
             f"{human(max_watts, 'W')}",
             remedy="report the energy of this job's boards, in joules",
-        )
-
-
-def _check_measured(one: Measured) -> None:
-    seconds = finite(one.epoch_seconds, "seconds of an epoch")
-    joules = finite(one.epoch_joules, "joules of an epoch")
-    if not (0 < seconds < _LONGEST_TIME_SECONDS and joules > 0):
-        raise InvalidValueError(
-            f"an epoch of {seconds:g} s and {joules:g} J", remedy="leave out what was not measured"
-        )
-    if finite(one.relative_error, "relative error", minimum=0.0) > _LARGEST_ERROR:
-        raise InvalidValueError(
-            f"a relative error of {one.relative_error:g} says nothing",
-            remedy="leave out what was not measured",
         )

@@ -306,7 +306,7 @@ async def report(
     old, no more energy than all boards can draw.
     """
     (place, issued), jobs_ = decision, context_of(request).jobs
-    receipt = await asyncio.wrap_future(jobs_.report_soon(place, body.outcome, body.key, issued))
+    receipt = await asyncio.wrap_future(jobs_.report_soon(place, body, issued))
     return _answer(receipt)
 
 

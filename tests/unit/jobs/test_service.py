@@ -8,9 +8,16 @@ import pytest
 
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, InvalidValueError, UnknownRecordError
-from joulery.jobs import Definition, JobService, Measured, Outcome, Request, decision_page
+from joulery.jobs import (
+    Definition,
+    JobService,
+    Measured,
+    Outcome,
+    OutcomeReport,
+    Request,
+    decision_page,
+)
 from joulery.jobs._job_registry import ServiceConfig, warm_start_text
-from joulery.jobs._transactions import DecisionPlace
 from joulery.jobs.policies import ActionKind, RunEnd, policy_names
 from joulery.objectives import LeastEnergy
 from joulery.storage import DecisionState, EventKind, Store
@@ -315,7 +322,7 @@ def test_a_recurrence_goes_on_after_a_decision(service, job):
         "team", Definition(dataclasses.replace(JOB, name="other"), policy="zeus")
     ).id
     for unknown in (f"{job}.99", f"{foreign}.1", "nonsense", f"{job}.{10**30}", "-1.1"):
-        with pytest.raises(UnknownRecordError):
+        with pytest.raises((UnknownRecordError, InvalidValueError)):
             service.decide(job, Request(f"after {unknown}", after=unknown))
 
 
@@ -374,7 +381,8 @@ def test_a_failed_operation_leaves_beliefs_as_they_were(service, store, clock, j
     clock.sleep(500.0)
 
     def failing(transaction):
-        service._transactions.report(transaction, DecisionPlace(job, 1), outcome_of(decision), "r")
+        report = OutcomeReport("r", outcome_of(decision))
+        service._report(transaction, transaction.decision(job, 1), report)
         raise ConflictError("no", remedy="none")
 
     with pytest.raises(ConflictError):
@@ -604,7 +612,7 @@ def test_holders_that_only_send_heartbeats_do_not_stop_the_learning(service, clo
 
 def test_any_number_of_silent_holders_is_released(service, store, clock, monkeypatch):
     """A server that was down over night would release some and forget the rest."""
-    monkeypatch.setattr("joulery.jobs._service.STEP", 4)
+    monkeypatch.setattr("joulery.jobs._service._STEP", 4)
     monkeypatch.setattr("joulery.jobs._service._STEP_JOBS", 2)
     jobs = [
         service.define("team", Definition(dataclasses.replace(JOB, name=f"{n}"), policy="zeus")).id

@@ -6,8 +6,8 @@ import math
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.jobs import LONGEST_BEFORE_SECONDS, Job, Measured, Outcome
-from joulery.jobs._validation import Tolerance, check_outcome, check_request
+from joulery.jobs import LONGEST_BEFORE_SECONDS, Job, Measured, Outcome, Request
+from joulery.jobs._validation import Tolerance, check_outcome
 from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost
 
@@ -17,7 +17,7 @@ GOOD = Outcome(RunEnd.REACHED, 20, 1000.0, 500_000.0, 200.0, (Measured(200.0, 50
 
 def check(outcome=GOOD, kind=ActionKind.TRAIN, elapsed=1000.0, job=JOB, **changes):
     """Check a report with changes."""
-    check_outcome(dataclasses.replace(outcome, **changes), job, kind, elapsed)
+    check_outcome(dataclasses.replace(outcome, **changes).checked(), job, kind, elapsed)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_tolerance_is_an_argument():
 @pytest.mark.parametrize("asked", [(None, None), (8, None), (8, 0.0), (8, LONGEST_BEFORE_SECONDS)])
 def test_runs_of_the_last_days_may_be_asked_for(asked):
     """What was trained during an outage would be refused."""
-    check_request(*asked)
+    Request("key", only=asked[0], ran_seconds=asked[1]).checked()
 
 
 @pytest.mark.parametrize(
@@ -130,4 +130,4 @@ def test_runs_of_the_last_days_may_be_asked_for(asked):
 def test_runs_of_nothing_or_of_long_ago_may_not(asked):
     """Any time could be claimed at once."""
     with pytest.raises(InvalidValueError):
-        check_request(*asked)
+        Request("key", only=asked[0], ran_seconds=asked[1]).checked()
