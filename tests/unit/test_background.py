@@ -5,8 +5,9 @@ import threading
 
 import pytest
 
-from joulery.background import PeriodicTask
+from joulery.background import DriverThread, PeriodicTask, driver_result
 from joulery.clock import VirtualClock
+from joulery.errors import DeviceError
 
 
 class Owner:
@@ -95,3 +96,26 @@ def test_a_call_may_stop_its_own_task():
     task = PeriodicTask(call, seconds=0.001)
     task.start()
     assert done.wait(10.0)
+
+
+def test_driver_calls_are_made_in_order_and_the_last_one_ends_the_thread():
+    """A limit would be restored before the change that was still waiting."""
+    seen, thread = [], DriverThread()
+    for number in range(3):
+        thread.submit(lambda number=number: seen.append((number, threading.current_thread())))
+    thread.close(lambda: seen.append((3, threading.current_thread())), wait_seconds=30)
+    assert [number for number, _ in seen] == [0, 1, 2, 3]
+    assert {worker for _, worker in seen} != {threading.current_thread()}
+    seen[0][1].join(30)
+    assert not seen[0][1].is_alive()
+
+
+def test_a_driver_that_hangs_is_given_up(monkeypatch):
+    """A job would wait for a broken driver for ever."""
+    monkeypatch.setattr("joulery.background.DRIVER_SECONDS", 0.01)
+    let_go = threading.Event()
+    with pytest.raises(DeviceError, match="does not return"):
+        driver_result(lambda: let_go.wait(30))
+    let_go.set()
+    with pytest.raises(ZeroDivisionError):
+        driver_result(lambda: 1 / 0, VirtualClock())

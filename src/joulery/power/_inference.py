@@ -11,17 +11,20 @@ import logging
 import math
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
+from joulery.background import DriverThread
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError, JouleryError
 from joulery.fail_open import fail_open
-from joulery.power._knobs import KnobSetter, LimitKnob
-from joulery.power._tuner import JouleCounter
+from joulery.power._knobs import LimitKnob
+from joulery.power._tuner import RELEASE_SECONDS, JouleCounter
 from joulery.units import finite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from concurrent.futures import Future
     from typing import Self
 
     from joulery.clock import Clock
@@ -174,7 +177,8 @@ class InferenceTuner:
         self.failure: Exception | None = None
         self._slo = slo
         self._knob: Knob = knob or LimitKnob(tuple(devices))
-        self._setter = KnobSetter(self._knob, clock)
+        self._driver = DriverThread(clock)
+        self._prepared: Future[None] | None = None
         self._meter = meter
         self._counter: JouleCounter | None = None
         self._clock = clock
@@ -219,9 +223,12 @@ class InferenceTuner:
     def close(self) -> None:
         """Stop, and restore what was found."""
         self._stopped = True
+        self._driver.close(self._release, RELEASE_SECONDS)
+
+    def _release(self) -> None:
         counter, self._counter = self._counter, None
         try:
-            self._setter.release()
+            self._knob.release()
             if counter is not None:
                 counter.close()
         except JouleryError as error:
@@ -241,10 +248,14 @@ class InferenceTuner:
 
     @fail_open(None)
     def _check(self, now: float) -> None:
+        if self._prepared is None:
+            self._prepared = self._driver.submit(self._prepare)
+        if (failure := self._driver.failure) is not None:
+            raise failure
+        if not self._prepared.done():
+            return  # serving goes on as found
         if not self._rungs:
             self._begin(now)
-        if (failure := self._setter.failure) is not None:
-            raise failure
         self._drop_old(now)
         rate = len(self._arrivals) / _RATE_SECONDS
         if now - self._counted[0] >= _ENERGY_SECONDS:
@@ -256,17 +267,19 @@ class InferenceTuner:
         elif self._since_requests >= _LEAST_REQUESTS:
             self._adjust(now)
 
-    def _begin(self, now: float) -> None:
+    def _prepare(self) -> None:
         from joulery.objectives import EnergyDelayProduct
         from joulery.power._step_profiler import TunerConfig
 
         # Only its positions are needed here: the ladder has its own way to choose.
         self._knob.machine(EnergyDelayProduct(), TunerConfig())
+        if self._meter is not None:
+            self._counter = JouleCounter(self._meter)
+
+    def _begin(self, now: float) -> None:
         last = self._knob.positions() - 1
         places = sorted({round(last * n / (_RUNGS - 1)) for n in range(_RUNGS)}, reverse=True)
         self._rungs = [_Rung(position) for position in places]
-        if self._meter is not None:
-            self._counter = JouleCounter(self._meter)
         self._go(0, now)
 
     def _drop_old(self, now: float) -> None:
@@ -349,7 +362,7 @@ class InferenceTuner:
 
     def _go(self, rung: int, now: float) -> None:
         self._at = rung
-        self._setter.set(self._rungs[rung].position)
+        self._driver.submit(partial(self._knob.set_position, self._rungs[rung].position))
         self._since, self._since_requests = now, 0
         if self._counter is not None:
             self._counted = (now, self._counter.read()[0], self._requests)

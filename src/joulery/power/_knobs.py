@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-import threading
 from abc import ABC, abstractmethod
-from concurrent.futures import Future
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol, cast
 
-from joulery.clock import VirtualClock
-from joulery.errors import DeviceError, InvalidValueError, UnsupportedError
+from joulery.errors import InvalidValueError, UnsupportedError
 from joulery.frontier import OperatingPoint, Setting
 from joulery.governor import held
 from joulery.hardware import Capability, ClockLock, PowerLimit, require
@@ -23,7 +19,6 @@ from joulery.power._step_profiler import TunerState
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from joulery.clock import Clock
     from joulery.governor import Held, Hold
     from joulery.hardware import Device
     from joulery.objectives import Objective
@@ -31,8 +26,6 @@ if TYPE_CHECKING:
     from joulery.power._state_machine import Machine, ProfilingMachine, TuningChoice
     from joulery.power._step_profiler import Command, Estimate, Reading, TunerConfig
 
-# A driver that has not set a knob after so long hangs; at the end it gets less.
-_PATIENCE_SECONDS, _RELEASE_SECONDS = 10.0, 2.0
 # One watt where the range allows; more values than this would only cost time.
 _MOST_VALUES = 301
 # The second of two knobs must be this much better, relative, and beyond doubt, to be chosen.
@@ -90,84 +83,6 @@ class LimitPlan:
     def is_decided(self) -> bool:
         """Whether it says what to do, rather than to find out what is best."""
         return bool(self.hold_watts is not None or self.measure_watts or self.probed)
-
-
-class KnobSetter:
-    """Sets a knob from a thread of its own, so that a driver that hangs does not hang the caller.
-
-    On a virtual clock nothing can hang, and the caller sets the knob itself.
-
-    Args:
-        knob: Knob to set.
-        clock: Real or virtual clock.
-    """
-
-    def __init__(self, knob: Knob, clock: Clock) -> None:
-        self._knob = knob
-        self._clock = clock
-        self._calls: SimpleQueue[tuple[Callable[[], None], Future[None]]] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._latest: Future[None] | None = None
-        self._since = 0.0
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether the latest position is not in force yet."""
-        return self._latest is not None and not self._latest.done()
-
-    @property
-    def failure(self) -> BaseException | None:
-        """Error of the latest call, or that it does not return; None while all is well."""
-        if self._latest is None:
-            return None
-        if self._latest.done():
-            return self._latest.exception()
-        if self._clock.now() - self._since < _PATIENCE_SECONDS:
-            return None
-        return DeviceError(
-            "the driver does not return from setting the power",
-            remedy="see its log; what was found is restored once it answers or this process ends",
-        )
-
-    def set(self, position: int) -> None:
-        """Have the knob at a position soon; errors of the driver show in :attr:`failure`."""
-        self._submit(lambda: self._knob.set_position(position))
-
-    def release(self) -> None:
-        """Restore what was found; waits for a driver that is slow, not for one that hangs."""
-        if self._thread is None:
-            self._knob.release()
-            return
-        hangs = self.is_busy and self.failure is not None
-        done = self._submit(self._knob.release)
-        with suppress(TimeoutError):
-            done.result(0.0 if hangs else _RELEASE_SECONDS)
-
-    def _submit(self, call: Callable[[], None]) -> Future[None]:
-        self._latest, self._since = Future(), self._clock.now()
-        self._calls.put((call, self._latest))
-        if isinstance(self._clock, VirtualClock):
-            self._make_next_call()
-        elif self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="joulery-knob", daemon=True)
-            self._thread.start()
-        return self._latest
-
-    def _work(self) -> None:
-        while self._make_next_call():
-            pass
-        self._thread = None
-
-    def _make_next_call(self) -> bool:
-        """Make one call; whether more may follow."""
-        call, done = self._calls.get()
-        try:
-            call()
-        except Exception as error:  # noqa: BLE001 - the caller sees it as a failure
-            done.set_exception(error)
-        else:
-            done.set_result(None)
-        return call != self._knob.release
 
 
 class _SameOnAll(ABC):

@@ -14,28 +14,31 @@ import logging
 import math
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from joulery.background import DriverThread, driver_result
 from joulery.clock import REAL_CLOCK
 from joulery.errors import DeviceError, FileError, JouleryError
 from joulery.fail_open import fail_open
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance
 from joulery.hardware import Capability, PowerLimit
 from joulery.objectives import Cost, gains
-from joulery.power._knobs import KnobSetter, LimitKnob
+from joulery.power._knobs import LimitKnob
 from joulery.power._profiles import PowerProfile
 from joulery.power._ranks import follow_rank_0
 from joulery.power._step_profiler import Reading, TunerConfig, TunerState, TuningEvent
 from joulery.units import per_cent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
+    from concurrent.futures import Future
     from typing import Self
 
     from joulery.clock import Clock
     from joulery.frontier import Setting
     from joulery.hardware import Device
-    from joulery.metering import Measurement, Meter
+    from joulery.metering import Measurement, Meter, Window
     from joulery.objectives import Objective
     from joulery.power._knobs import Knob
     from joulery.power._profiles import ProfileFile
@@ -45,6 +48,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("joulery")
 _NEVER = sys.maxsize
+# Longest wait for the driver at the end.
+RELEASE_SECONDS = 2.0
 # Predicted points are listed this many apart at most; all of them would only be noise to a reader.
 _MOST_PREDICTED = 60
 
@@ -172,14 +177,21 @@ class JouleCounter:
         self._window = meter.begin("tuner")
         self._joules = 0.0
 
-    def read(self) -> tuple[float, float]:
+    def mark(self) -> Window:
+        """End a window here and begin the next; reads no hardware."""
+        ended, self._window = self._meter.end(self._window), self._meter.begin("tuner")
+        return ended
+
+    def read(self, ended: Window | None = None) -> tuple[float, float]:
         """Joules since the counter was made, and one sigma of where the devices' counters stand.
+
+        Args:
+            ended: Latest window of :meth:`mark`; one that ends now unless given.
 
         Raises:
             DeviceError: No device could be read.
         """
-        measured = self._meter.end(self._window).measurement
-        self._window = self._meter.begin("tuner")
+        measured = (ended or self.mark()).measurement
         if math.isnan(measured.joules):
             raise DeviceError(
                 "the energy of the job's devices cannot be read",
@@ -211,6 +223,9 @@ def _edge_sigma(measured: Measurement) -> float:
 class PowerTuner:
     """Finds the best power limit for a running job, holds it, and restores what it found.
 
+    Drivers are called, and probes planned, in a thread beside the loop; steps go on meanwhile.
+    Ranks of a group wait for the plan at the same step instead, since they must agree on it.
+
     Args:
         devices: Boards of this job.
         objective: Objective to minimise; any of :mod:`joulery.objectives`.
@@ -241,7 +256,7 @@ class PowerTuner:
         self._devices = tuple(devices)
         self._objective = objective
         self._knob = knob or LimitKnob(self._devices)
-        self._setter = KnobSetter(self._knob, clock)
+        self._driver = DriverThread(clock)
         self._meter = meter
         self._own_meter = meter is None
         self._clock = clock
@@ -255,7 +270,7 @@ class PowerTuner:
         self._state = TunerState.WARMUP
         self._steps = 0
         self._due = self._left = 1
-        self._due_once_set: int | None = None
+        self._pending: Future[Command | None] | None = None
         self._paused = False
         self._held = False
         self._saved = False
@@ -286,11 +301,7 @@ class PowerTuner:
         self._left = _NEVER
         self._held = self._holds and self.failure is None
         self._state = TunerState.STOPPED
-        for release in self._releases():
-            try:
-                release()
-            except JouleryError as error:
-                _log.warning("power tuning: %s", error)
+        self._driver.close(self._release, RELEASE_SECONDS)
 
     @property
     def state(self) -> TunerState:
@@ -317,78 +328,101 @@ class PowerTuner:
 
     @fail_open(None)
     def _boundary(self, event: TuningEvent) -> None:
-        if self._machine is None:
-            self._begin()
-            return
+        """Take the answer to an earlier reading once it is there, or have a reading answered."""
         self._steps += self._due - self._left
-        if self._due_once_set is not None and event is TuningEvent.STEP and not self._is_set():
+        self._due = self._left = 1
+        if self._group is not None:
+            self._obey(self._agreed(event, self._group))
             return
-        self._obey(self._machine.send(self._read(event)))
-        holding = self._state is TunerState.HOLDING
+        if self._pending is None or event is not TuningEvent.STEP:
+            self._pending = self._ask(event)
+        while self._pending is not None and self._pending.done():
+            command = self._pending.result()
+            self._pending = self._ask(event) if command is None else None
+            if command is not None:
+                self._obey(command)
+        if self._pending is not None and (failure := self._driver.failure) is not None:
+            raise failure
+
+    def _ask(self, event: TuningEvent) -> Future[Command | None]:
+        """Have the devices prepared at the first step, when they surely are in use; then answers.
+
+        An answer comes when the knob is where it wants it.
+        """
+        if self._machine is None:
+            return self._driver.submit(self._prepare)
+        moment = event, self._clock.now(), self._steps, self._marked()
+
+        def answer() -> Command:
+            command = self._answer(*moment)
+            self._set_knob(command)
+            return command
+
+        return self._driver.submit(answer)
+
+    def _agreed(self, event: TuningEvent, group: ProcessGroup) -> Command:
+        """The answer of rank 0; the others wait for every reading, so it must come."""
+        if self._machine is None:
+            try:
+                driver_result(self._prepare, self._clock)
+            except JouleryError as error:
+                self.failure = error
+            self._machine = follow_rank_0(self._machine, group)
+        self.failure = self.failure or self._driver.failure
+        command = self._answer(event, self._clock.now(), self._steps, self._marked())
+        # All ranks report after the same number of steps, whether the knob is set by then or not.
+        self._driver.submit(partial(self._set_knob, command))
+        return command
+
+    def _prepare(self) -> None:
+        from joulery.metering import Meter
+
+        if self._meter is None:
+            self._meter = Meter(self._devices, clock=self._clock)
+        machine = self._knob.machine(self._objective, self._config, self._earlier_profile())
+        self._counter = JouleCounter(self._meter)
+        self._machine = machine
+
+    def _marked(self) -> Window | None:
+        return None if self._counter is None else self._counter.mark()
+
+    def _answer(self, event: TuningEvent, now: float, steps: int, ended: Window | None) -> Command:
+        machine = self._machine
+        assert machine is not None  # noqa: S101 - prepared
+        reading = Reading(now, *self._read(ended), steps, event)
+        if self.failure is not None:
+            reading = Reading(now, 0.0, 0.0, steps, TuningEvent.FAILED)
+        if self._reference < 0:
+            command = machine.start(reading)
+            self._reference = self._position = command.position
+        else:
+            command = machine.send(reading)
+        holding = command.state is TunerState.HOLDING
         if holding and not self._saved:
             self._save_profile()
         self._saved = holding
+        return command
 
-    def _begin(self) -> None:
-        """Begin at the first step, when the devices surely are in use."""
-        from joulery.metering import Meter
-
-        machine: Machine | None = None
+    def _read(self, ended: Window | None) -> tuple[float, float]:
+        """Joules so far and their sigma; in a group, errors are only noted."""
         try:
-            if self._meter is None:
-                self._meter = Meter(self._devices, clock=self._clock)
-            machine = self._knob.machine(self._objective, self._config, self._earlier_profile())
-            self._counter = JouleCounter(self._meter)
+            return (0.0, 0.0) if self._counter is None else self._counter.read(ended)
         except JouleryError as error:
             if self._group is None:
                 raise
-            # The others of the group wait for this process, so it must say that it cannot.
             self.failure = error
-        if self._group is not None:
-            machine = follow_rank_0(machine, self._group)
-        assert machine is not None  # noqa: S101 - made above, or raised
-        command = machine.start(self._read(TuningEvent.STEP))
-        self._machine = machine
-        self._reference = self._position = command.position
-        self._obey(command)
+            return 0.0, 0.0
 
-    def _read(self, event: TuningEvent) -> Reading:
-        now = self._clock.now()
-        failure = self._setter.failure
-        if failure is not None or self._counter is None:
-            self.failure = self.failure or failure
-            return Reading(now, 0.0, 0.0, self._steps, TuningEvent.FAILED)
-        try:
-            joules, sigma = self._counter.read()
-        except JouleryError as error:
-            # The others of a group wait for this reading, so it must come.
-            self.failure = error
-            return Reading(now, 0.0, 0.0, self._steps, TuningEvent.FAILED)
-        return Reading(now, joules, sigma, self._steps, event)
-
-    def _is_set(self) -> bool:
-        """Whether to go on; not before the knob is set, from when on the steps are counted."""
-        if self._setter.failure is not None:
-            return True
-        assert self._due_once_set is not None  # noqa: S101 - asked only while waiting
-        self._due = self._left = 1
-        if not self._setter.is_busy:
-            self._due = self._left = self._due_once_set
-            self._due_once_set = None
-        return False
+    def _set_knob(self, command: Command) -> None:
+        if command.position != self._position and command.state is not TunerState.STOPPED:
+            self._position = command.position
+            self._knob.set_position(command.position)
 
     def _obey(self, command: Command) -> None:
         self._state = command.state
         self._due = self._left = command.steps
-        self._due_once_set = None
         if command.state is TunerState.STOPPED:
             self.close()
-        elif command.position != self._position:
-            self._position = command.position
-            self._setter.set(command.position)
-            # Ranks of a group must report after the same number of steps.
-            if self._setter.is_busy and self._group is None:
-                self._due_once_set, self._due, self._left = command.steps, 1, 1
 
     def _earlier_profile(self) -> PowerProfile | None:
         if self._profile is None:
@@ -420,16 +454,18 @@ class PowerTuner:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _releases(self) -> list[Callable[[], None]]:
-        """Functions that release what is held, once each."""
-        found = [self._setter.release]
-        if self._counter is not None:
-            found.append(self._counter.close)
-            self._counter = None
+    def _release(self) -> None:
+        """Release what is held, once."""
+        counter, self._counter = self._counter, None
+        releases = [self._knob.release] if counter is None else [self._knob.release, counter.close]
         if self._own_meter and self._meter is not None:
-            found.append(self._meter.close)
+            releases.append(self._meter.close)
             self._meter = None
-        return found
+        for release in releases:
+            try:
+                release()
+            except JouleryError as error:
+                _log.warning("power tuning: %s", error)
 
 
 def weighed_cost(eta: float, devices: Sequence[Device]) -> Cost:

@@ -7,8 +7,9 @@ import operator
 import os
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from joulery.background import driver_result
 from joulery.clock import REAL_CLOCK, Clock
 from joulery.errors import InvalidValueError, MissingHardwareError
 from joulery.hardware import Capability, DeviceKind
@@ -254,8 +255,8 @@ def define_job(config: RunConfig, environment: RunEnvironment) -> Definition:
     Raises:
         MissingHardwareError: Nothing here measures energy.
     """
-    boards, metered = _devices(environment)
-    device, count, watts = _devices_over_ranks(environment, metered)
+    mine = _surveyed(environment)
+    device, count, watts = _over_ranks(mine, environment.group)
     if not count:
         raise MissingHardwareError(
             "nothing here measures the energy of a run, so nothing can be learned from it",
@@ -277,7 +278,7 @@ def define_job(config: RunConfig, environment: RunEnvironment) -> Definition:
         cost=Cost(eta, watts),
         objective=None if isinstance(objective, Cost) else objective,
         max_epochs=config.max_epochs or MANY_EPOCHS,
-        limits_watts=listed_limits(boards),
+        limits_watts=mine.limits_watts,
     )
     return Definition(job, device, cast("DecisionService", config.store).policy)
 
@@ -293,30 +294,42 @@ def listed_limits(boards: Sequence[Device]) -> tuple[float, ...]:
     return tuple(high - step * place for place in range(count, -1, -1))
 
 
-def _devices(environment: RunEnvironment) -> tuple[list[Device], list[Device]]:
-    """Boards with a power limit, and the devices that measure the job."""
+class _Survey(NamedTuple):
+    """The devices that measure this process: kind, number, highest power, limits to choose from."""
+
+    name: str = ""
+    devices: int = 0
+    max_watts: float = 0.0
+    limits_watts: tuple[float, ...] = ()
+
+
+def _surveyed(environment: RunEnvironment) -> _Survey:
+    """The survey of this process, within the time that drivers are given."""
     try:
-        boards = environment.boards()
-        return boards, boards or environment.metered()
+        return driver_result(partial(_survey, environment), environment.clock)
     except Exception:
         if environment.group is None:
             raise
-        return [], []  # the other ranks wait for what this one has, whatever went wrong
+        return _Survey()  # the other ranks wait for what this one has, whatever went wrong
 
 
-def _devices_over_ranks(
-    environment: RunEnvironment, devices: Sequence[Device]
-) -> tuple[str, int, float]:
-    """Kind, number and highest power of the devices of all processes."""
+def _survey(environment: RunEnvironment) -> _Survey:
     from joulery.power import weighed_cost
 
+    boards = environment.boards()
+    devices = boards or environment.metered()
+    if not devices:
+        return _Survey()
     try:
-        watts = weighed_cost(0.0, devices).max_watts if devices else 0.0
+        watts = weighed_cost(0.0, devices).max_watts
     except InvalidValueError:
         watts = math.nan  # some device does not say
-    mine = (devices[0].info.name if devices else "", len(devices), watts)
-    group = environment.group
+    return _Survey(devices[0].info.name, len(devices), watts, listed_limits(boards))
+
+
+def _over_ranks(mine: _Survey, group: ProcessGroup | None) -> tuple[str, int, float]:
+    """Kind, number and highest power of the devices of all processes."""
     each = [mine] if group is None else list(group.all_gather(mine))
-    total = sum(count for _, count, _ in each)
-    name = next((name for name, _, _ in each if name), "")
-    return name if total == 1 else f"{name} × {total}", total, sum(watts for _, _, watts in each)
+    total = sum(one.devices for one in each)
+    name = next((one.name for one in each if one.name), "")
+    return name if total == 1 else f"{name} × {total}", total, sum(one.max_watts for one in each)

@@ -130,7 +130,7 @@ class Run:
         tuner = self._power.tuner
         if tuner is not None:
             tuner.step()
-        elif not self._power.begun and not self._closed:
+        elif self._power.is_wanted and not self._closed:
             self._begin_tuning()
 
     def steps(self, batches: Iterable[T]) -> Iterator[T]:
@@ -349,16 +349,19 @@ class Run:
 
     @fail_open(None)
     def _begin_tuning(self) -> None:
-        session, plan = self._session, None
-        if session is not None:
-            plan = session.limit_plan(self._probe_done)
-        meter = None if session is None or session.account is None else session.meter
-        size = self._batch_size if session is None else session.batch_size
-        atexit.register(_close_if_alive, weakref.ref(self))
-        self._power.begin(size, plan, meter)
-        if self._power.tuner is not None:
-            self._power.tuner.step()
-        self._power.write_report(self.total_steps)
+        """Have the tuner made at the first step; take it at the step by which it is."""
+        session, power = self._session, self._power
+        if not power.begun:
+            plan = None if session is None else session.limit_plan(self._probe_done)
+            meter = None if session is None or session.account is None else session.meter
+            size = self._batch_size if session is None else session.batch_size
+            atexit.register(_close_if_alive, weakref.ref(self))
+            power.begin(size, plan, meter)
+        power.take_tuner()
+        if not power.is_wanted:
+            if power.tuner is not None:
+                power.tuner.step()
+            power.write_report(self.total_steps)
 
     def _probe_done(self) -> None:
         self._probed = True

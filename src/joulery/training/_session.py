@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from joulery.background import PeriodicTask
+from joulery.background import PeriodicTask, driver_result
 from joulery.client import STORE_VARIABLE, RunMeasurements, is_server, team_of
 from joulery.errors import InvalidValueError, JouleryError, NotPossibleHereError
 from joulery.frontier import ASSUMED, OperatingPoint, Provenance, Setting
@@ -166,7 +166,12 @@ class DecisionSession:
                 remedy="give Run their process_group; for torch, joulery.integrations.torch_ranks",
             )
         definition = define_job(self._config, environment)
-        self.meter = Meter(environment.boards() or environment.metered(), clock=environment.clock)
+        clock = environment.clock
+
+        def started() -> Meter:
+            return Meter(environment.boards() or environment.metered(), clock=clock).start()
+
+        self.meter = driver_result(started, clock)
         if group is None or group.rank == 0:
             self._client = self._new_client(definition)
         self._job, self._definition = definition.job, definition

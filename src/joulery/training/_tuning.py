@@ -7,15 +7,20 @@ import logging
 import os
 import sys
 import tempfile
+from concurrent.futures import wait
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from joulery.background import DRIVER_SECONDS, DriverThread
+from joulery.errors import MissingHardwareError, NotPossibleHereError
 from joulery.fail_open import fail_open
 from joulery.power import TunerConfig, TunerState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from concurrent.futures import Future
 
     from joulery.hardware import Device, PowerLimit
     from joulery.metering import Meter
@@ -26,6 +31,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("joulery")
 
 REPORTS_VARIABLE = "JOULERY_RUN_REPORTS"
+# Longest wait at the end for a tuner that was never there, to say why.
+_REASON_SECONDS = 2.0
 _FRAMEWORKS = ("torch", "tensorflow", "jax", "mxnet", "paddle")
 
 
@@ -40,45 +47,75 @@ class RunPower:
         tuner: Tuner at work; None before :meth:`begin`, and where nothing is tuned.
         found_watts: Power limit that was found; None before it is known.
         begun: Whether :meth:`begin` was called.
+        is_wanted: Whether a tuner is still to be made.
     """
 
     def __init__(self, config: RunConfig, environment: RunEnvironment) -> None:
         self.tuner: PowerTuner | None = None
         self.found_watts: float | None = None
         self.begun = False
+        self.is_wanted = True
         self._config = config
         self._environment = environment
+        self._driver = DriverThread(environment.clock)
+        self._pending: Future[PowerTuner] | None = None
         self._knob: LimitKnob | None = None
         self._skipped: str | None = None
 
     @fail_open(None)
     def begin(self, batch_size: int | None, plan: LimitPlan | None, meter: Meter | None) -> None:
-        """Make the tuner.
+        """Have the tuner made, beside the training: finding devices may take long.
 
         Args:
             batch_size: Batch size that is run, if it is known.
             plan: Power limits of the decision that is run; None for any whole watt.
             meter: Meter of the boards; the tuner makes its own unless given.
         """
+        self.begun = True
+        self._pending = self._driver.submit(partial(self._made, batch_size, plan, meter))
+
+    @fail_open(None)
+    def take_tuner(self, wait_seconds: float = 0.0) -> None:
+        """Take the tuner once it is made; ranks of a group wait for it, all at the same step."""
+        pending, group = self._pending, self._environment.group
+        if pending is None:
+            return
+        if wait_seconds or group is not None:
+            wait([pending], wait_seconds or DRIVER_SECONDS)
+        if not pending.done() and group is None and self._driver.failure is None:
+            return
+        self.is_wanted, self._pending = False, None
+        failure = self._driver.failure
+        if group is not None and not all(group.all_gather(failure is None)) and failure is None:
+            self._skip("another rank cannot, see what it says on stderr")
+        elif failure is not None:
+            self._skip(str(failure))
+        else:
+            self.tuner, self._skipped = pending.result(), None
+
+    def _made(
+        self, batch_size: int | None, plan: LimitPlan | None, meter: Meter | None
+    ) -> PowerTuner:
         from joulery.metering import local_rank
         from joulery.power import LimitKnob, PowerTuner, weighed_cost
 
-        self.begun = True
         environment, config = self._environment, self._config
         boards = environment.boards()
         if not boards:
-            self._skip("no GPU with a power limit was found (see `joulery doctor`)")
-            return
+            raise MissingHardwareError(
+                "no GPU with a power limit was found", remedy="see `joulery doctor`"
+            )
         limits = [cast("PowerLimit", board).power_limits().current_watts for board in boards]
         self.found_watts = max(limits)
         rank = local_rank(environment.environ)
         if rank is not None and rank.size > 1 and environment.group is None:
-            self._skip("several processes train together; give Run their process_group")
-            return
+            raise NotPossibleHereError(
+                "several processes train together", remedy="give Run their process_group"
+            )
         objective = config.objective_for(weighed_cost(1.0, boards).max_watts)
         self._knob = None if plan is None else LimitKnob(boards, plan=plan)
         decided = plan is not None and plan.is_decided
-        self.tuner = PowerTuner(
+        return PowerTuner(
             boards,
             objective,
             knob=self._knob,
@@ -89,7 +126,6 @@ class RunPower:
             profile=None if decided else self._profile(batch_size, boards, objective),
             process_group=environment.group,
         )
-        self._skipped = None
 
     def fail(self, error: Exception) -> None:
         """Do without tuning because of an error; see :mod:`joulery.fail_open`."""
@@ -101,6 +137,10 @@ class RunPower:
 
     def close(self, steps: int) -> None:
         """Restore the power limit that was found, and report on the run so far."""
+        if self._environment.group is None:
+            self.take_tuner(_REASON_SECONDS)
+        self._pending = None
+        self._driver.close()
         if self.tuner is not None:
             self.tuner.close()
         if self.begun:
@@ -109,7 +149,7 @@ class RunPower:
     def renew(self) -> None:
         """Make ready for another decision, once closed."""
         self.tuner = self._knob = self.found_watts = None
-        self.begun = False
+        self.begun, self.is_wanted = False, True
 
     @property
     def result(self) -> TuningResult | None:

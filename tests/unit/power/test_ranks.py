@@ -107,7 +107,7 @@ def test_one_failing_rank_stops_all_and_none_hangs(moment):
             loop.gpus[0].faults = Faults(no_permission=True)
         if rank == 1 and moment == "energy":
 
-            def unreadable():
+            def unreadable(_):
                 raise DeviceError("gone", remedy="none")
 
             tuner._counter.read = unreadable

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from joulery.errors import DeviceError
 from joulery.power import Reading, TunerConfig
 from joulery.power._state_machine import DriftDetector
 from joulery.power._step_profiler import (
@@ -13,7 +12,6 @@ from joulery.power._step_profiler import (
     SampleSet,
     StepProfiler,
     StepSample,
-    TuningEvent,
     step_noise,
     undisturbed,
 )
@@ -148,14 +146,3 @@ def test_moving_lets_time_pass_before_anything_counts():
     assert driven(profiler, profiler.move(3), pace=0.01) >= 10
     assert profiler.position == 3
     assert not profiler.estimates()
-
-
-def test_failure_ends_the_procedure():
-    """Without readings every figure would be a guess."""
-    profiler = StepProfiler(TunerConfig(), 9)
-    profiler.reading = Reading(0.0, 0.0, 0.1, 0)
-    procedure = profiler.warm_up()
-    next(procedure)
-    with pytest.raises(DeviceError):
-        procedure.send(Reading(1.0, 0.0, 0.0, 1, TuningEvent.FAILED))
-    assert math.isnan(profiler.pace_seconds)

@@ -203,7 +203,7 @@ def test_any_error_restores_the_limit_and_never_leaves_step():
     tuner = loop.tuner(BALANCED)
     loop.run(tuner.step, until=lambda: loop.limit_watts < 250)
 
-    def broken():
+    def broken(_):
         raise ZeroDivisionError("a bug")
 
     tuner._counter.read = broken
@@ -218,7 +218,7 @@ def test_unreadable_energy_stops_tuning():
     tuner = loop.tuner(BALANCED)
     loop.run(tuner.step, until=lambda: loop.limit_watts < 250)
 
-    def unreadable():
+    def unreadable(_):
         raise DeviceError("gone", remedy="none")
 
     tuner._counter.read = unreadable

@@ -2,11 +2,12 @@
 
 import json
 import logging
+import threading
 from dataclasses import replace
 
 import pytest
 
-from joulery.clock import VirtualClock
+from joulery.clock import REAL_CLOCK, VirtualClock
 from joulery.hardware import Faults, SimulatedGpu, catalog
 from joulery.objectives import LeastEnergy
 from joulery.training import REPORTS_VARIABLE, Run, read_reports
@@ -81,9 +82,54 @@ def test_without_a_board_training_goes_on_and_one_line_says_so(clock, caplog):
     run = Run(devices=[])
     with caplog.at_level(logging.WARNING, "joulery"):
         seen = list(run.steps(range(100)))
+        run.close()
     assert seen == list(range(100))
     assert len(caplog.records) == 1
     assert "no GPU" in str(run.tuning_skipped)
+
+
+class _Hanging(SimulatedGpu):
+    """A board whose limits cannot be read before it is let go."""
+
+    def __init__(self):
+        super().__init__(BOARD, REAL_CLOCK)
+        self.called, self.let_go = threading.Event(), threading.Event()
+
+    def power_limits(self):
+        """Hang, then read."""
+        self.called.set()
+        assert self.let_go.wait(30)
+        return super().power_limits()
+
+
+def test_a_driver_that_hangs_at_the_first_step_does_not_stop_training():
+    """If this fails, a driver that does not answer at once holds up the first step."""
+    gpu = _Hanging()
+    run = Run(devices=[gpu])
+    run.step()
+    assert gpu.called.wait(30)
+    run.step()  # would wait for ever if it waited
+    assert run.tuning_skipped is None
+    gpu.let_go.set()
+    run.close()
+
+
+def test_a_driver_that_hangs_before_training_is_given_up(monkeypatch, tmp_path):
+    """If this fails, asking for the batch size waits for a broken driver for ever."""
+    monkeypatch.setattr("joulery.background.DRIVER_SECONDS", 0.05)
+    gpu = _Hanging()
+    run = Run(
+        "nightly",
+        batch_sizes=[8, 16],
+        default_batch_size=16,
+        target=0.5,
+        devices=[gpu],
+        store=tmp_path / "store.db",
+    )
+    assert run.batch_size == 16
+    assert run.decision is None
+    gpu.let_go.set()
+    run.close()
 
 
 def test_without_rights_training_goes_on(clock, caplog):
