@@ -357,6 +357,7 @@ class Run:
             size = self._batch_size if session is None else session.batch_size
             atexit.register(_close_if_alive, weakref.ref(self))
             power.begin(size, plan, meter)
+            power.write_report(self.total_steps)  # the process may be killed before there is more
         power.take_tuner()
         if not power.is_wanted:
             if power.tuner is not None:
