@@ -90,9 +90,9 @@ def test_without_matplotlib_the_rest_still_works(tmp_path, capsys, monkeypatch):
         (["--limits", "200:100:10"], "is empty"),
         (["--limits=-100:200:10"], "not above 0 W"),
         (["--limits", "many"], "no number"),
-        (["--epochs", "0"], "--epochs 0"),
+        (["--epochs", "0"], "--epochs: '0'"),
         (["--epochs", "two"], "no whole number"),
-        (["--seed", "-1"], "--seed -1"),
+        (["--seed", "-1"], "--seed: '-1'"),
         (["--objective", "happiness"], "happiness"),
         (["--objective", "fastest:joules=1"], "no operating point"),
     ],
@@ -129,7 +129,7 @@ def test_starts_without_numpy_until_it_runs():
     """`joulery --help` must stay fast; the demo's own options must not load NumPy."""
     code = (
         "import sys, argparse; from joulery.cli import demo;"
-        "demo.add_arguments(argparse.ArgumentParser());"
+        "demo.COMMAND.define(argparse.ArgumentParser());"
         "sys.exit('numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 import textwrap
@@ -10,10 +9,15 @@ from dataclasses import asdict
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from joulery.cli.checked import given_command
+from joulery import metering
+from joulery.cli.dispatch import Output
+from joulery.cli.measure import DEVICE_OPTION
+from joulery.cli.options import COMMAND_OPTION, Action, flag, given_command, number, option
+from joulery.cli.progress import progress_line
 from joulery.clock import REAL_CLOCK
 from joulery.errors import JouleryError, MissingHardwareError, UsageError
-from joulery.units import finite, human_duration, per_cent
+from joulery.reports import table_of
+from joulery.units import human_duration, per_cent
 
 if TYPE_CHECKING:
     import argparse
@@ -41,52 +45,25 @@ _STATED_EFFICIENCY_ERROR = 0.005
 _LEAST_SECONDS, _SECONDS_PER_BOARD = 240.0, 60.0
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Define the options."""
-    parser.usage = "joulery calibrate [options] [-- COMMAND [ARGUMENTS...]]"
-    parser.epilog = _EPILOG
-    add = parser.add_argument
-    add("command", nargs="...", help="load to run, after `--`")
-    add("--meter", metavar="NAME", default="node", help="node meter, by default the first")
-    add("--device", action="append", metavar="NAME", help="board to calibrate; default: all GPUs")
-    add("--seconds", type=float, metavar="S", help="duration; default: 60 per board, 240 at least")
-    add("--efficiency", type=float, metavar="X", help="of the power supplies, such as 0.94")
-    add("--host-watts", type=float, metavar="W", help="node meter's watts without the boards")
-    add("--show", action="store_true", help="print the calibrations that are kept, and end")
-    add("--json", action="store_true", help="print one JSON document")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Calibrate, keep and show."""
-    from joulery.metering import calibrate, load_calibrations, save_calibrations
-
+def _run(arguments: argparse.Namespace) -> Output:
     if arguments.show:
-        return _show(load_calibrations(), as_json=arguments.json)
-    known = _known(arguments)
-    command = given_command(arguments.command)
+        return _kept(metering.load_calibrations())
+    known = metering.NodePower(rest_watts=arguments.host_watts)
+    if arguments.efficiency is not None:
+        known = metering.NodePower(
+            arguments.efficiency, _STATED_EFFICIENCY_ERROR, arguments.host_watts
+        )
+    command = given_command(arguments)
     node, boards, others = _devices(arguments.meter, arguments.device)
     seconds = arguments.seconds
     if seconds is None:
         seconds = max(_LEAST_SECONDS, _SECONDS_PER_BOARD * len(boards))
-    load_calibrations()  # refused now rather than after minutes of load
-    learned = calibrate(node, boards, _Load(command, seconds), others=others, known=known)
-    path = save_calibrations(learned.calibrations)
-    if arguments.json:
-        document = {**asdict(learned), "known": asdict(known), "file": str(path)}
-        sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
-    else:
-        sys.stdout.write(_text(learned, boards, known, str(path)) + "\n")
-    return 0
-
-
-def _known(arguments: argparse.Namespace) -> NodePower:
-    from joulery.metering import NodePower
-
-    if arguments.seconds is not None:
-        finite(arguments.seconds, "--seconds", minimum=30.0)
-    if arguments.efficiency is None:
-        return NodePower(rest_watts=arguments.host_watts)
-    return NodePower(arguments.efficiency, _STATED_EFFICIENCY_ERROR, arguments.host_watts)
+    metering.load_calibrations()  # refused now rather than after minutes of load
+    load = _Load(command, seconds)
+    learned = metering.calibrate(node, boards, load, others=others, known=known)
+    path = metering.save_calibrations(learned.calibrations)
+    document = {**asdict(learned), "known": asdict(known), "file": str(path)}
+    return Output(document, lambda: _text(learned, boards, known, str(path)))
 
 
 def _devices(
@@ -95,7 +72,6 @@ def _devices(
     """The node meter, the boards, and processors and memory with counters."""
     from joulery.frontier import Origin
     from joulery.hardware import Capability, DeviceKind, survey
-    from joulery.metering import select
 
     found = survey()
     nodes = [device for device in found.devices if device.info.kind is DeviceKind.NODE]
@@ -108,10 +84,10 @@ def _devices(
             "no meter of the whole node",
             remedy="name one in JOULERY_NODE_METER: visa:RESOURCE, ipmi:, or redfish:URL",
         )
-    node = select([meter], among=nodes)[0]
+    node = metering.select([meter], among=nodes)[0]
     kinds = (DeviceKind.CPU, DeviceKind.MEMORY)
     counted = [d for d in found.devices if Capability.ENERGY in d.capabilities]
-    boards = select(names or ["gpu"], among=counted)
+    boards = metering.select(names or ["gpu"], among=counted)
     others = [
         device
         for device in counted
@@ -126,8 +102,6 @@ class _Load:
     """The load: a command that is ended after so many seconds."""
 
     def __init__(self, command: Sequence[str], seconds: float, clock: Clock = REAL_CLOCK) -> None:
-        from joulery.metering import check_command
-
         if not command:
             if find_spec("torch") is None:
                 raise UsageError(
@@ -135,13 +109,10 @@ class _Load:
                     remedy="give one: joulery calibrate -- python train.py",
                 )
             command = [sys.executable, "-m", "joulery.cli.calibrate_load"]
-        check_command(command)
+        metering.check_command(command)
         self._command, self._seconds, self._clock = command, seconds, clock
 
     def __call__(self, on_wait: Callable[[], None]) -> None:
-        from joulery.cli.progress import progress_line
-        from joulery.metering import run_command
-
         began, ended = self._clock.now(), False
 
         def wait() -> None:
@@ -155,7 +126,7 @@ class _Load:
                 signal.raise_signal(signal.SIGTERM)  # passed on to the command
 
         try:
-            code = run_command(self._command, stdout=2, on_wait=wait)
+            code = metering.run_command(self._command, stdout=2, on_wait=wait)
         finally:
             progress_line("")
         if code != 0 and not ended:
@@ -185,35 +156,39 @@ def _text(
     return "\n".join([*lines, f"Kept in {path}; measurements use it from now on."])
 
 
-def _show(kept: Mapping[str, SensorCalibration], *, as_json: bool) -> int:
-    from joulery.metering import calibrations_file
-
-    if as_json:
-        document = {
-            "calibrations": [asdict(one) for one in kept.values()],
-            "file": str(calibrations_file()),
-        }
-        sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
-        return 0
-    text = _table(tuple(kept.values()), {}) if kept else "no calibrations yet"
-    sys.stdout.write(f"{text}\n\nfile: {calibrations_file()}\n")
-    return 0
+def _kept(found: Mapping[str, SensorCalibration]) -> Output:
+    path = metering.calibrations_file()
+    document = {"calibrations": [asdict(one) for one in found.values()], "file": str(path)}
+    text = _table(tuple(found.values()), {}) if found else "no calibrations yet"
+    return Output(document, f"{text}\n\nfile: {path}")
 
 
 def _table(calibrations: Sequence[SensorCalibration], names: Mapping[str, str]) -> str:
-    from joulery.reports import table_text
+    return table_of(
+        calibrations,
+        {
+            "device": lambda one: names.get(one.device_id, one.device_id),
+            ">gain": lambda one: f"{one.gain:.4f}",
+            ">± sd": lambda one: f"± {one.gain_error:.4f}",
+            ">offset": lambda one: f"{one.offset_watts:.1f} W",
+            "> ± sd": lambda one: f"± {one.offset_error_watts:.1f} W",
+            "date": lambda one: one.learned_at[:10],
+            "meter": lambda one: one.meter,
+        },
+    )
 
-    rows = [
-        [
-            names.get(one.device_id, one.device_id),
-            f"{one.gain:.4f}",
-            f"± {one.gain_error:.4f}",
-            f"{one.offset_watts:.1f} W",
-            f"± {one.offset_error_watts:.1f} W",
-            one.learned_at[:10],
-            one.meter,
-        ]
-        for one in calibrations
-    ]
-    headers = ["device", "gain", "± sd", "offset", "± sd", "date", "meter"]
-    return table_text(headers, rows, "lrrrrll")
+
+COMMAND = Action(
+    _run,
+    (
+        COMMAND_OPTION,
+        option("--meter", "node meter, by default the first", "NAME", default="node"),
+        DEVICE_OPTION,
+        option("--seconds", "duration; default: 60 per board, 240 at least", "S", number(30.0)),
+        option("--efficiency", "of the power supplies, such as 0.94", "X", float),
+        option("--host-watts", "node meter's watts without the boards", "W", float),
+        flag("--show", "print the calibrations that are kept, and end"),
+    ),
+    usage="joulery calibrate [options] [-- COMMAND [ARGUMENTS...]]",
+    epilog=_EPILOG,
+)

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+from argparse import ArgumentTypeError
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
-from joulery.errors import FileError, InvalidValueError
+from joulery import cluster, grid
+from joulery.cli.dispatch import Output
+from joulery.cli.options import Action, file, flag, number, option, whole, write_file
+from joulery.clock import REAL_CLOCK
+from joulery.errors import FileError, InvalidValueError, NotPossibleHereError, UnknownRecordError
+from joulery.reports import cluster_report, table_of
+from joulery.units import JOULES_PER_KILOWATT_HOUR
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from datetime import tzinfo
 
-    from joulery.cluster import PowerCurve
-    from joulery.grid import Signal
-
-_POLICIES = ("fair", "max-min", "throughput", "equal-watts", "equal-fraction", "alpha-fair")
 _RECOVERY_SECONDS = 900.0
-_EXAMPLES = """\
+_EPILOG = """\
 examples:
   joulery cluster allocate --jobs jobs.json --budget 20000
   joulery cluster simulate --trace trace.csv --curves jobs.json --gpus 64 --budget 20000
@@ -39,200 +46,153 @@ exit 0
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Define the options."""
-    parser.epilog = f"Every action takes --json.\n\n{_EXAMPLES}"
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    for name, (text, define) in _ACTIONS.items():
-        action = actions.add_parser(name, help=text)
-        define(action)
-        action.add_argument("--json", action="store_true", help="print one JSON document")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Do what was asked."""
-    _RUN[arguments.action](arguments)
-    return 0
-
-
-def _add_allocate(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--jobs", type=Path, required=True, metavar="FILE", help="jobs as JSON")
-    parser.add_argument("--budget", type=float, metavar="W", help="IT power of the cluster")
-    parser.add_argument("--tree", type=Path, metavar="FILE", help="nested caps as JSON")
-    parser.add_argument("--pause", action="store_true", help="jobs may be paused if floors demand")
-    _add_policy(parser)
-
-
-def _add_zone(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--zone", metavar="NAME", help="of times without one, such as UTC or Europe/Berlin"
-    )
-
-
-def _zone(name: str | None) -> tzinfo | None:
-    from zoneinfo import ZoneInfo
-
+def _zone(text: str) -> tzinfo:
     try:
-        return ZoneInfo(name) if name else None
+        return ZoneInfo(text)
     except (KeyError, ValueError, OSError):
-        raise InvalidValueError(f"--zone {name}", remedy="give UTC or Europe/Berlin") from None
+        raise ArgumentTypeError(f"no zone {text!r}: give UTC or Europe/Berlin") from None
 
 
-def _add_policy(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--policy", choices=_POLICIES, default="fair", help="default: fair")
-    parser.add_argument("--alpha", type=float, default=2.0, help="for alpha-fair")
+def _gpus(text: str) -> int | dict[str, int]:
+    """A number, or one by type."""
+    if "=" not in text:
+        return whole(1, 10**9)(text)
+    pairs = (part.split("=", 1) for part in text.split(","))
+    return {name: whole(0, 10**9)(amount) for name, amount in pairs}
 
 
-def _allocate(arguments: argparse.Namespace) -> None:
-    from joulery.cluster import allocate, flexibility_price, read_budget, read_jobs
+def _budget_steps(text: str) -> list[tuple[float, float]]:
+    """Watts, or seconds and watts in steps."""
+    read = number(0.0)
+    pairs = [part.rpartition(":") for part in text.split(",")]
+    return [(read(time or "0"), read(watts)) for time, _, watts in pairs]
 
-    jobs = read_jobs(arguments.jobs)
-    shares = allocate(
+
+def _moment(text: str) -> float:
+    """A time as seconds since 1970 UTC."""
+    try:
+        if text.startswith("+"):
+            return REAL_CLOCK.wall() + number()(text)
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is no time: give +30 or an ISO time") from None
+    if time.tzinfo is None:
+        raise ArgumentTypeError(f"{text!r} has no time zone: add Z or +02:00")
+    return time.timestamp()
+
+
+def _clock_time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).astimezone().isoformat(timespec="seconds")
+
+
+def _allocate(arguments: argparse.Namespace) -> Output:
+    jobs = cluster.read_jobs(arguments.jobs)
+    shares = cluster.allocate(
         jobs,
         arguments.budget,
         arguments.policy,
-        budget=read_budget(arguments.tree) if arguments.tree else None,
+        budget=cluster.read_budget(arguments.tree) if arguments.tree else None,
         alpha=arguments.alpha,
         may_pause=arguments.pause,
     )
-    price = flexibility_price(jobs, shares)
+    price = cluster.flexibility_price(jobs, shares)
     document = {**shares.to_dict(), "gpu_hours_of_delay_per_megawatt_hour": price}
-    _show(arguments, document, _allocation_text)
+    return Output(document, lambda: _allocation_text(document))
 
 
-def _allocation_text(document: dict[str, Any]) -> str:
-    from joulery.reports import table_text as table
-
-    rows = [
-        [job["id"], f"{job['watts']:.1f} W", f"{100 * job['performance']:.1f} %"]
-        for job in document["jobs"]
-    ]
-    return (
+def _allocation_text(document: Mapping[str, Any]) -> str:
+    price = document.get("gpu_hours_of_delay_per_megawatt_hour")
+    head = (
         f"{document['policy']}: {document['used_watts']:.0f} of {document['budget_watts']:.0f} W, "
         f"weighted performance {100 * document['weighted_performance']:.1f} %, "
-        f"worst {100 * document['worst_performance']:.1f} %\n"
-        f"{_price_text(document)}\n" + table(["job", "power", "performance"], rows, "lrr")
+        f"worst {100 * document['worst_performance']:.1f} %"
+    )
+    cost = "" if price is None else f"a MWh not used costs {price:.0f} GPU-hours of delay\n"
+    return f"{head}\n{cost}\n{_shares(document)}"
+
+
+def _shares(document: Mapping[str, Any]) -> str:
+    return table_of(
+        document["jobs"],
+        {
+            "job": lambda job: job["id"],
+            ">power": lambda job: f"{job['watts']:.1f} W",
+            ">performance": lambda job: f"{100 * job['performance']:.1f} %",
+        },
     )
 
 
-def _price_text(document: dict[str, Any]) -> str:
-    price = document.get("gpu_hours_of_delay_per_megawatt_hour")
-    return "" if price is None else f"a MWh not used costs {price:.0f} GPU-hours of delay\n"
-
-
-def _add_simulate(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--trace", type=Path, required=True, metavar="FILE", help="CSV or Parquet")
-    parser.add_argument(
-        "--curves", type=Path, required=True, metavar="FILE", help="frontiers, as a file of jobs"
-    )
-    parser.add_argument("--gpus", required=True, metavar="N", help="number, or a100=64,h100=32")
-    parser.add_argument("--budget", metavar="W", help="watts, or seconds:watts,seconds:watts")
-    parser.add_argument("--events", type=Path, metavar="FILE", help="grid events as JSON")
-    parser.add_argument("--queue", choices=("fifo", "backfill", "sjf"), default="fifo")
-    parser.add_argument("--overhead", type=float, default=0.0, metavar="W", help="hosts, network")
-    parser.add_argument("--idle", type=float, default=0.0, metavar="W", help="of a GPU without job")
-    parser.add_argument(
-        "--rotate", type=float, metavar="MINUTES", help="let paused jobs take turns after so long"
-    )
-    parser.add_argument(
-        "--recover", action="store_true", help="give jobs back what they ran below the mean"
-    )
-    parser.add_argument("--carbon", metavar="SOURCE", help="region, or a series as CSV or Parquet")
-    parser.add_argument("--price", type=Path, metavar="FILE", help="series of a price per kWh")
-    _add_zone(parser)
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write the report as HTML")
-    _add_policy(parser)
-
-
-def _simulate(arguments: argparse.Namespace) -> None:
-    from joulery.cluster import read_jobs
-    from joulery.grid import read_events, read_signal
-    from joulery.reports import Terminal, cluster_report
+def _simulate(arguments: argparse.Namespace) -> Output:
     from joulery.simulate.cluster import Site, budget_steps, read_trace, simulate, summarize
 
-    curves = {job.id: job.curve for job in read_jobs(arguments.curves)}
+    curves = {job.id: job.curve for job in cluster.read_jobs(arguments.curves)}
     trace = read_trace(arguments.trace, curves)
-    budget = _budget_steps(arguments.budget)
+    budget = arguments.budget or []
     if arguments.events:
         if len(budget) != 1:
             raise InvalidValueError("--events needs one --budget", remedy="give --budget 20000")
-        budget = budget_steps(budget[0][1], read_events(arguments.events), trace.origin)
+        budget = budget_steps(budget[0][1], grid.read_events(arguments.events), trace.origin)
     site = Site(
-        gpus=_gpus(arguments.gpus),
+        gpus=arguments.gpus,
         budget=budget,
         policy=arguments.policy,
         queue=arguments.queue,
         overhead_watts=arguments.overhead,
         idle_watts=arguments.idle,
-        rotation_seconds=float("inf") if arguments.rotate is None else 60 * arguments.rotate,
-        recovery_seconds=_RECOVERY_SECONDS if arguments.recover else float("inf"),
+        rotation_seconds=60 * arguments.rotate,
+        recovery_seconds=_RECOVERY_SECONDS if arguments.recover else math.inf,
         alpha=arguments.alpha,
     )
-    zone = _zone(arguments.zone)
-    carbon = _carbon(arguments.carbon, zone) if arguments.carbon else None
-    price = read_signal(arguments.price, zone=zone) if arguments.price else None
+    carbon = _signal(arguments.carbon, arguments.zone) if arguments.carbon else None
+    price = grid.read_signal(arguments.price, zone=arguments.zone) if arguments.price else None
     found = summarize(simulate(trace, site), carbon, price)
     report = cluster_report(found, f"{arguments.trace.name}: {site.policy}, {site.queue}")
     if arguments.page:
-        try:
-            arguments.page.write_text(report.html(), encoding="utf-8")
-        except OSError as error:
-            remedy = "choose another place"
-            raise FileError(f"cannot write {arguments.page}: {error}", remedy=remedy) from None
-    document = {"policy": site.policy, "queue": site.queue, **found}
-    _show(arguments, document, lambda _: report.text(Terminal.of()))
+        write_file(arguments.page, report.html(), "--page")
+    return Output({"policy": site.policy, "queue": site.queue, **found}, report)
 
 
-def _gpus(text: str) -> int | dict[str, int]:
-    try:
-        if "=" not in text:
-            return int(text)
-        pairs = (part.split("=", 1) for part in text.split(","))
-        return {name: int(count) for name, count in pairs}
-    except ValueError:
-        raise InvalidValueError(f"--gpus {text}", remedy="give 64, or a100=64,h100=32") from None
-
-
-def _budget_steps(text: str | None) -> list[tuple[float, float]]:
-    if text is None:
-        return []
-    try:
-        pairs = [part.rpartition(":") for part in text.split(",")]
-        return [(float(time or 0.0), float(watts)) for time, _, watts in pairs]
-    except ValueError:
-        remedy = "give 20000, or 0:20000,3600:15000,7200:20000"
-        raise InvalidValueError(f"--budget {text}", remedy=remedy) from None
-
-
-def _carbon(source: str, zone: tzinfo | None) -> Signal:
-    from joulery.grid import read_signal, static_intensity
-
+def _signal(source: str, zone: tzinfo | None) -> grid.Signal:
+    """A series from a file, or the yearly mean of a region."""
     path = Path(source)
     if path.suffix in (".csv", ".parquet"):
-        return read_signal(path, zone=zone)
-    return static_intensity(source)
+        return grid.read_signal(path, zone=zone)
+    return grid.static_intensity(source)
 
 
-def _add_shape(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--jobs", type=Path, required=True, metavar="FILE", help="jobs as JSON")
-    parser.add_argument("--signal", required=True, metavar="FILE", help="carbon or price per kWh")
-    parser.add_argument("--start", required=True, metavar="TIME", help="ISO with zone")
-    parser.add_argument("--hours", type=float, required=True, help="until the deadline")
-    parser.add_argument("--work", type=float, required=True, metavar="HOURS", help="at full speed")
-    parser.add_argument("--pause", action="store_true", help="all jobs may be paused together")
-    _add_zone(parser)
-    parser.add_argument("--out", type=Path, metavar="FILE", help="budget as CSV, for the agent")
+def _replay(arguments: argparse.Namespace) -> Output:
+    import numpy as np
+
+    jobs = cluster.read_jobs(arguments.jobs)
+    series = grid.read_signal(arguments.power, arguments.column, zone=arguments.zone)
+    shares = [
+        cluster.allocate(jobs, watts, arguments.policy, alpha=arguments.alpha, may_pause=True)
+        for watts in series.values
+    ]
+    mean = np.mean([found.performance for found in shares], axis=0)
+    whole_series = replace(
+        shares[0],
+        budget_watts=float(np.mean(series.values)),
+        used_watts=float(np.mean([found.used_watts for found in shares])),
+        watts=np.mean([found.watts for found in shares], axis=0),
+        performance=mean,
+        paused=mean == 0,
+    )
+    document = {
+        "steps": len(shares),
+        "step_seconds": series.step_seconds,
+        **whole_series.to_dict(),
+    }
+    return Output(document, lambda: _allocation_text(document))
 
 
-def _shape(arguments: argparse.Namespace) -> None:
-    from joulery.cluster import aggregate, plan_work, read_jobs
-    from joulery.units import JOULES_PER_KILOWATT_HOUR
-
-    site, _ = aggregate(read_jobs(arguments.jobs))
-    signal = _carbon(arguments.signal, _zone(arguments.zone))
-    start = _moment(arguments.start, 0.0)
-    work, deadline = 3600 * arguments.work, start + 3600 * arguments.hours
-    plan = plan_work(site.curve, work, signal, start, deadline, may_pause=arguments.pause)
+def _shape(arguments: argparse.Namespace) -> Output:
+    site, _ = cluster.aggregate(cluster.read_jobs(arguments.jobs))
+    signal = _signal(arguments.signal, arguments.zone)
+    start, work = arguments.start, 3600 * arguments.work
+    plan = cluster.plan_work(
+        site.curve, work, signal, start, start + 3600 * arguments.hours, may_pause=arguments.pause
+    )
     _, seconds, values = signal.window(start, start + work)
     at_once = float(seconds @ values) * site.curve.most_watts / JOULES_PER_KILOWATT_HOUR
     columns = (plan.starts, plan.seconds, plan.watts, plan.performance)
@@ -250,194 +210,120 @@ def _shape(arguments: argparse.Namespace) -> None:
     }
     if arguments.out:
         # Whole steps of the signal, so that the file is a series again.
-        whole = [s["start"] - (s["start"] - signal.start) % signal.step_seconds for s in steps]
-        rows = [f"{_clock_time(t)},{s['watts']:.3f}" for t, s in zip(whole, steps, strict=True)]
-        arguments.out.write_text("\n".join(["timestamp,watts", *rows, ""]), encoding="utf-8")
-    _show(arguments, document, _shape_text)
+        starts = [s["start"] - (s["start"] - signal.start) % signal.step_seconds for s in steps]
+        rows = [f"{_clock_time(t)},{s['watts']:.3f}" for t, s in zip(starts, steps, strict=True)]
+        write_file(arguments.out, "\n".join(["timestamp,watts", *rows, ""]), "--out")
+    return Output(document, lambda: _shape_text(document))
 
 
-def _shape_text(document: dict[str, Any]) -> str:
-    from joulery.reports import table_text as table
-
+def _shape_text(document: Mapping[str, Any]) -> str:
     saved = 1 - document["amount"] / document["amount_at_once"]
-    rows = [
-        [_clock_time(s["start"]), f"{s['watts']:.0f} W", f"{100 * s['performance']:.1f} %"]
-        for s in document["steps"]
-    ]
-    return (
-        f"{100 * saved:.1f} % less than at once and at full speed; done "
-        f"{_clock_time(document['end'])}\n\n" + table(["from", "power", "performance"], rows, "lrr")
+    steps = table_of(
+        document["steps"],
+        {
+            "from": lambda step: _clock_time(step["start"]),
+            ">power": lambda step: f"{step['watts']:.0f} W",
+            ">performance": lambda step: f"{100 * step['performance']:.1f} %",
+        },
     )
+    done = _clock_time(document["end"])
+    return f"{100 * saved:.1f} % less than at once and at full speed; done {done}\n\n{steps}"
 
 
 def _secret(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise FileError(
-            f"cannot read token {path}: {error}", remedy="write a secret there"
-        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        remedy = "write a secret there"
+        raise FileError(f"cannot read token {path}: {error}", remedy=remedy) from None
 
 
-def _add_agent(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--settings", type=Path, required=True, metavar="FILE", help="as TOML")
-    parser.add_argument("--ticks", type=int, metavar="N", help="stop after N decisions")
-
-
-def _agent(arguments: argparse.Namespace) -> None:
+def _agent(arguments: argparse.Namespace) -> int:
     import ssl
 
-    from joulery.cluster import Agent, NodeClient, Slurm, read_agent_settings
     from joulery.governor import parse_address
 
-    settings = read_agent_settings(arguments.settings)
+    settings = cluster.read_agent_settings(arguments.settings)
     if settings.token_file is None:
         raise InvalidValueError("no token_file in the settings", remedy="name the nodes' token")
     secret = _secret(settings.token_file)
     tls = ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else None
     nodes = {
-        name: NodeClient.at(parse_address(place), secret, tls)
+        name: cluster.NodeClient.at(parse_address(place), secret, tls)
         for name, place in settings.nodes.items()
     }
     with ExitStack() as stack:
         find = _profiles(settings.store, stack) if settings.store else lambda _: None
-        Agent(settings, Slurm(), nodes, find=find).run(arguments.ticks)
+        cluster.Agent(settings, cluster.Slurm(), nodes, find=find).run(arguments.ticks)
+    return 0
 
 
-def _profiles(location: str, stack: ExitStack) -> Callable[[str], PowerCurve | None]:
+def _profiles(location: str, stack: ExitStack) -> Callable[[str], cluster.PowerCurve | None]:
     """Function that finds a job's curve in a store, or on a server, by the job's name."""
     from joulery.client import open_backend
-    from joulery.cluster import PowerCurve
-    from joulery.errors import UnknownRecordError
 
     backend = stack.enter_context(closing(open_backend(location)))
 
-    def find(name: str) -> PowerCurve | None:
+    def find(name: str) -> cluster.PowerCurve | None:
         try:
             profiles = backend.profiles(backend.job(name).id)
         except UnknownRecordError:
             return None
-        newest = max(profiles, key=lambda one: one.wall_seconds or 0.0, default=None)
-        return None if newest is None else PowerCurve.from_document(newest.frontier.to_dict())
+        if not profiles:
+            return None
+        newest = max(profiles, key=lambda one: one.wall_seconds or 0.0)
+        return cluster.PowerCurve.from_document(newest.frontier.to_dict())
 
     return find
 
 
-def _add_status(parser: argparse.ArgumentParser) -> None:
-    _add_state(parser)
-    parser.add_argument("--watch", action="store_true", help="show it anew every second")
-
-
-def _add_state(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="of the agent")
-
-
-def _status(arguments: argparse.Namespace) -> None:
-    from joulery.clock import REAL_CLOCK
-
-    while True:
-        try:
-            document = json.loads((arguments.state / "status.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise FileError(f"no status: {error}", remedy="start `joulery cluster agent`") from None
-        document["age_seconds"] = REAL_CLOCK.wall() - document["at"]
-        if arguments.watch:
-            sys.stdout.write("\x1b[2J\x1b[H")
-        _show(arguments, document, _status_text)
-        if not arguments.watch:
-            return
-        sys.stdout.flush()
+def _status(arguments: argparse.Namespace) -> Output:
+    while arguments.watch:
+        shown = _status_output(arguments.state)
+        sys.stdout.write("\x1b[2J\x1b[H")
+        shown.announce(as_json=arguments.json)
         REAL_CLOCK.sleep(1.0)
+    return _status_output(arguments.state)
 
 
-def _status_text(document: dict[str, Any]) -> str:
-    from joulery.reports import table_text as table
+def _status_output(state: Path) -> Output:
+    try:
+        document = json.loads((state / "status.json").read_text(encoding="utf-8"))
+        document["age_seconds"] = REAL_CLOCK.wall() - document["at"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FileError(f"no status: {error}", remedy="start `joulery cluster agent`") from None
+    return Output(document, lambda: _status_text(document))
 
+
+def _status_text(document: Mapping[str, Any]) -> str:
     budget, power = document["budget_watts"], document["power_watts"]
     filled = round(40 * min(1.0, power / budget)) if budget else 0
     bar = "█" * filled + "░" * (40 - filled)
     caps, age = document["caps_watts"], document["age_seconds"]
-    lines = [
-        f"[{bar}] {power:.0f} of {budget:.0f} W, caps {caps:.0f} W, {age:.0f} s ago",
-        *(f"event {event['id']} until {_clock_time(event['end'])}" for event in document["events"]),
-        *(f"! {message}" for message in document["messages"]),
-        "",
-        table(
-            ["job", "power", "performance"],
-            [
-                [job["id"], f"{job['watts']:.0f} W", f"{100 * job['performance']:.1f} %"]
-                for job in document["jobs"]
-            ],
-            "lrr",
-        ),
-    ]
-    return "\n".join(lines)
+    return "\n".join(
+        [
+            f"[{bar}] {power:.0f} of {budget:.0f} W, caps {caps:.0f} W, {age:.0f} s ago",
+            *(f"event {one['id']} until {_clock_time(one['end'])}" for one in document["events"]),
+            *(f"! {message}" for message in document["messages"]),
+            "",
+            _shares(document),
+        ]
+    )
 
 
-def _clock_time(seconds: float) -> str:
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(seconds, UTC).astimezone().isoformat(timespec="seconds")
-
-
-def _add_event(parser: argparse.ArgumentParser) -> None:
-    _add_state(parser)
-    parser.add_argument("--id", required=True, help="name of the event")
-    amount = parser.add_mutually_exclusive_group(required=True)
-    amount.add_argument("--reduce", type=float, metavar="SHARE", help="such as 0.25")
-    amount.add_argument("--watts", type=float, metavar="W", help="most IT power")
-    parser.add_argument("--start", default="+0", metavar="TIME", help="+seconds, or ISO with zone")
-    parser.add_argument("--minutes", type=float, required=True, help="how long")
-
-
-def _event(arguments: argparse.Namespace) -> None:
-    from joulery.clock import REAL_CLOCK
-    from joulery.cluster import announce
-    from joulery.grid import GridEvent
-
+def _event(arguments: argparse.Namespace) -> Output:
     now = REAL_CLOCK.wall()
-    start = _moment(arguments.start, now)
+    start = now if arguments.start is None else arguments.start
     end = start + 60 * arguments.minutes
-    event = GridEvent(arguments.id, start, end, arguments.watts, arguments.reduce, now)
-    announce(arguments.state, event)
-    _show(arguments, event.to_dict(), lambda found: f"event {found['id']} is announced")
+    event = grid.GridEvent(arguments.id, start, end, arguments.watts, arguments.reduce, now)
+    cluster.announce(arguments.state, event)
+    return Output(event.to_dict(), f"event {event.id} is announced")
 
 
-def _moment(text: str, now: float) -> float:
-    from datetime import datetime
-
-    try:
-        if text.startswith("+"):
-            return now + float(text)
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidValueError(f"--start {text}", remedy="give +30 or an ISO time") from None
-    if time.tzinfo is None:
-        raise InvalidValueError(f"--start {text} has no time zone", remedy="add Z or +02:00")
-    return time.timestamp()
-
-
-def _add_listen(parser: argparse.ArgumentParser) -> None:
-    _add_state(parser)
-    parser.add_argument("--openadr", required=True, metavar="URL", help="server of OpenADR 3")
-    parser.add_argument("--client", required=True, metavar="ID", help="name of the account")
-    parser.add_argument("--secret", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--program", metavar="ID", help="only events of one program")
-    parser.add_argument("--every", type=float, default=30.0, metavar="S", help="time between calls")
-    parser.add_argument("--times", type=int, metavar="N", help="stop after N calls")
-
-
-def _listen(arguments: argparse.Namespace) -> None:
-    from itertools import count
-
-    from joulery.clock import REAL_CLOCK
-    from joulery.cluster import announce
-    from joulery.errors import NotPossibleHereError
-    from joulery.grid import OpenAdr
-
-    client = OpenAdr(arguments.openadr, arguments.client, _secret(arguments.secret))
+def _listen(arguments: argparse.Namespace) -> int:
+    client = grid.OpenAdr(arguments.openadr, arguments.client, _secret(arguments.secret))
     announced: set[str] = set()
-    for number in count(1):
+    for calls in count(1):
         try:
             events = client.events(arguments.program)
         except NotPossibleHereError as error:  # what was announced before stays in force
@@ -447,83 +333,102 @@ def _listen(arguments: argparse.Namespace) -> None:
             sys.stderr.write(f"joulery: {message}\n")
         for event in events:
             if event.id not in announced and event.end > REAL_CLOCK.wall():
-                announce(arguments.state, event)
+                cluster.announce(arguments.state, event)
                 announced.add(event.id)
-                _show(arguments, event.to_dict(), lambda found: f"event {found['id']}")
-        if number == arguments.times:
-            return
+                Output(event.to_dict(), f"event {event.id}").announce(as_json=arguments.json)
+        if calls == arguments.times:
+            break
         REAL_CLOCK.sleep(arguments.every)
+    return 0
 
 
-def _add_replay(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--jobs", type=Path, required=True, metavar="FILE", help="jobs as JSON")
-    parser.add_argument("--power", type=Path, required=True, metavar="FILE", help="series of watts")
-    parser.add_argument("--column", metavar="NAME", help="column of the watts")
-    _add_zone(parser)
-    _add_policy(parser)
-
-
-def _replay(arguments: argparse.Namespace) -> None:
-    import numpy as np
-
-    from joulery.cluster import allocate, read_jobs
-    from joulery.grid import read_signal
-
-    jobs = read_jobs(arguments.jobs)
-    series = read_signal(arguments.power, arguments.column, zone=_zone(arguments.zone))
-    shares = [
-        allocate(jobs, watts, arguments.policy, alpha=arguments.alpha, may_pause=True)
-        for watts in series.values
-    ]
-    mean = np.mean([found.performance for found in shares], axis=0)
-    used = np.array([found.used_watts for found in shares])
-    whole = replace(
-        shares[0],
-        budget_watts=float(np.mean(series.values)),
-        used_watts=float(used.mean()),
-        watts=np.mean([found.watts for found in shares], axis=0),
-        performance=mean,
-        paused=mean == 0,
-    )
-    document = {"steps": len(shares), "step_seconds": series.step_seconds, **whole.to_dict()}
-    _show(arguments, document, _allocation_text)
-
-
-def _add_prolog(parser: argparse.ArgumentParser) -> None:
-    _add_state(parser)
-
-
-def _prolog(arguments: argparse.Namespace) -> None:
+def _prolog(arguments: argparse.Namespace) -> Output:
     script = _PROLOG.format(state=arguments.state.resolve())
-    _show(arguments, {"prolog": script}, lambda found: str(found["prolog"]).rstrip("\n"))
+    return Output({"prolog": script}, script)
 
 
-def _show(
-    arguments: argparse.Namespace, document: dict[str, Any], text: Callable[[dict[str, Any]], str]
-) -> None:
-    shown = json.dumps(document) if arguments.json else text(document)
-    sys.stdout.write(shown + "\n")
-
-
-_ACTIONS = {
-    "allocate": ("share a power budget over jobs, once", _add_allocate),
-    "simulate": ("what would have happened to a trace under a budget", _add_simulate),
-    "replay": ("jobs under a recorded power, step by step", _add_replay),
-    "shape": ("power of a cluster over time, when the grid is best", _add_shape),
-    "agent": ("keep a Slurm cluster under its budget", _add_agent),
-    "status": ("power against budget, and every job's share", _add_status),
-    "event": ("announce a demand-response event to the agent", _add_event),
-    "listen": ("announce the events of an OpenADR 3 server to the agent", _add_listen),
-    "prolog": ("print the script that Slurm runs before a job", _add_prolog),
-}
-_RUN = {
-    "allocate": _allocate,
-    "simulate": _simulate,
-    "replay": _replay,
-    "shape": _shape,
-    "agent": _agent,
-    "status": _status,
-    "event": _event,
-    "listen": _listen,
-    "prolog": _prolog,
-}
+_POLICIES = ("fair", "max-min", "throughput", "equal-watts", "equal-fraction", "alpha-fair")
+_POLICY = (
+    option("--policy", "default: fair", choices=_POLICIES, default="fair"),
+    option("--alpha", "for alpha-fair", read=number(0.0), default=2.0),
+)
+_JOBS = file("--jobs", "jobs as JSON", required=True)
+_ZONE = option("--zone", "of times without one, such as UTC", "NAME", _zone)
+_STATE = file("--state", "of the agent", "DIR", required=True)
+_ALLOCATE = (
+    _JOBS,
+    option("--budget", "IT power of the cluster", "W", float),
+    file("--tree", "nested caps as JSON"),
+    flag("--pause", "jobs may be paused if floors demand"),
+    *_POLICY,
+)
+_SIMULATE = (
+    file("--trace", "CSV or Parquet", required=True),
+    file("--curves", "frontiers, as a file of jobs", required=True),
+    option("--gpus", "number, or a100=64,h100=32", "N", _gpus, required=True),
+    option("--budget", "watts, or steps such as 0:20000,3600:15000", "W", _budget_steps),
+    file("--events", "grid events as JSON"),
+    option("--queue", "order of jobs", choices=("fifo", "backfill", "sjf"), default="fifo"),
+    option("--overhead", "hosts, network", "W", float, default=0.0),
+    option("--idle", "of a GPU without job", "W", float, default=0.0),
+    option("--rotate", "paused jobs take turns after so long", "MINUTES", float, default=math.inf),
+    flag("--recover", "give jobs back what they ran below the mean"),
+    option("--carbon", "region, or a series as CSV or Parquet", "SOURCE"),
+    file("--price", "series of a price per kWh"),
+    _ZONE,
+    file("--page", "write the report as HTML"),
+    *_POLICY,
+)
+_REPLAY = (
+    _JOBS,
+    file("--power", "series of watts", required=True),
+    option("--column", "column of the watts", "NAME"),
+    _ZONE,
+    *_POLICY,
+)
+_SHAPE = (
+    _JOBS,
+    option("--signal", "carbon or price per kWh", "FILE", required=True),
+    option("--start", "ISO with zone", "TIME", _moment, required=True),
+    option("--hours", "until the deadline", read=number(0.0), required=True),
+    option("--work", "at full speed", "HOURS", number(0.0), required=True),
+    flag("--pause", "all jobs may be paused together"),
+    _ZONE,
+    file("--out", "budget as CSV, for the agent"),
+)
+_AGENT = (
+    file("--settings", "as TOML", required=True),
+    option("--ticks", "stop after N decisions", "N", whole(0, 10**12)),
+)
+_EVENT = (
+    _STATE,
+    option("--id", "name of the event", required=True),
+    option("--reduce", "such as 0.25", "SHARE", float),
+    option("--watts", "most IT power, instead of a share", "W", float),
+    option("--start", "+seconds, or ISO with zone; now unless given", "TIME", _moment),
+    option("--minutes", "how long", read=number(0.0), required=True),
+)
+_LISTEN = (
+    _STATE,
+    option("--openadr", "server of OpenADR 3", "URL", required=True),
+    option("--client", "name of the account", "ID", required=True),
+    file("--secret", "its secret", required=True),
+    option("--program", "only events of one program", "ID"),
+    option("--every", "time between calls", "S", number(0.0), default=30.0),
+    option("--times", "stop after N calls", "N", whole(1, 10**12)),
+)
+_WATCH = (_STATE, flag("--watch", "show it anew every second"))
+COMMAND = Action(
+    epilog=_EPILOG,
+    actions={
+        "allocate": Action(_allocate, _ALLOCATE, "share a power budget over jobs, once"),
+        "simulate": Action(_simulate, _SIMULATE, "what a budget would have done to a trace"),
+        "replay": Action(_replay, _REPLAY, "jobs under a recorded power, step by step"),
+        "shape": Action(_shape, _SHAPE, "power over time, when the grid is best"),
+        "agent": Action(_agent, _AGENT, "keep a Slurm cluster under its budget"),
+        "status": Action(_status, _WATCH, "power against budget, and every job's share"),
+        "event": Action(_event, _EVENT, "announce a demand-response event to the agent"),
+        "listen": Action(_listen, _LISTEN, "announce the events of an OpenADR 3 server"),
+        "prolog": Action(_prolog, (_STATE,), "print the script that Slurm runs before a job"),
+    },
+)

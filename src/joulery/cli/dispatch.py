@@ -8,9 +8,15 @@ import importlib
 import json
 import os
 import sys
-from typing import NoReturn
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from joulery.errors import JouleryError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from joulery.reports import Report
 
 _INTERRUPTED = 130
 # Commands whose figures would silently lack a node meter that is misspelled.
@@ -19,8 +25,54 @@ _TRACEBACK_VARIABLE = "JOULERY_TRACEBACK"
 _OUTPUT_FAILED = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG)
 
 
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Result of a command.
+
+    Attributes:
+        document: Document that ``--json`` prints.
+        text: Text or report for people, or a function that makes it.
+        code: Exit code.
+        aside: Whether the text goes to standard error, beside the output of another program.
+    """
+
+    document: Mapping[str, Any]
+    text: str | Report | Callable[[], str | Report]
+    code: int = 0
+    aside: bool = False
+
+    def show(self, *, as_json: bool) -> int:
+        """Print one or the other; the exit code."""
+        if as_json:
+            # JSON has no word for what is not known but null.
+            lines = json.dumps(self.document, default=os.fspath)
+            known = json.loads(lines, parse_constant=lambda _: None)
+            sys.stdout.write(json.dumps(known) + "\n")
+        else:
+            text = self.text() if callable(self.text) else self.text
+            if not isinstance(text, str):
+                from joulery.reports import Terminal
+
+                text = text.text(Terminal.of())
+            (sys.stderr if self.aside else sys.stdout).write(text.rstrip("\n") + "\n")
+        return self.code
+
+    def announce(self, *, as_json: bool) -> None:
+        """Print it at once, before work that goes on."""
+        self.show(as_json=as_json)
+        sys.stdout.flush()
+
+
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are errors of our own tree."""
+    """An argument parser whose complaints are errors of our own tree; every action has --json."""
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(**options, allow_abbrev=False)
+        # Without a default, so that it may stand before an action or after it.
+        self.add_argument(
+            "--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON document"
+        )
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the whole usage text."""
@@ -33,19 +85,17 @@ def run_command(name: str, summary: str, arguments: list[str]) -> int:
     as_json = "--json" in own
     try:
         module = importlib.import_module(f"joulery.cli.{name}")
-        parser = Parser(
-            prog=f"joulery {name}",
-            description=summary[0].upper() + summary[1:] + ".",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        module.add_arguments(parser)
+        about = f"{summary[0].upper()}{summary[1:]}."
+        parser = Parser(prog=f"joulery {name}", description=about)
+        parser.set_defaults(json=False)
+        module.COMMAND.define(parser)
         parsed = parser.parse_args(arguments)
         if name in _MEASURING:
             from joulery.hardware import check_node_meters
 
             check_node_meters(os.environ)
-        code = int(module.run(parsed))
+        found: Output | int = parsed.run(parsed)
+        return found.show(as_json=parsed.json) if isinstance(found, Output) else found
     except JouleryError as error:
         return _report(error.message, error.remedy, error.exit_code, as_json=as_json)
     except KeyboardInterrupt:
@@ -56,7 +106,6 @@ def run_command(name: str, summary: str, arguments: list[str]) -> int:
         if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_FAILED:
             raise  # our output cannot be written, which the caller explains
         return _internal_error(error, as_json=as_json)
-    return code
 
 
 def _internal_error(error: Exception, *, as_json: bool) -> int:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+
+from joulery import hardware
+from joulery.cli.dispatch import Output
+from joulery.cli.options import Action
+from joulery.errors import DeviceError, JouleryError
+from joulery.frontier import Origin
+from joulery.hardware import Capability, DeviceKind
+from joulery.reports import table_of
 
 if TYPE_CHECKING:
     import argparse
@@ -23,30 +29,16 @@ _EXTRAS = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Define the options."""
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Survey the machine and print what was found."""
-    from joulery.hardware import survey, visible_devices
-
-    found = survey()
-    mine = {device.info.id for device in visible_devices(found.devices)}
+def _run(_: argparse.Namespace) -> Output:
+    found = hardware.survey()
+    mine = {device.info.id for device in hardware.visible_devices(found.devices)}
     lent = _lent(found)
-    if arguments.json:
-        sys.stdout.write(json.dumps(_document(found, mine, lent), allow_nan=False) + "\n")
-    else:
-        sys.stdout.write(_rendered(found, mine, lent))
-    return 0
+    return Output(_document(found, mine, lent), lambda: _text(found, mine, lent))
 
 
 def _lent(found: Survey) -> dict[str, Obstacle | None] | None:
     """Why a running governor refuses each device to this user; None without a governor."""
-    from joulery.errors import DeviceError
     from joulery.governor import daemon_obstacles
-    from joulery.hardware import Capability
 
     knobs = {Capability.POWER_LIMIT, Capability.CLOCK_LOCK}
     try:
@@ -61,10 +53,7 @@ def _document(
     refusals = None if lent is None else {name: why and asdict(why) for name, why in lent.items()}
     return {
         "devices": [_device_document(device, mine) for device in found.devices],
-        "obstacles": [
-            {"what": obstacle.what, "why": obstacle.why, "remedy": obstacle.remedy}
-            for obstacle in found.obstacles
-        ],
+        "obstacles": [asdict(obstacle) for obstacle in found.obstacles],
         "governor": refusals,
         "extras": {name: _installed(module) for name, (module, _) in _EXTRAS.items()},
         "may_set_limits": may_set_limits() or None in (lent or {}).values(),
@@ -89,31 +78,32 @@ def _device_document(device: Device, mine: set[str]) -> dict[str, Any]:
 
 
 def _limits(device: Device) -> dict[str, float] | None:
-    from joulery.errors import JouleryError
-    from joulery.hardware import Capability, PowerLimit
-
-    if Capability.POWER_LIMIT not in device.capabilities or not isinstance(device, PowerLimit):
+    if Capability.POWER_LIMIT not in device.capabilities or not isinstance(
+        device, hardware.PowerLimit
+    ):
         return None
     try:
-        limits = device.power_limits()
+        return asdict(device.power_limits())
     except JouleryError:
         return None
-    return {
-        "min_watts": limits.min_watts,
-        "max_watts": limits.max_watts,
-        "default_watts": limits.default_watts,
-        "current_watts": limits.current_watts,
-    }
 
 
-def _rendered(found: Survey, mine: set[str], lent: dict[str, Obstacle | None] | None) -> str:
-    from joulery.reports import table_text as table
-
-    rows = [_row(device, mine) for device in found.devices]
-    headers = ["device", "id", "energy", "power limit", "clock", "this job's", "provenance"]
+def _text(found: Survey, mine: set[str], lent: dict[str, Obstacle | None] | None) -> str:
+    devices = table_of(
+        found.devices,
+        {
+            "device": lambda one: one.info.name,
+            "id": lambda one: one.info.id,
+            "energy": _energy,
+            "power limit": _power_limit,
+            "clock": lambda one: "lockable" if Capability.CLOCK_LOCK in one.capabilities else "–",
+            "this job's": lambda one: "yes" if one.info.id in mine else "no",
+            "provenance": lambda one: str(one.provenance),
+        },
+    )
     lines = ["What can be measured and changed here", ""]
-    lines.append(table(headers, rows, "lllllll") if rows else "No device was found.")
-    if any("assumed" in row[-1] for row in rows):
+    lines.append(devices if found.devices else "No device was found.")
+    if any(device.provenance.origin is Origin.ASSUMED for device in found.devices):
         lines += ["", "Figures marked `assumed` are estimates: good for a rough idea only."]
     if found.obstacles:
         lines += ["", "Obstacles"]
@@ -133,28 +123,14 @@ def _rendered(found: Survey, mine: set[str], lent: dict[str, Obstacle | None] | 
     return "\n".join(lines) + "\n"
 
 
-def _row(device: Device, mine: set[str]) -> list[str]:
-    from joulery.hardware import Capability
-
-    limits = _limits(device)
-    has = device.capabilities
-    return [
-        device.info.name,
-        device.info.id,
-        _energy(device),
-        "–"
-        if limits is None
-        else f"{limits['current_watts']:g} W ({limits['min_watts']:g}–{limits['max_watts']:g})",
-        "lockable" if Capability.CLOCK_LOCK in has else "–",
-        "yes" if device.info.id in mine else "no",
-        str(device.provenance),
-    ]
+def _power_limit(device: Device) -> str:
+    found = _limits(device)
+    if found is None:
+        return "–"
+    return f"{found['current_watts']:g} W ({found['min_watts']:g}–{found['max_watts']:g})"
 
 
 def _energy(device: Device) -> str:
-    from joulery.frontier import Origin
-    from joulery.hardware import Capability
-
     if Capability.ENERGY not in device.capabilities:
         return "–"
     if device.provenance.origin is Origin.ASSUMED:
@@ -164,8 +140,6 @@ def _energy(device: Device) -> str:
 
 def _hints(found: Survey) -> list[str]:
     """Ways to measure more, besides removing obstacles."""
-    from joulery.hardware import DeviceKind
-
     kinds = {device.info.kind for device in found.devices}
     hints = []
     if DeviceKind.GPU not in kinds and not any("GPU" in o.what for o in found.obstacles):
@@ -188,3 +162,6 @@ def _installed(module: str) -> bool:
 def may_set_limits() -> bool:
     """Whether drivers let this user change limits and clocks."""
     return os.geteuid() == 0
+
+
+COMMAND = Action(_run)

@@ -6,54 +6,32 @@ import json
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from joulery.cli.dispatch import Output
+from joulery.cli.measure import DEVICE_OPTION
+from joulery.cli.options import Action, flag, option, whole
+from joulery.errors import MissingExtraError, NotPossibleHereError
+from joulery.metering import Meter
 
 if TYPE_CHECKING:
     import argparse
 
-    from joulery.metering import Meter
-
 _SETTLE_SECONDS = 0.5
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Define the options."""
-    parser.epilog = (
-        "Metrics: joulery_device_joules_total, joulery_device_watts, joulery_device_limit_watts,\n"
-        "joulery_device_relative_error; one time series per device.\n\n"
-        "example: joulery export --address 0.0.0.0 --port 9400"
-    )
-    parser.add_argument("--port", type=int, default=9400, help="TCP port (default 9400)")
-    parser.add_argument(
-        "--address", default="127.0.0.1", help="address to listen on (default 127.0.0.1)"
-    )
-    parser.add_argument(
-        "--device", action="append", metavar="NAME", help="only this device; repeat for several"
-    )
-    parser.add_argument("--once", action="store_true", help="print the metrics once and end")
-    parser.add_argument(
-        "--grafana", action="store_true", help="print a dashboard for Grafana to import, and end"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON document and end")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Serve the metrics until interrupted."""
-    from joulery.errors import InvalidValueError, MissingExtraError, NotPossibleHereError
-    from joulery.metering import Meter
-
+def _run(arguments: argparse.Namespace) -> Output | int:
     if arguments.grafana:
         from joulery import integrations
 
         folder = Path(integrations.__file__).parent
-        sys.stdout.write((folder / "grafana.json").read_text(encoding="utf-8"))
-        return 0
-    if not 0 <= arguments.port <= 65535:
-        raise InvalidValueError(f"--port {arguments.port} is no TCP port", remedy="use 1 to 65535")
+        dashboard = (folder / "grafana.json").read_text(encoding="utf-8")
+        return Output(json.loads(dashboard), dashboard)
     with Meter(arguments.device) as meter:
         if arguments.json:
-            sys.stdout.write(json.dumps(_document(meter), allow_nan=False) + "\n")
-            return 0
+            with meter.window("export") as window:
+                meter.clock.sleep(_SETTLE_SECONDS)
+            return Output(window.settle().to_dict(), "")
         try:
             from joulery.integrations import prometheus
         except ImportError:
@@ -81,8 +59,19 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _document(meter: Meter) -> dict[str, Any]:
-    """Devices, with their energy and power over half a second."""
-    with meter.window("export") as window:
-        meter.clock.sleep(_SETTLE_SECONDS)
-    return window.settle().to_dict()
+COMMAND = Action(
+    _run,
+    (
+        option("--port", "TCP port (default 9400)", read=whole(0, 65535), default=9400),
+        option("--address", "address to listen on (default 127.0.0.1)", default="127.0.0.1"),
+        DEVICE_OPTION,
+        flag("--once", "print the metrics once and end"),
+        flag("--grafana", "print a dashboard for Grafana to import, and end"),
+    ),
+    epilog="""\
+Metrics: joulery_device_joules_total, joulery_device_watts, joulery_device_limit_watts,
+joulery_device_relative_error; one time series per device. With --json: one document of half a
+second, and the end.
+
+example: joulery export --address 0.0.0.0 --port 9400""",
+)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from joulery import governor
+from joulery.cli.dispatch import Output
+from joulery.cli.options import Action, file, option
+from joulery.errors import MissingHardwareError
+from joulery.reports import table_of
 
 if TYPE_CHECKING:
     import argparse
@@ -26,111 +32,64 @@ examples:
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Define the options."""
-    parser.epilog = f"Every action takes --json.\n\n{_EXAMPLE}"
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    serve = actions.add_parser("serve", help="run the daemon in the foreground")
-    serve.add_argument(
-        "--policy", type=Path, metavar="FILE", help="access policy; without one, all is refused"
-    )
-    serve.add_argument("--socket", type=Path, metavar="PATH", help="path of the socket")
-    serve.add_argument("--state", type=Path, metavar="DIR", help="folder of journals, root only")
-    serve.add_argument("--audit", type=Path, metavar="FILE", help="audit log, as JSON lines")
-    _add_network(serve)
-    status = actions.add_parser("status", help="show devices, leases and foreign changes")
-    status.add_argument("--socket", type=Path, metavar="PATH", help="path of the socket")
-    check = actions.add_parser("check-policy", help="check a policy file")
-    check.add_argument("file", type=Path, help="the policy")
-    unit = actions.add_parser("unit", help="print a systemd unit file for this installation")
-    _add_network(unit)
-    for action in (serve, status, check, unit):
-        action.add_argument("--json", action="store_true", help="print one JSON document")
-
-
-def _add_network(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--listen", metavar="HOST:PORT", help="serve other machines too, by the policy's tokens"
-    )
-    parser.add_argument("--certificate", type=Path, metavar="FILE", help="for TLS")
-    parser.add_argument("--key", type=Path, metavar="FILE", help="for TLS")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Run the action."""
-    actions = {"serve": _serve, "status": _status, "check-policy": _check, "unit": _unit}
-    actions[arguments.action](arguments)
-    return 0
-
-
-def _serve(arguments: argparse.Namespace) -> None:
-    from joulery.governor import GovernorConfig, default_socket, parse_address, serve, state_folder
-
-    config = GovernorConfig(
-        socket=arguments.socket or default_socket(),
-        state=arguments.state or state_folder(),
+def _serve(arguments: argparse.Namespace) -> int:
+    config = governor.GovernorConfig(
+        socket=arguments.socket or governor.default_socket(),
+        state=arguments.state or governor.state_folder(),
         policy=arguments.policy,
         audit=arguments.audit,
-        listen=parse_address(arguments.listen) if arguments.listen else None,
+        listen=governor.parse_address(arguments.listen) if arguments.listen else None,
         certificate=arguments.certificate,
         key=arguments.key,
     )
 
-    def announce() -> None:
-        if arguments.json:
-            sys.stdout.write(json.dumps({"socket": str(config.socket)}) + "\n")
-            sys.stdout.flush()
-        else:
-            sys.stderr.write(f"joulery: the governor serves {config.socket}\n")
-
-    serve(config, announce)
+    text = f"joulery: the governor serves {config.socket}"
+    ready = Output({"socket": config.socket}, text, aside=True)
+    governor.serve(config, lambda: ready.announce(as_json=arguments.json))
+    return 0
 
 
-def _status(arguments: argparse.Namespace) -> None:
-    from contextlib import closing
-
-    from joulery.errors import MissingHardwareError
-    from joulery.governor import Connection, default_socket
-
-    path = arguments.socket or default_socket()
+def _status(arguments: argparse.Namespace) -> Output:
+    path = arguments.socket or governor.default_socket()
     try:
-        with closing(Connection(path)) as connection:
+        with closing(governor.Connection(path)) as connection:
             devices = connection.ask("status")["devices"]
     except OSError as error:
         raise MissingHardwareError(
             f"no governor answers at {path}: {error.strerror or error}",
             remedy="start one with `joulery governor serve`, as root",
         ) from None
-    if arguments.json:
-        sys.stdout.write(json.dumps({"socket": str(path), "devices": devices}) + "\n")
-    else:
-        sys.stdout.write(_rendered(devices))
+    return Output({"socket": str(path), "devices": devices}, lambda: _devices_text(devices))
 
 
-def _rendered(devices: list[dict[str, Any]]) -> str:
-    from joulery.reports import table_text as table
+def _devices_text(devices: list[dict[str, Any]]) -> str:
+    if not devices:
+        return "No device can be governed here."
+    return table_of(
+        devices,
+        {
+            "device": lambda one: str(one["name"]),
+            "id": lambda one: str(one["id"]),
+            ">limit": _limit,
+            ">found": lambda one: _watts(one["baseline_watts"]),
+            "changed by others": lambda one: "yes" if one["foreign_change"] else "no",
+            "held by": _held_by,
+        },
+    )
 
-    rows = []
-    for device in devices:
-        holders = [f"{_holder(lease)} ({_requested(lease)})" for lease in device["leases"]]
-        waiting = "to be restored" if device["held"] else "free"
-        stuck = ["its driver does not answer"] if device.get("stuck") else []
-        flaw = [device["flaw"]] if device.get("flaw") else []
-        default, limit = device.get("default_watts"), _watts(device["watts"])
-        if default is not None and device["watts"] is not None and device["watts"] < default:
-            limit += f" (default {default:g})"
-        rows.append(
-            [
-                str(device["name"]),
-                str(device["id"]),
-                limit,
-                _watts(device["baseline_watts"]),
-                "yes" if device["foreign_change"] else "no",
-                "; ".join([*stuck, *flaw, *(holders or [waiting])]),
-            ]
-        )
-    headers = ["device", "id", "limit", "found", "changed by others", "held by"]
-    return (table(headers, rows, "llrrll") if rows else "No device can be governed here.") + "\n"
+
+def _limit(device: dict[str, Any]) -> str:
+    default, watts = device.get("default_watts"), device["watts"]
+    lowered = default is not None and watts is not None and watts < default
+    return _watts(watts) + (f" (default {default:g})" if lowered else "")
+
+
+def _held_by(device: dict[str, Any]) -> str:
+    holders = [f"{_holder(lease)} ({_requested(lease)})" for lease in device["leases"]]
+    stuck = ["its driver does not answer"] if device.get("stuck") else []
+    flaw = [device["flaw"]] if device.get("flaw") else []
+    waiting = "to be restored" if device["held"] else "free"
+    return "; ".join([*stuck, *flaw, *(holders or [waiting])])
 
 
 def _holder(lease: dict[str, Any]) -> str:
@@ -157,18 +116,14 @@ def _user(uid: int) -> str:
         return f"user {uid}"
 
 
-def _check(arguments: argparse.Namespace) -> None:
-    from joulery.governor import load_policy
-
-    policy = load_policy(arguments.file)
-    if arguments.json:
-        sys.stdout.write(json.dumps({"rules": len(policy.rules)}) + "\n")
-        return
+def _check(arguments: argparse.Namespace) -> Output:
+    policy = governor.load_policy(arguments.file)
     lines = [
         f"line {rule.line}: {_who(rule)} may {_what(rule)} on {', '.join(sorted(rule.devices))}"
         for rule in policy.rules
     ]
-    sys.stdout.write("\n".join(lines or ["every request is refused"]) + "\n")
+    text = "\n".join(lines or ["every request is refused"])
+    return Output({"rules": len(policy.rules)}, text)
 
 
 def _who(rule: Any) -> str:
@@ -191,10 +146,8 @@ def _what(rule: Any) -> str:
     return (" and ".join(ranges) or "hold, but change nothing") + owned + kept
 
 
-def _unit(arguments: argparse.Namespace) -> None:
-    import joulery.governor
-
-    path = Path(joulery.governor.__file__).with_name("joulery-governor.service")
+def _unit(arguments: argparse.Namespace) -> Output:
+    path = Path(governor.__file__).with_name("joulery-governor.service")
     options = {"--listen": arguments.listen} | {
         f"--{name}": vars(arguments)[name] and vars(arguments)[name].resolve()
         for name in ("certificate", "key")
@@ -210,10 +163,34 @@ def _unit(arguments: argparse.Namespace) -> None:
     text = path.read_text(encoding="utf-8")
     for name, value in values.items():
         text = text.replace(name, value)
-    sys.stdout.write(json.dumps({"unit": text}) + "\n" if arguments.json else text)
+    return Output({"unit": text}, text)
 
 
 def _quoted(word: object) -> str:
     """A word as systemd reads it."""
     text = str(word).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'.replace("%", "%%").replace("$", "$$")
+
+
+_SOCKET = file("--socket", "path of the socket", "PATH")
+_NETWORK = (
+    option("--listen", "serve other machines too, by the policy's tokens", "HOST:PORT"),
+    file("--certificate", "for TLS"),
+    file("--key", "for TLS"),
+)
+_SERVE = (
+    file("--policy", "access policy; without one, all is refused"),
+    _SOCKET,
+    file("--state", "folder of journals, root only", "DIR"),
+    file("--audit", "audit log, as JSON lines"),
+    *_NETWORK,
+)
+COMMAND = Action(
+    epilog=_EXAMPLE,
+    actions={
+        "serve": Action(_serve, _SERVE, "run the daemon in the foreground"),
+        "status": Action(_status, (_SOCKET,), "show devices, leases and foreign changes"),
+        "check-policy": Action(_check, (file("file", "the policy"),), "check a policy file"),
+        "unit": Action(_unit, _NETWORK, "print a systemd unit file for this installation"),
+    },
+)

@@ -2,78 +2,44 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from joulery.cli.checked import given_command
+from joulery import metering
+from joulery.cli.dispatch import Output
+from joulery.cli.options import COMMAND_OPTION, Action, given_command, number, option
+from joulery.cli.progress import Progress
+from joulery.reports import table_of
+from joulery.units import grams_co2, human, human_duration, money, per_cent
 
 if TYPE_CHECKING:
     import argparse
 
-    from joulery.metering import Measurement
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Define the options."""
-    parser.usage = "joulery measure [options] -- COMMAND [ARGUMENTS...]"
-    parser.epilog = (
-        "The figures go to standard error, so that the command's own output stays clean. With\n"
-        "--json they go to standard output as one document, and the command's output to standard\n"
-        "error. The exit code is the command's own.\n\n"
-        "example: joulery measure --co2 380 -- python train.py"
-    )
-    parser.add_argument("command", nargs="...", help="command to run, after `--`")
-    parser.add_argument(
-        "--device",
-        action="append",
-        metavar="NAME",
-        help="measure only this device (gpu, gpu:0, cpu, an id …); repeat for several; "
-        "default: all of this job's devices",
-    )
-    parser.add_argument("--log", metavar="FILE", help="append running totals to an energy log")
-    parser.add_argument(
-        "--co2", type=float, metavar="G", help="grid intensity in gCO2/kWh, to print the carbon"
-    )
-    parser.add_argument(
-        "--price", type=float, metavar="P", help="price of a kWh, to print the money"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Measure the command."""
-    from joulery.metering import check_command
-    from joulery.units import finite
-
-    command = given_command(arguments.command)
-    check_command(command)
-    for value, name in ((arguments.co2, "--co2"), (arguments.price, "--price")):
-        if value is not None:
-            finite(value, name, minimum=0.0)
+def _run(arguments: argparse.Namespace) -> Output:
+    command = given_command(arguments)
+    metering.check_command(command)
     measured, code = _measured(command, arguments)
     costs = _costs(measured, arguments)
-    if arguments.json:
-        document = {**measured.to_dict(), **costs, "command": command, "exit_code": code}
-        sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
-    else:
-        sys.stderr.write(_rendered(measured, costs, code))
-    return code
+    document = {**measured.to_dict(), **costs, "command": command, "exit_code": code}
+    return Output(document, lambda: _text(measured, costs, code), code, aside=True)
 
 
-def _measured(command: list[str], arguments: argparse.Namespace) -> tuple[Measurement, int]:
-    from joulery.cli.progress import Progress
-    from joulery.metering import EnergyLog, Meter, run_command
-    from joulery.units import human, human_duration
-
+def _measured(
+    command: list[str], arguments: argparse.Namespace
+) -> tuple[metering.Measurement, int]:
     progress = Progress(silent_seconds=2.0)
     stdout = sys.stderr.fileno() if arguments.json else None
-    with Meter(arguments.device) as meter:
+    with metering.Meter(arguments.device) as meter:
         window = meter.begin("command")
         label = " ".join(command)
-        log = EnergyLog(arguments.log).recording(window, label) if arguments.log else nullcontext()
+        log = (
+            metering.EnergyLog(arguments.log).recording(window, label)
+            if arguments.log
+            else nullcontext()
+        )
 
         def show() -> None:
             so_far = window.measurement
@@ -84,7 +50,7 @@ def _measured(command: list[str], arguments: argparse.Namespace) -> tuple[Measur
 
         with log:
             try:
-                code = run_command(command, stdout=stdout, on_wait=show)
+                code = metering.run_command(command, stdout=stdout, on_wait=show)
             finally:
                 meter.end(window)
                 window.settle()
@@ -92,9 +58,7 @@ def _measured(command: list[str], arguments: argparse.Namespace) -> tuple[Measur
         return window.measurement, code
 
 
-def _costs(measured: Measurement, arguments: argparse.Namespace) -> dict[str, float]:
-    from joulery.units import grams_co2, money
-
+def _costs(measured: metering.Measurement, arguments: argparse.Namespace) -> dict[str, float]:
     costs: dict[str, float] = {}
     if math.isnan(measured.joules):
         return costs
@@ -105,24 +69,7 @@ def _costs(measured: Measurement, arguments: argparse.Namespace) -> dict[str, fl
     return costs
 
 
-def _rendered(measured: Measurement, costs: dict[str, float], code: int) -> str:
-    from joulery.reports import table_text as table
-    from joulery.units import human, human_duration
-
-    rows = [
-        [
-            device.info.name,
-            human(device.joules, "J"),
-            error_bar(device.relative_error),
-            human(device.joules / measured.seconds, "W"),
-            human(device.peak_watts, "W"),
-            human(device.idle_joules, "J"),
-            device.provenance.origin.value,
-            device.provenance.source,
-        ]
-        for device in measured.devices
-    ]
-    headers = ["device", "energy", "±", "mean", "peak", "while idle", "provenance", "source"]
+def _text(measured: metering.Measurement, costs: dict[str, float], code: int) -> str:
     lines = [
         "",
         (
@@ -140,13 +87,48 @@ def _rendered(measured: Measurement, costs: dict[str, float], code: int) -> str:
         lines.append("faults: " + ", ".join(sorted(measured.flags)))
     if not measured.devices:
         lines.append("nothing here can be measured; see `joulery doctor` for how to change that")
-    else:
-        lines += ["", table(headers, rows, "lrrrrrll")]
-    return "\n".join(lines) + "\n"
+        return "\n".join(lines)
+    devices = table_of(
+        measured.devices,
+        {
+            "device": lambda one: one.info.name,
+            ">energy": lambda one: human(one.joules, "J"),
+            ">±": lambda one: error_bar(one.relative_error),
+            ">mean": lambda one: human(one.joules / measured.seconds, "W"),
+            ">peak": lambda one: human(one.peak_watts, "W"),
+            ">while idle": lambda one: human(one.idle_joules, "J"),
+            "provenance": lambda one: one.provenance.origin.value,
+            "source": lambda one: one.provenance.source,
+        },
+    )
+    return "\n".join([*lines, "", devices])
 
 
 def error_bar(relative_error: float | None) -> str:
     """One standard error in per cent, as ± means everywhere."""
-    from joulery.units import per_cent
-
     return "± ?" if relative_error is None else f"± {per_cent(relative_error)}"
+
+
+DEVICE_OPTION = option(
+    "--device",
+    "only this device (gpu, gpu:0, cpu, an id …); repeat for several; default: all of this job's",
+    "NAME",
+    action="append",
+)
+COMMAND = Action(
+    _run,
+    (
+        COMMAND_OPTION,
+        DEVICE_OPTION,
+        option("--log", "append running totals to an energy log", "FILE"),
+        option("--co2", "grid intensity in gCO2/kWh, to print the carbon", "G", number(0.0)),
+        option("--price", "price of a kWh, to print the money", "P", number(0.0)),
+    ),
+    usage="joulery measure [options] -- COMMAND [ARGUMENTS...]",
+    epilog="""\
+The figures go to standard error, so that the command's own output stays clean. With
+--json they go to standard output as one document, and the command's output to standard
+error. The exit code is the command's own.
+
+example: joulery measure --co2 380 -- python train.py""",
+)

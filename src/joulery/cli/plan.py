@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
-from joulery.cli.checked import whole_number
-from joulery.errors import FileError, InvalidValueError
-from joulery.units import count_from_text, finite, seconds_from_text
+from joulery import pipeline
+from joulery.cli import plan_coordinate
+from joulery.cli.dispatch import Output
+from joulery.cli.options import (
+    Action,
+    duration,
+    file,
+    flag,
+    listed,
+    number,
+    option,
+    whole,
+    write_file,
+)
+from joulery.errors import InvalidValueError
+from joulery.reports import PipelineView, Terminal, pipeline_report
+from joulery.units import count_from_text
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
-    from joulery.pipeline import PipelineConfig, PipelinePlan, PlanTarget, Profiles, ScheduleSearch
-    from joulery.reports import PipelineView
+    from joulery.pipeline import PipelineProblem, Saving, ScheduleComparison, ScheduleSearch
 
 _EPILOG = """\
 The profile is a CSV or JSON file with one row per stage, instruction and clock: the columns stage,
@@ -33,116 +45,92 @@ examples:
   joulery plan pipeline --profile gpt3.csv --microbatches 16 --replicas 4 \\
     --coordinate 127.0.0.1:29600 --token-file ~/.joulery-token
 """
-_MAX = 100_000
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Define the options."""
-    import argparse
-
-    parser.epilog = "`joulery plan pipeline --help` has the options, --json among them."
-    actions = parser.add_subparsers(dest="action", required=True, metavar="WHAT")
-    pipeline = actions.add_parser(
-        "pipeline",
-        help="the clock of every instruction of a pipeline-parallel iteration",
-        description="Plan clocks that save energy without making the iteration longer.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    add = pipeline.add_argument
-    add("--profile", type=Path, required=True, metavar="FILE", help="measured stages")
-    add("--stages", metavar="N", help="ranks in the pipeline; by default, stages of the profile")
-    add("--microbatches", required=True, metavar="M", help="microbatches per iteration")
-    add("--schedule", default="1f1b", metavar="SCHEDULE", help="1f1b by default")
-    add("--chunks", metavar="V", help="stages per rank of interleaved, by default 2")
-    add("--straggler", type=float, metavar="X", help="another pipeline takes X times as long")
-    add("--deadline", type=float, metavar="S", help="an iteration may take that many seconds")
-    add(
-        "--blocking-watts",
-        type=float,
-        metavar="W",
-        help="power of a waiting device; by default what the profile states",
-    )
-    add(
-        "--communication",
-        default="0",
-        metavar="S[,S,…]",
-        help="seconds per hop of data, or of each link between ranks",
-    )
-    add(
-        "--reduction",
-        default="0",
-        metavar="S[,S,…]",
-        help="seconds to reduce gradients at the end of an iteration, or of each rank",
-    )
-    add("--devices-per-rank", default="1", metavar="N", help="devices of a tensor-parallel group")
-    add("--replicas", default="1", metavar="N", help="data-parallel copies of the pipeline")
-    add("--repeat", type=float, default=1.0, metavar="X", help="profiled pieces per microbatch")
-    add("--optimizer", action="store_true", help="plan the optimizer step, which is in the profile")
-    add(
-        "--activations",
-        type=float,
-        metavar="N",
-        help="microbatches of activations that fit a rank, for auto",
-    )
-    add("--memory", metavar="SIZE", help="such as 30GB, for activations on a device, for auto")
-    add("--layers", metavar="N,N,…", help="layers of each profiled stage: auto tries moving some")
-    add("--raw", action="store_true", help="plan on the measurements without smoothing them")
-    add("--html", type=Path, metavar="FILE", help="write a page with charts, before and after")
-    add("--save", type=Path, metavar="FILE", help="write the plan for joulery.pipeline.load_plan()")
-    add("--json", action="store_true", help="print one JSON document")
-    add("--coordinate", metavar="HOST:PORT", help="then serve running ranks until interrupted")
-    add("--token-file", type=Path, metavar="FILE", help="secret of the ranks; created if missing")
-    add("--anywhere", action="store_true", help="let --coordinate listen beyond this machine")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Plan, and show what it saves."""
-    from joulery.pipeline import PlanTarget, plan_savings, read_profiles
-    from joulery.reports import PipelineView, pipeline_report
-
+def _run(arguments: argparse.Namespace) -> Output | int:
     _refuse_unused(arguments)
-    targets = _targets(arguments)
     endpoint = _endpoint(arguments)
-    config = _config(arguments)
-    profiles = read_profiles(arguments.profile, smooth=not arguments.raw)
+    view = _planned(arguments)
+    if arguments.html is not None:
+        write_file(arguments.html, pipeline_report(view).html(), "--html")
+    if arguments.save is not None:
+        view.plan.save(arguments.save)
+    shown = Output(_document(view), lambda: _text(view, arguments.html))
+    if endpoint is None:
+        return shown
+    shown.announce(as_json=arguments.json)
+    plan_coordinate.coordinate(view.plan, *endpoint)
+    return 0
+
+
+def _text(view: PipelineView, page: Path | None) -> str:
+    charts = "" if page is None else f"\n\nCharts: {page}"
+    return pipeline_report(view).text(Terminal.of()) + charts
+
+
+def _planned(arguments: argparse.Namespace) -> PipelineView:
+    config = pipeline.PipelineConfig(
+        communication_seconds=_one_or_each(arguments.communication),
+        reduction_seconds=_one_or_each(arguments.reduction),
+        blocking_watts=arguments.blocking_watts,
+        devices_per_rank=arguments.devices_per_rank,
+        replicas=arguments.replicas,
+        optimizer=arguments.optimizer,
+    )
+    targets = [pipeline.PlanTarget("equal time")]
+    if arguments.straggler is not None:
+        factor = arguments.straggler
+        targets.append(pipeline.PlanTarget(f"straggler × {factor:g}", factor=factor))
+    if arguments.deadline is not None:
+        seconds = arguments.deadline
+        targets.append(pipeline.PlanTarget(f"deadline {seconds:g} s", seconds, waits=False))
+    profiles = pipeline.read_profiles(arguments.profile, smooth=not arguments.raw)
     if arguments.repeat != 1.0:
         profiles = profiles.scaled(arguments.repeat)
     search = None
     if arguments.schedule == "auto":
-        search = _search(arguments, profiles, config)
+        search = pipeline.search_schedules(
+            profiles,
+            arguments.microbatches,
+            ranks=arguments.stages,
+            config=config,
+            deadline_seconds=arguments.deadline,
+            max_activations=arguments.activations,
+            memory_bytes=None if arguments.memory is None else _bytes(arguments.memory),
+            layers=tuple(arguments.layers or ()),
+        )
         plan = search.best.plan
         pace = search.wanted.pace_seconds
         if plan.fastest_seconds <= pace * (1 + 1e-9):
-            targets.insert(1, PlanTarget("within 1f1b's time", pace, waits=False))
+            targets.insert(1, pipeline.PlanTarget("within 1f1b's time", pace, waits=False))
     else:
-        plan = _plan(arguments, profiles, config)
-    view = PipelineView(plan, plan_savings(plan, targets), tuple(profiles.notes), search)
-    if arguments.html is not None:
-        _write(arguments.html, pipeline_report(view).html())
-    if arguments.save is not None:
-        plan.save(arguments.save)
-    _show(arguments, view)
-    if endpoint is not None:
-        from joulery.cli.plan_coordinate import coordinate
+        plan = pipeline.plan_pipeline(
+            profiles,
+            schedule=arguments.schedule,
+            microbatches=arguments.microbatches,
+            ranks=arguments.stages,
+            chunks=arguments.chunks or 2,
+            config=config,
+        )
+    savings = pipeline.plan_savings(plan, targets)
+    return PipelineView(plan, savings, tuple(profiles.notes), search)
 
-        sys.stdout.flush()
-        coordinate(plan, *endpoint)
-    return 0
+
+def _one_or_each(figures: list[float]) -> float | tuple[float, ...]:
+    return tuple(figures) if len(figures) > 1 else figures[0]
 
 
 def _refuse_unused(arguments: argparse.Namespace) -> None:
     """Refuse options that would change nothing."""
-    for option, schedule in (
+    for name, schedule in (
         ("layers", "auto"),
         ("activations", "auto"),
         ("memory", "auto"),
         ("chunks", "interleaved"),
     ):
-        if getattr(arguments, option) is not None and arguments.schedule != schedule:
+        if getattr(arguments, name) is not None and arguments.schedule != schedule:
             raise InvalidValueError(
-                f"--{option} means nothing for the schedule {arguments.schedule}",
+                f"--{name} means nothing for the schedule {arguments.schedule}",
                 remedy=f"leave it out, or use --schedule {schedule}",
             )
     if arguments.memory is not None and arguments.activations is not None:
@@ -153,8 +141,6 @@ def _refuse_unused(arguments: argparse.Namespace) -> None:
 
 def _endpoint(arguments: argparse.Namespace) -> tuple[tuple[str, int], str] | None:
     """Address and token of the coordinator; None if there is to be none."""
-    from joulery.cli.plan_coordinate import listening_address, token_from
-
     if arguments.coordinate is None:
         if arguments.token_file is not None or arguments.anywhere:
             raise InvalidValueError(
@@ -162,91 +148,8 @@ def _endpoint(arguments: argparse.Namespace) -> tuple[tuple[str, int], str] | No
                 remedy="add --coordinate HOST:PORT, or leave these out",
             )
         return None
-    address = listening_address(arguments.coordinate, anywhere=arguments.anywhere)
-    return address, token_from(arguments.token_file)
-
-
-def _targets(arguments: argparse.Namespace) -> list[PlanTarget]:
-    from joulery.pipeline import PlanTarget
-
-    targets = [PlanTarget("equal time")]
-    if arguments.straggler is not None:
-        factor = finite(arguments.straggler, "--straggler")
-        if factor < 1:
-            raise InvalidValueError(
-                f"a straggler that takes {factor:g} times as long is none",
-                remedy="give 1 or more, such as --straggler 1.1",
-            )
-        targets.append(PlanTarget(f"straggler × {factor:g}", factor=factor))
-    if arguments.deadline is not None:
-        seconds = finite(arguments.deadline, "--deadline", minimum=0.0)
-        targets.append(PlanTarget(f"deadline {seconds:g} s", seconds, waits=False))
-    return targets
-
-
-def _config(arguments: argparse.Namespace) -> PipelineConfig:
-    from joulery.pipeline import PipelineConfig
-
-    watts = arguments.blocking_watts
-    return PipelineConfig(
-        communication_seconds=_seconds(arguments.communication, "--communication"),
-        reduction_seconds=_seconds(arguments.reduction, "--reduction"),
-        blocking_watts=None if watts is None else finite(watts, "--blocking-watts", minimum=0.0),
-        devices_per_rank=whole_number(arguments.devices_per_rank, "--devices-per-rank", 1, _MAX),
-        replicas=whole_number(arguments.replicas, "--replicas", 1, _MAX),
-        optimizer=arguments.optimizer,
-    )
-
-
-def _seconds(text: str, option: str) -> float | tuple[float, ...]:
-    """One figure, or several separated by commas."""
-    figures = tuple(seconds_from_text(part, option) for part in text.split(","))
-    return figures if len(figures) > 1 else figures[0]
-
-
-def _sizes(arguments: argparse.Namespace) -> tuple[int, int | None]:
-    """Microbatches, and ranks if given."""
-    microbatches = whole_number(arguments.microbatches, "--microbatches", 1, _MAX)
-    stages = arguments.stages
-    return microbatches, None if stages is None else whole_number(stages, "--stages", 1, _MAX)
-
-
-def _plan(
-    arguments: argparse.Namespace, profiles: Profiles, config: PipelineConfig
-) -> PipelinePlan:
-    from joulery.pipeline import plan_pipeline
-
-    microbatches, ranks = _sizes(arguments)
-    return plan_pipeline(
-        profiles,
-        schedule=arguments.schedule,
-        microbatches=microbatches,
-        ranks=ranks,
-        chunks=whole_number(arguments.chunks or "2", "--chunks", 1, _MAX),
-        config=config,
-    )
-
-
-def _search(
-    arguments: argparse.Namespace, profiles: Profiles, config: PipelineConfig
-) -> ScheduleSearch:
-    from joulery.pipeline import search_schedules
-
-    microbatches, ranks = _sizes(arguments)
-    fits = arguments.activations
-    return search_schedules(
-        profiles,
-        microbatches,
-        ranks=ranks,
-        config=config,
-        deadline_seconds=arguments.deadline,
-        max_activations=None if fits is None else finite(fits, "--activations", minimum=0.0),
-        memory_bytes=None if arguments.memory is None else _bytes(arguments.memory),
-        layers=tuple(
-            whole_number(text, "--layers", 1, _MAX)
-            for text in (arguments.layers.split(",") if arguments.layers else ())
-        ),
-    )
+    address = plan_coordinate.listening_address(arguments.coordinate, anywhere=arguments.anywhere)
+    return address, plan_coordinate.token_from(arguments.token_file)
 
 
 def _bytes(text: str) -> float:
@@ -257,23 +160,147 @@ def _bytes(text: str) -> float:
     return number * 1.024**exponent
 
 
-def _show(arguments: argparse.Namespace, view: PipelineView) -> None:
-    from joulery.cli.plan_document import plan_document
-    from joulery.reports import Terminal, pipeline_report
+def _document(view: PipelineView) -> dict[str, Any]:
+    """Everything that was planned; ``planned_seconds`` is the iteration time of the last plan."""
+    problem, full = view.plan.problem, view.plan.full_clocks
+    document = {
+        "planned_seconds": view.savings[-1].plan.seconds,
+        "planning_cpu_seconds": view.plan.planning_cpu_seconds,
+        "schedule": problem.schedule,
+        "ranks": problem.ranks,
+        "stages": problem.stages,
+        "microbatches": problem.microbatches,
+        "full_clocks": {"seconds": full.seconds, "joules": full.joules},
+        "frontier": [plan.totals() for plan in view.plan.frontier_plans],
+        "plans": [_saving(problem, saving) for saving in view.savings],
+        "notes": list(view.notes),
+    }
+    return document if view.search is None else document | _search_document(view.search)
 
-    if arguments.json:
-        sys.stdout.write(json.dumps(plan_document(view), allow_nan=False) + "\n")
-        return
-    texts = [pipeline_report(view).text(Terminal.of())]
-    if arguments.html is not None:
-        texts.append(f"Charts: {arguments.html}")
-    sys.stdout.write("\n\n".join(texts) + "\n")
+
+def _saving(problem: PipelineProblem, saving: Saving) -> dict[str, Any]:
+    plan = saving.plan
+    return {
+        "name": saving.name,
+        "deadline_seconds": saving.seconds,
+        "seconds": plan.seconds,
+        "joules": saving.joules,
+        "lower_bound_joules": saving.lower_bound_joules,
+        "full_clocks_joules": saving.full_clocks_joules,
+        "saved": saving.saved,
+        "instructions": [
+            {
+                "rank": item.rank,
+                "stage": item.stage,
+                "kind": item.kind,
+                "microbatch": item.microbatch,
+                "clock_hertz": None if math.isnan(clock) else clock,
+                "start_seconds": start,
+                "seconds": seconds,
+                "joules": joules,
+            }
+            for item, clock, start, seconds, joules in zip(
+                problem.instructions,
+                plan.clocks_hertz.tolist(),
+                plan.starts.tolist(),
+                plan.durations.tolist(),
+                plan.joules_each.tolist(),
+                strict=True,
+            )
+        ],
+    }
 
 
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise FileError(
-            f"cannot write {path}: {error.strerror}", remedy="choose another file with --html"
-        ) from None
+def _search_document(search: ScheduleSearch) -> dict[str, Any]:
+    """The comparisons by number of microbatches, and the other partition if one was tried."""
+    found: dict[str, Any] = {"comparisons": [_comparison(c, search) for c in search.comparisons]}
+    if search.moved_layers:
+        moved = search.moved_best
+        found["other_partition"] = {
+            "layers": list(search.moved_layers),
+            "best": None if moved is None else moved.schedule.name,
+            "joules": None if moved is None else moved.joules,
+            "chosen": search.best is moved,
+        }
+    return found
+
+
+def _comparison(comparison: ScheduleComparison, search: ScheduleSearch) -> dict[str, Any]:
+    best = search.best_of(comparison)
+    return {
+        "microbatches": comparison.microbatches,
+        "deadline_seconds": comparison.deadline_seconds,
+        "full_clocks_joules": comparison.full_clocks_joules,
+        "best": None if best is None else best.schedule.name,
+        "best_with_any_memory": comparison.best(float("inf")).schedule.name,
+        "schedules": [
+            {
+                "name": candidate.schedule.name,
+                "full_clocks_seconds": candidate.plan.full_clocks.seconds,
+                "seconds": None if candidate.best is None else candidate.best.seconds,
+                "joules": candidate.joules,
+                "activations": candidate.activations,
+                "activation_bytes": candidate.activation_bytes,
+                "transfers": candidate.transfers,
+            }
+            for candidate in comparison.candidates
+        ],
+        "refused": comparison.refused,
+    }
+
+
+_MANY = whole(1, 100_000)
+_SECONDS = listed(duration)
+_PIPELINE = (
+    file("--profile", "measured stages", required=True),
+    option("--stages", "ranks in the pipeline; by default, stages of the profile", "N", _MANY),
+    option("--microbatches", "microbatches per iteration", "M", _MANY, required=True),
+    option("--schedule", "1f1b by default", "SCHEDULE", default="1f1b"),
+    option("--chunks", "stages per rank of interleaved, by default 2", "V", _MANY),
+    option("--straggler", "another pipeline takes X times as long, 1 or more", "X", number(1.0)),
+    option("--deadline", "an iteration may take that many seconds", "S", number(0.0)),
+    option(
+        "--blocking-watts",
+        "power of a waiting device; by default what the profile states",
+        "W",
+        number(0.0),
+    ),
+    option(
+        "--communication",
+        "seconds per hop of data, or of each link between ranks",
+        "S[,S,…]",
+        _SECONDS,
+        default="0",
+    ),
+    option(
+        "--reduction",
+        "seconds to reduce gradients at the end of an iteration, or of each rank",
+        "S[,S,…]",
+        _SECONDS,
+        default="0",
+    ),
+    option("--devices-per-rank", "devices of a tensor-parallel group", "N", _MANY, default=1),
+    option("--replicas", "data-parallel copies of the pipeline", "N", _MANY, default=1),
+    option("--repeat", "profiled pieces per microbatch", "X", float, default=1.0),
+    flag("--optimizer", "plan the optimizer step, which is in the profile"),
+    option("--activations", "microbatches that fit a rank, for auto", "N", number(0.0)),
+    option("--memory", "such as 30GB, for activations on a device, for auto", "SIZE"),
+    option("--layers", "layers of each profiled stage: auto moves some", "N,N,…", listed(_MANY)),
+    flag("--raw", "plan on the measurements without smoothing them"),
+    file("--html", "write a page with charts, before and after"),
+    file("--save", "write the plan for joulery.pipeline.load_plan()"),
+    option("--coordinate", "then serve running ranks until interrupted", "HOST:PORT"),
+    file("--token-file", "secret of the ranks; created if missing"),
+    flag("--anywhere", "let --coordinate listen beyond this machine"),
+)
+COMMAND = Action(
+    epilog="`joulery plan pipeline --help` has the options, --json among them.",
+    actions={
+        "pipeline": Action(
+            _run,
+            _PIPELINE,
+            "clocks of a pipeline-parallel iteration that save energy in equal time",
+            _EPILOG,
+        )
+    },
+)

@@ -8,10 +8,11 @@ import signal
 import stat
 import sys
 import threading
+from argparse import ArgumentTypeError
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from joulery.cli.checked import whole_number
+from joulery.cli.options import whole
 from joulery.cli.progress import Progress
 from joulery.errors import FileError, InvalidValueError
 
@@ -44,7 +45,10 @@ def listening_address(text: str, *, anywhere: bool) -> tuple[str, int]:
             f"{host} can be reached from other machines, and messages are not encrypted",
             remedy="listen at 127.0.0.1, or add --anywhere on a network that you trust",
         )
-    return host, whole_number(port, "the port", 0, 65535)
+    try:
+        return host, whole(0, 65535)(port)
+    except ArgumentTypeError as error:
+        raise InvalidValueError(f"port {error}", remedy="0 takes any that is free") from None
 
 
 def token_from(path: Path | None) -> str:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from joulery.cli.checked import whole_number
+from joulery import predict
+from joulery.cli.dispatch import Output
+from joulery.cli.options import Action, file, flag, listed, option, whole
+from joulery.reports import table_of
 from joulery.units import hertz_from_megahertz, human, human_duration, per_cent
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from joulery.frontier import OperatingPoint
-    from joulery.predict import Calibration, Interval, Prediction, Transformer
 
 _EPILOG = """\
 MODEL is a JSON file that describes a transformer: layers, hidden, heads, feedforward, vocabulary,
@@ -36,80 +36,39 @@ examples:
 _MOST = 100_000_000
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Define the options."""
-    parser.epilog = _EPILOG
-    add = parser.add_argument
-    add("--model", type=Path, required=True, metavar="MODEL", help="description of the model")
-    add("--device", required=True, metavar="NAME", help="device type in the catalog, such as h100")
-    add("--plan", default="dp1-mb1", metavar="PLAN", help="parallel plan, by default one device")
-    add("--batch-size", default="1", metavar="N", help="sequences per step over all devices")
-    add("--precision", default="bf16", metavar="WORD", help="fp32, tf32, bf16, fp16, fp8, …")
-    add("--limits", metavar="W,W,…", help="power limits in watts; by default the device's range")
-    add("--clocks", metavar="MHZ,…", help="locked clocks; by default only where no limit binds")
-    add("--steps", default="1", metavar="N", help="steps of the whole training, for its total")
-    add("--profile", type=Path, metavar="FILE", help="write the stages for `joulery plan`")
-    add_calibration(parser)
-    add("--json", action="store_true", help="print one JSON document")
-
-
-def add_calibration(parser: argparse.ArgumentParser) -> None:
-    """Define the options about measured steps."""
-    add = parser.add_argument
-    add("--calibrate", type=Path, metavar="STEPS", help="measured steps; kept for later, too")
-    add("--fresh", action="store_true", help="leave out steps that were kept earlier")
-
-
-def calibration(arguments: argparse.Namespace, model: Transformer) -> Calibration:
+def calibration(arguments: argparse.Namespace, model: predict.Transformer) -> predict.Calibration:
     """Measured steps of today and, unless told otherwise, those kept."""
-    from joulery.predict import Calibration, StepStore, read_steps
-
-    store = StepStore()
-    steps = [] if arguments.calibrate is None else read_steps(arguments.calibrate, model)
+    store = predict.StepStore()
+    steps = [] if arguments.calibrate is None else predict.read_steps(arguments.calibrate, model)
     if arguments.fresh:
-        return Calibration(tuple(steps))
+        return predict.Calibration(tuple(steps))
     return store.add(steps) if steps else store.load()
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Predict and show."""
-    from joulery.predict import Plan, prediction, stage_rows, transformer, write_stage_profile
-
-    model = transformer(arguments.model)
-    batch = whole_number(arguments.batch_size, "--batch-size", 1, _MOST)
-    plan = Plan.parse(arguments.plan, batch, arguments.precision)
-    clocks = _numbers(arguments.clocks, "--clocks")
-    hertz = None if clocks is None else [hertz_from_megahertz(clock) for clock in clocks]
+def _run(arguments: argparse.Namespace) -> Output:
+    model = predict.transformer(arguments.model)
+    plan = predict.Plan.parse(arguments.plan, arguments.batch_size, arguments.precision)
+    hertz = None
+    if arguments.clocks is not None:
+        hertz = [hertz_from_megahertz(clock) for clock in arguments.clocks]
     known = calibration(arguments, model)
-    found = prediction(
+    found = predict.prediction(
         model,
         arguments.device,
         plan,
-        limits=_numbers(arguments.limits, "--limits"),
+        limits=arguments.limits,
         clocks=hertz,
         calibration=known,
     )
     if arguments.profile is not None:
-        rows = stage_rows(model, arguments.device, plan, clocks=hertz, calibration=known)
-        write_stage_profile(rows, arguments.profile)
-    steps = whole_number(arguments.steps, "--steps", 1, 10**12)
-    text = json.dumps(found.to_dict()) if arguments.json else _text(found, steps)
-    sys.stdout.write(text + "\n")
-    return 0
+        rows = predict.stage_rows(model, arguments.device, plan, clocks=hertz, calibration=known)
+        predict.write_stage_profile(rows, arguments.profile)
+    return Output(found.to_dict(), lambda: _text(found, arguments.steps))
 
 
-def _numbers(text: str | None, option: str) -> list[float] | None:
-    if text is None:
-        return None
-    return [float(whole_number(word, option, 1, _MOST)) for word in text.split(",")]
-
-
-def _text(found: Prediction, steps: int) -> str:
-    from joulery.reports import table_text
-
-    rows = [_cells(found, point) for point in reversed(found.points)]
-    heads = ["setting", "step", "90 % within", "power per device", "energy", "90 % within"]
-    lines = [_summary(found), "", table_text(heads, rows, "rrrrrr"), "", found.advice]
+def _text(found: predict.Prediction, steps: int) -> str:
+    points = table_of(reversed(found.points), _columns(found))
+    lines = [_summary(found), "", points, "", found.advice]
     if steps > 1:
         lines += _total(found, steps)
     error = per_cent(found.deviation)
@@ -117,20 +76,31 @@ def _text(found: Prediction, steps: int) -> str:
     return "\n".join(lines)
 
 
-def _cells(found: Prediction, point: OperatingPoint) -> list[str]:
-    seconds, joules = found.seconds(point), found.joules(point)
-    limit, clock = point.setting.power_limit_watts, point.setting.clock_hertz
-    return [
-        f"{limit:.0f} W" if clock is None else f"{clock / 1e6:.0f} MHz",
-        human_duration(point.seconds),
-        f"{human_duration(seconds.low)} – {human_duration(seconds.high)}",
-        f"{point.watts / found.plan.devices:.0f} W",
-        human(point.joules, "J"),
-        f"{human(joules.low, 'J')} – {human(joules.high, 'J')}",
-    ]
+def _columns(found: predict.Prediction) -> dict[str, Callable[[OperatingPoint], str]]:
+    def setting(point: OperatingPoint) -> str:
+        clock = point.setting.clock_hertz
+        limit = point.setting.power_limit_watts
+        return f"{limit:.0f} W" if clock is None else f"{clock / 1e6:.0f} MHz"
+
+    def seconds(point: OperatingPoint) -> str:
+        within = found.seconds(point)
+        return f"{human_duration(within.low)} – {human_duration(within.high)}"
+
+    def joules(point: OperatingPoint) -> str:
+        within = found.joules(point)
+        return f"{human(within.low, 'J')} – {human(within.high, 'J')}"
+
+    return {
+        ">setting": setting,
+        ">step": lambda point: human_duration(point.seconds),
+        ">90 % within": seconds,
+        ">power per device": lambda point: f"{point.watts / found.plan.devices:.0f} W",
+        ">energy": lambda point: human(point.joules, "J"),
+        "> 90 % within": joules,  # a blank tells the titles apart
+    }
 
 
-def _total(found: Prediction, steps: int) -> list[str]:
+def _total(found: predict.Prediction, steps: int) -> list[str]:
     """The training at the fastest and the least-energy setting."""
     frontier = found.frontier()
     return [
@@ -141,7 +111,7 @@ def _total(found: Prediction, steps: int) -> list[str]:
     ]
 
 
-def days(interval: Interval) -> str:
+def days(interval: predict.Interval) -> str:
     """An interval of time, in days where it is long."""
     low, high = interval.low, interval.high
     if high < 2 * 86400:
@@ -149,11 +119,11 @@ def days(interval: Interval) -> str:
     return f"{low / 86400:.1f} – {high / 86400:.1f} days"
 
 
-def _energy(interval: Interval) -> str:
+def _energy(interval: predict.Interval) -> str:
     return f"{human(interval.low / 3600, 'Wh')} – {human(interval.high / 3600, 'Wh')}"
 
 
-def _summary(found: Prediction) -> str:
+def _summary(found: predict.Prediction) -> str:
     plan = found.plan
     fullest = max(found.memory, key=lambda one: one.reserved)
     lines = [
@@ -170,3 +140,28 @@ def _summary(found: Prediction) -> str:
         each = ", ".join(f"{one.reserved / 1e9:.0f}" for one in found.memory)
         lines.append(f"memory reserved by stage: {each} GB")
     return "\n".join(lines)
+
+
+CALIBRATION_OPTIONS = (
+    file("--calibrate", "measured steps; kept for later, too", "STEPS"),
+    flag("--fresh", "leave out steps that were kept earlier"),
+)
+_NUMBERS = listed(whole(1, _MOST))
+COMMAND = Action(
+    _run,
+    (
+        file("--model", "description of the model", "MODEL", required=True),
+        option("--device", "device type in the catalog, such as h100", "NAME", required=True),
+        option("--plan", "parallel plan, by default one device", "PLAN", default="dp1-mb1"),
+        option("--batch-size", "sequences per step, all devices", "N", whole(1, _MOST), default=1),
+        option("--precision", "fp32, tf32, bf16, fp16, fp8, …", "WORD", default="bf16"),
+        option("--limits", "power limits in watts, by default the device's", "W,W,…", _NUMBERS),
+        option(
+            "--clocks", "locked clocks, by default only where no limit binds", "MHZ,…", _NUMBERS
+        ),
+        option("--steps", "steps of the training, for its total", "N", whole(1, 10**12), default=1),
+        file("--profile", "write the stages for `joulery plan`"),
+        *CALIBRATION_OPTIONS,
+    ),
+    epilog=_EPILOG,
+)

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from pathlib import Path
+from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING
 
-from joulery.cli.checked import whole_number
-from joulery.cli.predict import add_calibration, calibration, days
-from joulery.errors import FileError, InvalidValueError
-from joulery.units import (
-    count_from_text,
-    human,
-    human_duration,
-    kilowatt_hours,
-    seconds_from_text,
-)
+from joulery import predict
+from joulery.cli.dispatch import Output
+from joulery.cli.options import Action, count, duration, file, names, option, whole, write_file
+from joulery.cli.predict import CALIBRATION_OPTIONS, calibration, days
+from joulery.reports import recommendation_report, table_of
+from joulery.units import human, human_duration, kilowatt_hours
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from joulery.predict import Choice, Recommendation
 
@@ -38,91 +33,49 @@ _MOST = 1_000_000
 _ROWS = 12
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Define the options."""
-    parser.epilog = _EPILOG
-    add = parser.add_argument
-    add("--model", type=Path, required=True, metavar="MODEL", help="description of the model")
-    add("--tokens", required=True, metavar="N", help="to train on, such as 2T or 300B")
-    add("--devices", required=True, metavar="NAME,…", help="device types in the catalog")
-    add("--max-gpus", default="512", metavar="N", help="largest number of devices, by default 512")
-    add("--batch-size", default="1024", metavar="N", help="sequences per step, by default 1024")
-    add("--precision", default="bf16", metavar="WORD", help="by default bf16; bf16 where it lacks")
-    add("--deadline", metavar="TIME", help="such as 30d or 12h, kept with 90 %% confidence")
-    add("--objective", default="energy", metavar="WORD", help="energy, time, money or carbon")
-    add("--pue", type=float, metavar="X", help="energy of the building per energy of the machines")
-    add("--grid", type=float, metavar="G", help="grams of CO2 per kilowatt-hour")
-    add("--rent", metavar="USD|NAME=USD,…", help="dollars per device and hour, of all or by type")
-    add("--critical-batch", metavar="N", help="sequences beyond which larger batches buy little")
-    add_calibration(parser)
-    add("--html", type=Path, metavar="FILE", help="write a page with the chart and the reasons")
-    add("--json", action="store_true", help="print one JSON document")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Recommend and show."""
-    from joulery.predict import Assumptions, Convergence, Work, recommend, transformer
-
-    model = transformer(arguments.model)
-    deadline, critical = arguments.deadline, arguments.critical_batch
-    work = Work(
-        count_from_text(arguments.tokens, "--tokens"),
-        whole_number(arguments.batch_size, "--batch-size", 1, _MOST),
+def _run(arguments: argparse.Namespace) -> Output:
+    model = predict.transformer(arguments.model)
+    critical = arguments.critical_batch
+    work = predict.Work(
+        arguments.tokens,
+        arguments.batch_size,
         arguments.precision,
-        None if deadline is None else seconds_from_text(deadline, "--deadline"),
-        None if critical is None else Convergence(count_from_text(critical, "--critical-batch")),
+        arguments.deadline,
+        None if critical is None else predict.Convergence(critical),
     )
-    found = recommend(
+    found = predict.recommend(
         model,
         work,
-        [name.strip() for name in arguments.devices.split(",") if name.strip()],
-        max_devices=whole_number(arguments.max_gpus, "--max-gpus", 1, _MOST),
+        arguments.devices,
+        max_devices=arguments.max_gpus,
         objective=arguments.objective,
-        assumptions=Assumptions(arguments.pue, arguments.grid, _rent(arguments.rent)),
+        assumptions=predict.Assumptions(arguments.pue, arguments.grid, arguments.rent),
         calibration=calibration(arguments, model),
     )
     if arguments.html is not None:
-        _write_page(arguments.html, found, work.deadline_seconds)
-    sys.stdout.write((json.dumps(found.to_dict()) if arguments.json else _text(found)) + "\n")
-    return 0
+        page = recommendation_report(found, work.deadline_seconds).html()
+        write_file(arguments.html, page, "--html")
+    return Output(found.to_dict(), lambda: _text(found))
 
 
-def _rent(text: str | None) -> float | dict[str, float] | None:
-    if text is None:
-        return None
+def _rent(text: str) -> float | dict[str, float]:
+    """One price, or one by device type."""
     try:
         if "=" not in text:
             return float(text)
         pairs = (word.split("=") for word in text.split(","))
         return {name.strip(): float(value) for name, value in pairs}
     except ValueError:
-        raise InvalidValueError(
-            f"--rent {text!r} is no price", remedy="write 2.5, or h100=2.5,b200=4"
-        ) from None
-
-
-def _write_page(path: Path, found: Recommendation, deadline: float | None) -> None:
-    from joulery.reports import recommendation_report
-
-    try:
-        path.write_text(recommendation_report(found, deadline).html(), encoding="utf-8")
-    except OSError as problem:
-        raise FileError(
-            f"cannot write {path}: {problem.strerror}", remedy="choose another file with --html"
-        ) from None
+        raise ArgumentTypeError(f"{text!r} is no price: write 2.5, or h100=2.5,b200=4") from None
 
 
 def _text(found: Recommendation) -> str:
-    from joulery.reports import table_text
-
-    heads = ["", "devices", "plan", "batch", "limit", "time", "energy", "money", "CO2", "memory"]
     shown = sorted(found.pareto, key=lambda one: one.seconds)
     shown = shown[:: max(1, -(-len(shown) // _ROWS))]
     if found.best not in shown:
         shown = sorted([*shown, found.best], key=lambda one: one.seconds)
-    rows = [["→" if one == found.best else "", *_cells(one)] for one in shown]
     lines = [
-        table_text(heads, rows, "lllrrrrrrr"),
+        table_of(shown, {"": lambda one: "→" * (one == found.best), **_COLUMNS}),
         "",
         _summary(found.best),
         *(f"why: {reason}" for reason in found.reasons),
@@ -145,15 +98,36 @@ def _summary(best: Choice) -> str:
     )
 
 
-def _cells(one: Choice) -> list[str]:
-    return [
-        f"{one.devices} × {one.device}",
-        str(one.plan),
-        f"{one.plan.global_batch}",
-        f"{one.limit_watts:.0f} W",
-        human_duration(one.seconds) if one.seconds < 172800 else f"{one.seconds / 86400:.1f} d",
-        human(1000 * kilowatt_hours(one.joules), "Wh"),
-        f"${human(one.dollars, '')}".strip(),
-        f"{one.grams / 1e6:.3g} t",
-        f"{one.memory_bytes / 1e9:.0f} GB",
-    ]
+_COLUMNS: dict[str, Callable[[Choice], str]] = {
+    "devices": lambda one: f"{one.devices} × {one.device}",
+    "plan": lambda one: str(one.plan),
+    ">batch": lambda one: str(one.plan.global_batch),
+    ">limit": lambda one: f"{one.limit_watts:.0f} W",
+    ">time": lambda one: (
+        human_duration(one.seconds) if one.seconds < 172800 else f"{one.seconds / 86400:.1f} d"
+    ),
+    ">energy": lambda one: human(1000 * kilowatt_hours(one.joules), "Wh"),
+    ">money": lambda one: f"${human(one.dollars, '')}".strip(),
+    ">CO2": lambda one: f"{one.grams / 1e6:.3g} t",
+    ">memory": lambda one: f"{one.memory_bytes / 1e9:.0f} GB",
+}
+COMMAND = Action(
+    _run,
+    (
+        file("--model", "description of the model", "MODEL", required=True),
+        option("--tokens", "tokens to train on, such as 2T", "N", count, required=True),
+        option("--devices", "device types, such as h100,b200", "NAME,…", names, required=True),
+        option("--max-gpus", "most devices, by default 512", "N", whole(1, _MOST), default=512),
+        option("--batch-size", "sequences per step (1024)", "N", whole(1, _MOST), default=1024),
+        option("--precision", "by default bf16; bf16 where it lacks", "WORD", default="bf16"),
+        option("--deadline", "such as 30d or 12h, kept with 90 %% confidence", "TIME", duration),
+        option("--objective", "energy, time, money or carbon", "WORD", default="energy"),
+        option("--pue", "energy of the building per energy of the machines", "X", float),
+        option("--grid", "grams of CO2 per kilowatt-hour", "G", float),
+        option("--rent", "dollars per device and hour, all or by type", "USD|NAME=USD,…", _rent),
+        option("--critical-batch", "sequences beyond which larger batches buy little", "N", count),
+        *CALIBRATION_OPTIONS,
+        file("--html", "write a page with the chart and the reasons"),
+    ),
+    epilog=_EPILOG,
+)

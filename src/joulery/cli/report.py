@@ -3,105 +3,53 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from joulery.objectives import OBJECTIVE_HELP
+from joulery import metering, reports
+from joulery.cli.dispatch import Output
+from joulery.cli.options import Action, number, option
+from joulery.errors import FileError, InvalidValueError, JouleryError, UsageError
+from joulery.frontier import Frontier, OperatingPoint
+from joulery.objectives import OBJECTIVE_HELP, choose, parse_objective
+from joulery.units import human, human_duration
 
 if TYPE_CHECKING:
     import argparse
 
-    from joulery.frontier import Frontier
+_REMEDY = "give an energy log, a frontier or a list of points"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Define the options."""
-    parser.epilog = (
-        "FILE is an energy log (`joulery measure --log`), a frontier (JSON), or a cloud of\n"
-        'points: a JSON list of {"seconds": …, "joules": …, "setting": {…}}, of which the Pareto\n'
-        "set is kept.\n\n"
-        "example: joulery report frontier.json --objective least-energy:slowdown=5%"
-    )
-    parser.add_argument("file", metavar="FILE", help="what to show")
-    parser.add_argument("--objective", metavar="TEXT", help=OBJECTIVE_HELP)
-    parser.add_argument(
-        "--max-watts",
-        type=float,
-        default=0.0,
-        metavar="W",
-        help="the most the devices can draw together, for the cost objective",
-    )
-    parser.add_argument(
-        "--as",
-        dest="form",
-        choices=("markdown", "huggingface", "eu", "cyclonedx", "spdx"),
-        help="of an energy log: a section for a model card, the card's emissions, energy fields "
-        "of the EU's model documentation form, or the energy block of a bill of materials",
-    )
-    parser.add_argument("--name", default="model", help="name of the model, for --as")
-    parser.add_argument("--region", help="region whose yearly mean carbon intensity applies")
-    parser.add_argument("--co2", type=float, metavar="G", help="carbon intensity in gCO2/kWh")
-    parser.add_argument("--pue", type=float, default=1.0, help="power usage effectiveness")
-    parser.add_argument("--embodied-kg", type=float, metavar="KG", help="embodied emissions")
-    parser.add_argument("--flops", type=float, help="operations of the training")
-    parser.add_argument(
-        "--hardware", action="append", default=[], metavar="NAME=COUNT", help="accelerators"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Show the file."""
-    from joulery.errors import UsageError
-
+def _run(arguments: argparse.Namespace) -> Output:
     path = Path(arguments.file)
-    text = _read(path)
-    if _is_log(text):
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise FileError(f"cannot read {path}: {error.strerror}", remedy=_REMEDY) from None
+    if f'"{metering.SCHEMA}"' in text:
         if arguments.objective is not None:
             raise UsageError(
                 f"{path} is an energy log, which has no points to choose from",
                 remedy="leave out --objective, or give a frontier",
             )
-        if arguments.form is not None:
-            return _disclose(path, text, arguments)
-        return _show_log(path, text, as_json=arguments.json)
+        # What was read already: a pipe cannot be read twice.
+        totals = metering.EnergyLog(path).totals_of(text.encode())
+        return _log(totals) if arguments.form is None else _disclosure(totals, arguments)
     if arguments.form is not None:
         raise UsageError(
             f"{path} is no energy log, so it cannot be shown as {arguments.form}",
             remedy="give a log written with `joulery measure --log`",
         )
-    return _show_frontier(_frontier(path, text), arguments)
-
-
-def _read(path: Path) -> str:
-    from joulery.errors import FileError
-
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise FileError(
-            f"cannot read {path}: {error.strerror or error}",
-            remedy="give an energy log, a frontier or a list of points",
-        ) from None
-
-
-def _is_log(text: str) -> bool:
-    from joulery.metering import SCHEMA
-
-    return f'"{SCHEMA}"' in text
+    return _frontier_output(_frontier(path, text), arguments)
 
 
 def _frontier(path: Path, text: str) -> Frontier:
-    from joulery.errors import FileError, JouleryError
-    from joulery.frontier import Frontier, OperatingPoint
-
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise FileError(
             f"{path} is neither an energy log nor valid JSON: {error}",
-            remedy="give an energy log, a frontier or a list of points",
+            remedy=_REMEDY,
         ) from None
     try:
         if isinstance(document, list):
@@ -111,26 +59,30 @@ def _frontier(path: Path, text: str) -> Frontier:
         raise FileError(f"{path}: {error.message}", remedy=error.remedy) from None
 
 
-def _show_log(path: Path, text: str, *, as_json: bool) -> int:
-    from joulery.metering import EnergyLog
-    from joulery.reports import table_text as table
-    from joulery.units import human, human_duration
+def _frontier_output(frontier: Frontier, arguments: argparse.Namespace) -> Output:
+    chosen = None
+    if arguments.objective is not None:
+        chosen = choose(parse_objective(arguments.objective, arguments.max_watts), frontier)
+    document = {**frontier.to_dict(), "chosen": None if chosen is None else chosen.to_dict()}
+    title = frontier.work or f"{len(frontier)} points of time and energy"
+    return Output(document, lambda: reports.frontier_report(frontier, title, chosen=chosen))
 
-    # What was read already: a pipe cannot be read twice.
-    totals = EnergyLog(path).totals_of(text.encode())
-    if as_json:
-        document: dict[str, Any] = {
-            "seconds": totals.seconds,
-            "joules": totals.joules,
-            "devices": totals.devices,
-            "sessions": totals.sessions,
-            "unfinished": totals.unfinished,
-            "damaged_lines": list(totals.damaged_lines),
-            "provenance": totals.provenance.origin.value,
-            "relative_error": totals.provenance.relative_error,
-        }
-        sys.stdout.write(json.dumps(document) + "\n")
-        return 0
+
+def _log(totals: metering.LogTotals) -> Output:
+    document = {
+        "seconds": totals.seconds,
+        "joules": totals.joules,
+        "devices": totals.devices,
+        "sessions": totals.sessions,
+        "unfinished": totals.unfinished,
+        "damaged_lines": list(totals.damaged_lines),
+        "provenance": totals.provenance.origin.value,
+        "relative_error": totals.provenance.relative_error,
+    }
+    return Output(document, lambda: _log_text(totals))
+
+
+def _log_text(totals: metering.LogTotals) -> str:
     joules = float("nan") if totals.joules is None else totals.joules
     unfinished = f", {totals.unfinished} of them unfinished" if totals.unfinished else ""
     sessions = f"{totals.sessions} session{'s' * (totals.sessions != 1)}{unfinished}"
@@ -140,26 +92,25 @@ def _show_log(path: Path, text: str, *, as_json: bool) -> int:
     if totals.damaged_lines:
         numbers = ", ".join(map(str, totals.damaged_lines))
         lines.append(f"lines that a crash damaged, left out: {numbers}")
-    rows = [[name, human(used, "J")] for name, used in totals.devices.items()]
-    sys.stdout.write("\n".join([*lines, "", table(["device", "energy"], rows, "lr")]) + "\n")
-    return 0
+    devices = reports.table_of(
+        totals.devices.items(),
+        {"device": lambda one: one[0], ">energy": lambda one: human(one[1], "J")},
+    )
+    return "\n".join([*lines, "", devices])
 
 
-def _disclose(path: Path, text: str, arguments: argparse.Namespace) -> int:
+def _disclosure(totals: metering.LogTotals, arguments: argparse.Namespace) -> Output:
     """The energy of a log as a document that others ask for."""
-    from joulery.errors import FileError
     from joulery.grid import static_intensity
-    from joulery.metering import EnergyLog
-    from joulery.reports import DISCLOSURES, Footprint
 
-    totals = EnergyLog(path).totals_of(text.encode())
     if totals.joules is None:
-        raise FileError(f"{path} has no energy", remedy="measure with a device that can be read")
+        remedy = "measure with a device that can be read"
+        raise FileError(f"{arguments.file} has no energy", remedy=remedy)
     intensity, source = arguments.co2, ""
     if intensity is None and arguments.region is not None:
         signal = static_intensity(arguments.region)
         intensity, source = signal.at(0.0), signal.source
-    footprint = Footprint(
+    footprint = reports.Footprint(
         arguments.name,
         totals.joules,
         totals.seconds,
@@ -172,18 +123,13 @@ def _disclose(path: Path, text: str, arguments: argparse.Namespace) -> int:
         None if arguments.embodied_kg is None else 1000 * arguments.embodied_kg,
         arguments.flops,
     )
-    shown = DISCLOSURES[arguments.form](footprint)
-    if isinstance(shown, str) and not arguments.json:
-        sys.stdout.write(shown)
-    else:
-        document = {"text": shown} if isinstance(shown, str) else shown
-        sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
-    return 0
+    shown = reports.DISCLOSURES[arguments.form](footprint)
+    if isinstance(shown, str):
+        return Output({"text": shown}, shown)
+    return Output(shown, json.dumps(shown, indent=2, allow_nan=False))
 
 
 def _hardware(texts: list[str]) -> dict[str, int]:
-    from joulery.errors import InvalidValueError
-
     found = {}
     for text in texts:
         name, _, count = text.rpartition("=")
@@ -193,20 +139,37 @@ def _hardware(texts: list[str]) -> dict[str, int]:
     return found
 
 
-def _show_frontier(frontier: Frontier, arguments: argparse.Namespace) -> int:
-    from joulery.objectives import choose, parse_objective
+COMMAND = Action(
+    _run,
+    (
+        option("file", "what to show", "FILE"),
+        option("--objective", OBJECTIVE_HELP, "TEXT"),
+        option(
+            "--max-watts",
+            "the most the devices can draw together, for the cost objective",
+            "W",
+            number(0.0),
+            default=0.0,
+        ),
+        option(
+            "--as",
+            "of an energy log: a section for a model card, the card's emissions, energy fields "
+            "of the EU's model documentation form, or the energy block of a bill of materials",
+            dest="form",
+            choices=("markdown", "huggingface", "eu", "cyclonedx", "spdx"),
+        ),
+        option("--name", "name of the model, for --as", default="model"),
+        option("--region", "region whose yearly mean carbon intensity applies"),
+        option("--co2", "carbon intensity in gCO2/kWh", "G", float),
+        option("--pue", "power usage effectiveness", read=float, default=1.0),
+        option("--embodied-kg", "embodied emissions", "KG", float),
+        option("--flops", "operations of the training", read=float),
+        option("--hardware", "accelerators", "NAME=COUNT", action="append", default=[]),
+    ),
+    epilog="""\
+FILE is an energy log (`joulery measure --log`), a frontier (JSON), or a cloud of
+points: a JSON list of {"seconds": …, "joules": …, "setting": {…}}, of which the Pareto
+set is kept.
 
-    chosen = None
-    if arguments.objective is not None:
-        chosen = choose(parse_objective(arguments.objective, arguments.max_watts), frontier)
-    if arguments.json:
-        document = frontier.to_dict()
-        document["chosen"] = None if chosen is None else chosen.to_dict()
-        sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
-    else:
-        from joulery.reports import Terminal, frontier_report
-
-        title = frontier.work or f"{len(frontier)} points of time and energy"
-        report = frontier_report(frontier, title, chosen=chosen)
-        sys.stdout.write(report.text(Terminal.of()) + "\n")
-    return 0
+example: joulery report frontier.json --objective least-energy:slowdown=5%""",
+)

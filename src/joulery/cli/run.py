@@ -2,93 +2,56 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from joulery.cli.checked import given_command
-from joulery.objectives import OBJECTIVE_HELP
+from joulery import metering, power, training
+from joulery.cli.dispatch import Output
+from joulery.cli.measure import error_bar
+from joulery.cli.options import (
+    COMMAND_OPTION,
+    Action,
+    duration,
+    file,
+    flag,
+    given_command,
+    option,
+)
+from joulery.clock import REAL_CLOCK
+from joulery.errors import InvalidValueError
+from joulery.objectives import OBJECTIVE_HELP, parse_objective
+from joulery.units import human, human_duration
 
 if TYPE_CHECKING:
     import argparse
 
-    from joulery.metering import Measurement
-    from joulery.power import ObservedSteps
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Define the options."""
-    parser.usage = "joulery run [options] -- COMMAND [ARGUMENTS...]"
-    parser.epilog = (
-        "The power of a script that reports its steps through joulery.Run is tuned while it\n"
-        "trains. A script that reports nothing is measured, and its limits are left alone; what\n"
-        "its power shows about its steps is printed. Figures go to standard error; with\n"
-        "--json to standard output, and the command's output to standard error. The exit code\n"
-        "is the command's own.\n\n"
-        "example: joulery run --objective least-energy:slowdown=5% -- python train.py\n"
-        "         joulery run --when greener --deadline 8h --takes 2h --signal forecast.csv \\\n"
-        "             -- python train.py"
-    )
-    parser.add_argument("command", nargs="...", help="command to run, after `--`")
-    parser.add_argument("--objective", default="cost:eta=0.5", metavar="TEXT", help=OBJECTIVE_HELP)
-    parser.add_argument(
-        "--dry-run", action="store_true", help="find out what could be saved, change nothing"
-    )
-    parser.add_argument(
-        "--when",
-        choices=("now", "greener"),
-        default="now",
-        help="greener: start when the signal is lowest while the command runs",
-    )
-    parser.add_argument("--deadline", metavar="TIME", help="from now until the end, such as 8h")
-    parser.add_argument("--takes", metavar="TIME", help="how long the command runs, such as 2h")
-    parser.add_argument(
-        "--signal",
-        type=Path,
-        metavar="FILE",
-        help="forecast of carbon intensity or price until the deadline, as CSV or Parquet",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Run the command under the objective."""
-    from joulery.metering import check_command
-    from joulery.objectives import parse_objective
-    from joulery.training import read_reports
-
-    command = given_command(arguments.command)
-    check_command(command)
+def _run(arguments: argparse.Namespace) -> Output:
+    command = given_command(arguments)
+    metering.check_command(command)
     parse_objective(arguments.objective, max_watts=1.0)  # refused before the training starts
     _wait(arguments)
     with tempfile.TemporaryDirectory(prefix="joulery-run-") as folder:
         measured, observed, code = _trained(command, arguments, Path(folder))
-        reports = read_reports(Path(folder))
-    if arguments.json:
-        document = {
-            **measured.to_dict(),
-            "objective": arguments.objective,
-            "runs": reports,
-            "observed_steps": [steps.to_dict() for steps in observed],
-            "command": command,
-            "exit_code": code,
-        }
-        sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
-    else:
-        sys.stderr.write(_rendered(measured, reports, observed, code))
-    return code
+        reports = training.read_reports(Path(folder))
+    document = {
+        **measured.to_dict(),
+        "objective": arguments.objective,
+        "runs": reports,
+        "observed_steps": [steps.to_dict() for steps in observed],
+        "command": command,
+        "exit_code": code,
+    }
+    return Output(document, lambda: _text(measured, reports, observed, code), code, aside=True)
 
 
 def _wait(arguments: argparse.Namespace) -> None:
     """Wait for the start that the options ask for."""
-    from joulery.clock import REAL_CLOCK
     from joulery.cluster import best_start
-    from joulery.errors import InvalidValueError
     from joulery.grid import read_signal
-    from joulery.units import human_duration, seconds_from_text
 
     given = [getattr(arguments, name) for name in ("deadline", "takes", "signal")]
     if (arguments.when == "greener") != all(given) or (arguments.when == "now" and any(given)):
@@ -99,9 +62,8 @@ def _wait(arguments: argparse.Namespace) -> None:
     if arguments.when == "now":
         return
     now = REAL_CLOCK.wall()
-    deadline = now + seconds_from_text(arguments.deadline, "--deadline")
-    takes = seconds_from_text(arguments.takes, "--takes")
-    plan = best_start(read_signal(arguments.signal), takes, now, deadline)
+    deadline = now + arguments.deadline
+    plan = best_start(read_signal(arguments.signal), arguments.takes, now, deadline)
     saved = 1 - plan.value / plan.value_at_once if plan.value_at_once else 0.0
     sys.stderr.write(
         f"starts in {human_duration(plan.start - now)}: the signal is {plan.value:.4g} on average, "
@@ -113,30 +75,26 @@ def _wait(arguments: argparse.Namespace) -> None:
 
 def _trained(
     command: list[str], arguments: argparse.Namespace, folder: Path
-) -> tuple[Measurement, list[ObservedSteps], int]:
-    from joulery.metering import Meter, run_command
-    from joulery.power import PowerObserver
-    from joulery.training import DRY_RUN_VARIABLE, OBJECTIVE_VARIABLE, REPORTS_VARIABLE
-
+) -> tuple[metering.Measurement, list[power.ObservedSteps], int]:
     environment = {
         **os.environ,
-        REPORTS_VARIABLE: str(folder),
-        OBJECTIVE_VARIABLE: arguments.objective,
-        DRY_RUN_VARIABLE: "1" if arguments.dry_run else "",
+        training.REPORTS_VARIABLE: str(folder),
+        training.OBJECTIVE_VARIABLE: arguments.objective,
+        training.DRY_RUN_VARIABLE: "1" if arguments.dry_run else "",
     }
     stdout = sys.stderr.fileno() if arguments.json else None
-    with Meter() as meter, PowerObserver(meter.devices) as observer:
+    with metering.Meter() as meter, power.PowerObserver(meter.devices) as observer:
         with meter.window("run") as window:
-            code = run_command(command, stdout=stdout, environment=environment)
+            code = metering.run_command(command, stdout=stdout, environment=environment)
         return window.settle(), observer.steps(), code
 
 
-def _rendered(
-    measured: Measurement, reports: list[dict[str, Any]], observed: list[ObservedSteps], code: int
+def _text(
+    measured: metering.Measurement,
+    reports: list[dict[str, Any]],
+    observed: list[power.ObservedSteps],
+    code: int,
 ) -> str:
-    from joulery.cli.measure import error_bar
-    from joulery.units import human, human_duration
-
     lines = [
         "",
         (
@@ -160,3 +118,35 @@ def _summary(report: dict[str, Any]) -> str:
     if report.get("summary"):
         return str(report["summary"])
     return str(report.get("tuning_skipped") or "it ended before a limit was chosen")
+
+
+COMMAND = Action(
+    _run,
+    (
+        COMMAND_OPTION,
+        option("--objective", OBJECTIVE_HELP, "TEXT", default="cost:eta=0.5"),
+        flag("--dry-run", "find out what could be saved, change nothing"),
+        option(
+            "--when",
+            "greener: start when the signal is lowest while the command runs",
+            choices=("now", "greener"),
+            default="now",
+        ),
+        option("--deadline", "from now until the end, such as 8h", "TIME", duration),
+        option("--takes", "how long the command runs, such as 2h", "TIME", duration),
+        file(
+            "--signal", "forecast of carbon intensity or price until the deadline, CSV or Parquet"
+        ),
+    ),
+    usage="joulery run [options] -- COMMAND [ARGUMENTS...]",
+    epilog="""\
+The power of a script that reports its steps through joulery.Run is tuned while it
+trains. A script that reports nothing is measured, and its limits are left alone; what
+its power shows about its steps is printed. Figures go to standard error; with
+--json to standard output, and the command's output to standard error. The exit code
+is the command's own.
+
+example: joulery run --objective least-energy:slowdown=5% -- python train.py
+         joulery run --when greener --deadline 8h --takes 2h --signal forecast.csv \\
+             -- python train.py""",
+)

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-import json
+import ctypes
+import os
 import sys
+from argparse import SUPPRESS
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from joulery import server, storage
+from joulery.cli.dispatch import Output
+from joulery.cli.options import Action, file, flag, number, option, whole
+from joulery.clock import REAL_CLOCK
+from joulery.errors import InvalidValueError, MissingExtraError, UsageError
+from joulery.reports import table_of
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from joulery.server import FirstStart
+    from joulery.storage import Store, TokenRecord
 
+_DAY_SECONDS = 86_400.0
 _EXAMPLES = """\
 examples:
   joulery serve
@@ -24,83 +38,43 @@ examples:
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Define the options."""
-    parser.epilog = _EXAMPLES
-    parser.add_argument(
-        "--store", metavar="LOCATION", help="path or postgresql://…; $JOULERY_STORE, else your own"
+def _run(arguments: argparse.Namespace) -> Output | int:
+    _prepare(arguments)
+    copies = [name for name in ("backup", "export", "restore") if getattr(arguments, name)]
+    if len(copies) > 1:
+        raise UsageError(f"--{copies[0]} and --{copies[1]} at once", remedy="give one of them")
+    if copies:
+        return _copy(arguments)
+    config = server.ServerConfig(
+        store=arguments.store,
+        host=arguments.host,
+        port=arguments.port,
+        tls_certificate=arguments.tls_cert,
+        tls_key=arguments.tls_key,
+        insecure=arguments.insecure_bind,
+        log_requests=arguments.log_requests,
+        drain_seconds=arguments.drain_seconds,
     )
-    _add_listening(parser)
-    _add_copies(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    actions = parser.add_subparsers(dest="action", metavar="token", title="tokens")
-    tokens = actions.add_parser("token", help="make, list and revoke tokens")
-    from joulery.cli.serve_token import add_arguments as add_token_arguments
-
-    add_token_arguments(tokens)
+    server.serve(config, lambda ready: _ready(ready).announce(as_json=arguments.json))
+    return 0
 
 
-def _add_listening(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
-    parser.add_argument("--port", default="8420", help="port; 0 for any that is free (8420)")
-    parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate, PEM")
-    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its key, PEM")
-    parser.add_argument(
-        "--insecure-bind",
-        action="store_true",
-        help="let tokens travel unencrypted beyond this machine, behind a proxy that speaks TLS",
-    )
-    parser.add_argument("--log-requests", action="store_true", help="log every request")
-    parser.add_argument(
-        "--drain-seconds",
-        default="0",
-        metavar="S",
-        help="go on for so long when asked to stop, for load balancers to notice (0)",
-    )
-
-
-def _add_copies(parser: argparse.ArgumentParser) -> None:
-    copies = parser.add_mutually_exclusive_group()
-    copies.add_argument(
-        "--backup", type=Path, metavar="FILE", help="copy the store, even while it is in use"
-    )
-    copies.add_argument(
-        "--export", type=Path, metavar="FILE", help="write the store as lines of JSON"
-    )
-    copies.add_argument(
-        *("--restore", "--import"),
-        type=Path,
-        metavar="FILE",
-        dest="restore",
-        help="put a backup or an export in the place of the store; stop the server before",
-    )
-    parser.add_argument(
-        "--replace", action="store_true", help="with --restore: delete the jobs that are there"
-    )
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Do what was asked."""
-    import os
-
+def _prepare(arguments: argparse.Namespace) -> None:
+    """Settle on a store, and see that this installation can serve it."""
     _hide_password(arguments.store)
     arguments.store = arguments.store or os.environ.get("JOULERY_STORE") or None
     _check_store(arguments.store)
-    _check_packages()
-    if arguments.action == "token":
-        from joulery.cli.serve_token import run as run_token
-
-        return run_token(arguments)
-    if arguments.backup or arguments.export or arguments.restore:
-        return _copy(arguments)
-    _serve(arguments)
-    return 0
+    needed = ("sqlalchemy", "uvicorn", "fastapi", "prometheus_client")
+    missing = [name for name in needed if find_spec(name) is None]
+    if missing:
+        raise MissingExtraError(
+            f"serving needs {', '.join(missing)}", remedy='pip install "joulery[server]"'
+        )
 
 
 def _check_store(location: str | None) -> None:
     """Refuse a server's address, which is where clients are pointed at."""
     from joulery.client import is_server
-    from joulery.errors import InvalidValueError
 
     if location is not None and is_server(location):
         raise InvalidValueError(
@@ -114,9 +88,6 @@ def _hide_password(location: str | None) -> None:
 
     The arguments are a part of the process's own memory, whose place the kernel tells (proc(5)).
     """
-    import ctypes
-    from urllib.parse import urlsplit
-
     try:
         password = (urlsplit(location or "").password or "").encode()
         line = Path("/proc/self/cmdline").read_bytes()
@@ -128,84 +99,162 @@ def _hide_password(location: str | None) -> None:
         sys.stderr.write("joulery: a password in --store is visible to others: use JOULERY_STORE\n")
 
 
-def _check_packages() -> None:
-    from importlib.util import find_spec
-
-    from joulery.errors import MissingExtraError
-
-    needed = ("sqlalchemy", "uvicorn", "fastapi", "prometheus_client")
-    missing = [name for name in needed if find_spec(name) is None]
-    if missing:
-        raise MissingExtraError(
-            f"serving needs {', '.join(missing)}", remedy='pip install "joulery[server]"'
-        )
-
-
-def _copy(arguments: argparse.Namespace) -> int:
-    from joulery.storage import backup, export, restore
-
+def _copy(arguments: argparse.Namespace) -> Output:
     if arguments.backup:
-        kind = backup(arguments.store, arguments.backup)
-        printed: dict[str, Any] = {"backup": str(arguments.backup), "kind": kind}
-        words = f"copied the store to {arguments.backup}"
-    elif arguments.export:
-        rows = export(arguments.store, arguments.export)
-        printed = {"export": str(arguments.export), "rows": rows}
-        words = f"exported {rows} rows to {arguments.export}"
-    else:
-        counts = restore(arguments.store, arguments.restore, replace=arguments.replace)
-        printed = {"restore": str(arguments.restore), "rows": counts}
-        words = f"restored {counts['jobs']} jobs with {counts['events']} events"
-    sys.stdout.write((json.dumps(printed) if arguments.json else words) + "\n")
-    return 0
-
-
-def _serve(arguments: argparse.Namespace) -> None:
-    from joulery.cli.checked import whole_number
-    from joulery.errors import InvalidValueError
-    from joulery.server import ServerConfig, serve
-
-    try:
-        drain_seconds = float(arguments.drain_seconds)
-    except ValueError:
-        drain_seconds = -1.0
-    if not 0 <= drain_seconds <= 3600:
-        raise InvalidValueError(
-            f"--drain-seconds {arguments.drain_seconds!r} is out of range",
-            remedy="give 0 to 3600 seconds",
+        kind = storage.backup(arguments.store, arguments.backup)
+        return Output(
+            {"backup": str(arguments.backup), "kind": kind},
+            f"copied the store to {arguments.backup}",
         )
-    config = ServerConfig(
-        store=arguments.store,
-        host=arguments.host,
-        port=whole_number(arguments.port, "--port", 0, 65535),
-        tls_certificate=arguments.tls_cert,
-        tls_key=arguments.tls_key,
-        insecure=arguments.insecure_bind,
-        log_requests=arguments.log_requests,
-        drain_seconds=drain_seconds,
+    if arguments.export:
+        rows = storage.export(arguments.store, arguments.export)
+        return Output(
+            {"export": str(arguments.export), "rows": rows},
+            f"exported {rows} rows to {arguments.export}",
+        )
+    counts = storage.restore(arguments.store, arguments.restore, replace=arguments.replace)
+    document = {"restore": str(arguments.restore), "rows": counts}
+    return Output(document, f"restored {counts['jobs']} jobs with {counts['events']} events")
+
+
+def _ready(ready: FirstStart) -> Output:
+    own = ready.token_file
+    lines = [f"joulery serves {ready.address}"]
+    if ready.admin_token is not None:
+        lines += [
+            "",
+            "Administrator's token, shown this once and kept nowhere:",
+            f"  {ready.admin_token}",
+            "Make tokens for teams with `joulery serve token create --team NAME`.",
+        ]
+    if own is not None:
+        lines.append(f"Your own programs on this machine find theirs in {own}.")
+    document = {
+        "address": ready.address,
+        "admin_token": ready.admin_token,
+        "token_file": None if own is None else str(own),
+    }
+    return Output(document, "\n".join(lines))
+
+
+def _with_store(
+    act: Callable[[argparse.Namespace, Store], Output],
+) -> Callable[[argparse.Namespace], Output]:
+    """The action on the store that the options name."""
+
+    def run(arguments: argparse.Namespace) -> Output:
+        _prepare(arguments)
+        with storage.Store.open(arguments.store) as store:
+            return act(arguments, store)
+
+    return run
+
+
+def _create(arguments: argparse.Namespace, store: Store) -> Output:
+    from joulery.jobs import checked_name
+
+    if arguments.label:
+        checked_name(arguments.label, "a label")
+    now = REAL_CLOCK.wall()
+    wanted = storage.NewToken(
+        checked_name(arguments.team, "a team's name"),
+        storage.right_named(arguments.rights),
+        arguments.label,
+        now + arguments.days * _DAY_SECONDS,
     )
-    serve(config, lambda ready: _tell(ready, as_json=arguments.json))
+    made, record = store.write(lambda transaction: storage.add_token(transaction, wanted, now))
+    if not arguments.json:
+        sys.stderr.write(
+            f"joulery: token {record.id} for {wanted.team}, rights {wanted.right.name.lower()}, "
+            f"{arguments.days:g} days; shown this once\n"
+        )
+    return Output(server.token_entry(record, made).to_document(), made)
 
 
-def _tell(ready: FirstStart, *, as_json: bool) -> None:
-    file = ready.token_file
-    if as_json:
-        document = {
-            "address": ready.address,
-            "admin_token": ready.admin_token,
-            "token_file": None if file is None else str(file),
-        }
-        sys.stdout.write(json.dumps(document) + "\n")
-    else:
-        lines = [f"joulery serves {ready.address}"]
-        if ready.admin_token is not None:
-            lines += [
-                "",
-                "Administrator's token, shown this once and kept nowhere:",
-                f"  {ready.admin_token}",
-                "Make tokens for teams with `joulery serve token create --team NAME`.",
-            ]
-        if file is not None:
-            lines.append(f"Your own programs on this machine find theirs in {file}.")
-        sys.stdout.write("\n".join(lines) + "\n")
-    sys.stdout.flush()
+def _list(_: argparse.Namespace, store: Store) -> Output:
+    with store.reading() as transaction:
+        found = storage.list_tokens(transaction)
+    tokens = table_of(
+        found,
+        {
+            ">id": lambda one: str(one.id),
+            "team": lambda one: one.token.team,
+            "rights": lambda one: one.token.right.name.lower(),
+            "state": _state,
+            "label": lambda one: one.token.label,
+        },
+    )
+    return Output({"tokens": [server.token_entry(one).to_document() for one in found]}, tokens)
+
+
+def _state(record: TokenRecord) -> str:
+    if record.revoked_wall_seconds is not None:
+        return "revoked"
+    expires = record.token.expires_wall_seconds
+    if expires is None:
+        return "valid"
+    days = (expires - REAL_CLOCK.wall()) / _DAY_SECONDS
+    return f"valid for {days:.0f} days" if days > 0 else "expired"
+
+
+def _revoke(arguments: argparse.Namespace, store: Store) -> Output:
+    record = store.write(
+        lambda transaction: storage.revoke_token(transaction, arguments.id, REAL_CLOCK.wall())
+    )
+    text = f"token {arguments.id} of {record.token.team} is revoked"
+    return Output(server.token_entry(record).to_document(), text)
+
+
+_STORE = "path or postgresql://…; $JOULERY_STORE, else your own"
+# Left alone where the same was said before the action.
+_TOKEN_STORE = option("--store", _STORE, "LOCATION", default=SUPPRESS)
+_CREATE = (
+    option("--team", "whose jobs it is for; '*' for every team", required=True),
+    option("--rights", "read, work, manage or admin; each includes those before", default="work"),
+    option("--days", "until it expires (90)", read=number(1e-6, 36_500), default=90.0),
+    option("--label", "what it is for, in words", default=""),
+    _TOKEN_STORE,
+)
+_TOKEN = Action(
+    summary="make, list and revoke tokens",
+    actions={
+        "create": Action(_with_store(_create), _CREATE, "make a token and show it, this once"),
+        "list": Action(_with_store(_list), (_TOKEN_STORE,), "all tokens, without themselves"),
+        "revoke": Action(
+            _with_store(_revoke),
+            (option("id", "its number, from the list", read=whole(1, 10**18)), _TOKEN_STORE),
+            "make a token void, within seconds",
+        ),
+    },
+)
+COMMAND = Action(
+    _run,
+    (
+        option("--store", _STORE, "LOCATION"),
+        option("--host", "address to listen on (127.0.0.1)", default="127.0.0.1"),
+        option("--port", "port; 0 for any that is free (8420)", read=whole(0, 65535), default=8420),
+        file("--tls-cert", "certificate, PEM"),
+        file("--tls-key", "its key, PEM"),
+        flag(
+            "--insecure-bind",
+            "let tokens travel unencrypted beyond this machine, behind a proxy that speaks TLS",
+        ),
+        flag("--log-requests", "log every request"),
+        option(
+            "--drain-seconds",
+            "go on for so long when asked to stop, for load balancers to notice (0)",
+            "S",
+            number(0, 3600),
+            default=0.0,
+        ),
+        file("--backup", "copy the store, even while it is in use"),
+        file("--export", "write the store as lines of JSON"),
+        file(
+            "--restore --import",
+            "put a backup or an export in the place of the store; stop the server before",
+        ),
+        flag("--replace", "with --restore: delete the jobs that are there"),
+    ),
+    epilog=_EXAMPLES,
+    actions={"token": _TOKEN},
+)

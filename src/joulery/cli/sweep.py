@@ -2,109 +2,194 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import sys
+import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from joulery import hardware, metering, sweep
+from joulery.cli.dispatch import Output
+from joulery.cli.options import (
+    COMMAND_OPTION,
+    Action,
+    file,
+    flag,
+    given_command,
+    limits,
+    listed,
+    number,
+    option,
+    whole,
+    writable_folder,
+)
+from joulery.cli.progress import Progress
+from joulery.clock import REAL_CLOCK, VirtualClock
+from joulery.errors import (
+    FileError,
+    JouleryError,
+    MissingExtraError,
+    MissingHardwareError,
+    UsageError,
+)
+from joulery.files import write_atomic
+from joulery.reports import Terminal, draw, sweep_plan_text, sweep_report, write_png
+from joulery.units import human_duration
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Sequence
 
-    from joulery.cli.sweep_setup import Setup
-    from joulery.sweep import SweepJournal, SweepTable, Trial
+    from joulery.hardware import Device, SimulatedNode
+    from joulery.sweep import (
+        FinishedRun,
+        PublishedSweep,
+        SweepJournal,
+        SweepTable,
+        SweepWork,
+        Trial,
+    )
 
 SCHEMA = "joulery.sweep/1"
-_DEFAULT_OUT = "sweep-output"
-_DEFAULT_REPEATS = "3"
+_EXAMPLE = "joulery sweep --limits 100:260:10 -- python train.py"
 _OUTPUT_LOG = "output.log"
 _TEXTS = ("sweep.json", "sweep.csv", "sweep.html", "frontier.json")
 _PICTURE = "sweep.png"
 _INTERRUPTED = 130
+# A simulated counter is exact, so frequent readings would only take time.
+_SIMULATED_SAMPLE_HERTZ = 0.01
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Define the options."""
-    parser.usage = (
-        "joulery sweep [options] -- COMMAND [ARGUMENTS...]\n"
-        "       joulery sweep [options] --simulate NODE"
-    )
-    parser.epilog = (
-        "The command must do the same work in every run. It sees the first N boards\n"
-        "(CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES, and JOULERY_GPUS=N); the others stay\n"
-        "idle and count too. Run the same command line again to continue after an interruption.\n\n"
-        "example: joulery sweep --limits 100:260:10 --repeat 10 --gpus 1,2,4,8 -- python train.py"
-    )
-    parser.add_argument("command", nargs="...", help="command to run, after `--`")
-    parser.add_argument(
-        "--limits",
-        metavar="LOW:HIGH:STEP",
-        help="power limits in watts, or a list such as 100,150,250; the default limit is added "
-        "(default: a spread over what the boards accept)",
-    )
-    parser.add_argument(
-        "--repeat",
-        metavar="N",
-        default=_DEFAULT_REPEATS,
-        help="runs per setting (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--gpus", metavar="N,N", help="numbers of GPUs to run on (default: all of them)"
-    )
-    parser.add_argument(
-        "--out",
-        metavar="DIR",
-        default=_DEFAULT_OUT,
-        help="where the journal and the results go (default: ./%(default)s)",
-    )
-    parser.add_argument(
-        "--overwrite",
-        action="store_true",
-        help="replace results in the folder that are not of a sweep, such as the demo's",
-    )
-    parser.add_argument(
-        "--simulate", metavar="NODE", help="run a preset simulated node, such as rtx6000x8, instead"
-    )
-    parser.add_argument("--seed", default="0", help="decides the simulation's noise (default: 0)")
-    parser.add_argument(
-        "--stop-on-failure", action="store_true", help="end at the first run that fails"
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the plan and how long it takes, run nothing"
-    )
-    parser.add_argument(
-        "--run-seconds", metavar="S", help="time of one run, for the estimate of --dry-run"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+@dataclass(frozen=True, slots=True)
+class _Setup:
+    """A sweep that the options describe.
+
+    Attributes:
+        plan: Runs to make.
+        environment: Node on which to make them.
+        title: Subject of the sweep in one line.
+        command: Command to run; empty for a simulated node.
+        node: Simulated node, if it is one.
+        published: Published figures to compare with.
+    """
+
+    plan: sweep.SweepPlan
+    environment: sweep.SweepEnvironment
+    title: str
+    command: tuple[str, ...] = ()
+    node: SimulatedNode | None = None
+    published: PublishedSweep | None = None
+
+    @property
+    def device(self) -> str:
+        """Name of the boards."""
+        return " and ".join(dict.fromkeys(board.info.name for board in self.environment.boards))
+
+    @property
+    def energy_of(self) -> str:
+        """Description of what the joules include."""
+        nodes = [
+            d.info.name for d in self.environment.devices if d.info.kind is hardware.DeviceKind.NODE
+        ]
+        if nodes:
+            return f"the whole node, by {nodes[0]}"
+        others = dict.fromkeys(d.info.kind.value for d in self.environment.devices)
+        return f"the sum of all devices ({', '.join(others)}); no meter for the whole node is here"
+
+    def work(self, output: IO[bytes], on_wait: Callable[[], None]) -> SweepWork:
+        """Work to run; ``output`` takes everything that a command prints."""
+        if self.node is not None:
+            return sweep.SimulatedWork(self.node)
+        return sweep.CommandWork(self.command, self.environment.boards, output, on_wait)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the sweep, write its files and print its table."""
-    from pathlib import Path
+def _prepared(arguments: argparse.Namespace) -> _Setup:
+    """The sweep that the options describe, once all are known to be valid.
 
-    from joulery.cli.checked import writable_folder
-    from joulery.cli.sweep_setup import prepared
-    from joulery.sweep import SweepJournal
+    Raises:
+        UsageError: Options contradict each other, or a value is out of range.
+        MissingHardwareError: This machine has no GPU.
+    """
+    command = _command(arguments)
+    if arguments.simulate is not None:
+        return _simulated(arguments)
+    devices = tuple(metering.my_devices(REAL_CLOCK))
+    boards = sweep.settable_boards(devices)
+    if not boards:
+        raise MissingHardwareError(
+            "there is no GPU here whose power could be limited",
+            remedy="see `joulery doctor`; try `joulery sweep --simulate rtx6000x8` without one",
+        )
+    plan = _plan(arguments, command, boards)
+    title = f"Power limits of {len(boards)} × {boards[0].info.name}: {' '.join(command)}"
+    return _Setup(plan, sweep.SweepEnvironment(boards, devices, REAL_CLOCK), title, command)
 
-    setup = prepared(arguments)
-    folder = Path(arguments.out)
+
+def _simulated(arguments: argparse.Namespace) -> _Setup:
+    seed = arguments.seed
+    chosen = hardware.preset(arguments.simulate)
+    clock = VirtualClock()
+    node = hardware.SimulatedNode(chosen, clock, seed=seed)
+    plan = _plan(arguments, ("simulate", chosen.name, f"seed {seed}"), node.gpus)
+    devices: tuple[Device, ...] = (*node.gpus, node.meter)
+    environment = sweep.SweepEnvironment(node.gpus, devices, clock, _SIMULATED_SAMPLE_HERTZ)
+    title = f"{chosen.job.work.name} on a simulated node of {chosen.boards} × {chosen.board}"
+    return _Setup(plan, environment, title, node=node, published=sweep.PUBLISHED.get(chosen.name))
+
+
+def _command(arguments: argparse.Namespace) -> tuple[str, ...]:
+    words = given_command(arguments)
+    if arguments.simulate is not None:
+        if words:
+            raise UsageError(
+                "a simulated node runs its own job, not a command",
+                remedy="leave out either --simulate or the command",
+            )
+        return ()
+    if not words or not words[0]:
+        raise UsageError("no command given", remedy=f"put it after `--`: {_EXAMPLE}")
+    metering.check_command(words)
+    return tuple(words)
+
+
+def _plan(
+    arguments: argparse.Namespace, work: tuple[str, ...], boards: Sequence[Device]
+) -> sweep.SweepPlan:
+    allowed = sweep.common_limits(boards)
+    wanted = arguments.limits
+    if wanted is None:
+        highest = min(allowed.max_watts, allowed.current_watts)
+        wanted = sweep.spread_limits(replace(allowed, max_watts=highest))
+    return sweep.SweepPlan(
+        work=work,
+        boards=tuple(board.info.id for board in boards),
+        limits_watts=sweep.checked_limits(wanted, allowed),
+        gpu_counts=tuple(sorted(set(arguments.gpus or [len(boards)]))),
+        repeats=arguments.repeat,
+        default_watts=allowed.default_watts,
+    )
+
+
+def _run(arguments: argparse.Namespace) -> Output | int:
+    setup, folder = _prepared(arguments), arguments.out
     if arguments.dry_run:
-        return _dry_run(setup, folder, arguments)
+        return _dry_run(setup, folder, arguments.run_seconds)
     _check_results(folder, overwrite=arguments.overwrite)
-    with SweepJournal.open(writable_folder(folder), setup.plan) as journal:
+    with sweep.SweepJournal.open(writable_folder(folder), setup.plan) as journal:
         try:
             with _signals_interrupt():
                 complete = _swept(setup, folder, journal, arguments)
         except KeyboardInterrupt:
             return _interrupted(setup, journal)
-        return _report(setup, journal, folder, arguments, complete=complete)
+        return _report(setup, journal, folder, complete=complete)
 
 
 def _check_results(folder: Path, *, overwrite: bool) -> None:
     """Refuse to replace results that are not of a sweep: those have a journal beside them."""
-    from joulery.errors import UsageError
-    from joulery.sweep import has_journal
-
-    if overwrite or has_journal(folder):
+    if overwrite or sweep.has_journal(folder):
         return
     for name in (*_TEXTS, _PICTURE):
         if (folder / name).exists():
@@ -115,14 +200,12 @@ def _check_results(folder: Path, *, overwrite: bool) -> None:
 
 
 def _swept(
-    setup: Setup, folder: Path, journal: SweepJournal, arguments: argparse.Namespace
+    setup: _Setup, folder: Path, journal: SweepJournal, arguments: argparse.Namespace
 ) -> bool:
-    from joulery.sweep import run_sweep
-
     watch = _Watch(setup, journal)
     with (folder / _OUTPUT_LOG).open("ab") as output:
         try:
-            return run_sweep(
+            return sweep.run_sweep(
                 setup.plan,
                 setup.environment,
                 setup.work(output, watch.show),
@@ -137,10 +220,7 @@ def _swept(
 class _Watch:
     """Progress line of a sweep, with the time that is left."""
 
-    def __init__(self, setup: Setup, journal: SweepJournal) -> None:
-        from joulery.cli.progress import Progress
-        from joulery.clock import REAL_CLOCK
-
+    def __init__(self, setup: _Setup, journal: SweepJournal) -> None:
         self._setup = setup
         self._journal = journal
         self._progress = Progress(silent_seconds=1.0)
@@ -159,8 +239,6 @@ class _Watch:
 
     def show(self) -> None:
         """Show the line, if it is due."""
-        from joulery.units import human_duration
-
         left = self._seconds_left()
         ends = "" if left is None else f"; about {human_duration(max(0.0, left))} left"
         failed = sum(run.exit_code != 0 for run in self._journal.runs)
@@ -176,9 +254,7 @@ class _Watch:
 
     def _seconds_left(self) -> float | None:
         if self._setup.node is None:
-            from joulery.sweep import seconds_left
-
-            return seconds_left(self._setup.plan, self._journal.runs)
+            return sweep.seconds_left(self._setup.plan, self._journal.runs)
         # Virtual time passes as fast as this machine computes.
         if not self._made:
             return None
@@ -189,8 +265,6 @@ class _Watch:
 @contextmanager
 def _signals_interrupt() -> Iterator[None]:
     """Turn signals that end the process into KeyboardInterrupt, so that limits are restored."""
-    import signal
-    import threading
 
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
@@ -206,9 +280,7 @@ def _signals_interrupt() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _interrupted(setup: Setup, journal: SweepJournal) -> int:
-    import sys
-
+def _interrupted(setup: _Setup, journal: SweepJournal) -> int:
     sys.stderr.write(
         f"joulery: interrupted after {len(journal.done)} of {len(setup.plan)} runs; the power "
         "limits are restored\n  → run the same command again to continue\n"
@@ -216,21 +288,8 @@ def _interrupted(setup: Setup, journal: SweepJournal) -> int:
     return _INTERRUPTED
 
 
-def _report(
-    setup: Setup,
-    journal: SweepJournal,
-    folder: Path,
-    arguments: argparse.Namespace,
-    *,
-    complete: bool,
-) -> int:
-    import json
-    import sys
-
-    from joulery.errors import JouleryError
-    from joulery.sweep import SweepTable
-
-    table = SweepTable.of(journal.runs, setup.plan.default_watts, setup.device)
+def _report(setup: _Setup, journal: SweepJournal, folder: Path, *, complete: bool) -> Output:
+    table = sweep.SweepTable.of(journal.runs, setup.plan.default_watts, setup.device)
     if not table.settings:
         last = journal.runs[-1]
         raise JouleryError(
@@ -238,20 +297,24 @@ def _report(
             remedy=f"see what the command printed in {folder / _OUTPUT_LOG}",
         )
     written, remarks = _write_files(setup, table, folder)
-    if arguments.json:
-        document = {
-            **_document(setup, table),
-            "complete": complete and not table.failures,
-            "files": [str(path) for path in written],
-            "remarks": remarks,
-        }
-        sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
-    else:
-        sys.stdout.write(_text(setup, table, written, remarks, complete=complete))
-    return 1 if table.failures else 0
+    document = {
+        **_document(setup, table),
+        "complete": complete and not table.failures,
+        "files": written,
+        "remarks": remarks,
+    }
+    report = sweep_report(table, setup.title, f"Energy of {setup.energy_of}.", setup.published)
+
+    def text() -> str:
+        stopped = "Stopped at the first failure; run the same command again to continue."
+        files = f"Written: {', '.join(map(str, written))}"
+        shown = [report.text(Terminal.of()), "", *([] if complete else [stopped]), files]
+        return "\n".join([*shown, *remarks])
+
+    return Output(document, text, 1 if table.failures else 0)
 
 
-def _document(setup: Setup, table: SweepTable) -> dict[str, Any]:
+def _document(setup: _Setup, table: SweepTable) -> dict[str, Any]:
     """All results, ready for JSON."""
     document = {
         "schema": SCHEMA,
@@ -265,18 +328,12 @@ def _document(setup: Setup, table: SweepTable) -> dict[str, Any]:
     return document
 
 
-def _write_files(setup: Setup, table: SweepTable, folder: Path) -> tuple[list[Path], list[str]]:
+def _write_files(setup: _Setup, table: SweepTable, folder: Path) -> tuple[list[Path], list[str]]:
     """Write every form of the results; the files written, and remarks on those missing.
 
     Raises:
         FileError: The folder cannot be written to.
     """
-    import json
-
-    from joulery.errors import FileError, MissingExtraError
-    from joulery.files import write_atomic
-    from joulery.reports import draw, sweep_report, write_png
-
     summary = f"Energy is that of {setup.energy_of}. Gains are against the default limit."
     report = sweep_report(table, setup.title, summary, setup.published)
     contents = (
@@ -302,45 +359,71 @@ def _write_files(setup: Setup, table: SweepTable, folder: Path) -> tuple[list[Pa
     return [*written, picture], []
 
 
-def _text(
-    setup: Setup, table: SweepTable, written: list[Path], remarks: list[str], *, complete: bool
-) -> str:
-    from joulery.reports import Terminal, sweep_report
-
-    lines = [
-        sweep_report(table, setup.title, f"Energy of {setup.energy_of}.", setup.published).text(
-            Terminal.of()
-        ),
-        "",
-    ]
-    if not complete:
-        lines.append("Stopped at the first failure; run the same command again to continue.")
-    lines.append(f"Written: {', '.join(str(path) for path in written)}")
-    return "\n".join([*lines, *remarks]) + "\n"
-
-
-def _dry_run(setup: Setup, folder: Path, arguments: argparse.Namespace) -> int:
-    import json
-    import sys
-
-    from joulery.cli.sweep_setup import expected_seconds
-    from joulery.reports import sweep_plan_text
-    from joulery.sweep import recorded_runs
-
+def _dry_run(setup: _Setup, folder: Path, run_seconds: float | None) -> Output:
     plan = setup.plan
-    runs = recorded_runs(folder, plan)
-    done = len({run.trial for run in runs if run.exit_code == 0})
-    seconds = expected_seconds(setup, runs, arguments.run_seconds)
-    if arguments.json:
-        document = {
-            "plan": plan.to_dict(),
-            "runs": len(plan),
-            "done": done,
-            "estimated_seconds": seconds,
-        }
-        sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
-    else:
-        sys.stdout.write(
-            sweep_plan_text(plan, done, seconds, simulated=setup.node is not None) + "\n"
-        )
-    return 0
+    runs = list(sweep.recorded_runs(folder, plan))
+    done = {run.trial for run in runs if run.exit_code == 0}
+    left = [trial for trial in plan.trials() if trial not in done]
+    seconds = _expected_seconds(setup, runs, left, run_seconds)
+    document = {
+        "plan": plan.to_dict(),
+        "runs": len(plan),
+        "done": len(done),
+        "estimated_seconds": seconds,
+    }
+    simulated = setup.node is not None
+    return Output(document, sweep_plan_text(plan, len(done), seconds, simulated=simulated))
+
+
+def _expected_seconds(
+    setup: _Setup, runs: list[FinishedRun], left: list[Trial], run_seconds: float | None
+) -> float | None:
+    """Time of the runs that are left; None where it is unknown."""
+    if run_seconds is not None:
+        return len(left) * run_seconds
+    if setup.node is None:
+        return sweep.seconds_left(setup.plan, runs)
+    node = setup.node
+    each = {(t.gpus, t.watts): node.expected_seconds(t.gpus, t.watts) for t in left}
+    return sum(each[trial.gpus, trial.watts] for trial in left)
+
+
+COMMAND = Action(
+    _run,
+    (
+        COMMAND_OPTION,
+        option(
+            "--limits",
+            "power limits in watts, or a list such as 100,150,250; the default limit is added "
+            "(default: a spread over what the boards accept)",
+            "LOW:HIGH:STEP",
+            limits,
+        ),
+        option("--repeat", "runs per setting (3)", "N", whole(1, 1_000_000), default=3),
+        option(
+            "--gpus", "numbers of GPUs to run on (default: all)", "N,N", listed(whole(1, 10**6))
+        ),
+        file(
+            "--out",
+            "where the journal and the results go (default: ./%(default)s)",
+            "DIR",
+            default=Path("sweep-output"),
+        ),
+        flag("--overwrite", "replace results that are not of a sweep, such as the demo's"),
+        option("--simulate", "run a preset simulated node, such as rtx6000x8, instead", "NODE"),
+        option("--seed", "decides the simulation's noise (0)", read=whole(0, 2**64 - 1), default=0),
+        flag("--stop-on-failure", "end at the first run that fails"),
+        flag("--dry-run", "print the plan and how long it takes, run nothing"),
+        option("--run-seconds", "time of one run, for --dry-run's estimate", "S", number(0.0)),
+    ),
+    usage=(
+        "joulery sweep [options] -- COMMAND [ARGUMENTS...]\n"
+        "       joulery sweep [options] --simulate NODE"
+    ),
+    epilog=f"""\
+The command must do the same work in every run. It sees the first N boards
+(CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES, and JOULERY_GPUS=N); the others stay
+idle and count too. Run the same command line again to continue after an interruption.
+
+example: {_EXAMPLE}""",
+)

@@ -6,42 +6,49 @@
 0.9
 """
 
-from joulery.cluster._agent import (
-    Agent,
-    AgentSettings,
-    announce,
-    decide,
-    read_agent_settings,
-)
-from joulery.cluster._aggregate import aggregate
-from joulery.cluster._allocate import (
-    FAIR_SHARE,
-    POLICIES,
-    Allocation,
-    Allocator,
-    allocate,
-    filling_path,
-)
-from joulery.cluster._budget import Budget, Cap, read_budget
-from joulery.cluster._fairness import DeficitLedger, oversubscribed_watts, ramped
-from joulery.cluster._jobs import (
-    FLEXIBILITY,
-    ClusterJob,
-    Fleet,
-    PowerCurve,
-    flexibility_floor,
-    read_jobs,
-)
-from joulery.cluster._nodes import DeviceState, NodeClient
-from joulery.cluster._shaping import (
-    StartPlan,
-    WorkPlan,
-    best_start,
-    flexibility_price,
-    follow_forecasts,
-    plan_work,
-)
-from joulery.cluster._slurm import EngineJob, Slurm
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from joulery.lazy import lazy
+
+if TYPE_CHECKING:
+    from joulery.cluster._agent import (
+        Agent,
+        AgentSettings,
+        announce,
+        decide,
+        read_agent_settings,
+    )
+    from joulery.cluster._aggregate import aggregate
+    from joulery.cluster._allocate import (
+        FAIR_SHARE,
+        POLICIES,
+        Allocation,
+        Allocator,
+        allocate,
+        filling_path,
+    )
+    from joulery.cluster._budget import Budget, Cap, read_budget
+    from joulery.cluster._fairness import DeficitLedger, oversubscribed_watts, ramped
+    from joulery.cluster._jobs import (
+        FLEXIBILITY,
+        ClusterJob,
+        Fleet,
+        PowerCurve,
+        flexibility_floor,
+        read_jobs,
+    )
+    from joulery.cluster._nodes import DeviceState, NodeClient
+    from joulery.cluster._shaping import (
+        StartPlan,
+        WorkPlan,
+        best_start,
+        flexibility_price,
+        follow_forecasts,
+        plan_work,
+    )
+    from joulery.cluster._slurm import EngineJob, Slurm
 
 __all__ = [
     "FAIR_SHARE",
@@ -79,3 +86,5 @@ __all__ = [
     "read_budget",
     "read_jobs",
 ]
+
+__getattr__ = lazy(__name__)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
-    from joulery.demo._document import story_document
+    from joulery.demo._document import recurring_document, story_document
     from joulery.demo._recurring import RECIPE, RecurringPlan, RecurringStory, retrain
-    from joulery.demo._report import story_page, story_report
+    from joulery.demo._report import recurring_text, story_page, story_report
     from joulery.demo._story import Demonstration, DemoPlan, Story
     from joulery.demo._training import Recipe
 
@@ -21,6 +21,8 @@ __all__ = [
     "RecurringPlan",
     "RecurringStory",
     "Story",
+    "recurring_document",
+    "recurring_text",
     "retrain",
     "story_document",
     "story_page",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from joulery.demo._recurring import RecurringStory
     from joulery.demo._story import DemoEpoch, Story, TrainingRun
     from joulery.objectives import Gains
 
@@ -62,3 +64,17 @@ def _epoch(epoch: DemoEpoch) -> dict[str, Any]:
 
 def _gains(found: Gains) -> dict[str, float]:
     return {"energy_saved_percent": found.energy, "time_lost_percent": found.time}
+
+
+def recurring_document(story: RecurringStory) -> dict[str, Any]:
+    """The nights as plain data."""
+    energy, time = story.saved()
+    return {
+        "board": story.plan.board.name,
+        "origin": "simulated",
+        "default": story.plan.default,
+        "target": story.plan.target,
+        "nights": [asdict(night) for night in story.nights],
+        "unchanged": [asdict(night) for night in story.unchanged],
+        "saved": {"energy": energy, "time": time},
+    }

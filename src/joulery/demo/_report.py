@@ -14,14 +14,18 @@ from joulery.reports import (
     frontier_report,
     joules_unit,
     seconds_unit,
+    table_of,
 )
+from joulery.units import human, human_duration, per_cent
 
 if TYPE_CHECKING:
+    from joulery.demo._recurring import RecurringStory
     from joulery.demo._story import Story, TrainingRun
     from joulery.reports import Unit
 
 
 _NOTHING_PER_CENT = 0.1
+_LATEST_NIGHTS = 5
 
 
 def story_report(story: Story, objective: str) -> Report:
@@ -192,3 +196,43 @@ def _share(share: float) -> str:
 def _percent(per_cent: float) -> str:
     # Adding 0.0 turns a rounded -0.0 into 0.0.
     return f"{round(per_cent, 1) + 0.0:.1f} %"
+
+
+def recurring_text(story: RecurringStory) -> str:
+    """The nights for people."""
+    plan = story.plan
+    nights = table_of(
+        enumerate(zip(story.nights, story.unchanged, strict=True), 1),
+        {
+            ">night": lambda row: str(row[0]),
+            ">batch size": lambda row: " → ".join(map(str, row[1][0].batch_sizes)),
+            ">epochs": lambda row: str(row[1][0].epochs),
+            ">accuracy": lambda row: per_cent(row[1][0].accuracy),
+            ">limit": lambda row: human(row[1][0].limit_watts, "W"),
+            ">time": lambda row: human_duration(row[1][0].seconds),
+            ">energy": lambda row: human(row[1][0].joules, "J"),
+            ">unchanged": lambda row: human(row[1][1].joules, "J"),
+            "why": lambda row: row[1][0].reason,
+        },
+    )
+    good, allowed = per_cent(plan.target), ", ".join(map(str, plan.batch_sizes))
+    return "\n".join(
+        [
+            f"A small network is trained anew every night, until it reads {good} of the pictures.",
+            f"Its owner would run batch size {plan.default}; allowed are {allowed}.",
+            f"Learning is real. Time and energy are simulated ({plan.board.name}).",
+            "",
+            nights,
+            "",
+            _nights_saved(story, None, f"All {len(story.nights)} nights"),
+            _nights_saved(story, min(_LATEST_NIGHTS, len(story.nights)), "The last of them"),
+        ]
+    )
+
+
+def _nights_saved(story: RecurringStory, latest: int | None, what: str) -> str:
+    energy, time = (
+        f"{per_cent(abs(share))} {'less' if share >= 0 else 'more'}"
+        for share in story.saved(latest)
+    )
+    return f"{what}: {energy} energy and {time} time than with nothing changed (simulated)."

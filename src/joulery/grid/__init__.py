@@ -7,18 +7,25 @@ True
 Nothing here calls a network unless a provider is named.
 """
 
-from joulery.grid._events import GridEvent, read_events
-from joulery.grid._openadr import OpenAdr
-from joulery.grid._providers import (
-    Eia,
-    ElectricityMaps,
-    Entsoe,
-    Provider,
-    WattTime,
-    fetch_signal,
-)
-from joulery.grid._signal import Signal, read_forecasts, read_signal, read_table
-from joulery.grid._static import REGIONS, static_intensity
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from joulery.lazy import lazy
+
+if TYPE_CHECKING:
+    from joulery.grid._events import GridEvent, read_events
+    from joulery.grid._openadr import OpenAdr
+    from joulery.grid._providers import (
+        Eia,
+        ElectricityMaps,
+        Entsoe,
+        Provider,
+        WattTime,
+        fetch_signal,
+    )
+    from joulery.grid._signal import Signal, read_forecasts, read_signal, read_table
+    from joulery.grid._static import REGIONS, static_intensity
 
 __all__ = [
     "REGIONS",
@@ -37,3 +44,5 @@ __all__ = [
     "read_table",
     "static_intensity",
 ]
+
+__getattr__ = lazy(__name__)

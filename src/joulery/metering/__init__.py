@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         save_calibrations,
     )
     from joulery.metering._command import check_command, run_command
-    from joulery.metering._log import SCHEMA, EnergyLog
+    from joulery.metering._log import SCHEMA, EnergyLog, LogTotals
     from joulery.metering._measurement import Measurement
     from joulery.metering._meter import Meter
     from joulery.metering._window import Window
@@ -36,6 +36,7 @@ __all__ = [
     "EnergyTimeline",
     "Knot",
     "LearnedCalibration",
+    "LogTotals",
     "Measurement",
     "Meter",
     "NodePower",

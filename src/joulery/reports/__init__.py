@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from joulery.reports._pipeline import PipelineView, pipeline_report
     from joulery.reports._recommendation import recommendation_report
     from joulery.reports._sweep import sweep_charts, sweep_plan_text, sweep_report
-    from joulery.reports._terminal import Terminal, plot, table_text
+    from joulery.reports._terminal import Terminal, plot, table_of, table_text
 
 __all__ = [
     "DISCLOSURES",
@@ -61,6 +61,7 @@ __all__ = [
     "sweep_charts",
     "sweep_plan_text",
     "sweep_report",
+    "table_of",
     "table_text",
     "write_png",
 ]

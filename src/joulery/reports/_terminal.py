@@ -8,14 +8,15 @@ import shutil
 import sys
 import unicodedata
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import TextIO
 
     from joulery.reports._chart import Chart, Scale, Series
 
+_T = TypeVar("_T")
 _SYMBOLS = {"dot": "●", "square": "■", "triangle": "▲", "cross": "×", "diamond": "◆", "star": "★"}
 _ASCII_SYMBOLS = {
     "dot": "o",
@@ -116,6 +117,24 @@ def table_text(
         for group in _column_groups(widths, width)
     ]
     return "\n\n".join(parts)
+
+
+def table_of(rows: Iterable[_T], columns: Mapping[str, Callable[[_T], str]]) -> str:
+    """A plain text table of what each column says about each row.
+
+    Args:
+        rows: One thing per row.
+        columns: Cell by title; a title that starts with ``>`` is of a right-aligned column.
+    """
+    headers, align = aligned_titles(columns)
+    return table_text(headers, [[cell(row) for cell in columns.values()] for row in rows], align)
+
+
+def aligned_titles(titles: Iterable[str]) -> tuple[list[str], str]:
+    """Titles and alignment of columns whose titles start with ``>`` where they align right."""
+    found = list(titles)
+    align = "".join("r" if title.startswith(">") else "l" for title in found)
+    return [title.removeprefix(">") for title in found], align
 
 
 def _column_groups(widths: Sequence[int], width: int) -> list[list[int]]:

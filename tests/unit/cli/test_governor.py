@@ -1,6 +1,5 @@
 """``joulery governor``: what it prints."""
 
-import argparse
 import json
 import os
 import shlex
@@ -14,6 +13,7 @@ import pytest
 
 import joulery
 from joulery.cli import governor
+from joulery.cli.dispatch import Output, Parser
 from joulery.errors import FileError, MissingHardwareError, MissingRightsError
 
 POLICY = """
@@ -30,9 +30,12 @@ devices = [0]
 
 
 def _run(*arguments):
-    parser = argparse.ArgumentParser()
-    governor.add_arguments(parser)
-    return governor.run(parser.parse_args(arguments))
+    parser = Parser()
+    parser.set_defaults(json=False)
+    governor.COMMAND.define(parser)
+    parsed = parser.parse_args(arguments)
+    found = parsed.run(parsed)
+    return found.show(as_json=parsed.json) if isinstance(found, Output) else found
 
 
 @pytest.fixture
@@ -179,7 +182,7 @@ def test_status_is_printed_as_a_table():
             "leases": [],
         },
     ]
-    rows = governor._rendered(devices).splitlines()
+    rows = governor._devices_text(devices).splitlines()
     assert "process 7 of root (150 W, 1200 MHz)" in rows[2]
     assert "to be restored" in rows[3]
-    assert governor._rendered([]) == "No device can be governed here.\n"
+    assert governor._devices_text([]) == "No device can be governed here."

@@ -9,6 +9,7 @@ import pytest
 
 import joulery
 from joulery.cli import COMMANDS, main
+from joulery.cli.options import Action
 from joulery.errors import DeviceError, FileError, MissingRightsError
 
 
@@ -18,8 +19,7 @@ def command(monkeypatch):
 
     def install(run):
         fake = types.ModuleType("joulery.cli.doctor")
-        fake.add_arguments = lambda parser: parser.add_argument("--json", action="store_true")
-        fake.run = run
+        fake.COMMAND = Action(run)
         monkeypatch.setitem(sys.modules, "joulery.cli.doctor", fake)
 
     return install

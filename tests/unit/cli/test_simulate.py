@@ -1,13 +1,12 @@
 """``joulery simulate``: what it prints, writes and refuses."""
 
-import argparse
 import csv
 import json
 
 import pytest
 
 from joulery.cli import simulate as simulate_command
-from joulery.cli.dispatch import run_command
+from joulery.cli.dispatch import Parser, run_command
 from joulery.errors import InvalidValueError
 
 STABLE = {
@@ -180,8 +179,8 @@ def test_eta_is_a_share(text, capsys):
 
 def test_options_parse():
     """The command could not be called as documented."""
-    parser = argparse.ArgumentParser()
-    simulate_command.add_arguments(parser)
+    parser = Parser()
+    simulate_command.COMMAND.define(parser)
     arguments = parser.parse_args(["cluster", "--traces", "t", "--groups", "g", "--generate"])
     assert arguments.generate == 50_000
     assert arguments.policy == ["default", "grid", "zeus", "joulery"]

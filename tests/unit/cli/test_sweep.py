@@ -230,18 +230,18 @@ def test_dry_run_counts_what_is_done(tmp_path, capsys, undrawn):
 @pytest.mark.parametrize(
     ("more", "word"),
     [
-        (["--repeat", "0"], "--repeat 0 is out of range"),
+        (["--repeat", "0"], "--repeat: '0' is no whole number"),
         (["--repeat", "two"], "no whole number"),
-        (["--gpus", "0"], "--gpus 0 is out of range"),
+        (["--gpus", "0"], "--gpus: '0' is no whole number"),
         (["--gpus", "9"], "this node has 8 GPUs"),
         (["--gpus", "1,,2"], "no whole number"),
         (["--limits", "90:260:10"], "90 W is outside"),
         (["--limits", "300"], "300 W is outside"),
         (["--limits", "watts"], "no number"),
-        (["--seed", "-1"], "--seed -1 is out of range"),
+        (["--seed", "-1"], "--seed: '-1' is no whole number"),
         (["--simulate", "dgx"], "no simulated node 'dgx'"),
         (["--dry-run", "--run-seconds", "long"], "no number"),
-        (["--dry-run", "--run-seconds", "nan"], "finite"),
+        (["--dry-run", "--run-seconds", "nan"], "no number"),
         (["--", "true"], "runs its own job"),
     ],
 )

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from joulery.cli.demo_recurring import recurring_document, recurring_text
-from joulery.demo import RECIPE, RecurringPlan, retrain
+from joulery.demo import RECIPE, RecurringPlan, recurring_document, recurring_text, retrain
 from joulery.hardware import catalog
 
 pytestmark = pytest.mark.slow

@@ -1,0 +1,242 @@
+"""Values of options, checked while they are read, and the files that options name."""
+
+from __future__ import annotations
+
+import math
+import os
+from argparse import ArgumentTypeError
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from joulery.errors import FileError, InvalidValueError
+from joulery.units import count_from_text, seconds_from_text
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Mapping
+
+    from joulery.cli.dispatch import Output
+
+_T = TypeVar("_T")
+OUT_REMEDY = "choose another folder with --out"
+_LIMITS = "write watts as low:high:step, such as 100:300:25, or a list, such as 100,150,250"
+# More limits than this are a typing error, not a sweep.
+_MOST_LIMITS = 1000
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """Reader of a whole number from ``least`` to ``most``."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if not least <= value <= most:
+            raise ArgumentTypeError(f"{text!r} is no whole number from {least} to {most}")
+        return value
+
+    return read
+
+
+def number(least: float = -math.inf, most: float = math.inf) -> Callable[[str], float]:
+    """Reader of a finite number from ``least`` to ``most``."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not (math.isfinite(value) and least <= value <= most):
+            bounds = "" if least == -math.inf else f" of {least:g} or more"
+            bounds = bounds if most == math.inf else f" from {least:g} to {most:g}"
+            raise ArgumentTypeError(f"{text!r} is no number{bounds}")
+        return value
+
+    return read
+
+
+def listed(read: Callable[[str], _T]) -> Callable[[str], list[_T]]:
+    """Reader of values separated by commas."""
+    return lambda text: [read(word.strip()) for word in text.split(",")]
+
+
+def names(text: str) -> list[str]:
+    """Names separated by commas."""
+    return [word for word in listed(str)(text) if word]
+
+
+def duration(text: str) -> float:
+    """Seconds from a text such as ``8h``."""
+    return _refused(seconds_from_text, text)
+
+
+def count(text: str) -> float:
+    """A number from a text such as ``2T``."""
+    return _refused(count_from_text, text)
+
+
+def limits(text: str) -> tuple[float, ...]:
+    """Power limits in watts from ``100:300:25`` or ``100,150,250``, highest first.
+
+    >>> limits("100:200:50")
+    (200.0, 150.0, 100.0)
+    """
+    found = _range(text) if ":" in text else [_watts(word, text) for word in text.split(",")]
+    return tuple(sorted(set(found), reverse=True))
+
+
+def _refused(read: Callable[[str, str], float], text: str) -> float:
+    try:
+        return read(text, "value")
+    except InvalidValueError as error:
+        raise ArgumentTypeError(f"{error.message}: {error.remedy}") from None
+
+
+def _range(text: str) -> list[float]:
+    words = text.split(":")
+    if len(words) != 3:
+        raise ArgumentTypeError(f"{text!r} is no range of power limits: {_LIMITS}")
+    low, high, step = (_watts(word, text) for word in words)
+    if high < low:
+        turned = f"{high:g}:{low:g}:{step:g}"
+        raise ArgumentTypeError(f"the range {text!r} is empty: put the lower limit first, {turned}")
+    # The slack keeps an end that rounding left just short.
+    steps = math.floor((high - low) / step + 1e-9) + 1
+    if steps > _MOST_LIMITS:
+        raise ArgumentTypeError(f"{text!r} asks for {steps} limits: {_MOST_LIMITS} at most")
+    return [low + index * step for index in range(steps)]
+
+
+def _watts(word: str, text: str) -> float:
+    try:
+        watts = float(word)
+    except ValueError:
+        raise ArgumentTypeError(f"{word!r} in {text!r} is no number: {_LIMITS}") from None
+    if not (math.isfinite(watts) and watts > 0):
+        raise ArgumentTypeError(f"{word} in {text!r} is not above 0 W: {_LIMITS}")
+    return watts
+
+
+def given_command(arguments: argparse.Namespace) -> list[str]:
+    """Program and arguments after ``--``."""
+    words: list[str] = arguments.command
+    return words[1:] if words[:1] == ["--"] else words
+
+
+def writable_folder(folder: Path) -> Path:
+    """Make the folder, so that no work is done whose result cannot be written.
+
+    Raises:
+        FileError: It cannot be made or written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as refused:
+        raise FileError(f"cannot make {folder}: {refused.strerror}", remedy=OUT_REMEDY) from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise FileError(f"cannot write to {folder}", remedy=OUT_REMEDY)
+    return folder
+
+
+def write_file(path: Path, text: str, name: str) -> None:
+    """Write what an option asks for.
+
+    Args:
+        path: File to write.
+        text: Its content.
+        name: Name of the option.
+
+    Raises:
+        FileError: The file cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise FileError(f"cannot write {path}: {why}", remedy=f"choose another {name}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of the command line.
+
+    Attributes:
+        flags: Its names.
+        settings: Settings of ``ArgumentParser.add_argument``.
+    """
+
+    flags: tuple[str, ...]
+    settings: dict[str, Any]
+
+
+def option(
+    flags: str,
+    text: str,
+    metavar: str | None = None,
+    read: Callable[[str], Any] | None = None,
+    **settings: Any,
+) -> Option:
+    """An option with a value.
+
+    Args:
+        flags: Its name, or several separated by blanks.
+        text: Explanation for the help.
+        metavar: Name of the value in the help.
+        read: Reader of the value; text unless given.
+        **settings: More settings of ``ArgumentParser.add_argument``.
+    """
+    more = {"help": text, "metavar": metavar, "type": read} | settings
+    return Option(tuple(flags.split()), {name: it for name, it in more.items() if it is not None})
+
+
+def flag(name: str, text: str, **settings: Any) -> Option:
+    """An option without a value."""
+    return Option((name,), {"action": "store_true", "help": text, **settings})
+
+
+def file(flags: str, text: str, metavar: str = "FILE", **settings: Any) -> Option:
+    """An option that names a file."""
+    return option(flags, text, metavar, Path, **settings)
+
+
+COMMAND_OPTION = Option(("command",), {"nargs": "...", "help": "command to run, after `--`"})
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A command, or one of its actions.
+
+    Attributes:
+        run: Function that does it; None where one of ``actions`` must be given.
+        options: Its options.
+        summary: Purpose in a few words; that of a command stands in the list of commands.
+        epilog: Text below the options in the help.
+        usage: Usage in the help, where the parser's own would be wrong.
+        actions: Actions by name.
+    """
+
+    run: Callable[[argparse.Namespace], Output | int] | None = None
+    options: tuple[Option, ...] = ()
+    summary: str = ""
+    epilog: str = ""
+    usage: str = ""
+    actions: Mapping[str, Action] = field(default_factory=dict)
+
+    def define(self, parser: argparse.ArgumentParser) -> None:
+        """Define options and actions, and have the namespace name what is to run."""
+        parser.epilog = self.epilog
+        parser.usage = self.usage or None
+        parser.set_defaults(run=self.run)
+        for one in self.options:
+            parser.add_argument(*one.flags, **one.settings)
+        if not self.actions:
+            return
+        parsers = parser.add_subparsers(
+            dest="action", required=self.run is None, metavar="ACTION", title="actions"
+        )
+        for name, action in self.actions.items():
+            words = action.summary
+            about = f"{words[0].upper()}{words[1:]}."
+            action.define(parsers.add_parser(name, help=words, description=about))

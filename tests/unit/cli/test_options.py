@@ -1,0 +1,64 @@
+from argparse import ArgumentTypeError
+
+import pytest
+
+from joulery.cli.options import count, duration, limits, listed, number, whole
+
+
+@pytest.mark.parametrize(
+    ("text", "watts"),
+    [
+        ("100:300:50", (300.0, 250.0, 200.0, 150.0, 100.0)),
+        ("100:290:50", (250.0, 200.0, 150.0, 100.0)),
+        ("150", (150.0,)),
+        ("150:150:10", (150.0,)),
+        ("100,250,100", (250.0, 100.0)),
+        ("0.1:0.4:0.1", pytest.approx((0.4, 0.3, 0.2, 0.1))),
+    ],
+)
+def test_limits_as_people_write_them(text, watts):
+    """Ranges include their end where a step reaches it; lists are sorted and freed of repeats."""
+    assert limits(text) == watts
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", ",", "a", "100:200", "1:2:3:4", "200:100:10", "100:200:0", "100:200:-5"),
+        *("-100:200:50", "nan", "inf", "100:inf:10", "0", "1:1e9:1", "100;200"),
+    ],
+)
+def test_nonsense_is_refused_with_a_remedy(text):
+    """A bad range must end in one line, not in a traceback or an endless sweep."""
+    with pytest.raises(ArgumentTypeError) as raised:
+        limits(text)
+    assert "\n" not in str(raised.value)
+
+
+def test_swapped_ends_are_put_right_in_the_remedy():
+    """The most likely slip has an exact remedy."""
+    with pytest.raises(ArgumentTypeError) as raised:
+        limits("300:100:25")
+    assert "100:300:25" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        *((whole(1, 5), text) for text in ("", "0", "6", "1.5", "x", "nan", "1e3")),
+        *((number(0.0, 1.0), text) for text in ("", "-0.1", "1.1", "nan", "inf", "x")),
+        *((number(), text) for text in ("nan", "inf", "1_")),
+        *((listed(whole(1, 5)), text) for text in ("1,x", "1,9")),
+        *((read, text) for read in (duration, count) for text in ("", "x", "-1h", "5q", "nan")),
+    ],
+)
+def test_values_out_of_range_are_refused(read, text):
+    """A bad value must end in one line, not in a traceback or in nonsense hours later."""
+    with pytest.raises(ArgumentTypeError):
+        read(text)
+
+
+def test_values_are_read_as_people_write_them():
+    """If this fails, a documented way to write a value is refused."""
+    assert (whole(-1, 5)("-1"), number(0.0)("2"), listed(whole(1, 5))("1, 5")) == (-1, 2.0, [1, 5])
+    assert (duration("2h"), count("3k")) == (7200.0, 3000.0)
