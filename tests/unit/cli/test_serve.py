@@ -66,7 +66,7 @@ def test_only_the_token_is_on_stdout(capsys):
         (["--port", "70000"], "--port"),
         (["--drain-seconds", "nan"], "--drain-seconds"),
         (["--tls-cert", "c.pem"], "certificate"),
-        (["--store", "mysql://x"], "mysql"),
+        (["--store", "mysql://x", "--port", "0"], "mysql"),
         (["--backup", "a", "--export", "b"], "--export"),
         (["--backup", "b"], "no store"),
         (["--import", "missing"], "missing"),
