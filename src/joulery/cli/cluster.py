@@ -252,9 +252,25 @@ def _agent(arguments: argparse.Namespace) -> int:
         name: cluster.NodeClient.at(parse_address(place), secret, tls)
         for name, place in settings.nodes.items()
     }
+    engine: cluster.Slurm | cluster.SlurmRest = cluster.Slurm()
+    if settings.slurmrestd:
+        engine = cluster.SlurmRest(
+            settings.slurmrestd, settings.slurmrestd_user, settings.slurmrestd_token_file
+        )
+    known: set[str] = set()
+
+    def show(report: dict[str, Any]) -> None:
+        """Print a report as JSON, and each message when it is new."""
+        if arguments.json:
+            Output(report).announce(as_json=True)
+        messages = report["messages"]
+        sys.stderr.writelines(f"joulery: {text}\n" for text in messages if text not in known)
+        known.clear()
+        known.update(messages)
+
     with ExitStack() as stack:
         find = _profiles(settings.store, stack) if settings.store else lambda _: None
-        cluster.Agent(settings, cluster.Slurm(), nodes, find=find).run(arguments.ticks)
+        cluster.Agent(settings, engine, nodes, find=find).run(arguments.ticks, show)
     return 0
 
 
@@ -312,6 +328,11 @@ def _status_text(document: Mapping[str, Any]) -> str:
 
 
 def _event(arguments: argparse.Namespace) -> Output:
+    if arguments.cancel:
+        cluster.withdraw(arguments.state, arguments.id)
+        return Output({"cancelled": arguments.id}, f"event {arguments.id} is cancelled")
+    if arguments.minutes is None:
+        raise InvalidValueError("an event without an end", remedy="give --minutes 60")
     now = REAL_CLOCK.wall()
     start = now if arguments.start is None else arguments.start
     end = start + 60 * arguments.minutes
@@ -322,20 +343,16 @@ def _event(arguments: argparse.Namespace) -> Output:
 
 def _listen(arguments: argparse.Namespace) -> int:
     client = grid.OpenAdr(arguments.openadr, arguments.client, _secret(arguments.secret))
-    announced: set[str] = set()
+    mirrored: dict[str, grid.GridEvent] = {}
     for calls in count(1):
         try:
             events = client.events(arguments.program)
+            for event in cluster.mirror_events(arguments.state, events, mirrored, REAL_CLOCK):
+                Output(event.to_dict(), f"event {event.id}").announce(as_json=arguments.json)
         except NotPossibleHereError as error:  # what was announced before stays in force
             sys.stderr.write(f"joulery: {error.message}\n  → {error.remedy}\n")
-            events = []
         for message in client.malformed:
             sys.stderr.write(f"joulery: {message}\n")
-        for event in events:
-            if event.id not in announced and event.end > REAL_CLOCK.wall():
-                cluster.announce(arguments.state, event)
-                announced.add(event.id)
-                Output(event.to_dict(), f"event {event.id}").announce(as_json=arguments.json)
         if calls == arguments.times:
             break
         REAL_CLOCK.sleep(arguments.every)
@@ -406,7 +423,8 @@ _EVENT = (
     option("--reduce", "such as 0.25", "SHARE", float),
     option("--watts", "most IT power, instead of a share", "W", float),
     option("--start", "+seconds, or ISO with zone; now unless given", "TIME", _moment),
-    option("--minutes", "how long", read=number(0.0), required=True),
+    option("--minutes", "how long", read=number(0.0)),
+    flag("--cancel", "cancel the event of that name"),
 )
 _LISTEN = (
     _STATE,

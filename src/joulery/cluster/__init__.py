@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
-    from joulery.cluster._agent import (
-        Agent,
-        AgentSettings,
-        announce,
-        decide,
-        read_agent_settings,
-    )
+    from joulery.cluster._agent import Agent
     from joulery.cluster._aggregate import aggregate
     from joulery.cluster._allocate import (
         FAIR_SHARE,
@@ -30,6 +24,8 @@ if TYPE_CHECKING:
         filling_path,
     )
     from joulery.cluster._budget import Budget, Cap, read_budget
+    from joulery.cluster._decide import decide
+    from joulery.cluster._events import announce, mirror_events, withdraw
     from joulery.cluster._fairness import DeficitLedger, oversubscribed_watts, ramped
     from joulery.cluster._jobs import (
         FLEXIBILITY,
@@ -40,6 +36,7 @@ if TYPE_CHECKING:
         read_jobs,
     )
     from joulery.cluster._nodes import DeviceState, NodeClient
+    from joulery.cluster._settings import AgentSettings, read_agent_settings
     from joulery.cluster._shaping import (
         StartPlan,
         WorkPlan,
@@ -48,7 +45,7 @@ if TYPE_CHECKING:
         follow_forecasts,
         plan_work,
     )
-    from joulery.cluster._slurm import EngineJob, Slurm
+    from joulery.cluster._slurm import EngineJob, Slurm, SlurmRest
 
 __all__ = [
     "FAIR_SHARE",
@@ -68,6 +65,7 @@ __all__ = [
     "NodeClient",
     "PowerCurve",
     "Slurm",
+    "SlurmRest",
     "StartPlan",
     "WorkPlan",
     "aggregate",
@@ -79,12 +77,14 @@ __all__ = [
     "flexibility_floor",
     "flexibility_price",
     "follow_forecasts",
+    "mirror_events",
     "oversubscribed_watts",
     "plan_work",
     "ramped",
     "read_agent_settings",
     "read_budget",
     "read_jobs",
+    "withdraw",
 ]
 
 __getattr__ = lazy(__name__)

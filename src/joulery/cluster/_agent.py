@@ -3,54 +3,53 @@
 Every tick it reads jobs and GPUs, solves, and sets caps on the nodes: first all that fall, then,
 once those are in force, all that rise, so the sum never exceeds the budget on the way. GPUs
 without a job stay at their least cap, which is reserved for them: a job may start at any moment.
+Neither a workload manager nor a node that hangs delays the others' caps.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import re
-import tomllib
-from collections import Counter, defaultdict
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from joulery.clock import REAL_CLOCK, Clock
-from joulery.cluster._allocate import POLICIES, Allocation, allocate
-from joulery.cluster._budget import Budget, Cap, read_budget
-from joulery.cluster._fairness import DeficitLedger, ramped
-from joulery.cluster._jobs import (
-    ClusterJob,
-    PowerCurve,
-    flexibility_floor,
-    read_frontiers,
-    read_jobs,
-)
-from joulery.cluster._nodes import DeviceState, NodeUnreachableError
-from joulery.cluster._observed import JobHistory, ObservedJobs
+from joulery.cluster._decide import CapDecision, decide, devices_of
+from joulery.cluster._events import active_events
+from joulery.cluster._fairness import ramped
+from joulery.cluster._jobs import PowerCurve, read_frontiers
+from joulery.cluster._nodes import DeviceState
+from joulery.cluster._observed import JobHistory
 from joulery.cluster._slurm import EngineError, EngineJob
-from joulery.errors import FileError, InfeasibleError, InvalidValueError, JouleryError
+from joulery.errors import JouleryError, NotPossibleHereError
 from joulery.files import write_atomic
-from joulery.grid import GridEvent, Signal, read_signal
-from joulery.units import finite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
+
+    from joulery.cluster._settings import AgentSettings
+    from joulery.grid import GridEvent
 
 _POLL_SECONDS = 0.1
 # A job that the store does not know yet may be known a minute later.
 _LOOK_UP_SECONDS = 60.0
-_PATHS = (
-    "state", "token_file", "ca_file", "frontiers", "frontier_folder", "tree", "budget_series",
-)  # fmt: skip
 # Boards round caps to their own steps.
 _TOLERANCE_WATTS = 1.0
 # Each round comes closer by the share of GPUs that do not refuse.
 _MOST_ROUNDS = 30
+# An event without notice is to be met within 2 s, whatever hangs.
+_ENGINE_SECONDS, _NODE_SECONDS, _LOST_NODE_SECONDS = 0.5, 1.0, 0.1
+# Jobs older than this are worth a message.
+_OLD_SECONDS = 10.0
 
 
 class Engine(Protocol):
@@ -85,294 +84,6 @@ class Node(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class AgentSettings:
-    """What an administrator decides.
-
-    Attributes:
-        budget_watts: Most IT power of the cluster.
-        nodes: Address of each node's service, as ``host:port``.
-        state: Folder for the status and announced events.
-        policy: Name of the allocation policy.
-        overhead_watts: Power of hosts and network, which is not capped.
-        tick_seconds: Time between two decisions.
-        ttl_seconds: Time after which nodes lower their caps when the agent is silent.
-        lead_seconds: How long before an announced event the caps fall.
-        ramp_up_watts_per_second: Most increase of the sum of caps.
-        budget_series: Budget over time; where it is lower than ``budget_watts`` it counts.
-        tree: Caps on parts of the cluster, whose leaves are named like the nodes.
-        frontiers: Curves by name of a job or of a preference ``frontier=``.
-        frontier_folder: Folder of frontier documents by such names, looked at in every tick, so
-            that a job is known as soon as its frontier was measured.
-        token_file: File with the secret of the nodes' services.
-        ca_file: Authority that signed the nodes' certificates; None only on loopback.
-        store: Store or server of recurring jobs, whose profiles give frontiers by job name.
-        overshoot_risk: Largest probability that the power exceeds the budget at any one time,
-            for handing out more watts than the budget while jobs draw less than their caps; 0
-            for never. Not used while a grid event asks for less.
-        checkpoint_seconds: Time between the signal to save a checkpoint and a pause, for jobs
-            whose comment asks for one (``checkpoint=USR1``).
-    """
-
-    budget_watts: float
-    nodes: Mapping[str, str]
-    state: Path
-    policy: str = "fair"
-    overhead_watts: float = 0.0
-    tick_seconds: float = 1.0
-    ttl_seconds: float = 10.0
-    lead_seconds: float = 3.0
-    ramp_up_watts_per_second: float = float("inf")
-    budget_series: Signal | None = None
-    tree: Budget | None = None
-    frontiers: Mapping[str, PowerCurve] = field(default_factory=dict)
-    frontier_folder: Path | None = None
-    token_file: Path | None = None
-    ca_file: Path | None = None
-    store: str | None = None
-    overshoot_risk: float = 0.0
-    checkpoint_seconds: float = 30.0
-
-    def __post_init__(self) -> None:
-        finite(self.budget_watts, "budget in watts", minimum=0.0)
-        finite(self.checkpoint_seconds, "checkpoint_seconds", minimum=0.0)
-        if not 0.0 <= finite(self.overshoot_risk, "overshoot_risk") < 1.0:
-            flaw = f"overshoot_risk {self.overshoot_risk:g}"
-            raise InvalidValueError(flaw, remedy="give a probability such as 1e-4, or 0")
-        if self.policy not in POLICIES or not self.nodes:
-            raise InvalidValueError(
-                f"policy {self.policy!r} with {len(self.nodes)} nodes",
-                remedy=f"name at least one node, and a policy of {', '.join(POLICIES)}",
-            )
-
-
-def read_agent_settings(path: Path) -> AgentSettings:
-    """Read an agent's settings from TOML; paths in it are relative to the file."""
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-        for name in _PATHS:
-            if name in document:
-                document[name] = path.parent / document[name]
-        if "frontiers" in document:
-            jobs = read_jobs(document["frontiers"])
-            document["frontiers"] = {job.id: job.curve for job in jobs}
-        if "tree" in document:
-            document["tree"] = read_budget(document["tree"])
-        if "budget_series" in document:
-            document["budget_series"] = read_signal(document["budget_series"])
-        return AgentSettings(**document)
-    except (OSError, ValueError, TypeError) as error:
-        if isinstance(error, JouleryError):
-            raise
-        raise FileError(
-            f"cannot read settings {path}: {error}", remedy="see docs/cluster.md for an example"
-        ) from None
-
-
-@dataclass(frozen=True, slots=True)
-class CapDecision:
-    """What the caps should be.
-
-    Attributes:
-        caps: Watts of every reachable GPU, by node and id.
-        paused: Jobs that must stop for now.
-        allocation: Shares of the jobs; None when there are none or nothing fits.
-        is_short: Whether there are no watts for further jobs.
-        messages: What was odd about the input.
-    """
-
-    caps: dict[str, dict[str, float]]
-    paused: frozenset[str]
-    allocation: Allocation | None
-    is_short: bool
-    messages: tuple[str, ...]
-
-
-def decide(
-    settings: AgentSettings,
-    budget_watts: float,
-    jobs: Sequence[EngineJob],
-    reachable: Mapping[str, Sequence[DeviceState]],
-    lost: Mapping[str, Sequence[DeviceState]],
-    history: JobHistory,
-) -> CapDecision:
-    """Share the budget over the jobs on reachable nodes.
-
-    Args:
-        settings: What the administrator decided.
-        budget_watts: Most IT power now.
-        jobs: Jobs that hold GPUs.
-        reachable: GPUs of every node that answers.
-        lost: Last known GPUs of nodes that do not; their caps count as used.
-        history: What is known of the jobs from earlier ticks.
-    """
-    caps = {node: {d.id: d.least_watts for d in devices} for node, devices in reachable.items()}
-    messages: list[str] = []
-    shared, held = [], {}
-    for job in jobs:
-        devices = _devices(job, reachable)
-        if devices is None:
-            messages.append(f"job {job.id} is on a node that does not answer; its caps stay low")
-            continue
-        curve, limit = _curve(job, devices, settings.frontiers, history.observed, messages)
-        shared.append(_allocator_job(job, devices, curve, limit, history.ledger, messages))
-        held[job.id] = devices
-    kept = {node: sum(d.cap_watts for d in devices) for node, devices in lost.items()}
-    kept |= {node: sum(each.values()) for node, each in caps.items()}
-    for devices in held.values():
-        for node, device in devices:
-            kept[node] -= device.least_watts
-    if not shared:
-        short = budget_watts < settings.overhead_watts + sum(kept.values())
-        return CapDecision(caps, frozenset(), None, is_short=short, messages=tuple(messages))
-    budget, shared = _placed(settings, budget_watts, shared, held, kept)
-    try:
-        shares = allocate(shared, None, settings.policy, budget=budget, may_pause=True)
-    except InfeasibleError as error:
-        messages.append(error.message)
-        return CapDecision(caps, frozenset(held), None, is_short=True, messages=tuple(messages))
-    for name, watts in zip(shares.ids, shares.watts.tolist(), strict=True):
-        for node, device in held[name]:
-            caps[node][device.id] = max(device.least_watts, watts / len(held[name]))
-    paused = frozenset(n for n, stop in zip(shares.ids, shares.paused, strict=True) if stop)
-    return CapDecision(caps, paused, shares, is_short=bool(paused), messages=tuple(messages))
-
-
-def _placed(
-    settings: AgentSettings,
-    watts: float,
-    jobs: list[ClusterJob],
-    held: Mapping[str, list[tuple[str, DeviceState]]],
-    kept: Mapping[str, float],
-) -> tuple[Budget, list[ClusterJob]]:
-    """The budget's tree with what is not shared as overhead, and each job's place in it.
-
-    A job belongs to the smallest part that holds all its GPUs. Where a smaller part with a cap
-    holds some of them, those get an equal share of that cap by GPUs, set aside for them.
-    """
-    tree = settings.tree or Budget((Cap("cluster"),))
-    root = tree.names[0]
-    above = {cap.name: cap.parent for cap in tree.caps}
-    overhead = dict.fromkeys(tree.names, 0.0)
-    overhead[root] += settings.overhead_watts
-    for node, used in kept.items():
-        overhead[node if node in overhead else root] += used
-    paths = {node: list(_path(node if node in above else root, above)) for node in kept}
-    busy = Counter(part for d in held.values() for node, _ in d for part in paths[node])
-    inside = dict.fromkeys(tree.names, 0.0)
-    for name, used in overhead.items():
-        for part in _path(name, above):
-            inside[part] += used
-    limits = {cap.name: cap.watts - inside[cap.name] for cap in tree.caps}
-    placed = []
-    for job in jobs:
-        nodes = [node for node, _ in held[job.id]]
-        common = set.intersection(*(set(paths[node]) for node in nodes))
-        home = next(part for part in paths[nodes[0]] if part in common)
-        split = Counter(p for n in nodes for p in paths[n] if p not in common)
-        each = [limits[part] / busy[part] for part in split if math.isfinite(limits[part])]
-        limit = max(min([job.limit_watts or math.inf, *each]), job.curve.least_watts)
-        for part, gpus in split.items():
-            # Its watts count at home; below, they are only out of reach of the others.
-            limits[part] -= gpus * limit
-            busy[part] -= gpus
-        placed.append(replace(job, node=home, limit_watts=limit))
-    caps = [
-        replace(
-            cap,
-            watts=limits[cap.name] + inside[cap.name],
-            overhead_watts=cap.overhead_watts + overhead[cap.name],
-        )
-        for cap in tree.caps
-    ]
-    caps[0] = replace(caps[0], watts=min(watts, tree.caps[0].watts))
-    return Budget(tuple(caps)), placed
-
-
-def _path(part: str, above: Mapping[str, str | None]) -> Iterator[str]:
-    """A part and all that contain it, smallest first."""
-    place: str | None = part
-    while place is not None:
-        yield place
-        place = above[place]
-
-
-def _devices(
-    job: EngineJob, reachable: Mapping[str, Sequence[DeviceState]]
-) -> list[tuple[str, DeviceState]] | None:
-    """GPUs of a job; None when one of them cannot be reached."""
-    found = []
-    for node, indices in job.gpus.items():
-        devices = reachable.get(node, ())
-        if any(index >= len(devices) for index in indices):
-            return None
-        found += [(node, devices[index]) for index in indices]
-    return found
-
-
-def _curve(
-    job: EngineJob,
-    devices: list[tuple[str, DeviceState]],
-    frontiers: Mapping[str, PowerCurve],
-    observed: ObservedJobs,
-    messages: list[str],
-) -> tuple[PowerCurve, float]:
-    """Curve of a job on its GPUs, and the most watts of each: known, observed or assumed."""
-    least, most = _range(devices)
-    known = frontiers.get(job.frontier_name) or observed.curve(job.id)
-    if known is not None:
-        curve = _between(known, least)
-        return curve, max(most, curve.least_watts)
-    share = observed.next_share(job.id)
-    messages.append(f"job {job.id} ({job.name}) has no frontier: capped at {share:.0%}")
-    assumed = ((least, most), (least / most, 1.0)) if most > least else ((most,), (1.0,))
-    return PowerCurve(*assumed), max(least, share * most)
-
-
-def _range(devices: list[tuple[str, DeviceState]]) -> tuple[float, float]:
-    """Least and most cap that all of some GPUs accept."""
-    least = max(device.least_watts for _, device in devices)
-    return least, max(least, min(device.most_watts for _, device in devices))
-
-
-def _allocator_job(
-    job: EngineJob,
-    devices: list[tuple[str, DeviceState]],
-    curve: PowerCurve,
-    limit_watts: float,
-    ledger: DeficitLedger,
-    messages: list[str],
-) -> ClusterJob:
-    least, wishes = _range(devices)[0], job.preferences
-    floor, weight = 0.0, 1.0
-    try:
-        if "tier" in wishes:
-            floor = flexibility_floor(wishes["tier"])
-        floor = float(wishes.get("floor", floor))
-        weight = finite(float(wishes.get("weight", 1.0)), "weight", minimum=0.0)
-        floor = min(1.0, finite(floor, "floor", minimum=0.0))
-    except ValueError as error:
-        messages.append(f"job {job.id}: {error}; its comment is ignored")
-    return ClusterJob(
-        id=job.id,
-        curve=replace(curve, idle_watts=least),
-        gpus=len(devices),
-        weight=weight * len(devices),
-        floor=floor,
-        limit_watts=limit_watts,
-        credit=ledger.credit(job.id),
-    )
-
-
-def _between(curve: PowerCurve, least: float) -> PowerCurve:
-    """The part of a curve that a GPU's least cap leaves."""
-    if curve.least_watts >= least:
-        return curve
-    kept = [(w, p) for w, p in zip(curve.watts, curve.performance, strict=True) if w > least]
-    watts, performance = zip((least, curve.at(least)), *kept, strict=True)
-    return PowerCurve(watts, performance)
-
-
 class Agent:
     """Runs decisions on a cluster.
 
@@ -396,8 +107,12 @@ class Agent:
         self._settings, self._engine, self._nodes = settings, engine, nodes
         self._clock = clock
         self._history = JobHistory()
-        self._jobs: list[EngineJob] = []
+        self._jobs: list[EngineJob] | None = None
+        self._jobs_at = clock.now()
+        self._reading: tuple[Future[list[EngineJob]], float] | None = None
         self._devices: dict[str, list[DeviceState]] = {}
+        self._pending: dict[str, Future[list[DeviceState]]] = {}
+        self._lost: set[str] = set()
         self._stopped: set[str] = set()
         self._given_frontiers = settings.frontiers
         self._find = find
@@ -406,51 +121,89 @@ class Agent:
         self._refusing: set[str] = set()
         self._baseline_watts = settings.budget_watts
         self._last_tick = clock.now()
-        self._pool = ThreadPoolExecutor(max_workers=min(64, len(nodes)))
-        self._events = settings.state / "events"
-        self._events.mkdir(parents=True, exist_ok=True)
+        # Nodes that hang must not take the threads of others.
+        self._pool = ThreadPoolExecutor(max_workers=len(nodes) + 1)
+        (settings.state / "events").mkdir(parents=True, exist_ok=True)
+        self._recall()
 
-    def run(self, ticks: int | None = None) -> None:
-        """Tick until interrupted, at once when an event is announced, starts or ends."""
-        done = 0
-        while ticks is None or done < ticks:
-            self.tick()
-            done += 1
-            waited, mark = 0.0, self._mark()
-            while waited < self._settings.tick_seconds and self._mark() == mark:
-                self._clock.sleep(_POLL_SECONDS)
-                waited += _POLL_SECONDS
+    def run(
+        self, ticks: int | None = None, show: Callable[[dict[str, Any]], None] = lambda _: None
+    ) -> None:
+        """Tick until interrupted, at once when an event is announced, starts or ends.
+
+        Args:
+            ticks: Number of decisions after which to stop; None for never.
+            show: Function that gets the report of every tick.
+
+        Raises:
+            NotPossibleHereError: Another agent runs on the same state.
+        """
+        with _only_one(self._settings.state):
+            done = 0
+            while ticks is None or done < ticks:
+                show(self.tick())
+                done += 1
+                waited, mark = 0.0, self._mark()
+                while waited < self._settings.tick_seconds and self._mark() == mark:
+                    self._clock.sleep(_POLL_SECONDS)
+                    waited += _POLL_SECONDS
 
     def tick(self) -> dict[str, Any]:
         """Look, decide, act; what ``joulery cluster status`` shows."""
         now = self._clock.now()
         messages: list[str] = []
-        try:
-            self._jobs = self._engine.jobs()
-        except EngineError as error:
-            messages.append(f"{error.message}; the last known jobs count")
-        self._read_frontiers(messages)
-        lost = self._look(messages)
-        events = self._active_events(messages)
+        jobs = self._read_jobs(now, messages)
+        self._read_frontiers(jobs, messages)
+        self._lost = self._ask({name: node.status for name, node in self._nodes.items()}, messages)
+        unknown = sorted(self._lost - self._devices.keys())
+        messages += [
+            f"node {node} has never answered: its power is not counted" for node in unknown
+        ]
+        events, flaws = self._active_events()
         budget = self._budget(events)
-        reachable = {node: d for node, d in self._devices.items() if node not in lost}
-        gone = {node: self._devices[node] for node in lost if node in self._devices}
-        self._observe(reachable)
+        reachable = {node: d for node, d in self._devices.items() if node not in self._lost}
+        gone = {node: d for node, d in self._devices.items() if node in self._lost}
+        self._observe(jobs, reachable)
         over = self._power() > budget or bool(events)
         risk = 0.0 if over else self._settings.overshoot_risk
         overhead = self._settings.overhead_watts
-        usable = overhead + self._history.drawn.handed_out(budget - overhead, self._caps(), risk)
-        decision = self._decide(usable, reachable, gone)
+        caps = self._caps(jobs)
+        usable = overhead + self._history.drawn.handed_out(budget - overhead, caps, risk)
+        decision = self._decide(usable, jobs, reachable, gone)
         self._apply(decision, now - self._last_tick, messages)
-        self._pause(decision.paused, messages)
         if decision.allocation is not None:
             self._history.ledger.record(decision.allocation, now - self._last_tick)
+        self._pause(decision.paused, messages)
         self._last_tick = now
-        return self._report(decision, budget, events, [*messages, *decision.messages])
+        messages += [*flaws, *decision.messages]
+        return self._report(decision, budget, events, messages)
+
+    def _read_jobs(self, now: float, messages: list[str]) -> list[EngineJob]:
+        """Jobs that hold GPUs and run, or that this agent has paused.
+
+        A workload manager that is slow is not waited for: the last known jobs count.
+        """
+        if self._reading is None:
+            self._reading = self._pool.submit(self._engine.jobs), now
+        reading, begun = self._reading
+        try:
+            self._jobs = reading.result(None if self._jobs is None else _ENGINE_SECONDS)
+            self._jobs_at = begun
+        except TimeoutError:
+            if now - self._jobs_at > _OLD_SECONDS:
+                messages.append(f"the jobs are those of {now - self._jobs_at:.0f} s ago")
+        except EngineError as error:
+            messages.append(f"{error.message}; the last known jobs count")
+        if reading.done():
+            self._reading = None
+        if self._jobs_at > self._last_tick:  # read after all that this agent did
+            self._stopped &= {job.id for job in self._jobs or () if job.is_suspended}
+        return [j for j in self._jobs or () if not j.is_suspended or j.id in self._stopped]
 
     def _decide(
         self,
         budget: float,
+        jobs: list[EngineJob],
         reachable: Mapping[str, list[DeviceState]],
         lost: Mapping[str, list[DeviceState]],
     ) -> CapDecision:
@@ -458,7 +211,7 @@ class Agent:
         beyond = 0.0
         for _ in range(_MOST_ROUNDS):
             usable = budget - beyond
-            decision = decide(self._settings, usable, self._jobs, reachable, lost, self._history)
+            decision = decide(self._settings, usable, jobs, reachable, lost, self._history)
             wanted = {name: w for caps in decision.caps.values() for name, w in caps.items()}
             held = {d.id: d.cap_watts for devices in reachable.values() for d in devices}
             now = sum(max(0.0, held[n] - wanted[n]) for n in self._refusing & held.keys())
@@ -467,14 +220,14 @@ class Agent:
             beyond = now
         return decision
 
-    def _read_frontiers(self, messages: list[str]) -> None:
+    def _read_frontiers(self, jobs: list[EngineJob], messages: list[str]) -> None:
         """Curves of jobs: from the folder first, then as given, then looked up by name."""
         folder, found = self._settings.frontier_folder, dict[str, PowerCurve]()
         if folder is not None:
             found, flaws = read_frontiers(folder)
             messages += flaws
         known = {**self._given_frontiers, **found}
-        names = {job.frontier_name for job in self._jobs} - known.keys()
+        names = {job.frontier_name for job in jobs} - known.keys()
         self._found = {name: self._found.get(name, (-math.inf, None)) for name in names}
         try:
             self._look_up()
@@ -489,43 +242,46 @@ class Agent:
             if now - asked_at > _LOOK_UP_SECONDS:
                 self._found[name] = now, self._find(name)
 
-    def _observe(self, reachable: Mapping[str, list[DeviceState]]) -> None:
+    def _observe(self, jobs: list[EngineJob], reachable: Mapping[str, list[DeviceState]]) -> None:
         """Note what jobs do under the caps in force."""
-        held = {job.id: _devices(job, reachable) for job in self._jobs if not job.is_suspended}
+        held = {job.id: devices_of(job, reachable) for job in jobs if not job.is_suspended}
         seen = {name: [d for _, d in devices] for name, devices in held.items() if devices}
         self._history.observed.note(seen)
         self._history.drawn.note(seen)
 
-    def _caps(self) -> dict[str, float]:
+    def _caps(self, jobs: list[EngineJob]) -> dict[str, float]:
         """Sum of the caps of each job, and of GPUs without one under their own names."""
-        owner = {
-            device.id: job.id
-            for job in self._jobs
-            for _, device in _devices(job, self._devices) or ()
-        }
+        owner = {device.id: job.id for job in jobs for _, device in devices_of(job, self._devices)}
         found: defaultdict[str, float] = defaultdict(float)
         for devices in self._devices.values():
             for device in devices:
                 found[owner.get(device.id, device.id)] += device.cap_watts
         return found
 
-    def _look(self, messages: list[str]) -> set[str]:
-        """Read all nodes; names of those that do not answer."""
-        answers = self._pool.map(self._status, self._nodes)
-        lost = set()
-        for node, answer in zip(self._nodes, answers, strict=True):
-            if isinstance(answer, str):
-                lost.add(node)
-                messages.append(answer)
-            else:
-                self._devices[node] = answer
-        return lost
+    def _ask(
+        self, calls: Mapping[str, Callable[[], list[DeviceState]]], messages: list[str]
+    ) -> set[str]:
+        """Ask nodes all at once; names of those that do not answer in time.
 
-    def _status(self, node: str) -> list[DeviceState] | str:
-        try:
-            return self._nodes[node].status()
-        except NodeUnreachableError as error:
-            return error.message
+        A call that hangs goes on, and the node counts as lost until it has ended.
+        """
+        for node, call in calls.items():
+            if node not in self._pending:
+                self._pending[node] = self._pool.submit(call)
+        wait((self._pending[n] for n in calls if n not in self._lost), _NODE_SECONDS)
+        wait((self._pending[n] for n in calls if n in self._lost), _LOST_NODE_SECONDS)
+        failed = set()
+        for node in calls:
+            if not self._pending[node].done():
+                failed.add(node)
+                messages.append(f"node {node} does not answer")
+                continue
+            try:
+                self._devices[node] = self._pending.pop(node).result()
+            except JouleryError as error:
+                failed.add(node)
+                messages.append(error.message)
+        return failed
 
     def _apply(self, decision: CapDecision, elapsed: float, messages: list[str]) -> None:
         """Lower caps, and raise the others only when all that had to fall have fallen."""
@@ -551,17 +307,14 @@ class Agent:
 
     def _send(self, caps: dict[str, dict[str, float]], messages: list[str]) -> bool:
         """Whether every node has the caps in force."""
-
-        def send(node: str) -> str:
-            try:
-                self._devices[node] = self._nodes[node].set_caps(
-                    caps[node], self._settings.ttl_seconds
-                )
-            except NodeUnreachableError as error:
-                return error.message
-            return ""
-
-        failures = [failure for failure in self._pool.map(send, caps) if failure]
+        ttl = self._settings.ttl_seconds
+        calls = {n: partial(self._nodes[n].set_caps, each, ttl) for n, each in caps.items()}
+        failed = self._ask(calls, messages)
+        for node in failed:  # what was sent may be in force, or come into force later
+            self._devices[node] = [
+                replace(d, cap_watts=max(d.cap_watts, caps[node][d.id]))
+                for d in self._devices[node]
+            ]
         held = {d.id: d.cap_watts for node in caps for d in self._devices[node]}
         self._refusing = {
             name
@@ -569,27 +322,30 @@ class Agent:
             for name, watts in wanted.items()
             if held[name] > watts + _TOLERANCE_WATTS
         }
-        failures += [f"GPU {name} refuses to lower its cap" for name in sorted(self._refusing)]
-        messages += failures
-        return not failures
+        messages += [f"GPU {name} refuses to lower its cap" for name in sorted(self._refusing)]
+        return not failed and not self._refusing
 
     def _pause(self, wanted: frozenset[str], messages: list[str]) -> None:
-        running = {job.id: job for job in self._jobs}
-        self._stopped &= running.keys()
+        """Resume jobs that need not wait any more, and suspend those that must."""
+        known = {job.id: job for job in self._jobs or ()}
+        self._stopped &= known.keys()
         self._warned = {job: at for job, at in self._warned.items() if job in wanted}
-        actions = [(job, self._engine.resume) for job in sorted(self._stopped - wanted)]
+        resumed = sorted(self._stopped - wanted)
+        suspended = []
         for job in sorted(wanted - self._stopped):
-            try:
-                if self._has_saved(running[job]):
-                    actions.append((job, self._engine.suspend))
-            except EngineError as error:
-                messages.append(error.message)
-        for job, action in actions:
-            try:
-                action(job)
-                self._stopped ^= {job}
-            except EngineError as error:
-                messages.append(error.message)
+            with _noted(messages):
+                if self._has_saved(known[job]):
+                    suspended.append(job)
+        # Before the deed: an agent that is killed now must know whom it has stopped.
+        self._remember(self._stopped.union(suspended), messages)
+        for job in resumed:
+            with _noted(messages):
+                self._engine.resume(job)
+                self._stopped.remove(job)
+        for job in suspended:
+            with _noted(messages):
+                self._engine.suspend(job)
+                self._stopped.add(job)
 
     def _has_saved(self, job: EngineJob) -> bool:
         """Whether a job had its time to save a checkpoint; sends the signal that asks for it."""
@@ -603,23 +359,12 @@ class Agent:
 
     def _mark(self) -> object:
         """Something that changes when an event is announced, starts or ends."""
-        names = sorted(self._events.glob("*.json"))
-        active = [e.id for e in self._active_events([])] if names else []
-        return names, active
+        folder = self._settings.state / "events"
+        return sorted(folder.glob("*.json")), [event.id for event in self._active_events()[0]]
 
-    def _active_events(self, messages: list[str]) -> list[GridEvent]:
-        now, found = self._clock.wall(), []
-        for file in sorted(self._events.glob("*.json")):
-            try:
-                event = GridEvent(**json.loads(file.read_text(encoding="utf-8")))
-            except (OSError, ValueError, TypeError) as error:
-                messages.append(f"event {file.name} makes no sense and is ignored: {error}")
-                continue
-            if event.end <= now:
-                file.unlink(missing_ok=True)
-            elif event.start - self._settings.lead_seconds <= now:
-                found.append(event)
-        return found
+    def _active_events(self) -> tuple[list[GridEvent], list[str]]:
+        now = self._clock.wall()
+        return active_events(self._settings.state, now + self._settings.lead_seconds, now)
 
     def _budget(self, events: list[GridEvent]) -> float:
         if not events:
@@ -634,6 +379,36 @@ class Agent:
         """IT power as the nodes report it."""
         drawn = sum(d.watts for devices in self._devices.values() for d in devices)
         return self._settings.overhead_watts + drawn
+
+    def _remember(self, stopped: set[str], messages: list[str]) -> None:
+        """Keep what the next agent must know should this one be killed."""
+        document = {
+            "jobs": [asdict(job) for job in self._jobs or ()],
+            "stopped": sorted(stopped),
+            "baseline_watts": self._baseline_watts,
+            "deficits": self._history.ledger.deficits,
+            "node_watts": {
+                node: (sum(d.cap_watts for d in each), sum(d.watts for d in each))
+                for node, each in self._devices.items()
+            },
+        }
+        self._write("agent.json", document, messages)
+
+    def _recall(self) -> None:
+        """Go on from what the last agent knew; a file that makes no sense counts as none."""
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+            text = (self._settings.state / "agent.json").read_text(encoding="utf-8")
+            found = json.loads(text)
+            jobs = [EngineJob(**job) for job in found["jobs"]]
+            # Until a node answers, one device stands for all of its GPUs.
+            devices = {
+                node: [DeviceState(node, cap, cap, cap, watts)]
+                for node, (cap, watts) in found["node_watts"].items()
+                if node in self._nodes
+            }
+            self._baseline_watts = float(found["baseline_watts"])
+            self._history.ledger.deficits = dict(found["deficits"])
+            self._jobs, self._stopped, self._devices = jobs, set(found["stopped"]), devices
 
     def _report(
         self, decision: CapDecision, budget: float, events: list[GridEvent], messages: list[str]
@@ -651,24 +426,45 @@ class Agent:
             "weighted_performance": None if shares is None else shares.weighted_performance,
             "jobs": [] if shares is None else shares.to_dict()["jobs"],
             "paused": sorted(decision.paused),
+            "nodes": len(self._nodes),
+            "lost_nodes": sorted(self._lost),
             "messages": messages,
         }
-        write_atomic(self._settings.state / "status.json", json.dumps(report).encode())
+        self._write("status.json", report, messages)
         # The prolog looks for this file and sends a job back to the queue.
         short = self._settings.state / "no-watts"
-        if decision.is_short:
-            short.touch()
-        else:
-            short.unlink(missing_ok=True)
+        with suppress(OSError):
+            if decision.is_short:
+                short.touch()
+            else:
+                short.unlink(missing_ok=True)
         return report
 
+    def _write(self, name: str, document: dict[str, Any], messages: list[str]) -> None:
+        """Write a file of the state; caps matter more than a full disk."""
+        try:
+            write_atomic(self._settings.state / name, json.dumps(document).encode())
+        except OSError as error:
+            messages.append(f"cannot write {name}: {error}")
 
-def announce(state: Path, event: GridEvent, clock: Clock = REAL_CLOCK) -> None:
-    """Make an event known to the agent; needs the right to write its ``events`` folder."""
-    event.check_not_past(clock.wall())
-    folder = state / "events"
-    if not folder.is_dir():
-        raise FileError(f"no agent's state in {state}", remedy="start `joulery cluster agent`")
-    if "/" in event.id or event.id.startswith("."):
-        raise InvalidValueError(f"event id {event.id!r}", remedy="use letters, digits and dashes")
-    write_atomic(folder / f"{event.id}.json", json.dumps(event.to_dict()).encode())
+
+@contextmanager
+def _only_one(state: Path) -> Iterator[None]:
+    """Refuse a second agent on the same state, until this one ends in any way."""
+    with (state / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise NotPossibleHereError(
+                f"another agent runs on {state}", remedy="stop it first, or give another state"
+            ) from None
+        yield
+
+
+@contextmanager
+def _noted(messages: list[str]) -> Iterator[None]:
+    """Keep what a workload manager refuses as a message."""
+    try:
+        yield
+    except EngineError as error:
+        messages.append(error.message)

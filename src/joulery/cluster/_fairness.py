@@ -10,7 +10,7 @@ import numpy as np
 from joulery.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from joulery.cluster._allocate import Allocation
 
@@ -29,6 +29,9 @@ class DeficitLedger:
 
     Args:
         horizon_seconds: Time within which a deficit is to be repaid.
+
+    Attributes:
+        deficits: Seconds of full speed that each job is owed.
     """
 
     def __init__(self, horizon_seconds: float = 4 * 3600.0) -> None:
@@ -37,7 +40,7 @@ class DeficitLedger:
                 f"a horizon of {horizon_seconds} s", remedy="give a positive number of seconds"
             )
         self._horizon = horizon_seconds
-        self._deficit_seconds: dict[str, float] = {}
+        self.deficits: dict[str, float] = {}
 
     def record(self, allocation: Allocation, seconds: float) -> None:
         """Add an interval in which every job ran as allocated."""
@@ -48,21 +51,16 @@ class DeficitLedger:
         share = float(performance.mean())
         rows = zip(ids, performance.tolist(), strict=True)
         most = MOST_CREDIT * self._horizon
-        kept = self._deficit_seconds
-        self._deficit_seconds = {
+        kept = self.deficits
+        self.deficits = {
             name: min(most, max(-most, kept.get(name, 0.0) + (share - reached) * seconds))
             for name, reached in rows
         }
 
     def credit(self, job: str) -> float:
         """Extra performance that a job should get now; negative when it had more than its share."""
-        owed = self._deficit_seconds.get(job, 0.0) / self._horizon
+        owed = self.deficits.get(job, 0.0) / self._horizon
         return round(owed / CREDIT_STEP) * CREDIT_STEP
-
-    @property
-    def deficits(self) -> Mapping[str, float]:
-        """Seconds of full speed that each job is owed."""
-        return dict(self._deficit_seconds)
 
 
 def ramped(

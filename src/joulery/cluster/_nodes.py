@@ -7,7 +7,6 @@ than its leases live, caps fall step by step to that level and stay there.
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -95,8 +94,12 @@ class NodeClient:
         Raises:
             NodeUnreachableError: The governor does not answer, or refuses the token.
         """
-        devices = sorted(self._ask("status")["devices"], key=_slurm_order)
-        self._known = {device["id"]: self._state(device) for device in devices}
+        try:
+            devices = sorted(self._ask("status")["devices"], key=_slurm_order)
+            self._known = {device["id"]: self._state(device) for device in devices}
+        except (KeyError, TypeError, AttributeError) as error:
+            flaw = f"node {self._name} answers something else: {error!r}"
+            raise NodeUnreachableError(flaw, remedy="update its governor") from None
         return list(self._known.values())
 
     def set_caps(self, caps: Mapping[str, float], ttl_seconds: float) -> list[DeviceState]:
@@ -108,9 +111,13 @@ class NodeClient:
                 wanted = min(known.most_watts, max(known.least_watts, wanted))
                 if name in self._leases and abs(wanted - known.cap_watts) < _SAME_WATTS:
                     continue  # every request renews all leases
-            # A GPU that refuses must not keep the others from theirs; its state shows it.
-            with suppress(JouleryError):
+            try:
                 self._set(name, wanted, ttl_seconds)
+            except NodeUnreachableError:
+                raise
+            except JouleryError:
+                # A GPU that refuses must not keep the others from theirs; its state shows it.
+                continue
         return self.status()
 
     def close(self) -> None:
@@ -125,6 +132,8 @@ class NodeClient:
             if device in self._leases:
                 self._ask("set", lease=self._leases[device], watts=watts)
                 return
+        except NodeUnreachableError:
+            raise
         except JouleryError:  # the lease is lost, or the limit refused
             del self._leases[device]
         reply = self._ask("acquire", device=device, watts=watts, ttl_seconds=ttl_seconds)
@@ -147,7 +156,7 @@ class NodeClient:
         ceiling = device["ceiling_watts"] or device["watts"]
         cap, least = device["watts"], device["min_watts"]
         if cap is None:  # the driver does not answer
-            cap = ceiling if before is None else before.cap_watts
+            cap = (ceiling or 0.0) if before is None else before.cap_watts
         drawn, clock, busy = map(device.get, ("power_watts", "clock_hertz", "utilisation"))
         return DeviceState(
             id=device["id"],

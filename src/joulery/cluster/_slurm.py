@@ -8,12 +8,14 @@ import subprocess
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from joulery.errors import NotPossibleHereError
+from joulery.errors import InvalidValueError, NotPossibleHereError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 _TIMEOUT_SECONDS = 20.0
+_STATES = {"RUNNING", "STOPPED", "SUSPENDED"}
 _RANGES = re.compile(r"([^,\[\]]*)(?:\[([^\]]*)\])?([^,\[\]]*)(?:,|$)")
 _INDICES = re.compile(r"\bgpu\b[^,]*?\(IDX:([\d,\-]*)\)")
 
@@ -39,6 +41,11 @@ class EngineJob:
     comment: str = ""
     gpus: dict[str, tuple[int, ...]] = field(default_factory=dict)
     is_suspended: bool = False
+
+    @property
+    def gpu_count(self) -> int:
+        """Number of its GPUs on all nodes."""
+        return sum(map(len, self.gpus.values()))
 
     @property
     def frontier_name(self) -> str:
@@ -70,13 +77,9 @@ class Slurm:
         Raises:
             EngineError: Slurm does not answer.
         """
-        try:
-            return parse_squeue(json.loads(self._run(["squeue", "--json"])))
-        except ValueError as error:
-            raise EngineError(
-                f"squeue --json prints something else: {error}",
-                remedy="install Slurm 22.05 or later with its JSON serializer",
-            ) from None
+        # Versions before 23.02 ignore the filter, which spares later ones the pending jobs.
+        states = ",".join(sorted(_STATES))
+        return _jobs(self._run(["squeue", "--json", f"--states={states}"]), "squeue --json")
 
     def suspend(self, job: str) -> None:
         """Stop a job's processes; it keeps its GPUs."""
@@ -89,6 +92,78 @@ class Slurm:
     def signal(self, job: str, name: str) -> None:
         """Send a signal to a job's script and all its steps."""
         self._run(["scancel", "--full", f"--signal={name}", job])
+
+
+class SlurmRest:
+    """Slurm through slurmrestd, for an agent that runs apart from slurmctld.
+
+    slurmrestd cannot suspend jobs, so a paused job is stopped by a signal and keeps its CPUs.
+
+    Args:
+        url: Address, such as ``http://127.0.0.1:6820``.
+        user: Name of the user that the token is for.
+        token_file: File with what ``scontrol token`` printed, read anew for every request since
+            tokens expire; None for none.
+    """
+
+    def __init__(self, url: str, user: str = "", token_file: Path | None = None) -> None:
+        if not url.startswith(("https://", "http://")):
+            raise InvalidValueError(f"not an address: {url}", remedy="give http://host:6820")
+        self._url, self._user, self._token_file = url.rstrip("/"), user, token_file
+        self._version = ""
+
+    def jobs(self) -> list[EngineJob]:
+        """Jobs that hold GPUs, running or stopped.
+
+        Raises:
+            EngineError: slurmrestd does not answer.
+        """
+        return _jobs(self._ask("jobs"), self._url)
+
+    def suspend(self, job: str) -> None:
+        """Stop a job's processes; it keeps its GPUs."""
+        self.signal(job, "STOP")
+
+    def resume(self, job: str) -> None:
+        """Let a stopped job go on."""
+        self.signal(job, "CONT")
+
+    def signal(self, job: str, name: str) -> None:
+        """Send a signal to a job's script and all its steps."""
+        self._ask(f"job/{job}?signal=SIG{name.removeprefix('SIG')}&flags=FULL_JOB", "DELETE")
+
+    def _ask(self, path: str, method: str = "GET") -> str:
+        if not self._version:
+            described = self._call("/openapi/v3", "GET").replace("\\/", "/")
+            found = re.findall(r'"/slurm/(v0\.0\.\d+)/jobs/?"', described)
+            if not found:
+                raise EngineError(f"{self._url} is no slurmrestd", remedy="check its address")
+            self._version = max(found, key=lambda version: int(version.rpartition(".")[2]))
+        return self._call(f"/slurm/{self._version}/{path}", method)
+
+    def _call(self, path: str, method: str) -> str:
+        import urllib.error
+        import urllib.request
+
+        headers = {"Accept": "application/json"}
+        try:
+            if self._token_file is not None:
+                token = self._token_file.read_text(encoding="utf-8").strip()
+                headers["X-SLURM-USER-TOKEN"] = token.removeprefix("SLURM_JWT=")
+                headers["X-SLURM-USER-NAME"] = self._user
+            call = urllib.request.Request(  # noqa: S310 - checked above
+                self._url + path, method=method, headers=headers
+            )
+            with urllib.request.urlopen(call, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310
+                return str(answer.read().decode())
+        except urllib.error.HTTPError as error:
+            body = error.read().decode(errors="replace")
+            said = "; ".join(re.findall(r'"(?:description|error)": "([^"]+)"', body)) or body[:300]
+            remedy = "check the token, which expires, and slurmrestd's log"
+            raise EngineError(f"{self._url}{path}: {error.code} {said}", remedy=remedy) from None
+        except (OSError, ValueError) as error:
+            remedy = "check that slurmrestd runs there"
+            raise EngineError(f"{self._url}: {error}", remedy=remedy) from None
 
 
 def _run(command: list[str]) -> str:
@@ -104,22 +179,26 @@ def _run(command: list[str]) -> str:
     return done.stdout
 
 
-def parse_squeue(document: Any) -> list[EngineJob]:
-    """Jobs in the output of ``squeue --json`` of any Slurm since 22.05.
+def _jobs(text: str, source: str) -> list[EngineJob]:
+    """Jobs as ``squeue --json`` and slurmrestd of any Slurm since 22.05 list them.
 
     States became lists and comments became objects in later versions; whatever else changes in
     fields that are not used does not matter.
     """
-    jobs = document.get("jobs") if isinstance(document, dict) else None
-    if not isinstance(jobs, list):
-        raise ValueError("no list of jobs")  # noqa: TRY004 - the text is wrong, not the call
-    return [job for entry in jobs if (job := _job(entry)) is not None]
+    try:
+        found = (_job(entry) for entry in json.loads(text)["jobs"])
+        return [job for job in found if job is not None]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise EngineError(
+            f"{source} answers something else: {error!r}",
+            remedy="install Slurm 22.05 or later with its JSON serializer",
+        ) from None
 
 
 def _job(entry: dict[str, Any]) -> EngineJob | None:
     state = entry.get("job_state")
     states = {state} if isinstance(state, str) else set(state or ())
-    if not states & {"RUNNING", "SUSPENDED"}:
+    if not states & _STATES:
         return None
     details = entry.get("gres_detail") or ()
     resources = entry.get("job_resources") or {}
@@ -137,7 +216,7 @@ def _job(entry: dict[str, Any]) -> EngineJob | None:
         name=str(entry.get("name") or ""),
         comment=_comment(entry.get("comment")),
         gpus=gpus,
-        is_suspended="SUSPENDED" in states,
+        is_suspended="RUNNING" not in states or "STOPPED" in states,
     )
 
 

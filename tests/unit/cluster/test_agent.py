@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
+from dataclasses import replace
 
 import pytest
 
-from joulery.clock import VirtualClock
+from joulery.clock import REAL_CLOCK, VirtualClock
 from joulery.cluster import (
     Agent,
     AgentSettings,
@@ -17,11 +19,19 @@ from joulery.cluster import (
     NodeClient,
     PowerCurve,
     announce,
+    mirror_events,
     read_agent_settings,
+    withdraw,
 )
 from joulery.cluster._nodes import NodeUnreachableError
-from joulery.cluster._slurm import EngineError, Slurm, expand_hosts, parse_squeue
-from joulery.errors import DeviceError, FileError, InvalidValueError, StoreError
+from joulery.cluster._slurm import EngineError, Slurm, expand_hosts
+from joulery.errors import (
+    DeviceError,
+    FileError,
+    InvalidValueError,
+    NotPossibleHereError,
+    StoreError,
+)
 from joulery.frontier import Frontier, OperatingPoint, Setting
 from joulery.governor._peer import device_file
 from joulery.grid import GridEvent, Signal
@@ -30,25 +40,34 @@ from support.governor.emulated import EmulatedGovernor, EmulatedGpu
 CURVE = PowerCurve.from_points([(100, 25), (200, 60), (300, 85), (400, 100)])
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """A busy machine is not taken for nodes that do not answer."""
+    for name in ("_ENGINE_SECONDS", "_NODE_SECONDS", "_LOST_NODE_SECONDS"):
+        monkeypatch.setattr(f"joulery.cluster._agent.{name}", None)
+
+
 class FakeEngine:
     """Jobs that a test sets, and what was asked of them."""
 
     def __init__(self):
-        self.held, self.calls, self.is_down = [], [], False
+        self.held, self.calls, self.is_down, self.suspended = [], [], False, set()
 
     def jobs(self):
         """Jobs that hold GPUs."""
         if self.is_down:
             raise EngineError("slurmctld is down", remedy="start it")
-        return self.held
+        return [replace(job, is_suspended=job.id in self.suspended) for job in self.held]
 
     def suspend(self, job):
-        """Note it."""
+        """Stop it."""
         self.calls.append(("suspend", job))
+        self.suspended.add(job)
 
     def resume(self, job):
-        """Note it."""
+        """Let it go on."""
         self.calls.append(("resume", job))
+        self.suspended.remove(job)
 
     def signal(self, job, name):
         """Note it."""
@@ -80,7 +99,12 @@ class Bench:
             frontiers={"known": CURVE},
             **settings,
         )
-        self.agent = Agent(self.settings, self.engine, self.nodes, self.clock, find)
+        self._find = find
+        self.restart()
+
+    def restart(self):
+        """Go on with an agent that knows only what the last one wrote down."""
+        self.agent = Agent(self.settings, self.engine, self.nodes, self.clock, self._find)
 
     def caps(self):
         """Caps in force on all GPUs."""
@@ -328,6 +352,173 @@ def test_more_is_handed_out_than_the_budget_while_jobs_draw_less(tmp_path):
     assert sum(bench.caps()) <= 12_000 * (1 + 1e-9), "an event is met whatever jobs draw"
 
 
+def test_a_restarted_agent_goes_on_where_the_killed_one_was(tmp_path):
+    """After kill -9 a paused job waits for ever, or a cut is taken of the wrong power."""
+    bench = Bench(tmp_path, budget=1600)
+    bench.engine.held = [job(n, {"n1": (n,)}, comment="joulery tier=flex-1") for n in (0, 1)]
+    for _ in range(2):
+        bench.clock.sleep(1.0)
+        bench.tick()
+    before = bench.agent._power()
+    now = bench.clock.wall()
+    announce(tmp_path, GridEvent("deep", now, now + 5, reduction=0.35), bench.clock)
+    assert bench.tick()["budget_watts"] == pytest.approx(0.65 * before)
+    assert len(bench.engine.suspended) == 1
+    bench.engine.is_down = True
+    bench.governors["n2"].is_cut = True
+    bench.restart()
+    report = bench.tick()
+    assert report["budget_watts"] == pytest.approx(0.65 * before), "of the power before the event"
+    assert report["jobs"], "the jobs that the last agent knew count"
+    assert report["caps_watts"] == pytest.approx(sum(bench.caps())), "with the lost node's"
+    assert report["lost_nodes"] == ["n2"]
+    bench.engine.is_down = bench.governors["n2"].is_cut = False
+    for _ in range(7):
+        bench.tick()
+    assert not bench.engine.suspended
+    (tmp_path / "agent.json").write_text("{")
+    bench.restart()
+    assert not bench.tick()["messages"]
+
+
+def test_a_job_that_others_suspended_is_left_alone(tmp_path):
+    """The agent resumes what an administrator stopped, or keeps watts for it."""
+    bench = Bench(tmp_path, budget=1000)
+    bench.engine.held = [job(1, {"n1": (0, 1)}), job(2, {"n2": (0, 1)})]
+    bench.engine.suspended = {"2"}
+    for _ in range(2):
+        bench.tick()
+    assert bench.caps() == pytest.approx([400, 400, 100, 100])
+    assert bench.engine.calls == []
+
+
+def test_whatever_hangs_an_event_is_met(tmp_path, monkeypatch):
+    """A slurmctld or a node that does not answer delays the caps of all others."""
+    bench = Bench(tmp_path)
+    bench.engine.held = [job(1, {"n1": (0, 1), "n2": (0, 1)})]
+    bench.tick()
+    gate, hanging = threading.Event(), []
+    answer, jobs = bench.nodes["n2"].status, bench.engine.jobs
+
+    def hang():
+        hanging.append("n2")
+        gate.wait(10)
+        hanging.clear()
+        return answer()
+
+    def wait(futures, _):
+        for future in list(futures):
+            while not future.done() and not (hanging and future is bench.agent._pending["n2"]):
+                REAL_CLOCK.sleep(1e-3)
+
+    bench.nodes["n2"].status = hang
+    bench.engine.jobs = lambda: gate.wait(10) and jobs()
+    monkeypatch.setattr("joulery.cluster._agent.wait", wait)
+    monkeypatch.setattr("joulery.cluster._agent._ENGINE_SECONDS", 0.01)
+    now = bench.clock.wall()
+    announce(tmp_path, GridEvent("cut", now, now + 60, target_watts=1200), bench.clock)
+    report = bench.tick()
+    assert bench.caps() == pytest.approx([200, 200, 400, 400]), "the lost node keeps its caps"
+    assert report["lost_nodes"] == ["n2"]
+    bench.clock.sleep(20)
+    assert any("22 s ago" in message for message in bench.tick()["messages"])
+    gate.set()
+    for _ in range(3):
+        report = bench.tick()
+    assert bench.caps() == pytest.approx([300] * 4)
+    assert not report["lost_nodes"]
+
+
+def test_a_raise_that_is_not_confirmed_counts(tmp_path):
+    """A node breaks off after it raised its caps, and others get the same watts."""
+    bench = Bench(tmp_path, budget=1000)
+    bench.engine.held = [job(1, {"n2": (0, 1)})]
+    bench.tick()
+    bench.engine.held = [job(2, {"n1": (0, 1)})]
+    set_caps = bench.nodes["n1"].set_caps
+
+    def break_off(caps, ttl_seconds):
+        set_caps(caps, ttl_seconds)
+        if max(caps.values()) > 100:
+            bench.governors["n1"].is_cut = True
+            raise NodeUnreachableError("gone", remedy="")
+        return answer()
+
+    answer, bench.nodes["n1"].set_caps = bench.nodes["n1"].status, break_off
+    bench.tick()
+    bench.engine.held = [job(1, {"n2": (0, 1)})]
+    for _ in range(2):
+        bench.tick()
+        assert sum(bench.caps()) <= 1000 + 1e-6
+
+
+def test_the_rest_of_a_job_goes_on_when_one_of_its_nodes_is_lost(tmp_path):
+    """One node that does not answer slows down all others of its job."""
+    bench = Bench(tmp_path)
+    bench.engine.held = [job(1, {"n1": (0, 1), "n2": (0, 1)}), job(2, {"n1": (7,)})]
+    bench.tick()
+    bench.governors["n2"].is_cut = True
+    report = bench.tick()
+    assert bench.caps() == pytest.approx([400] * 4)
+    assert any("2 of its 4" in message for message in report["messages"])
+
+
+def test_users_ask_for_no_more_than_they_may(tmp_path):
+    """A user takes the watts of others by a comment."""
+    bench = Bench(tmp_path, budget=1000, policy="throughput", most_weight=1.0, most_floor=0.5)
+    bench.engine.held = [
+        job(1, {"n1": (0, 1)}, comment="joulery weight=1000 floor=1"),
+        job(2, {"n2": (0, 1)}, comment="joulery weight=1"),
+    ]
+    bench.tick()
+    assert max(bench.caps()) <= 300 + 1e-6
+
+
+def test_a_second_agent_on_the_same_state_is_refused(tmp_path):
+    """Two agents undo each other's caps."""
+    bench = Bench(tmp_path)
+    others = []
+
+    def start_another(_):
+        with pytest.raises(NotPossibleHereError, match="another agent"):
+            bench.agent.run(1)
+        others.append(True)
+
+    bench.agent.run(1, start_another)
+    bench.agent.run(1)
+    assert others
+
+
+def test_a_full_disk_does_not_stop_the_agent(tmp_path, monkeypatch):
+    """Caps lapse because a status cannot be written."""
+    bench = Bench(tmp_path)
+
+    def full(*_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("joulery.cluster._agent.write_atomic", full)
+    assert any("No space" in message for message in bench.tick()["messages"])
+
+
+def test_events_of_another_source_change_and_are_cancelled(tmp_path):
+    """A utility's change or cancellation of an event does not reach the agent."""
+    bench = Bench(tmp_path)
+    bench.engine.held = [job(1, {"n1": (0, 1), "n2": (0, 1)})]
+    now, mirrored = bench.clock.wall(), {}
+    first = GridEvent("a#0", now, now + 600, target_watts=1200.0)
+    old = GridEvent("b#0", now - 60, now - 30, target_watts=100.0)
+    assert mirror_events(tmp_path, [first, old], mirrored, bench.clock) == [first]
+    assert mirror_events(tmp_path, [first], mirrored, bench.clock) == []
+    assert bench.tick()["budget_watts"] == 1200
+    changed = replace(first, target_watts=1000.0)
+    assert mirror_events(tmp_path, [changed], mirrored, bench.clock) == [changed]
+    assert bench.tick()["budget_watts"] == 1000
+    assert mirror_events(tmp_path, [], mirrored, bench.clock) == []
+    assert bench.tick()["budget_watts"] == 1600
+    with pytest.raises(FileError, match="cannot cancel"):
+        withdraw(tmp_path, "a#0")
+
+
 def test_the_last_jobs_count_while_the_engine_is_down(tmp_path):
     """A restart of slurmctld caps every running job at the least."""
     bench = Bench(tmp_path)
@@ -473,7 +664,7 @@ def test_squeue_of_every_version_is_understood(entry):
         {"job_state": "PENDING", "job_id": 8},
         {"job_state": "RUNNING", "job_id": 9, "gres_detail": []},
     ]
-    (found,) = parse_squeue({"jobs": [entry, *others]})
+    (found,) = Slurm(lambda _: json.dumps({"jobs": [entry, *others]})).jobs()
     assert found.id == "7"
     assert found.gpus == {"n1": (0, 1, 3), "n2": (2,)}
     assert found.preferences == {"tier": "flex-2"}

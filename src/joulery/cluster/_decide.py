@@ -1,0 +1,231 @@
+"""One decision of the agent: caps of all GPUs from jobs, nodes and a budget, without any I/O."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from joulery.cluster._allocate import Allocation, allocate
+from joulery.cluster._budget import Budget, Cap
+from joulery.cluster._jobs import ClusterJob, PowerCurve, flexibility_floor
+from joulery.errors import InfeasibleError
+from joulery.units import finite
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from joulery.cluster._nodes import DeviceState
+    from joulery.cluster._observed import JobHistory, ObservedJobs
+    from joulery.cluster._settings import AgentSettings
+    from joulery.cluster._slurm import EngineJob
+
+
+@dataclass(frozen=True, slots=True)
+class CapDecision:
+    """What the caps should be.
+
+    Attributes:
+        caps: Watts of every reachable GPU, by node and id.
+        paused: Jobs that must stop for now.
+        allocation: Shares of the jobs; None when there are none or nothing fits.
+        is_short: Whether there are no watts for further jobs.
+        messages: What was odd about the input.
+    """
+
+    caps: dict[str, dict[str, float]]
+    paused: frozenset[str]
+    allocation: Allocation | None
+    is_short: bool
+    messages: tuple[str, ...]
+
+
+def decide(
+    settings: AgentSettings,
+    budget_watts: float,
+    jobs: Sequence[EngineJob],
+    reachable: Mapping[str, Sequence[DeviceState]],
+    lost: Mapping[str, Sequence[DeviceState]],
+    history: JobHistory,
+) -> CapDecision:
+    """Share the budget over the jobs on reachable nodes.
+
+    Args:
+        settings: What the administrator decided.
+        budget_watts: Most IT power now.
+        jobs: Jobs that hold GPUs.
+        reachable: GPUs of every node that answers.
+        lost: Last known GPUs of nodes that do not; their caps count as used.
+        history: What is known of the jobs from earlier ticks.
+    """
+    caps = {node: {d.id: d.least_watts for d in devices} for node, devices in reachable.items()}
+    messages: list[str] = []
+    shared, held = [], {}
+    for job in jobs:
+        devices = devices_of(job, reachable)
+        if len(devices) < job.gpu_count:
+            messages.append(
+                f"GPUs of job {job.id} do not answer: {len(devices)} of its "
+                f"{job.gpu_count} get their share"
+            )
+        if devices:
+            shared.append(_cluster_job(job, devices, settings, history, messages))
+            held[job.id] = devices
+    busy = {(node, device.id) for devices in held.values() for node, device in devices}
+    kept = {node: sum(d.cap_watts for d in each) for node, each in lost.items()}
+    kept |= {
+        node: sum(d.least_watts for d in each if (node, d.id) not in busy)
+        for node, each in reachable.items()
+    }
+    if not shared:
+        need = settings.overhead_watts + sum(kept.values())
+        if short := budget_watts < need:
+            messages.append(f"GPUs without a job may draw {need:.6g} W, more than the budget")
+        return CapDecision(caps, frozenset(), None, is_short=short, messages=tuple(messages))
+    budget, shared = _placed(settings, budget_watts, shared, held, kept)
+    try:
+        shares = allocate(shared, None, settings.policy, budget=budget, may_pause=True)
+    except InfeasibleError as error:
+        messages.append(error.message)
+        return CapDecision(caps, frozenset(held), None, is_short=True, messages=tuple(messages))
+    for name, watts in zip(shares.ids, shares.watts.tolist(), strict=True):
+        for node, device in held[name]:
+            caps[node][device.id] = max(caps[node][device.id], watts / len(held[name]))
+    paused = frozenset(n for n, stop in zip(shares.ids, shares.paused, strict=True) if stop)
+    return CapDecision(caps, paused, shares, is_short=bool(paused), messages=tuple(messages))
+
+
+def _placed(
+    settings: AgentSettings,
+    watts: float,
+    jobs: list[ClusterJob],
+    held: Mapping[str, list[tuple[str, DeviceState]]],
+    kept: Mapping[str, float],
+) -> tuple[Budget, list[ClusterJob]]:
+    """The budget's tree with what is not shared as overhead, and each job's place in it.
+
+    A job belongs to the smallest part that holds all its GPUs. Where a smaller part with a cap
+    holds some of them, those get an equal share of that cap by GPUs, set aside for them.
+    """
+    tree = settings.tree or Budget((Cap("cluster"),))
+    root = tree.names[0]
+    above = {cap.name: cap.parent for cap in tree.caps}
+    overhead = dict.fromkeys(tree.names, 0.0)
+    overhead[root] += settings.overhead_watts
+    for node, used in kept.items():
+        overhead[node if node in overhead else root] += used
+    paths = {node: list(_path(node if node in above else root, above)) for node in kept}
+    busy = Counter(part for d in held.values() for node, _ in d for part in paths[node])
+    inside = dict.fromkeys(tree.names, 0.0)
+    for name, used in overhead.items():
+        for part in _path(name, above):
+            inside[part] += used
+    limits = {cap.name: cap.watts - inside[cap.name] for cap in tree.caps}
+    placed = []
+    for job in jobs:
+        nodes = [node for node, _ in held[job.id]]
+        common = set.intersection(*(set(paths[node]) for node in nodes))
+        home = next(part for part in paths[nodes[0]] if part in common)
+        split = Counter(p for n in nodes for p in paths[n] if p not in common)
+        each = [limits[part] / busy[part] for part in split if math.isfinite(limits[part])]
+        limit = max(min([job.limit_watts or math.inf, *each]), job.curve.least_watts)
+        for part, gpus in split.items():
+            # Its watts count at home; below, they are only out of reach of the others.
+            limits[part] -= gpus * limit
+            busy[part] -= gpus
+        placed.append(replace(job, node=home, limit_watts=limit))
+    caps = [
+        replace(
+            cap,
+            watts=limits[cap.name] + inside[cap.name],
+            overhead_watts=cap.overhead_watts + overhead[cap.name],
+        )
+        for cap in tree.caps
+    ]
+    caps[0] = replace(caps[0], watts=min(watts, tree.caps[0].watts))
+    return Budget(tuple(caps)), placed
+
+
+def _path(part: str, above: Mapping[str, str | None]) -> Iterator[str]:
+    """A part and all that contain it, smallest first."""
+    place: str | None = part
+    while place is not None:
+        yield place
+        place = above[place]
+
+
+def devices_of(
+    job: EngineJob, reachable: Mapping[str, Sequence[DeviceState]]
+) -> list[tuple[str, DeviceState]]:
+    """GPUs of a job that can be reached."""
+    return [
+        (node, reachable[node][index])
+        for node, indices in job.gpus.items()
+        for index in indices
+        if index < len(reachable.get(node, ())) and reachable[node][index].most_watts > 0
+    ]
+
+
+def _curve(
+    job: EngineJob,
+    devices: list[tuple[str, DeviceState]],
+    frontiers: Mapping[str, PowerCurve],
+    observed: ObservedJobs,
+    messages: list[str],
+) -> tuple[PowerCurve, float]:
+    """Curve of a job on its GPUs, and the most watts of each: known, observed or assumed."""
+    least, most = _range(devices)
+    known = frontiers.get(job.frontier_name) or observed.curve(job.id)
+    if known is not None:
+        curve = _between(known, least)
+        return curve, max(most, curve.least_watts)
+    share = observed.next_share(job.id)
+    messages.append(f"job {job.id} ({job.name}) has no frontier: capped at {share:.0%}")
+    assumed = ((least, most), (least / most, 1.0)) if most > least else ((most,), (1.0,))
+    return PowerCurve(*assumed), max(least, share * most)
+
+
+def _range(devices: list[tuple[str, DeviceState]]) -> tuple[float, float]:
+    """Least and most cap that all of some GPUs accept."""
+    least = max(device.least_watts for _, device in devices)
+    return least, max(least, min(device.most_watts for _, device in devices))
+
+
+def _cluster_job(
+    job: EngineJob,
+    devices: list[tuple[str, DeviceState]],
+    settings: AgentSettings,
+    history: JobHistory,
+    messages: list[str],
+) -> ClusterJob:
+    """A job as the allocator takes it, by its comment within what users may ask for."""
+    curve, limit = _curve(job, devices, settings.frontiers, history.observed, messages)
+    least, wishes = _range(devices)[0], job.preferences
+    floor, weight = 0.0, 1.0
+    try:
+        if "tier" in wishes:
+            floor = flexibility_floor(wishes["tier"])
+        floor = float(wishes.get("floor", floor))
+        weight = finite(float(wishes.get("weight", 1.0)), "weight", minimum=0.0)
+        floor = finite(floor, "floor", minimum=0.0)
+    except ValueError as error:
+        messages.append(f"job {job.id}: {error}; its comment is ignored")
+    return ClusterJob(
+        id=job.id,
+        curve=replace(curve, idle_watts=least),
+        gpus=len(devices),
+        weight=min(weight, settings.most_weight) * len(devices),
+        floor=min(floor, settings.most_floor),
+        limit_watts=limit,
+        credit=history.ledger.credit(job.id),
+    )
+
+
+def _between(curve: PowerCurve, least: float) -> PowerCurve:
+    """The part of a curve that a GPU's least cap leaves."""
+    if curve.least_watts >= least:
+        return curve
+    kept = [(w, p) for w, p in zip(curve.watts, curve.performance, strict=True) if w > least]
+    watts, performance = zip((least, curve.at(least)), *kept, strict=True)
+    return PowerCurve(watts, performance)

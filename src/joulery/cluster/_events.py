@@ -1,0 +1,99 @@
+"""Announced grid events: one file each in the agent's state folder.
+
+The right to write that folder is the right to announce.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from joulery.clock import REAL_CLOCK, Clock
+from joulery.errors import FileError, InvalidValueError
+from joulery.files import write_atomic
+from joulery.grid import GridEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+
+def announce(state: Path, event: GridEvent, clock: Clock = REAL_CLOCK) -> None:
+    """Make an event known to the agent, in place of one of the same id.
+
+    Raises:
+        InvalidValueError: The event is over, or its id is no file name.
+        FileError: There is no agent's state, or no right to write it.
+    """
+    event.check_not_past(clock.wall())
+    try:
+        write_atomic(_file(state, event.id), json.dumps(event.to_dict()).encode())
+    except OSError as error:
+        raise FileError(
+            f"cannot announce event {event.id}: {error}",
+            remedy=f"ask for the right to write {state / 'events'}",
+        ) from None
+
+
+def withdraw(state: Path, event: str) -> None:
+    """Cancel an announced event by its id.
+
+    Raises:
+        FileError: No such event is announced, or there is no right to cancel it.
+    """
+    try:
+        _file(state, event).unlink()
+    except OSError as error:
+        raise FileError(
+            f"cannot cancel event {event}: {error}", remedy="see `joulery cluster status`"
+        ) from None
+
+
+def mirror_events(
+    state: Path, events: Iterable[GridEvent], mirrored: dict[str, GridEvent], clock: Clock
+) -> list[GridEvent]:
+    """Make the announced events those of another source; the ones that are new or changed.
+
+    Args:
+        state: State folder of the agent.
+        events: All events of the source now.
+        mirrored: Events announced from it before, by id, which this function updates; those
+            that the source no longer has are withdrawn.
+        clock: Clock for which events are over.
+    """
+    current = {event.id: event for event in events if event.end > clock.wall()}
+    for name in mirrored.keys() - current.keys():
+        if mirrored.pop(name).end > clock.wall() and _file(state, name).exists():
+            withdraw(state, name)
+    changed = [event for name, event in current.items() if mirrored.get(name) != event]
+    for event in changed:
+        announce(state, event, clock)
+        mirrored[event.id] = event
+    return changed
+
+
+def active_events(state: Path, until: float, now: float) -> tuple[list[GridEvent], list[str]]:
+    """Announced events that start before a time, and what is wrong with others.
+
+    Events that ended before ``now`` are deleted.
+    """
+    found, messages = [], []
+    for file in sorted((state / "events").glob("*.json")):
+        try:
+            event = GridEvent(**json.loads(file.read_text(encoding="utf-8")))
+            if event.end <= now:
+                file.unlink(missing_ok=True)
+            elif event.start <= until:
+                found.append(event)
+        except (OSError, ValueError, TypeError) as error:
+            messages.append(f"event {file.name} makes no sense and is ignored: {error}")
+    return found, messages
+
+
+def _file(state: Path, event: str) -> Path:
+    if "/" in event or event.startswith(".") or not event:
+        raise InvalidValueError(f"event id {event!r}", remedy="use letters, digits and dashes")
+    folder = state / "events"
+    if not folder.is_dir():
+        raise FileError(f"no agent's state in {state}", remedy="start `joulery cluster agent`")
+    return folder / f"{event}.json"
