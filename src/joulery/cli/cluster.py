@@ -262,7 +262,7 @@ def _agent(arguments: argparse.Namespace) -> int:
     def show(report: dict[str, Any]) -> None:
         """Print a report as JSON, and each message when it is new."""
         if arguments.json:
-            Output(report).announce(as_json=True)
+            Output(report, "").announce(as_json=True)
         messages = report["messages"]
         sys.stderr.writelines(f"joulery: {text}\n" for text in messages if text not in known)
         known.clear()
