@@ -29,9 +29,12 @@ class Unit:
     size: float = 1.0
     from_size: float = 0.0
 
-    def text(self, value: float) -> str:
-        """An SI value in this unit, such as ``12.3 kJ``."""
-        return f"{value / self.size:.1f} {self.name}"
+    def text(self, value: float, digits: int | None = None) -> str:
+        """An SI value in this unit, such as ``12.3 kJ``; to so many digits where given."""
+        scaled, decimals = value / self.size, 1
+        if digits is not None:
+            decimals = digits - 1 - math.floor(math.log10(max(abs(scaled), 1e-9)))
+        return f"{scaled:.{min(max(0, decimals), 6)}f} {self.name}"
 
 
 _JOULES = (
@@ -49,6 +52,20 @@ _SECONDS = (
     Unit("s", 1.0, 2.0),
     Unit("ms", 1e-3, 0.0),
 )
+
+
+_WATTS = (Unit("MW", 1e6, 2e6), Unit("kW", 1e3, 2e3), Unit("W"))
+
+
+def percent(value: float | None, decimals: int = 1) -> str:
+    """A figure that is in per cent already; nothing for unknown."""
+    # Adding 0.0 turns a rounded -0.0 into 0.0.
+    return "" if value is None else f"{round(value, decimals) + 0.0:.{decimals}f} %"
+
+
+def watts_unit(values: Iterable[float]) -> Unit:
+    """One unit of power for all of ``values``."""
+    return _unit_for(values, _WATTS)
 
 
 def joules_unit(values: Iterable[float]) -> Unit:
@@ -79,6 +96,18 @@ class Axis:
     name: str
     unit: Unit = Unit("")
     ticks: tuple[float, ...] = ()
+
+
+def time_axis(values: Iterable[float], origin: str, name: str = "time") -> Axis:
+    """Axis of seconds in the unit that suits them, with how they came about."""
+    unit = seconds_unit(values)
+    return Axis(f"{name} in {unit.name} ({origin})", unit)
+
+
+def energy_axis(values: Iterable[float], origin: str) -> Axis:
+    """Axis of joules in the unit that suits them, with how they came about."""
+    unit = joules_unit(values)
+    return Axis(f"energy in {unit.name} ({origin})", unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +183,30 @@ class Series:
     symbol: Symbol = "dot"
     colour: int = 0
     emphasis: bool = False
+
+    @classmethod
+    def curve(
+        cls,
+        name: str,
+        points: Iterable[tuple[float, float]],
+        line: Line = "solid",
+        colour: int = 0,
+    ) -> Series:
+        """A line without symbols."""
+        return cls(name, tuple(points), line=line, symbol="", colour=colour)
+
+    @classmethod
+    def mark(
+        cls,
+        point: tuple[float, float],
+        label: str,
+        tip: str = "",
+        symbol: Symbol = "star",
+        colour: int = 0,
+    ) -> Series:
+        """One point that stands out."""
+        tips = (tip,) if tip else ()
+        return cls("", (point,), (), (label,), tips, "", symbol, colour, emphasis=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from joulery.reports._chart import Axis, Chart, Series, Unit, seconds_unit
+from joulery.reports._chart import Axis, Chart, Series, time_axis, watts_unit
 from joulery.reports._document import Paragraph, Report, Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from joulery.reports._document import Block
-
-_WATTS = (Unit("MW", 1e6, 2e6), Unit("kW", 1e3, 2e3), Unit("W", 1.0, 0.0))
 
 
 def cluster_report(found: Mapping[str, Any], title: str) -> Report:
@@ -54,28 +52,25 @@ def _rows(found: Mapping[str, Any]) -> list[list[str]]:
 def _distributions(found: Mapping[str, Any]) -> Table:
     names = {"turnaround_seconds": "turnaround", "wait_seconds": "waiting", "slowdown": "slowdown"}
     rows = [
-        [f"{text} (s)" if name.endswith("seconds") else text, *_values(found[name])]
+        [
+            f"{text} (s)" if name.endswith("seconds") else text,
+            *(f"{value:.5g}" for value in found[name].values()),
+        ]
         for name, text in names.items()
     ]
     return Table(["", *found["slowdown"]], rows, "lrrrrr")
 
 
-def _values(distribution: Mapping[str, float]) -> list[str]:
-    return [f"{value:.5g}" for value in distribution.values()]
-
-
 def _power_chart(power: Mapping[str, list[float]]) -> Chart:
     times = power["seconds"]
-    lines = [Series("power", tuple(zip(times, power["watts"], strict=True)), symbol="")]
+    lines = [Series.curve("power", zip(times, power["watts"], strict=True))]
     if power.get("budget_watts"):
-        points = tuple(zip(times, power["budget_watts"], strict=True))
-        lines.append(Series("budget", points, line="dashed", symbol="", colour=1))
-    largest = max(power["watts"])
-    watts = next(unit for unit in _WATTS if largest >= unit.from_size)
-    seconds = seconds_unit(times)
+        points = zip(times, power["budget_watts"], strict=True)
+        lines.append(Series.curve("budget", points, "dashed", 1))
+    watts = watts_unit(power["watts"])
     return Chart(
         "Power over time",
-        Axis(f"time in {seconds.name} (simulated)", seconds),
+        time_axis(times, "simulated"),
         Axis(f"IT power in {watts.name} (simulated)", watts),
         tuple(lines),
         "Mean IT power of the cluster in equal steps of time, against its budget.",

@@ -6,14 +6,16 @@ import re
 import textwrap
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from joulery.reports._chart import Chart, Gantt
 from joulery.reports._drawing import draw, heat_legend, palette_css, svg
-from joulery.reports._terminal import Terminal, plot, table_text
+from joulery.reports._terminal import Terminal, aligned_titles, plot, table_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,26 @@ class Table:
     align: str = ""
     best: frozenset[tuple[int, int]] = frozenset()
     kinds: Sequence[str] = ()
+
+    @classmethod
+    def of(
+        cls,
+        rows: Iterable[_T],
+        columns: Mapping[str, Callable[[_T], str]],
+        best: frozenset[tuple[int, int]] = frozenset(),
+        kinds: Sequence[str] = (),
+    ) -> Table:
+        """What each column says about each row.
+
+        Args:
+            rows: One thing per row.
+            columns: Cell by title; a title that starts with ``>`` is of a right-aligned column.
+            best: (row, column) of every cell to mark as the best of its column.
+            kinds: Role of each row.
+        """
+        titles, align = aligned_titles(columns)
+        cells = [[cell(row) for cell in columns.values()] for row in rows]
+        return cls(titles, cells, align, best, kinds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING
 
 from joulery.frontier import Origin
 from joulery.objectives import gains
-from joulery.reports._chart import Axis, Chart, Series, joules_unit, seconds_unit
+from joulery.reports._chart import (
+    Chart,
+    Series,
+    energy_axis,
+    joules_unit,
+    percent,
+    seconds_unit,
+    time_axis,
+)
 from joulery.reports._document import Paragraph, Report, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from joulery.frontier import Frontier, OperatingPoint
     from joulery.reports._chart import Line, Symbol
@@ -105,16 +113,15 @@ def frontier_report(
 
 def _chart(shown: _Shown, title: str) -> Chart:
     points, origin = shown.points, origin_of(shown.points)
-    seconds, joules = seconds_unit(p.seconds for p in points), joules_unit(p.joules for p in points)
-    drawn = [Series("", tuple((p.seconds, p.joules) for p in shown.frontier), symbol="")]
+    drawn = [Series.curve("", [(p.seconds, p.joules) for p in shown.frontier])]
     for role in _ROLES:
         members = [point for point in points if shown.role(point) == role]
         if members:
             drawn.append(_series(role, members, shown.reference, len(points)))
     return Chart(
         title,
-        Axis(f"time in {seconds.name} ({origin})", seconds),
-        Axis(f"energy in {joules.name} ({origin})", joules),
+        time_axis((p.seconds for p in points), origin),
+        energy_axis((p.joules for p in points), origin),
         tuple(drawn),
         _description(shown.frontier),
     )
@@ -123,27 +130,24 @@ def _chart(shown: _Shown, title: str) -> Chart:
 def _table(shown: _Shown) -> Table:
     points, reference = shown.points, shown.reference
     seconds, joules = seconds_unit(p.seconds for p in points), joules_unit(p.joules for p in points)
-    headers = ["setting", "time", "energy", "mean power", "energy saved", "time lost"]
-    rows = []
-    for point in points:
-        saved = gains(point, reference) if reference.joules else None
-        rows.append(
-            [
-                _label(point),
-                seconds.text(point.seconds),
-                joules.text(point.joules),
-                f"{point.watts:.1f} W",
-                "" if saved is None else _per_cent(saved.energy),
-                "" if saved is None else _per_cent(saved.time),
-            ]
-        )
-    roles = [shown.role(point) for point in points]
-    origins = [str(point.provenance.origin) for point in points]
-    for name, words in (("point", roles), ("provenance", origins)):
-        if len(set(words)) > 1:  # what is the same for all points is said elsewhere
-            headers.append(name)
-            rows = [[*row, word] for row, word in zip(rows, words, strict=True)]
-    return Table(headers, rows, "lrrrrrll", kinds=roles)
+
+    def gain(point: OperatingPoint, name: str) -> str:
+        return percent(getattr(gains(point, reference), name)) if reference.joules else ""
+
+    columns: dict[str, Callable[[OperatingPoint], str]] = {
+        "setting": _label,
+        ">time": lambda point: seconds.text(point.seconds),
+        ">energy": lambda point: joules.text(point.joules),
+        ">mean power": lambda point: f"{point.watts:.1f} W",
+        ">energy saved": lambda point: gain(point, "energy"),
+        ">time lost": lambda point: gain(point, "time"),
+        "point": shown.role,
+        "provenance": lambda point: str(point.provenance.origin),
+    }
+    for name in ("point", "provenance"):  # what is the same for all points is said elsewhere
+        if len(set(map(columns[name], points))) == 1:
+            del columns[name]
+    return Table.of(points, columns, kinds=[shown.role(point) for point in points])
 
 
 def origin_of(points: Sequence[OperatingPoint]) -> str:
@@ -188,11 +192,6 @@ def _tip(point: OperatingPoint, role: str, reference: OperatingPoint) -> str:
         f"{_label(point)}, {role}: {point.seconds:.4g} s, {point.joules:.4g} J, "
         f"{point.watts:.1f} W{compared} ({point.provenance.origin})"
     )
-
-
-def _per_cent(value: float) -> str:
-    # Adding 0.0 turns a rounded -0.0 into 0.0.
-    return f"{round(value, 1) + 0.0:.1f} %"
 
 
 def _description(frontier: Frontier) -> str:

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from joulery.pipeline import FORWARD, LETTERS
-from joulery.reports._chart import Axis, Bar, Chart, Gantt, Series, joules_unit, seconds_unit
+from joulery.reports._chart import (
+    Bar,
+    Chart,
+    Gantt,
+    Series,
+    energy_axis,
+    joules_unit,
+    percent,
+    seconds_unit,
+    time_axis,
+)
 from joulery.reports._document import Grid, Heading, HeatLegend, Paragraph, Report, Table
 from joulery.units import human
 
@@ -23,29 +33,8 @@ if TYPE_CHECKING:
         ScheduleSearch,
         Timetable,
     )
-    from joulery.reports._chart import Unit
     from joulery.reports._document import Block
 
-_SAVING_HEADERS = (
-    "plan",
-    "iteration",
-    "full clocks",
-    "planned",
-    "saved",
-    "gap",
-    "mean clock",
-)
-_SCHEDULE_HEADERS = (
-    "schedule",
-    "unplanned",
-    "planned",
-    "energy",
-    "saved",
-    "stored",
-    "sends",
-    "",
-)
-_WINNER_HEADERS = ("microbatches", "best", "saved", "with memory to spare", "saved", "stored")
 _LETTERS = {kind: letter for letter, kind in LETTERS.items()}
 # Plans to list of a frontier.
 _ROWS = 8
@@ -85,30 +74,25 @@ class PipelineView:
         )
 
 
-def _figure(value: float, unit: Unit) -> str:
-    """An SI value in a unit with four digits, so that savings of half a per cent show."""
-    scaled = value / unit.size
-    digits = max(0, 3 - math.floor(math.log10(max(abs(scaled), 1e-9))))
-    return f"{scaled:.{min(digits, 6)}f} {unit.name}"
+_DIGITS = 4  # so that savings of half a per cent show
 
 
 def _saving_table(view: PipelineView) -> Table:
     """A row per saving."""
     joules = joules_unit([saving.full_clocks_joules for saving in view.savings])
     seconds = seconds_unit([saving.seconds for saving in view.savings])
-    rows = [
-        [
-            saving.name,
-            _figure(saving.seconds, seconds),
-            _figure(saving.full_clocks_joules, joules),
-            _figure(saving.joules, joules),
-            f"{100 * saving.saved:.1f} %",
-            f"{100 * saving.gap:.2f} %",
-            f"{saving.plan.mean_clock_hertz / 1e6:.0f} MHz",
-        ]
-        for saving in view.savings
-    ]
-    return Table(_SAVING_HEADERS, rows, "lrrrrrr")
+    return Table.of(
+        view.savings,
+        {
+            "plan": lambda one: one.name,
+            ">iteration": lambda one: seconds.text(one.seconds, _DIGITS),
+            ">full clocks": lambda one: joules.text(one.full_clocks_joules, _DIGITS),
+            ">planned": lambda one: joules.text(one.joules, _DIGITS),
+            ">saved": lambda one: percent(100 * one.saved),
+            ">gap": lambda one: percent(100 * one.gap, 2),
+            ">mean clock": lambda one: f"{one.plan.mean_clock_hertz / 1e6:.0f} MHz",
+        },
+    )
 
 
 def _search_caption(search: ScheduleSearch) -> str:
@@ -122,7 +106,7 @@ def _search_caption(search: ScheduleSearch) -> str:
         memory = f"memory for {count:g} microbatches of activations per rank"
     return (
         f"{wanted.microbatches} microbatches, every schedule within "
-        f"{_figure(wanted.deadline_seconds, seconds)}; {memory}."
+        f"{seconds.text(wanted.deadline_seconds, _DIGITS)}; {memory}."
     )
 
 
@@ -139,9 +123,9 @@ def _schedule_table(search: ScheduleSearch) -> Table:
         rows.append(
             [
                 candidate.schedule.name,
-                _figure(candidate.plan.full_clocks.seconds, seconds),
-                "too slow" if planned is None else _figure(planned.seconds, seconds),
-                "" if planned is None else _figure(planned.joules, joules),
+                seconds.text(candidate.plan.full_clocks.seconds, _DIGITS),
+                "too slow" if planned is None else seconds.text(planned.seconds, _DIGITS),
+                "" if planned is None else joules.text(planned.joules, _DIGITS),
                 _saved(wanted, candidate),
                 f"{candidate.activations:g}" if held is None else human(held, "B"),
                 str(candidate.transfers),
@@ -150,24 +134,30 @@ def _schedule_table(search: ScheduleSearch) -> Table:
         )
     rows += [[name, *[""] * 6, reason] for name, reason in wanted.refused.items()]
     kinds = ["chosen" if row[-1].startswith("★") else "" for row in rows]
-    return Table(_SCHEDULE_HEADERS, rows, "lrrrrrrl", kinds=kinds)
+    headers = ["schedule", "unplanned", "planned", "energy", "saved", "stored", "sends", ""]
+    return Table(headers, rows, "lrrrrrrl", kinds=kinds)
 
 
 def _winner_table(search: ScheduleSearch) -> Table:
     """The best schedule by number of microbatches."""
-    rows = []
-    for comparison in search.comparisons:
-        best, any_memory = search.best_of(comparison), comparison.best(math.inf)
-        rows.append(
-            [
-                str(comparison.microbatches),
-                *_name_and_saved(comparison, best),
-                any_memory.schedule.name,
-                _saved(comparison, any_memory),
-                f"{any_memory.activations:g}",
-            ]
-        )
-    return Table(_WINNER_HEADERS, rows, "rlrlrr")
+
+    def any_memory(comparison: ScheduleComparison) -> ScheduleCandidate:
+        return comparison.best(math.inf)
+
+    def best(comparison: ScheduleComparison) -> tuple[str, str]:
+        return _name_and_saved(comparison, search.best_of(comparison))
+
+    return Table.of(
+        search.comparisons,
+        {
+            ">microbatches": lambda one: str(one.microbatches),
+            "best": lambda one: best(one)[0],
+            ">saved": lambda one: best(one)[1],
+            "with memory to spare": lambda one: any_memory(one).schedule.name,
+            "> saved": lambda one: _saved(one, any_memory(one)),
+            ">stored": lambda one: f"{any_memory(one).activations:g}",
+        },
+    )
 
 
 def _name_and_saved(
@@ -190,9 +180,9 @@ def pipeline_report(view: PipelineView) -> Report:
     equal = view.savings[0]
     joules = joules_unit([equal.full_clocks_joules])
     summary = (
-        f"The plan needs {_figure(equal.joules, joules)} per iteration instead of "
-        f"{_figure(equal.full_clocks_joules, joules)}: {100 * equal.saved:.1f} % less, in equal "
-        f"time.{'' if view.search is None else _search_summary(view.search)}"
+        f"The plan needs {joules.text(equal.joules, _DIGITS)} per iteration instead of "
+        f"{joules.text(equal.full_clocks_joules, _DIGITS)}: {100 * equal.saved:.1f} % less, in "
+        f"equal time.{'' if view.search is None else _search_summary(view.search)}"
     )
     blocks: list[Block] = [
         Paragraph(summary),
@@ -240,9 +230,10 @@ def _search_summary(search: ScheduleSearch) -> str:
     joules = joules_unit([before])
     deadline = search.wanted.deadline_seconds
     return (
-        f" Within {_figure(deadline, seconds_unit([deadline]))}, {search.best.schedule.name} needs "
-        f"{_figure(after, joules)} instead of the {_figure(before, joules)} of 1F1B at full "
-        f"clocks: {100 * (1 - after / before):.1f} % less."
+        f" Within {seconds_unit([deadline]).text(deadline, _DIGITS)}, "
+        f"{search.best.schedule.name} needs {joules.text(after, _DIGITS)} instead of the "
+        f"{joules.text(before, _DIGITS)} of 1F1B at full clocks: "
+        f"{100 * (1 - after / before):.1f} % less."
     )
 
 
@@ -264,17 +255,16 @@ def _frontier_table(view: PipelineView) -> Table:
     plans, full = view.plan.frontier_plans, view.plan.full_clocks
     joules = joules_unit([plan.joules for plan in plans])
     seconds = seconds_unit([plan.seconds for plan in plans])
-    rows = [
-        [
-            _figure(plan.seconds, seconds),
-            f"{100 * (plan.seconds / plans[0].seconds - 1):+.1f} %",
-            _figure(plan.joules, joules),
-            f"{100 * (1 - plan.joules / full.joules):.1f} %",
-            f"{100 * max(0.0, plan.gap):.2f} %",
-        ]
-        for plan in _spread(plans)
-    ]
-    return Table(("iteration", "slower", "energy", "saved", "gap"), rows, "rrrrr")
+    return Table.of(
+        _spread(plans),
+        {
+            ">iteration": lambda plan: seconds.text(plan.seconds, _DIGITS),
+            ">slower": lambda plan: f"{100 * (plan.seconds / plans[0].seconds - 1):+.1f} %",
+            ">energy": lambda plan: joules.text(plan.joules, _DIGITS),
+            ">saved": lambda plan: percent(100 * (1 - plan.joules / full.joules)),
+            ">gap": lambda plan: percent(100 * max(0.0, plan.gap), 2),
+        },
+    )
 
 
 def _spread(plans: Sequence[ClockPlan]) -> list[ClockPlan]:
@@ -287,46 +277,27 @@ def _spread(plans: Sequence[ClockPlan]) -> list[ClockPlan]:
 def _frontier_chart(view: PipelineView) -> Chart:
     """The frontier with the bound below it and the plans on it."""
     full, plans = view.plan.full_clocks, view.plan.frontier_plans
-    seconds = seconds_unit([plan.seconds for plan in plans] + [s.seconds for s in view.savings])
-    joules = joules_unit([full.joules])
     series = [
-        Series(
-            "bound",
-            tuple((plan.seconds, plan.lower_bound_joules) for plan in plans),
-            line="dashed",
-            symbol="",
-            colour=5,
+        Series.curve(
+            "bound", [(plan.seconds, plan.lower_bound_joules) for plan in plans], "dashed", 5
         ),
-        Series("plans", tuple((plan.seconds, plan.joules) for plan in plans), symbol=""),
-        Series(
-            "",
-            ((full.seconds, full.joules),),
-            labels=("full clocks",),
-            line="",
-            symbol="diamond",
-            colour=1,
-            emphasis=True,
-        ),
+        Series.curve("plans", [(plan.seconds, plan.joules) for plan in plans]),
+        Series.mark((full.seconds, full.joules), "full clocks", symbol="diamond", colour=1),
     ]
     for saving in view.savings:
         if saving.seconds > plans[-1].seconds:  # beyond the least energy devices only wait
-            tail = ((plans[-1].seconds, plans[-1].joules), (saving.seconds, saving.joules))
-            series.append(Series("", tail, line="dotted", symbol=""))
-        series.append(
-            Series(
-                "",
-                ((saving.seconds, saving.joules),),
-                labels=(f"{saving.name}: {100 * saving.saved:.1f} % saved",),
-                line="",
-                symbol="star",
-                colour=2,
-                emphasis=True,
-            )
-        )
+            tail = [(plans[-1].seconds, plans[-1].joules), (saving.seconds, saving.joules)]
+            series.append(Series.curve("", tail, "dotted"))
+        label = f"{saving.name}: {100 * saving.saved:.1f} % saved"
+        series.append(Series.mark((saving.seconds, saving.joules), label, colour=2))
     return Chart(
         "Energy over iteration time",
-        Axis(f"iteration time in {seconds.name} (predicted)", seconds),
-        Axis(f"energy in {joules.name} (predicted)", joules),
+        time_axis(
+            [*(plan.seconds for plan in plans), *(s.seconds for s in view.savings)],
+            "predicted",
+            "iteration time",
+        ),
+        energy_axis([full.joules], "predicted"),
         tuple(series),
         f"From {plans[0].joules:.4g} J in {plans[0].seconds:.4g} s to {plans[-1].joules:.4g} J in "
         f"{plans[-1].seconds:.4g} s; full clocks need {full.joules:.4g} J in {full.seconds:.4g} s.",

@@ -60,8 +60,8 @@ def _chart(found: Recommendation, deadline_seconds: float | None = None) -> Char
     drawn.append(_series("recommended", [found.best], len(names), star=True))
     if deadline_seconds is not None:
         ends = min(one.joules for one in shown), max(one.joules for one in shown)
-        line = tuple((deadline_seconds, joules) for joules in ends)
-        drawn.append(Series("deadline", line, symbol="", line="dashed", colour=5))
+        line = [(deadline_seconds, joules) for joules in ends]
+        drawn.append(Series.curve("deadline", line, "dashed", 5))
     description = "Each point is a device type, count, plan and power limit; bars are one sigma."
     return Chart(
         "Time and energy of the training",
@@ -89,17 +89,15 @@ def _series(name: str, members: Sequence[Choice], colour: int, *, star: bool = F
 
 
 def _table(choices: Sequence[Choice]) -> Table:
-    rows = [
-        [
-            f"{one.devices} × {one.device}",
-            str(one.plan),
-            f"{one.limit_watts:.0f} W",
-            f"{one.seconds / 86400:.1f} d",
-            f"{one.joules / 3.6e9:.1f} MWh",
-            f"${one.dollars:,.0f}",
-            f"{one.grams / 1e6:.1f} t",
-        ]
-        for one in sorted(choices, key=lambda one: one.seconds)
-    ]
-    heads = ["devices", "plan", "limit", "time", "energy", "money", "CO2"]
-    return Table(heads, rows, "llrrrrr")
+    return Table.of(
+        sorted(choices, key=lambda one: one.seconds),
+        {
+            "devices": lambda one: f"{one.devices} × {one.device}",
+            "plan": lambda one: str(one.plan),
+            ">limit": lambda one: f"{one.limit_watts:.0f} W",
+            ">time": lambda one: f"{one.seconds / 86400:.1f} d",
+            ">energy": lambda one: f"{one.joules / 3.6e9:.1f} MWh",
+            ">money": lambda one: f"${one.dollars:,.0f}",
+            ">CO2": lambda one: f"{one.grams / 1e6:.1f} t",
+        },
+    )

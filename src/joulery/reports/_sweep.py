@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from joulery.reports._chart import Axis, Chart, Series, joules_unit, seconds_unit
+from joulery.reports._chart import (
+    Axis,
+    Chart,
+    Series,
+    joules_unit,
+    percent,
+    seconds_unit,
+    time_axis,
+)
 from joulery.reports._document import Details, Grid, Heading, Paragraph, Report, Table
 from joulery.reports._drawing import series_symbol
 from joulery.sweep import Metric
@@ -16,7 +24,6 @@ from joulery.units import human_duration
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from joulery.reports._chart import Unit
     from joulery.reports._document import Block
     from joulery.sweep import Best, PublishedSweep, SettingResult, SweepPlan, SweepTable
 
@@ -113,11 +120,24 @@ def setting_table(table: SweepTable, gpus: int) -> Table:
     settings = tuple(reversed(table.of_count(gpus)))
     seconds = seconds_unit(setting.point.seconds for setting in table.settings)
     joules = joules_unit(setting.point.joules for setting in table.settings)
-    some_idle = any(setting.idle_gpu_joules for setting in settings)
-    headers = ["limit", "runs", "time", "± sd", "energy", "± sd", "slower"]
-    first_gain = len(headers)
-    headers += [_SHORT[metric] for metric in Metric] + ["idle GPUs"] * some_idle
-    rows = [_setting_row(s, seconds, joules, some_idle=some_idle) for s in settings]
+    columns: dict[str, Callable[[SettingResult], str]] = {
+        ">limit": lambda one: f"{one.watts:g} W",
+        ">runs": lambda one: str(one.runs) + f" of {one.runs + one.failed}" * bool(one.failed),
+        ">time": lambda one: seconds.text(one.point.seconds),
+        ">± sd": lambda one: _spread(one.seconds_sd, one.point.seconds),
+        ">energy": lambda one: joules.text(one.point.joules),
+        "> ± sd": lambda one: _spread(one.joules_sd, one.point.joules),
+        ">slower": lambda one: percent(one.time_loss, 2),
+    }
+    first_gain = len(columns)
+    for metric in Metric:
+        columns[f">{_SHORT[metric]}"] = lambda one, metric=metric: percent(  # type: ignore[misc]
+            one.gains.get(metric), 2
+        )
+    if any(setting.idle_gpu_joules for setting in settings):
+        columns[">idle GPUs"] = lambda one: (
+            "unknown" if one.idle_gpu_joules is None else joules.text(one.idle_gpu_joules)
+        )
     best = {metric: table.best_by(gpus, metric) for metric in Metric}
     marked = frozenset(
         (row, first_gain + column)
@@ -126,56 +146,30 @@ def setting_table(table: SweepTable, gpus: int) -> Table:
         if found is not None and found.watts == setting.watts
     )
     kinds = ["default" if s.watts == table.default_watts else "" for s in settings]
-    return Table(headers, rows, "r" * len(headers), marked, kinds)
-
-
-def _setting_row(
-    setting: SettingResult, seconds: Unit, joules: Unit, *, some_idle: bool
-) -> tuple[str, ...]:
-    runs = f"{setting.runs}" + (f" of {setting.runs + setting.failed}" if setting.failed else "")
-    idle = setting.idle_gpu_joules
-    return (
-        f"{setting.watts:g} W",
-        runs,
-        seconds.text(setting.point.seconds),
-        _spread(setting.seconds_sd, setting.point.seconds),
-        joules.text(setting.point.joules),
-        _spread(setting.joules_sd, setting.point.joules),
-        _percent(setting.time_loss),
-        *(_percent(setting.gains.get(metric)) for metric in Metric),
-        *(["unknown" if idle is None else joules.text(idle)] if some_idle else []),
-    )
+    return Table.of(settings, columns, marked, kinds)
 
 
 def _spread(deviation: float | None, mean: float) -> str:
     return "" if deviation is None or mean == 0 else f"{100 * deviation / mean:.2f} %"
 
 
-def _percent(value: float | None) -> str:
-    """Two decimals, as the paper prints them; nothing for unknown."""
-    # Adding 0.0 turns a rounded -0.0 into 0.0.
-    return "" if value is None else f"{round(value, 2) + 0.0:.2f} %"
-
-
 def best_table(table: SweepTable) -> Table:
     """The best limit by each metric, the most boards first."""
-    rows = [
-        (
-            str(best.gpus),
-            best.metric.label,
-            f"{best.watts:g} W",
-            _percent(best.gain),
-            _limits(best.as_good_watts) if len(best.as_good_watts) > 1 else "",
-        )
-        for gpus in reversed(table.gpu_counts)
-        for best in table.best()
-        if best.gpus == gpus
-    ]
-    return Table(("GPUs", "best by", "limit", "gain", "as good"), rows, "rlrrl")
-
-
-def _limits(watts: Sequence[float]) -> str:
-    return ", ".join(f"{limit:g}" for limit in watts) + " W"
+    found = table.best()
+    return Table.of(
+        [best for gpus in reversed(table.gpu_counts) for best in found if best.gpus == gpus],
+        {
+            ">GPUs": lambda best: str(best.gpus),
+            "best by": lambda best: best.metric.label,
+            ">limit": lambda best: f"{best.watts:g} W",
+            ">gain": lambda best: percent(best.gain, 2),
+            "as good": lambda best: (
+                f"{', '.join(f'{watts:g}' for watts in best.as_good_watts)} W"
+                if len(best.as_good_watts) > 1
+                else ""
+            ),
+        },
+    )
 
 
 def published_table(table: SweepTable, published: PublishedSweep) -> Table:
@@ -185,7 +179,7 @@ def published_table(table: SweepTable, published: PublishedSweep) -> Table:
         ours = table.best_by(theirs.gpus, theirs.metric)
         if ours is not None:
             at = "" if theirs.watts is None else f" at {theirs.watts:g} W"
-            gain = f"{_percent(ours.gain)} at {ours.watts:g} W"
+            gain = f"{percent(ours.gain, 2)} at {ours.watts:g} W"
             named = f"best by {theirs.metric.label}"
             rows.append((str(theirs.gpus), named, gain, f"{theirs.gain:.4g} %{at}"))
     rows += [
@@ -207,11 +201,22 @@ def sweep_charts(table: SweepTable) -> tuple[Chart, ...]:
     most = table.gpu_counts[-1]
     if not any(table.default_of(gpus) for gpus in table.gpu_counts):
         return (_times(table),)
+
+    def saved(setting: SettingResult) -> tuple[float, float]:
+        error = 100 * (setting.joules_sd or 0.0) / setting.point.joules
+        return setting.gains[Metric.ENERGY], error
+
+    def lost(setting: SettingResult) -> tuple[float, float]:
+        return setting.time_loss or 0.0, 100 * (setting.seconds_sd or 0.0) / setting.point.seconds
+
+    def difference(setting: SettingResult) -> tuple[float, float]:
+        return setting.gains[Metric.DIFFERENCE], _run_error(setting, Metric.DIFFERENCE)
+
     drawn = [
-        _gain_chart(table, "Energy saved", "energy saved in %", _energy_gain, Metric.ENERGY),
-        _gain_chart(table, "Time lost", "time lost in %", _time_loss, None),
+        _gain_chart(table, "Energy saved", "energy saved in %", saved, Metric.ENERGY),
+        _gain_chart(table, "Time lost", "time lost in %", lost, None),
         _gain_chart(
-            table, "Energy saved minus time lost", "difference in %", _difference, Metric.DIFFERENCE
+            table, "Energy saved minus time lost", "difference in %", difference, Metric.DIFFERENCE
         ),
     ]
     if table.default_of(most) is not None:
@@ -220,23 +225,13 @@ def sweep_charts(table: SweepTable) -> tuple[Chart, ...]:
     return (*drawn, *([_times(table)] if len(table.gpu_counts) > 1 else []))
 
 
+def _run_error(setting: SettingResult, metric: Metric) -> float:
+    """Spread of single runs, as in all charts, from the error of their mean."""
+    return setting.gain_errors.get(metric, 0.0) * float(setting.runs**0.5)
+
+
 def _boards(gpus: int) -> str:
     return f"{gpus} GPU{'s' * (gpus > 1)}"
-
-
-def _energy_gain(setting: SettingResult) -> tuple[float, float]:
-    error = 100 * (setting.joules_sd or 0.0) / setting.point.joules
-    return setting.gains[Metric.ENERGY], error
-
-
-def _time_loss(setting: SettingResult) -> tuple[float, float]:
-    return setting.time_loss or 0.0, 100 * (setting.seconds_sd or 0.0) / setting.point.seconds
-
-
-def _difference(setting: SettingResult) -> tuple[float, float]:
-    error = setting.gain_errors.get(Metric.DIFFERENCE, 0.0)
-    # Back from the error of the mean to the spread of single runs, as in the other charts.
-    return setting.gains[Metric.DIFFERENCE], error * setting.runs**0.5
 
 
 def _gain_chart(
@@ -289,16 +284,7 @@ def _lines(
         colour=number,
     )
     stars = [
-        Series(
-            "",
-            ((x, y),),
-            labels=(f"{x:g} W",),
-            tips=(f"{tip} (best)",),
-            line="",
-            symbol="star",
-            colour=number,
-            emphasis=True,
-        )
+        Series.mark((x, y), f"{x:g} W", f"{tip} (best)", colour=number)
         for (x, y, _), tip in zip(points, tips, strict=True)
         if best is not None and x == best.watts
     ]
@@ -333,8 +319,7 @@ def _eds(table: SweepTable, gpus: int) -> Chart:
     for number, metric in enumerate((Metric.EDS_1_5, Metric.EDS_2_0)):
 
         def value(setting: SettingResult, metric: Metric = metric) -> tuple[float, float]:
-            error = setting.gain_errors.get(metric, 0.0) * setting.runs**0.5
-            return 1 - setting.gains[metric] / 100, error / 100
+            return 1 - setting.gains[metric] / 100, _run_error(setting, metric) / 100
 
         best = table.best_by(gpus, metric)
         lines += _lines(metric.label, number, table.of_count(gpus), value, best)
@@ -349,7 +334,6 @@ def _times(table: SweepTable) -> Chart:
         limits.append(best.watts)
     elif best is None:
         limits = [table.of_count(most)[-1].watts]
-    unit = seconds_unit(setting.point.seconds for setting in table.settings)
     lines = []
     for number, watts in enumerate(limits):
         found = [s for s in table.settings if s.watts == watts]
@@ -366,7 +350,7 @@ def _times(table: SweepTable) -> Chart:
     return Chart(
         "Time and number of GPUs",
         Axis("number of GPUs", ticks=tuple(float(gpus) for gpus in table.gpu_counts)),
-        Axis(f"time in {unit.name} ({table.origin})", unit),
+        time_axis((setting.point.seconds for setting in table.settings), table.origin),
         tuple(lines),
         "Time of the work over the number of GPUs.",
     )
