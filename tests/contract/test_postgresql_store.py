@@ -50,6 +50,12 @@ def add_jobs(store, count):
     ]
 
 
+def recur(transaction, job):
+    """Begin a recurrence."""
+    record = transaction.lock(job)
+    transaction.put(dataclasses.replace(record, recurrences=record.recurrences + 1))
+
+
 def decision(job, sequence, key, reason="because"):
     """A decision as the desk would store it."""
     return DecisionRecord(job, sequence, key, 0, {"arm": 1}, reason, {}, 1.5, 100.0)
@@ -63,7 +69,7 @@ def decide(job, key, reason="because"):
         if known is None:
             number = transaction.lock(job).events + 1
             transaction.append(job, Event(number, EventKind.ISSUED, number, {}, 1.5))
-            transaction.begin_recurrence(job)
+            recur(transaction, job)
             known = decision(job, number, key, reason)
             transaction.add_decision(known)
         return known.sequence
@@ -87,8 +93,10 @@ def report(job, number, content=b"beliefs"):
         transaction.add_outcome(
             OutcomeRecord(job, number, "report", {}, event, late=False, wall_seconds=2.5)
         )
-        transaction.prolong(found, 2.0, 200.0, {"seconds": 1.0})
-        transaction.close_decision(transaction.decision(job, number), DecisionState.REPORTED)
+        beat = {"heartbeat_wall_seconds": 2.0, "deadline_wall_seconds": 200.0}
+        transaction.put(dataclasses.replace(found, **beat, progress={"seconds": 1.0}))
+        latest = transaction.decision(job, number)
+        transaction.put(dataclasses.replace(latest, state=DecisionState.REPORTED))
         transaction.put_snapshot(Snapshot(job, event, "code", content))
 
     return operation
@@ -311,7 +319,7 @@ def test_a_suspended_database_keeps_nobody_waiting(store, monkeypatch):
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(StoreBusyError, match="did not answer"):
-            store.write(lambda one: one.begin_recurrence(job), job)
+            store.write(lambda one: recur(one, job), job)
     finally:
         os.kill(pid, signal.SIGCONT)
     # It was executed late, and only once.

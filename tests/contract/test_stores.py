@@ -62,6 +62,21 @@ def event(number, body=None):
     return Event(number, EventKind.OUTCOME, 1, body or {"number": number}, 3.25)
 
 
+def pausing(job, *, paused=True):
+    """An operation that pauses a job, or resumes it."""
+    return lambda one: one.put(dataclasses.replace(one.lock(job), paused=paused))
+
+
+def recurring(job):
+    """An operation that begins a recurrence."""
+
+    def operation(transaction):
+        record = transaction.lock(job)
+        transaction.put(dataclasses.replace(record, recurrences=record.recurrences + 1))
+
+    return operation
+
+
 def append_next(job):
     """An operation that adds the next event, whatever its number is."""
 
@@ -128,7 +143,7 @@ def test_devices_have_versions_of_their_own(store):
 def test_siblings_that_were_run_most_come_first(store):
     """A new device would start from the one that has shown least."""
     idle, busy = (add_job(store, dataclasses.replace(JOB, device=one)) for one in ("a", "b"))
-    store.write(lambda transaction: transaction.begin_recurrence(busy), busy)
+    store.write(recurring(busy), busy)
     with store.reading() as transaction:
         assert [one.id for one in transaction.siblings("team", "job")] == [busy, idle]
         assert [one.id for one in transaction.siblings("team", "job", limit=1)] == [busy]
@@ -183,7 +198,7 @@ def test_one_failure_does_not_touch_the_others_of_its_group(store):
     job = add_job(store)
 
     def failing(transaction):
-        transaction.begin_recurrence(job)
+        recurring(job)(transaction)
         append_next(job)(transaction)
         raise InvalidValueError("no", remedy="none")
 
@@ -292,10 +307,14 @@ def test_only_silent_holders_are_overdue(store):
     for number, deadline in ((1, 50.0), (2, 50.0), (3, 50.0), (4, 200.0)):
         one = decision(job, number, f"key {number}", deadline)
         store.write(lambda transaction, one=one: transaction.add_decision(one), job)
-    ended = decision(job, 1, "key 1")
-    store.write(lambda transaction: transaction.close_decision(ended, DecisionState.REPORTED), job)
-    beat = decision(job, 2, "key 2")
-    store.write(lambda transaction: transaction.prolong(beat, 49.0, 300.0, {"seconds": 1.5}), job)
+    ended = dataclasses.replace(decision(job, 1, "key 1"), state=DecisionState.REPORTED)
+    store.write(lambda transaction: transaction.put(ended), job)
+    beat = dataclasses.replace(
+        decision(job, 2, "key 2", deadline=300.0),
+        heartbeat_wall_seconds=49.0,
+        progress={"seconds": 1.5},
+    )
+    store.write(lambda transaction: transaction.put(beat), job)
     with store.reading() as transaction:
         assert [one.sequence for one in transaction.overdue(job, 100.0)] == [3]
         assert transaction.jobs_with_overdue(100.0) == [job]
@@ -356,10 +375,10 @@ def test_energy_of_a_decision_counts_once(store):
 def test_pausing_is_kept(store):
     """A job that its owner stopped would go on after a restart."""
     job = add_job(store)
-    store.write(lambda transaction: transaction.pause(job, paused=True), job)
+    store.write(pausing(job), job)
     with store.reading() as transaction:
         assert transaction.job(job).paused
-    store.write(lambda transaction: transaction.pause(job, paused=False), job)
+    store.write(pausing(job, paused=False), job)
     with store.reading() as transaction:
         assert not transaction.job(job).paused
 
@@ -378,7 +397,7 @@ def test_pausing_and_forgetting_can_be_undone_by_a_failure(store):
 
     changes = (
         lambda transaction: transaction.delete(job),
-        lambda transaction: transaction.pause(job, paused=True),
+        pausing(job),
     )
     with one_group(store):
         before = store.submit(append_next(job), job)
@@ -562,9 +581,9 @@ def test_a_locked_database_is_told_of_in_seconds_and_waited_for_no_longer(store,
     job = add_job(store)
     began = time.monotonic()
     with locked(location):
-        first = store.submit(lambda transaction: transaction.pause(job, paused=True), job)
+        first = store.submit(pausing(job), job)
         time.sleep(0.5)
-        behind = store.submit(lambda transaction: transaction.pause(job, paused=True), job)
+        behind = store.submit(pausing(job), job)
         with pytest.raises(StoreBusyError):
             first.result(30)
         assert time.monotonic() - began < 5.0
@@ -572,7 +591,7 @@ def test_a_locked_database_is_told_of_in_seconds_and_waited_for_no_longer(store,
             behind.result(30)
         assert time.monotonic() - began < 10.0
         assert store.write_failure
-    store.write(lambda transaction: transaction.pause(job, paused=True), job)
+    store.write(pausing(job), job)
     assert store.write_failure is None
 
 
@@ -580,7 +599,7 @@ def test_a_moments_lock_is_waited_for(store, location):
     """Several processes that write at once would fail one another."""
     job = add_job(store)
     with locked(location):
-        future = store.submit(lambda transaction: transaction.pause(job, paused=True), job)
+        future = store.submit(pausing(job), job)
         time.sleep(1.0)
         assert not future.done()
     future.result(30)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import literal, select
 
 from joulery.clock import VirtualClock
-from joulery.jobs import Definition, JobService, Measured, Outcome, Request
+from joulery.jobs import Definition, JobService, Measured, Outcome, OutcomeReport, Request
 from joulery.jobs._job_registry import ServiceConfig
 from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.storage._schema import decisions, events, jobs, outcomes, snapshots
@@ -53,7 +53,7 @@ def run(service: JobService, clock: VirtualClock, job: int, times: int, key: str
         ]
         clock.sleep(100.0)
         told = [
-            service.report_soon(one.id, plain_outcome(one), name)
+            service.report_soon(one.id, OutcomeReport(name, plain_outcome(one)))
             for one, name in zip(made, names, strict=True)
         ]
         for future in told:

@@ -235,7 +235,9 @@ class JobService:
 
     def pause(self, job: int, *, paused: bool = True) -> None:
         """Refuse decisions, or make them again; reports are always accepted."""
-        self._store.write(lambda transaction: transaction.pause(job, paused=paused), job)
+        self._store.write(
+            lambda one: one.put(dataclasses.replace(one.lock(job), paused=paused)), job
+        )
 
     def delete(self, job: int) -> None:
         """Delete a job with all its history."""
@@ -299,7 +301,7 @@ class JobService:
             job=job,
             sequence=state.sequence + 1,
             key=request.key,
-            recurrence=transaction.begin_recurrence(job) if before is None else before.recurrence,
+            recurrence=_next_recurrence(transaction, job) if before is None else before.recurrence,
             action=action,
             reason=reason,
             request=asked,
@@ -326,7 +328,14 @@ class JobService:
             _check(abandoned, state, decision, now)
             document = abandoned.to_document()
         deadline = now + self._config.lease_seconds
-        transaction.prolong(decision, now, deadline, document)
+        transaction.put(
+            dataclasses.replace(
+                decision,
+                heartbeat_wall_seconds=now,
+                deadline_wall_seconds=deadline,
+                progress=document,
+            )
+        )
         return DecisionLease(held=True, expires_wall_seconds=deadline)
 
     def _report(
@@ -354,8 +363,10 @@ class JobService:
         stored = OutcomeRecord(job, sequence, report.key, body, event, late, now, own, own)
         transaction.add_outcome(stored)
         for other in state.changed - {sequence}:
-            transaction.ignore(job, other, ignored=other in ignored)
-        transaction.close_decision(decision, DecisionState.REPORTED)
+            earlier = transaction.outcome(job, other)
+            if earlier is not None:
+                transaction.put(dataclasses.replace(earlier, ignored=other in ignored))
+        transaction.put(dataclasses.replace(decision, state=DecisionState.REPORTED))
         return _receipt(stored)
 
     def _release(self, transaction: Transaction, job: int, now: float) -> int:
@@ -366,7 +377,7 @@ class JobService:
             progress = decision.progress
             known = None if progress is None else Outcome.from_document(progress)
             self._end(transaction, decision, EventKind.EXPIRED, known, now)
-            transaction.close_decision(decision, DecisionState.EXPIRED)
+            transaction.put(dataclasses.replace(decision, state=DecisionState.EXPIRED))
         return len(overdue)
 
     def _end(
@@ -448,6 +459,13 @@ def _found(
             f"no decision {decision_id(*place)}", remedy="give the id that came with the decision"
         )
     return found
+
+
+def _next_recurrence(transaction: Transaction, job: int) -> int:
+    """Begin a recurrence; its number, which counts from 0."""
+    record = transaction.lock(job)
+    transaction.put(dataclasses.replace(record, recurrences=record.recurrences + 1))
+    return record.recurrences
 
 
 def _before(transaction: Transaction, job: int, after: str | None) -> DecisionRecord | None:

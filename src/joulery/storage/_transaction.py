@@ -26,7 +26,6 @@ from joulery.errors import ConflictError, StoreError, UnknownRecordError
 from joulery.storage._engines import explained
 from joulery.storage._records import (
     DecisionRecord,
-    DecisionState,
     Event,
     JobRecord,
     NewJob,
@@ -45,36 +44,59 @@ if TYPE_CHECKING:
         Executable,
         NestedTransaction,
         Table,
+        Update,
     )
 
-    from joulery.storage._records import Document, Subject
+    from joulery.storage._records import Subject
 
     Row = dict[str, Any]
-    # Table, column, job and value that a record is found by.
-    Place = tuple[str, str, int, int | str]
+    # Kind of record, column, job and value that a record is found by.
+    Place = tuple[Any, str, int, int | str]
 
 _EVENTS = 4096  # at a time, so that no statement takes long, however long a history is
 _UNREAD = object()
 _SIGN = 2**63  # databases have signed numbers only
-_RECORDS: dict[str, Any] = {"decisions": DecisionRecord, "outcomes": OutcomeRecord}
+# Tables whose rows are found by job and another column.
+_FOUND: dict[Any, tuple[Table, tuple[str, ...]]] = {
+    DecisionRecord: (decisions, ("sequence", "key")),
+    OutcomeRecord: (outcomes, ("decision",)),
+}
 _JOBS: BindParameter[Any] = bindparam("jobs", expanding=True)
 _VALUES: BindParameter[Any] = bindparam("values", expanding=True)
 # In order, so that two processes never wait for each other in a circle. SQLite ignores the lock.
 _LOCK_JOBS = (
     select(jobs).where(jobs.c.id.in_(_JOBS)).order_by(jobs.c.id).with_for_update(key_share=True)
 )
-# What :class:`~joulery.storage._records.Subject` names: field, table, column and query. Each finds
+# What :class:`~joulery.storage._records.Subject` names: field, record, column and query. Each finds
 # all combinations of jobs and values, since neither database finds pairs by an index.
 _LOOKUPS = tuple(
-    (name, table, column, select(table).where(table.c.job.in_(_JOBS), table.c[column].in_(_VALUES)))
-    for name, table, column in (
-        ("decision", decisions, "sequence"),
-        ("decision", outcomes, "decision"),
-        ("decision_key", decisions, "key"),
-    )
+    ("decision_key" if column == "key" else "decision", kind, column, query)
+    for kind, (table, columns) in _FOUND.items()
+    for column in columns
+    for query in (select(table).where(table.c.job.in_(_JOBS), table.c[column].in_(_VALUES)),)
 )
 # Literally, or the index of open decisions may not be used.
 _IS_OPEN = decisions.c.state == literal_column("0")
+
+
+def _update(table: Table, keys: tuple[str, ...], names: tuple[str, ...]) -> Update:
+    """The statement that changes columns of one row."""
+    return (
+        update(table)
+        .where(*(table.c[key] == bindparam(f"of_{key}") for key in keys))
+        .values({name: bindparam(f"to_{name}") for name in names})
+    )
+
+
+# Of each record that changes: its key, and the fields that do.
+_CHANGES: dict[Any, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    DecisionRecord: (
+        ("job", "sequence"),
+        ("state", "heartbeat_wall_seconds", "deadline_wall_seconds", "progress"),
+    ),
+    OutcomeRecord: (("job", "decision"), ("ignored",)),
+    JobRecord: (("id",), ("paused", "events", "recurrences")),
+}
 
 
 class _Write(Enum):
@@ -83,30 +105,18 @@ class _Write(Enum):
     ADD_DECISION = insert(decisions)
     ADD_EVENT = insert(events)
     ADD_OUTCOME = insert(outcomes)
-    CHANGE_DECISION = (
-        update(decisions)
-        .where(decisions.c.job == bindparam("of"), decisions.c.sequence == bindparam("number"))
-        .values(
-            {
-                name: bindparam(f"to_{name}")
-                for name in (
-                    *("state", "heartbeat_wall_seconds", "deadline_wall_seconds", "progress"),
-                )
-            }
-        )
-    )
-    CHANGE_OUTCOME = (
-        update(outcomes)
-        .where(outcomes.c.job == bindparam("of"), outcomes.c.decision == bindparam("number"))
-        .values(ignored=bindparam("to_ignored"))
-    )
-    CHANGE_JOB = (
-        update(jobs)
-        .where(jobs.c.id == bindparam("of"))
-        .values({name: bindparam(f"to_{name}") for name in ("paused", "events", "recurrences")})
-    )
-    DROP_SNAPSHOT = delete(snapshots).where(snapshots.c.job == bindparam("of"))
+    CHANGE_DECISION = _update(decisions, *_CHANGES[DecisionRecord])
+    CHANGE_OUTCOME = _update(outcomes, *_CHANGES[OutcomeRecord])
+    CHANGE_JOB = _update(jobs, *_CHANGES[JobRecord])
+    DROP_SNAPSHOT = delete(snapshots).where(snapshots.c.job == bindparam("of_job"))
     ADD_SNAPSHOT = insert(snapshots)
+
+
+_CHANGE_OF: dict[Any, _Write] = {
+    DecisionRecord: _Write.CHANGE_DECISION,
+    OutcomeRecord: _Write.CHANGE_OUTCOME,
+    JobRecord: _Write.CHANGE_JOB,
+}
 
 
 class RefusedRowsError(ConflictError):
@@ -183,16 +193,15 @@ class Transaction:
         numbers = {one.job for one in subjects if one.job}
         if numbers:
             for row in self._connection.execute(_LOCK_JOBS, {"jobs": list(numbers)}):
-                self._known[_job_place(row.id)] = _job_record(row)
-        for name, table, column, query in _LOOKUPS:
+                self._known[JobRecord, "id", row.id, 0] = _job_record(row)
+        for name, kind, column, query in _LOOKUPS:
             wanted = [(one.job, getattr(one, name)) for one in subjects]
             wanted = [each for each in wanted if each[1] is not None]
             if wanted:
-                self._known |= {(table.name, column, *each): None for each in wanted}
+                self._known |= {(kind, column, *each): None for each in wanted}
                 given = {"jobs": list(numbers), "values": list({value for _, value in wanted})}
                 for row in self._connection.execute(query, given):
-                    place = table.name, column, row.job, getattr(row, column)
-                    self._known[place] = _RECORDS[table.name](*row)
+                    self._known[kind, column, row.job, getattr(row, column)] = kind(*row)
 
     def finish(self) -> None:
         """Write what is still to be written; only the commit may follow."""
@@ -237,27 +246,44 @@ class Transaction:
             raise RefusedRowsError(meaning.message, remedy=meaning.remedy) from error
         rows.clear()
 
+    def put(self, record: JobRecord | DecisionRecord | OutcomeRecord) -> None:
+        """Have the changed fields of a record written before the commit."""
+        keys, names = _CHANGES[type(record)]
+        row = {f"of_{name}": getattr(record, name) for name in keys}
+        row |= {f"to_{name}": getattr(record, name) for name in names}
+        self._operation.rows[_CHANGE_OF[type(record)], tuple(row[f"of_{key}"] for key in keys)] = (
+            row
+        )
+        self._know(record)
+
     def _add(self, write: _Write, place: Any, row: Row) -> None:
         """Have a row added before the commit."""
         if (write, place) in self._operation.rows or (write, place) in self._rows:
             raise ConflictError("the record exists already", remedy="add each record once")
         self._operation.rows[write, place] = row
 
+    def _know(self, record: JobRecord | DecisionRecord | OutcomeRecord) -> None:
+        """Give this record to those who look for it in this transaction."""
+        known, kind = self._operation.known, type(record)
+        if isinstance(record, JobRecord):
+            known[kind, "id", record.id, 0] = record
+        else:
+            for column in _FOUND[kind][1]:
+                known[kind, column, record.job, getattr(record, column)] = record
+
     def _recall(self, place: Place) -> Any:
         """What this transaction has read or written at a place, else :data:`_UNREAD`."""
         return self._operation.known.get(place, self._known.get(place, _UNREAD))
 
-    def _find(self, table: Table, column: str, job: int, value: int | str) -> Any:
-        """The record of a table by one of its columns, or None."""
-        place = table.name, column, job, value
+    def _find(self, kind: Any, column: str, job: int, value: int | str) -> Any:
+        """A record by one of its columns, or None."""
+        place = kind, column, job, value
         record = self._recall(place)
-        if record is not _UNREAD:
-            return record
-        row = self.query(
-            select(table).where(table.c.job == job, table.c[column] == value)
-        ).one_or_none()
-        record = None if row is None else _RECORDS[table.name](*row)
-        self._operation.known[place] = record
+        if record is _UNREAD:
+            table = _FOUND[kind][0]
+            wanted = select(table).where(table.c.job == job, table.c[column] == value)
+            row = self.query(wanted).one_or_none()
+            record = self._operation.known[place] = None if row is None else kind(*row)
         return record
 
     # Jobs
@@ -268,11 +294,10 @@ class Transaction:
         Raises:
             UnknownRecordError: There is none.
         """
-        place = _job_place(job)
-        record = self._recall(place)
+        record = self._recall((JobRecord, "id", job, 0))
         if not record or record is _UNREAD:
             record = self._job(job, lock=True)
-            self._operation.known[place] = record
+            self._know(record)
         found: JobRecord = record
         return found
 
@@ -341,10 +366,6 @@ class Transaction:
         number = self.change(insert(jobs).returning(jobs.c.id), _job_row(record)).scalar_one()
         return dataclasses.replace(record, id=number)
 
-    def pause(self, job: int, *, paused: bool) -> None:
-        """Refuse decisions from now on, or make them again."""
-        self._change_job(dataclasses.replace(self.lock(job), paused=paused))
-
     def delete(self, job: int) -> None:
         """Delete a job with all that belongs to it."""
         self.lock(job)
@@ -355,28 +376,13 @@ class Transaction:
             if place[2] == job:
                 self._operation.known[place] = None
 
-    def begin_recurrence(self, job: int) -> int:
-        """The number of a new recurrence; counts from 0."""
-        record = self.lock(job)
-        self._change_job(dataclasses.replace(record, recurrences=record.recurrences + 1))
-        return record.recurrences
-
-    def _change_job(self, record: JobRecord) -> None:
-        self._operation.known[_job_place(record.id)] = record
-        self._operation.rows[_Write.CHANGE_JOB, record.id] = {
-            "of": record.id,
-            "to_paused": record.paused,
-            "to_events": record.events,
-            "to_recurrences": record.recurrences,
-        }
-
     # Events and snapshots
 
     def append(self, job: int, event: Event) -> None:
         """Add the next event of a job; it gets the next number, whatever it has."""
         record = self.lock(job)
         number = record.events + 1
-        self._change_job(dataclasses.replace(record, events=number))
+        self.put(dataclasses.replace(record, events=number))
         row = _row(event) | {"job": job, "sequence": number}
         self._add(_Write.ADD_EVENT, (job, number), row)
 
@@ -403,19 +409,19 @@ class Transaction:
 
     def put_snapshot(self, snapshot: Snapshot) -> None:
         """Replace the snapshot of a job."""
-        self._operation.rows[_Write.DROP_SNAPSHOT, snapshot.job] = {"of": snapshot.job}
+        self._operation.rows[_Write.DROP_SNAPSHOT, snapshot.job] = {"of_job": snapshot.job}
         self._operation.rows[_Write.ADD_SNAPSHOT, snapshot.job] = _row(snapshot)
 
     # Decisions and outcomes
 
     def decision(self, job: int, sequence: int) -> DecisionRecord | None:
         """The decision that event number ``sequence`` issued."""
-        found: DecisionRecord | None = self._find(decisions, "sequence", job, sequence)
+        found: DecisionRecord | None = self._find(DecisionRecord, "sequence", job, sequence)
         return found
 
     def decision_for(self, job: int, key: str) -> DecisionRecord | None:
         """The decision that was made for a client's idempotency key."""
-        found: DecisionRecord | None = self._find(decisions, "key", job, key)
+        found: DecisionRecord | None = self._find(DecisionRecord, "key", job, key)
         return found
 
     def decisions(self, job: int, after: int = 0, limit: int = 1000) -> list[DecisionRecord]:
@@ -427,41 +433,7 @@ class Transaction:
     def add_decision(self, decision: DecisionRecord) -> None:
         """Add a decision; :meth:`append` its event as well."""
         self._add(_Write.ADD_DECISION, (decision.job, decision.sequence), _row(decision))
-        self._know_decision(decision)
-
-    def close_decision(self, decision: DecisionRecord, state: DecisionState) -> None:
-        """Store that a decision was reported on or has expired."""
-        self._change_decision(dataclasses.replace(decision, state=state))
-
-    def prolong(
-        self, decision: DecisionRecord, now: float, deadline: float, progress: Document | None
-    ) -> None:
-        """Store a heartbeat of a decision's holder."""
-        self._change_decision(
-            dataclasses.replace(
-                decision,
-                heartbeat_wall_seconds=now,
-                deadline_wall_seconds=deadline,
-                progress=progress,
-            )
-        )
-
-    def _change_decision(self, decision: DecisionRecord) -> None:
-        place = decision.job, decision.sequence
-        self._operation.rows[_Write.CHANGE_DECISION, place] = {
-            "of": decision.job,
-            "number": decision.sequence,
-            "to_state": decision.state,
-            "to_heartbeat_wall_seconds": decision.heartbeat_wall_seconds,
-            "to_deadline_wall_seconds": decision.deadline_wall_seconds,
-            "to_progress": decision.progress,
-        }
-        self._know_decision(decision)
-
-    def _know_decision(self, decision: DecisionRecord) -> None:
-        known, job = self._operation.known, decision.job
-        known["decisions", "sequence", job, decision.sequence] = decision
-        known["decisions", "key", job, decision.key] = decision
+        self._know(decision)
 
     def overdue(self, job: int, now: float, limit: int = 1000) -> list[DecisionRecord]:
         """Open decisions of a job whose leases have ended, oldest first."""
@@ -484,29 +456,13 @@ class Transaction:
 
     def outcome(self, job: int, decision: int) -> OutcomeRecord | None:
         """The report on a decision."""
-        found: OutcomeRecord | None = self._find(outcomes, "decision", job, decision)
+        found: OutcomeRecord | None = self._find(OutcomeRecord, "decision", job, decision)
         return found
 
     def add_outcome(self, outcome: OutcomeRecord) -> None:
         """Add a report; :meth:`append` its event as well."""
         self._add(_Write.ADD_OUTCOME, (outcome.job, outcome.decision), _row(outcome))
-        self._operation.known["outcomes", "decision", outcome.job, outcome.decision] = outcome
-
-    def ignore(self, job: int, decision: int, *, ignored: bool) -> None:
-        """Store that the verdict on a report has changed; nothing where there is no report."""
-        self._operation.rows[_Write.CHANGE_OUTCOME, (job, decision)] = {
-            "of": job,
-            "number": decision,
-            "to_ignored": ignored,
-        }
-        place = "outcomes", "decision", job, decision
-        known = self._recall(place)
-        if isinstance(known, OutcomeRecord):
-            self._operation.known[place] = dataclasses.replace(known, ignored=ignored)
-
-
-def _job_place(job: int) -> Place:
-    return "jobs", "id", job, 0
+        self._know(outcome)
 
 
 def _row(record: Any) -> Row:
