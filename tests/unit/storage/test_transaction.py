@@ -35,7 +35,7 @@ def test_lookups_of_a_group_use_the_whole_index(store, many):
     subjects = [Subject(1, number, f"{number}") for number in range(many)]
     plans = plans_of(store, lambda transaction: transaction.prepare(subjects))
     assert len(plans) == 4
-    for column, plan in zip(("sequence", "decision", "key"), plans[1:], strict=True):
+    for column, plan in zip(("sequence", "key", "decision"), plans[1:], strict=True):
         assert f"(job=? AND {column}=?)" in plan
 
 
