@@ -325,3 +325,19 @@ def test_a_suspended_database_keeps_nobody_waiting(store, monkeypatch):
     # It was executed late, and only once.
     monkeypatch.setattr("joulery.storage._store._ANSWER_SECONDS", 60.0)
     assert store.write(lambda one: one.lock(job), job).recurrences == 1
+
+
+def test_a_suspended_database_keeps_no_reader_waiting(store, monkeypatch):
+    """Lists of jobs, and servers that check tokens, would hang with the database."""
+    monkeypatch.setattr("joulery.storage._engines.SUSPENDED_SECONDS", 0.3)
+    (job,) = add_jobs(store, 1)
+    with store.reading() as transaction:
+        pid = transaction.query(text("SELECT pg_backend_pid()")).scalar()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(StoreBusyError, match="does not answer"), store.reading() as transaction:
+            transaction.job(job)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    with store.reading() as transaction:  # on another connection
+        assert transaction.job(job).id == job

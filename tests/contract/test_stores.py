@@ -413,11 +413,14 @@ def test_pausing_and_forgetting_can_be_undone_by_a_failure(store):
         assert transaction.job(job).events == 2
 
 
-def test_forgetting_leaves_nothing(store):
+@pytest.mark.parametrize("step", [1, 4096])
+def test_forgetting_leaves_nothing(store, monkeypatch, step):
     """Data that its owner deleted would still be there, or come back under a new job's number."""
+    monkeypatch.setattr(transaction_module, "_EVENTS", step)
     job, other = add_job(store), add_job(store, dataclasses.replace(JOB, name="other"))
     for one in (job, other):
-        store.write(append_next(one), one)
+        for _ in range(3):
+            store.write(append_next(one), one)
         store.write(lambda transaction, one=one: transaction.add_decision(decision(one, 1)), one)
         report = OutcomeRecord(one, 1, "key", {}, 2, late=False, wall_seconds=8.0)
         store.write(lambda transaction, report=report: transaction.add_outcome(report), one)
@@ -429,7 +432,8 @@ def test_forgetting_leaves_nothing(store):
         assert transaction.outcome(job, 1) is None
         assert transaction.snapshot(job) is None
         assert transaction.snapshot(other) == Snapshot(other, 1, "code", b"\0\xff")
-        assert len(list(transaction.events(other))) == 1
+        assert len(list(transaction.events(other))) == 3
+        assert len(transaction.decisions(other)) == 1
         with pytest.raises(UnknownRecordError):
             transaction.job(job)
     with pytest.raises(UnknownRecordError):

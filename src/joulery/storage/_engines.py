@@ -17,6 +17,7 @@ from sqlalchemy.exc import (
     NoSuchModuleError,
 )
 
+from joulery.clock import REAL_CLOCK
 from joulery.errors import (
     ConflictError,
     FileError,
@@ -29,12 +30,16 @@ from joulery.errors import (
 from joulery.storage._records import to_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sqlalchemy import Connection, Engine
 
 BUSY_SECONDS = 4.0
 """Longest wait for a lock that another process holds."""
 STATEMENT_SECONDS = 5.0
 """Longest time that one statement of PostgreSQL may take."""
+SUSPENDED_SECONDS = 10.0
+"""Longest wait for PostgreSQL's answer: one that is suspended does not enforce its own limits."""
 _SILENCE_SECONDS = 5.0  # for which sent data may remain without an acknowledgement of the network
 _PATIENT_SECONDS = 60.0  # longest wait for a lock of migrations, imports and exports
 
@@ -129,7 +134,7 @@ def _postgresql(text: str, busy_seconds: float, statement_seconds: float) -> Eng
     }
     try:
         url = make_url(text.replace("postgres:", "postgresql:", 1))
-        return create_engine(
+        engine = create_engine(
             url.set(drivername="postgresql+psycopg"),
             json_serializer=to_json,
             pool_timeout=busy_seconds,
@@ -148,6 +153,37 @@ def _postgresql(text: str, busy_seconds: float, statement_seconds: float) -> Eng
             "cannot read the address of the store",
             remedy="write postgresql://USER:PASSWORD@HOST:PORT/DATABASE",
         ) from error
+    if statement_seconds:
+        connection = _bounded_connection()
+        event.listen(engine, "do_connect", lambda _, __, given, named: connection(*given, **named))
+    return engine
+
+
+def _bounded_connection() -> Callable[..., Any]:
+    """The function that opens connections which wait for an answer for a bounded time."""
+    import psycopg
+
+    def bounded(work: Any, end: float) -> Any:
+        try:
+            wanted = next(work)
+            while True:
+                ready = yield wanted  # nothing, every tenth of a second
+                if not ready and REAL_CLOCK.now() >= end:
+                    raise psycopg.errors.ConnectionTimeout("the database does not answer")
+                wanted = work.send(ready)
+        except StopIteration as done:
+            return done.value
+
+    class Bounded(psycopg.Connection[Any]):
+        def wait(self, gen: Any, *given: Any, **named: Any) -> Any:
+            end = REAL_CLOCK.now() + SUSPENDED_SECONDS
+            try:
+                return super().wait(bounded(gen, end), *given, **named)
+            except psycopg.errors.ConnectionTimeout:
+                self.close()
+                raise
+
+    return Bounded.connect
 
 
 def explained(error: DBAPIError) -> JouleryError:
