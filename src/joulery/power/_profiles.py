@@ -14,7 +14,7 @@ from joulery.power._state_machine import TuningChoice
 from joulery.power._step_profiler import Estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 SCHEMA = "joulery.profile/1"
@@ -83,6 +83,33 @@ class PowerProfile:
         measured = {value: seen for value, seen in self.measured.items() if round(value, 3) in mine}
         return replace(self, measured=measured)
 
+    def to_document(self) -> dict[str, Any]:
+        """The profile as a JSON document."""
+        return {
+            "schema": SCHEMA,
+            "value": self.value,
+            "regret": self.regret,
+            "chosen": asdict(self.chosen),
+            "measured": [{"value": v, **asdict(seen)} for v, seen in self.measured.items()],
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> PowerProfile:
+        """The profile of a JSON document.
+
+        Raises:
+            FileError: It is none.
+        """
+        if (schema := document.get("schema")) != SCHEMA:
+            raise FileError(f"unknown format {schema!r}", remedy="delete it")
+        try:
+            rows = [dict(row) for row in document["measured"]]
+            measured = {float(row.pop("value")): Estimate(**row) for row in rows}
+            chosen = Estimate(**document["chosen"])
+            return cls(float(document["value"]), float(document["regret"]), chosen, measured)
+        except (ValueError, KeyError, TypeError) as broken:
+            raise FileError(f"no profile: {broken!r}", remedy="delete it") from None
+
     @classmethod
     def of(cls, choice: TuningChoice, value_at: Callable[[int], float]) -> PowerProfile:
         """The profile of a choice."""
@@ -114,10 +141,10 @@ class ProfileFile:
             FileError: There is one, but it cannot be read.
         """
         try:
-            return _parsed(json.loads(self.path.read_text(encoding="utf-8")))
+            return PowerProfile.from_document(json.loads(self.path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as broken:
+        except (OSError, ValueError, AttributeError, FileError) as broken:
             raise FileError(
                 f"the profile {self.path} cannot be used: {broken!r}", remedy="delete it"
             ) from None
@@ -129,7 +156,7 @@ class ProfileFile:
             FileError: The folder cannot be written.
         """
         path = self.path
-        document = {"schema": SCHEMA, "key": asdict(self._key), **_document(profile)}
+        document = {"key": asdict(self._key), **profile.to_document()}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(path, json.dumps(document, indent=1, allow_nan=False).encode())
@@ -138,23 +165,3 @@ class ProfileFile:
                 f"the profile {path} cannot be written: {broken}",
                 remedy="set XDG_DATA_HOME to a folder that you may write",
             ) from None
-
-
-def _document(profile: PowerProfile) -> dict[str, Any]:
-    return {
-        "value": profile.value,
-        "regret": profile.regret,
-        "chosen": asdict(profile.chosen),
-        "measured": [{"value": v, **asdict(seen)} for v, seen in profile.measured.items()],
-    }
-
-
-def _parsed(document: dict[str, Any]) -> PowerProfile:
-    if document["schema"] != SCHEMA:
-        raise ValueError(f"unknown format {document['schema']!r}")
-    measured = {}
-    for row in document["measured"]:
-        value = float(row.pop("value"))
-        measured[value] = Estimate(**row)
-    chosen = Estimate(**document["chosen"])
-    return PowerProfile(float(document["value"]), float(document["regret"]), chosen, measured)

@@ -234,6 +234,7 @@ class PowerTuner:
         clock: Real or virtual clock.
         config: Settings of the tuner.
         profile: File that may have the profile of an earlier run, and that this one is saved to.
+        known: Profile of an earlier part of this run; goes before that of the file.
         process_group: Processes of the same job, which decide together.
 
     Attributes:
@@ -250,6 +251,7 @@ class PowerTuner:
         clock: Clock = REAL_CLOCK,
         config: TunerConfig | None = None,
         profile: ProfileFile | None = None,
+        known: PowerProfile | None = None,
         process_group: ProcessGroup | None = None,
     ) -> None:
         self.failure: BaseException | None = None
@@ -261,7 +263,8 @@ class PowerTuner:
         self._own_meter = meter is None
         self._clock = clock
         self._config = config or TunerConfig()
-        self._profile = profile
+        self._profile_file = profile
+        self._known = known
         self._group = process_group
         self._counter: JouleCounter | None = None
         self._machine: Machine | None = None
@@ -318,6 +321,14 @@ class PowerTuner:
         ended = self._state is TunerState.STOPPED
         reference, held = self._reference, self._holds
         return _result(machine.choice, self._knob, reference, origin, held=held, ended=ended)
+
+    @property
+    def profile(self) -> PowerProfile | None:
+        """The profile for a later part of this run; None before the choice is made."""
+        choice = None if self._machine is None else self._machine.choice
+        if choice is None or self._state is not TunerState.HOLDING:
+            return None
+        return PowerProfile.of(choice, self._knob.value_at)
 
     @property
     def _holds(self) -> bool:
@@ -425,20 +436,20 @@ class PowerTuner:
             self.close()
 
     def _earlier_profile(self) -> PowerProfile | None:
-        if self._profile is None:
-            return None
+        if self._known is not None or self._profile_file is None:
+            return self._known
         try:
-            return self._profile.load()
+            return self._profile_file.load()
         except FileError as error:
             _log.warning("power tuning starts from scratch: %s", error)
             return None
 
     def _save_profile(self) -> None:
         choice = None if self._machine is None else self._machine.choice
-        if self._profile is None or choice is None or choice.profiling_steps == 0:
+        if self._profile_file is None or choice is None or choice.profiling_steps == 0:
             return
         try:
-            self._profile.save(PowerProfile.of(choice, self._knob.value_at))
+            self._profile_file.save(PowerProfile.of(choice, self._knob.value_at))
         except FileError as error:
             _log.warning("power tuning: %s", error)
 

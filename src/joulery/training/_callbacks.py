@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("joulery")
 
+_SUMS = "joules", "standard_error_joules", "seconds"
 _NO_FIGURES: Mapping[str, float] = {}
 
 
@@ -61,7 +62,7 @@ class CallbackLoop:
         self._total: Window | None = None  # since begin()
         self._recent: Window | None = None  # since the last log()
         self._recent_steps = 0
-        self._before = {"joules": 0.0, "standard_error_joules": 0.0, "seconds": 0.0}
+        self._before: dict[str, Any] = dict.fromkeys(_SUMS, 0.0)
         self._epochs: Iterator[int] | None = None
         self._batches: Iterator[Any] | None = None
         self._epoch_steps: int | None = None
@@ -168,7 +169,8 @@ class CallbackLoop:
         self.log()
         self._meter.end(self._recent)
         self._measurement = self._meter.end(self._total).measurement
-        self._before = self.state_dict()
+        state = self.state_dict()
+        self._before = {name: state[name] for name in _SUMS}
         self._total = self._recent = None
         for sink in self._sinks:
             sink.close()
@@ -186,9 +188,11 @@ class CallbackLoop:
         if self._run is not None:
             self._run.close()
 
-    def state_dict(self) -> dict[str, float]:
-        """Steps, joules, their standard error and seconds so far, to keep in a checkpoint."""
+    def state_dict(self) -> dict[str, Any]:
+        """Steps, joules, their standard error and seconds so far, and the state of the run."""
         state = {**self._before, "steps": self.steps}
+        if self._run is not None:
+            state["run"] = self._run.state_dict()
         if self._total is not None:
             measured = self._total.measurement
             error = measured.joules * (measured.relative_error or 0.0)
@@ -198,12 +202,12 @@ class CallbackLoop:
             state["standard_error_joules"] += error
         return state
 
-    def load_state_dict(self, state: Mapping[str, float]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from the state in a checkpoint: figures count on from there."""
+        if self._run is not None and "run" in state:
+            self._run.load_state_dict(state["run"])
         self.steps = int(state["steps"])
-        self._before = {
-            name: float(state[name]) for name in ("joules", "standard_error_joules", "seconds")
-        }
+        self._before = {name: float(state[name]) for name in _SUMS}
 
     def fail(self, error: Exception) -> None:
         """Do without the call that failed; see :mod:`joulery.fail_open`."""

@@ -86,7 +86,8 @@ class EnergyAccount:
         meter: Meter of the job's devices in this process.
         group: All processes of the job; all of them call the same methods in the same order.
         limit: Gives the power limit in force, and the number of times it was set so far.
-        epochs: Whole epochs trained before, under a probe.
+        epochs: Whole epochs trained before, under a probe or before a checkpoint.
+        before: Time and energy that this process used before a checkpoint.
 
     Attributes:
         epochs: Whole epochs trained.
@@ -102,6 +103,7 @@ class EnergyAccount:
         group: ProcessGroup | None = None,
         limit: Callable[[], tuple[float | None, int]] = lambda: (None, 0),
         epochs: int = 0,
+        before: Usage = NOTHING,
     ) -> None:
         self.epochs = epochs
         self.steps_per_epoch: int | None = None
@@ -111,12 +113,13 @@ class EnergyAccount:
         self._meter = meter
         self._group = group
         self._limit = limit
+        self._before = before
         self._window: Window | None = meter.begin("run")
         self._latest = self._window.measurement
         self._counted = self._latest  # as of the last total()
         self._at_target: Measurement | None = None
         self._finished: list[EpochUsage] = []
-        self._epoch_began, self._epoch_limit = NOTHING, limit()
+        self._epoch_began, self._epoch_limit = before, limit()
         self._training_began: Usage | None = None
         self._training = NOTHING
         self._steps = self._whole_steps = 0
@@ -151,7 +154,7 @@ class EnergyAccount:
         if self.was_cut:
             return
         # What follows the target in its epoch, such as a last test, does not count.
-        now = self.here() if self._at_target is None else _usage(self._at_target)
+        now = self._usage(self._at_target or self._measurement())
         whole = _over_ranks(now.since(self._epoch_began), self._group)
         training = _over_ranks(self._training, self._group)
         outside = whole.since(training) if self._steps else NOTHING
@@ -184,16 +187,16 @@ class EnergyAccount:
 
     def here(self) -> Usage:
         """All so far in this process; may be called from any thread."""
-        return _usage(self._measurement())
+        return self._usage(self._measurement())
 
     def total(self) -> Usage:
         """All so far over all ranks, up to the target; every rank has to ask."""
         self._counted = self._at_target or self._measurement()
-        self.latest_total = _over_ranks(_usage(self._counted), self._group)
+        self.latest_total = _over_ranks(self._usage(self._counted), self._group)
         return self.latest_total
 
     def by_device(self) -> tuple[DeviceEnergy, ...]:
-        """The latest total by device; every rank has to ask."""
+        """The latest total by device, of this process's part; every rank has to ask."""
         counted = self._counted
         mine = tuple(
             DeviceEnergy(one.info.id, one.info.name, counted.seconds, one.joules, one.provenance)
@@ -223,16 +226,16 @@ class EnergyAccount:
         }
         return {limit: cost for limit, cost in costs.items() if cost is not None}
 
+    def _usage(self, measured: Measurement) -> Usage:
+        # A rank without devices of its own uses nothing; one whose devices fell silent, who knows.
+        joules = measured.joules if measured.devices else 0.0
+        return Usage(self._before.seconds + measured.seconds, self._before.joules + joules)
+
     def _measurement(self) -> Measurement:
         window = self._window
         if window is not None:
             self._latest = window.measurement
         return self._latest
-
-
-def _usage(measured: Measurement) -> Usage:
-    # A rank without devices of its own uses nothing; one whose devices fell silent, who knows.
-    return Usage(measured.seconds, measured.joules if measured.devices else 0.0)
 
 
 def _over_ranks(mine: Usage, group: ProcessGroup | None) -> Usage:

@@ -17,13 +17,14 @@ import os
 import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from joulery.errors import JouleryError
 from joulery.fail_open import fail_open
 from joulery.training._config import RunConfig, RunEnvironment
 from joulery.training._early_stopping import TargetTracker
 from joulery.training._tuning import RunPower
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import Self
 
@@ -119,6 +120,7 @@ class Run:
         self._attempting = False  # whether the loop can be begun again
         self._probed = False  # a probe has measured all that it should
         self._left_epoch = False
+        self._epoch, self._in_epoch, self._in_steps = 0, False, False
         self._closed = False
         self._process = os.getpid()
 
@@ -139,6 +141,7 @@ class Run:
 
     def _steps(self, batches: Iterable[T]) -> Iterator[T]:
         before = self.total_steps
+        self._in_steps = True
         self._begin_training(batches)
         try:
             for batch in batches:
@@ -150,21 +153,25 @@ class Run:
                     self._left_epoch = True
                     break
         finally:  # also where the loop is left by `break`
+            self._in_steps = False
             self._end_training(self.total_steps - before)
 
     def epochs(self) -> Iterator[int]:
         """Epochs from 0, until the target is reached, the cost limit is, or they are over.
 
-        Closes the run after the last, except within :meth:`attempts`.
+        After :meth:`load_state_dict`, those that are left. Closes the run after the last, except
+        within :meth:`attempts`.
         """
         ended = False
         self._decide()
         self._begin_attempt()
         try:
-            for epoch in range(self._config.most_epochs):
+            for epoch in range(self._epoch, self._config.most_epochs):
                 if not self._begin_epoch():
                     break
+                self._epoch, self._in_epoch = epoch, True
                 yield epoch
+                self._epoch, self._in_epoch = epoch + 1, False
                 self._end_epoch()
                 if self._left_epoch:
                     break
@@ -210,6 +217,53 @@ class Run:
             return
         if reached:
             self._mark_target()
+
+    def state_dict(self) -> dict[str, Any]:
+        """State to keep in a checkpoint, of plain JSON values.
+
+        It has the steps and epochs trained, the profile of power limits once one is chosen, and of
+        a recurring run the decision with its seconds and joules so far. An epoch counts once its
+        :meth:`steps` are over; within them, the epoch under way will begin again.
+        """
+        epochs = self._epoch + (self._in_epoch and not self._in_steps)
+        profile = self._power.profile
+        return {
+            "steps": self.total_steps,
+            "epochs": epochs,
+            "profile": None if profile is None else profile.to_document(),
+            "decision": None if self._session is None else self._session.state(epochs),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint: call this before ``batch_size``, ``epochs`` or the first step.
+
+        Never raises; from a state that makes no sense the run begins anew.
+        """
+        if self._session is not None or self.total_steps:
+            _log.warning("joulery: a checkpoint is loaded before training, not within it")
+            return
+        try:
+            self._load(state)
+        except (KeyError, TypeError, ValueError, AttributeError, JouleryError) as error:
+            _log.warning("joulery: the run begins anew, not from its checkpoint: %s", error)
+            self._session = None
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        from joulery.power import PowerProfile
+
+        steps, epochs = int(state["steps"]), int(state["epochs"])
+        profile, decision = state["profile"], state["decision"]
+        known = None if profile is None else PowerProfile.from_document(profile)
+        if decision is not None and self._recurs:
+            self._new_session().resume(decision)
+        self.total_steps, self._epoch, self._power.known = steps, epochs, known
+
+    def _new_session(self) -> DecisionSession:
+        from joulery.training._session import DecisionSession
+
+        self._session = DecisionSession(self._config, self._environment, self._power)
+        atexit.register(_close_if_alive, weakref.ref(self))
+        return self._session
 
     def close(self) -> None:
         """Restore what was found. May be called twice; the end of the process does it too."""
@@ -301,13 +355,9 @@ class Run:
         """Have something decided, unless it was, or the run does not recur."""
         if self._closed or not self._recurs:
             return
-        if self._session is None:
-            from joulery.training._session import DecisionSession
-
-            self._session = DecisionSession(self._config, self._environment, self._power)
-            atexit.register(_close_if_alive, weakref.ref(self))
-        last = self._attempting and self._session.trainings >= _MOST_TRAININGS - 1
-        self._session.decide(can_probe=self._attempting, last=last)
+        session = self._session or self._new_session()
+        last = self._attempting and session.trainings >= _MOST_TRAININGS - 1
+        session.decide(can_probe=self._attempting, last=last)
 
     @fail_open(None)
     def _begin_attempt(self) -> None:
@@ -417,6 +467,7 @@ class Run:
         self._power.renew()
         self._left_epoch = self._probed = False
         self._target = self._target.renewed()
+        self._epoch = 0
         session.renew()
         return True
 

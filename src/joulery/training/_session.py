@@ -14,7 +14,7 @@ from dataclasses import replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from joulery.background import PeriodicTask, driver_result
 from joulery.client import STORE_VARIABLE, RunMeasurements, is_server, team_of
@@ -24,10 +24,10 @@ from joulery.jobs import ASKED_FOR, EnergyEntry, Measured, Outcome, Request
 from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.training._config import define_job
 from joulery.training._early_stopping import CostLimit, ending_of
-from joulery.training._energy import NOTHING, EnergyAccount
+from joulery.training._energy import NOTHING, EnergyAccount, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from joulery.client import DecisionBackend, ResilientClient
     from joulery.jobs import Decision, Definition, Job
@@ -61,6 +61,14 @@ class _Stage(Enum):
     DECIDED = 1
     RUNNING = 2
     ENDED = 3
+
+
+class _Resumed(NamedTuple):
+    """A decision of which a part was run before a checkpoint."""
+
+    request: Request
+    epochs: int
+    used: Usage
 
 
 class DecisionSession:
@@ -97,6 +105,9 @@ class DecisionSession:
         self._stage = _Stage.WANTED
         self._key, self._asked = uuid.uuid4().hex, 0
         self._after: str | None = None
+        self._request: Request | None = None
+        self._resumed: _Resumed | None = None
+        self._can_resume = False  # a checkpoint was taken of the attempt under way
         self._outside_training = NOTHING
         self._probes_tell = True
         self._last_attempt = False
@@ -229,7 +240,10 @@ class DecisionSession:
         )
         self._asked += 1
         only = config.default_batch_size if config.dry_run else None
-        decision = client.decide(Request(self._report_key, self._after, can_probe, only))
+        self._request = Request(self._report_key, self._after, can_probe, only)
+        if self._resumed is not None:
+            self._request = self._resumed.request  # the same key gives the same decision
+        decision = client.decide(self._request)
         first = self._asked == 1 and decision.id and decision.recurrence == 0
         if first and client.defined is not None and client.defined.warm_start:
             _log.warning("joulery: %s: %s", config.name, client.defined.warm_start)
@@ -242,6 +256,35 @@ class DecisionSession:
     def _report_key(self) -> str:
         """Idempotency key of the latest decision and of the report on it."""
         return f"{self._key}-{self._asked}"
+
+    def state(self, epochs: int) -> dict[str, Any] | None:
+        """The decision under way and its cost so far, to keep in a checkpoint; None without one.
+
+        Args:
+            epochs: Whole epochs trained.
+        """
+        account, decision, request = self.account, self.decision, self._request
+        if account is None or decision is None or request is None or not account.here().known:
+            return None
+        used = account.here()
+        self._can_resume = True
+        return {
+            "id": decision.id,
+            "request": request.to_document(),
+            "asked": self._asked,
+            "epochs": epochs,
+            "seconds": used.seconds,
+            "joules": used.joules,
+        }
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Go on with the decision of a checkpoint; before anything is decided."""
+        request = Request.from_document(state["request"])
+        used = Usage(float(state["seconds"]), float(state["joules"]))
+        self._resumed = _Resumed(request, int(state["epochs"]), used)
+        self._asked = int(state["asked"]) - 1
+        self._key = request.key.rpartition("-")[0]
+        self._after = request.after
 
     # Running.
 
@@ -257,9 +300,12 @@ class DecisionSession:
         assert job is not None  # noqa: S101 - prepared
         assert meter is not None  # noqa: S101 - prepared with the job
         assert decision is not None  # noqa: S101 - decided
-        self._stage = _Stage.RUNNING
+        self._stage, self._can_resume = _Stage.RUNNING, False
         group, clock = self._environment.group, self._environment.clock
-        self.account = EnergyAccount(meter, group, self._power.limit, epochs)
+        before, resumed, self._resumed = NOTHING, self._resumed, None
+        if resumed is not None:
+            epochs, before = resumed.epochs, resumed.used
+        self.account = EnergyAccount(meter, group, self._power.limit, epochs, before)
         if self._client is not None and decision.id:
             self._start_heartbeat(decision.expires_wall_seconds - clock.wall())
         can_be_cut = self._may_stop and group is None  # ranks leave their loops together
@@ -366,8 +412,9 @@ class DecisionSession:
         self._last_attempt = self._last_attempt or is_last
         if target.diverged and end == RunEnd.EXHAUSTED and self._job is not None:
             account.epochs = self._job.max_epochs  # no number of epochs would have been enough
-        if abandoned and group is not None:
-            return  # the other ranks may be gone; the lease will expire
+        if abandoned and (group is not None or self._can_resume):
+            account.close()
+            return  # the other ranks may be gone, or it goes on elsewhere; the lease will expire
         outcome = self._outcome(decision, account, end)
         self._outside_training = account.outside_training() or self._outside_training
         self._after = decision.id or self._after

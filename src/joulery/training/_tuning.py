@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     from joulery.hardware import Device, PowerLimit
     from joulery.metering import Meter
     from joulery.objectives import Objective
-    from joulery.power import Estimate, LimitKnob, LimitPlan, PowerTuner, ProfileFile, TuningResult
+    from joulery.power import (
+        Estimate,
+        LimitKnob,
+        LimitPlan,
+        PowerProfile,
+        PowerTuner,
+        ProfileFile,
+        TuningResult,
+    )
     from joulery.training._config import RunConfig, RunEnvironment
 
 _log = logging.getLogger("joulery")
@@ -48,6 +56,7 @@ class RunPower:
         found_watts: Power limit that was found; None before it is known.
         begun: Whether :meth:`begin` was called.
         is_wanted: Whether a tuner is still to be made.
+        known: Profile of an earlier part of the run; None for none.
     """
 
     def __init__(self, config: RunConfig, environment: RunEnvironment) -> None:
@@ -55,6 +64,7 @@ class RunPower:
         self.found_watts: float | None = None
         self.begun = False
         self.is_wanted = True
+        self.known: PowerProfile | None = None
         self._config = config
         self._environment = environment
         self._driver = DriverThread(environment.clock)
@@ -124,6 +134,7 @@ class RunPower:
             config=TunerConfig(dry_run=bool(config.dry_run)),
             # A decision that says what to hold or to measure knows more than a local profile.
             profile=None if decided else self._profile(batch_size, boards, objective),
+            known=None if decided else self.known,
             process_group=environment.group,
         )
 
@@ -162,6 +173,11 @@ class RunPower:
         if self.tuner is not None and self.tuner.failure is not None:
             return str(self.tuner.failure)
         return self._skipped
+
+    @property
+    def profile(self) -> PowerProfile | None:
+        """The profile for a later part of the run; None before there is one."""
+        return self.known if self.tuner is None else self.tuner.profile
 
     def limit(self) -> tuple[float | None, int]:
         """The power limit in force, and the number of times it was set so far."""

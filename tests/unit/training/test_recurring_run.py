@@ -1,6 +1,7 @@
 """Runs that recur: what is chosen, when they end, what is reported, what never stops them."""
 
 import gc
+import json
 import logging
 import math
 import os
@@ -20,6 +21,8 @@ from joulery.storage import Store
 from joulery.training import Run
 
 COST = Cost(0.5, 250.0)
+WORK = catalog.workload("resnet50", catalog.board("V100"))
+SAMPLES = 8192
 
 
 def ends(place):
@@ -63,6 +66,52 @@ def test_the_outcome_tells_what_really_happened(place):
     assert held.epoch_joules == pytest.approx(reported.joules / 30, rel=0.05)
     assert 0.004 <= held.relative_error < 0.05
     assert len(reported.measured) >= 3
+
+
+@pytest.mark.parametrize("within_epoch", [False, True])
+def test_a_run_goes_on_from_its_checkpoint(place, within_epoch):
+    """If this fails, a preempted training is learned from as if its first part had cost nothing."""
+    began, used = place.clock.now(), place.gpu.read_energy().joules
+    run, work = place.run(), WORK.scaled(4.0)
+    for epoch in run.epochs():
+        for batch in run.steps(range(SAMPLES // 1024)):
+            place.gpu.run(work)
+            if within_epoch and (epoch, batch) == (12, 3):
+                state = json.loads(json.dumps(run.state_dict()))
+        if not within_epoch and epoch == 11:
+            state = json.loads(json.dumps(run.state_dict()))
+        if epoch == 12:
+            break
+    assert state["epochs"] == 12
+    again = place.run()
+    again.load_state_dict(state)
+    assert again.decision.id == run.decision.id
+    epochs = list(_trained(place, again, work, 30))
+    assert epochs == list(range(12, 30))
+    (entry,) = place.decisions()
+    assert entry.outcome.end == RunEnd.REACHED
+    assert entry.outcome.epochs == 30
+    assert entry.outcome.seconds == pytest.approx(place.clock.now() - began, rel=0.05)
+    assert entry.outcome.joules == pytest.approx(place.gpu.read_energy().joules - used, rel=0.05)
+
+
+def _trained(place, run, work, need):
+    for epoch in run.epochs():
+        for _ in run.steps(range(SAMPLES // 1024)):
+            place.gpu.run(work)
+        run.report(0.95 if epoch + 1 >= need else 0.5)
+        yield epoch
+
+
+def test_a_checkpoint_that_makes_no_sense_is_left_alone(place, caplog):
+    """If this fails, a damaged checkpoint ends a training that could have begun anew."""
+    run = place.run()
+    with caplog.at_level(logging.WARNING, "joulery"):
+        run.load_state_dict({"steps": 3, "epochs": 2, "profile": None, "decision": {"id": 7}})
+        run.load_state_dict({"epochs": "many"})
+    assert caplog.text.count("begins anew") == 2
+    assert place.train(run, 30) == 30
+    assert run.target_reached
 
 
 def test_what_this_machine_remembers_is_measured_for_a_new_store_all_the_same(place, tmp_path):

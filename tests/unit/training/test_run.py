@@ -88,6 +88,25 @@ def test_without_a_board_training_goes_on_and_one_line_says_so(clock, caplog):
     assert "no GPU" in str(run.tuning_skipped)
 
 
+def test_a_run_goes_on_from_its_checkpoint_at_the_limit_it_found(clock):
+    """If this fails, every part of a preempted training profiles anew."""
+    gpu = SimulatedGpu(BOARD, clock)
+    first = Run(max_epochs=20, devices=[gpu])
+    for epoch in first.epochs():
+        for _ in first.steps(range(49)):
+            gpu.run(WORK)
+        if epoch == 11:
+            state = json.loads(json.dumps(first.state_dict()))
+            break
+    chosen = first.result.chosen.setting.power_limit_watts
+    again = Run(max_epochs=20, devices=[gpu])
+    again.load_state_dict(state)
+    limits = train(again, gpu, clock)
+    assert len(limits) == 8 * 49
+    assert set(limits[5:]) == {chosen}
+    assert again.total_steps == 20 * 49
+
+
 class _Hanging(SimulatedGpu):
     """A board whose limits cannot be read before it is let go."""
 
