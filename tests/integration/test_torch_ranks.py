@@ -1,4 +1,4 @@
-"""Ranks of torch.distributed tune together."""
+"""Ranks of torch.distributed train a wrapped model and tune together."""
 
 import importlib.util
 import json
@@ -12,20 +12,39 @@ from joulery.errors import NotPossibleHereError
 
 RANK = """
 import json, sys
-import torch.distributed as dist
+import torch, torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from joulery import Run
 from joulery.integrations.torch_ranks import torch_ranks
-from joulery.objectives import Cost
 from joulery.testing.training import TrainingLoop
 
 rank, ranks, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+torch.set_num_threads(1)
 dist.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=ranks)
-loop = TrainingLoop(seed=rank)
-limits = []
-with loop.tuner(Cost(0.5, ranks * 250.0), process_group=torch_ranks()) as tuner:
-    loop.run(lambda: (tuner.step(), limits.append(loop.limit_watts)), steps=300)
-    failure = tuner.failure
+group = torch_ranks()
+
+def trained(wrapper):
+    model = wrapper(torch.nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loop, limits = TrainingLoop(seed=rank), []
+    run = Run(max_epochs=2, devices=loop.gpus, process_group=group)
+
+    def step():
+        model(torch.full((3, 4), 1.0 + rank)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        limits.append(loop.limit_watts)
+
+    for _ in run.epochs():
+        for _ in run.steps(range(60)):
+            loop.run(step, steps=1)
+    return run.tuning_skipped, limits, run.result and run.result.chosen.joules
+
+mesh = dist.init_device_mesh("cpu", (ranks,))
+found = [trained(DistributedDataParallel), trained(lambda model: fully_shard(model, mesh=mesh))]
 dist.destroy_process_group()
-print(json.dumps({"failure": str(failure) if failure else None, "limits": limits}))
+print(json.dumps(found))
 """
 
 
@@ -38,12 +57,14 @@ def _torch():
 @pytest.mark.slow
 def test_ranks_take_one_decision(tmp_path):
     """Ranks that decide for themselves would wait for each other at different limits."""
+    environ = {**os.environ, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     jobs = [
         subprocess.Popen(
             [sys.executable, "-c", RANK, str(rank), "2", str(tmp_path)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            env={**environ, "RANK": str(rank), "LOCAL_RANK": str(rank)},
         )
         for rank in range(2)
     ]
@@ -52,10 +73,13 @@ def test_ranks_take_one_decision(tmp_path):
     finally:
         for job in jobs:
             job.kill()
+    assert [job.returncode for job in jobs] == [0, 0], ended
     found = [json.loads(output.splitlines()[-1]) for output, _ in ended]
-    assert [each["failure"] for each in found] == [None, None]
-    assert found[0]["limits"] == found[1]["limits"]
-    assert len(set(found[0]["limits"])) > 1  # limits were tried
+    assert found[0] == found[1]
+    for skipped, limits, joules in found[0]:  # with DistributedDataParallel, and fully sharded
+        assert skipped is None
+        assert len(set(limits)) > 1, "limits were tried"
+        assert joules > 0
 
 
 def test_without_a_process_group_it_says_what_to_do():
