@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from joulery.objectives import Totals, depends_on_reference
 from joulery.power._step_profiler import OUTLIER_LEAST, Estimate
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
     Indices = NDArray[np.intp]
-    _Fit = tuple[Indices, tuple[Array, Array], tuple[Array, Array], Indices, Indices]
     SlicePredictor = Callable[[Array, Array], "SliceForecast"]
 
 # OpenBLAS, which NumPy ships with, stays on one core up to so many multiplications.
@@ -64,8 +63,8 @@ _BEYOND_DOUBT = 3.0
 _EXACT, _EXACT_SECONDS = 1.1e-3, 2.2e-4
 # Weight of a margin to a bound, which stays for as long as the job runs, beyond the horizon.
 _MARGIN_WEIGHT = 1.5
-# Share of what is at stake that a slice must promise to gain, and the seconds of work it must.
-_WORTHWHILE, _LEAST_GAIN = 0.02, 0.06
+# Seconds of work that a slice must promise to gain; the best of many estimated gains is too high.
+_LEAST_GAIN = 0.06
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +144,19 @@ class _Jobs:
         """Interpolate to the wanted knob values; beyond its ends a knob has no effect."""
         import numpy as np
 
-        log_seconds = np.log(self.seconds / self.seconds[:, -1:])
-        log_watts = np.log(self.watts / self.watts[:, -1:])
-        rows = range(len(knob))
-        return Curves(
-            np.stack([np.interp(wanted, knob[i], log_seconds[i]) for i in rows]),
-            np.stack([np.interp(wanted, knob[i], log_watts[i]) for i in rows]),
-        )
+        places = np.arange(_SPEEDS, dtype=np.float64)
+        at = np.stack([np.interp(wanted, row, places) for row in knob])
+        below = np.minimum(at.astype(np.intp), _SPEEDS - 2)
+
+        def between(values: Array) -> Array:
+            logarithms = np.log(values / values[:, -1:])
+            low, high = (
+                np.take_along_axis(logarithms, near, axis=1) for near in (below, below + 1)
+            )
+            result: Array = low + (at - below) * (high - low)
+            return result
+
+        return Curves(between(self.seconds), between(self.watts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +179,26 @@ class PosteriorCurves:
             0,
             0.0,
         )
+
+
+class _Fit(NamedTuple):
+    """Probes, and what explains them.
+
+    Attributes:
+        at: Positions of the probes.
+        found: Logarithms of seconds and of watts, from the origins; two rows.
+        errors: Errors of these.
+        inverses: Inverse covariance of the probes, for each row and each size of deviation.
+        jobs: Job of the prior that each sample follows.
+        sizes: Size of deviation of each sample.
+    """
+
+    at: Indices
+    found: Array
+    errors: Array
+    inverses: Array
+    jobs: Indices
+    sizes: Indices
 
 
 class CurveModel:
@@ -199,8 +224,8 @@ class CurveModel:
         scaled = np.sqrt(3.0) * distance / _ROUGH_REACH
         rough = (1.0 + scaled) * np.exp(-scaled)
         offset = _OFFSET**2
-        self._kernels = [s**2 * smooth + r**2 * rough + offset for s, r, _ in _DEVIATIONS]
-        self._log_odds = np.log([odds for _, _, odds in _DEVIATIONS])
+        self._kernels = np.stack([s**2 * smooth + r**2 * rough + offset for s, r, _ in _DEVIATIONS])
+        self._log_odds: Array = np.log([odds for _, _, odds in _DEVIATIONS])
         # Draws from each deviation, made once and bent to the probes each time. They are made at
         # some of the values and linear between: a root of the whole kernel takes far longer.
         nodes = np.unique(np.linspace(0, len(values) - 1, _NODES).round().astype(np.intp))
@@ -216,24 +241,22 @@ class CurveModel:
             self._draws.append(draws)
         self._noise = normal((2, SAMPLES, _MOST_PROBES))
         self._start = float(chance.uniform())
-        self._latest: tuple[dict[int, Estimate], _Fit] | None = None
+        self._latest: tuple[Mapping[int, Estimate], _Fit] | None = None
 
     def posterior(self, measured: Mapping[int, Estimate]) -> PosteriorCurves:
         """Samples of the curves given all estimates so far, by position."""
-        np = self._np
-        at, found, errors, chosen, sizes = self._fitted(measured)
-        parts = []
+        np, fit = self._np, self._fitted(measured)
+        at, parts = fit.at, []
         for which, curves in enumerate(self._curves):
-            rows = curves[chosen].copy()
+            rows = curves[fit.jobs].copy()
             for size, kernel in enumerate(self._kernels):
-                mine = np.flatnonzero(sizes == size)
+                mine = np.flatnonzero(fit.sizes == size)
                 if len(mine) == 0:
                     continue
                 draws = self._draws[which][size][mine]
-                noise = errors[which] * self._noise[which][mine][:, : len(at)]
-                inner = kernel[np.ix_(at, at)] + np.diag(errors[which] ** 2)
-                missing = found[which] - rows[np.ix_(mine, at)] - draws[:, at] - noise
-                pull = product(missing, np.linalg.inv(inner))
+                noise = fit.errors[which] * self._noise[which, mine, : len(at)]
+                missing = fit.found[which] - rows[mine[:, None], at] - draws[:, at] - noise
+                pull = product(missing, fit.inverses[which, size])
                 rows[mine] += draws + product(pull, kernel[at])
             parts.append(rows + self._origins[which])
         return PosteriorCurves(parts[0], parts[1])
@@ -243,74 +266,60 @@ class CurveModel:
 
         Only probes that are off by as much as a disturbance would be are listed.
         """
-        np = self._np
-        at, found, errors, chosen, sizes = self._fitted(measured)
-        off, sigma = np.empty((2, SAMPLES, len(at)))
-        for size, kernel in enumerate(self._kernels):
-            mine = np.flatnonzero(sizes == size)
-            inverse = np.linalg.inv(kernel[np.ix_(at, at)] + np.diag(errors[0] ** 2))
-            missing = found[0] - self._curves[0][np.ix_(chosen[mine], at)]
+        np, fit = self._np, self._fitted(measured)
+        off, sigma = np.empty((2, SAMPLES, len(fit.at)))
+        for size, inverse in enumerate(fit.inverses[0]):
+            mine = np.flatnonzero(fit.sizes == size)
+            missing = fit.found[0] - self._curves[0][fit.jobs[mine][:, None], fit.at]
             off[mine] = product(missing, inverse) / np.diag(inverse)
             sigma[mine] = 1 / np.sqrt(np.diag(inverse))
         middle = np.median(off, axis=0)
         sigmas = middle / np.median(sigma, axis=0)
         return {
             int(position): float(how)
-            for position, how, by in zip(at, sigmas, middle, strict=True)
+            for position, how, by in zip(fit.at, sigmas, middle, strict=True)
             if how > 0 and by > OUTLIER_LEAST
         }
 
     def _fitted(self, measured: Mapping[int, Estimate]) -> _Fit:
-        """Arrays of :meth:`_as_arrays` and :meth:`_chosen`, remembered for the latest estimates."""
-        if self._latest is None or self._latest[0] != measured:
-            at, found, errors = self._as_arrays(measured)
-            self._latest = (dict(measured), (at, found, errors, *self._chosen(at, found, errors)))
-        return self._latest[1]
-
-    def _as_arrays(
-        self, measured: Mapping[int, Estimate]
-    ) -> tuple[Indices, tuple[Array, Array], tuple[Array, Array]]:
-        """Positions, logarithms of seconds and watts from the origins, and their errors."""
+        """The fit to all estimates, remembered for the latest ones."""
+        if self._latest is not None and self._latest[0] == measured:
+            return self._latest[1]
         np = self._np
         at = np.array(list(measured), dtype=np.intp)
         seen = measured.values()
-        found = (
-            np.log([estimate.seconds for estimate in seen]) - self._origins[0],
-            np.log([estimate.watts for estimate in seen]) - self._origins[1],
-        )
-        errors = (
-            np.array([estimate.seconds_error for estimate in seen]),
-            np.array([estimate.watts_error for estimate in seen]),
-        )
-        return at, found, errors
+        found = np.log([[one.seconds for one in seen], [one.watts for one in seen]])
+        found -= np.array(self._origins)[:, None]
+        errors = np.array([[one.seconds_error for one in seen], [one.watts_error for one in seen]])
+        # For seconds and watts, and for every size of deviation: covariance of the probes.
+        inner = self._kernels[:, at[:, None], at] + (errors**2)[:, None, :, None] * np.eye(len(at))
+        inverses = np.linalg.inv(inner)
+        jobs, sizes = self._chosen(at, found, inverses, np.linalg.slogdet(inner)[1].sum(axis=0))
+        fit = _Fit(at, found, errors, inverses, jobs, sizes)
+        self._latest = (dict(measured), fit)
+        return fit
 
     def _chosen(
-        self, at: Indices, found: tuple[Array, Array], errors: tuple[Array, Array]
+        self, at: Indices, found: Array, inverses: Array, log_determinants: Array
     ) -> tuple[Indices, Indices]:
         """For each sample a job of the prior and a size of deviation, by their likelihood."""
         np = self._np
-        likely = []
-        for size, kernel in enumerate(self._kernels):
-            total = self._log_odds[size]
-            for which, curves in enumerate(self._curves):
-                inner = kernel[np.ix_(at, at)] + np.diag(errors[which] ** 2)
-                missing = found[which] - curves[:, at]
-                pulled = product(missing, np.linalg.inv(inner))
-                explained = np.einsum("ij,ij->i", missing, pulled)
-                total = total - 0.5 * (explained + np.linalg.slogdet(inner)[1])
-            likely.append(total)
-        each = [np.exp(total - total.max()) for total in likely]
-        sums = np.array([one.sum() for one in each])
-        odds = np.exp(self._log_odds)
-        believed = sums * np.exp([total.max() - max(map(np.max, likely)) for total in likely])
+        likely = np.tile((self._log_odds - 0.5 * log_determinants)[:, None], _CURVES)
+        for which, curves in enumerate(self._curves):
+            missing = found[which] - curves[:, at]
+            for size, inverse in enumerate(inverses[which]):
+                pulled = product(missing, inverse)
+                likely[size] -= 0.5 * np.einsum("ij,ij->i", missing, pulled)
+        weights = np.exp(likely - likely.max())
+        believed = weights.sum(axis=1)
         # A kink or a dip may be where nothing was measured: what was seen elsewhere tells little.
-        shares = (1 - _SURPRISE) * believed / believed.sum() + _SURPRISE * odds
-        weights = np.concatenate([s * e / t for s, e, t in zip(shares, each, sums, strict=True)])
+        shares = (1 - _SURPRISE) * believed / believed.sum() + _SURPRISE * np.exp(self._log_odds)
+        within = np.exp(likely - likely.max(axis=1, keepdims=True))
+        weights = shares[:, None] * within / within.sum(axis=1, keepdims=True)
         steps = (np.arange(SAMPLES) + self._start) / SAMPLES
         drawn = np.searchsorted(np.cumsum(weights) / weights.sum(), steps)
-        drawn = np.minimum(drawn, len(weights) - 1)
-        count = len(self._curves[0])
-        return drawn % count, drawn // count
+        drawn = np.minimum(drawn, weights.size - 1)
+        return drawn % _CURVES, drawn // _CURVES
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,8 +486,7 @@ class ProbePlanner:
         """Where a slice gains most after its cost; None where that is too little."""
         gained = self._horizon_seconds * gains - ahead.seconds * score.excess
         probe = int(gained.argmax())
-        least = _WORTHWHILE * score.regret * self._horizon_seconds + _LEAST_GAIN
-        return probe if gained[probe] >= least else None
+        return probe if gained[probe] >= _LEAST_GAIN else None
 
 
 def _resolved(posterior: PosteriorCurves, ahead: SliceForecast) -> Array:

@@ -19,7 +19,7 @@ from joulery.power._model import ObjectiveScorer, ProbePlanner, SliceForecast
 from joulery.power._step_profiler import LEAST_STEPS, Estimate, StepProfiler, TunerState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -215,8 +215,9 @@ class TuningMachine(ProfilingMachine):
         horizon = max(config.horizon_seconds, config.horizon_steps * profiler.pace_seconds)
         planner = ProbePlanner(self._scorer, horizon, config.tolerance)
         for _ in range(config.most_slices):
-            plan = self._plan(planner, model, began)
-            probe, steps = self._doubtful(model), LEAST_STEPS
+            measured = self.estimates()
+            plan = self._plan(planner, model, measured, began)
+            probe, steps = self._doubtful(model, measured), LEAST_STEPS
             if probe is None:
                 probe, steps = self._next(plan)
             if probe is None:
@@ -253,11 +254,11 @@ class TuningMachine(ProfilingMachine):
                 return end
         return None
 
-    def _doubtful(self, model: CurveModel) -> int | None:
+    def _doubtful(self, model: CurveModel, measured: Mapping[int, Estimate]) -> int | None:
         """The position whose slice may have been disturbed as a whole; None if there is none."""
         doubts = {
             position: sigmas
-            for position, sigmas in model.slower_than_predicted(self.estimates()).items()
+            for position, sigmas in model.slower_than_predicted(measured).items()
             if sigmas > _DOUBTFUL_SIGMAS and self._profiler.measured[position].visits < _MOST_VISITS
         }
         return max(doubts, key=doubts.__getitem__) if doubts else None
@@ -269,11 +270,16 @@ class TuningMachine(ProfilingMachine):
         curves = self._knob.curves(reference.watts)
         return CurveModel(self._knob.values, curves, reference.seconds, reference.watts)
 
-    def _plan(self, planner: ProbePlanner, model: CurveModel, began: Reading) -> ProbePlan:
+    def _plan(
+        self,
+        planner: ProbePlanner,
+        model: CurveModel,
+        measured: dict[int, Estimate],
+        began: Reading,
+    ) -> ProbePlan:
         """The next probe; notes the best choice so far."""
-        measured, noise = self.estimates(), self._profiler.noise()
         posterior = model.posterior(measured)
-        plan = planner.plan(posterior, partial(self._forecast, noise))
+        plan = planner.plan(posterior, partial(self._forecast, self._profiler.noise()))
         position, end = plan.score.position, self._profiler.reading
         self.choice = TuningChoice(
             position,
