@@ -27,7 +27,7 @@ from support.adversarial_clients import (
 
 LOAD = made_up_workload()
 HONEST = Scenario(40)
-FIRST_TWO_FALSE = (4, 318)  # seeds whose first two recurrences report falsely
+FIRST_TWO_FALSE = (4, 318, 404, 526, 925)  # seeds whose first two recurrences report falsely
 
 
 @pytest.mark.parametrize("kind", FALSE_REPORTS)
@@ -54,16 +54,18 @@ def test_false_reports_cost_little(kind, silent):
     assert times - 2 * error < 1.1
 
 
+@pytest.fixture(scope="module")
+def two_silent():
+    """Mean regret where the first two recurrences report nothing."""
+    about = dataclasses.replace(HONEST, adversarial_share=0.1, false_report=reports_nothing)
+    return simulate(LOAD, "joulery", FIRST_TWO_FALSE, about).mean
+
+
 @pytest.mark.parametrize("kind", FALSE_REPORTS)
-def test_two_false_reports_cost_no_more_than_finding_them(kind):
+def test_two_false_reports_cost_no_more_than_finding_them(kind, two_silent):
     """Later recurrences would pay for one false report again and again."""
     about = dataclasses.replace(HONEST, adversarial_share=0.1, false_report=FALSE_REPORTS[kind])
-    for seed in FIRST_TWO_FALSE:
-        misled = ClientSimulation(LOAD, "joulery", seed, about).run()
-        alone = ClientSimulation(
-            LOAD, "joulery", seed, dataclasses.replace(about, false_report=reports_nothing)
-        ).run()
-        assert misled.regret() - alone.regret() < 6.0
+    assert simulate(LOAD, "joulery", FIRST_TWO_FALSE, about).mean - two_silent < 5.0
 
 
 @pytest.mark.parametrize("kind", FALSE_REPORTS)
@@ -138,7 +140,7 @@ def test_a_job_that_really_changes_is_followed():
     folded.run()
     latest = folded._state.reports.latest[-1]
     assert not latest.quarantined
-    assert latest.log_epochs > math.log(20.0)
+    assert latest.log_epochs[0] > math.log(20.0)
 
 
 def choice_after(order):

@@ -29,7 +29,7 @@ from joulery.simulate._workload import score_settings
 from joulery.storage import Event, EventKind, JobRecord, NewJob
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from joulery.jobs.policies import Floats
     from joulery.simulate import Drift, TracedWorkload
@@ -77,8 +77,8 @@ class Scenario:
 class AcceptingFilter(ReportFilter):
     """A filter that accepts every report."""
 
-    def _judge(self) -> set[int]:
-        return set()
+    def _verdicts(self) -> list[bool]:
+        return [False] * len(self.latest)
 
 
 @dataclass(slots=True)
@@ -426,7 +426,9 @@ class Regrets:
         return ratio, float(apart.std(ddof=1) / math.sqrt(len(apart)) / abs(other.mean))
 
 
-def simulate(load: TracedWorkload, policy: str, seeds: range, scenario: Scenario) -> Regrets:
+def simulate(
+    load: TracedWorkload, policy: str, seeds: Iterable[int], scenario: Scenario
+) -> Regrets:
     """Simulate one history for each seed."""
     each = [ClientSimulation(load, policy, seed, scenario).run() for seed in seeds]
     return Regrets(

@@ -113,7 +113,9 @@ class JobState:
             return
         final, self.changed = self.reports.add(report)
         for one in final:
-            if one.end != RunEnd.STOPPED or one.epochs:  # what a ceiling refused depends on others
+            if (
+                one.end != RunEnd.STOPPED or one.body["epochs"]
+            ):  # what a ceiling refused depends on others
                 self._learn_again(self.settled, one)
         if self.changed - {report.decision}:
             self._rebuild()

@@ -4,39 +4,34 @@ A report that is possible (:mod:`joulery.jobs._validation`) can still be wrong: 
 measured the boards of another job, a script that reports another run. One such report must not ruin
 a job.
 
-Algorithm. Reports are compared in pairs, on a logarithmic scale. Two reports on a batch size
-*agree* if epochs to the target are within a factor of 3 and the cost of an epoch at the same power
-limit is within a factor of 1.5; else they *contradict* each other. Reports on different batch sizes
-can only contradict, by wider limits. Each recurrence has one vote, and never on itself; its allies
-are the recurrences that agree with it, and those that contradict what contradicts it. A report is
-outvoted if more recurrences contradict it than are its allies; of those on other batch sizes two
-count. The report with the least margin is quarantined first, together with all others of its
-recurrence, and the votes are counted again without them, until none is outvoted. Of two that are
-alone and contradict each other, both are quarantined until a third confirms one. That is Hampel's
-identifier, a majority within fixed limits, applied to the latest nine reports on each batch size.
+Algorithm. A report claims epochs to the target (a run that failed: more than it trained) and the
+least cost of an epoch. Two reports of one batch size agree if epochs are within a factor of 3 and
+costs within 1.5, else they contradict each other. Reports of different batch sizes can only
+contradict each other, by wider limits: each factor is twice as large per octave, but an epoch in
+larger steps costs at most twice as much. A report is outvoted if more recurrences contradict it
+than agree with it; of those on other batch sizes two count. The one outvoted by most is quarantined
+first, with all others of its recurrence, and votes are counted again without them, until none is
+outvoted. Of two that are alone and contradict each other, both wait for a third.
 
 Verdicts are computed anew with each report, so a quarantined report is released once others confirm
-it, and an accepted one is withdrawn once others outvote it. A real change beyond the limits is
-accepted with its fifth run. Three kinds of reports need a second, independent one in any case: a
-failure that neither the cost ceiling nor ``max_epochs`` explains; a run of a batch size that the
-policy had not chosen, since its holder could select what to report on; and a run that took longer
-than its decision is old by the service's clock, which may have been set back.
+it, and an accepted one is withdrawn once others outvote it. A real change is accepted with its
+fifth run. Three kinds of reports are *doubtful*: they contradict none, and need more for them than
+against them: a failure that neither the cost ceiling nor ``max_epochs`` explains, a run of a batch
+size that the policy had not chosen, and a run that took longer than its decision is old.
 
-Inputs. The bodies of outcome events in their order, and nothing else: a job that is rebuilt has the
-same verdicts.
+Inputs. The bodies of outcome events in their order: the latest nine on each batch size, one of each
+recurrence. Nothing else, so a job that is rebuilt has the same verdicts.
 
-Thresholds. Epochs of a batch size vary by 10 to 30 % between runs and may double with new data: 3.
-The cost of an epoch at a power limit hardly varies: 1.5; where no limit is common to both, 3 times
-more. Between batch sizes, epochs may differ by a further factor of 2 per octave, for two octaves;
-an epoch in larger steps costs at most twice as much, and at least the share of steps that is left
-within 1.5 (1.9 and 1.03 in the traces of You et al., NSDI'23). Nine reports outlast four wrong
-ones.
+Thresholds. Epochs of a batch size vary by 10 to 30 % between runs and may double with new data; the
+cost of an epoch at its best power limit hardly varies. An epoch of twice the batch size has half
+the steps and costs at least half as much, at most 1.9 times (traces of You et al., NSDI'23). Nine
+reports outlast four wrong ones.
 
-Complexity. One comparison with each remembered report, at most nine per batch size; where there are
-contradictions, a few passes over the remembered reports.
+Complexity. Every pair of remembered reports is compared once, in arrays.
 
-Reference. Hampel, The influence curve and its role in robust estimation, JASA 69 (1974); Davies and
-Gather, The identification of multiple outliers, JASA 88 (1993).
+Reference. A majority within fixed limits is Hampel's identifier (The influence curve and its role
+in robust estimation, JASA 69, 1974); removing the most deviant first is the outward procedure of
+Davies and Gather (The identification of multiple outliers, JASA 88, 1993).
 """
 
 from __future__ import annotations
@@ -47,24 +42,26 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from joulery.jobs.policies import RunEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
+
     from joulery.jobs._job import Job
     from joulery.storage import Document
 
 LATEST = 9  # reports that are remembered of each batch size
-_OTHERS = 2  # votes of reports on other batch sizes, at most
-_VOLUNTEERS = -1  # stands for the recurrences of all runs whose reports confirm no other
-# Logarithms of the factors within which reports agree.
-_EPOCHS = math.log(3.0)
-_EPOCHS_PER_OCTAVE = math.log(2.0)
-_OCTAVES = 2.0
-_COST = math.log(1.5)
-_COST_OF_LARGER = math.log(2.0)
-_COST_OF_OTHER_LIMITS = math.log(3.0)
+_OTHERS = 2  # recurrences on other batch sizes that count against a report, at most
+_UNCHOSEN = -1  # stands for the recurrences of all runs that the policy had not chosen
+# Logarithms of the factors within which reports agree: on a batch size, per octave between two, and
+# the cost of an epoch in larger steps.
+_EPOCHS, _COST = math.log(3.0), math.log(1.5)
+_PER_OCTAVE, _LARGER_COST = math.log(2.0), math.log(2.0)
+_NEVER = 99.0  # logarithm of the epochs to a target that is not to be reached
 # A run that stopped with more than this share of its ceiling left was not stopped by it,
 _LEFT = 0.5
 # and one that cost this many times its ceiling ignored it.
@@ -78,36 +75,30 @@ class RunReport:
     Attributes:
         decision: Number of the decision.
         body: Body of the event.
-        voter: Recurrence that the report is part of, or :data:`_VOLUNTEERS`.
+        recurrence: Recurrence that the report is part of; the same for all that the policy had not
+            chosen.
         arm: Position of the batch size.
         end: How the run ended.
-        octaves: Logarithm of the batch size to the base of two.
-        epochs: Epochs that were trained.
         cost: Cost of the run in joules; 0 where unknown.
-        log_epochs: Logarithm of the epochs to the target; NaN where it was not reached.
-        log_costs: Logarithm of the cost of an epoch by power limit; without a limit (-1), the mean
-            over the run.
-        unexplained: Whether the run failed although its ceiling does not explain that.
+        log_epochs: Least and largest logarithm of the epochs to the target; NaN where not claimed.
+        log_epoch_cost: Logarithm of the cost of an epoch at the best limit; NaN where not claimed.
+        doubtful: Whether it counts only if others confirm it.
         open_seconds: Time between the decision and its report; by the report itself where the
             decision had expired.
         quarantined: Whether the policy does not learn from it.
-        votes: Votes of other reports by decision: 1 agrees, -1 contradicts.
     """
 
     decision: int
     body: Document
-    voter: int
+    recurrence: int
     arm: int
     end: int
-    octaves: float
-    epochs: float
     cost: float
-    log_epochs: float
-    log_costs: dict[int, float]
-    unexplained: bool
+    log_epochs: tuple[float, float]
+    log_epoch_cost: float
+    doubtful: bool
     open_seconds: float
     quarantined: bool = False
-    votes: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, job: Job, decision: int, body: Document) -> RunReport:
@@ -115,37 +106,38 @@ class RunReport:
         action, end = body["action"], body["end"]
         epochs, cost = body.get("epochs", 0.0), body.get("cost", 0.0)
         reached = end == RunEnd.REACHED and epochs > 0 and cost > 0
-        doubtful = action.get("volunteered") or body.get("doubtful")
-        costs = {limit: job.cost.of(*figures) for limit, *figures, _ in body["measured"]}
-        log_costs = {limit: math.log(each) for limit, each in costs.items() if each > 0}
-        if not log_costs and reached:  # at no energy, or at a limit that is none of the job's
-            log_costs[body["limit"]] = math.log(cost / epochs)
+        epoch_cost = min((job.cost.of(*figures) for _, *figures, _ in body["measured"]), default=0)
+        if epoch_cost <= 0 and reached:  # at no energy, or at a limit that is none of the job's
+            epoch_cost = cost / epochs
+        unexplained = _is_unexplained(job, body, epoch_cost)
+        unchosen = bool(action.get("volunteered") or body.get("doubtful"))
+        shown = _NEVER if unexplained else math.log(epochs) if epochs > 0 else -_NEVER
+        failed = end in (RunEnd.STOPPED, RunEnd.EXHAUSTED)
+        low = shown if reached or failed else math.nan
         return cls(
             decision=decision,
             body=body,
-            voter=_VOLUNTEERS if doubtful else body["recurrence"],
+            recurrence=_UNCHOSEN if unchosen else body["recurrence"],
             arm=action["arm"],
             end=end,
-            octaves=math.log2(action["batch_size"]),
-            epochs=epochs,
             cost=cost,
-            log_epochs=math.log(epochs) if reached else math.nan,
-            log_costs=log_costs,
-            unexplained=_is_unexplained(job, body, min(log_costs.values(), default=-math.inf)),
+            log_epochs=(low, _NEVER if failed else low),
+            log_epoch_cost=math.log(epoch_cost) if epoch_cost > 0 else math.nan,
+            doubtful=unexplained or unchosen,
             open_seconds=body.get("seconds", 0.0),
         )
 
     @property
     def claims(self) -> bool:
         """Whether it says anything that could be wrong."""
-        return self.end != RunEnd.ABANDONED or bool(self.log_costs)
+        return self.end != RunEnd.ABANDONED or not math.isnan(self.log_epoch_cost)
 
 
-def _is_unexplained(job: Job, body: Document, log_epoch_cost: float) -> bool:
+def _is_unexplained(job: Job, body: Document, epoch_cost: float) -> bool:
+    """Whether a run failed although neither its ceiling nor ``max_epochs`` explains that."""
     end, cost, ceiling = body["end"], body.get("cost", 0.0), body["action"]["ceiling"]
     if end not in (RunEnd.EXHAUSTED, RunEnd.STOPPED):
         return False
-    epoch_cost = math.exp(log_epoch_cost)
     ignored = ceiling is not None and cost > _IGNORED * ceiling + epoch_cost
     if end == RunEnd.EXHAUSTED:
         return bool(ignored or body.get("epochs", 0.0) < job.max_epochs)
@@ -172,79 +164,66 @@ class ReportFilter:
             whose reports the verdict has changed.
         """
         # What a holder repeats must not crowd out other reports.
-        claim = new.voter, new.arm, new.end
-        self.latest = [one for one in self.latest if (one.voter, one.arm, one.end) != claim]
-        same = [one for one in self.latest if one.arm == new.arm]
-        final = same[: 1 - LATEST]
-        self.latest = [one for one in self.latest if one not in final]
-        self._append(new)
-        return final, self._judge()
-
-    def _append(self, new: RunReport) -> None:
-        for other in self.latest:
-            new.votes[other.decision] = _vote(other, new)
-            other.votes[new.decision] = _vote(new, other)
-        self.latest.append(new)
-
-    def _judge(self) -> set[int]:
-        """Compute all verdicts; the decisions whose verdict has changed."""
-        refused = self._outvoted()
-        refused |= {one.decision for one in self.latest if self._lacks_confirmation(one, refused)}
-        ends = {one.end for one in self.latest if one.decision not in refused}
+        claim = new.recurrence, new.arm
+        self.latest = [one for one in self.latest if (one.recurrence, one.arm) != claim]
+        final = [one for one in self.latest if one.arm == new.arm][: 1 - LATEST]
+        self.latest = [one for one in self.latest if one not in final] + [new]
         changed = set()
-        for one in self.latest:
-            # Ceilings follow from runs that reached the target.
-            groundless = one.end == RunEnd.STOPPED and RunEnd.REACHED not in ends
-            quarantined = one.decision in refused or groundless
+        for one, quarantined in zip(self.latest, self._verdicts(), strict=True):
             if quarantined != one.quarantined:
                 one.quarantined = quarantined
                 changed.add(one.decision)
-        return changed
+        return final, changed
 
-    def _outvoted(self) -> set[int]:
-        """Decisions whose reports are outvoted, with all others of their recurrences."""
-        gone: set[int] = set()
-        contested = [one for one in self.latest if -1 in one.votes.values()]
-        while contested:
-            margins = {one: self._margin(one, gone) for one in contested}
-            least = min(margins.values())
-            if least >= 0:
-                break
-            fallen = {one for one, margin in margins.items() if margin == least}
-            voters = {one.voter for one in fallen} - {_VOLUNTEERS}
-            gone |= {one.decision for one in self.latest if one in fallen or one.voter in voters}
-            contested = [one for one in contested if one.decision not in gone]
-        return gone
-
-    def _margin(self, report: RunReport, gone: set[int]) -> int:
-        """How many more recurrences are for a report than against it."""
-        against = self._voters(report, -1, gone)
-        allies = {one.voter for one in self._voters(report, 1, gone)}
-        allies |= {ally.voter for one in against for ally in self._voters(one, -1, gone)}
-        same = {one.voter for one in against if one.arm == report.arm}
-        others = {one.voter for one in against} - same
-        return len(allies - same - others - {report.voter}) - len(same) - min(_OTHERS, len(others))
-
-    def _lacks_confirmation(self, report: RunReport, gone: set[int]) -> bool:
-        if not (report.unexplained or report.voter == _VOLUNTEERS):
-            return False
-        agree, against = (
-            {one.voter for one in self._voters(report, vote, gone)} for vote in (1, -1)
+    def _verdicts(self) -> list[bool]:
+        """Whether to quarantine each of the latest reports."""
+        recurrence, arm, end, doubtful = (
+            np.array(each)
+            for each in zip(
+                *((one.recurrence, one.arm, one.end, one.doubtful) for one in self.latest),
+                strict=True,
+            )
         )
-        return len(agree) <= len(against)
+        chosen = recurrence != _UNCHOSEN
+        same = arm[:, None] == arm
+        agree, contradict = self._comparisons(arm, same)
+        independent = (recurrence[:, None] != recurrence) & chosen
+        agree, contradict = agree & same & independent, contradict & independent & ~doubtful
+        member = (recurrence[:, None] == np.unique(recurrence)).astype(float)
+        gone = np.zeros(len(arm), dtype=bool)
+        while True:
+            against = contradict & ~gone
+            others = ((against & ~same) @ member > 0).sum(axis=1)
+            lead = (agree & ~gone).sum(axis=1) - (against & same).sum(axis=1)
+            lead -= np.minimum(others, _OTHERS)
+            least = lead[~gone].min(initial=0)
+            if least == 0:
+                break
+            fallen = ~gone & (lead == least)
+            gone |= fallen | np.isin(recurrence, recurrence[fallen & chosen])
+        gone |= doubtful & (lead <= 0)
+        if not (~gone & (end == RunEnd.REACHED)).any():
+            gone |= end == RunEnd.STOPPED  # ceilings follow from runs that reached the target
+        return gone.tolist()
 
-    def _voters(self, report: RunReport, vote: int, gone: set[int]) -> list[RunReport]:
-        """Reports that cast a vote on a report."""
-        votes = report.votes
-        return [
-            one
-            for one in self.latest
-            if votes.get(one.decision, 0) == vote and one.decision not in gone
-        ]
-
-    def accepted(self) -> list[RunReport]:
-        """Reports that the policy learns from, in the order of their arrival."""
-        return [one for one in self.latest if not one.quarantined]
+    def _comparisons(
+        self, arm: NDArray[np.int64], same: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """(report, voter): whether the voter's report agrees with a report, or contradicts it."""
+        low, high, cost = np.array([(*one.log_epochs, one.log_epoch_cost) for one in self.latest]).T
+        octaves = np.log2(np.array(self.job.batch_sizes, dtype=float))[arm]
+        larger, dearer = octaves[:, None] - octaves, cost[:, None] - cost
+        room = _PER_OCTAVE * np.abs(larger)
+        apart = np.maximum(low[:, None] - high, low - high[:, None])
+        # That one batch size fails says nothing about another.
+        reached = high < _NEVER
+        apart[~(same | (reached[:, None] & reached))] = np.nan
+        most = np.where(larger * dearer > 0, _LARGER_COST, _COST + room)
+        contradict = (apart > _EPOCHS + room) | (np.abs(dearer) > most)
+        # Only a report that knows as much can confirm another.
+        known = np.isnan(low)[:, None] | ~np.isnan(apart)
+        known &= np.isnan(cost)[:, None] | ~np.isnan(dearer)
+        return known & ~contradict, contradict
 
     def quarantined(self) -> list[int]:
         """Decisions whose reports are quarantined, of the latest."""
@@ -252,17 +231,15 @@ class ReportFilter:
 
     def best_cost(self) -> float:
         """The median cost of the cheapest batch size; infinite before any reached the target."""
-        medians = self._medians(lambda one: one.cost)
-        return min(medians, default=math.inf)
+        return min(self._medians(lambda one: one.cost), default=math.inf)
 
     def usual_seconds(self) -> float:
         """The median time of the slowest batch size; infinite before any reached the target."""
-        medians = self._medians(lambda one: one.open_seconds)
-        return max(medians, default=math.inf)
+        return max(self._medians(lambda one: one.open_seconds), default=math.inf)
 
     def surest(self) -> int:
         """The batch size that most runs reached the target with; the default until two more did."""
-        shown = Counter(one.arm for one in self.accepted() if one.end == RunEnd.REACHED)
+        shown = Counter(one.arm for one in self._successes())
         default = self.job.batch_sizes.index(self.job.default)
         shown[default] += _OTHERS
         return self.job.batch_sizes[max(shown, key=lambda arm: (shown[arm], arm == default))]
@@ -270,10 +247,12 @@ class ReportFilter:
     def _medians(self, figure: Callable[[RunReport], float]) -> list[float]:
         """Of trainings that reached the target, one for each batch size."""
         figures: dict[int, list[float]] = {}
-        for one in self.latest:
-            if one.end == RunEnd.REACHED and not one.quarantined:
-                figures.setdefault(one.arm, []).append(figure(one))
+        for one in self._successes():
+            figures.setdefault(one.arm, []).append(figure(one))
         return [statistics.median(each) for each in figures.values()]
+
+    def _successes(self) -> list[RunReport]:
+        return [one for one in self.latest if one.end == RunEnd.REACHED and not one.quarantined]
 
     def to_document(self) -> Document:
         """The filter as JSON."""
@@ -290,64 +269,5 @@ class ReportFilter:
         for decision, body, open_seconds, quarantined in document["latest"]:
             new = RunReport.of(job, decision, body)
             new.open_seconds, new.quarantined = open_seconds, quarantined
-            reports._append(new)
+            reports.latest.append(new)
         return reports
-
-
-def _vote(voter: RunReport, report: RunReport) -> int:
-    """The vote of one report on another: 1 agrees, -1 contradicts, 0 says nothing."""
-    alike = (voter.arm, voter.end) == (report.arm, report.end)
-    if voter.unexplained and voter.voter != report.voter:
-        return int(alike)  # nothing follows from it for runs that did not fail
-    if voter.voter in (report.voter, _VOLUNTEERS):
-        return 0
-    apart, comparable = _cost_apart(voter, report)
-    room = _COST if voter.arm == report.arm else 0.0
-    far = apart > (room if comparable else room + _COST_OF_OTHER_LIMITS)  # never where it is NaN
-    if far or _exclude_each_other(voter, report):
-        return -1
-    # What is claimed besides the cost of an epoch, only runs that got as far can confirm.
-    costs_only = report.end in (RunEnd.PROBED, RunEnd.ABANDONED) and not math.isnan(apart)
-    return int(voter.arm == report.arm and not apart > room and (alike or costs_only))
-
-
-def _exclude_each_other(one: RunReport, other: RunReport) -> bool:
-    """Whether epochs to the target, or that a run failed, contradict each other."""
-    if one.end == other.end == RunEnd.REACHED:
-        octaves = min(abs(one.octaves - other.octaves), _OCTAVES)
-        room = _EPOCHS + _EPOCHS_PER_OCTAVE * octaves
-        return abs(one.log_epochs - other.log_epochs) > room
-    return one.arm == other.arm and (_is_refuted(one, other) or _is_refuted(other, one))
-
-
-def _is_refuted(failed: RunReport, done: RunReport) -> bool:
-    """Whether a run failed that others show to reach the target."""
-    if done.end != RunEnd.REACHED or failed.end not in (RunEnd.STOPPED, RunEnd.EXHAUSTED):
-        return False
-    room = math.exp(_EPOCHS)
-    too_expensive = failed.end == RunEnd.STOPPED and failed.cost > room * done.cost
-    return failed.unexplained or too_expensive or failed.epochs > room * done.epochs
-
-
-def _cost_apart(one: RunReport, other: RunReport) -> tuple[float, bool]:
-    """How far the logarithms of an epoch's cost are apart beyond what batch sizes explain, or NaN.
-
-    An epoch of a batch size twice as large takes half as many steps: it costs no less than half as
-    much, and hardly more. The cost depends on the power limit; if no limit is common to both, the
-    closest two are compared. The second figure says whether one is.
-    """
-    small, large = (one, other) if one.octaves < other.octaves else (other, one)
-    octaves = large.octaves - small.octaves
-    least, most = -math.log(2.0) * octaves, 0.0
-    if octaves > 0:
-        least, most = least - _COST, _COST_OF_LARGER
-
-    def beyond(rise: float) -> float:
-        return max(rise - most, least - rise)
-
-    common = large.log_costs.keys() & small.log_costs.keys()
-    if common:
-        rises = (large.log_costs[limit] - small.log_costs[limit] for limit in common)
-        return statistics.median(map(beyond, rises)), True
-    pairs = ((a, b) for a in large.log_costs.values() for b in small.log_costs.values())
-    return min((beyond(a - b) for a, b in pairs), default=math.nan), False

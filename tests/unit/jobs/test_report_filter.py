@@ -154,6 +154,8 @@ def test_wrong_reports_that_agree_are_outnumbered_by_other_batch_sizes(reporter)
     for _ in range(2):
         reporter.report(arm=2, factor=10.0)
     reporter.report(arm=1)
+    assert {3, 4} <= set(reporter.quarantined)
+    reporter.report(arm=2)
     assert reporter.quarantined == [3, 4]
 
 
@@ -184,7 +186,7 @@ def test_the_order_of_arrival_does_not_matter(order):
     reporter = Reporter()
     for number in order:
         reporter.report(recurrence=number, **REPORTS[number])
-    odd = {one.voter for one in reporter.filter.latest if one.quarantined}
+    odd = {one.recurrence for one in reporter.filter.latest if one.quarantined}
     assert odd == {2, 4, 5}
 
 
