@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
+    from joulery.jobs._figures import JobFigures, job_figures
     from joulery.jobs._job import BatchSize, Job, PowerLimit
     from joulery.jobs._models import (
         ASKED_FOR,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         parse_decision_id,
     )
     from joulery.jobs._pages import (
+        decision_energy,
         decision_page,
         energy_page,
         job_entry,
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
         note_energy,
         profile_list,
     )
+    from joulery.jobs._posterior import JobBeliefs, job_beliefs
     from joulery.jobs._schema import (
         LARGEST_ID,
         Codec,
@@ -89,7 +92,9 @@ __all__ = [
     "EnergyPage",
     "EnergyUsed",
     "Job",
+    "JobBeliefs",
     "JobEntry",
+    "JobFigures",
     "JobMeasurements",
     "JobPage",
     "JobService",
@@ -115,10 +120,13 @@ __all__ = [
     "Text",
     "WarmStart",
     "checked_name",
+    "decision_energy",
     "decision_page",
     "energy_page",
     "from_bytes",
+    "job_beliefs",
     "job_entry",
+    "job_figures",
     "job_page",
     "keep_profile",
     "note_energy",

@@ -26,6 +26,7 @@ from joulery.storage import (
     EnergyRecord,
     ProfileRecord,
     add_energy,
+    energy_of_decision,
     outcomes_between,
     profiles_of,
     put_profile,
@@ -132,6 +133,11 @@ def energy_page(transaction: Transaction, job: int, after: int, limit: int) -> E
     found = stored_energy(transaction, job, after, limit + 1)
     entries = tuple(_energy_entry(record) for _, record in found[:limit])
     return EnergyPage(entries, found[limit - 1][0] if len(found) > limit else None)
+
+
+def decision_energy(transaction: Transaction, job: int, decision: int) -> tuple[EnergyEntry, ...]:
+    """Energy that was used under a decision, by device."""
+    return tuple(map(_energy_entry, energy_of_decision(transaction, job, decision)))
 
 
 def _energy_entry(record: EnergyRecord) -> EnergyEntry:

@@ -7,15 +7,16 @@ the store: what a transaction did to it is dropped if the transaction is not kep
 from __future__ import annotations
 
 import copy
+import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from joulery.jobs._job_registry import job_from, policy_from
-from joulery.jobs._replay import begin, learn, outcome_document, silence
+from joulery.jobs._replay import ROW, begin, learn, outcome_document, silence
 from joulery.jobs._report_filter import ReportFilter, RunReport
 from joulery.jobs._snapshot import code_fingerprint, deserialize, serialize
-from joulery.jobs.policies import JobBatch, RunEnd
+from joulery.jobs.policies import JobBatch, KnowsCosts, RunEnd
 from joulery.storage import EventKind, Snapshot
 
 if TYPE_CHECKING:
@@ -170,6 +171,38 @@ def rebuilt(transaction: Transaction, record: JobRecord) -> JobState:
     for event in transaction.events(record.id):
         state.fold(event)
     return state
+
+
+@dataclass(frozen=True, slots=True)
+class JobBeliefs:
+    """What the policy of a job believes by now.
+
+    Attributes:
+        costs: Cost of a whole run in joules, by batch size: one sigma below, expected, one above;
+            empty for policies that keep no such beliefs.
+        changed: Whether the policy has noticed that the job no longer trains as it used to.
+    """
+
+    costs: dict[int, tuple[float, float, float]]
+    changed: bool
+
+
+def job_beliefs(transaction: Transaction, record: JobRecord) -> JobBeliefs:
+    """Beliefs of a job from its snapshot and the events since; in any thread."""
+    state = JobState.start(record)
+    snapshot = transaction.snapshot(record.id)
+    if snapshot is not None:
+        state.restore(snapshot)
+    for event in transaction.events(record.id, state.sequence):
+        state.fold(event)
+    costs = {}
+    if isinstance(state.policy, KnowsCosts):
+        found = state.policy.believed_costs(state.beliefs, ROW)
+        for arm, size in enumerate(state.job.batch_sizes):
+            low, mean, high = (float(each[0, arm]) for each in found)
+            if math.isfinite(mean):
+                costs[size] = low, mean, high
+    return JobBeliefs(costs, bool(getattr(state.beliefs, "changed", [False])[0]))
 
 
 class PosteriorCache:

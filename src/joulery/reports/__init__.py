@@ -21,12 +21,25 @@ if TYPE_CHECKING:
     from joulery.reports._disclosure import DISCLOSURES, Footprint, sci
     from joulery.reports._document import (
         Heading,
+        KeyFigure,
+        KeyFigures,
         Paragraph,
         Report,
         Table,
+        page_style,
     )
     from joulery.reports._drawing import draw, svg, write_png
     from joulery.reports._frontier import frontier_chart, frontier_report
+    from joulery.reports._jobs import (
+        ElectricityPrice,
+        Heartbeat,
+        WhatIf,
+        energy_text,
+        job_report,
+        overview_report,
+        run_report,
+        saved_text,
+    )
     from joulery.reports._pipeline import PipelineView, pipeline_report
     from joulery.reports._recommendation import recommendation_report
     from joulery.reports._sweep import sweep_charts, sweep_plan_text, sweep_report
@@ -37,9 +50,13 @@ __all__ = [
     "Axis",
     "Bar",
     "Chart",
+    "ElectricityPrice",
     "Footprint",
     "Gantt",
     "Heading",
+    "Heartbeat",
+    "KeyFigure",
+    "KeyFigures",
     "Paragraph",
     "PipelineView",
     "Report",
@@ -47,14 +64,21 @@ __all__ = [
     "Table",
     "Terminal",
     "Unit",
+    "WhatIf",
     "cluster_report",
     "draw",
+    "energy_text",
     "frontier_chart",
     "frontier_report",
+    "job_report",
     "joules_unit",
+    "overview_report",
+    "page_style",
     "pipeline_report",
     "plot",
     "recommendation_report",
+    "run_report",
+    "saved_text",
     "sci",
     "seconds_unit",
     "svg",

@@ -91,11 +91,17 @@ class Axis:
         name: Quantity and unit, as written beside the axis.
         unit: Unit of the ticks.
         ticks: Values to label, in the unit; round ones unless given.
+        labels: Text of each of those; the value unless given.
     """
 
     name: str
     unit: Unit = Unit("")
     ticks: tuple[float, ...] = ()
+    labels: tuple[str, ...] = ()
+
+    def text(self, tick: float) -> str:
+        """The label of a tick."""
+        return self.labels[self.ticks.index(tick)] if self.labels else f"{tick:g}"
 
 
 def time_axis(values: Iterable[float], origin: str, name: str = "time") -> Axis:

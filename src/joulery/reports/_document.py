@@ -9,7 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, TypeVar
 
 from joulery.reports._chart import Chart, Gantt
-from joulery.reports._drawing import draw, heat_legend, palette_css, svg
+from joulery.reports._drawing import bar_svg, draw, heat_legend, palette_css, svg
 from joulery.reports._terminal import Terminal, aligned_titles, plot, table_text
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class Table:
         align: Letter ``l`` or ``r`` per column; missing ones are left-aligned.
         best: (row, column) of every cell to mark as the best of its column.
         kinds: Role of each row, such as ``default`` or ``chosen``; empty for none.
+        links: Address that the first cell of each row leads to in pages; empty for none.
+        bars: Length and standard error of a bar after each row in pages, as shares; empty for none.
     """
 
     headers: Sequence[str]
@@ -50,6 +52,8 @@ class Table:
     align: str = ""
     best: frozenset[tuple[int, int]] = frozenset()
     kinds: Sequence[str] = ()
+    links: Sequence[str] = ()
+    bars: Sequence[tuple[float, float]] = ()
 
     @classmethod
     def of(
@@ -70,6 +74,28 @@ class Table:
         titles, align = aligned_titles(columns)
         cells = [[cell(row) for cell in columns.values()] for row in rows]
         return cls(titles, cells, align, best, kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFigure:
+    """A figure to be seen first.
+
+    Attributes:
+        name: Quantity.
+        value: Figure with its unit and error.
+        note: What it refers to, and how it came about.
+    """
+
+    name: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFigures:
+    """Figures side by side."""
+
+    figures: tuple[KeyFigure, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +123,7 @@ class Details:
     open: bool = False
 
 
-Block = Heading | Paragraph | Table | Chart | Gantt | HeatLegend | Grid | Details
+Block = Heading | Paragraph | Table | KeyFigures | Chart | Gantt | HeatLegend | Grid | Details
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +132,7 @@ class Report:
 
     Attributes:
         title: Subject in one line.
-        origin: Provenance of every figure, such as ``simulated``.
+        origin: Provenance of every figure, such as ``simulated``; empty where each states its own.
         blocks: Content from the top.
         sources: Sources of the figures, in words.
     """
@@ -120,15 +146,20 @@ class Report:
     def __post_init__(self) -> None:
         object.__setattr__(self, "charts", tuple(_charts(self.blocks)))
 
+    def body(self, name: str = "chart") -> str:
+        """The content of a page below its title.
+
+        Args:
+            name: Beginning of the ids of its charts, unique in the page.
+        """
+        body = _HtmlWriter(self.title, name).blocks(self.blocks)
+        sources = f"Source of the figures: {escape(self.sources)}" if self.sources else ""
+        badge = f'<p><span class="badge">every figure here is {escape(self.origin)}</span></p>'
+        return f'{badge if self.origin else ""}\n{body}\n<p class="soft">{sources}</p>'
+
     def html(self) -> str:
         """One self-contained page, readable in light and dark, without scripts."""
-        body = _HtmlWriter(self.title).blocks(self.blocks)
-        sources = f"Source of the figures: {escape(self.sources)}" if self.sources else ""
-        return html_page(
-            self.title,
-            f'<p><span class="badge">every figure here is {escape(self.origin)}</span></p>\n'
-            f'{body}\n<p class="soft">{sources}</p>',
-        )
+        return html_page(self.title, self.body())
 
     def text(self, terminal: Terminal) -> str:
         """The same for a terminal; what the reader would have to open is left out."""
@@ -148,12 +179,18 @@ def html_page(title: str, body: str) -> str:
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{palette_css()}\n{_STYLE}</style>\n</head>\n"
+        f"<title>{escape(title)}</title>\n<style>\n{page_style()}</style>\n</head>\n"
         f"<body>\n<main>\n<h1>{escape(title)}</h1>\n{body}\n</main>\n</body>\n</html>\n"
     )
 
 
+def page_style() -> str:
+    """The style sheet of all pages."""
+    return f"{palette_css()}\n{_STYLE}"
+
+
 _PHONE = (380.0, 360.0)  # pixels of a chart on a narrow screen
+_SCREEN, _HALF = (760.0, 440.0), (580.0, 360.0)  # on a wide one, and of one of two in a row
 _STYLE = """\
 body { margin: 2rem auto; max-width: 76rem; padding: 0 1rem; background: var(--paper);
   color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
@@ -180,6 +217,14 @@ th, td { text-align: right; border-bottom: 1px solid var(--rule); white-space: n
 td.best, tr.chosen > * { color: var(--s2); font-weight: 600; }
 tr.default > * { color: var(--s1); }
 .soft { color: var(--soft); font-size: .9rem; }
+a { color: var(--s0); } td a { font-weight: 600; text-decoration: none; }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(13rem, 1fr)); gap: 1rem;
+  margin: 1rem 0; padding: 0; }
+.figures > div { border: 1px solid var(--rule); border-radius: .6rem; padding: .8rem 1rem; }
+.figures dt { color: var(--soft); font-size: .9rem; } .figures dd { margin: 0; }
+.figures .value { font-size: 1.7rem; font-weight: 650; line-height: 1.3;
+  font-variant-numeric: tabular-nums; }
+.bar { width: 8rem; height: 1rem; vertical-align: middle; }
 details { margin: .5rem 0; } summary { cursor: pointer; font-weight: 600; }
 @media (prefers-color-scheme: dark) { .badge { background: #4a3b0a; color: #ffe9a6; } }
 """
@@ -190,11 +235,14 @@ class _HtmlWriter:
 
     Args:
         title: Title of the page, which a chart of the same title need not repeat.
+        name: Beginning of the ids.
     """
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, name: str) -> None:
         self._title = title
+        self._name = name
         self._charts = 0
+        self._size = _SCREEN
 
     def blocks(self, blocks: Sequence[Block]) -> str:
         return "\n".join(map(self.block, blocks))
@@ -204,8 +252,8 @@ class _HtmlWriter:
             return self._figure(block)
         if isinstance(block, Grid | Details):
             return self._nested(block)
-        if isinstance(block, Table):
-            return _html_table(block)
+        if isinstance(block, Table | KeyFigures):
+            return _html_table(block) if isinstance(block, Table) else _html_figures(block)
         if isinstance(block, HeatLegend):
             return f"<p>{escape(block.cold)} {heat_legend()} {escape(block.hot)}</p>"
         if isinstance(block, Heading):
@@ -217,7 +265,9 @@ class _HtmlWriter:
         if isinstance(block, Grid) and block.stacked:
             return self.blocks(block.blocks)
         if isinstance(block, Grid):
+            self._size = _HALF
             inner = "\n".join(f"<div>{self.block(part)}</div>" for part in block.blocks)
+            self._size = _SCREEN
             return f'<div class="grid">\n{inner}\n</div>'
         shown = " open" if block.open else ""
         summary = f"<summary>{escape(block.summary)}</summary>"
@@ -226,9 +276,9 @@ class _HtmlWriter:
     def _figure(self, chart: Chart | Gantt) -> str:
         self._charts += 1
         kind = "gantt wide" if isinstance(chart, Gantt) else "chart"
-        drawn = svg(draw(chart), f"chart-{self._charts}")
+        drawn = svg(draw(chart, *self._size), f"{self._name}-{self._charts}")
         if isinstance(chart, Chart):  # drawn anew for narrow screens, where letters would shrink
-            narrow = svg(draw(chart, *_PHONE), f"chart-{self._charts}-narrow")
+            narrow = svg(draw(chart, *_PHONE), f"{self._name}-{self._charts}-narrow")
             drawn = f'<div class="screen">{drawn}</div><div class="phone">{narrow}</div>'
         shown = chart.title != self._title
         caption = f"<figcaption>{escape(chart.title)}</figcaption>" if shown else ""
@@ -251,13 +301,30 @@ def _html_table(table: Table) -> str:
         shown = "".join(
             f'<td class="best">★ {escape(cell)}</td>'
             if (row, column) in table.best
-            else f"<td{aligned[column]}>{escape(cell)}</td>"
+            else f"<td{aligned[column]}>{_html_cell(table, row, column, cell)}</td>"
             for column, cell in enumerate(cells)
         )
+        if table.bars:
+            shown += f'<td class="left">{bar_svg(*table.bars[row])}</td>'
         lines.append(f"<tr{marked}>{shown}</tr>")
     body = "\n".join(lines)
-    head = f"<thead><tr>{head}</tr></thead>"
-    return f'<div class="wide"><table>{head}\n<tbody>{body}</tbody></table></div>'
+    head = f"<thead><tr>{head}{'<td></td>' if table.bars else ''}</tr></thead>"
+    return f'<div class="wide" tabindex="0"><table>{head}\n<tbody>{body}</tbody></table></div>'
+
+
+def _html_cell(table: Table, row: int, column: int, cell: str) -> str:
+    if column or not table.links:
+        return escape(cell)
+    return f'<a href="{escape(table.links[row])}">{escape(cell)}</a>'
+
+
+def _html_figures(block: KeyFigures) -> str:
+    shown = "\n".join(
+        f'<div><dt>{escape(one.name)}</dt><dd class="value">{escape(one.value)}</dd>'
+        f'<dd class="soft">{escape(one.note)}</dd></div>'
+        for one in block.figures
+    )
+    return f'<dl class="figures">\n{shown}\n</dl>'
 
 
 def _text_blocks(blocks: Sequence[Block], terminal: Terminal) -> Iterator[str]:
@@ -267,6 +334,9 @@ def _text_blocks(blocks: Sequence[Block], terminal: Terminal) -> Iterator[str]:
         elif isinstance(block, Paragraph):
             width = min(100, terminal.columns)
             yield textwrap.fill(block.text, width, break_on_hyphens=False)
+        elif isinstance(block, KeyFigures):
+            rows = [[one.name, one.value, one.note] for one in block.figures]
+            yield table_text(["", "", ""], rows, "lll", terminal.columns)
         elif isinstance(block, Table):
             yield _table_with_stars(block, terminal.columns)
         elif isinstance(block, Chart):

@@ -121,7 +121,7 @@ def series_symbol(number: int) -> Any:
 
 def _draw_chart(chart: Chart, width: float, height: float) -> Drawing:
     x, y = chart.x_scale(int(width / 80)), chart.y_scale(6)
-    left = 34 + _LETTER * max(len(f"{tick:g}") for tick in y.ticks or (0.0,))
+    left = 34 + _LETTER * max(len(chart.y.text(tick)) for tick in y.ticks or (0.0,))
     legend = _legend(chart, left, width)
     top = 14.0 + max((words.y for words in legend if isinstance(words, Words)), default=0.0)
     frame = _Frame(x, y, left, width - 18, top, height - 50)
@@ -136,11 +136,11 @@ def _grid(chart: Chart, frame: _Frame) -> Iterable[Stroke | Words]:
     for tick in frame.x.ticks:
         x = round(frame.left + frame.x.tick_share(tick) * (frame.right - frame.left), 1)
         yield Stroke(((x, frame.top), (x, frame.bottom)), "rule")
-        yield Words(x, frame.bottom + 18, f"{tick:g}", "soft", "middle")
+        yield Words(x, frame.bottom + 18, chart.x.text(tick), "soft", "middle")
     for tick in frame.y.ticks:
         y = round(frame.bottom - frame.y.tick_share(tick) * (frame.bottom - frame.top), 1)
         yield Stroke(((frame.left, y), (frame.right, y)), "rule")
-        yield Words(frame.left - 8, y + 4, f"{tick:g}", "soft", "end")
+        yield Words(frame.left - 8, y + 4, chart.y.text(tick), "soft", "end")
     if chart.reference is not None:
         y = frame.place((0.0, chart.reference))[1]
         yield Stroke(((frame.left, y), (frame.right, y)), "soft", 1.0, _DASHES["dashed"])
@@ -348,6 +348,17 @@ def heat_legend() -> str:
         for heat in range(HEATS)
     )
     return f'<svg class="heat" viewBox="0 0 {22 * HEATS} 14" aria-hidden="true">{boxes}</svg>'
+
+
+def bar_svg(share: float, error: float) -> str:
+    """A bar as long as a share, with one standard error to both sides; red below zero."""
+    length, colour = 100 * min(1.0, abs(share)), "s2" if share >= 0 else "s4"
+    low, high = (min(100.0, max(0.0, length + by)) for by in (-100 * error, 100 * error))
+    return (
+        '<svg class="bar" viewBox="0 0 100 12" preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect width="{length:.1f}" y="2" height="8" fill="var(--{colour})"/>'
+        f'<rect x="{low:.1f}" width="{high - low:.1f}" y="5" height="2" fill="var(--ink)"/></svg>'
+    )
 
 
 def palette_css() -> str:

@@ -16,12 +16,15 @@ from starlette.requests import ClientDisconnect
 from joulery import __version__
 from joulery.errors import InvalidValueError, JouleryError, StoreError
 from joulery.server._auth import context_of
+from joulery.server._config import electricity_of
+from joulery.server._dashboard import FiguresCache, HeartbeatLog, pages
 from joulery.server._problems import MEDIA_TYPE, internal, later, problem_of, problem_of_http
 from joulery.server._routes import ROUTERS
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from joulery.reports import ElectricityPrice
     from joulery.server._auth import ServerContext
 
 _log = logging.getLogger("joulery.server")
@@ -41,11 +44,14 @@ of its `probe_limits_watts`, reports what an epoch would take in `measured` with
 and asks again with `after`."""
 
 
-def create_app(context: ServerContext | None = None) -> FastAPI:
+def create_app(
+    context: ServerContext | None = None, electricity: ElectricityPrice | None = None
+) -> FastAPI:
     """The application.
 
     Args:
         context: State of the server; None where only the description is wanted.
+        electricity: What a kilowatt-hour stands for on the dashboard; None for the world's mean.
     """
     app = FastAPI(
         title="Joulery",
@@ -58,7 +64,11 @@ def create_app(context: ServerContext | None = None) -> FastAPI:
         separate_input_output_schemas=False,
     )
     app.state.context = context
-    for router in ROUTERS:
+    if context is not None:
+        app.state.figures = FiguresCache(context)
+        app.state.heartbeats = HeartbeatLog()
+        app.state.electricity = electricity or electricity_of()
+    for router in (*ROUTERS, pages):
         app.include_router(router)
     app.add_middleware(_Observer)
     app.add_exception_handler(HTTPException, _on_http_error)
@@ -162,7 +172,7 @@ class _Answer:
         self.status = 0
 
     async def send(self, message: Message) -> None:
-        """Send a part of the answer; answers are not for caches.
+        """Send a part of the answer; answers are not for caches unless they say so.
 
         Raises:
             ClientDisconnect: The connection failed, which is no error of the application, or
@@ -180,7 +190,8 @@ class _Answer:
     async def _forward(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message["headers"] = [*message["headers"], (b"cache-control", b"no-store")]
+            if not any(name == b"cache-control" for name, _ in message["headers"]):
+                message["headers"] = [*message["headers"], (b"cache-control", b"no-store")]
         try:
             await self._send(message)
         except Exception as error:

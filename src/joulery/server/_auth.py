@@ -225,14 +225,18 @@ def bearer_token(request: Request) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-async def authenticate(request: Request) -> None:
+async def authenticate(request: Request, token: str | None = None) -> None:
     """Check the token of a request, and the limits of its team; before the body is read.
+
+    Args:
+        request: Request whose caller is to be known.
+        token: Token that came otherwise than in the request's header.
 
     Raises:
         ProblemError: There is no valid token, or its team calls too often.
     """
     context = context_of(request)
-    token = bearer_token(request)
+    token = bearer_token(request) if token is None else token
     decision = request.path_params.get("decision")
     if decision is None:
         request.state.caller = caller = await _caller(context, request, token)

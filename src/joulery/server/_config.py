@@ -8,6 +8,9 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from joulery.errors import InvalidValueError
+from joulery.grid import static_intensity
+from joulery.reports import ElectricityPrice
+from joulery.units import finite
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -114,6 +117,29 @@ class RateLimiter:
         return bucket
 
 
+def electricity_of(
+    region: str | None = None,
+    grams: float | None = None,
+    price: float | None = None,
+    currency: str = "",
+) -> ElectricityPrice:
+    """What a kilowatt-hour stands for.
+
+    Args:
+        region: Region whose yearly mean carbon intensity applies; the world unless given.
+        grams: Carbon intensity in gCO2/kWh, in place of a region's.
+        price: Money per kWh; None where it is unknown.
+        currency: Name of the money.
+    """
+    if price is not None:
+        finite(price, "price per kWh", minimum=0.0)
+    if grams is not None:
+        grams = finite(grams, "carbon intensity in g/kWh", minimum=0.0)
+        return ElectricityPrice(grams, "as given to the server", price, currency)
+    signal = static_intensity(region or "WORLD")
+    return ElectricityPrice(signal.at(0.0), signal.source, price, currency)
+
+
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
     """The configuration of a server.
@@ -131,6 +157,7 @@ class ServerConfig:
         stop_seconds: Time that requests may take to end after that.
         expire_seconds: Interval at which expired leases are released.
         limits: Limits on requests and callers.
+        electricity: What a kilowatt-hour stands for on the dashboard; None for the world's mean.
     """
 
     store: str | None = None
@@ -144,6 +171,7 @@ class ServerConfig:
     stop_seconds: float = 30.0
     expire_seconds: float = 15.0
     limits: Limits = LIMITS
+    electricity: ElectricityPrice | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:

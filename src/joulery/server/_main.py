@@ -127,7 +127,7 @@ def _uvicorn_config(
     limits = config.limits
     protocol: Any = partial(HttpConnection, gate=gate, head_seconds=limits.head_seconds)
     return uvicorn.Config(
-        create_app(context),
+        create_app(context, config.electricity),
         http=protocol,
         h11_max_incomplete_event_size=limits.head_bytes,
         ws="none",

@@ -325,6 +325,7 @@ async def heartbeat(
     """Prolong the lease of a decision; the progress counts if no report follows."""
     (place, issued), jobs_ = decision, context_of(request).jobs
     lease = await asyncio.wrap_future(jobs_.heartbeat_soon(place, body.progress, issued))
+    request.app.state.heartbeats.note(place, body.progress)
     return _answer(lease)
 
 

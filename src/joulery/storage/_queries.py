@@ -6,13 +6,16 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sqlalchemy import delete, func, insert, literal_column, select
+from sqlalchemy import and_, delete, distinct, func, insert, literal_column, select
 
 from joulery.errors import ConflictError
 from joulery.storage._records import EnergyRecord, OutcomeRecord, ProfileRecord
 from joulery.storage._schema import decisions, energy, jobs, outcomes, profiles
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from joulery.storage._records import DecisionState
     from joulery.storage._transaction import Transaction
 
 
@@ -41,6 +44,121 @@ def totals(transaction: Transaction) -> StoreTotals:
     return StoreTotals(int(number), int(events), int(waiting.scalar_one()))
 
 
+@dataclass(frozen=True, slots=True)
+class JobHead:
+    """What lists show of a job, without reading its history.
+
+    Attributes:
+        id: Number of the job.
+        version: Version on its device.
+        paused: Whether decisions are refused.
+        events: Number of its events, which tells whether anything happened since.
+        recurrences: Number of its recurrences.
+        team: Namespace of the job.
+        name: Name of the job.
+        policy: Name of its policy.
+        device: Kind of device that it runs on.
+        default: Batch size that the owner would run.
+    """
+
+    id: int
+    version: int
+    paused: bool
+    events: int
+    recurrences: int
+    team: str
+    name: str
+    policy: str
+    device: str
+    default: int
+
+
+def job_heads(transaction: Transaction, team: str | None = None) -> list[JobHead]:
+    """All versions of all jobs by number; of one team where it is given."""
+    names = [field.name for field in dataclasses.fields(JobHead)][:-1]
+    columns = [jobs.c[name] for name in names]
+    wanted = select(*columns, jobs.c.specification["default"].as_integer()).order_by(jobs.c.id)
+    if team is not None:
+        wanted = wanted.where(jobs.c.team == team)
+    return [JobHead(*row) for row in transaction.query(wanted)]
+
+
+@dataclass(frozen=True, slots=True)
+class RunGroup:
+    """Sums over the decisions of a job that are alike.
+
+    Attributes:
+        job: Number of the job.
+        batch_size: Batch size that was decided.
+        kind: Kind of action, as its number.
+        state: State of the decisions.
+        end: How the runs ended by their reports; None without a report.
+        ignored: Whether the policy does not learn from the reports; None without one.
+        count: Number of decisions.
+        joules: Energy in total.
+        joules_squared: Sum of the squares of the energies.
+        seconds: Time in total.
+    """
+
+    job: int
+    batch_size: int
+    kind: int
+    state: DecisionState
+    end: str | None
+    ignored: bool | None
+    count: int
+    joules: float
+    joules_squared: float
+    seconds: float
+
+
+def run_groups(
+    transaction: Transaction, numbers: Sequence[int]
+) -> tuple[list[RunGroup], dict[int, int]]:
+    """Sums over the decisions of jobs; and the number of recurrences that ended, by job.
+
+    Args:
+        transaction: Transaction to read in.
+        numbers: Jobs, at most some hundreds at a time.
+    """
+    action, body = decisions.c.action, outcomes.c.body
+    joules, end = body["joules"].as_float(), body["end"].as_string()
+    same = decisions.c.job == outcomes.c.job, decisions.c.sequence == outcomes.c.decision
+    groups = (
+        decisions.c.job,
+        action["batch_size"].as_integer(),
+        action["kind"].as_integer(),
+        decisions.c.state,
+        end,
+        outcomes.c.ignored,
+    )
+    sums = (joules, joules * joules, body["seconds"].as_float())
+    wanted = (
+        select(*groups, func.count(), *(func.coalesce(func.sum(one), 0.0) for one in sums))
+        .select_from(decisions.outerjoin(outcomes, and_(*same)))
+        .where(decisions.c.job.in_(numbers))
+        .group_by(*groups)
+    )
+    ended = (
+        select(decisions.c.job, func.count(distinct(decisions.c.recurrence)))
+        .join(outcomes, and_(*same))
+        .where(decisions.c.job.in_(numbers), end != "abandoned")
+        .group_by(decisions.c.job)
+    )
+    found = [RunGroup(*row) for row in transaction.query(wanted)]
+    return found, {row[0]: row[1] for row in transaction.query(ended)}
+
+
+def energy_origins(
+    transaction: Transaction, numbers: Sequence[int]
+) -> list[tuple[int, str | None, float]]:
+    """Energy of jobs by the origin of the figures: (job, origin, joules)."""
+    origin = energy.c.provenance["origin"].as_string()
+    wanted = select(energy.c.job, origin, func.sum(energy.c.joules))
+    wanted = wanted.where(energy.c.job.in_(numbers)).group_by(energy.c.job, origin)
+    return [(row[0], row[1], row[2]) for row in transaction.query(wanted)]
+
+
 def outcomes_between(
     transaction: Transaction, job: int, first: int, last: int
 ) -> dict[int, OutcomeRecord]:
@@ -58,6 +176,12 @@ def energy_page(
     wanted = select(energy).where(energy.c.job == job, energy.c.id > after)
     rows = transaction.query(wanted.order_by(energy.c.id).limit(limit))
     return [(row.id, EnergyRecord(*row[:-1])) for row in rows]
+
+
+def energy_of_decision(transaction: Transaction, job: int, decision: int) -> list[EnergyRecord]:
+    """Energy that was used under a decision, by device."""
+    wanted = select(energy).where(energy.c.job == job, energy.c.decision == decision)
+    return [EnergyRecord(*row[:-1]) for row in transaction.query(wanted.order_by(energy.c.device))]
 
 
 def put_profile(transaction: Transaction, profile: ProfileRecord) -> None:

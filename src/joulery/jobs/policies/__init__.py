@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from joulery.jobs.policies._base import (
         ActionKind,
         Actions,
+        KnowsCosts,
         KnowsLimits,
         Outcomes,
         Policy,
@@ -38,6 +39,7 @@ __all__ = [
     "GaussianCurve",
     "GridSearchPolicy",
     "JobBatch",
+    "KnowsCosts",
     "KnowsLimits",
     "OraclePolicy",
     "Outcomes",

@@ -174,3 +174,17 @@ class KnowsLimits(Protocol):
         size under the same beliefs.
         """
         ...
+
+
+@runtime_checkable
+class KnowsCosts(Protocol):
+    """A policy that believes something about the cost of a run of each batch size."""
+
+    def believed_costs(
+        self, beliefs: Any, rows: NDArray[np.int64]
+    ) -> tuple[Floats, Floats, Floats]:
+        """(rows, arms), cost of a whole run in joules: one sigma below, expected, one above.
+
+        NaN where nothing is believed.
+        """
+        ...

@@ -303,6 +303,15 @@ class ZeusPolicy:
         beliefs.least[job[better]] = spent[better]
         beliefs.best[job[better]] = arm[better]
 
+    def believed_costs(
+        self, beliefs: ZeusBeliefs, rows: NDArray[np.int64]
+    ) -> tuple[Floats, Floats, Floats]:
+        """(rows, arms), mean of the costs with one standard error; NaN where unseen."""
+        count, mean, variance = beliefs.costs.moments(rows)
+        mean = np.where(count > 0, mean, np.nan)
+        error = np.sqrt(variance / np.maximum(count, 1.0))
+        return mean - error, mean, mean + error
+
     def _sample(
         self, beliefs: ZeusBeliefs, rows: NDArray[np.int64], rng: CounterRng
     ) -> NDArray[np.int64]:

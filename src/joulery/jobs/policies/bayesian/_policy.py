@@ -150,6 +150,14 @@ class BayesianPolicy:
         view = forecast(beliefs, rows, self.objective)
         return self._limits(beliefs, rows, view, arm, view.expected_cost(view.best))[0]
 
+    def believed_costs(
+        self, beliefs: BayesianBeliefs, rows: NDArray[np.int64]
+    ) -> tuple[Floats, Floats, Floats]:
+        """(rows, arms), cost of a whole run in joules: one sigma below, median, one above."""
+        epochs, cost = beliefs.epochs.of(rows), beliefs.cost.of(rows)
+        mean, sd = epochs.mean + cost.mean, np.sqrt(epochs.variance + cost.variance)
+        return np.exp(mean - sd), np.exp(mean), np.exp(mean + sd)
+
     def _limits(
         self,
         beliefs: BayesianBeliefs,

@@ -1,0 +1,800 @@
+"""Recurring jobs as reports: all jobs of a team with what they saved, and all about one job."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
+from joulery.jobs.policies import ActionKind, RunEnd
+from joulery.objectives import Bounds, Cost, choose, gains, objective_text
+from joulery.reports._chart import Axis, Chart, Series, joules_unit, seconds_unit
+from joulery.reports._document import (
+    Grid,
+    Heading,
+    KeyFigure,
+    KeyFigures,
+    Paragraph,
+    Report,
+    Table,
+)
+from joulery.units import human, human_duration, kilowatt_hours, per_cent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from joulery.jobs import DecisionEntry, EnergyEntry, JobBeliefs, JobFigures, JobSummary, Saved
+    from joulery.objectives import Objective
+    from joulery.reports._chart import Symbol
+    from joulery.reports._document import Block
+
+_NONE = "–"
+_MOST_POINTS = 150  # of a line, which more would only blacken
+_MOST_JOBS = 15
+_ENDS = (RunEnd.REACHED, RunEnd.STOPPED, RunEnd.EXHAUSTED, RunEnd.ABANDONED)
+
+
+@dataclass(frozen=True, slots=True)
+class ElectricityPrice:
+    """What a kilowatt-hour stands for.
+
+    Attributes:
+        grams: Carbon intensity in gCO2/kWh.
+        grams_source: Where that comes from.
+        price: Money per kWh; None where it is unknown.
+        currency: Name of the money.
+    """
+
+    grams: float
+    grams_source: str
+    price: float | None = None
+    currency: str = ""
+
+
+def energy_text(joules: float) -> str:
+    """Energy as bills state it: ``energy_text(3.6e6)`` is ``"1.00 kWh"``."""
+    return human(joules / 3600.0, "Wh")
+
+
+def with_error(value: float, error: float | None, show: Callable[[float], str]) -> str:
+    """A figure and its standard error in the same unit, such as ``1.25 ± 0.08 kWh``."""
+    text, unit = show(value).rsplit(" ", 1)
+    if error is None:
+        return f"{text} {unit}"
+    scale = value / float(text) if float(text) else 1.0
+    decimals = len(text.partition(".")[2])
+    return f"{text} ± {error / scale:.{decimals}f} {unit}"
+
+
+def saved_text(saved: Saved | None) -> str:
+    """A share that was saved, such as ``31 ± 2 %``."""
+    if saved is None:
+        return _NONE
+    error = saved.standard_error
+    shown = f"{100 * saved.share:.0f}"
+    return f"{shown} %" if error is None else f"{shown} ± {100 * error:.0f} %"
+
+
+def overview_report(
+    jobs: Sequence[JobFigures],
+    electricity: ElectricityPrice,
+    link: Callable[[int], str] = lambda _: "",
+    *,
+    outstanding: int = 0,
+) -> Report:
+    """What all jobs saved, those that saved most, and what needs attention.
+
+    Args:
+        jobs: Figures of every version of every job.
+        electricity: What a kilowatt-hour stands for.
+        link: Address of a job's page.
+        outstanding: Number of jobs whose figures are still being added up.
+    """
+    title = "Overview"
+    if not jobs:
+        empty = "No jobs yet. A joulery.Run with batch_sizes=[…] makes one when it is first run."
+        return Report(title, "", (Paragraph(empty),))
+    blocks: list[Block] = [_totals(jobs, electricity)]
+    if outstanding:
+        blocks.append(Paragraph(f"{outstanding} more jobs are still being added up.", soft=True))
+    blocks += [Heading("Needs attention"), _attention(jobs, link)]
+    best = sorted(jobs, key=lambda one: -one.saved_joules)[:_MOST_JOBS]
+    best = [one for one in best if one.saved is not None]
+    blocks.append(Heading("Jobs by energy saved"))
+    if best:
+        blocks.append(_ranking(best, link))
+    else:
+        blocks.append(
+            Paragraph(
+                "Nothing to compare yet: savings appear once a job has run its default batch size "
+                "and another one."
+            )
+        )
+    blocks.append(Paragraph(_METHOD, soft=True))
+    return Report(title, "", tuple(blocks))
+
+
+_METHOD = (
+    "Saved: every recurrence so far, exploration included, against as many runs of the default "
+    "batch size as measured in the same job. The error is one standard error, from the scatter of "
+    "runs. Jobs without such a run count as saving nothing."
+)
+
+
+def _totals(jobs: Sequence[JobFigures], electricity: ElectricityPrice) -> KeyFigures:
+    joules = sum(one.saved_joules for one in jobs)
+    compared = [one for one in jobs if one.saved is not None]
+    error = math.sqrt(sum((one.saved_error_joules or 0.0) ** 2 for one in compared))
+    baseline = sum(one.recurrences * one.baseline_joules for one in compared)
+    share = f"{100 * joules / baseline:.0f} % less than the default. " if baseline > 0 else ""
+    some = f"{len(compared)} of {len(jobs)} jobs have a baseline."
+    unsure = sum(one.saved_error_joules is None for one in compared)
+    if unsure:
+        some += f" The error of {unsure} is not yet known."
+    shown = [KeyFigure("Energy saved", with_error(joules, error, energy_text), share + some)]
+
+    def grams(value: float) -> str:
+        return human(kilowatt_hours(value) * electricity.grams, "g")
+
+    at = f"at {electricity.grams:g} g/kWh: {electricity.grams_source}"
+    shown.append(KeyFigure("CO2 saved", with_error(joules, error, grams), at))
+    if electricity.price is None:
+        hint = "no price is known: joulery serve --price 0.30 --currency EUR"
+        shown.append(KeyFigure("Money saved", _NONE, hint))
+    else:
+        price, currency = electricity.price, electricity.currency or "money"
+
+        def money(value: float) -> str:
+            return f"{kilowatt_hours(value) * price:.2f} {currency}"
+
+        at = f"at {price:g} {currency} per kWh, as given to the server"
+        shown.append(KeyFigure("Money saved", with_error(joules, error, money), at))
+    used = sum(one.joules for one in jobs)
+    origins: dict[str, float] = {}
+    for one in jobs:
+        for origin, amount in one.origins.items():
+            origins[origin] = origins.get(origin, 0.0) + amount
+    shown.append(KeyFigure("Energy used", energy_text(used), _origins_text(origins, used)))
+    return KeyFigures(tuple(shown))
+
+
+def _origins_text(origins: dict[str, float], used: float) -> str:
+    """How much of the energy was measured, and how the rest came about."""
+    if not used > 0:
+        return "no run has been reported on"
+    rest = used - sum(origins.values())
+    parts = [(origin, joules) for origin, joules in origins.items() if joules > 0]
+    if rest > 0.005 * used:
+        parts.append(("reported without saying how", rest))
+    return ", ".join(f"{per_cent(min(1.0, joules / used))} {name}" for name, joules in parts)
+
+
+def _attention(jobs: Sequence[JobFigures], link: Callable[[int], str]) -> Table | Paragraph:
+    rows, links = [], []
+    for one in jobs:
+        found = []
+        if one.quarantined:
+            what = f"{one.quarantined} report{'s' * (one.quarantined != 1)} in quarantine"
+            found.append((what, "the figures contradict all others; look at the run"))
+        if one.expired:
+            what = f"{one.expired} run{'s' * (one.expired != 1)} never reported"
+            found.append((what, "the process died or lost the network"))
+        if one.head.paused:
+            found.append(("paused", "its runs take their default until it is resumed"))
+        for what, why in found:
+            rows.append([_name(one), what, why])
+            links.append(link(one.head.id))
+    if not rows:
+        return Paragraph("Nothing: no report is in quarantine, no run is lost, no job is paused.")
+    return Table(["job", "what", "meaning"], rows[:_MOST_JOBS], "lll", links=links[:_MOST_JOBS])
+
+
+def _name(one: JobFigures) -> str:
+    return f"{one.head.name} ({one.head.device})" if one.head.device else one.head.name
+
+
+def _ranking(best: Sequence[JobFigures], link: Callable[[int], str]) -> Table:
+    rows = [
+        [
+            _name(one),
+            one.head.team,
+            with_error(one.saved_joules, one.saved_error_joules, energy_text),
+            saved_text(one.saved),
+            str(one.recurrences),
+        ]
+        for one in best
+    ]
+    bars = [
+        (one.saved.share, one.saved.standard_error or 0.0) if one.saved else (0.0, 0.0)
+        for one in best
+    ]
+    links = [link(one.head.id) for one in best]
+    headers = ["job", "team", "energy saved", "of the default", "recurrences"]
+    return Table(headers, rows, "llrrr", links=links, bars=bars)
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What would be chosen under an objective.
+
+    Attributes:
+        objective: Objective, the job's own or another one.
+        point: Setting with its time and energy per run; None where nothing meets the objective.
+        words: The choice in a sentence.
+    """
+
+    objective: Objective
+    point: OperatingPoint | None
+    words: str
+
+
+def job_report(
+    summary: JobSummary,
+    beliefs: JobBeliefs | None = None,
+    objective: Objective | None = None,
+    link: Callable[[str], str] | None = None,
+) -> tuple[Report, Report, Report]:
+    """All about one job: its savings, what an objective would choose, and how the job went.
+
+    Args:
+        summary: Summary of its history.
+        beliefs: What its policy believes; None where that is not known.
+        objective: Objective to choose under, in place of the job's own.
+        link: Address of the page of a decision.
+    """
+    job, name = summary.job, summary.entry.name
+    runs = _RunPoints(summary)
+    wanted = objective or job.objective or job.cost
+    choice: list[Block]
+    if runs.baseline is None and not runs.points:
+        text = "Nothing has reached the target yet, so there is nothing to choose from."
+        choice = [Paragraph(text)]
+    else:
+        what_if = runs.choose(wanted)
+        choice = [Paragraph(what_if.words), runs.chart(what_if)]
+    blocks: list[Block] = []
+    if summary.recurrences:
+        charts = [_path_chart(summary), _cost_chart(summary), _regret_chart(summary)]
+        if beliefs is not None and beliefs.costs:
+            charts.insert(0, _belief_chart(summary, beliefs))
+        drift = _drift_chart(summary)
+        if drift is not None:
+            charts.append(drift)
+        blocks.append(Grid(tuple(one for one in charts if one is not None)))
+        if beliefs is not None and beliefs.changed:
+            noticed = "The policy has noticed that this job no longer trains as it used to, and"
+            blocks.append(Paragraph(f"{noticed} weighs older runs down since."))
+        blocks += [Heading("By batch size"), _sizes_table(summary)]
+    blocks += [Heading("Latest decisions"), _decisions_table(summary, link)]
+    return (
+        Report(name, "", (_job_figures(summary),)),
+        Report("What to run", "", tuple(choice)),
+        Report("How it went", "", tuple(blocks)),
+    )
+
+
+def _job_figures(summary: JobSummary) -> KeyFigures:
+    saved, used = summary.saved, sum(one.joules for one in summary.recurrences)
+    origins = {one.origin: one.joules for one in summary.measured.energy}
+    latest = " of the latest part" if summary.cut else ""
+    shown = [KeyFigure("Energy used", energy_text(used), _origins_text(origins, used) + latest)]
+    if saved is None:
+        why = "it needs runs of the default batch size and of another one"
+        return KeyFigures((KeyFigure("Energy saved", _NONE, why), *shown))
+    runs = f"against {saved.default_runs} run{'s' * (saved.default_runs != 1)} of the default"
+    exploring = human(saved.exploring_joules, "J")
+    return KeyFigures(
+        (
+            KeyFigure("Energy saved", saved_text(saved.energy), f"{runs}, exploration included"),
+            KeyFigure("Time saved", saved_text(saved.time), runs),
+            KeyFigure("Cost saved", saved_text(saved.cost), f"{exploring} spent on exploring"),
+            *shown,
+        )
+    )
+
+
+class _RunPoints:
+    """Time and energy of whole runs of a job, by batch size and power limit.
+
+    Args:
+        summary: Summary of the job's history.
+
+    Attributes:
+        points: Settings that were run until the target, and those that follow from them and the
+            profiles of an epoch.
+        baseline: Mean run of the default batch size; None where there is none.
+    """
+
+    def __init__(self, summary: JobSummary) -> None:
+        self._job = summary.job
+        groups: dict[tuple[int, float | None], list[tuple[float, float]]] = {}
+        epochs: dict[int, list[float]] = {}
+        for entry in summary.decisions:
+            one, size = entry.outcome, entry.decision.batch_size
+            if one is not None and one.end == RunEnd.REACHED and not entry.quarantined:
+                limit = one.limit_watts or entry.decision.power_limit_watts
+                groups.setdefault((size, limit), []).append((one.seconds, one.joules))
+                epochs.setdefault(size, []).append(one.epochs)
+        origins = [one.origin for one in summary.measured.energy]
+        origin = Origin.MEASURED if origins and set(origins) == {"measured"} else Origin.ASSUMED
+        self.points = [
+            _mean_point(runs, Setting(limit, batch_size=size), origin)
+            for (size, limit), runs in groups.items()
+        ]
+        for profile in summary.measured.profiles:
+            size = profile.batch_size
+            if size in epochs:
+                self.points += _foreseen(profile.frontier, size, epochs[size], set(groups))
+        own = [
+            run for (size, _), runs in groups.items() if size == self._job.default for run in runs
+        ]
+        default = Setting(batch_size=self._job.default)
+        self.baseline = _mean_point(own, default, origin) if own else None
+
+    def choose(self, objective: Objective) -> WhatIf:
+        """What the objective chooses."""
+        from joulery.errors import InfeasibleError
+
+        name = objective_text(objective)
+        try:
+            point = choose(objective, self.points, self.baseline)
+        except InfeasibleError as error:
+            return WhatIf(objective, None, f"Nothing meets {name}: {error.remedy}.")
+        words = f"Under {name}: {_label(point)}"
+        if self.baseline is not None:
+            saved = gains(point, self.baseline)
+            slower = "slower" if saved.time > 0 else "faster"
+            less = "less" if saved.energy >= 0 else "more"
+            words += (
+                f", {abs(saved.energy):.0f} % {less} energy and {abs(saved.time):.0f} % {slower} "
+                f"than the default batch size {self._job.default}"
+            )
+        return WhatIf(objective, point, f"{words} ({point.provenance.origin}).")
+
+    def chart(self, what_if: WhatIf) -> Chart:
+        """The time-energy plot with the choice, the baseline and the line of equal cost."""
+        seconds = seconds_unit(p.seconds for p in self.points)
+        joules = joules_unit(p.joules for p in self.points)
+        frontier = Frontier.from_points(self.points)
+        drawn = [Series("frontier", tuple((p.seconds, p.joules) for p in frontier), symbol="")]
+        shown = [p for p in (what_if.point, self.baseline) if p is not None]
+        others = [
+            p
+            for p in self.points
+            if (p.seconds, p.joules) not in {(q.seconds, q.joules) for q in shown}
+        ]
+        foreseen = [p for p in others if p.provenance.origin == Origin.PREDICTED]
+        run = [p for p in others if p not in foreseen]
+        drawn.append(_series("from an epoch's limits", foreseen, "triangle", 5, labels=False))
+        drawn.append(_series("run until the target", run, "dot", 0))
+        if self.baseline is not None:
+            drawn.append(_series("default", [self.baseline], "diamond", 1, emphasis=True))
+        if what_if.point is not None:
+            drawn.append(_series("chosen", [what_if.point], "star", 2, emphasis=True))
+            drawn += self._bound(what_if.objective, what_if.point)
+        return Chart(
+            "Time and energy of a whole run",
+            Axis(f"time in {seconds.name}", seconds),
+            Axis(f"energy in {joules.name}", joules),
+            tuple(one for one in drawn if one.points),
+            f"{len(self.points)} settings. {what_if.words} Bars are one standard error.",
+        )
+
+    def _bound(self, objective: Objective, point: OperatingPoint) -> list[Series]:
+        """The line of equal cost through the choice, or of the longest time that is allowed."""
+        times, energies = [p.seconds for p in self.points], [p.joules for p in self.points]
+        if self.baseline is not None:
+            times, energies = [*times, self.baseline.seconds], [*energies, self.baseline.joules]
+        low, high = min(times), max(times)
+        bottom, top = min(energies), max(energies)
+        bounds: Bounds = objective.bounds
+        if bounds.max_slowdown is not None and self.baseline is not None:
+            longest = (1 + bounds.max_slowdown) * self.baseline.seconds
+            return [_line("longest time allowed", ((longest, bottom), (longest, top)))]
+        if not isinstance(objective, Cost):
+            return []
+        if objective.eta == 0:
+            return [_line("equal cost", ((point.seconds, bottom), (point.seconds, top)))]
+        slope = -(1 - objective.eta) * objective.max_watts / objective.eta
+        ends = []
+        for seconds in (low, high):
+            energy = point.joules + slope * (seconds - point.seconds)
+            kept = min(top, max(bottom, energy))
+            if slope:
+                seconds = point.seconds + (kept - point.joules) / slope  # noqa: PLW2901
+            ends.append((seconds, kept))
+        return [_line(f"equal cost, eta {objective.eta:g}", tuple(ends))]
+
+
+def _mean_point(
+    runs: Sequence[tuple[float, float]], setting: Setting, origin: Origin
+) -> OperatingPoint:
+    """The mean of runs, with its relative standard error."""
+    joules = [one for _, one in runs]
+    mean, error = fmean(joules), None
+    if len(runs) > 1 and mean > 0:
+        squares = sum((one - mean) ** 2 for one in joules)
+        error = math.sqrt(squares / (len(runs) - 1) / len(runs)) / mean
+    provenance = Provenance(origin, f"{len(runs)} runs", error)
+    return OperatingPoint(fmean(one for one, _ in runs), mean, setting, provenance)
+
+
+def _foreseen(
+    frontier: Frontier, size: int, epochs: Sequence[float], run: set[tuple[int, float | None]]
+) -> Iterable[OperatingPoint]:
+    """Runs under limits that only epochs were measured under."""
+    source = f"an epoch, times the mean of {len(epochs)} runs"
+    for point in frontier.scaled(fmean(epochs)):
+        limit = point.setting.power_limit_watts
+        if (size, limit) not in run:
+            setting = Setting(limit, batch_size=size)
+            error = point.provenance.relative_error
+            provenance = Provenance(Origin.PREDICTED, source, error)
+            yield OperatingPoint(point.seconds, point.joules, setting, provenance)
+
+
+def _label(point: OperatingPoint) -> str:
+    watts = point.setting.power_limit_watts
+    size = f"batch size {point.setting.batch_size}"
+    return size if watts is None else f"{size} at {watts:g} W"
+
+
+def _short(point: OperatingPoint) -> str:
+    watts = point.setting.power_limit_watts
+    return (
+        f"{point.setting.batch_size}"
+        if watts is None
+        else f"{point.setting.batch_size}, {watts:g} W"
+    )
+
+
+def _series(
+    name: str,
+    members: Sequence[OperatingPoint],
+    symbol: Symbol,
+    colour: int,
+    *,
+    labels: bool = True,
+    emphasis: bool = False,
+) -> Series:
+    return Series(
+        name,
+        tuple((p.seconds, p.joules) for p in members),
+        errors=tuple((p.provenance.relative_error or 0.0) * p.joules for p in members),
+        labels=tuple(f"{name} {_short(p)}" if emphasis else _short(p) for p in members)
+        if labels
+        else (),
+        tips=tuple(
+            f"{_label(p)}: {human_duration(p.seconds)}, {human(p.joules, 'J')}, "
+            f"{p.provenance.origin} ({p.provenance.source})"
+            for p in members
+        ),
+        line="",
+        symbol=symbol,
+        colour=colour,
+        emphasis=emphasis,
+    )
+
+
+def _line(name: str, points: tuple[tuple[float, float], ...], colour: int = 2) -> Series:
+    return Series(name, points, line="dashed", symbol="", colour=colour)
+
+
+def _size_axis(summary: JobSummary, name: str) -> Axis:
+    """Batch sizes on a logarithmic scale."""
+    sizes = summary.job.batch_sizes
+    return Axis(name, ticks=tuple(map(math.log2, sizes)), labels=tuple(map(str, sizes)))
+
+
+def _belief_chart(summary: JobSummary, beliefs: JobBeliefs) -> Chart:
+    """Expected cost of a run by batch size, with measured means beside."""
+    believed = sorted(beliefs.costs.items())
+    joules = joules_unit(cost for _, (_, cost, _) in believed)
+    measured = [row for row in summary.batch_sizes if row.costs_joules]
+    drawn = [
+        Series(
+            "believed by the policy, ± 1 sigma",
+            tuple((math.log2(size), mean) for size, (_, mean, _) in believed),
+            errors=tuple((high - low) / 2 for _, (low, _, high) in believed),
+            tips=tuple(
+                f"batch size {size}: {human(mean, 'J')}, {human(low, 'J')} to {human(high, 'J')}"
+                for size, (low, mean, high) in believed
+            ),
+        ),
+        Series(
+            "mean of its runs",
+            tuple((math.log2(row.batch_size), fmean(row.costs_joules)) for row in measured),
+            tips=tuple(
+                f"batch size {row.batch_size}: {human(fmean(row.costs_joules), 'J')} in "
+                f"{len(row.costs_joules)} runs"
+                for row in measured
+            ),
+            line="",
+            symbol="diamond",
+            colour=1,
+        ),
+    ]
+    return Chart(
+        "Cost of a run by batch size",
+        _size_axis(summary, "batch size"),
+        Axis(f"cost in {joules.name}", joules),
+        tuple(one for one in drawn if one.points),
+        "What the policy believes a run of each batch size costs, and what runs did cost.",
+    )
+
+
+def _path_chart(summary: JobSummary) -> Chart | None:
+    """The batch size of every decision, and how it ended: the way that the search went."""
+    kinds: tuple[tuple[str, Symbol, int, Callable[[DecisionEntry], bool]], ...] = (
+        ("reached", "dot", 0, lambda one: _end(one) == RunEnd.REACHED),
+        ("stopped early", "cross", 1, lambda one: _end(one) == RunEnd.STOPPED),
+        ("failed", "square", 4, lambda one: _end(one) == RunEnd.EXHAUSTED),
+        ("probed for seconds", "triangle", 5, lambda one: _end(one) == RunEnd.PROBED),
+        ("under way", "diamond", 2, lambda one: one.state == "open"),
+    )
+    shown = summary.decisions[-_MOST_POINTS:]
+    drawn = []
+    for name, symbol, colour, fits in kinds:
+        members = [one.decision for one in shown if fits(one)]
+        points = tuple((one.recurrence + 1.0, math.log2(one.batch_size)) for one in members)
+        tips = tuple(
+            f"recurrence {one.recurrence + 1}: {one.batch_size}, {one.reason}" for one in members
+        )
+        if points:
+            drawn.append(Series(name, points, tips=tips, line="", symbol=symbol, colour=colour))
+    if not drawn:
+        return None
+    return Chart(
+        "Search path",
+        Axis("recurrence"),
+        _size_axis(summary, "batch size"),
+        tuple(drawn),
+        "The batch size of every decision by recurrence, and how it ended.",
+    )
+
+
+def _end(entry: DecisionEntry) -> RunEnd | None:
+    return None if entry.outcome is None else entry.outcome.end
+
+
+def _ended(summary: JobSummary) -> list[tuple[float, float]]:
+    return [(one.number + 1.0, one.cost_joules) for one in summary.recurrences if one.cost_joules]
+
+
+def _cost_chart(summary: JobSummary) -> Chart | None:
+    costs = _ended(summary)
+    if not costs:
+        return None
+    joules = joules_unit(cost for _, cost in costs)
+    own = next(row for row in summary.batch_sizes if row.batch_size == summary.job.default)
+    drawn = [Series("recurrence", thinned(costs), symbol="")]
+    if own.costs_joules:
+        level = fmean(own.costs_joules)
+        ends = ((costs[0][0], level), (costs[-1][0], level))
+        drawn.append(_line("mean of the default's runs", ends, 1))
+    return Chart(
+        "Cost by recurrence",
+        Axis("recurrence"),
+        Axis(f"cost in {joules.name}", joules),
+        tuple(drawn),
+        "Cost of every recurrence with all its attempts, against runs of the default batch size.",
+    )
+
+
+def _regret_chart(summary: JobSummary) -> Chart | None:
+    """What was paid beyond the batch size that is best by all runs so far."""
+    costs = _ended(summary)
+    means = [fmean(row.costs_joules) for row in summary.batch_sizes if row.costs_joules]
+    if not means or not costs:
+        return None
+    total, points = 0.0, []
+    for number, cost in costs:
+        total += cost - min(means)
+        points.append((number, total))
+    joules = joules_unit(abs(y) for _, y in points)
+    return Chart(
+        "Cumulative regret",
+        Axis("recurrence"),
+        Axis(f"cost in {joules.name}", joules),
+        (Series("regret", thinned(points), symbol=""),),
+        "Cost so far beyond always running the batch size whose runs cost least on average.",
+    )
+
+
+def _drift_chart(summary: JobSummary) -> Chart | None:
+    """Epochs to the target, over the mean of the same batch size; another level is drift."""
+    runs = [
+        (one.decision.recurrence + 1.0, one.decision.batch_size, one.outcome.epochs)
+        for one in summary.decisions
+        if one.outcome is not None and one.outcome.end == RunEnd.REACHED and one.outcome.epochs
+    ]
+    sizes = {size for _, size, _ in runs}
+    means = {own: fmean(epochs for _, size, epochs in runs if size == own) for own in sizes}
+    if len(runs) < 3:
+        return None
+    points = [(number, epochs / means[size]) for number, size, epochs in runs]
+    return Chart(
+        "Drift: epochs to the target, over the batch size's mean",
+        Axis("recurrence"),
+        Axis("ratio"),
+        (
+            Series("run", thinned(points), line="", symbol="dot"),
+            _line("mean", ((points[0][0], 1.0), (points[-1][0], 1.0)), 5),
+        ),
+        "Runs that need ever more or fewer epochs than before show that the data has drifted.",
+    )
+
+
+def thinned(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """At most so many points that a line still shows: means of as many stretches."""
+    if len(points) <= _MOST_POINTS:
+        return tuple(points)
+    edges = [round(at * len(points) / _MOST_POINTS) for at in range(_MOST_POINTS + 1)]
+    groups = [points[a:b] for a, b in itertools.pairwise(edges)]
+    return tuple((fmean(x for x, _ in one), fmean(y for _, y in one)) for one in groups)
+
+
+def _sizes_table(summary: JobSummary) -> Table:
+    rows = [
+        [
+            str(row.batch_size),
+            *(str(row.ends.get(end, 0) or _NONE) for end in _ENDS),
+            human(fmean(row.costs_joules), "J") if row.costs_joules else _NONE,
+            human_duration(fmean(row.seconds)) if row.seconds else _NONE,
+            energy_text(fmean(row.joules)) if row.joules else _NONE,
+        ]
+        for row in summary.batch_sizes
+    ]
+    kinds = [
+        "default" if row.batch_size == summary.job.default else "" for row in summary.batch_sizes
+    ]
+    headers = ["batch size", "reached", "stopped early", "failed", "lost", "cost", "time", "energy"]
+    return Table(headers, rows, "r" * len(headers), kinds=kinds)
+
+
+def _decisions_table(summary: JobSummary, link: Callable[[str], str] | None) -> Table | Paragraph:
+    shown = summary.decisions[: -_MOST_JOBS - 1 : -1]
+    if not shown:
+        return Paragraph("No decision has been made yet.")
+    rows = []
+    for entry in shown:
+        one, outcome, cost = entry.decision, entry.outcome, summary.cost(entry)
+        watts = one.power_limit_watts
+        rows.append(
+            [
+                f"{one.recurrence + 1}",
+                "probe" if one.kind == ActionKind.PROBE else "train",
+                str(one.batch_size),
+                _NONE if watts is None else f"{watts:g} W",
+                end_text(entry),
+                _NONE if outcome is None else f"{outcome.epochs:g}",
+                _NONE if cost is None else human(cost, "J"),
+                one.reason,
+            ]
+        )
+    links = [link(entry.decision.id) for entry in shown] if link else ()
+    headers = ["recurrence", "what", "batch size", "limit", "ended", "epochs", "cost", "why"]
+    return Table(headers, rows, "rlrrlrrl", links=links)
+
+
+def end_text(entry: DecisionEntry) -> str:
+    """How a decision ended, and whether the policy does not learn from that."""
+    if entry.outcome is None:
+        return {"open": "under way", "expired": "never reported"}.get(entry.state, entry.state)
+    return entry.outcome.end.name.lower() + " (in quarantine)" * entry.quarantined
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """How a run stood at some moment.
+
+    Attributes:
+        seconds: Time that it had taken.
+        joules: Energy that it had used.
+        epochs: Epochs that it had trained.
+    """
+
+    seconds: float
+    joules: float
+    epochs: float
+
+
+def run_report(
+    entry: DecisionEntry,
+    cost: Cost,
+    beats: Sequence[Heartbeat],
+    energy: Sequence[EnergyEntry],
+    now_wall_seconds: float,
+) -> Report:
+    """One run: how it stands or ended, its power over time, and its energy by device.
+
+    Args:
+        entry: Decision that it carries out.
+        cost: Cost of the job.
+        beats: Heartbeats so far, or what was reported at the end.
+        energy: Energy by device.
+        now_wall_seconds: Unix time.
+    """
+    one = entry.decision
+    blocks: list[Block] = [_run_figures(entry, cost, beats, now_wall_seconds)]
+    blocks.append(Paragraph(f"Why batch size {one.batch_size}: {one.reason}."))
+    power = [
+        ((a.seconds + b.seconds) / 2, (b.joules - a.joules) / (b.seconds - a.seconds))
+        for a, b in itertools.pairwise((Heartbeat(0.0, 0.0, 0.0), *beats))
+        if b.seconds > a.seconds and b.joules >= a.joules
+    ]
+    seconds = seconds_unit([one.seconds for one in beats] or [0.0])
+    if len(power) > 1:
+        time = Axis(f"time in {seconds.name}", seconds)
+        epochs = tuple((beat.seconds, beat.epochs) for beat in beats)
+        blocks.append(
+            Grid(
+                (
+                    _run_chart("Power between heartbeats", time, "power in W", thinned(power)),
+                    _run_chart("Epochs trained", time, "epochs", thinned(epochs)),
+                )
+            )
+        )
+    if energy:
+        rows = [
+            [
+                used.device,
+                energy_text(used.joules),
+                human_duration(used.seconds),
+                human(used.joules / used.seconds, "W") if used.seconds else _NONE,
+                " ".join(filter(None, (used.origin, used.source and f"({used.source})"))),
+            ]
+            for used in energy
+        ]
+        headers = ["device", "energy", "time", "mean power", "how it came about"]
+        blocks += [Heading("By device"), Table(headers, rows, "lrrrl")]
+    measured = entry.outcome.measured if entry.outcome is not None else ()
+    if measured:
+        rows = [
+            [
+                _NONE if each.limit_watts is None else f"{each.limit_watts:g} W",
+                human_duration(each.epoch_seconds),
+                energy_text(each.epoch_joules),
+                f"± {per_cent(each.relative_error)}",
+            ]
+            for each in measured
+        ]
+        headers = ["power limit", "time of an epoch", "energy of an epoch", "error"]
+        blocks += [Heading("Limits measured on the way"), Table(headers, rows, "rrrr")]
+    return Report(f"Run {one.id}", "", tuple(blocks))
+
+
+def _run_chart(title: str, time: Axis, name: str, points: tuple[tuple[float, float], ...]) -> Chart:
+    return Chart(title, time, Axis(name), (Series("", points),), f"{name} over the run.")
+
+
+def _run_figures(
+    entry: DecisionEntry, cost: Cost, beats: Sequence[Heartbeat], now: float
+) -> KeyFigures:
+    one, last = entry.decision, beats[-1] if beats else Heartbeat(0.0, 0.0, 0.0)
+    heard = entry.heartbeat_wall_seconds
+    note = "" if heard is None else f"last heartbeat {human_duration(max(0.0, now - heard))} ago"
+    if entry.outcome is not None:
+        note = "reported late" if entry.late else "as reported"
+    spent, ceiling = cost.of(last.seconds, last.joules), one.cost_ceiling_joules
+    limit = "left to the tuner" if one.power_limit_watts is None else f"{one.power_limit_watts:g} W"
+    stop = "no ceiling: it is not stopped early"
+    if math.isfinite(ceiling):
+        stop = f"{per_cent(spent / ceiling)} of {human(ceiling, 'J')}, where it is stopped"
+    shown = [KeyFigure("State", end_text(entry), note)]
+    if last.seconds > 0:
+        rate = f"{3600 * last.epochs / last.seconds:.3g} an hour"
+        shown += [
+            KeyFigure("Time", human_duration(last.seconds), f"{last.epochs:g} epochs, {rate}"),
+            KeyFigure("Energy", energy_text(last.joules), f"mean power {_watts(last)}"),
+        ]
+    shown.append(KeyFigure("Batch size", str(one.batch_size), f"power limit {limit}"))
+    shown.append(KeyFigure("Cost", human(spent, "J"), stop))
+    return KeyFigures(tuple(shown))
+
+
+def _watts(beat: Heartbeat) -> str:
+    return human(beat.joules / beat.seconds, "W")

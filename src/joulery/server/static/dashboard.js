@@ -1,0 +1,52 @@
+// Live updates and forms without reloading; every page also works without this script.
+const main = document.querySelector("main");
+const note = document.querySelector("#live");
+let latest = 0;
+
+// Fetch a page and put its live parts in the place of ours, except where someone is typing.
+async function refresh(address) {
+  const mine = ++latest;
+  const answer = await fetch(address, { headers: { Accept: "text/html" } });
+  if (answer.redirected) return location.assign(answer.url); // logged out meanwhile
+  if (!answer.ok || mine !== latest) return;
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  for (const old of document.querySelectorAll("[data-live]")) {
+    const next = fresh.getElementById(old.id);
+    if (!next || old.innerHTML === next.innerHTML) continue;
+    const focused = old.contains(document.activeElement) ? document.activeElement : null;
+    if (focused?.matches("input, select, textarea")) continue;
+    old.innerHTML = next.innerHTML;
+    if (focused?.id) document.getElementById(focused.id)?.focus();
+  }
+}
+
+// The server says when something has changed.
+if (main?.dataset.events) {
+  const source = new EventSource(main.dataset.events);
+  let mark = main.dataset.mark;
+  source.onmessage = (event) => {
+    note.textContent = "live";
+    if (event.data !== mark) refresh(location.href);
+    mark = event.data;
+  };
+  source.onerror = () => setTimeout(() => {
+    if (source.readyState !== EventSource.OPEN) note.textContent = "connection lost, trying again";
+  }, 3000);
+  addEventListener("pagehide", () => source.close());
+}
+
+// A form whose answer is shown at once, as its sliders move.
+for (const form of document.querySelectorAll("form[data-instant]")) {
+  let timer;
+  form.addEventListener("input", (event) => {
+    const shown = form.querySelector(`output[for="${event.target.id}"]`);
+    if (shown) shown.textContent = event.target.value;
+    if (event.target.type === "range") form.querySelectorAll("input[type=number]").forEach((one) => { one.value = ""; });
+    clearTimeout(timer);
+    timer = setTimeout(() => {
+      const query = new URLSearchParams([...new FormData(form)].filter(([, value]) => value !== ""));
+      history.replaceState(null, "", `?${query}`);
+      refresh(location.href);
+    }, 150);
+  });
+}

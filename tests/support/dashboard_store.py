@@ -1,0 +1,161 @@
+"""A store as a small team has it after some weeks: jobs that save, and some that need attention."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joulery.clock import VirtualClock
+from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
+from joulery.jobs import (
+    Definition,
+    EnergyEntry,
+    JobService,
+    Measured,
+    Outcome,
+    ProfileEntry,
+    Request,
+    keep_profile,
+    note_energy,
+)
+from joulery.jobs.policies import ActionKind, RunEnd
+from joulery.testing.workloads import made_up_workload
+
+if TYPE_CHECKING:
+    from joulery.jobs import Decision
+    from joulery.simulate import TracedWorkload
+    from joulery.storage import Store
+
+_DAY = 86_400.0
+_SOURCE = "NVML energy counter"
+
+
+class TeamHistory:
+    """Runs the jobs of teams on made-up workloads.
+
+    Args:
+        store: Empty store.
+        now_wall_seconds: Unix time at which the history ends.
+    """
+
+    def __init__(self, store: Store, now_wall_seconds: float) -> None:
+        self._store = store
+        self._clock = VirtualClock(wall_seconds=now_wall_seconds - 60 * _DAY)
+        self._end = now_wall_seconds
+        self.service = JobService(store, self._clock)
+        self._luck = np.random.default_rng(7)
+
+    def define(
+        self, team: str, name: str, device: str, workload: TracedWorkload, policy: str = "joulery"
+    ) -> int:
+        """The number of a new job."""
+        job = dataclasses.replace(workload.job(), name=name)
+        return self.service.define(team, Definition(job, device, policy), seed=len(name)).id
+
+    def run(
+        self, job: int, workload: TracedWorkload, times: int, *, origin: str = "measured"
+    ) -> None:
+        """Recurrences of a job until it reaches its target, each with its energy by device."""
+        for number in range(times):
+            key, after = f"night {number}", None
+            for attempt in range(8):
+                request = Request(f"{key}.{attempt}", after, probing=True)
+                decision = self.service.decide(job, request)
+                outcome = self.outcome(workload, decision)
+                self._clock.sleep(outcome.seconds + 1.0)
+                self.service.report(decision.id, outcome, f"{key}.{attempt}")
+                used = EnergyEntry(
+                    decision.id, "GPU-0", outcome.seconds, outcome.joules, origin, _SOURCE
+                )
+                now = self._clock.wall()
+                self._store.write(lambda one, used=used, now=now: note_energy(one, job, used, now))
+                after = decision.id
+                if outcome.end == RunEnd.REACHED:
+                    break
+        self._keep_profiles(job, workload)
+
+    def outcome(self, workload: TracedWorkload, decision: Decision) -> Outcome:
+        """How a run of the workload ends, with some scatter; it obeys its cost ceiling."""
+        arm = workload.batch_sizes.index(decision.batch_size)
+        limits = list(workload.limits_watts)
+        held = decision.power_limit_watts or limits[-1]
+        measured = tuple(
+            Measured(
+                watts,
+                float(workload.epoch_seconds[arm, limits.index(watts)]),
+                float(workload.epoch_joules[arm, limits.index(watts)]),
+                0.01,
+            )
+            for watts in {*decision.probe_limits_watts, held}
+        )
+        if decision.kind == ActionKind.PROBE:
+            return Outcome(RunEnd.PROBED, 0.0, 10.0, 1500.0, None, measured)
+        at = limits.index(held)
+        scatter = float(np.exp(0.05 * self._luck.standard_normal()))
+        epochs = round(float(self._luck.choice(workload.epochs[arm])) * scatter)
+        seconds, joules = workload.epoch_seconds[arm, at], workload.epoch_joules[arm, at]
+        cost = workload.job().cost.of(seconds, joules)
+        affordable = decision.cost_ceiling_joules / cost
+        end = RunEnd.REACHED
+        if affordable < epochs:
+            epochs, end = int(affordable), RunEnd.STOPPED
+        return Outcome(end, epochs, float(epochs * seconds), float(epochs * joules), held, measured)
+
+    def _keep_profiles(self, job: int, workload: TracedWorkload) -> None:
+        measured = Provenance(Origin.MEASURED, _SOURCE, 0.01)
+        for arm, size in enumerate(workload.batch_sizes):
+            points = [
+                OperatingPoint(
+                    float(workload.epoch_seconds[arm, at]),
+                    float(workload.epoch_joules[arm, at]),
+                    Setting(float(watts), batch_size=size),
+                    measured,
+                )
+                for at, watts in enumerate(workload.limits_watts)
+            ]
+            entry = ProfileEntry(size, "A100", Frontier.from_points(points, f"an epoch of {size}"))
+            now = self._clock.wall()
+            self._store.write(lambda one, entry=entry, now=now: keep_profile(one, job, entry, now))
+
+    def catch_up(self) -> None:
+        """Move the clock to the end of the history."""
+        self._clock.sleep(max(0.0, self._end - self._clock.wall()))
+
+
+def fill_for_dashboard(store: Store, now_wall_seconds: float) -> dict[str, int]:
+    """Jobs of two teams; their numbers by name."""
+    history = TeamHistory(store, now_wall_seconds)
+    plain, steep = made_up_workload(), made_up_workload(best=128, default=512)
+    numbers = {}
+    for team, name, device, workload, times, policy in (
+        ("vision", "resnet-nightly", "A100", plain, 60, "joulery"),
+        ("vision", "segmentation", "V100", steep, 30, "joulery"),
+        ("vision", "detector-zeus", "A100", plain, 30, "zeus"),
+        ("speech", "wav2vec-weekly", "A40", steep, 12, "joulery"),
+        ("speech", "brand-new", "A40", plain, 0, "joulery"),
+        ("speech", "first-run", "A40", plain, 1, "joulery"),
+    ):
+        numbers[name] = history.define(team, name, device, workload, policy)
+        history.run(numbers[name], workload, times)
+    service = history.service
+    service.pause(numbers["segmentation"])
+    odd = service.decide(numbers["wav2vec-weekly"], Request("odd"))
+    wrong = Outcome(RunEnd.STOPPED, 1.0, 1.0, 20.0, None)
+    service.report(odd.id, wrong, "odd")
+    service.decide(numbers["detector-zeus"], Request("lost"))
+    history.catch_up()
+    service.expire()
+    running = service.decide(numbers["resnet-nightly"], Request("running"))
+    progress = history.outcome(plain, running)
+    half = dataclasses.replace(
+        progress,
+        end=RunEnd.ABANDONED,
+        epochs=progress.epochs // 2,
+        seconds=0.5 * progress.seconds,
+        joules=0.5 * progress.joules,
+        measured=(),
+    )
+    service.heartbeat(running.id, half)
+    return numbers
