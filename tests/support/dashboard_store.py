@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
+from sqlalchemy import func, literal, select, true
 
 from joulery.clock import VirtualClock
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
@@ -21,12 +22,15 @@ from joulery.jobs import (
     note_energy,
 )
 from joulery.jobs.policies import ActionKind, RunEnd
+from joulery.storage._schema import decisions, jobs, outcomes
 from joulery.testing.workloads import made_up_workload
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from joulery.jobs import Decision
     from joulery.simulate import TracedWorkload
-    from joulery.storage import Store
+    from joulery.storage import Store, Transaction
 
 _DAY = 86_400.0
 _SOURCE = "NVML energy counter"
@@ -159,3 +163,23 @@ def fill_for_dashboard(store: Store, now_wall_seconds: float) -> dict[str, int]:
     )
     service.heartbeat(running.id, half)
     return numbers
+
+
+def copy_job(job: int, count: int) -> Callable[[Transaction], None]:
+    """An operation that adds copies of a job with its decisions and outcomes, all at once."""
+
+    def copy(transaction: Transaction) -> None:
+        first = transaction.query(select(func.max(jobs.c.id))).scalar_one() + 1
+        numbers = select(literal(0).label("n")).cte("numbers", recursive=True)
+        numbers = numbers.union_all(select(numbers.c.n + 1).where(numbers.c.n < count - 1))
+        new = {"id": numbers.c.n + first, "name": func.printf("copy %05d", numbers.c.n)}
+        for table in (jobs, decisions, outcomes):
+            key = "id" if table is jobs else "job"
+            changed = {key: new["id"]} | ({"name": new["name"]} if table is jobs else {})
+            columns = [changed.get(one.name, one) for one in table.columns]
+            names = [one.name for one in table.columns]
+            beside = table.join(numbers, true())
+            copied = select(*columns).select_from(beside).where(table.c[key] == job)
+            transaction.change(table.insert().from_select(names, copied))
+
+    return copy

@@ -61,12 +61,12 @@ def energy_text(joules: float) -> str:
 
 def with_error(value: float, error: float | None, show: Callable[[float], str]) -> str:
     """A figure and its standard error in the same unit, such as ``1.25 ± 0.08 kWh``."""
-    text, unit = show(value).rsplit(" ", 1)
-    if error is None:
-        return f"{text} {unit}"
-    scale = value / float(text) if float(text) else 1.0
+    larger = max(abs(value), error or 0.0)
+    text, unit = show(larger).rsplit(" ", 1)
+    scale = larger / float(text) if float(text) else 1.0
     decimals = len(text.partition(".")[2])
-    return f"{text} ± {error / scale:.{decimals}f} {unit}"
+    shown = f"{value / scale:.{decimals}f}"
+    return f"{shown} {unit}" if error is None else f"{shown} ± {error / scale:.{decimals}f} {unit}"
 
 
 def saved_text(saved: Saved | None) -> str:

@@ -42,7 +42,7 @@ def test_names_of_any_kind_reach_the_job(tmp_path, name):
 @pytest.mark.parametrize(
     "path",
     [
-        *("", "/", "//", "/v1", "/v1/", "/v1/jobs", "/v1/jobs/1/", "/v1/jobs//decisions"),
+        *("", "//", "/v1", "/v1/", "/v1/jobs", "/v1/jobs/1/", "/v1/jobs//decisions"),
         *("/v1/teams//jobs", "/v1/{}/1", "v1/jobs/1", "/health/../health/live", "/V1/jobs/1"),
     ],
 )

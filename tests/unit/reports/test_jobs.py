@@ -1,0 +1,206 @@
+"""Pages of recurring jobs: figures with their errors, choices, and real empty states."""
+
+import dataclasses
+
+import pytest
+
+from joulery.frontier import Frontier, OperatingPoint, Setting
+from joulery.jobs import (
+    Decision,
+    DecisionEntry,
+    Definition,
+    EnergyEntry,
+    EnergyUsed,
+    JobBeliefs,
+    JobEntry,
+    JobFigures,
+    JobMeasurements,
+    Measured,
+    Outcome,
+    ProfileEntry,
+    Saved,
+    summarize,
+)
+from joulery.jobs.policies import ActionKind, RunEnd
+from joulery.objectives import Cost, LeastEnergy
+from joulery.reports import (
+    ElectricityPrice,
+    Heartbeat,
+    energy_text,
+    job_report,
+    overview_report,
+    run_report,
+    saved_text,
+)
+from joulery.reports._jobs import thinned, with_error
+from joulery.storage import JobHead
+from joulery.testing.workloads import made_up_workload
+
+JOB = dataclasses.replace(made_up_workload().job(), name="nightly")
+WORLD = ElectricityPrice(500.0, "a table")
+
+
+def figures(number=1, share=0.25, error=0.05, **changed):
+    """Figures of a job that saved a quarter of 10 MJ."""
+    name, paused = f"job {number}", False
+    head = JobHead(number, 1, paused, 20, 10, "vision", name, "joulery", "A100", 256)
+    found = JobFigures(head, 10, 7.5e6, {"measured": 7.5e6}, 1e6, Saved(share, error))
+    return dataclasses.replace(found, **changed)
+
+
+def run(number, size, seconds, joules, end=RunEnd.REACHED, watts=250.0, **changed):
+    """A decision that was reported on."""
+    kind = ActionKind.PROBE if end == RunEnd.PROBED else ActionKind.TRAIN
+    decision = Decision(
+        f"1.{number}", number - 1, kind, size, watts, (), float("inf"), "it is best", 0.0
+    )
+    outcome = Outcome(end, 10.0, seconds, joules, watts, (Measured(watts, 5.0, 100.0, 0.01),))
+    entry = DecisionEntry(decision, number, f"key {number}", "reported", None, outcome)
+    return dataclasses.replace(entry, **changed)
+
+
+def summary(*decisions, profiles=()):
+    """The summary of a job with these decisions."""
+    definition, paused = Definition(JOB, "A100"), False
+    entry = JobEntry(1, "vision", 1, None, "", paused, definition, 0.0, 9, 9)
+    energy = (EnergyUsed("measured", 1e4, 100.0, 3),)
+    return summarize(entry, decisions, JobMeasurements(energy, profiles=profiles))
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "shown"),
+    [
+        (3.6e6, 3.6e5, "1.00 ± 0.10 kWh"),
+        (3.6e6, None, "1.00 kWh"),
+        (0.0, 0.0, "0 ± 0 Wh"),
+        (-7.2e6, 3.6e6, "-2.00 ± 1.00 kWh"),
+        (3.6e4, 3.6e6, "0.01 ± 1.00 kWh"),
+    ],
+)
+def test_figures_have_their_errors_in_the_same_unit(value, error, shown):
+    """If this fails, a figure and its error cannot be compared."""
+    assert with_error(value, error, energy_text) == shown
+
+
+def test_the_overview_adds_up_savings_and_errors():
+    """If this fails, the first page states a wrong sum, or an error that is too small."""
+    price = ElectricityPrice(500.0, "a table", 0.3, "EUR")
+    text = overview_report([figures(1), figures(2)], price).html()
+    assert "1.39 ± 0.20 kWh" in text  # 5 MJ, errors of 0.5 MJ each added in squares
+    assert "694 ± 98 g" in text
+    assert "0.42 ± 0.06 EUR" in text
+    assert "100 % measured" in text
+    assert "2 of 2 jobs have a baseline" in text
+
+
+def test_a_price_that_is_unknown_is_not_made_up():
+    """If this fails, people read money that nobody stated."""
+    text = overview_report([figures()], WORLD).html()
+    assert "no price is known" in text
+
+
+def test_attention_is_drawn_to_what_needs_it():
+    """If this fails, a report in quarantine or a lost run goes unnoticed."""
+    head = dataclasses.replace(figures().head, paused=True)
+    text = overview_report([figures(head=head, quarantined=2, expired=1)], WORLD).html()
+    for words in ("paused", "2 reports in quarantine", "1 run never reported"):
+        assert words in text
+    assert "Nothing: no report" in overview_report([figures()], WORLD).html()
+
+
+def test_empty_states_say_what_to_do():
+    """If this fails, a new user sees a page of dashes."""
+    assert "No jobs yet" in overview_report([], WORLD).html()
+    fresh = figures(saved=None, joules=0.0, origins={})
+    assert "Nothing to compare yet" in overview_report([fresh], WORLD).html()
+    head, choice, history = job_report(summary())
+    assert "Nothing has reached the target yet" in choice.body()
+    assert "needs runs of the default" in head.body()
+    assert "No decision has been made yet" in history.body()
+
+
+def test_an_unknown_error_is_said():
+    """If this fails, a sum whose error is unknown looks exact."""
+    text = overview_report([figures(error=None)], WORLD).html()
+    assert "The error of 1 is not yet known" in text
+    assert saved_text(Saved(0.25, None)) == "25 %"
+
+
+def profile(size, *points):
+    """A profile of (seconds, joules, limit) of an epoch."""
+    cloud = [OperatingPoint(s, j, Setting(watts)) for s, j, watts in points]
+    return ProfileEntry(size, "A100", Frontier.from_points(cloud))
+
+
+def test_an_objective_chooses_among_runs_and_measured_limits():
+    """If this fails, what would be chosen under another objective is wrong."""
+    found = summary(
+        run(1, 256, 100.0, 2000.0),
+        run(2, 64, 80.0, 1500.0),
+        profiles=(profile(64, (8.0, 150.0, 250.0), (12.0, 100.0, 100.0)),),
+    )
+    chosen = {
+        name: job_report(found, None, objective)[1].body()
+        for name, objective in (
+            ("own", None),
+            ("energy", Cost(1.0, 250.0)),
+            ("quick", LeastEnergy(0.0)),
+            ("impossible", LeastEnergy(None, 1.0)),
+        )
+    }
+    assert "batch size 64 at 250 W, 25 % less energy and 20 % faster" in chosen["own"]
+    assert "equal cost, eta 0.5" in chosen["own"]
+    assert "batch size 64 at 100 W, 50 % less energy and 20 % slower" in chosen["energy"]
+    assert "(predicted)" in chosen["energy"]
+    assert "batch size 64 at 250 W" in chosen["quick"]
+    assert "longest time allowed" in chosen["quick"]
+    assert "Nothing meets" in chosen["impossible"]
+
+
+def test_a_report_in_quarantine_is_not_chosen():
+    """If this fails, a wrong report decides what people believe to be best."""
+    found = summary(run(1, 256, 100.0, 2000.0), run(2, 64, 1.0, 1.0, quarantined=True))
+    assert "batch size 256" in job_report(found)[1].body()
+    assert "(in quarantine)" in job_report(found)[2].body()
+
+
+def test_history_shows_beliefs_path_regret_and_drift():
+    """If this fails, it cannot be seen how the search went."""
+    ends = (RunEnd.PROBED, RunEnd.STOPPED, RunEnd.EXHAUSTED)
+    runs = [run(n, 64, 80.0, 1500.0) for n in range(2, 6)]
+    runs += [run(6 + n, 32, 9.0, 99.0, end) for n, end in enumerate(ends)]
+    found = summary(run(1, 256, 100.0, 2000.0), *runs)
+    beliefs = JobBeliefs({64: (1e4, 2e4, 3e4), 256: (2e4, 3e4, 4e4)}, changed=True)
+    text = job_report(found, beliefs, link=lambda one: f"/to/{one}")[2].body()
+    for words in (
+        *("Cost of a run by batch size", "Search path", "Cost by recurrence", "Cumulative regret"),
+        *("Drift", "stopped early", "failed", "probed for seconds", "no longer trains", "/to/1.8"),
+    ):
+        assert words in text
+
+
+def test_long_lines_are_thinned():
+    """If this fails, the page of an old job has megabytes."""
+    line = thinned([(float(n), 2.0) for n in range(10_000)])
+    assert len(line) == 150
+    assert line[0][0] < 40
+    assert line[-1][0] > 9960
+
+
+def test_a_run_shows_its_power_and_how_near_its_ceiling_is():
+    """If this fails, a run under way cannot be followed."""
+    entry = run(1, 64, 80.0, 1500.0)
+    decision = dataclasses.replace(entry.decision, cost_ceiling_joules=1e5)
+    open_entry = dataclasses.replace(
+        entry, decision=decision, outcome=None, state="open", heartbeat_wall_seconds=990.0
+    )
+    beats = [Heartbeat(60.0, 6000.0, 1.0), Heartbeat(120.0, 15_000.0, 2.0)]
+    text = run_report(open_entry, JOB.cost, beats, (), 1000.0).body()
+    assert "last heartbeat 10.0 s ago" in text
+    assert "mean power 125 W" in text
+    assert "22 % of 100 kJ" in text
+    assert "Power between heartbeats" in text
+    energy = (EnergyEntry("1.1", "GPU-0", 80.0, 1500.0, "measured", "NVML"),)
+    ended = run_report(entry, JOB.cost, (), energy, 1000.0).body()
+    assert "measured (NVML)" in ended
+    assert "Limits measured on the way" in ended

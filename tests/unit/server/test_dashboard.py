@@ -1,0 +1,191 @@
+"""The dashboard's rules: who gets in, what a browser may do, and how errors look."""
+
+import asyncio
+from urllib.parse import urlencode
+
+import pytest
+
+from joulery.errors import InvalidValueError
+from joulery.jobs import Outcome
+from joulery.jobs.policies import RunEnd
+from joulery.server._config import LIMITS, electricity_of
+from joulery.server._dashboard import COOKIE, HeartbeatLog
+from joulery.storage import NewToken, Permission, Store, add_token
+from support.caller import Caller
+
+
+@pytest.fixture
+def caller(tmp_path):
+    """A caller of an application on an empty store."""
+    with Store.open(tmp_path / "store.sqlite") as store:
+        yield Caller(store, LIMITS)
+
+
+def cookie(token):
+    """The header of a browser that is logged in."""
+    return [(b"cookie", f"{COOKIE}={token}".encode())]
+
+
+def ask(caller, method, path, headers=(), body=b""):
+    """Status, headers and text of an answer; without the API's own header."""
+    status, told, text = asyncio.run(caller.ask(method, path, body, "none", headers=headers))
+    return status, told, text.decode() if isinstance(text, bytes) else text
+
+
+def log_in(caller, token, following="/"):
+    """The answer to a form that was filled in."""
+    return ask(
+        caller, "POST", "/login", body=urlencode({"token": token, "next": following}).encode()
+    )
+
+
+def test_pages_ask_for_a_token(caller):
+    """If this fails, anyone reads the jobs of a team; or nobody finds the way back."""
+    status, told, _ = ask(caller, "GET", "/jobs?q=a")
+    assert status == 303
+    assert told[b"location"] == b"/login?next=%2Fjobs%3Fq%3Da"
+    assert ask(caller, "GET", "/login")[0] == 200
+
+
+def test_a_valid_token_is_kept_where_scripts_cannot_read_it(caller):
+    """If this fails, a script can steal the token, or it travels to other sites."""
+    status, told, _ = log_in(caller, caller.token, "/jobs")
+    assert (status, told[b"location"]) == (303, b"/jobs")
+    kept = told[b"set-cookie"].decode().lower()
+    assert "httponly" in kept
+    assert "samesite=strict" in kept
+    assert "max-age=43200" in kept
+
+
+@pytest.mark.parametrize("following", ["https://evil", "//evil", "/\\evil", ""])
+def test_logging_in_leads_nowhere_else(caller, following):
+    """If this fails, a link to the log-in leads people to another site."""
+    assert log_in(caller, caller.token, following)[1][b"location"] == b"/"
+
+
+def test_a_wrong_token_is_refused_in_words(caller):
+    """If this fails, a typo leaves people without a hint, or lets them in."""
+    status, told, text = log_in(caller, "joulery_wrong")
+    assert status == 401
+    assert b"set-cookie" not in told
+    assert "not valid" in text
+
+
+def test_guessing_tokens_is_slowed_down(caller):
+    """If this fails, tokens can be guessed at the log-in."""
+    statuses = {log_in(caller, f"guess {number}")[0] for number in range(300)}
+    assert 429 in statuses
+
+
+@pytest.mark.parametrize("path", ["/", "/login", "/assets/dashboard.js", "/jobs/77"])
+def test_every_answer_has_a_strict_policy(caller, path):
+    """If this fails, a page may run scripts that are not ours, or be framed by others."""
+    _, told, _ = ask(caller, "GET", path, cookie(caller.token))
+    policy = told[b"content-security-policy"].decode()
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert told[b"x-content-type-options"] == b"nosniff"
+
+
+def test_forms_of_other_sites_are_refused(caller):
+    """If this fails, another site can pause jobs or log people in."""
+    job = asyncio.run(caller.job())
+    own, other = cookie(caller.token), [(b"sec-fetch-site", b"cross-site")]
+    path = f"/jobs/{job}/pause"
+    assert ask(caller, "POST", path, [*own, *other], b"paused=1")[0] == 403
+    assert ask(caller, "POST", path, own, b"paused=1")[0] == 303
+    with caller.context.store.reading() as transaction:
+        assert transaction.job(job).paused
+
+
+def test_the_interface_for_programs_takes_no_cookie(caller):
+    """If this fails, another site can use the API with a browser's cookie."""
+    status, _, _ = ask(caller, "GET", "/v1/teams/vision/jobs", cookie(caller.token))
+    assert status == 401
+
+
+def test_rights_are_those_of_the_token(caller):
+    """If this fails, a reader pauses jobs, or a team sees those of another."""
+    job = asyncio.run(caller.job())
+    store = caller.context.store
+    for team, path, expected in (
+        ("vision", f"/jobs/{job}", 200),
+        ("speech", f"/jobs/{job}", 404),
+        ("speech", f"/jobs/{job}/runs/1", 404),
+        ("speech", f"/changes?job={job}", 404),
+    ):
+        wanted = NewToken(team, Permission.READ)
+        token, _ = store.write(lambda one, wanted=wanted: add_token(one, wanted, 0.0))
+        assert ask(caller, "GET", path, cookie(token))[0] == expected
+        refused = ask(caller, "POST", f"/jobs/{job}/pause", cookie(token), b"paused=1")
+        assert refused[0] == (403 if team == "vision" else 404)
+    token, _ = store.write(lambda one: add_token(one, NewToken("speech", Permission.READ), 0.0))
+    assert "nightly" not in ask(caller, "GET", "/jobs", cookie(token))[2]
+    assert "nightly" in ask(caller, "GET", "/jobs", cookie(caller.token))[2]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/jobs/x", "/jobs/-1", "/jobs/99999999999999999999", "/jobs/1/runs/0", "/jobs/1/runs/9"),
+        *("/assets/x", "/jobs?page=x", "/changes?job=77"),
+    ],
+)
+def test_wrong_addresses_get_a_page(caller, path):
+    """If this fails, a wrong link shows a raw document or an internal error."""
+    asyncio.run(caller.job())
+    status, told, text = ask(caller, "GET", path, cookie(caller.token))
+    assert status == 404
+    assert told[b"content-type"].startswith(b"text/html")
+    assert "What to do" in text
+
+
+@pytest.mark.parametrize("query", ["eta=2", "eta=x", "slowdown=-1", "slowdown=nan", "eta=inf"])
+def test_impossible_objectives_are_explained(caller, query):
+    """If this fails, a typo in a form breaks the page."""
+    job = asyncio.run(caller.job())
+    status, _, text = ask(caller, "GET", f"/jobs/{job}?{query}", cookie(caller.token))
+    assert status == 200
+    assert 'role="alert"' in text
+
+
+def test_names_cannot_smuggle_in_markup(caller):
+    """If this fails, the name of a job runs a script in the browsers of others."""
+    odd = "<script>alert(1)</script>"
+    job = {"name": odd, "batch_sizes": [1], "default": 1, "cost": "cost:eta=1"}
+    document = {"job": job, "device": odd, "policy": "zeus"}
+    made = asyncio.run(caller.ask("POST", "/v1/teams/%3Cb%3E/jobs", document))
+    assert made[0] == 200
+    for path in ("/", "/jobs?q=%3Cscript", f"/jobs/{made[2]['id']}"):
+        text = ask(caller, "GET", path, cookie(caller.token))[2]
+        assert "<script>alert" not in text
+        assert "<b>" not in text
+
+
+def test_forms_are_small(caller):
+    """If this fails, a caller without a token fills the memory."""
+    assert ask(caller, "POST", "/login", body=b"token=" + 10_000 * b"x")[0] == 413
+
+
+def test_heartbeats_are_remembered_within_bounds():
+    """If this fails, long runs or many of them fill the memory, or lose their beginning."""
+    log = HeartbeatLog()
+    for seconds in range(1000):
+        log.note("1.1", Outcome(RunEnd.ABANDONED, 1.0, float(seconds), 2.0 * seconds))
+    kept = log.of("1.1")
+    assert len(kept) <= 400
+    assert (kept[0].seconds, kept[-1].seconds) == (0.0, 999.0)
+    for number in range(2000):
+        log.note(f"2.{number}", Outcome(RunEnd.ABANDONED, 1.0, 1.0, 1.0))
+    assert log.of("1.1") == ()
+    assert len(log.of("2.1999")) == 1
+
+
+def test_electricity_is_checked():
+    """If this fails, a typo makes savings negative or unknown."""
+    assert electricity_of("de").grams == 346.0
+    assert electricity_of(grams=10.0).grams_source == "as given to the server"
+    for wrong in ({"region": "nowhere"}, {"grams": -1.0}, {"price": float("nan")}):
+        with pytest.raises(InvalidValueError):
+            electricity_of(**wrong)

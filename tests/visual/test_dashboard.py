@@ -1,0 +1,146 @@
+"""The dashboard in a real browser."""
+
+import time
+
+import pytest
+
+from joulery.jobs import JobService, Request
+from joulery.storage import Store
+from support.dashboard_store import copy_job
+
+PATHS = ("/", "/jobs/{job}", "/jobs", "/jobs/{job}/runs/1", "/jobs/{new}", "/jobs/999")
+
+
+def serious(page):
+    """What axe finds that keeps people out."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    return [
+        (one["id"], [node["html"][:200] for node in one["nodes"][:3]])
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (390, "light")])
+def test_every_page_is_accessible_and_fits_the_screen(visit, jobs, width, theme):
+    """If this fails, some people cannot use a page, or have to scroll it sideways."""
+    names = {"job": jobs[1]["resnet-nightly"], "new": jobs[1]["brand-new"]}
+    with visit(width, theme) as visitor:
+        for path in PATHS if (width, theme) == (1280, "light") else PATHS[:2]:
+            visitor.goto(path.format(**names))
+            assert serious(visitor.page) == [], path
+            across = visitor.page.evaluate("document.documentElement.scrollWidth")
+            assert across <= width, path
+        assert all("404" in text for text in visitor.complaints)
+        visitor.complaints.clear()
+
+
+def test_the_overview_says_what_was_saved_and_what_needs_attention(visit):
+    """If this fails, the first page does not answer the first questions."""
+    with visit() as visitor:
+        text = visitor.page.inner_text("main")
+        assert "Energy saved" in text
+        assert "±" in text
+        assert "CO2 saved" in text
+        assert "built-in yearly mean of WORLD" in text
+        assert "100 % measured" in text
+        for words in ("paused", "1 report in quarantine", "1 run never reported"):
+            assert words in text
+        visitor.page.click("text=resnet-nightly")
+        visitor.page.wait_for_selector("text=Search path")
+
+
+def test_an_objective_is_tried_by_moving_a_slider(visit, jobs):
+    """If this fails, nobody learns what another objective would choose without trying it."""
+    with visit() as visitor:
+        visitor.goto(f"/jobs/{jobs[1]['resnet-nightly']}")
+        page = visitor.page
+        page.focus("#eta")
+        page.keyboard.press("End")
+        page.wait_for_selector("#choice p >> text=eta=1.0")
+        assert "eta=1" in page.url
+        assert "at 100 W" in page.inner_text("#choice p")
+        page.fill("#slowdown", "0")
+        page.wait_for_selector("#choice p >> text=slowdown")
+        assert "longest time allowed" in page.inner_html("#choice")
+
+
+def test_an_objective_is_tried_without_scripts(visit, jobs):
+    """If this fails, pages depend on scripts."""
+    with visit(scripts=False) as visitor:
+        visitor.goto(f"/jobs/{jobs[1]['resnet-nightly']}")
+        visitor.page.fill("#slowdown", "5")
+        visitor.page.click("text=Show")
+        assert "least-energy" in visitor.page.inner_text("#choice p")
+
+
+def test_a_page_changes_when_a_job_does(visit, jobs):
+    """If this fails, people have to reload to see what happens."""
+    path, numbers = jobs
+    with visit() as visitor:
+        visitor.goto(f"/jobs/{numbers['first-run']}")
+        assert "under way" not in visitor.page.inner_text("#job")
+        with Store.open(path) as store:
+            JobService(store).decide(numbers["first-run"], Request("live"))
+        visitor.page.wait_for_selector("#job >> text=under way", timeout=10_000)
+
+
+def test_a_job_is_paused_only_with_the_right_to(visit, server, jobs):
+    """If this fails, readers change what others run, or managers cannot."""
+    number = jobs[1]["detector-zeus"]
+    with visit() as visitor:
+        visitor.goto(f"/jobs/{number}")
+        visitor.page.click("text=Pause")
+        visitor.page.click("text=Resume")
+        visitor.page.wait_for_selector("text=Pause")
+    with visit(token=server.token("vision", "read")[1]) as visitor:
+        visitor.goto(f"/jobs/{number}")
+        assert visitor.page.query_selector("#pause") is None
+        visitor.goto(f"/jobs/{jobs[1]['wav2vec-weekly']}")
+        assert "belongs to another team" in visitor.page.inner_text("main")
+        visitor.complaints.clear()  # of that answer's status
+
+
+def test_scripts_cannot_read_the_token(visit):
+    """If this fails, a script that someone smuggles in steals the token."""
+    with visit() as visitor:
+        assert visitor.page.evaluate("document.cookie") == ""
+        kept = visitor.page.context.cookies()[0]
+        assert (kept["httpOnly"], kept["sameSite"]) == (True, "Strict")
+        visitor.page.click("text=Log out")
+        visitor.page.wait_for_selector("#token")
+        assert visitor.page.context.cookies() == []
+
+
+def test_ten_thousand_jobs_stay_quick(visit, jobs):
+    """If this fails, the page of a large team is slow."""
+    path, numbers = jobs
+    with Store.open(path) as store:
+        store.write(copy_job(numbers["first-run"], 10_000))
+    with visit() as visitor:
+        end = time.monotonic() + 30
+        while time.monotonic() < end:  # figures are added up once, while pages are shown
+            visitor.goto("/jobs")
+            if "being added up" not in visitor.page.inner_text("#jobs"):
+                break
+        assert "10,006 of 10,006 jobs" in visitor.page.inner_text("#jobs")
+        visitor.goto("/jobs?sort=name&page=100")
+        rows = visitor.page.query_selector_all("tbody tr")
+        assert len(rows) == 50
+        for address in ("/", "/jobs", "/jobs?q=copy+77"):
+            # The best of a few, since other work on this machine is not the page's fault.
+            assert any(paint_milliseconds(visitor, address) < 1000 for _ in range(8)), address
+            assert len(visitor.page.content()) < 100_000
+
+
+def paint_milliseconds(visitor, address):
+    """Time until the browser first shows something of a page."""
+    visitor.goto(address)
+    return visitor.page.evaluate(
+        """() => new Promise(done => new PerformanceObserver(seen => {
+            const found = seen.getEntriesByName("first-contentful-paint");
+            if (found.length) done(found[0].startTime);
+        }).observe({type: "paint", buffered: true}))"""
+    )
