@@ -271,29 +271,34 @@ async def _caller(context: ServerContext, request: Request, token: str) -> Token
     return record
 
 
-def require(permission: Permission) -> Any:
-    """The dependency on a team's token with a permission; gives the token's record."""
+def _allowed(request: Request, permission: Permission) -> TokenRecord:
+    """The token of the caller.
 
-    async def caller(request: Request, _: Annotated[object, Security(TEAM_TOKEN)]) -> TokenRecord:
-        record: TokenRecord = request.state.caller
-        if record.token.right < permission:
-            raise no_permission()
-        return record
+    Raises:
+        ProblemError: It does not include the permission.
+    """
+    record: TokenRecord = request.state.caller
+    if record.token.right < permission:
+        raise no_permission()
+    return record
 
-    return Depends(caller)
+
+async def admin(request: Request, _: Annotated[object, Security(TEAM_TOKEN)]) -> TokenRecord:
+    """The token of an administrator."""
+    return _allowed(request, Permission.ADMIN)
 
 
 def own_job(permission: Permission) -> Any:
     """The dependency on a job of the caller's team; gives its number."""
-    caller = require(permission)  # a default, since annotations are not evaluated in here
 
     async def job_of_caller(
         request: Request,
         job: Annotated[
             int, Path(ge=0, le=LARGEST_ID, description="number of a job's version", examples=[1])
         ],
-        record: TokenRecord = caller,
+        _: Annotated[object, Security(TEAM_TOKEN)],
     ) -> int:
+        record = _allowed(request, permission)
         if not sees(record, await context_of(request).team_of(job)):
             raise not_found()
         return job
@@ -303,14 +308,14 @@ def own_job(permission: Permission) -> Any:
 
 def own_team(permission: Permission) -> Any:
     """The dependency on a team that the caller may see; gives its name."""
-    caller = require(permission)  # a default, since annotations are not evaluated in here
 
     async def team_of_caller(
+        request: Request,
         team: Annotated[str, Path(description="namespace of the jobs", examples=["vision"])],
-        record: TokenRecord = caller,
+        _: Annotated[object, Security(TEAM_TOKEN)],
     ) -> str:
         team = unquote(team)
-        if not sees(record, team):
+        if not sees(_allowed(request, permission), team):
             raise not_found()
         return team
 

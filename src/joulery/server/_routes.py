@@ -54,12 +54,12 @@ from joulery.jobs import (
 )
 from joulery.jobs import Request as DecisionRequest
 from joulery.server._auth import (
+    admin,
     authenticate,
     context_of,
     held_decision,
     own_job,
     own_team,
-    require,
     sees,
 )
 from joulery.server._problems import (
@@ -200,7 +200,6 @@ _PROBLEMS = {
     429: "There are too many calls; see Retry-After.",
     503: "The server or its store is busy; see Retry-After.",
 }
-_BODY = (400, 408, 413, 415)
 
 
 def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -220,7 +219,9 @@ def _example(**document: Any) -> dict[str, Any]:
     return {"requestBody": {"content": {"application/json": {"example": document}}}}
 
 
-_COMMON = _problems(401, 422, 429, 503)
+_COMMON = _problems(401, 403, 404, 422, 429, 503)
+_BODY = _problems(400, 408, 413, 415)
+_STORED = _BODY | _problems(409)
 decisions = APIRouter(prefix="/v1", tags=["decisions"], route_class=_Route, responses=_COMMON)
 jobs = APIRouter(prefix="/v1", tags=["jobs"], route_class=_Route, responses=_COMMON)
 measurements = APIRouter(prefix="/v1", tags=["measurements"], route_class=_Route, responses=_COMMON)
@@ -261,7 +262,7 @@ JobToManage = Annotated[int, own_job(Permission.MANAGE)]
 TeamToRead = Annotated[str, own_team(Permission.READ)]
 TeamToWork = Annotated[str, own_team(Permission.WORK)]
 HeldDecision = Annotated[tuple[str, float], Depends(held_decision)]
-Admin = Annotated[TokenRecord, require(Permission.ADMIN)]
+Admin = Annotated[TokenRecord, Depends(admin)]
 
 
 @decisions.post(
@@ -269,7 +270,7 @@ Admin = Annotated[TokenRecord, require(Permission.ADMIN)]
     operation_id="decide",
     openapi_extra=_example(key="night 1"),
     response_model=Decision,
-    responses=_problems(403, 404, 409, *_BODY),
+    responses=_STORED,
 )
 async def decide(
     request: Request, job: JobToWork, wanted: Annotated[DecisionRequest, Strict]
@@ -294,7 +295,7 @@ async def decide(
         outcome={"end": "reached", "epochs": 20, "seconds": 50.0, "joules": 12_500.0},
     ),
     response_model=Receipt,
-    responses=_problems(404, 409, *_BODY),
+    responses=_STORED,
 )
 async def report(
     request: Request, decision: HeldDecision, body: Annotated[OutcomeReport, Strict]
@@ -317,7 +318,7 @@ async def report(
         progress={"end": "abandoned", "epochs": 2, "seconds": 5.0, "joules": 1250.0}
     ),
     response_model=DecisionLease,
-    responses=_problems(404, *_BODY),
+    responses=_BODY,
 )
 async def heartbeat(
     request: Request, decision: HeldDecision, body: Annotated[ProgressReport, Strict]
@@ -333,7 +334,6 @@ async def heartbeat(
     "/jobs/{job}/decisions",
     operation_id="listDecisions",
     response_model=DecisionPage,
-    responses=_problems(403, 404),
 )
 def list_decisions(request: Request, job: JobToRead, page: Page) -> Response:
     """List the decisions of a job with their outcomes, in order."""
@@ -354,7 +354,7 @@ def list_decisions(request: Request, job: JobToRead, page: Page) -> Response:
         device="A40",
     ),
     response_model=JobEntry,
-    responses=_problems(403, 404, 409, *_BODY),
+    responses=_STORED,
 )
 def define_job(
     request: Request, team: TeamToWork, wanted: Annotated[Definition, Strict]
@@ -371,7 +371,6 @@ def define_job(
     "/teams/{team}/jobs",
     operation_id="listJobs",
     response_model=JobPage,
-    responses=_problems(403, 404),
 )
 def list_jobs(request: Request, team: TeamToRead, page: Page) -> Response:
     """List the jobs of a team by number, all versions."""
@@ -382,7 +381,6 @@ def list_jobs(request: Request, team: TeamToRead, page: Page) -> Response:
     "/teams/{team}/jobs/{name:path}",
     operation_id="showJob",
     response_model=JobEntry,
-    responses=_problems(403, 404),
 )
 def show_job(
     request: Request,
@@ -405,7 +403,7 @@ def show_job(
     operation_id="pauseJob",
     openapi_extra=_example(paused=False),
     response_model=PauseState,
-    responses=_problems(403, 404, *_BODY),
+    responses=_BODY,
 )
 def pause_job(
     request: Request, job: JobToManage, wanted: Annotated[PauseState, Strict]
@@ -419,7 +417,6 @@ def pause_job(
     "/jobs/{job}",
     operation_id="deleteJob",
     status_code=204,
-    responses=_problems(403, 404),
 )
 def delete_job(request: Request, job: JobToManage) -> None:
     """Delete a job with all its history."""
@@ -430,7 +427,6 @@ def delete_job(request: Request, job: JobToManage) -> None:
     "/jobs/{job}/profiles",
     operation_id="listProfiles",
     response_model=ProfileList,
-    responses=_problems(403, 404),
 )
 def list_profiles(request: Request, job: JobToRead) -> Response:
     """List the time-energy frontiers of a job, by batch size."""
@@ -448,7 +444,7 @@ def list_profiles(request: Request, job: JobToRead) -> Response:
         ).to_dict(),
     ),
     status_code=204,
-    responses=_problems(403, 404, *_BODY),
+    responses=_BODY,
 )
 def put_profile(request: Request, job: JobToWork, profile: Annotated[ProfileEntry, Strict]) -> None:
     """Store a frontier, in place of an earlier one of the same batch size and device."""
@@ -461,7 +457,6 @@ def put_profile(request: Request, job: JobToWork, profile: Annotated[ProfileEntr
     "/jobs/{job}/energy",
     operation_id="listEnergy",
     response_model=EnergyPage,
-    responses=_problems(403, 404),
 )
 def list_energy(request: Request, job: JobToRead, page: Page) -> Response:
     """List the energy that a job has used, in the order of the reports."""
@@ -475,7 +470,7 @@ def list_energy(request: Request, job: JobToRead, page: Page) -> Response:
         decision="1.1", device="GPU-4f", seconds=50.0, joules=12_500.0, origin="measured"
     ),
     status_code=204,
-    responses=_problems(403, 404, 409, *_BODY),
+    responses=_STORED,
 )
 def add_energy(request: Request, job: JobToWork, used: Annotated[EnergyEntry, Strict]) -> None:
     """Store energy that a job has used; where a decision is named, once for each device."""
@@ -559,7 +554,7 @@ def token_entry(record: TokenRecord, token: str | None = None) -> TokenEntry:
     openapi_extra=_example(team="vision", rights="work", label="cluster", days=90.0),
     status_code=201,
     response_model=TokenEntry,
-    responses=_problems(403, 404, *_BODY),
+    responses=_BODY,
 )
 def create_token(
     request: Request, caller: Admin, wanted: Annotated[TokenRequest, Strict]
@@ -579,9 +574,7 @@ def create_token(
     return _answer(token_entry(record, token), 201)
 
 
-@tokens.get(
-    "/tokens", operation_id="listTokens", response_model=TokenPage, responses=_problems(403)
-)
+@tokens.get("/tokens", operation_id="listTokens", response_model=TokenPage)
 def show_tokens(request: Request, caller: Admin, page: Page) -> Response:
     """List tokens by number, without the tokens themselves."""
     after, limit = page
@@ -595,7 +588,6 @@ def show_tokens(request: Request, caller: Admin, page: Page) -> Response:
     "/tokens/{token}",
     operation_id="revokeToken",
     status_code=204,
-    responses=_problems(403, 404),
 )
 def revoke(
     request: Request,
