@@ -17,12 +17,11 @@ if TYPE_CHECKING:
         write_token,
     )
     from joulery.client._findings import RunMeasurements
-    from joulery.client._resilient import Order, ResilientClient
+    from joulery.client._resilient import ResilientClient
 
 __all__ = [
     "STORE_VARIABLE",
     "DecisionBackend",
-    "Order",
     "ResilientClient",
     "RunMeasurements",
     "is_server",

@@ -60,21 +60,8 @@ _QUIET_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """The job that decisions are needed for.
-
-    Attributes:
-        definition: Definition of the job.
-        team: Team that owns it.
-    """
-
-    definition: Definition
-    team: str = DEFAULT_TEAM
-
-
-@dataclass(frozen=True, slots=True)
 class LastGood(JsonModel):
-    """The setting of a run that reached its target.
+    """The setting of the last run of a job that reached its target, in one small file.
 
     Attributes:
         batch_size: Batch size over all devices.
@@ -84,31 +71,17 @@ class LastGood(JsonModel):
     batch_size: BatchSize
     limit_watts: PowerLimit | None
 
-
-class LastGoodSetting:
-    """The last good setting of a job, in one small file; a failure to write it is ignored.
-
-    Args:
-        path: Path of the file; None remembers nothing.
-    """
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-
-    def write(self, setting: LastGood) -> None:
-        """Remember a run that reached its target."""
-        if self._path is None:
-            return
+    def write(self, path: Path) -> None:
+        """Write the file; a failure is ignored."""
         with suppress(OSError):
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_atomic(self._path, to_bytes(setting.to_document()), private=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomic(path, to_bytes(self.to_document()), private=True)
 
-    def read(self, batch_sizes: Sequence[int]) -> LastGood | None:
-        """The setting of that run, if its batch size is one of ``batch_sizes``."""
-        if self._path is None:
-            return None
+    @classmethod
+    def read(cls, path: Path, batch_sizes: Sequence[int]) -> LastGood | None:
+        """The setting in a file, if its batch size is one of ``batch_sizes``."""
         try:
-            setting = LastGood.from_document(from_bytes(self._path.read_bytes()))
+            setting = cls.from_document(from_bytes(path.read_bytes()))
         except (OSError, InvalidValueError):
             return None
         return setting if setting.batch_size in batch_sizes else None
@@ -121,7 +94,8 @@ class ResilientClient:
         opened: Function that opens the backend; called when it is first needed.
         location: Location of the store or server, as people write it; names the files below.
         seconds: Longest time that a training waits for an answer.
-        order: Job that decisions are needed for.
+        definition: Job that decisions are needed for.
+        team: Team that owns it.
         folder: Folder of the outbox; the user's state folder unless given.
         clock: Real or virtual clock.
 
@@ -130,13 +104,14 @@ class ResilientClient:
         defined: The job as the backend has it, once it was asked.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - none of them belongs to another
         self,
         opened: Callable[[], DecisionBackend],
         location: str,
         seconds: float,
-        order: Order,
+        definition: Definition,
         *,
+        team: str = DEFAULT_TEAM,
         folder: Path | None = None,
         clock: Clock = REAL_CLOCK,
     ) -> None:
@@ -146,7 +121,8 @@ class ResilientClient:
         self._backend: DecisionBackend | None = None
         self._opening = threading.Lock()
         self._seconds = seconds
-        self._order = order
+        self._definition = definition
+        self._team = team
         self._clock = clock
         self._quiet_until = -math.inf
         self._progress_refused = False
@@ -155,11 +131,9 @@ class ResilientClient:
         self._delivered = 0  # entries, by the last delivery
         state = folder or state_folder()
         self._outbox = Outbox(state / "undelivered" / f"{file_stem(location)}.jsonl")
-        wanted = order.definition
-        names = (location, wanted.job.name, wanted.device)
-        memory = state / "last" / f"{file_stem(*names)}.json"
+        names = file_stem(location, definition.job.name, definition.device)
         # A store on this machine is there, or nothing of this is.
-        self._last_good = LastGoodSetting(memory if is_server(location) else None)
+        self._last_good = state / "last" / f"{names}.json" if is_server(location) else None
 
     def decide(self, request: Request) -> Decision:
         """What to run next; without an answer, the last good setting or else the default."""
@@ -209,8 +183,8 @@ class ResilientClient:
             key: Idempotency key of the report.
             found: Function that gives what else was measured; called unless the report is refused.
         """
-        if outcome.end == RunEnd.REACHED and decision.kind == ActionKind.TRAIN:
-            self._last_good.write(LastGood(decision.batch_size, outcome.limit_watts))
+        if self._last_good and outcome.end == RunEnd.REACHED and decision.kind == ActionKind.TRAIN:
+            LastGood(decision.batch_size, outcome.limit_watts).write(self._last_good)
         entry = self._entry(decision, outcome, key, found)
         if entry is None:
             return
@@ -233,7 +207,7 @@ class ResilientClient:
         if measured is not None:
             job, _ = parse_decision_id(decision.id)
             now = self._clock.wall()
-            self._keep(PendingMeasurements(self._order.team, job, now, measured))
+            self._keep(PendingMeasurements(self._team, job, now, measured))
 
     def _entry(
         self,
@@ -258,8 +232,8 @@ class ResilientClient:
             ran_seconds=min(self._clock.now() - began, LONGEST_BEFORE_SECONDS),
         )
         return OfflineRun(
-            self._order.team,
-            self._order.definition,
+            self._team,
+            self._definition,
             request,
             outcome,
             key,
@@ -288,16 +262,18 @@ class ResilientClient:
 
     def _decide(self, backend: DecisionBackend, request: Request) -> Decision:
         if self.defined is None:
-            self.defined = backend.define(self._order.definition)
+            self.defined = backend.define(self._definition)
         return backend.decide(self.defined.id, request)
 
     def _fallback(self, error: JouleryError, only: int | None) -> Decision:
         """What to run without an answer."""
         self._quiet(error)
-        job = self._order.definition.job
+        job = self._definition.job
         # A job that is paused, or that is refused, is to run as its owner would.
         sizes = job.batch_sizes if only is None else (only,)
-        last = self._last_good.read(sizes) if isinstance(error, StoreError) else None
+        last = None
+        if self._last_good and isinstance(error, StoreError):
+            last = LastGood.read(self._last_good, sizes)
         if last is None:
             last = LastGood(job.default if only is None else only, None)
             which = "the default" if last.batch_size == job.default else "the one that was wanted"
@@ -371,7 +347,7 @@ class ResilientClient:
             return
 
         def send(entry: Entry) -> None:
-            if not isinstance(entry, PendingReport) and entry.team != self._order.team:
+            if not isinstance(entry, PendingReport) and entry.team != self._team:
                 raise NotPossibleHereError(
                     "an entry of another team", remedy="a run of that team will deliver it"
                 )

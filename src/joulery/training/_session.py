@@ -188,7 +188,7 @@ class DecisionSession:
         self._job, self._definition = definition.job, definition
 
     def _new_client(self, definition: Definition) -> ResilientClient:
-        from joulery.client import Order, ResilientClient, open_backend
+        from joulery.client import ResilientClient, open_backend
 
         service = cast("DecisionService", self._config.store)
         clock = self._environment.clock
@@ -205,7 +205,8 @@ class DecisionSession:
             opened,
             location.rstrip("/") if is_server(location) else str(Path(location).resolve()),
             _ANSWER_SECONDS,
-            Order(definition, team_of(service.team)),
+            definition,
+            team=team_of(service.team),
             clock=clock,
         )
 

@@ -16,7 +16,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from joulery.client import Order, ResilientClient
+from joulery.client import ResilientClient
 from joulery.client._http import Address, HttpBackend
 from joulery.client._resilient import file_stem
 from joulery.errors import StoreBusyError
@@ -60,7 +60,7 @@ class Training:
             lambda: HttpBackend(Address.of(url), TEAM, place.token, _CALL_SECONDS),
             url,
             _CALL_SECONDS,
-            Order(Definition(made_up_workload().job(), policy=_POLICY)),
+            Definition(made_up_workload().job(), policy=_POLICY),
             folder=_state(place),
         )
         self._job = place.jobs[-1]

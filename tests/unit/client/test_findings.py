@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from joulery.client import Order, ResilientClient, RunMeasurements
+from joulery.client import ResilientClient, RunMeasurements
 from joulery.client._findings import news, upload_measurements
 from joulery.client._outbox import Outbox
 from joulery.errors import StoreBusyError, UnknownRecordError
@@ -131,8 +131,8 @@ def counting(tmp_path, clock):
 
 def client_on(counting, clock, seconds=5.0):
     """The same, made client."""
-    order = Order(Definition(JOB, "V100"))
-    return ResilientClient(lambda: counting, "http://there", seconds, order, clock=clock)
+    wanted = Definition(JOB, "V100")
+    return ResilientClient(lambda: counting, "http://there", seconds, wanted, clock=clock)
 
 
 def delivered(client):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from joulery.client import Order, ResilientClient, RunMeasurements, open_backend
+from joulery.client import ResilientClient, RunMeasurements, open_backend
 from joulery.client._resilient import LastGood
 from joulery.errors import ConflictError, MissingRightsError, StoreBusyError, StoreError
 from joulery.frontier import OperatingPoint, Setting
@@ -43,7 +43,7 @@ def switch(tmp_path, clock):
 @pytest.fixture
 def client(switch, clock):
     """The same, made client."""
-    return ResilientClient(lambda: switch, "http://there", 5.0, Order(Definition(JOB)), clock=clock)
+    return ResilientClient(lambda: switch, "http://there", 5.0, Definition(JOB), clock=clock)
 
 
 def down():
@@ -177,7 +177,7 @@ def test_a_job_that_was_changed_meanwhile_is_not_changed_back(client, switch, cl
         lambda: switch,
         "http://there",
         5.0,
-        Order(Definition(replace(JOB, max_epochs=7))),
+        Definition(replace(JOB, max_epochs=7)),
         clock=clock,
     )
     other.decide(Request("b"))
@@ -190,7 +190,7 @@ def test_another_teams_run_waits_for_that_team(switch, clock):
     """If this fails, one team's run is learned by another's job of the same name."""
     mine, theirs = (
         ResilientClient(
-            lambda: switch, "http://there", 5.0, Order(Definition(JOB), team), clock=clock
+            lambda: switch, "http://there", 5.0, Definition(JOB), team=team, clock=clock
         )
         for team in ("mine", "theirs")
     )
@@ -223,7 +223,7 @@ def test_what_tells_nothing_or_was_refused_is_not_kept(client, switch, clock, er
 
 def test_what_was_wanted_is_run_without_an_answer(client, switch):
     """If this fails, an outage changes what an observer trains."""
-    client._last_good.write(_setting(256))
+    LastGood(256, None).write(client._last_good)
     switch.error = down()
     decision = client.decide(Request("a", only=64))
     assert (decision.batch_size, decision.power_limit_watts) == (64, None)
@@ -236,7 +236,7 @@ def test_no_answer_means_the_last_good_setting(client, switch, clock):
     decision = client.decide(Request("a"))
     good = Outcome(RunEnd.REACHED, 20.0, 40.0, 9000.0, 175.0)
     client.report(decision, good, "a")
-    client._last_good.write(LastGood(256, 175.0))
+    LastGood(256, 175.0).write(client._last_good)
     switch.error = down()
     again = client.decide(Request("b"))
     assert (again.id, again.batch_size, again.power_limit_watts) == ("", 256, 175.0)
@@ -245,27 +245,21 @@ def test_no_answer_means_the_last_good_setting(client, switch, clock):
 
 def test_a_paused_job_runs_its_default_even_if_better_is_known(client, switch):
     """If this fails, pausing a job does not give its owner back what they know."""
-    client._last_good.write(_setting(256))
+    LastGood(256, None).write(client._last_good)
     switch.error = ConflictError("paused", remedy="resume it")
     assert client.decide(Request("a")).batch_size == 128
 
 
-def _setting(size):
-    return LastGood(size, None)
-
-
 def test_a_batch_size_that_is_not_allowed_any_more_is_not_repeated(client, switch):
     """If this fails, an outage brings back what the owner took out."""
-    client._last_good.write(_setting(512))
+    LastGood(512, None).write(client._last_good)
     switch.error = down()
     assert client.decide(Request("a")).batch_size == 128
 
 
 def test_a_store_that_hangs_is_given_up_within_the_bound(switch, clock):
     """If this fails, a store that hangs delays a training."""
-    client = ResilientClient(
-        lambda: switch, "http://there", 0.1, Order(Definition(JOB)), clock=clock
-    )
+    client = ResilientClient(lambda: switch, "http://there", 0.1, Definition(JOB), clock=clock)
     switch.hang_seconds = 0.5
     began = time.monotonic()
     decision = client.decide(Request("a"))
@@ -290,16 +284,12 @@ def test_a_report_is_kept_and_delivered_when_the_backend_is_back(client, switch,
 
 def test_another_process_delivers_what_one_left(switch, clock):
     """If this fails, reports of processes that ended during an outage wait for ever."""
-    first = ResilientClient(
-        lambda: switch, "http://there", 5.0, Order(Definition(JOB)), clock=clock
-    )
+    first = ResilientClient(lambda: switch, "http://there", 5.0, Definition(JOB), clock=clock)
     decision = first.decide(Request("a"))
     switch.error = down()
     first.report(decision, REACHED, "a")
     switch.error = None
-    second = ResilientClient(
-        lambda: switch, "http://there", 5.0, Order(Definition(JOB)), clock=clock
-    )
+    second = ResilientClient(lambda: switch, "http://there", 5.0, Definition(JOB), clock=clock)
     second.decide(Request("b"))
     delivered(second)
     assert outcomes(switch) == [(decision.id, RunEnd.REACHED)]
@@ -376,7 +366,7 @@ def test_opening_that_fails_is_no_harm(clock, tmp_path, caplog):
         lambda: open_backend(tmp_path / "file" / "s.sqlite"),
         "x",
         5.0,
-        Order(Definition(JOB)),
+        Definition(JOB),
         clock=clock,
     )
     assert client.decide(Request("a")).batch_size == 128
