@@ -99,11 +99,11 @@ def back_to_back(bench, seconds):
 CASES = (busy_after_idle, steady, idle_after_busy, changing, back_to_back)
 
 
-def mean_error(seconds, seeds, *, stamped, settle=False):
+def mean_error(seconds, seeds, *, stamped, settle=False, board=BOARD):
     """Mean relative error of busy windows after idle."""
     errors = []
     for seed in range(seeds):
-        window, truth = busy_after_idle(Bench(seed, stamped=stamped), seconds)
+        window, truth = busy_after_idle(Bench(seed, stamped=stamped, board=board), seconds)
         if settle:
             window.settle()
         errors.append(abs(window.joules - truth) / truth)
@@ -132,6 +132,13 @@ def test_a_busy_window_after_idle_is_right_at_once(seconds, seeds, most, stamped
 def test_settling_makes_a_tenth_of_a_second_good(stamped):
     """The shortest windows would not profit from waiting."""
     assert mean_error(0.1, 200, stamped=stamped, settle=True) <= 0.04
+
+
+@pytest.mark.parametrize("stamped", [True, False])
+def test_a_counter_that_refreshes_often_makes_a_tenth_of_a_second_good(stamped):
+    """Refreshes every 20 ms would be worth no more than those that are read ten times a second."""
+    quick = replace(BOARD, counter_period_seconds=0.02)
+    assert mean_error(0.1, 60, stamped=stamped, board=quick) <= 0.02
 
 
 @pytest.mark.parametrize("stamped", [True, False])

@@ -1,7 +1,7 @@
 """Error bars over sensors as they are: any of the catalog, any mixture of their constants."""
 
 from functools import cache
-from statistics import fmean
+from statistics import fmean, median
 
 import pytest
 
@@ -21,13 +21,32 @@ def trials(*, mixture, calibrated):
 
 
 @pytest.mark.parametrize("settled", [False, True])
-@pytest.mark.parametrize("calibrated", [False, True])
+@pytest.mark.parametrize("bursts", [False, True])
 @pytest.mark.parametrize("mixture", [False, True])
-def test_the_bar_of_95_per_cent_holds(mixture, calibrated, settled):
-    """A bar that holds the truth less often lies, and one that always does says too little."""
-    found = trials(mixture=mixture, calibrated=calibrated)
-    held = fmean((one.settled if settled else one.at_once).held for one in found)
-    assert 0.93 <= held <= 0.99
+def test_the_bar_of_95_per_cent_holds(mixture, bursts, settled):
+    """A bar that holds the truth less often lies."""
+    found = [
+        one.settled if settled else one.at_once
+        for calibrated in (False, True)
+        for one in trials(mixture=mixture, calibrated=calibrated)
+        if one.bursts is bursts
+    ]
+    assert fmean(figure.held for figure in found) >= 0.93
+
+
+@pytest.mark.parametrize(
+    ("counter", "kind", "most"),
+    [("exact", "full time", 0.025), ("exact", "slow", 0.03), ("none", "full time", 0.06)],
+)
+def test_the_bar_of_a_second_says_something(counter, kind, most):
+    """A bar that holds everything would be as wide as the board's range of power."""
+    bars = [
+        one.settled.bar
+        for seed in range(200)
+        if (one := trial(seed, 1.0, calibrated=True)).kind == kind and one.counter == counter
+    ]
+    assert len(bars) > 10
+    assert median(bars) <= most
 
 
 @pytest.mark.parametrize("mixture", [False, True])
@@ -42,7 +61,15 @@ def test_no_kind_of_board_or_load_pays_for_the_others(counter, bursts, mixture):
         if one.counter == counter and one.bursts is bursts
     ]
     held = fmean(figure.held for one in found for figure in (one.at_once, one.settled))
-    assert held >= 0.9
+    assert held >= 0.93
+
+
+def test_energy_is_possible_for_the_board():
+    """A window would cost nothing, or more than the board can draw."""
+    for mixture in (False, True):
+        for one in trials(mixture=mixture, calibrated=False):
+            assert one.at_once.error > -1.0
+            assert one.settled.error > -1.0
 
 
 def test_a_second_is_within_a_per_cent_where_the_sensor_sees_everything():

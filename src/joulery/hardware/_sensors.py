@@ -50,6 +50,12 @@ class PowerSensor:
         """Fraction of the time that the sensor looks at."""
         return min(1.0, self.window_seconds / self.period_seconds)
 
+    @property
+    def is_prompt(self) -> bool:
+        """Whether a reading is known to tell only of the time since the one before."""
+        late = self.lag_seconds + self.lag_error_seconds > 0
+        return not late and self.window_seconds <= 1.2 * self.period_seconds
+
 
 def sensor_of(board: str, *, field: str = "instant", driver: str = "") -> PowerSensor:
     """Expected sensor of a board.

@@ -27,7 +27,7 @@ class CellEnergy:
     def __repr__(self) -> str:
         measured = self.measurement
         error = measured.relative_error
-        bar = "" if error is None else f" ± {100 * 1.96 * error:.1f} %"
+        bar = "" if error is None else f" ± {100 * error:.1f} %"
         return (
             f"{human(measured.joules, 'J')}{bar} in {human_duration(measured.seconds)}, "
             f"{human(measured.mean_watts, 'W')} mean ({measured.provenance.origin.value})"

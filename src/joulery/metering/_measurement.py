@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from joulery.hardware import DeviceInfo
 
-_SIGMAS_95 = 1.96
+# Half the width of the interval of 95 %, in standard errors.
+SIGMAS_95 = 1.96
 
 
 class Flag(StrEnum):
@@ -156,7 +157,7 @@ class Measurement:
     def interval_joules(self) -> tuple[float, float]:
         """The 95 % interval of the total; NaN where the error is unknown."""
         error = self.relative_error
-        spread = math.nan if error is None else _SIGMAS_95 * error * self.joules
+        spread = math.nan if error is None else SIGMAS_95 * error * self.joules
         return max(self.joules - spread, 0.0), self.joules + spread  # in this order NaN stays
 
     @property

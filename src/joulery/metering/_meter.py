@@ -151,7 +151,10 @@ class Meter:
             self.start()
         if self._synchronize is not None:
             self._synchronize()
-        opened.mark_begin(self._now(), self._wall(), self._timelines)
+        now, sampler = self._now(), self._sampler
+        if sampler is not None and sampler.next_quick_seconds <= now:
+            sampler.request(now)
+        opened.mark_begin(now, self._wall(), self._timelines)
         self._open[id(opened)] = (threading.get_ident(), opened)
         return opened
 
@@ -189,7 +192,11 @@ class Meter:
     def settle(self, window: Window) -> None:
         """Wait until the counters have refreshed past the window's end, a second at most."""
         deadline = self._now() + _SETTLE_SECONDS
-        while self._sampler is not None and not window.settled and self._now() < deadline:
+        while (sampler := self._sampler) is not None and not window.settled:
+            if (now := self._now()) >= deadline:
+                break
+            if sampler.next_quick_seconds <= now:
+                sampler.request(now)
             self.clock.sleep(_SETTLE_STEP_SECONDS)
 
     def _find_devices(self) -> list[Device]:

@@ -174,14 +174,14 @@ class Window:
         """Energy that each device stated until ``ended``; None where it is unknown."""
         energies: list[EnergyEstimate | None] = []
         for timeline, first, final in zip(self._timelines, self._first, last, strict=True):
-            most = timeline.device.info.max_watts
+            low, most = timeline.bounds
             gone = timeline.lost and first is not None and Flag.LOST in first.start.flags
             if first is None or final is None or gone:
                 energies.append(None)
             elif self._frozen:
                 energies.append(energy_unseen(first, ended - self._began, most))
             else:
-                energies.append(energy_between(first, self._began, final, ended, most))
+                energies.append(energy_between(first, self._began, final, ended, most, low))
         return energies
 
     def _unseen_by_all(self) -> bool:
@@ -299,9 +299,12 @@ class Window:
         calibration = timeline.calibration
         gain = 1.0 if calibration is None else calibration.gain
         true = timeline.true_joules(energy.joules, seconds)
-        unseen = timeline.unseen_variance(energy.joules, seconds, first, last)
+        unseen = timeline.unseen_variance(energy, self._began, ended, first, last)
         shared = share * timeline.shared_sigma(true, seconds)
-        sigma = math.hypot(share * math.sqrt(energy.variance + unseen) / gain, shared)
+        own = min(
+            math.sqrt(energy.variance + unseen), timeline.largest_sigma(energy.joules, seconds)
+        )
+        sigma = math.hypot(share * own / gain, shared)
         joules = share * true
         flags = _new_flags(first.start, last.end.flags if last.end else timeline.flags)
         if isinstance(device, IntegratedPower) and device.gaps_between(self._began, ended):

@@ -47,10 +47,17 @@ _LEAST_PASSED = 0.3
 
 
 class EnergyEstimate(NamedTuple):
-    """Joules since the timeline began, with their variance in J²."""
+    """Joules since the timeline began, or of a window, with their variance in J².
+
+    Attributes:
+        joules: The energy.
+        variance: Its variance in J².
+        edges_joules: Of a window, the energy since the timeline began at its start and end.
+    """
 
     joules: float
     variance: float
+    edges_joules: tuple[float, float] | None = None
 
 
 class PowerEstimate(NamedTuple):
@@ -61,7 +68,12 @@ class PowerEstimate(NamedTuple):
 
 
 def energy_between(
-    first: Span, began: float, last: Span, ended: float, max_watts: float | None
+    first: Span,
+    began: float,
+    last: Span,
+    ended: float,
+    max_watts: float | None,
+    min_watts: float = 0.0,
 ) -> EnergyEstimate:
     """Energy from ``began``, inside ``first``, to ``ended``, inside ``last``.
 
@@ -71,6 +83,7 @@ def energy_between(
         last: Span in which it ended; may be the same.
         ended: End of the window, in seconds.
         max_watts: Highest power of the device, which bounds what is unknown.
+        min_watts: Lowest power of the device.
     """
     if last is first and first.end is None:
         return energy_unseen(first, ended - began, max_watts)
@@ -87,8 +100,13 @@ def energy_between(
             end = _with_tail(end, last, ended, max_watts)
     # Repairs before the window are no uncertainty of the window.
     repaired = max(0.0, last.start.variance - first.start.variance)
-    joules = max(0.0, end.joules - start.joules)
-    return EnergyEstimate(joules, start.variance + end.variance + repaired)
+    repaired += _knot_variance(first) + _knot_variance(last)
+    found = end.joules - start.joules
+    joules = max(found, min_watts * (ended - began))
+    if max_watts is not None:
+        joules = min(joules, max_watts * (ended - began))
+    variance = start.variance + end.variance + repaired + (joules - found) ** 2
+    return EnergyEstimate(joules, variance, (start.joules, end.joules))
 
 
 def energy_unseen(span: Span, seconds: float, max_watts: float | None) -> EnergyEstimate:
@@ -240,7 +258,13 @@ def _bounded(energy: EnergyEstimate, span: Span) -> EnergyEstimate:
 
 def _timing_variance(knot: Knot, power: PowerEstimate) -> float:
     """A refresh of uncertain moment (uniform over its bracket) makes its energy uncertain."""
-    return (knot.half_width_seconds * power.watts) ** 2 / 3 + knot.sigma_joules**2
+    return (knot.half_width_seconds * power.watts) ** 2 / 3
+
+
+def _knot_variance(span: Span) -> float:
+    """Variance of the energy at the knots around a span, as of a lagging sensor."""
+    ends = (span.start, span.end or span.start)
+    return max(knot.sigma_joules for knot in ends) ** 2
 
 
 def _with_noise(watts: float, span: Span, *, extra: float = 0.0) -> PowerEstimate:

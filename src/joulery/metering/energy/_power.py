@@ -22,6 +22,10 @@ _NEW_LOAD = 0.15
 _AT_ONCE = 0.55
 # More periods than this without a reading leave a gap that is interpolated.
 _GAP_PERIODS = 2.5
+# A reading stands still once it moved by less than noise for this long.
+_STILL_SECONDS = 0.1
+# One sigma of a delay by the catalog or from a few steps, relative.
+_LAG_ERROR = 0.15
 # One sigma of the energy of a lagging sensor while its reading moves, relative to the extremes.
 _SHAPE = 1.0
 
@@ -86,8 +90,8 @@ class PowerIntegral:
 
     def _piece(self, at: float, joules: float, before: float) -> Piece:
         assert self.watts is not None  # noqa: S101 - start() came first
-        # What was given out stays when the delay turns out to be another.
-        self._sum += joules + (self._delay - self.lag.seconds) * before
+        # What was given out before the load changed stays when that shows another delay.
+        self._sum += joules + (self._delay - self.lag.seconds) * self.lag.from_watts
         self._delay = delay = self.lag.seconds
         stated = self._sum + delay * self.watts
         total = max(self._given, stated)
@@ -103,42 +107,55 @@ class LagEstimate:
 
     Args:
         expected_seconds: Delay by the catalog; holds until steps of the load show another one.
-        error_seconds: Longest further delay until a step was seen.
+        error_seconds: Longest further delay until a step was seen; 0 for a sensor that is known.
+
+    Attributes:
+        seconds: Mean delay.
+        from_watts: Power up to which it held when it was last learned.
+        error_seconds: One sigma of ``seconds``.
     """
 
     def __init__(self, expected_seconds: float, error_seconds: float = 0.0) -> None:
         self.seconds = expected_seconds
+        self.from_watts = 0.0
+        self.error_seconds = max(error_seconds, _LAG_ERROR * expected_seconds)
         self._unknown = error_seconds > 0
-        self._error = error_seconds
         self._seen: list[float] = []
+        self._recent: list[float] = []
         self._ramp: list[float] = []
-        self._last: float | None = None
 
     def longest_seconds(self, period: float) -> float:
         """Longest delay that is possible, as far as can be told."""
-        return max(self._error, 0.5 * period * max(0, len(self._ramp) - 2))
+        unseen = self.error_seconds if self._unknown and not self._seen else 0.0
+        return max(unseen, 0.5 * period * max(0, len(self._ramp) - 2))
 
     def add(self, watts: float, period: float) -> None:
         """Learn from the next reading."""
-        last, self._last = self._last, watts
-        if last is None:
-            return
-        if abs(watts - last) > _NOISE * max(watts, last):
-            self._ramp = [*(self._ramp or [last]), watts]
+        reach = 1 + max(1, round(_STILL_SECONDS / period))
+        self._recent = [*self._recent, watts][-reach:]
+        start = self._recent[0]
+        if abs(watts - start) > _NOISE * max(watts, start):
+            self._ramp = [*(self._ramp or self._recent[:-1]), watts]
         elif self._ramp:
             self._judge([*self._ramp, watts], period)
             self._ramp = []
 
     def _judge(self, ramp: list[float], period: float) -> None:
         swing = ramp[-1] - ramp[0]
-        steps = [(late - early) / swing for early, late in pairwise(ramp)] if swing else [0.0]
-        if abs(swing) < _NEW_LOAD * max(ramp) or min(steps[:-1]) < 0:
-            return  # noise, or no single step
+        if abs(swing) < _NEW_LOAD * max(ramp):
+            return  # noise
+        left = [(ramp[-1] - watts) / swing for watts in ramp]
+        while left[1] > 1.0 - _NOISE:
+            left.pop(0)
+        steps = [early - late for early, late in pairwise(left)]
+        if min(steps) < -_NOISE:
+            return  # no single step
         # The step itself came half a period before the first reading that shows it, on average.
-        area = sum((ramp[-1] - watts) / swing for watts in ramp[1:])
         at_once = max(steps) > _AT_ONCE
-        self._error = 0.0
-        self._seen = [*self._seen, 0.0 if at_once else max(0.0, area - 0.5) * period][-4:]
+        lag = 0.0 if at_once else max(0.0, sum(left[1:]) - 0.5) * period
+        self._seen = [*self._seen, lag][-4:]
         # A ramp may also be a load that moves slowly or ends early, but no sensor that lags jumps.
         if at_once or self._unknown:
             self.seconds = sum(self._seen) / len(self._seen)
+            self.from_watts = ramp[0] if len(self._seen) == 1 else ramp[-1]
+            self.error_seconds = _LAG_ERROR * (self.seconds + period)

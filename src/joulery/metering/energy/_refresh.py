@@ -288,7 +288,10 @@ class _Grid:
 
     def _placed(self, low: float, high: float, steps: int | None) -> tuple[float, float]:
         self.low, self.high = low, high
-        self._probing = None
+        if self._probing is not None:
+            # Refreshes before the one that is probed do not end the probing.
+            ahead = self._probing - steps if steps is not None else 0
+            self._probing = ahead if ahead > 0 else None
         middle = (low + high) / 2
         if steps is None or self._steps_since_anchor >= _LONGEST_BASELINE:
             # Start a new baseline; this also follows slow drift of the board's own clock.

@@ -43,6 +43,7 @@ class Sampler:
 
     Attributes:
         next_refresh_seconds: Earliest moment at which any counter has a new value.
+        next_quick_seconds: The same among counters that refresh more often than they are read.
     """
 
     def __init__(
@@ -53,11 +54,12 @@ class Sampler:
         on_knot: Callable[[int, Knot], None],
     ) -> None:
         self.clock = clock
-        self.next_refresh_seconds = math.inf
+        self.next_refresh_seconds = self.next_quick_seconds = math.inf
         self._timelines = tuple(timelines)
         # For each timeline, the latest time of its next reading, and its next refresh.
         self._latest = [math.inf] * len(self._timelines)
         self._refresh = [math.inf] * len(self._timelines)
+        self._quick = [math.inf] * len(self._timelines)
         self._interval = 1.0 / hertz
         self._on_knot = on_knot
         self._read = threading.Event()
@@ -115,7 +117,7 @@ class Sampler:
             return
         others = [other for other in worker.positions if other != position]
         worker.positions = (position,)
-        self._refresh[position] = self._latest[position] = math.inf
+        self._refresh[position] = self._quick[position] = self._latest[position] = math.inf
         if others:
             self._hanging.append(worker)
             self._worker = _Worker(self, others)
@@ -124,6 +126,7 @@ class Sampler:
     def finish_pass(self) -> None:
         """Note that all counters that were due have been read."""
         self.next_refresh_seconds = min(self._refresh, default=math.inf)
+        self.next_quick_seconds = min(self._quick, default=math.inf)
         self._read.set()
 
     def read_one(self, position: int, now: float) -> float:
@@ -141,6 +144,8 @@ class Sampler:
         knot = timeline.read(now + wanted)
         self._latest[position] = timeline.due_seconds + slack
         self._refresh[position] = timer.next_refresh()
+        quick = timer.period_seconds is not None and timer.period_seconds < self._interval / 2
+        self._quick[position] = self._refresh[position] if quick else math.inf
         if knot is not None:
             self._on_knot(position, knot)
         return self._latest[position]

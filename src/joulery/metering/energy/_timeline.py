@@ -8,7 +8,9 @@ does not grow with its length or with the number of windows.
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,17 +25,18 @@ from joulery.hardware import (
     PowerSensor,
     TelemetrySource,
 )
-from joulery.metering._measurement import Flag
+from joulery.metering._measurement import SIGMAS_95, Flag
 from joulery.metering.energy._power import PowerIntegral
 from joulery.metering.energy._refresh import Refresh, RefreshTimer
 from joulery.metering.energy._repair import Advance, CounterRepair
-from joulery.metering.energy._unseen import edge_variance, hidden_sigma, hidden_variance
+from joulery.metering.energy._unseen import edge_variance, hidden_variance, missed_fraction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from joulery.hardware import Device, EnergyReading
     from joulery.metering._calibration import SensorCalibration
+    from joulery.metering.energy._interpolate import EnergyEstimate
 
 # No change for this long, and for this many periods, while the board draws power, is a freeze.
 _FREEZE_SECONDS = 1.0
@@ -52,10 +55,19 @@ _NEW_LOAD = 0.3
 # than reading the counter.
 _IDLE_CHECK_SECONDS = 1.0
 _IDLE_CHECK_CHANGE = 0.1
+# … but a sensor that looks at less of the time than this may miss that an idle board is no longer.
+_PART_TIME = 0.7
+# Power of an idle board, and the least of any that is on, relative to its maximum.
+_IDLE = 0.1
+_LEAST = 0.02
+# Highest power relative to the present one, where the maximum is unknown.
+_SWING = 3.0
 # A reading this close to the mean power over its span, relative, repeats it.
 _REPEATS_MEAN = 0.05
 _AFTER_LOSS_SECONDS = 0.02
-# A reading this far off its counter's mean power, relative, and so often, is not what it counts.
+# A reading this far outside its counter's mean powers of late, relative, and so often, is not what
+# it counts.
+_COMPARED = 12
 _DISAGREES = 0.1
 _DISAGREEMENTS = 2
 # All of the energy, but for rounding.
@@ -143,6 +155,8 @@ class EnergyTimeline:
         self._noise = _UNKNOWN_NOISE
         self._lowest_watts = math.inf
         self._disagreements = 0
+        prompt = self.sensor is not None and self.sensor.is_prompt
+        self._means: deque[float] = deque(maxlen=2 if prompt else _COMPARED)
         # The first two spans, until it is known when the first of them really began.
         self._early: list[Span] = []
         # Replaced, never changed, so that knots and windows can share it.
@@ -273,7 +287,7 @@ class EnergyTimeline:
         start = span.start
         at = max(refresh.at_seconds, start.at_seconds)
         watts = advance.joules / (at - start.at_seconds) if at > start.at_seconds else 0.0
-        self._compare_counter(watts, span.watts, at - start.at_seconds)
+        self._compare_counter(watts, at - start.at_seconds)
         idle = start.idle_joules + (advance.joules if self._is_idle(at, watts) else 0.0)
         knot = Knot(
             at_seconds=at,
@@ -292,23 +306,48 @@ class EnergyTimeline:
         self._close(span, knot)
         return knot
 
-    def unseen_variance(self, joules: float, seconds: float, first: Span, last: Span) -> float:
+    def unseen_variance(
+        self, energy: EnergyEstimate, began: float, ended: float, first: Span, last: Span
+    ) -> float:
         """Variance in J² of a window's energy from what the sensor does not see."""
-        sensor = self.sensor
+        sensor, seconds = self.sensor, ended - began
         if sensor is None or seconds <= 0:
             return 0.0
-        watts = joules / seconds
-        variance = edge_variance(watts, self._length(first), self._length(last))
+        low, most = self.bounds
+        high = _SWING * energy.joules / seconds if most is None else most
+        variance = 0.0
+        if energy.edges_joules is not None:
+            start, stop = energy.edges_joules
+            variance += edge_variance(first, began, start, low, high)
+            variance += edge_variance(last, ended, stop, low, high)
         if self._power is not None:
-            # Without a counter, the energy at each of the two refreshes is itself a reading.
-            variance *= 2
+            later = [mean_watts(knot, end) for knot, end in _pairs(last)]
+            moved = max(abs(watts - first.watts) for watts in (last.watts, *later))
+            variance += (self._power.lag.error_seconds * moved) ** 2
         begin, end = first.start, last.end or last.start
         used = end.joules - begin.joules
         idle = self.idle if used <= 0 else end.idle_joules - begin.idle_joules >= _ALL * used
         if not (idle or self._counts_all):
-            sigma = hidden_sigma(sensor, watts, self._lowest_watts, self.device.info.max_watts)
-            variance += hidden_variance(sigma, seconds)
+            period = self.timer.period_seconds or sensor.period_seconds
+            missed = missed_fraction(sensor, period, counts=self._power is None)
+            variance += hidden_variance(missed, energy.joules / seconds, seconds, low, high)
         return variance
+
+    def largest_sigma(self, joules: float, seconds: float) -> float:
+        """One sigma whose bar of 95 % holds whatever the device may draw in a window."""
+        low, high = self.bounds
+        if high is None:
+            return math.inf
+        return max(joules - low * seconds, high * seconds - joules) / SIGMAS_95
+
+    @property
+    def bounds(self) -> tuple[float, float | None]:
+        """Lowest and highest power that the device may draw, in watts; None when unknown."""
+        info = self.device.info
+        if self.lost or info.max_watts is None or info.kind is not DeviceKind.GPU:
+            return info.min_watts, info.max_watts
+        lowest = min(self._lowest_watts, _IDLE * info.max_watts)
+        return max(lowest, info.min_watts, _LEAST * info.max_watts), info.max_watts
 
     def true_joules(self, joules: float, seconds: float) -> float:
         """Energy of a window in which the device stated ``joules``."""
@@ -331,25 +370,22 @@ class EnergyTimeline:
             return stated
         return math.hypot(stated, sensor.gain_error * joules, sensor.offset_error_watts * seconds)
 
-    def _length(self, span: Span) -> float:
-        """Seconds of a span, as far as they are known."""
-        if span.end is not None:
-            return span.end.at_seconds - span.start.at_seconds
-        if span.before is not None:
-            return span.start.at_seconds - span.before.at_seconds
-        return self.timer.period_seconds or _TYPICAL_PERIOD_SECONDS
-
-    def _compare_counter(self, mean: float, watts_before: float, seconds: float) -> None:
+    def _compare_counter(self, mean: float, seconds: float) -> None:
         """Learn whether the counter counts more than the sensor's readings.
 
-        A counter that adds up the readings advances by one reading per refresh, however the load
-        moves; one that disagrees with its sensor counts what the sensor does not see.
+        A counter that adds up what the sensor sees advances by what it sees, and readings, late or
+        averaged as they may be, stay within the range of that; one outside shows that the counter
+        counts what the sensor does not see.
         """
         period, sensed = self.timer.period_seconds, self._sensor_watts
-        if self._power is None and period and sensed is not None and seconds < 1.3 * period:
-            # One that merely lags behind the counter says nothing.
-            ahead = (sensed - mean) * (mean - watts_before)
-            self._disagreements += ahead > 0 and abs(sensed - mean) > _DISAGREES * max(mean, sensed)
+        if self._power is not None or not period or sensed is None or seconds > 1.3 * period:
+            self._means.clear()
+            return
+        self._means.append(mean)
+        if len(self._means) == self._means.maxlen:
+            margin = _DISAGREES * max(*self._means, sensed)
+            outside = not min(self._means) - margin <= sensed <= max(self._means) + margin
+            self._disagreements += outside
 
     @property
     def _counts_all(self) -> bool:
@@ -392,6 +428,8 @@ class EnergyTimeline:
         if knot.at_seconds - span.start.at_seconds >= SHORTEST_MEAN_SECONDS:
             self.latest_watts = watts
             self._lowest_watts = min(self._lowest_watts, watts)
+        most = self.device.info.max_watts
+        watts = watts if most is None else min(watts, most)
         self.span = Span(knot, before=span.start, watts=watts, noise=self._noise)
         if len(self._early) == 1:
             self._early.append(self.span)
@@ -430,13 +468,20 @@ class EnergyTimeline:
             return False
         was_idle = self.idle
         moved = abs(watts - self._idle_checked_watts) > _IDLE_CHECK_CHANGE * watts
-        if moved or now - self._idle_checked_at >= _IDLE_CHECK_SECONDS:
+        often = was_idle and self.sensor is not None and self.sensor.duty < _PART_TIME
+        if moved or often or now - self._idle_checked_at >= _IDLE_CHECK_SECONDS:
             self._idle_checked_at, self._idle_checked_watts = now, watts
             try:
                 self.idle = self._telemetry.telemetry().utilisation == 0
             except JouleryError:
                 self.idle = False
         return was_idle and self.idle
+
+
+def _pairs(span: Span) -> list[tuple[Knot, Knot]]:
+    """Knots around a span and the one after, as far as they are known."""
+    knots = [knot for knot in (span.start, span.end, span.after) if knot is not None]
+    return list(pairwise(knots))
 
 
 def mean_watts(first: Knot, second: Knot) -> float:

@@ -54,6 +54,13 @@ def test_finds_the_period_within_a_percent(period, stamps):
     assert timer.period_seconds == pytest.approx(period, rel=0.01)
 
 
+def test_refreshes_between_two_readings_do_not_blur_the_one_that_is_read():
+    """Boards that refresh every 20 ms would lose the moments of their refreshes in a second."""
+    _, found, _ = followed(Counter.regular(0.02, phase=0.007))
+    late = [refresh for moment, refresh in found if moment > 2.0]
+    assert max(refresh.half_width_seconds for refresh in late) < 0.002
+
+
 @pytest.mark.parametrize(("stamps", "trusted"), [("refresh", True), ("call", False)])
 def test_stamps_are_trusted_only_if_they_stand_still_with_the_value(stamps, trusted):
     """A driver that stamps calls would pass for one that stamps refreshes."""
