@@ -3,17 +3,19 @@
     scripts/run_pages.py docs/measure.md …            # exit code 1 and a diff where they differ
     scripts/run_pages.py --update docs/measure.md …   # write what they print into the page
 
-A page runs in an empty folder, with two busy emulated V100 behind the real NVML binding. Its blocks
-run in their order:
+A page runs in a folder of its own that holds only a short ``train.py``, with two busy emulated V100
+behind the real NVML binding. Its blocks run in their order:
 
+- a block with a ``title`` is the content of the file of that name;
 - ``python`` blocks share their names; a ``text`` block right after one is what it prints;
 - ``bash`` blocks must succeed; a ``text`` block right after one is what it prints;
 - ``console`` blocks hold commands after ``$`` and below each what it prints.
 
-A comment right before a block changes that: ``<!-- not run: REASON -->``, ``<!-- file: NAME -->``
-(the block is the content of a file), ``<!-- figures vary -->`` (numbers are not compared),
-``<!-- output varies -->`` (nothing is), ``<!-- exit: 3 -->``. A comment that begins with ``setup``
-holds Python that readers need not see.
+A comment right before a block changes that: ``<!-- not run: REASON -->``, ``<!-- figures vary -->``
+(numbers are not compared), ``<!-- output varies -->`` (nothing is), ``<!-- exit: 3 -->``,
+``<!-- stays: TEXT -->`` (a command that goes on in the background once it has printed that). A
+comment that begins with ``setup`` holds Python that readers need not see; ``data(NAME)`` there
+links a file of measurements into the folder, and ends the page if there is none.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,12 +40,14 @@ from joulery.testing.emulator import EmulatedNode
 PART = re.compile(
     r"^<!-- setup\n(?P<setup>.*?)^-->$"
     r"|^(?:<!-- (?P<note>[^\n]*?) -->\n)?"
-    r"^(?P<fence>```+)(?P<kind>\w*)[^\n]*\n(?P<body>.*?)^(?P=fence)$",
+    r"^(?P<fence>```+)(?P<kind>\w*)(?: title=\"(?P<title>[^\"\n]+)\")?\n(?P<body>.*?)^(?P=fence)$",
     re.MULTILINE | re.DOTALL,
 )
 COMMAND = re.compile(r"^\$ (.*(?:(?<=\\)\n.*)*)\n?", re.MULTILINE)
 NUMBER = re.compile(r"[\d.,]*\d")
 SECONDS = 100  # that one command may take
+ROOT = Path(__file__).resolve().parent.parent
+DATA = Path(os.environ.get("JOULERY_DATA", ROOT.parent / "shared" / "data")).resolve()
 
 
 @dataclass
@@ -55,18 +60,27 @@ class PageRun:
     complaints: list[str] = field(default_factory=list)
     printed: str | None = None  # by the block before, if that may be shown
     text: str = ""
+    background: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def run(self) -> None:
         """Run all blocks in their order."""
         source = self.page.read_text(encoding="utf-8")
+        self.names["data"] = _link_data
         end = 0
-        for part in PART.finditer(source):
-            between = source[end : part.start()]
-            self.text += between
-            if between.strip():
-                self.printed = None
-            self.text += self._run_part(part)
-            end = part.end()
+        try:
+            for part in PART.finditer(source):
+                between = source[end : part.start()]
+                self.text += between
+                if between.strip():
+                    self.printed = None
+                self.text += self._run_part(part)
+                end = part.end()
+        except NoDataError as error:
+            print(f"{self.page.name}: the rest is not run: no {error}", file=sys.stderr)
+        finally:
+            for process in self.background:
+                process.terminate()
+                process.wait(SECONDS)
         self.text += source[end:]
 
     def _run_part(self, part: re.Match[str]) -> str:
@@ -74,12 +88,14 @@ class PageRun:
         whole, kind, body, note = part[0], part["kind"], part["body"], part["note"] or ""
         if part["setup"] is not None:
             self._python(part["setup"])
-        elif note.startswith("file: "):
-            Path(note.removeprefix("file: ")).write_text(body, encoding="utf-8")
+        elif part["title"]:
+            Path(part["title"]).write_text(body, encoding="utf-8")
         elif note.startswith("not run: "):
             self.printed = None
         elif kind == "python":
             self.printed = self._python(body)
+        elif note.startswith("stays: "):
+            self._start(body, note.removeprefix("stays: "))
         elif kind == "bash":
             self.printed = self._bash(body, note)
         elif kind == "console":
@@ -95,6 +111,8 @@ class PageRun:
         try:
             with contextlib.redirect_stdout(output):
                 exec(compile(code, str(self.page), "exec"), self.names)  # noqa: S102 - our own pages
+        except NoDataError:
+            raise
         except Exception:  # noqa: BLE001 - whatever an example raises is shown
             self.complaints.append(f"{code}\n{traceback.format_exc()}")
         return output.getvalue()
@@ -114,6 +132,26 @@ class PageRun:
         if done.returncode != expected:
             self.complaints.append(f"$ {command}\n{done.stdout}exit code {done.returncode}")
         return done.stdout
+
+    def _start(self, command: str, awaited: str) -> None:
+        """Start a command and leave it once it has printed a text."""
+        process = subprocess.Popen(
+            ["bash", "-c", f"exec {command}"],
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.background.append(process)
+        late = threading.Timer(SECONDS, process.kill)
+        late.start()
+        printed = ""
+        for line in process.stdout or ():
+            printed += line
+            if awaited in line:
+                late.cancel()
+                return
+        self.complaints.append(f"$ {command}\n{printed}ended")
 
     def _console(self, body: str, note: str) -> str:
         found = list(COMMAND.finditer(body))
@@ -140,6 +178,17 @@ class PageRun:
         return printed
 
 
+class NoDataError(Exception):
+    """There are no measurements by others on this machine."""
+
+
+def _link_data(name: str) -> None:
+    source = DATA / name
+    if not source.exists():
+        raise NoDataError(source)
+    Path(source.name).symlink_to(source)
+
+
 def _without_figures(text: str) -> list[str]:
     """The words of each line, without numbers, signs of width and drawings of plots."""
     lines = (re.sub(r"[─\s⠀-⣿]+", " ", NUMBER.sub("0", line)).strip() for line in text.splitlines())
@@ -147,18 +196,18 @@ def _without_figures(text: str) -> list[str]:
 
 
 def run_page(page: Path) -> PageRun:
-    """Run a page in an empty folder of its own."""
-    root = Path(__file__).resolve().parent.parent
+    """Run a page in a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="joulery-page-") as folder, contextlib.chdir(folder):
         home = Path(folder, ".home")
         home.mkdir()
+        Path("train.py").write_text("import time\n\ntime.sleep(0.2)\n", encoding="utf-8")
         os.environ |= {
             "COLUMNS": "100",
             "HOME": str(home),
             "JOULERY_GOVERNOR": "",
             "JOULERY_GOVERNOR_STATE": str(home / "governor"),
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(root / "src"),
+            "PYTHONPATH": str(ROOT / "src"),
         }
         for name in ("XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "JOULERY_STORE"):
             os.environ.pop(name, None)
