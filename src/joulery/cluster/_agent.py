@@ -110,6 +110,7 @@ class Agent:
         self._jobs: list[EngineJob] | None = None
         self._jobs_at = clock.now()
         self._reading: tuple[Future[list[EngineJob]], float] | None = None
+        self._acting: Future[list[str]] | None = None
         self._devices: dict[str, list[DeviceState]] = {}
         self._pending: dict[str, Future[list[DeviceState]]] = {}
         self._lost: set[str] = set()
@@ -122,7 +123,9 @@ class Agent:
         self._baseline_watts = settings.budget_watts
         self._last_tick = clock.now()
         # Nodes that hang must not take the threads of others.
-        self._pool = ThreadPoolExecutor(max_workers=len(nodes) + 1)
+        self._pool = ThreadPoolExecutor(max_workers=len(nodes))
+        # One by one, so that jobs are read after all that was done to them before.
+        self._engine_pool = ThreadPoolExecutor(max_workers=1)
         (settings.state / "events").mkdir(parents=True, exist_ok=True)
         self._recall()
 
@@ -152,7 +155,8 @@ class Agent:
         """Look, decide, act; what ``joulery cluster status`` shows."""
         now = self._clock.now()
         messages: list[str] = []
-        jobs = self._read_jobs(now, messages)
+        is_fresh = self._read_jobs(now, messages)
+        jobs = [j for j in self._jobs or () if not j.is_suspended or j.id in self._stopped]
         self._read_frontiers(jobs, messages)
         self._lost = self._ask({name: node.status for name, node in self._nodes.items()}, messages)
         unknown = sorted(self._lost - self._devices.keys())
@@ -173,32 +177,34 @@ class Agent:
         self._apply(decision, now - self._last_tick, messages)
         if decision.allocation is not None:
             self._history.ledger.record(decision.allocation, now - self._last_tick)
-        self._pause(decision.paused, messages)
+        self._pause(decision.paused, messages, may_act=is_fresh)
         self._last_tick = now
         messages += [*flaws, *decision.messages]
         return self._report(decision, budget, events, messages)
 
-    def _read_jobs(self, now: float, messages: list[str]) -> list[EngineJob]:
-        """Jobs that hold GPUs and run, or that this agent has paused.
+    def _read_jobs(self, now: float, messages: list[str]) -> bool:
+        """Whether the jobs are known as they are after all that this agent did.
 
         A workload manager that is slow is not waited for: the last known jobs count.
         """
         if self._reading is None:
-            self._reading = self._pool.submit(self._engine.jobs), now
+            self._reading = self._engine_pool.submit(self._engine.jobs), now
         reading, begun = self._reading
+        patience = _ENGINE_SECONDS if begun == now else 0.0
         try:
-            self._jobs = reading.result(None if self._jobs is None else _ENGINE_SECONDS)
-            self._jobs_at = begun
+            self._jobs = reading.result(None if self._jobs is None else patience)
         except TimeoutError:
             if now - self._jobs_at > _OLD_SECONDS:
                 messages.append(f"the jobs are those of {now - self._jobs_at:.0f} s ago")
+            return False
         except EngineError as error:
-            messages.append(f"{error.message}; the last known jobs count")
-        if reading.done():
             self._reading = None
-        if self._jobs_at > self._last_tick:  # read after all that this agent did
-            self._stopped &= {job.id for job in self._jobs or () if job.is_suspended}
-        return [j for j in self._jobs or () if not j.is_suspended or j.id in self._stopped]
+            messages.append(f"{error.message}; the last known jobs count")
+            return False
+        self._reading, self._jobs_at = None, begun
+        # Others may have resumed what this agent stopped.
+        self._stopped &= {job.id for job in self._jobs if job.is_suspended}
+        return True
 
     def _decide(
         self,
@@ -325,35 +331,33 @@ class Agent:
         messages += [f"GPU {name} refuses to lower its cap" for name in sorted(self._refusing)]
         return not failed and not self._refusing
 
-    def _pause(self, wanted: frozenset[str], messages: list[str]) -> None:
+    def _pause(self, wanted: frozenset[str], messages: list[str], *, may_act: bool) -> None:
         """Resume jobs that need not wait any more, and suspend those that must."""
-        known = {job.id: job for job in self._jobs or ()}
-        self._stopped &= known.keys()
-        self._warned = {job: at for job, at in self._warned.items() if job in wanted}
-        resumed = sorted(self._stopped - wanted)
-        suspended = []
-        for job in sorted(wanted - self._stopped):
-            with _noted(messages):
-                if self._has_saved(known[job]):
-                    suspended.append(job)
+        actions: list[Callable[[], None]] = []
+        if may_act:
+            known = {job.id: job for job in self._jobs or ()}
+            self._warned = {job: at for job, at in self._warned.items() if job in wanted}
+            actions += [partial(self._engine.resume, job) for job in sorted(self._stopped - wanted)]
+            for job in sorted(wanted - self._stopped):
+                if self._has_saved(known[job], actions):
+                    actions.append(partial(self._engine.suspend, job))
+                    self._stopped.add(job)
         # Before the deed: an agent that is killed now must know whom it has stopped.
-        self._remember(self._stopped.union(suspended), messages)
-        for job in resumed:
-            with _noted(messages):
-                self._engine.resume(job)
-                self._stopped.remove(job)
-        for job in suspended:
-            with _noted(messages):
-                self._engine.suspend(job)
-                self._stopped.add(job)
+        self._remember(messages)
+        if actions:
+            self._acting = self._engine_pool.submit(_done, actions)
+        if self._acting is not None:
+            with suppress(TimeoutError):
+                messages += self._acting.result(_ENGINE_SECONDS)
+                self._acting = None
 
-    def _has_saved(self, job: EngineJob) -> bool:
-        """Whether a job had its time to save a checkpoint; sends the signal that asks for it."""
+    def _has_saved(self, job: EngineJob, actions: list[Callable[[], None]]) -> bool:
+        """Whether a job had its time to save a checkpoint; adds the signal that asks for it."""
         name = job.preferences.get("checkpoint", "")
         if not re.fullmatch(r"[A-Z0-9+]{1,10}", name):
             return True
         if job.id not in self._warned:
-            self._engine.signal(job.id, name)
+            actions.append(partial(self._engine.signal, job.id, name))
             self._warned[job.id] = self._clock.now()
         return self._clock.now() - self._warned[job.id] >= self._settings.checkpoint_seconds
 
@@ -380,11 +384,11 @@ class Agent:
         drawn = sum(d.watts for devices in self._devices.values() for d in devices)
         return self._settings.overhead_watts + drawn
 
-    def _remember(self, stopped: set[str], messages: list[str]) -> None:
+    def _remember(self, messages: list[str]) -> None:
         """Keep what the next agent must know should this one be killed."""
         document = {
             "jobs": [asdict(job) for job in self._jobs or ()],
-            "stopped": sorted(stopped),
+            "stopped": sorted(self._stopped),
             "baseline_watts": self._baseline_watts,
             "deficits": self._history.ledger.deficits,
             "node_watts": {
@@ -461,10 +465,12 @@ def _only_one(state: Path) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _noted(messages: list[str]) -> Iterator[None]:
-    """Keep what a workload manager refuses as a message."""
-    try:
-        yield
-    except EngineError as error:
-        messages.append(error.message)
+def _done(actions: list[Callable[[], None]]) -> list[str]:
+    """Do what can be done; what the workload manager refuses, in words."""
+    messages = []
+    for action in actions:
+        try:
+            action()
+        except EngineError as error:
+            messages.append(error.message)
+    return messages

@@ -423,9 +423,17 @@ def test_whatever_hangs_an_event_is_met(tmp_path, monkeypatch):
     bench.clock.sleep(20)
     assert any("22 s ago" in message for message in bench.tick()["messages"])
     gate.set()
+    monkeypatch.setattr("joulery.cluster._agent._ENGINE_SECONDS", None)
     for _ in range(3):
         report = bench.tick()
     assert bench.caps() == pytest.approx([300] * 4)
+    door = threading.Event()
+    bench.engine.jobs, bench.engine.suspend = jobs, lambda _: door.wait(10)
+    monkeypatch.setattr("joulery.cluster._agent._ENGINE_SECONDS", 0.01)
+    announce(tmp_path, GridEvent("less", now, now + 60, target_watts=300), bench.clock)
+    bench.tick()
+    assert bench.caps() == [100] * 4, "although the job cannot be suspended"
+    door.set()
     assert not report["lost_nodes"]
 
 
