@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,7 +21,7 @@ from joulery.errors import NotPossibleHereError
 from support.governor.emulated import EmulatedGovernor, EmulatedGpu
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _NULL_DEVICE = os.makedev(1, 3)
 _START_SECONDS = 30.0
@@ -47,6 +47,7 @@ class SlurmCluster:
     def __init__(self, nodes: int = 8, gpus: int = 4, prolog: Path | None = None) -> None:
         self.nodes, self.gpus = nodes, gpus
         self._prolog = prolog
+        self._rest: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         if obstacle := slurm_obstacle():
@@ -60,8 +61,9 @@ class SlurmCluster:
         for number in range(self.gpus):
             os.mknod(self.folder / "dev" / f"gpu{number}", 0o666 | stat.S_IFCHR, _NULL_DEVICE)
         key = self.folder / "munge.key"
-        key.write_bytes(os.urandom(1024))
-        key.chmod(0o400)
+        for secret in (key, self.folder / "jwt.key"):
+            secret.write_bytes(os.urandom(1024))
+            secret.chmod(0o400)
         self._write_configuration(_free_ports(self.nodes + 1))
         run = self.folder / "run"
         self._start(
@@ -79,12 +81,42 @@ class SlurmCluster:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        if self._rest is not None:
+            self._rest.kill()
+            self._rest.wait()
         with suppress(NotPossibleHereError):
             self.cancel_everything()
         for file in sorted((self.folder / "run").glob("*.pid"), reverse=True):
             _kill(file)
         _kill_left_over(self.folder)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start_rest(self) -> tuple[str, Path]:
+        """Start slurmrestd; its address, and a file with a token of root."""
+        (port,) = _free_ports(1)
+        token = self.folder / "token"
+        token.touch(mode=0o600)
+        token.write_text(self.call("scontrol", "token", "username=root"), encoding="utf-8")
+        # It refuses to run as root, and its plugin for accounts to run without slurmdbd.
+        plugins = ["-s", "openapi/v0.0.38", "-a", "rest_auth/jwt"]
+        with (self.folder / "log" / "slurmrestd.log").open("wb") as log:
+            self._rest = subprocess.Popen(
+                ["slurmrestd", "-u", "nobody", *plugins, f"127.0.0.1:{port}"],
+                env={**self.environment, "SLURM_JWT": "daemon"},
+                stdout=log,
+                stderr=log,
+            )
+        return f"http://127.0.0.1:{port}", token
+
+    @contextmanager
+    def hanging(self) -> Iterator[None]:
+        """Keep slurmctld from answering."""
+        number = int((self.folder / "run" / "slurmctld.pid").read_text(encoding="utf-8"))
+        os.kill(number, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(number, signal.SIGCONT)
 
     def start_node(self, name: str) -> None:
         """Start a node's daemon."""
@@ -149,6 +181,8 @@ SlurmdUser=root
 AuthType=auth/munge
 CredType=cred/munge
 AuthInfo=socket={folder}/run/munge.sock
+AuthAltTypes=auth/jwt
+AuthAltParameters=jwt_key={folder}/jwt.key
 CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool/%n
@@ -231,6 +265,7 @@ class PoweredCluster:
         frontiers: Points of (watts, throughput) by name of a job.
         nodes: Number of nodes with 4 GPUs each.
         ttl_seconds: Time after which nodes lower their caps when the agent is silent.
+        prolog: Script that runs before a job; None for none.
     """
 
     def __init__(
@@ -240,10 +275,11 @@ class PoweredCluster:
         frontiers: Mapping[str, Sequence[tuple[float, float]]],
         nodes: int = 8,
         ttl_seconds: float = 5.0,
+        prolog: Path | None = None,
     ) -> None:
         self.folder, self.budget_watts = folder, budget_watts
         self._frontiers, self._ttl = frontiers, ttl_seconds
-        self.slurm = SlurmCluster(nodes)
+        self.slurm = SlurmCluster(nodes, prolog=prolog)
         self.state = folder / "state"
         self.record: list[tuple[float, float]] = []
         self._gpus: list[EmulatedGpu] = []

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _TIMEOUT_SECONDS = 20.0
-_STATES = {"RUNNING", "STOPPED", "SUSPENDED"}
+# Old versions name one of a job's states only, which hides that it runs.
+_STATES = {"RESIZING", "RUNNING", "SIGNALING", "STOPPED", "SUSPENDED"}
 _RANGES = re.compile(r"([^,\[\]]*)(?:\[([^\]]*)\])?([^,\[\]]*)(?:,|$)")
 _INDICES = re.compile(r"\bgpu\b[^,]*?\(IDX:([\d,\-]*)\)")
 
@@ -216,7 +217,7 @@ def _job(entry: dict[str, Any]) -> EngineJob | None:
         name=str(entry.get("name") or ""),
         comment=_comment(entry.get("comment")),
         gpus=gpus,
-        is_suspended="RUNNING" not in states or "STOPPED" in states,
+        is_suspended=bool(states & {"STOPPED", "SUSPENDED"}),
     )
 
 

@@ -6,6 +6,7 @@ import itertools
 import json
 import threading
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
@@ -24,7 +25,7 @@ from joulery.cluster import (
     withdraw,
 )
 from joulery.cluster._nodes import NodeUnreachableError
-from joulery.cluster._slurm import EngineError, Slurm, expand_hosts
+from joulery.cluster._slurm import EngineError, Slurm, SlurmRest, expand_hosts
 from joulery.errors import (
     DeviceError,
     FileError,
@@ -639,43 +640,88 @@ OLD = {
 DETAIL = ["gpu:a100:3(IDX:0-1,3)", "gpu:a100:1(IDX:2)"]
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        OLD | {"gres_detail": DETAIL},  # 22.05
-        OLD
-        | {
-            "comment": {"administrator": "", "job": OLD["comment"], "system": ""},
-            "gres_detail": DETAIL,
-        },  # 23.02
-        OLD
-        | {
-            "job_state": ["RUNNING"],
-            "comment": {"job": OLD["comment"]},
-            "gres_detail": DETAIL,
-        },  # 23.11
-        {
-            "job_id": {"set": True, "infinite": False, "number": 7},
-            "name": "a",
-            "job_state": ["RUNNING", "POWER_UP_NODE"],
-            "comment": {"job": OLD["comment"]},
-            "nodes": "",
-            "job_resources": {"nodes": {"count": 2, "list": "n[1-2]"}},
-            "gres_detail": DETAIL,
-            "something_new": {"x": []},
-        },  # 24.05 and later
-    ],
-)
+VERSIONS = {
+    "v0.0.38": OLD | {"gres_detail": DETAIL},  # 22.05
+    "v0.0.39": OLD
+    | {
+        "comment": {"administrator": "", "job": OLD["comment"], "system": ""},
+        "gres_detail": DETAIL,
+    },  # 23.02
+    "v0.0.40": OLD
+    | {
+        "job_state": ["RUNNING"],
+        "comment": {"job": OLD["comment"]},
+        "gres_detail": DETAIL,
+    },  # 23.11
+    "v0.0.41": {
+        "job_id": {"set": True, "infinite": False, "number": 7},
+        "name": "a",
+        "job_state": ["RUNNING", "POWER_UP_NODE"],
+        "comment": {"job": OLD["comment"]},
+        "nodes": "",
+        "job_resources": {"nodes": {"count": 2, "list": "n[1-2]"}},
+        "gres_detail": DETAIL,
+        "something_new": {"x": []},
+    },  # 24.05 and later
+}
+OTHERS = [
+    {"job_state": "PENDING", "job_id": 8},
+    {"job_state": "RUNNING", "job_id": 9, "gres_detail": []},
+]
+
+
+@pytest.mark.parametrize("entry", VERSIONS.values(), ids=VERSIONS)
 def test_squeue_of_every_version_is_understood(entry):
     """A new version of Slurm hides all jobs from the agent."""
-    others = [
-        {"job_state": "PENDING", "job_id": 8},
-        {"job_state": "RUNNING", "job_id": 9, "gres_detail": []},
-    ]
-    (found,) = Slurm(lambda _: json.dumps({"jobs": [entry, *others]})).jobs()
+    (found,) = Slurm(lambda _: json.dumps({"jobs": [entry, *OTHERS]})).jobs()
     assert found.id == "7"
     assert found.gpus == {"n1": (0, 1, 3), "n2": (2,)}
     assert found.preferences == {"tier": "flex-2"}
+
+
+def test_slurmrestd_of_every_version_is_understood(tmp_path):
+    """An update of slurmrestd hides all jobs, or a signal goes to the wrong address."""
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        """What slurmrestd answers, with one more version for each description."""
+
+        versions = 1
+
+        def do_GET(self):
+            """Describe the API, or list jobs."""
+            asked.append((self.command, self.path, self.headers["X-SLURM-USER-TOKEN"]))
+            served = list(VERSIONS)[: self.versions]
+            body = {"paths": {f"/slurm/{one}/jobs/": {} for one in ["v0.0.9", *served]}}
+            if "jobs" in self.path:
+                body = {"jobs": [VERSIONS[self.path.split("/")[2]], *OTHERS]}
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(body).replace("/", "\\/").encode())
+
+        do_DELETE = do_GET  # noqa: N815 - its name is given
+
+        def log_message(self, *_):
+            """Say nothing."""
+
+    token = tmp_path / "token"
+    token.write_text("SLURM_JWT=secret\n")
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        for number, version in enumerate(VERSIONS, 1):
+            Handler.versions = number
+            rest = SlurmRest(url, "root", token)
+            assert [each.id for each in rest.jobs()] == ["7"]
+            rest.suspend("7")
+            assert asked[-1][0] == "DELETE"
+            assert asked[-1][1] == f"/slurm/{version}/job/7?signal=SIGSTOP&flags=FULL_JOB"
+        server.shutdown()
+    assert {token for *_, token in asked} == {"secret"}
+    with pytest.raises(EngineError, match="refused"):
+        SlurmRest(url).jobs()
+    with pytest.raises(InvalidValueError, match="address"):
+        SlurmRest("localhost:6820")
 
 
 def test_hosts_are_expanded():
