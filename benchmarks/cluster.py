@@ -40,6 +40,7 @@ from joulery.cluster import (
     flexibility_floor,
     follow_forecasts,
     plan_work,
+    withdraw,
 )
 from joulery.errors import InfeasibleError
 from joulery.grid import GridEvent, read_forecasts, read_signal
@@ -409,8 +410,9 @@ def bench_slurm(results: Results, curves: dict[str, PowerCurve], events: int, se
     """Random demand-response events on a real Slurm with emulated GPUs.
 
     Cuts of 10 to 40 %, with notice from none to 3 s (30 s, compressed tenfold). Response is the
-    time from the announcement without notice until the power is down. Then as many disturbances:
-    jobs submitted and cancelled, node services cut off, the agent killed.
+    time from the announcement without notice until the power is down. Every other event is
+    disturbed once it is met: jobs submitted, cancelled and suspended, nodes and their services
+    cut off, slurmctld hanging, the agent killed. Over-delivery is that of the others.
     """
     if obstacle := slurm_obstacle():
         say(f"no Slurm here: {obstacle}")
@@ -431,20 +433,21 @@ def bench_slurm(results: Results, curves: dict[str, PowerCurve], events: int, se
         for number in range(8):
             cluster.slurm.submit(f"job{number % len(frontiers)}", 4)
         cluster.wait_for(lambda: len(cluster.status()["jobs"]) == 8, "all jobs to run")
-        full = _settled(cluster)
         begin = REAL_CLOCK.wall()
-        found = [_one_event(cluster, chance, full, number) for number in range(events)]
-        disturbed = [_disturb(cluster, chance) for _ in range(events)]
+        found = [_one_event(cluster, chance, number) for number in range(events)]
         whole = cluster.recorded(begin, REAL_CLOCK.wall())
     responses = [each["response"] for each in found if each["response"] is not None]
     deep = [e["response"] for e in found if e["response"] is not None and e["cut"] >= 0.3]
     details = {"events": events, "without_notice": len(responses)}
     results.add("slurm_events_met", sum(e["met"] for e in found) / events, "== 1", **details)
+    worst = max(each["excess"] for each in found)
+    results.add("slurm_target_excess_worst", worst, "<= 0.001")
     results.add("slurm_response_seconds_worst", max(responses, default=0.0), "<= 2")
     results.add("slurm_response_30_percent_seconds", max(deep, default=0.0), "<= 2")
-    worst = max(each["over"] for each in found)
-    mean = statistics.mean(each["over"] for each in found)
+    over = [each["over"] for each in found if not each["disturbed"]]
+    mean, worst = statistics.mean(over), max(over)
     results.add("slurm_over_delivery_mean", mean, "<= 0.01", worst=worst)
+    disturbed = [each["disturbed"] for each in found if each["disturbed"]]
     counts = {kind: disturbed.count(kind) for kind in sorted(set(disturbed))}
     results.add("slurm_budget_excess", max(whole) / budget - 1, "<= 1e-9", **counts)
 
@@ -458,49 +461,83 @@ def _settled(cluster: PoweredCluster) -> float:
     return last
 
 
-def _one_event(
-    cluster: PoweredCluster, chance: random.Random, full: float, number: int
-) -> dict[str, Any]:
+def _one_event(cluster: PoweredCluster, chance: random.Random, number: int) -> dict[str, Any]:
     """Announce an event, wait for its end and see how it was met."""
     cut, notice = chance.uniform(0.1, 0.4), chance.choice([0.0, chance.uniform(0.0, 3.0)])
-    target, lasts = (1 - cut) * full, chance.uniform(1.2, 2.5)
-    cluster.wait_for(lambda: cluster.power() > 0.995 * full, "full power")
+    lasts, disturbed = chance.uniform(0.8, 1.6), ""
+    target = (1 - cut) * _settled(cluster)
     announced = REAL_CLOCK.wall()
     start = announced + notice
     begins = start if notice >= 1.5 else announced + 1.5
-    event = GridEvent(f"e{number}", start, begins + lasts, target_watts=target)
+    event = GridEvent(f"e{number}", start, begins + lasts + 60, target_watts=target)
     announce(cluster.state, event)
     response = cluster.wait_for(lambda: cluster.power() <= target * 1.001, "the event to be met")
-    REAL_CLOCK.sleep(max(0.0, event.end - 0.05 - REAL_CLOCK.wall()))
-    during = cluster.recorded(begins, event.end - 0.05)
+    REAL_CLOCK.sleep(max(0.0, begins - REAL_CLOCK.wall()))
+    if number % 2:
+        disturbed = _disturb(cluster, chance)
+    REAL_CLOCK.sleep(max(0.0, begins + lasts - REAL_CLOCK.wall()))
+    during = cluster.recorded(begins, REAL_CLOCK.wall())
+    withdraw(cluster.state, event.id)
     return {
         "cut": cut,
         "response": response if notice == 0 else None,
-        "met": bool(during) and max(during) <= target * 1.001,
+        "excess": max(during) / target - 1,
+        "met": response <= max(2.0, notice) and max(during) <= target * 1.001,
         "over": 1 - statistics.mean(during) / target,
+        "disturbed": disturbed,
     }
 
 
 def _disturb(cluster: PoweredCluster, chance: random.Random) -> str:
     """Do something that the agent did not ask for."""
-    kind = chance.choice(["submit", "submit", "cancel", "node", "agent"])
-    if kind == "submit":
-        cluster.slurm.submit(f"job{chance.randrange(5)}", chance.randint(1, 4))
+    slurm = cluster.slurm
+    kind = chance.choice(["submit", "cancel", "suspend", "node", "service", "slurmctld", "agent"])
+    jobs = slurm.call("squeue", "-h", "-t", "R", "-o", "%i").split()
+    name, seconds = f"n{chance.randint(1, slurm.nodes)}", chance.uniform(0.0, 2.0)
+    if kind == "submit" or len(jobs) < 5:
+        kind = "submit"
+        slurm.submit(f"job{chance.randrange(5)}", chance.randint(1, 4))
     elif kind == "cancel":
-        jobs = cluster.slurm.call("squeue", "-h", "-o", "%i").split()
-        if jobs:
-            cluster.slurm.call("scancel", *chance.sample(jobs, min(2, len(jobs))))
+        slurm.call("scancel", *chance.sample(jobs, 2))
+    elif kind == "suspend":
+        job = chance.choice(jobs)
+        slurm.call("scontrol", "suspend", job)
+        REAL_CLOCK.sleep(seconds)
+        slurm.call("scontrol", "resume", job)
     elif kind == "node":
-        name = f"n{chance.randint(1, cluster.slurm.nodes)}"
+        slurm.stop_node(name)
         cluster.cut_node(name)
-        REAL_CLOCK.sleep(chance.uniform(0.0, 2.0))
+        REAL_CLOCK.sleep(seconds)
         cluster.restore_node(name)
+        slurm.start_node(name)
+    elif kind == "service":
+        cluster.cut_node(name)
+        REAL_CLOCK.sleep(seconds)
+        cluster.restore_node(name)
+    elif kind == "slurmctld":
+        with slurm.hanging():
+            REAL_CLOCK.sleep(seconds)
     else:
         cluster.kill_agent()
-        REAL_CLOCK.sleep(chance.uniform(0.0, 1.0))
+        REAL_CLOCK.sleep(seconds)
         cluster.start_agent()
-    REAL_CLOCK.sleep(chance.uniform(0.0, 1.0))
     return kind
+
+
+def bench_models(
+    results: Results, data: Path, named: dict[str, PowerCurve], *, quick: bool
+) -> None:
+    """All that needs no Slurm."""
+    curves = list(named.values())
+    bench_cut(results, curves)
+    bench_speed(results, curves, 9 if quick else 31)
+    bench_sites(results, curves, 100 if quick else 1000)
+    bench_emerald(results, data, named)
+    bench_regulation(results, data, curves, 20 if quick else 1)
+    bench_hall(results, curves)
+    bench_carbon(results, data, curves, 5 if quick else 12)
+    simulated = ["fair"] if quick else ["fair", "max-min", "throughput", "equal-watts"]
+    bench_simulator(results, data, named, simulated)
 
 
 def main() -> None:
@@ -512,22 +549,15 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--events", type=int, default=0, help="events on a real Slurm (needs root)")
     parser.add_argument("--seed", type=int, default=0, help="of the events")
+    parser.add_argument("--only-events", action="store_true", help="leave out all the rest")
     arguments = parser.parse_args()
     named = read_curves(arguments.data)
     if not named:
         raise SystemExit(f"no power-capping tables in {arguments.data}; name a folder with --data")
-    curves = list(named.values())
     results = Results()
-    say(f"{len(curves)} frontiers")
-    bench_cut(results, curves)
-    bench_speed(results, curves, 9 if arguments.quick else 31)
-    bench_sites(results, curves, 100 if arguments.quick else 1000)
-    bench_emerald(results, arguments.data, named)
-    bench_regulation(results, arguments.data, curves, 20 if arguments.quick else 1)
-    bench_hall(results, curves)
-    bench_carbon(results, arguments.data, curves, 5 if arguments.quick else 12)
-    simulated = ["fair"] if arguments.quick else ["fair", "max-min", "throughput", "equal-watts"]
-    bench_simulator(results, arguments.data, named, simulated)
+    say(f"{len(named)} frontiers")
+    if not arguments.only_events:
+        bench_models(results, arguments.data, named, quick=arguments.quick)
     if arguments.events:
         bench_slurm(results, named, arguments.events, arguments.seed)
     write_results(arguments.json, "cluster", results.figures, results.details)
