@@ -24,7 +24,7 @@ COMMANDS = {
     "cluster": "many jobs under one power budget: shares, replays, events, an agent for Slurm",
     "simulate": "recurring jobs and whole clusters, replayed from traces under any policy",
     "export": "energy and power of this machine for Prometheus, with a Grafana dashboard",
-    "report": "show an energy log or a frontier, and choose a point from it",
+    "report": "energy, carbon, cost and savings of a run, a job or a team; frontiers",
 }
 
 _REMEDY = "run `joulery --help` for the commands, `joulery COMMAND --help` for one"

@@ -12,21 +12,20 @@ from joulery import client
 from joulery.cli.dispatch import Output
 from joulery.cli.options import Action, flag, option, whole, write_file
 from joulery.clock import REAL_CLOCK
-from joulery.errors import FileError, InvalidValueError, UsageError
+from joulery.errors import FileError, InvalidValueError, UnknownRecordError, UsageError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from joulery.client import DecisionBackend
-    from joulery.jobs import JobEntry
+    from joulery.jobs import JobEntry, ProfileEntry
 
 # People wait longer than trainings do.
 _SECONDS = 30.0
-_PAGE = 500
 
 
-def _with_store(
+def with_store(
     act: Callable[[DecisionBackend, argparse.Namespace], Output],
 ) -> Callable[[argparse.Namespace], Output]:
     """The action on the store, or the server, that the options name."""
@@ -51,7 +50,7 @@ def _with_store(
 def _list(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
     from joulery.cli.jobs_view import list_text
 
-    entries = list(_all_jobs(backend))
+    entries = list(client.all_jobs(backend))
     if not arguments.all:
         newest = {(entry.name, entry.device): entry for entry in entries}
         entries = sorted(newest.values(), key=lambda entry: (entry.name, entry.device))
@@ -59,21 +58,18 @@ def _list(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
 
 
 def _show(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
-    from joulery.cli.jobs_summary import summary_of
     from joulery.cli.jobs_view import show_text, summary_document
 
     job = backend.job(arguments.name, arguments.device)
-    versions = [entry for entry in _all_jobs(backend) if entry.name == job.name]
-    summary = summary_of(job, versions, backend)
+    versions = [entry for entry in client.all_jobs(backend) if entry.name == job.name]
+    summary = client.summary_of(job, versions, backend)
     text = show_text(summary, arguments.last, REAL_CLOCK.wall())
     return Output(summary_document(summary, arguments.last), text)
 
 
 def _frontier(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
-    from joulery.cli.jobs_summary import chosen_profile
-
     job = backend.job(arguments.name, arguments.device)
-    frontier = chosen_profile(backend.profiles(job.id), arguments.batch_size).frontier
+    frontier = _chosen_profile(backend.profiles(job.id), arguments.batch_size).frontier
     if arguments.out is None:
         return Output(frontier.to_dict(), frontier.to_json)
     write_file(Path(arguments.out), frontier.to_json() + "\n", "--out")
@@ -120,7 +116,7 @@ def _confirm(question: str) -> None:
 def _only(backend: DecisionBackend, arguments: argparse.Namespace) -> list[JobEntry]:
     """All versions of the one job that is meant."""
     job = backend.job(arguments.name, arguments.device)
-    same = [entry for entry in _all_jobs(backend) if entry.name == job.name]
+    same = [entry for entry in client.all_jobs(backend) if entry.name == job.name]
     devices = sorted({entry.device for entry in same})
     if arguments.device is None and len(devices) > 1:
         raise UsageError(
@@ -130,11 +126,25 @@ def _only(backend: DecisionBackend, arguments: argparse.Namespace) -> list[JobEn
     return [entry for entry in same if entry.device == job.device]
 
 
-def _all_jobs(backend: DecisionBackend) -> Iterator[JobEntry]:
-    after: int | None = 0
-    while after is not None:
-        entries, after = backend.jobs(after, _PAGE)
-        yield from entries
+def _chosen_profile(profiles: list[ProfileEntry], batch_size: int | None) -> ProfileEntry:
+    """The profile of a batch size; where there is only one, it need not be named.
+
+    Raises:
+        UnknownRecordError: There is none.
+        UsageError: There are several and none is named.
+    """
+    fitting = [one for one in profiles if batch_size in (None, one.batch_size)]
+    if not fitting:
+        what = "this job" if batch_size is None else f"batch size {batch_size}"
+        known = ", ".join(str(one.batch_size) for one in profiles)
+        raise UnknownRecordError(
+            f"no limit of {what} has been measured yet",
+            remedy=f"give --batch-size: {known}" if known else "run it once",
+        )
+    if len(fitting) > 1:
+        sizes = ", ".join(str(one.batch_size) for one in fitting)
+        raise UsageError("several batch sizes were measured", remedy=f"give --batch-size: {sizes}")
+    return fitting[0]
 
 
 def _named(job: JobEntry) -> str:
@@ -172,24 +182,24 @@ examples:
 """,
     actions={
         "list": Action(
-            _with_store(_list),
+            with_store(_list),
             (flag("--all", "with versions that were replaced"), *STORE_OPTIONS),
             "all jobs of a team",
         ),
         "show": Action(
-            _with_store(_show),
+            with_store(_show),
             (_LAST, *_JOB),
             "what was decided for a job, why, and what it saved",
         ),
         "frontier": Action(
-            _with_store(_frontier), _FRONTIER, "what an epoch costs under each power limit"
+            with_store(_frontier), _FRONTIER, "what an epoch costs under each power limit"
         ),
         "pause": Action(
-            _with_store(_pause), _JOB, "make no more decisions: runs take their default"
+            with_store(_pause), _JOB, "make no more decisions: runs take their default"
         ),
-        "resume": Action(_with_store(_pause), _JOB, "make decisions again"),
+        "resume": Action(with_store(_pause), _JOB, "make decisions again"),
         "delete": Action(
-            _with_store(_delete),
+            with_store(_delete),
             (flag("--yes", "without asking"), *_JOB),
             "delete a job with all that was learned",
         ),

@@ -1,26 +1,45 @@
-"""``joulery report``: show an energy log or a frontier, and choose a point from it."""
+"""``joulery report``: energy, carbon, cost and savings of a run, a job, a team or a month."""
 
 from __future__ import annotations
 
 import json
+import math
+import webbrowser
+from argparse import ArgumentTypeError
+from collections import defaultdict
+from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from joulery import metering, reports
+from joulery import client, metering, reports
 from joulery.cli.dispatch import Output
-from joulery.cli.options import Action, number, option
-from joulery.errors import FileError, InvalidValueError, JouleryError, UsageError
-from joulery.frontier import Frontier, OperatingPoint
+from joulery.cli.jobs import STORE_OPTIONS, with_store
+from joulery.cli.options import Action, count, file, flag, number, option, whole, write_file
+from joulery.errors import FileError, JouleryError, UnknownRecordError, UsageError
+from joulery.frontier import Frontier, OperatingPoint, Provenance
+from joulery.jobs import Saved
 from joulery.objectives import OBJECTIVE_HELP, choose, parse_objective
-from joulery.units import human, human_duration
+from joulery.units import human, human_duration, per_cent
 
 if TYPE_CHECKING:
     import argparse
+
+    from joulery.client import DecisionBackend, JobUsage
+    from joulery.jobs import Saved
 
 _REMEDY = "give an energy log, a frontier or a list of points"
 
 
 def _run(arguments: argparse.Namespace) -> Output:
+    in_store = arguments.job or arguments.team or arguments.month or arguments.run_id
+    if bool(in_store) == bool(arguments.file):
+        raise UsageError(
+            "a file and a store at once" if in_store else "nothing to report on",
+            remedy="give FILE; or --job NAME, --team NAME or --month YYYY-MM for a store",
+        )
+    if in_store:
+        return with_store(_stored)(arguments)
     path = Path(arguments.file)
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -33,9 +52,8 @@ def _run(arguments: argparse.Namespace) -> Output:
                 remedy="leave out --objective, or give a frontier",
             )
         # What was read already: a pipe cannot be read twice.
-        totals = metering.EnergyLog(path).totals_of(text.encode())
-        return _log(totals) if arguments.form is None else _disclosure(totals, arguments)
-    if arguments.form is not None:
+        return _log(path, metering.EnergyLog(path).totals_of(text.encode()), arguments)
+    if arguments.form not in (None, "markdown"):
         raise UsageError(
             f"{path} is no energy log, so it cannot be shown as {arguments.form}",
             remedy="give a log written with `joulery measure --log`",
@@ -65,10 +83,40 @@ def _frontier_output(frontier: Frontier, arguments: argparse.Namespace) -> Outpu
         chosen = choose(parse_objective(arguments.objective, arguments.max_watts), frontier)
     document = {**frontier.to_dict(), "chosen": None if chosen is None else chosen.to_dict()}
     title = frontier.work or f"{len(frontier)} points of time and energy"
-    return Output(document, lambda: reports.frontier_report(frontier, title, chosen=chosen))
+    report = reports.frontier_report(frontier, title, chosen=chosen)
+    return _formed(document, report, arguments)
 
 
-def _log(totals: metering.LogTotals) -> Output:
+def _formed(
+    document: dict[str, Any], report: reports.Report, arguments: argparse.Namespace
+) -> Output:
+    """The report in the form that the options ask for."""
+    page = arguments.html or (Path("joulery-report.html") if arguments.open else None)
+    if page is not None:
+        write_file(page, report.html(), "--html")
+        if arguments.open:
+            webbrowser.open(page.resolve().as_uri())
+    if arguments.form == "markdown":
+        return Output({"text": report.markdown()}, report.markdown())
+    return Output(document, report)
+
+
+def _disclosed(
+    footprint: reports.Footprint,
+    document: dict[str, Any],
+    arguments: argparse.Namespace,
+    *more: reports.Paragraph | reports.Table,
+) -> Output:
+    if arguments.form in (None, "markdown"):
+        report = reports.footprint_report(footprint, *more)
+        return _formed({**document, **footprint.to_dict()}, report, arguments)
+    shown = reports.DISCLOSURES[arguments.form](footprint)
+    if isinstance(shown, str):
+        return Output({"text": shown}, shown)
+    return Output(shown, json.dumps(shown, indent=2, allow_nan=False))
+
+
+def _log(path: Path, totals: metering.LogTotals, arguments: argparse.Namespace) -> Output:
     document = {
         "seconds": totals.seconds,
         "joules": totals.joules,
@@ -79,70 +127,195 @@ def _log(totals: metering.LogTotals) -> Output:
         "provenance": totals.provenance.origin.value,
         "relative_error": totals.provenance.relative_error,
     }
-    return Output(document, lambda: _log_text(totals))
-
-
-def _log_text(totals: metering.LogTotals) -> str:
-    joules = float("nan") if totals.joules is None else totals.joules
     unfinished = f", {totals.unfinished} of them unfinished" if totals.unfinished else ""
     sessions = f"{totals.sessions} session{'s' * (totals.sessions != 1)}{unfinished}"
-    lines = [
-        f"{sessions}: {human_duration(totals.seconds)}, {human(joules, 'J')} ({totals.provenance})"
-    ]
+    energy = "unknown" if totals.joules is None else human(totals.joules, "J")
+    about = f"{sessions}: {human_duration(totals.seconds)}, {energy} ({totals.provenance})"
     if totals.damaged_lines:
         numbers = ", ".join(map(str, totals.damaged_lines))
-        lines.append(f"lines that a crash damaged, left out: {numbers}")
-    devices = reports.table_of(
+        about += f"; lines that a crash damaged, left out: {numbers}"
+    if totals.joules is None:
+        if arguments.form is not None:
+            remedy = "measure with a device that can be read"
+            raise FileError(f"{path} has no energy", remedy=remedy)
+        return Output(document, about)
+    devices = reports.Table.of(
         totals.devices.items(),
         {"device": lambda one: one[0], ">energy": lambda one: human(one[1], "J")},
     )
-    return "\n".join([*lines, "", devices])
+    footprint = _footprint(
+        arguments,
+        path.stem,
+        totals.joules,
+        totals.seconds,
+        totals.provenance,
+        dict(arguments.hardware) or dict.fromkeys(totals.devices, 1),
+    )
+    return _disclosed(footprint, document, arguments, reports.Paragraph(about), devices)
 
 
-def _disclosure(totals: metering.LogTotals, arguments: argparse.Namespace) -> Output:
-    """The energy of a log as a document that others ask for."""
+def _footprint(
+    arguments: argparse.Namespace,
+    name: str,
+    joules: float,
+    seconds: float,
+    provenance: Provenance,
+    devices: dict[str, int],
+    **more: Any,
+) -> reports.Footprint:
+    """The footprint, with all that the options state."""
     from joulery.grid import static_intensity
 
-    if totals.joules is None:
-        remedy = "measure with a device that can be read"
-        raise FileError(f"{arguments.file} has no energy", remedy=remedy)
     intensity, source = arguments.co2, ""
     if intensity is None and arguments.region is not None:
         signal = static_intensity(arguments.region)
         intensity, source = signal.at(0.0), signal.source
-    footprint = reports.Footprint(
-        arguments.name,
-        totals.joules,
-        totals.seconds,
-        totals.provenance,
-        _hardware(arguments.hardware) or dict.fromkeys(totals.devices, 1),
+    phases = (*more.pop("phases", ()), *(_phase(*one) for one in arguments.phase))
+    return reports.Footprint(
+        arguments.name or name,
+        joules,
+        seconds,
+        provenance,
+        devices,
         intensity,
         source,
         arguments.region or "",
         arguments.pue,
         None if arguments.embodied_kg is None else 1000 * arguments.embodied_kg,
         arguments.flops,
+        price=arguments.price,
+        units=arguments.units,
+        unit=arguments.unit,
+        phases=phases,
+        **more,
     )
-    shown = reports.DISCLOSURES[arguments.form](footprint)
-    if isinstance(shown, str):
-        return Output({"text": shown}, shown)
-    return Output(shown, json.dumps(shown, indent=2, allow_nan=False))
 
 
-def _hardware(texts: list[str]) -> dict[str, int]:
-    found = {}
-    for text in texts:
-        name, _, count = text.rpartition("=")
-        if not name or not count.isdecimal() or int(count) == 0:
-            raise InvalidValueError(f"cannot read --hardware {text!r}", remedy="write it as H100=8")
-        found[name] = int(count)
-    return found
+def _phase(name: str, path: str) -> reports.Phase:
+    """A part of the model's life from the energy log of it."""
+    try:
+        totals = metering.EnergyLog(path).totals_of(Path(path).read_bytes())
+    except OSError as error:
+        remedy = "give logs written with `joulery measure --log`"
+        raise FileError(f"cannot read {path}: {error.strerror}", remedy=remedy) from None
+    if totals.joules is None:
+        raise FileError(f"{path} has no energy", remedy="measure with a device that can be read")
+    return reports.Phase(name, totals.joules, totals.provenance)
+
+
+def _stored(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
+    """What jobs of a store used."""
+    period, since, until = arguments.month or ("", -math.inf, math.inf)
+    found = client.usage(backend, arguments.job, arguments.run_id, since, until)
+    if not found:
+        remedy = "choose another --month, or leave it out"
+        raise UnknownRecordError("nothing was reported in that time", remedy=remedy)
+    joules = sum(one.joules for one in found)
+    exploring = sum(one.exploring_joules for one in found)
+    provenance = Provenance.combined((one.provenance, one.joules) for one in found)
+    devices: dict[str, int] = defaultdict(int)
+    used: dict[str, float] = defaultdict(float)
+    for one in found:
+        devices[one.entry.device] = max(devices[one.entry.device], one.accelerators)
+        used[one.entry.device] += one.accelerator_seconds or one.seconds
+    team = f"team {client.team_of(arguments.team)}"
+    name = arguments.job or team
+    if arguments.run_id:
+        name = f"run {arguments.run_id} of {found[0].entry.name}"
+    footprint = _footprint(
+        arguments,
+        name,
+        joules,
+        sum(one.seconds for one in found),
+        provenance,
+        dict(arguments.hardware) or {kind: max(1, many) for kind, many in devices.items()},
+        period=period,
+        saved=client.saved_energy(found),
+        saved_method="runs against those of the default batch size, exploring included",
+        phases=(
+            reports.Phase("experiments", exploring, provenance),
+            reports.Phase("training", joules - exploring, provenance),
+        ),
+        device_seconds=None if arguments.hardware else used,
+    )
+    jobs = reports.Table.of(
+        found,
+        {
+            "job": lambda one: f"{one.entry.name}, version {one.entry.version}",
+            "device": lambda one: one.entry.device,
+            ">runs": lambda one: str(one.runs),
+            ">time": lambda one: human_duration(one.seconds),
+            ">energy": lambda one: human(one.joules, "J"),
+            ">energy saved": lambda one: _saved_text(one.saved),
+            "obtained": lambda one: str(one.provenance),
+        },
+    )
+    return _disclosed(footprint, {"jobs": [_usage_document(one) for one in found]}, arguments, jobs)
+
+
+def _usage_document(one: JobUsage) -> dict[str, Any]:
+    saved = one.saved
+    return {
+        "name": one.entry.name,
+        "device": one.entry.device,
+        "version": one.entry.version,
+        "runs": one.runs,
+        "seconds": one.seconds,
+        "joules": one.joules,
+        "exploring_joules": one.exploring_joules,
+        "provenance": one.provenance.origin.value,
+        "source": one.provenance.source,
+        "saved": None if saved is None else asdict(saved),
+        "default_runs": one.default_runs,
+    }
+
+
+def _saved_text(saved: Saved | None) -> str:
+    if saved is None:
+        return "unknown"
+    error = "?" if saved.standard_error is None else per_cent(saved.standard_error)
+    return f"{per_cent(saved.share)} ± {error}"
+
+
+def _hardware(text: str) -> tuple[str, int]:
+    name, _, many = text.rpartition("=")
+    if not name:
+        raise ArgumentTypeError(f"{text!r} names no accelerators: write H100=8")
+    return name, whole(1, 10**9)(many)
+
+
+def _named_file(text: str) -> tuple[str, str]:
+    name, equals, path = text.partition("=")
+    if not (name and equals and path):
+        raise ArgumentTypeError(f"{text!r} is no phase: write inference=FILE")
+    return name, path
+
+
+def _month(text: str) -> tuple[str, float, float]:
+    """A month, and the Unix times of its ends in UTC."""
+    try:
+        first = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is no month: write 2026-10") from None
+    after = first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1)
+    return text, first.timestamp(), after.timestamp()
+
+
+def _units(text: str) -> float:
+    value = count(text)
+    if not value:
+        raise ArgumentTypeError("there must be more than 0 units")
+    return value
 
 
 COMMAND = Action(
     _run,
     (
-        option("file", "what to show", "FILE"),
+        option("file", "energy log, frontier or points", "FILE", nargs="?"),
+        option("--job", "report on a job of a store", "NAME"),
+        option("--run", "with --job: on one run, by the id of its decision", "ID", dest="run_id"),
+        option("--month", "only what was reported in a month (UTC), such as 2026-10", "M", _month),
+        *STORE_OPTIONS,
         option("--objective", OBJECTIVE_HELP, "TEXT"),
         option(
             "--max-watts",
@@ -153,23 +326,43 @@ COMMAND = Action(
         ),
         option(
             "--as",
-            "of an energy log: a section for a model card, the card's emissions, energy fields "
-            "of the EU's model documentation form, or the energy block of a bill of materials",
+            "Markdown; of energy also: emissions of a Hugging Face model card, energy fields of "
+            "the EU's model documentation form, or the energy block of a bill of materials",
             dest="form",
             choices=("markdown", "huggingface", "eu", "cyclonedx", "spdx"),
         ),
-        option("--name", "name of the model, for --as", default="model"),
+        file("--html", "write a page to print or to send"),
+        flag("--open", "show the page in a browser; ./joulery-report.html without --html"),
+        option("--name", "name of the model"),
         option("--region", "region whose yearly mean carbon intensity applies"),
-        option("--co2", "carbon intensity in gCO2/kWh", "G", float),
-        option("--pue", "power usage effectiveness", read=float, default=1.0),
-        option("--embodied-kg", "embodied emissions", "KG", float),
-        option("--flops", "operations of the training", read=float),
-        option("--hardware", "accelerators", "NAME=COUNT", action="append", default=[]),
+        option("--co2", "carbon intensity in gCO2/kWh", "G", number(0.0)),
+        option("--price", "price of a kWh", "P", number(0.0)),
+        option("--pue", "power usage effectiveness", read=number(1.0), default=1.0),
+        option("--embodied-kg", "CO2 of making the hardware; else by the catalog", "KG", number(0)),
+        option("--flops", "operations of the training", read=number(0.0)),
+        option("--units", "functional units, for figures per unit, such as 2T", "N", _units),
+        option("--unit", "name of such a unit: token, step, model (model)", default="model"),
+        option("--hardware", "accelerators", "NAME=COUNT", _hardware, action="append", default=[]),
+        option(
+            "--phase",
+            "log of another part of the model's life: data, experiments, inference, …",
+            "NAME=FILE",
+            _named_file,
+            action="append",
+            default=[],
+        ),
+    ),
+    usage=(
+        "joulery report FILE [options]\n"
+        "       joulery report --job NAME | --team NAME | --month M [options]"
     ),
     epilog="""\
 FILE is an energy log (`joulery measure --log`), a frontier (JSON), or a cloud of
 points: a JSON list of {"seconds": …, "joules": …, "setting": {…}}, of which the Pareto
 set is kept.
 
-example: joulery report frontier.json --objective least-energy:slowdown=5%""",
+examples:
+  joulery report frontier.json --objective least-energy:slowdown=5%
+  joulery report energy.jsonl --region FR --hardware H100=8 --units 2T --unit token --open
+  joulery report --job resnet-nightly --month 2026-10 --price 0.2 --html october.html""",
 )

@@ -17,17 +17,31 @@ if TYPE_CHECKING:
         write_token,
     )
     from joulery.client._findings import RunMeasurements
+    from joulery.client._history import (
+        JobUsage,
+        all_jobs,
+        measured_of,
+        saved_energy,
+        summary_of,
+        usage,
+    )
     from joulery.client._resilient import ResilientClient
 
 __all__ = [
     "STORE_VARIABLE",
     "DecisionBackend",
+    "JobUsage",
     "ResilientClient",
     "RunMeasurements",
+    "all_jobs",
     "is_server",
+    "measured_of",
     "open_backend",
     "read_token",
+    "saved_energy",
+    "summary_of",
     "team_of",
+    "usage",
     "write_token",
 ]
 

@@ -20,7 +20,12 @@ from joulery.lazy import lazy
 
 if TYPE_CHECKING:
     from joulery.frontier import Frontier
-    from joulery.predict._assumptions import Assumptions, embodied_grams, embodied_kilograms
+    from joulery.predict._assumptions import (
+        Assumptions,
+        embodied_grams,
+        embodied_kilograms,
+        embodied_source,
+    )
     from joulery.predict._calibrate import Calibration, MeasuredStep, StepStore, read_steps
     from joulery.predict._capture import capture
     from joulery.predict._convergence import Convergence
@@ -59,6 +64,7 @@ __all__ = [
     "capture",
     "embodied_grams",
     "embodied_kilograms",
+    "embodied_source",
     "plan_memory",
     "predict",
     "prediction",

@@ -93,6 +93,11 @@ def embodied_grams(device: str | Accelerator, device_seconds: float) -> float:
     return 1000 * embodied_kilograms(device) * device_seconds / float(lifetime)
 
 
+def embodied_source() -> str:
+    """Source of the carbon of manufacture, in words."""
+    return str(_document()["embodied_source"])
+
+
 def waiting_share() -> float:
     """Power of a waiting node relative to a busy one."""
     return float(_document()["waiting_share"])

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
         seconds_unit,
     )
     from joulery.reports._cluster import cluster_report
-    from joulery.reports._disclosure import DISCLOSURES, Footprint, sci
+    from joulery.reports._disclosure import (
+        DISCLOSURES,
+        Figure,
+        Footprint,
+        Phase,
+        footprint_report,
+        sci,
+    )
     from joulery.reports._document import (
         Heading,
         KeyFigure,
@@ -51,6 +58,7 @@ __all__ = [
     "Bar",
     "Chart",
     "ElectricityPrice",
+    "Figure",
     "Footprint",
     "Gantt",
     "Heading",
@@ -58,6 +66,7 @@ __all__ = [
     "KeyFigure",
     "KeyFigures",
     "Paragraph",
+    "Phase",
     "PipelineView",
     "Report",
     "Series",
@@ -68,6 +77,7 @@ __all__ = [
     "cluster_report",
     "draw",
     "energy_text",
+    "footprint_report",
     "frontier_chart",
     "frontier_report",
     "job_report",

@@ -10,14 +10,79 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from joulery.errors import InvalidValueError
-from joulery.frontier import Origin, Provenance
-from joulery.units import JOULES_PER_KILOWATT_HOUR, finite
+from joulery import __version__
+from joulery.errors import InvalidValueError, UnknownDeviceError
+from joulery.frontier import ASSUMED, Origin, Provenance
+from joulery.reports._document import Heading, Paragraph, Report, Table
+from joulery.units import JOULES_PER_KILOWATT_HOUR, finite, human, human_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from joulery.jobs import Saved
+    from joulery.reports._document import Block
+
 _SIGMAS_95 = 1.96
+# Parts of a model's life (Wu et al., Sustainable AI, MLSys 2022); what is not measured is said.
+_PHASES = ("data", "experiments", "training", "inference")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure with how it was obtained and what it holds for.
+
+    Attributes:
+        name: Quantity.
+        value: Value; None when unknown.
+        unit: Unit of the value.
+        provenance: How it was obtained, with its relative standard error.
+        validity: Scope of the figure; for an unknown one, what is missing.
+    """
+
+    name: str
+    value: float | None
+    unit: str
+    provenance: Provenance = ASSUMED
+    validity: str = ""
+
+    @property
+    def text(self) -> str:
+        """Value with its unit, or another of the same kind for small and large values."""
+        if self.value is None:
+            return "unknown"
+        if self.unit == "s":
+            return human_duration(self.value)
+        for unit, base in (("kWh", "Wh"), ("kg CO2", "g CO2")):
+            if self.unit == unit and not 0.1 <= self.value < 1000:
+                return human(1000 * self.value, base)
+        return f"{significant(self.value):,g} {self.unit}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return {
+            "name": self.name,
+            "value": self.value,
+            "unit": self.unit,
+            "provenance": self.provenance.origin.value,
+            "source": self.provenance.source,
+            "relative_error": self.provenance.relative_error,
+            "validity": self.validity,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Energy of one part of a model's life, such as its training.
+
+    Attributes:
+        name: Name such as ``inference``.
+        joules: Energy of its devices.
+        provenance: How that was obtained.
+    """
+
+    name: str
+    joules: float
+    provenance: Provenance
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +99,16 @@ class Footprint:
         intensity_source: Where the intensity comes from.
         location: Region of the electricity.
         pue: Power usage effectiveness of the building: facility energy by IT energy.
-        embodied_grams: Share of the hardware's own emissions; None when unknown.
+        embodied_grams: Share of the hardware's own emissions; None to take it from the catalog.
         training_flops: Operations of the training; None when unknown.
+        period: Time that the figures cover, in words.
+        price: Price of a kilowatt-hour; None when unknown.
+        saved: Share of the energy that was saved, and its standard error; None when unknown.
+        saved_method: What the savings refer to.
+        units: Number of functional units, such as tokens; None when unknown.
+        unit: Name of a functional unit.
+        phases: Parts of the model's life; without one for the training, that is all of the energy.
+        device_seconds: Time in use by name of accelerator; by default the time of all of them.
     """
 
     name: str
@@ -49,6 +122,14 @@ class Footprint:
     pue: float = 1.0
     embodied_grams: float | None = None
     training_flops: float | None = None
+    period: str = ""
+    price: float | None = None
+    saved: Saved | None = None
+    saved_method: str = ""
+    units: float | None = None
+    unit: str = "model"
+    phases: tuple[Phase, ...] = ()
+    device_seconds: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
         finite(self.joules, "energy in joules", minimum=0.0)
@@ -58,6 +139,7 @@ class Footprint:
             (self.intensity, "carbon intensity in g/kWh"),
             (self.embodied_grams, "embodied emissions in grams"),
             (self.training_flops, "operations of the training"),
+            (self.price, "price of a kWh"),
         ):
             if value is not None:
                 finite(value, name, minimum=0.0)
@@ -73,9 +155,115 @@ class Footprint:
         return None if self.intensity is None else self.kilowatt_hours * self.intensity
 
     @property
-    def accelerators(self) -> int:
-        """Number of accelerators."""
-        return sum(self.devices.values())
+    def embodied(self) -> Figure:
+        """Share of the hardware's own emissions, by use of its life."""
+        title = "CO2 of making the hardware"
+        if self.embodied_grams is not None:
+            stated = Provenance(Origin.ASSUMED, "as stated")
+            return Figure(title, self.embodied_grams / 1000, "kg CO2", stated, "as stated")
+        from joulery.predict import embodied_grams, embodied_source
+
+        try:
+            grams = sum(embodied_grams(name, time) for name, time in self.used_seconds.items())
+        except UnknownDeviceError as unknown:
+            remedy = "name accelerators of the catalog with --hardware, or give --embodied-kg"
+            return Figure(title, None, "kg CO2", ASSUMED, f"{unknown.message}: {remedy}")
+        source = Provenance(Origin.ASSUMED, embodied_source())
+        return Figure(title, grams / 1000, "kg CO2", source, "four years of use around the clock")
+
+    @property
+    def figures(self) -> list[Figure]:
+        """Every figure with its provenance and validity, unknown ones included."""
+        period, embodied, grams = self.period or "all that was measured", self.embodied, self.grams
+        found = [
+            Figure(
+                "energy of the devices",
+                self.joules / JOULES_PER_KILOWATT_HOUR,
+                "kWh",
+                self.provenance,
+                period,
+            )
+        ]
+        stated = Provenance(Origin.ASSUMED, "as stated")
+        if self.pue != 1:
+            text = f"times a power usage effectiveness of {self.pue:g}"
+            found.append(Figure("energy with cooling", self.kilowatt_hours, "kWh", stated, text))
+        found.append(Figure("time", self.seconds, "s", Provenance(Origin.MEASURED), period))
+        source = Provenance(Origin.ASSUMED, self.intensity_source or "as stated")
+        text = "give --region or --co2"
+        if grams is not None:
+            text = f"{self.intensity:g} gCO2/kWh at all times, by location"
+        carbon = None if grams is None else grams / 1000
+        found += [Figure("CO2 of the electricity", carbon, "kg CO2", source, text), embodied]
+        if carbon is not None and embodied.value is not None:
+            total = carbon + embodied.value
+            found.append(Figure("CO2 in all", total, "kg CO2", ASSUMED, "both of the above"))
+            if self.units is not None:
+                rate = Figure(
+                    "software carbon intensity",
+                    1000 * total / self.units,
+                    f"g CO2 per {self.unit}",
+                    ASSUMED,
+                    "ISO/IEC 21031: CO2 in all by units",
+                )
+                found.append(rate)
+        if self.units is not None:
+            per_unit = self.kilowatt_hours * JOULES_PER_KILOWATT_HOUR / self.units
+            found.append(
+                Figure("energy per unit", per_unit, f"J per {self.unit}", self.provenance, period)
+            )
+        cost = None if self.price is None else self.price * self.kilowatt_hours
+        text = "give --price" if cost is None else f"{self.price:g} per kWh at all times"
+        found.append(
+            Figure("cost of the electricity", cost, "in the price's currency", stated, text)
+        )
+        if self.saved is not None:
+            error = self.saved.standard_error
+            share = self.saved.share
+            relative = None if error is None or share == 0 else abs(error / share)
+            measured = Provenance(
+                self.provenance.origin, "comparison of runs by their reports", relative
+            )
+            found.append(Figure("energy saved", 100 * share, "%", measured, self.saved_method))
+        return found
+
+    @property
+    def life_cycle(self) -> list[Figure]:
+        """Energy by part of the model's life; parts that were not measured are unknown."""
+        known = {phase.name: phase for phase in self.phases}
+        if "training" not in known:
+            known["training"] = Phase("training", self.joules, self.provenance)
+        return [
+            Figure(name, None, "kWh", ASSUMED, f"not measured: add a log with --phase {name}=FILE")
+            if name not in known
+            else Figure(
+                name,
+                known[name].joules / JOULES_PER_KILOWATT_HOUR,
+                "kWh",
+                known[name].provenance,
+                "energy of the devices",
+            )
+            for name in dict.fromkeys((*_PHASES, *known))
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return {
+            "name": self.name,
+            "period": self.period,
+            "method": self.method,
+            "hardware": dict(self.devices),
+            "software": f"joulery {__version__}",
+            "figures": [figure.to_dict() for figure in self.figures],
+            "life_cycle": [figure.to_dict() for figure in self.life_cycle],
+        }
+
+    @property
+    def used_seconds(self) -> Mapping[str, float]:
+        """Time in use by name of accelerator."""
+        if self.device_seconds is not None:
+            return self.device_seconds
+        return {name: self.seconds * count for name, count in self.devices.items()}
 
     @property
     def method(self) -> str:
@@ -114,14 +302,52 @@ def sci(footprint: Footprint, units: float) -> float:
     Raises:
         InvalidValueError: A part of the sum is unknown, or there are no units.
     """
-    if footprint.grams is None or footprint.embodied_grams is None:
+    embodied = footprint.embodied.value
+    if footprint.grams is None or embodied is None:
         raise InvalidValueError(
             "software carbon intensity needs the carbon intensity and the embodied emissions",
             remedy="give a region or an intensity, and the embodied emissions",
         )
     if not (math.isfinite(units) and units > 0):
         raise InvalidValueError(f"{units} is no number of units", remedy="give a positive number")
-    return (footprint.grams + footprint.embodied_grams) / units
+    return (footprint.grams + 1000 * embodied) / units
+
+
+def footprint_report(footprint: Footprint, *more: Block) -> Report:
+    """Every figure of a footprint with its provenance and validity beside it.
+
+    Args:
+        footprint: Footprint to show.
+        *more: Blocks below the figures.
+    """
+    columns: dict[str, Callable[[Figure], str]] = {
+        "figure": lambda one: one.name,
+        ">value": lambda one: one.text,
+        ">± 95 %": _error_text,
+        "obtained": lambda one: "" if one.value is None else str(one.provenance),
+        "valid for": lambda one: one.validity,
+    }
+    hardware = ", ".join(f"{n} × {name}" for name, n in footprint.devices.items()) or "unknown"
+    period = f", {footprint.period}" if footprint.period else ""
+    return Report(
+        f"Energy and carbon of {footprint.name}{period}",
+        "",
+        (
+            Table.of(footprint.figures, columns),
+            Paragraph(f"Hardware: {hardware}. Software: Joulery {__version__}."),
+            Paragraph(footprint.method, soft=True),
+            *more,
+            Heading("Life cycle"),
+            Table.of(footprint.life_cycle, columns),
+        ),
+    )
+
+
+def _error_text(figure: Figure) -> str:
+    error = figure.provenance.relative_error
+    if figure.value is None or figure.provenance == Provenance(Origin.MEASURED):
+        return ""
+    return "?" if error is None else f"{significant(100 * _SIGMAS_95 * error, 2):g} %"
 
 
 def hugging_face(footprint: Footprint) -> dict[str, Any]:
@@ -163,7 +389,7 @@ def eu_form(footprint: Footprint) -> dict[str, Any]:
         "method": footprint.method,
         "training_flops": None if flops is None else significant(flops),
         "wall_clock_days": significant(days),
-        "hardware_days": significant(days * footprint.accelerators),
+        "hardware_days": significant(sum(footprint.used_seconds.values()) / 86400),
         "hardware": dict(footprint.devices),
     }
 
@@ -218,33 +444,8 @@ def spdx(footprint: Footprint) -> dict[str, Any]:
     }
 
 
-def markdown(footprint: Footprint) -> str:
-    """A section for a model card or a paper."""
-    grams, embodied = footprint.grams, footprint.embodied_grams
-    rows = [
-        ("Energy", f"{significant(footprint.kilowatt_hours):g} kWh"),
-        ("Time", f"{significant(footprint.seconds / 3600):g} hours"),
-        ("Hardware", ", ".join(f"{n} x {name}" for name, n in footprint.devices.items())),
-        ("Electricity", "unknown intensity" if grams is None else _electricity(footprint)),
-        ("Embodied", "unknown" if embodied is None else _kilograms(embodied)),
-    ]
-    lines = [f"| {name} | {value} |" for name, value in rows]
-    head = [f"## Energy of training {footprint.name}", "", "| | |", "| --- | --- |"]
-    return "\n".join([*head, *lines, "", footprint.method, ""])
-
-
-def _electricity(footprint: Footprint) -> str:
-    grams, intensity = footprint.grams or 0.0, footprint.intensity or 0.0
-    source = f", {footprint.intensity_source}" if footprint.intensity_source else ""
-    return f"{_kilograms(grams)} at {intensity:g} gCO2/kWh{source}"
-
-
-def _kilograms(grams: float) -> str:
-    return f"{significant(grams / 1000):g} kg CO2"
-
-
 DISCLOSURES: dict[str, Callable[[Footprint], dict[str, Any] | str]] = {
-    "markdown": markdown,
+    "markdown": lambda footprint: footprint_report(footprint).markdown(),
     "huggingface": hugging_face,
     "eu": eu_form,
     "cyclonedx": cyclonedx,

@@ -165,6 +165,35 @@ class Report:
         """The same for a terminal; what the reader would have to open is left out."""
         return "\n\n".join([terminal.bold(self.title), *_text_blocks(self.blocks, terminal)])
 
+    def markdown(self) -> str:
+        """The same as Markdown; charts are their descriptions."""
+        origin = [f"Every figure here is {self.origin}."] if self.origin else []
+        parts = [f"## {self.title}", *origin, *_markdown_blocks(self.blocks)]
+        sources = [f"Source of the figures: {self.sources}"] if self.sources else []
+        return "\n\n".join([*parts, *sources]) + "\n"
+
+
+def _markdown_blocks(blocks: Sequence[Block]) -> Iterator[str]:
+    for block in blocks:
+        if isinstance(block, Heading):
+            yield f"### {block.text}"
+        elif isinstance(block, Paragraph):
+            yield block.text
+        elif isinstance(block, Table):
+            marks = ["---:" if letter == "r" else "---" for letter in block.align]
+            marks += ["---"] * (len(block.headers) - len(marks))
+            rows = (
+                [cell.replace("|", "\\|") for cell in row] for row in (block.headers, *block.rows)
+            )
+            lines = [f"| {' | '.join(cells)} |" for cells in rows]
+            yield "\n".join([lines[0], f"| {' | '.join(marks)} |", *lines[1:]])
+        elif isinstance(block, KeyFigures):
+            yield "\n".join(f"- {one.name}: {one.value} ({one.note})" for one in block.figures)
+        elif isinstance(block, Chart):
+            yield f"{block.title}: {block.description}"
+        elif isinstance(block, Grid | Details):
+            yield from _markdown_blocks(block.blocks)
+
 
 def _charts(blocks: Sequence[Block]) -> Iterator[Chart]:
     for block in blocks:
@@ -226,6 +255,8 @@ a { color: var(--s0); } td a { font-weight: 600; text-decoration: none; }
   font-variant-numeric: tabular-nums; }
 .bar { width: 8rem; height: 1rem; vertical-align: middle; }
 details { margin: .5rem 0; } summary { cursor: pointer; font-weight: 600; }
+@media print { body { margin: 0; max-width: none; font-size: 10pt; } th, td { white-space: normal; }
+  .wide { overflow: visible; } figure, table { break-inside: avoid; } h2 { break-after: avoid; } }
 @media (prefers-color-scheme: dark) { .badge { background: #4a3b0a; color: #ffe9a6; } }
 """
 

@@ -6,6 +6,7 @@ import itertools
 import os
 import shutil
 import sys
+import textwrap
 import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -31,7 +32,7 @@ _ANSI = ("", "33", "1;32", "35", "31", "2")
 # Bit of each of the 2 × 4 dots of a braille character, by column and row from the top.
 _BRAILLE = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _NARROWEST_PLOT = 40
-_NARROWEST_NAME, _NARROWEST_CELL = 14, 24
+_NARROWEST_NAME, _NARROWEST_CELL = 12, 16
 _UNLIMITED = 1_000_000
 
 
@@ -85,8 +86,8 @@ def table_text(
 ) -> str:
     """A plain text table with a rule below its header, no wider than ``columns``.
 
-    Where it is too wide, text columns are cut short first; then the table goes on below with its
-    first column repeated.
+    Where it is too wide, text goes on in further lines first; then the table goes on below with
+    its first column repeated.
 
     Args:
         headers: Column titles.
@@ -108,14 +109,15 @@ def table_text(
         if not text_columns:
             break
         widths[max(text_columns, key=widths.__getitem__)] -= 1
-    parts = [
-        _table_part(
-            [[row[at] for at in group] for row in cells],
-            [widths[at] for at in group],
-            [align[at : at + 1] == "r" for at in group],
-        )
-        for group in _column_groups(widths, width)
-    ]
+    parts = []
+    for group in _column_groups(widths, width):
+        spare = width - sum(widths[at] + 2 for at in group) + 2
+        last = group[-1]  # takes what the others leave, up to what it has to say
+        wanted = max(_width(row[last]) for row in cells)
+        room = [widths[at] for at in group[:-1]]
+        room.append(min(wanted, widths[last] + max(0, spare)))
+        right = [align[at : at + 1] == "r" for at in group]
+        parts.append(_table_part([[row[at] for at in group] for row in cells], room, right))
     return "\n\n".join(parts)
 
 
@@ -149,14 +151,26 @@ def _column_groups(widths: Sequence[int], width: int) -> list[list[int]]:
 
 
 def _table_part(cells: list[list[str]], widths: list[int], right: list[bool]) -> str:
-    lines = [cells[0], ["─" * width for width in widths], *cells[1:]]
+    head, *rows = (_wrapped(row, widths, right) for row in cells)
+    rule = [["─" * width for width in widths]]
     return "\n".join(
         "  ".join(
             _padded(cell, width, right=flag)
             for cell, width, flag in zip(line, widths, right, strict=True)
         ).rstrip()
-        for line in lines
+        for line in itertools.chain(head, rule, *rows)
     )
+
+
+def _wrapped(row: list[str], widths: list[int], right: list[bool]) -> list[tuple[str, ...]]:
+    """The lines of a row whose text goes on below where it is too long."""
+    pieces = [
+        [cell]
+        if flag or _width(cell) <= width
+        else textwrap.wrap(cell, width, break_long_words=False, break_on_hyphens=False)
+        for cell, width, flag in zip(row, widths, right, strict=True)
+    ]
+    return list(itertools.zip_longest(*pieces, fillvalue=""))
 
 
 def _padded(cell: str, width: int, *, right: bool) -> str:

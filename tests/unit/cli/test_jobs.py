@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from joulery.cli import main
-from joulery.cli.jobs_summary import measured_of
 from joulery.cli.jobs_view import energy_text, profiles_text
+from joulery.client import measured_of
 from joulery.client._local import LocalBackend
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.jobs import (

@@ -1,11 +1,18 @@
 """``joulery report``: logs, frontiers and clouds, in text and JSON."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
 from joulery.cli import main
+from joulery.client._local import LocalBackend
+from joulery.clock import VirtualClock
 from joulery.frontier import Frontier, OperatingPoint, Setting
+from joulery.jobs import Definition, EnergyEntry, Job, Outcome, Request
+from joulery.jobs.policies import RunEnd
+from joulery.objectives import Cost
+from joulery.predict import embodied_grams
 
 CLOUD = [
     {"seconds": 100, "joules": 30e3, "setting": {"power_limit_watts": 300}, "origin": "measured"},
@@ -118,7 +125,7 @@ def test_a_log_adds_up_its_sessions(file, capsys):
 def test_one_session_is_singular(file, capsys):
     """Small words, but people read them."""
     assert main(["report", file(_session("a", 60, 6000))]) == 0
-    assert capsys.readouterr().out.startswith("1 session: 1 min 00 s")
+    assert "\n1 session: 1 min 00 s" in capsys.readouterr().out
 
 
 def test_unknown_energy_stays_unknown(file, capsys):
@@ -173,3 +180,121 @@ def test_missing_files_and_folders_are_named(tmp_path, capsys):
     for path in (tmp_path / "missing", tmp_path):
         assert main(["report", str(path)]) == 2
         assert f"cannot read {path}" in capsys.readouterr().err
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """A store with two jobs: four runs that say how they were measured, and one that does not."""
+    for name in ("JOULERY_STORE", "JOULERY_TEAM", "JOULERY_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    clock = VirtualClock(wall_seconds=datetime(2026, 9, 30, 23, tzinfo=UTC).timestamp())
+    backend = LocalBackend.open(tmp_path / "store.sqlite", "default", clock=clock)
+    runs = []
+    for name, ends in (("nightly", (256, 256, 64, 128)), ("other", (256,))):
+        job = Job(name, (64, 128, 256), 256, Cost(0.5, 300.0), None, 40)
+        number = backend.define(Definition(job, "NVIDIA A100-SXM4-80GB")).id
+        for at, size in enumerate(ends):
+            decision = backend.decide(number, Request(f"{name}{at}", only=size))
+            end = RunEnd.STOPPED if size == 64 else RunEnd.REACHED
+            seconds = {256: 3600.0, 128: 1800.0, 64: 600.0}[size]
+            outcome = Outcome(end, 9.0, seconds, 250.0 * seconds, 250.0)
+            backend.report(decision, outcome, f"{name}{at}")
+            if name == "nightly":
+                for device in ("GPU-1", "GPU-2"):
+                    energy = EnergyEntry(
+                        decision.id, device, seconds, 125.0 * seconds, "measured", "a counter"
+                    )
+                    backend.note_energy(number, energy)
+            runs.append(decision.id)
+            clock.sleep(1800.0)
+    backend.close()
+    return str(tmp_path / "store.sqlite"), runs
+
+
+def _figures(capsys, *words):
+    assert main(["report", *words, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    return document, {figure["name"]: figure for figure in document["figures"]}
+
+
+def test_a_job_is_reported_with_savings_and_phases(store, capsys):
+    """If this fails, what a job used, saved and spent on exploring cannot be published."""
+    words = ("--job", "nightly", "--store", store[0], "--co2", "100")
+    document, figures = _figures(capsys, *words)
+    energy = figures["energy of the devices"]
+    assert energy["value"] == pytest.approx(250 * 9600 / 3.6e6)
+    assert (energy["provenance"], energy["source"]) == ("measured", "a counter")
+    assert figures["time"]["value"] == 9600
+    used = embodied_grams("A100", 2 * 9600.0) / 1000
+    assert figures["CO2 of making the hardware"]["value"] == pytest.approx(used)
+    assert figures["energy saved"]["value"] == pytest.approx(100 * (1 - 9600 / (4 * 3600)))
+    phases = {phase["name"]: phase["value"] for phase in document["life_cycle"]}
+    assert phases["experiments"] == pytest.approx(250 * 600 / 3.6e6)
+    assert phases["training"] == pytest.approx(250 * 9000 / 3.6e6)
+    assert document["hardware"] == {"NVIDIA A100-SXM4-80GB": 2}
+    for form in ("markdown", "huggingface", "eu", "cyclonedx", "spdx"):
+        assert main(["report", *words, "--as", form]) == 0
+    assert '"hardware_days": 0.222' in capsys.readouterr().out
+
+
+def test_months_runs_and_teams_are_told_apart(store, capsys):
+    """If this fails, energy is booked to the wrong month, run or team."""
+    path, runs = store
+    _, october = _figures(capsys, "--job", "nightly", "--store", path, "--month", "2026-10")
+    assert october["time"]["value"] == 600 + 1800
+    _, september = _figures(capsys, "--month", "2026-09", "--store", path)
+    assert september["time"]["value"] == 7200
+    assert "energy saved" not in september
+    one, single = _figures(capsys, "--job", "nightly", "--run", runs[2], "--store", path)
+    assert single["time"]["value"] == 600
+    assert runs[2] in one["name"]
+    document, team = _figures(capsys, "--team", "default", "--store", path)
+    assert [job["name"] for job in document["jobs"]] == ["nightly", "other"]
+    assert team["energy of the devices"]["provenance"] == "assumed"
+    assert "do not say how" in team["energy of the devices"]["source"]
+    assert main(["report", "--team", "vision", "--store", path]) == 2
+    assert "no jobs" in capsys.readouterr().err
+
+
+def test_phases_and_pages_come_from_files(file, tmp_path, capsys, monkeypatch):
+    """If this fails, a model's whole life cannot be reported, or not be sent to others."""
+    log = file(_session("a", 100.0, 3.6e6))
+    page, opened = tmp_path / "page.html", []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    words = ["report", log, "--phase", f"inference={log}", "--html", str(page), "--open"]
+    assert main([*words, "--units", "2k", "--unit", "step", "--name", "tiny"]) == 0
+    printed = capsys.readouterr().out
+    assert "1.8e+03 J per step" in printed or "1,800 J per step" in printed
+    assert "Energy and carbon of tiny" in page.read_text()
+    assert opened == [page.as_uri()]
+    _, figures = _figures(capsys, log, "--hardware", "H100=8", "--region", "fr")
+    assert figures["CO2 of the electricity"]["value"] == pytest.approx(0.06)
+    assert figures["CO2 in all"]["value"] > 0.06
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "nothing to report on"),
+        (["a.json", "--job", "x"], "at once"),
+        (["--job", "x", "--month", "October"], "is no month"),
+        (["--job", "x", "--month", "2026-13"], "is no month"),
+        (["--job", "x", "--units", "0"], "more than 0"),
+        (["--job", "x", "--hardware", "H100"], "H100=8"),
+        (["--job", "x", "--hardware", "H100=0"], "whole number"),
+        (["--job", "x", "--phase", "inference"], "no phase"),
+        (["--job", "nothing"], "no job 'nothing'"),
+        (["--job", "nightly", "--run", "7"], "no such run"),
+        (["--month", "2020-01"], "in that time"),
+        (["--job", "nightly", "--phase", "data=missing"], "cannot read missing"),
+        (["--job", "nightly", "--region", "Atlantis"], "Atlantis"),
+        (["--job", "nightly", "--html", "no/where.html"], "--html"),
+        (["--job", "nightly", "--as", "huggingface"], "--region"),
+    ],
+)
+def test_wrong_reports_are_one_line_and_a_remedy(store, capsys, words, says):
+    """If this fails, a slip ends in a traceback or in a report on something else."""
+    assert main(["report", *words, "--store", store[0]]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 2)
+    assert says in err

@@ -8,7 +8,8 @@ import pytest
 from joulery.cli import main
 from joulery.errors import InvalidValueError
 from joulery.frontier import Origin, Provenance
-from joulery.reports import DISCLOSURES, Footprint, sci
+from joulery.predict import embodied_kilograms
+from joulery.reports import DISCLOSURES, Footprint, Terminal, footprint_report, sci
 
 MEASURED = Footprint(
     "tiny",
@@ -60,7 +61,10 @@ def test_what_is_unknown_is_not_zero():
     unknown = replace(
         MEASURED, intensity=None, embodied_grams=None, provenance=Provenance(Origin.ASSUMED)
     )
-    assert "unknown intensity" in DISCLOSURES["markdown"](unknown)
+    unknown = replace(unknown, devices={"abacus": 1})
+    assert "| CO2 of the electricity | unknown |" in DISCLOSURES["markdown"](unknown)
+    assert "| CO2 of making the hardware | unknown |" in DISCLOSURES["markdown"](unknown)
+    assert "CO2 in all" not in DISCLOSURES["markdown"](unknown)
     assert DISCLOSURES["eu"](unknown)["measured_or_estimated"] == "estimated"
     assert "co2CostEquivalent" not in json.dumps(DISCLOSURES["cyclonedx"](unknown))
     with pytest.raises(InvalidValueError, match="carbon intensity"):
@@ -84,8 +88,42 @@ def test_the_command_shows_a_log_in_every_form(tmp_path, capsys):
         options = ["--as", form, "--region", "fr", "--hardware", "H100=2"]
         assert main(["report", str(log), *options]) == 0
         out = capsys.readouterr().out
-        assert "2 x H100" in out or form != "markdown"
+        assert "2 × H100" in out or form != "markdown"
         assert form == "markdown" or json.loads(out)
     assert main(["report", str(log), "--as", "eu", "--hardware", "H100"]) == 2
     assert main(["report", str(log), "--as", "huggingface"]) == 2
     assert "--region" in capsys.readouterr().err
+
+
+def test_every_figure_states_how_it_was_obtained_and_what_it_holds_for():
+    """If this fails, an estimate is published like a measurement, or carbon is counted twice."""
+    footprint = replace(MEASURED, embodied_grams=None, price=0.2, units=1e9, unit="token")
+    figures = {figure.name: figure for figure in footprint.figures}
+    assert all(figure.validity for figure in figures.values())
+    assert figures["energy of the devices"].value == pytest.approx(1000)
+    assert figures["energy of the devices"].provenance.origin is Origin.MEASURED
+    assert figures["energy with cooling"].value == pytest.approx(1200)
+    made = figures["CO2 of making the hardware"]
+    per_board = embodied_kilograms("H100") * 2 / (4 * 365.25)
+    assert made.value == pytest.approx(8 * per_board, rel=1e-3)
+    assert (made.provenance.origin, "NVIDIA" in made.provenance.source) == (Origin.ASSUMED, True)
+    assert figures["CO2 in all"].value == pytest.approx(120 + made.value)
+    rate = figures["software carbon intensity"]
+    assert rate.value == pytest.approx(sci(footprint, 1e9))
+    assert rate.unit == "g CO2 per token"
+    assert figures["cost of the electricity"].value == pytest.approx(240)
+    phases = {figure.name: figure.value for figure in footprint.life_cycle}
+    assert phases == {"data": None, "experiments": None, "training": 1000, "inference": None}
+
+
+def test_a_report_is_the_same_in_every_form():
+    """If this fails, the page, the terminal and Markdown tell different figures."""
+    report = footprint_report(replace(MEASURED, name="a|b <c>"))
+    for shown in (report.html(), report.markdown(), report.text(Terminal(columns=200))):
+        assert "1.20 MWh" in shown
+        assert "120 kg CO2" in shown
+        assert "NVML counter" in shown
+    assert "a|b &lt;c&gt;" in report.html()
+    assert "@media print" in report.html()
+    rows = [line for line in report.markdown().splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in rows} == {6}

@@ -65,6 +65,18 @@ def test_tables_keep_within_the_terminal(columns):
     assert any("2.0 kJ" in line for line in lines)
 
 
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_words_that_do_not_fit_go_on_below(columns):
+    """If this fails, the source of a figure or a remedy ends in dots."""
+    words = "measured by a counter of the board whose error is stated"
+    rows = [["energy", "2.0 kJ", words], ["time", "1.0 s", "clock"]]
+    lines = table(["figure", "value", "source"], rows, "lrl", columns=columns).splitlines()
+    assert max(map(len, lines)) <= columns
+    found = [line.split() for line in lines]
+    assert all(any(word in line for line in found) for word in words.split())
+    assert sum("2.0" in line for line in found) == 1
+
+
 def test_figures_are_never_cut():
     """A figure cut short is another figure: columns go on below instead."""
     headers = [f"column {number}" for number in range(8)]
