@@ -55,7 +55,7 @@ class Figure:
         for unit, base in (("kWh", "Wh"), ("kg CO2", "g CO2")):
             if self.unit == unit and not 0.1 <= self.value < 1000:
                 return human(1000 * self.value, base)
-        return f"{significant(self.value):,g} {self.unit}"
+        return f"{significant(self.value):,g} {self.unit}".rstrip()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
@@ -214,9 +214,7 @@ class Footprint:
             )
         cost = None if self.price is None else self.price * self.kilowatt_hours
         text = "give --price" if cost is None else f"{self.price:g} per kWh at all times"
-        found.append(
-            Figure("cost of the electricity", cost, "in the price's currency", stated, text)
-        )
+        found.append(Figure("cost of the electricity", cost, "", stated, text))
         if self.saved is not None:
             error = self.saved.standard_error
             share = self.saved.share

@@ -242,7 +242,7 @@ svg text.bare { stroke: none; font-size: 11px; } svg g:focus { outline: 2px soli
 table { border-collapse: collapse; font-size: .95rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; border-bottom: 1px solid var(--rule); white-space: nowrap;
   padding: .25rem .6rem; }
-.left { text-align: left; }
+.left { text-align: left; } td.left { white-space: normal; min-width: 6rem; }
 td.best, tr.chosen > * { color: var(--s2); font-weight: 600; }
 tr.default > * { color: var(--s1); }
 .soft { color: var(--soft); font-size: .9rem; }
