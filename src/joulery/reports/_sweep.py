@@ -85,8 +85,8 @@ def sweep_report(
 def _settings(table: SweepTable, gpus: int, *, is_open: bool = False) -> Details:
     note = (
         f"Time and energy lost and gained against the default {table.default_watts:g} W; figures "
-        f"are {table.origin}, ± is one standard deviation over the runs, a star marks the best of its "
-        "column."
+        f"are {table.origin}, ± is one standard deviation over the runs, a star marks the best of "
+        "its column."
     )
     return Details(_boards(gpus), (setting_table(table, gpus), Paragraph(note, soft=True)), is_open)
 
