@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sqlalchemy import func, literal, select, true
@@ -34,6 +34,26 @@ if TYPE_CHECKING:
 
 _DAY = 86_400.0
 _SOURCE = "NVML energy counter"
+
+# As an agent writes it; its unit tests compare the names with those of a real one.
+AGENT_STATUS: dict[str, Any] = {
+    "at": 1.8e9,
+    "budget_watts": 10_000.0,
+    "power_watts": 9_200.0,
+    "caps_watts": 9_900.0,
+    "policy": "fair",
+    "events": [{"id": "peak", "start": 1.8e9, "end": 1.8e9 + 3600, "reduction": 0.25}],
+    "is_short": False,
+    "weighted_performance": 0.91,
+    "jobs": [
+        {"id": "17", "watts": 3000.0, "performance": 0.95},
+        {"id": "18", "watts": 5000.0, "performance": 0.88},
+    ],
+    "paused": ["19"],
+    "nodes": 4,
+    "lost_nodes": ["node3"],
+    "messages": ["node3 does not answer"],
+}
 
 
 class TeamHistory:

@@ -1,5 +1,6 @@
 """A real server over a filled store, and a real browser that looks at it."""
 
+import json
 import os
 import time
 from contextlib import contextmanager
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from joulery.storage import Store
-from support.dashboard_store import fill_for_dashboard
+from support.dashboard_store import AGENT_STATUS, fill_for_dashboard
 from support.server_process import ServerProcess
 
 _CHROMIUM = "/usr/bin/chromium"
@@ -41,7 +42,11 @@ def jobs(tmp_path_factory):
 @pytest.fixture(scope="session")
 def server(jobs):
     """A server of that store."""
-    options: list[str] = []
+    options = ["--price", "0.30", "--currency", "EUR", "--region", "DE"]
+    state = jobs[0].parent / "agent"
+    (state / "events").mkdir(parents=True)
+    (state / "status.json").write_text(json.dumps(AGENT_STATUS | {"at": time.time()}))
+    options += ["--cluster-state", str(state)]
     with ServerProcess(jobs[0], options) as process:
         yield process
 

@@ -1,5 +1,6 @@
 """The dashboard in a real browser."""
 
+import json
 import time
 
 import pytest
@@ -8,7 +9,7 @@ from joulery.jobs import JobService, Request
 from joulery.storage import Store
 from support.dashboard_store import copy_job
 
-PATHS = ("/", "/jobs/{job}", "/jobs", "/jobs/{job}/runs/1", "/jobs/{new}", "/jobs/999")
+PATHS = ("/", "/jobs/{job}", "/jobs", "/cluster", "/jobs/{job}/runs/1", "/jobs/{new}", "/jobs/999")
 
 
 def serious(page):
@@ -43,8 +44,8 @@ def test_the_overview_says_what_was_saved_and_what_needs_attention(visit):
         text = visitor.page.inner_text("main")
         assert "Energy saved" in text
         assert "±" in text
-        assert "CO2 saved" in text
-        assert "built-in yearly mean of WORLD" in text
+        assert "EUR" in text
+        assert "built-in yearly mean of DE" in text
         assert "100 % measured" in text
         for words in ("paused", "1 report in quarantine", "1 run never reported"):
             assert words in text
@@ -101,6 +102,19 @@ def test_a_job_is_paused_only_with_the_right_to(visit, server, jobs):
         visitor.goto(f"/jobs/{jobs[1]['wav2vec-weekly']}")
         assert "belongs to another team" in visitor.page.inner_text("main")
         visitor.complaints.clear()  # of that answer's status
+
+
+def test_an_event_is_announced(visit, jobs):
+    """If this fails, nobody can ask the cluster for less power from the dashboard."""
+    with visit() as visitor:
+        visitor.goto("/cluster")
+        assert "node3 does not answer" in visitor.page.inner_text("main")
+        for name, value in (("id", "evening"), ("reduce", "25"), ("minutes", "60")):
+            visitor.page.fill(f"[name={name}]", value)
+        visitor.page.click("text=Announce >> nth=-1")
+        visitor.page.wait_for_load_state()
+        folder = jobs[0].parent / "agent" / "events"
+        assert json.loads((folder / "evening.json").read_text())["reduction"] == 0.25
 
 
 def test_scripts_cannot_read_the_token(visit):

@@ -31,6 +31,7 @@ examples:
   joulery serve
   joulery serve --host 0.0.0.0 --tls-cert server.pem --tls-key server.key
   joulery serve --store postgresql://joulery@db/joulery
+  joulery serve --price 0.30 --currency EUR --region DE
   joulery serve token create --team vision --rights work --days 90
   joulery serve --backup /backups/joulery.sqlite
   joulery serve --restore /backups/joulery.sqlite --replace
@@ -54,6 +55,10 @@ def _run(arguments: argparse.Namespace) -> Output | int:
         insecure=arguments.insecure_bind,
         log_requests=arguments.log_requests,
         drain_seconds=arguments.drain_seconds,
+        electricity=server.electricity_of(
+            arguments.region, arguments.co2, arguments.price, arguments.currency
+        ),
+        cluster_state=arguments.cluster_state,
     )
     server.serve(config, lambda ready: _ready(ready).announce(as_json=arguments.json))
     return 0
@@ -119,7 +124,7 @@ def _copy(arguments: argparse.Namespace) -> Output:
 
 def _ready(ready: FirstStart) -> Output:
     own = ready.token_file
-    lines = [f"joulery serves {ready.address}"]
+    lines = [f"joulery serves {ready.address}, the dashboard included: log in with a token"]
     if ready.admin_token is not None:
         lines += [
             "",
@@ -247,6 +252,11 @@ COMMAND = Action(
             number(0, 3600),
             default=0.0,
         ),
+        option("--region", "dashboard: region whose yearly mean carbon intensity applies (WORLD)"),
+        option("--co2", "dashboard: carbon intensity in gCO2/kWh", "G", number(0.0)),
+        option("--price", "dashboard: price of a kWh", "P", number(0.0)),
+        option("--currency", "dashboard: currency of the price", default=""),
+        file("--cluster-state", "dashboard: state folder of a `joulery cluster agent`", "DIR"),
         file("--backup", "copy the store, even while it is in use"),
         file("--export", "write the store as lines of JSON"),
         file(

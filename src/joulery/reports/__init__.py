@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         joules_unit,
         seconds_unit,
     )
-    from joulery.reports._cluster import cluster_report
+    from joulery.reports._cluster import agent_report, cluster_report
     from joulery.reports._disclosure import (
         DISCLOSURES,
         Figure,
@@ -74,6 +74,7 @@ __all__ = [
     "Terminal",
     "Unit",
     "WhatIf",
+    "agent_report",
     "cluster_report",
     "draw",
     "energy_text",

@@ -1,16 +1,21 @@
-"""A replay of a cluster as a report: its figures, and power against budget over time."""
+"""A cluster as a report, replayed or under an agent: figures, and power against budget."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from joulery.reports._chart import Axis, Chart, Series, time_axis, watts_unit
-from joulery.reports._document import Paragraph, Report, Table
+from joulery.reports._document import Heading, KeyFigure, KeyFigures, Paragraph, Report, Table
+from joulery.units import human, human_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from joulery.reports._document import Block
+
+
+_MOST_SAMPLES = 300  # of a line
 
 
 def cluster_report(found: Mapping[str, Any], title: str) -> Report:
@@ -61,7 +66,7 @@ def _distributions(found: Mapping[str, Any]) -> Table:
     return Table(["", *found["slowdown"]], rows, "lrrrrr")
 
 
-def _power_chart(power: Mapping[str, list[float]]) -> Chart:
+def _power_chart(power: Mapping[str, list[float]], origin: str = "simulated") -> Chart:
     times = power["seconds"]
     lines = [Series.curve("power", zip(times, power["watts"], strict=True))]
     if power.get("budget_watts"):
@@ -70,8 +75,80 @@ def _power_chart(power: Mapping[str, list[float]]) -> Chart:
     watts = watts_unit(power["watts"])
     return Chart(
         "Power over time",
-        time_axis(times, "simulated"),
-        Axis(f"IT power in {watts.name} (simulated)", watts),
+        time_axis(times, origin),
+        Axis(f"IT power in {watts.name} ({origin})", watts),
         tuple(lines),
         "Mean IT power of the cluster in equal steps of time, against its budget.",
     )
+
+
+def agent_report(
+    status: Mapping[str, Any], history: Sequence[tuple[float, float, float]], now: float
+) -> Report:
+    """A cluster under an agent: power against budget, events, and what every job gets.
+
+    Args:
+        status: Status, as the agent writes it.
+        history: Unix time, power and budget of samples so far.
+        now: Unix time.
+    """
+    jobs, power, budget = status["jobs"], status["power_watts"], status["budget_watts"]
+    shares = [one["performance"] for one in jobs]
+    squares = sum(one * one for one in shares)
+    jain = f"Jain index {sum(shares) ** 2 / (len(shares) * squares):.3f}" if squares else ""
+    lost = f", {len(status['lost_nodes'])} of them lost" if status.get("lost_nodes") else ""
+    speed = status["weighted_performance"]
+    of_budget = f"{100 * power / budget:.0f} % of the budget, " if budget else ""
+    figures = (
+        KeyFigure(
+            "Power", human(power, "W"), f"{of_budget}{human_duration(now - status['at'])} ago"
+        ),
+        KeyFigure("Budget", human(budget, "W"), f"policy {status['policy']}"),
+        KeyFigure(
+            "Caps", human(status["caps_watts"], "W"), f"{status.get('nodes', 0)} nodes{lost}"
+        ),
+        KeyFigure("Speed", "–" if speed is None else f"{100 * speed:.0f} %", f"weighted. {jain}"),
+    )
+    blocks: list[Block] = [KeyFigures(figures)]
+    blocks += [Paragraph(f"! {message}") for message in status["messages"]]
+    if status["is_short"]:
+        blocks.append(Paragraph("The budget does not cover every job's least power."))
+    if len(history) > 1:
+        step = -(-len(history) // _MOST_SAMPLES)
+        some = history[::-step][::-1]
+        series = {
+            "seconds": [at - history[-1][0] for at, _, _ in some],
+            "watts": [watts for _, watts, _ in some],
+            "budget_watts": [watts for _, _, watts in some],
+        }
+        blocks.append(_power_chart(series, "measured"))
+    if status["events"]:
+        blocks += [Heading("Events"), _events_table(status["events"])]
+    paused = [[name, "–", "paused"] for name in status["paused"]]
+    rows = [
+        [one["id"], human(one["watts"], "W"), f"{100 * (1 - one['performance']):.1f} % slower"]
+        for one in sorted(jobs, key=lambda one: one["performance"])
+    ]
+    blocks.append(Heading("Jobs, the slowest first"))
+    if rows or paused:
+        blocks.append(Table(["job", "power", "slowdown"], [*rows, *paused], "lrr"))
+    else:
+        blocks.append(Paragraph("No job is running."))
+    return Report("Cluster", "", tuple(blocks))
+
+
+def _events_table(events: Sequence[Mapping[str, Any]]) -> Table:
+    def at(seconds: float) -> str:
+        return datetime.fromtimestamp(seconds, UTC).isoformat(" ", "minutes")
+
+    def wanted(event: Mapping[str, Any]) -> str:
+        watts = event.get("target_watts")
+        return f"at most {human(watts, 'W')}" if watts else f"{100 * event['reduction']:.0f} % less"
+
+    columns = {
+        "event": lambda one: one["id"],
+        "power": wanted,
+        "from (UTC)": lambda one: at(one["start"]),
+        "until": lambda one: at(one["end"]),
+    }
+    return Table.of(events, columns)

@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect
 from joulery import __version__
 from joulery.errors import InvalidValueError, JouleryError, StoreError
 from joulery.server._auth import context_of
+from joulery.server._cluster_page import cluster_pages
 from joulery.server._config import electricity_of
 from joulery.server._dashboard import FiguresCache, HeartbeatLog, pages
 from joulery.server._problems import MEDIA_TYPE, internal, later, problem_of, problem_of_http
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from joulery.reports import ElectricityPrice
     from joulery.server._auth import ServerContext
+    from joulery.server._cluster_page import ClusterWatch
 
 _log = logging.getLogger("joulery.server")
 
@@ -45,13 +47,16 @@ and asks again with `after`."""
 
 
 def create_app(
-    context: ServerContext | None = None, electricity: ElectricityPrice | None = None
+    context: ServerContext | None = None,
+    electricity: ElectricityPrice | None = None,
+    cluster: ClusterWatch | None = None,
 ) -> FastAPI:
     """The application.
 
     Args:
         context: State of the server; None where only the description is wanted.
         electricity: What a kilowatt-hour stands for on the dashboard; None for the world's mean.
+        cluster: Agent of a cluster that the dashboard shows; None for none.
     """
     app = FastAPI(
         title="Joulery",
@@ -67,8 +72,9 @@ def create_app(
     if context is not None:
         app.state.figures = FiguresCache(context)
         app.state.heartbeats = HeartbeatLog()
+        app.state.cluster = cluster
         app.state.electricity = electricity or electricity_of()
-    for router in (*ROUTERS, pages):
+    for router in (*ROUTERS, pages, cluster_pages):
         app.include_router(router)
     app.add_middleware(_Observer)
     app.add_exception_handler(HTTPException, _on_http_error)

@@ -158,6 +158,7 @@ class ServerConfig:
         expire_seconds: Interval at which expired leases are released.
         limits: Limits on requests and callers.
         electricity: What a kilowatt-hour stands for on the dashboard; None for the world's mean.
+        cluster_state: State folder of a cluster's agent, to be shown on the dashboard.
     """
 
     store: str | None = None
@@ -172,6 +173,7 @@ class ServerConfig:
     expire_seconds: float = 15.0
     limits: Limits = LIMITS
     electricity: ElectricityPrice | None = None
+    cluster_state: Path | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:

@@ -127,7 +127,7 @@ class FiguresCache:
         return None if known is None else known.head
 
 
-class _PageRoute(APIRoute):
+class PageRoute(APIRoute):
     """A route of the dashboard: logged in by cookie, with security headers and readable errors."""
 
     def get_route_handler(self) -> Any:
@@ -159,7 +159,7 @@ def _same_origin(request: Request) -> None:
         raise no_permission()
 
 
-pages = APIRouter(route_class=_PageRoute, include_in_schema=False)
+pages = APIRouter(route_class=PageRoute, include_in_schema=False)
 JobNumber = Annotated[int, Path(ge=0, le=LARGEST_ID)]
 
 
@@ -172,12 +172,12 @@ def _error_page(request: Request, error: ProblemError) -> Response:
         f'<h1>{escape(problem.title)}</h1><p class="error">{escape(problem.detail)}.</p>'
         f'<p>What to do: {escape(problem.remedy)}.</p><p><a href="/">Back to the overview</a></p>'
     )
-    answer = _page(request, problem.title, body, status=error.status_code)
+    answer = page_of(request, problem.title, body, status=error.status_code)
     answer.headers.update(error.headers or {})
     return answer
 
 
-def _page(
+def page_of(
     request: Request, title: str, body: str, *, events: str = "", mark: str = "", status: int = 200
 ) -> HTMLResponse:
     """A whole page with its navigation.
@@ -220,6 +220,8 @@ def _page(
 
 def _nav(request: Request, record: TokenRecord) -> str:
     links = {"/": "Overview", "/jobs": "Jobs"}
+    if request.app.state.cluster is not None:
+        links["/cluster"] = "Cluster"
     path = request.url.path
     shown = "".join(
         f'<a href="{address}"{_current(path, address)}>{name}</a>'
@@ -238,7 +240,7 @@ def _current(path: str, address: str) -> str:
     return ' aria-current="page"' if here else ""
 
 
-async def _form(request: Request) -> dict[str, str]:
+async def form_of(request: Request) -> dict[str, str]:
     """The fields of a form."""
     content = bytearray()
     async for chunk in request.stream():
@@ -266,13 +268,13 @@ autofocus></p>
 <p><button class="main">Log in</button></p></form>
 <p class="soft">Make one that may only read with
 <code>joulery serve token create --team NAME --rights read</code></p></div>"""
-    return _page(request, "Log in", body, status=status)
+    return page_of(request, "Log in", body, status=status)
 
 
 @pages.post("/login", operation_id="login")
 async def login(request: Request) -> Response:
     """Check a token and keep it in a cookie."""
-    fields = await _form(request)
+    fields = await form_of(request)
     token, following = fields.get("token", "").strip(), fields.get("next", "/")
     try:
         await authenticate(request, token)
@@ -345,7 +347,7 @@ def overview(request: Request) -> Response:
     report = overview_report(figures, electricity, _job_link, outstanding=outstanding)
     body = f'<h1>Overview</h1><div id="overview" data-live>{report.body()}</div>'
     mark = _mark(figures, outstanding)
-    return _page(request, "Overview", body, events="/changes", mark=mark)
+    return page_of(request, "Overview", body, events="/changes", mark=mark)
 
 
 @pages.get("/jobs", operation_id="jobsPage")
@@ -377,7 +379,7 @@ def jobs(request: Request, q: str = "", sort: str = "saved", page: int = 1) -> R
 <div id="jobs" data-live><p class="soft">{len(found):,} of {len(newest):,} jobs{more}</p>
 {_jobs_table(shown, sort, address)}
 <p class="pages">{turn}<span class="soft">page {page} of {count}</span></p></div>"""
-    return _page(request, "Jobs", body, events="/changes", mark=_mark(figures, outstanding))
+    return page_of(request, "Jobs", body, events="/changes", mark=_mark(figures, outstanding))
 
 
 def _searched(one: JobFigures) -> str:
@@ -481,7 +483,7 @@ value="{per_cent}"></label>
 <p class="soft">This only shows what would be chosen. To adopt it, give the run that objective.</p>
 <h2>{escape(rest.title)}</h2><div id="job" data-live>{rest.body("history")}</div>"""
     mark = f"{entry.events}.{entry.paused}"
-    return _page(request, entry.name, body, events=f"/changes?job={entry.id}", mark=mark)
+    return page_of(request, entry.name, body, events=f"/changes?job={entry.id}", mark=mark)
 
 
 def _objective(own: Cost, eta: str, slowdown: str) -> tuple[Objective | None, str]:
@@ -512,7 +514,7 @@ async def pause_job(request: Request, job: JobNumber) -> Response:
         raise not_found()
     if record.token.right < Permission.MANAGE:
         raise no_permission()
-    paused = (await _form(request)).get("paused") == "1"
+    paused = (await form_of(request)).get("paused") == "1"
     await run_in_threadpool(lambda: context.jobs.pause(job, paused=paused))
     return RedirectResponse(_job_link(job), 303)
 
@@ -571,7 +573,7 @@ def _run_page(request: Request, job: int, number: int) -> Response:
 <p class="soft">Figures are those of heartbeats, at most a minute old. Clocks and the power of each
 GPU stay on its machine, where <code>joulery export</code> hands them to Prometheus.</p>"""
     events, mark = f"/changes?job={job}&run={number}", _run_mark(decision)
-    return _page(request, f"Run {number} of {entry.name}", body, events=events, mark=mark)
+    return page_of(request, f"Run {number} of {entry.name}", body, events=events, mark=mark)
 
 
 def _run_mark(entry: DecisionEntry) -> str:
@@ -579,13 +581,17 @@ def _run_mark(entry: DecisionEntry) -> str:
 
 
 @pages.get("/changes", operation_id="changes")
-async def changes(request: Request, job: int | None = None, run: int | None = None) -> Response:
-    """A stream of marks, one whenever something changes; of a run, a job, or all jobs."""
-    context = context_of(request)
+async def changes(
+    request: Request, job: int | None = None, run: int | None = None, *, cluster: bool = False
+) -> Response:
+    """A stream of marks, one whenever something changes; of a run, a job, all, or the cluster."""
+    context, watch = context_of(request), request.app.state.cluster
     if job is not None and not sees(request.state.caller, await context.team_of(job)):
         raise not_found()
 
     def look() -> str:
+        if cluster and watch is not None:
+            return str(watch.look()["at"])
         if job is None:
             return _mark(*_seen(request))
         if run is not None:

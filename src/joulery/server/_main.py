@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import anyio.to_thread
 import uvicorn
 
+from joulery.background import PeriodicTask
 from joulery.client import read_token, write_token
 from joulery.clock import REAL_CLOCK
 from joulery.errors import (
@@ -28,6 +29,7 @@ from joulery.errors import (
 )
 from joulery.server._app import create_app
 from joulery.server._auth import ServerContext
+from joulery.server._cluster_page import WATCH_SECONDS, ClusterWatch
 from joulery.server._connections import ConnectionGate, HttpConnection
 from joulery.server._logs import json_log
 from joulery.storage import (
@@ -45,6 +47,8 @@ from joulery.storage import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from fastapi import FastAPI
 
     from joulery.clock import Clock
     from joulery.server._config import ServerConfig
@@ -91,7 +95,11 @@ def serve(config: ServerConfig, started: Callable[[FirstStart], None]) -> None:
             store, _secret(store), config.limits, log_requests=config.log_requests, gate=gate
         )
         with json_log():
-            uvicorn_config = _uvicorn_config(config, context, gate)
+            watch = None if config.cluster_state is None else ClusterWatch(config.cluster_state)
+            if watch is not None:  # held weakly by the task, which ends with it
+                PeriodicTask(watch.sample, seconds=WATCH_SECONDS, name="joulery-cluster").start()
+            app = create_app(context, config.electricity, watch)
+            uvicorn_config = _uvicorn_config(config, app, gate)
             server = _Server(uvicorn_config, lambda: started(ready))
             with asyncio.Runner(loop_factory=uvicorn_config.get_loop_factory()) as runner:
                 runner.run(_serve(server, listener, config, context))
@@ -119,15 +127,13 @@ class _Server(uvicorn.Server):
         self._call_started()
 
 
-def _uvicorn_config(
-    config: ServerConfig, context: ServerContext, gate: ConnectionGate
-) -> uvicorn.Config:
+def _uvicorn_config(config: ServerConfig, app: FastAPI, gate: ConnectionGate) -> uvicorn.Config:
     files = config.tls_certificate, config.tls_key
     certificate, key = (None if file is None else str(file) for file in files)
     limits = config.limits
     protocol: Any = partial(HttpConnection, gate=gate, head_seconds=limits.head_seconds)
     return uvicorn.Config(
-        create_app(context, config.electricity),
+        app,
         http=protocol,
         h11_max_incomplete_event_size=limits.head_bytes,
         ws="none",

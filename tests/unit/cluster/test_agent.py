@@ -36,6 +36,9 @@ from joulery.errors import (
 from joulery.frontier import Frontier, OperatingPoint, Setting
 from joulery.governor._peer import device_file
 from joulery.grid import GridEvent, Signal
+from joulery.reports import agent_report
+from joulery.server._cluster_page import ClusterWatch
+from support.dashboard_store import AGENT_STATUS
 from support.governor.emulated import EmulatedGovernor, EmulatedGpu
 
 CURVE = PowerCurve.from_points([(100, 25), (200, 60), (300, 85), (400, 100)])
@@ -158,6 +161,22 @@ def test_an_event_lowers_the_caps_and_its_end_raises_them(tmp_path):
     assert all(totals[s] == pytest.approx(0.7 * 1600, rel=1e-6) for s in range(10, 20))
     assert totals[22] == pytest.approx(1600)
     assert not list((tmp_path / "events").glob("*.json"))
+
+
+def test_the_dashboard_shows_what_the_agent_writes(tmp_path):
+    """The page of the cluster lacks a figure, or fails, after the agent's status has changed."""
+    bench = Bench(tmp_path)
+    bench.engine.held = [job(1, {"n1": (0, 1)}), job(2, {"n2": (0, 1)})]
+    watch, now = ClusterWatch(tmp_path), bench.clock.wall()
+    announce(tmp_path, GridEvent("peak", now, now + 60, reduction=0.3), bench.clock)
+    for _ in range(3):
+        status = bench.tick()
+        watch.sample()
+    assert AGENT_STATUS.keys() == status.keys()
+    assert [at for at, _, _ in watch.history] == [now + 1, now + 2, now + 3]
+    text = agent_report(watch.look(), watch.history, bench.clock.wall()).body()
+    for words in ("Power over time", "peak", "30 % less", "Jain index", "2 nodes"):
+        assert words in text
 
 
 def test_a_silent_agent_leaves_caps_that_only_fall(tmp_path):

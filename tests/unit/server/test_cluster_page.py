@@ -1,0 +1,82 @@
+"""The page of a cluster: real empty states, and events only with the right to announce them."""
+
+import asyncio
+import json
+
+import pytest
+
+from joulery.errors import FileError
+from joulery.server._app import create_app
+from joulery.server._cluster_page import ClusterWatch
+from joulery.server._config import LIMITS
+from joulery.server._dashboard import COOKIE
+from joulery.storage import NewToken, Permission, Store, add_token
+from support.caller import Caller
+from support.dashboard_store import AGENT_STATUS
+
+
+@pytest.fixture
+def caller(tmp_path):
+    """A caller of an application that shows a cluster without a status yet."""
+    (tmp_path / "agent" / "events").mkdir(parents=True)
+    with Store.open(tmp_path / "store.sqlite") as store:
+        found = Caller(store, LIMITS)
+        found.application = create_app(found.context, None, ClusterWatch(tmp_path / "agent"))
+        yield found
+
+
+def ask(caller, method, path, token=None, body=b""):
+    """Status and text of an answer to a browser that is logged in."""
+    cookie = [(b"cookie", f"{COOKIE}={token or caller.token}".encode())]
+    status, _, text = asyncio.run(caller.ask(method, path, body, "none", headers=cookie))
+    return status, text.decode()
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", '{"at": 1}'])
+def test_a_missing_or_broken_status_is_said(caller, tmp_path, content):
+    """If this fails, an agent that is not running looks like an error of the server."""
+    if content is not None:
+        (tmp_path / "agent" / "status.json").write_text(content)
+    status, text = ask(caller, "GET", "/cluster")
+    assert status == 200
+    assert "joulery cluster agent" in text
+    watch = ClusterWatch(tmp_path / "agent")
+    watch.sample()
+    assert watch.history == ()
+    with pytest.raises(FileError):
+        watch.look()
+
+
+EVENT = b"id=peak&reduce=25&minutes=60"
+
+
+@pytest.mark.parametrize(
+    ("team", "right", "body", "status"),
+    [
+        ("*", Permission.MANAGE, EVENT, 303),
+        ("*", Permission.WORK, EVENT, 403),
+        ("vision", Permission.ADMIN, EVENT, 403),
+        ("*", Permission.MANAGE, b"id=peak&reduce=100&minutes=60", 422),
+        ("*", Permission.MANAGE, b"id=peak&reduce=x&minutes=60", 422),
+        ("*", Permission.MANAGE, b"id=..%2Fpeak&reduce=25&minutes=60", 422),
+        ("*", Permission.MANAGE, b"id=peak&reduce=25&minutes=-1", 422),
+    ],
+)
+def test_events_are_announced_by_those_who_may(caller, tmp_path, team, right, body, status):
+    """If this fails, one team lowers the power of others, or a typo is taken for an event."""
+    (tmp_path / "agent" / "status.json").write_text(json.dumps(AGENT_STATUS))
+    wanted = NewToken(team, right)
+    token, _ = caller.context.store.write(lambda one: add_token(one, wanted, 0.0))
+    assert ask(caller, "POST", "/cluster/events", token, body)[0] == status
+    announced = list((tmp_path / "agent" / "events").glob("*"))
+    assert bool(announced) is (status == 303)
+    shown = "Announce an event" in ask(caller, "GET", "/cluster", token)[1]
+    assert shown is (status != 403)
+
+
+def test_without_a_cluster_there_is_no_page(tmp_path):
+    """If this fails, people are led to a page of nothing."""
+    with Store.open(tmp_path / "store.sqlite") as store:
+        found = Caller(store, LIMITS)
+        assert ask(found, "GET", "/cluster")[0] == 404
+        assert "/cluster" not in ask(found, "GET", "/")[1]
