@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import webbrowser
 from argparse import ArgumentTypeError
 from collections import defaultdict
@@ -26,20 +27,19 @@ if TYPE_CHECKING:
     import argparse
 
     from joulery.client import DecisionBackend, JobUsage
-    from joulery.jobs import Saved
+    from joulery.jobs import JobFigures
 
+_CHUNK = 200  # jobs whose figures are added up at once
 _REMEDY = "give an energy log, a frontier or a list of points"
 
 
 def _run(arguments: argparse.Namespace) -> Output:
     in_store = arguments.job or arguments.team or arguments.month or arguments.run_id
-    if bool(in_store) == bool(arguments.file):
-        raise UsageError(
-            "a file and a store at once" if in_store else "nothing to report on",
-            remedy="give FILE; or --job NAME, --team NAME or --month YYYY-MM for a store",
-        )
-    if in_store:
-        return with_store(_stored)(arguments)
+    if in_store and arguments.file:
+        remedy = "give FILE; or --job NAME, --team NAME or --month YYYY-MM for a store"
+        raise UsageError("a file and a store at once", remedy=remedy)
+    if not arguments.file:
+        return with_store(_stored)(arguments) if in_store else _overview(arguments)
     path = Path(arguments.file)
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -59,6 +59,41 @@ def _run(arguments: argparse.Namespace) -> Output:
             remedy="give a log written with `joulery measure --log`",
         )
     return _frontier_output(_frontier(path, text), arguments)
+
+
+def _overview(arguments: argparse.Namespace) -> Output:
+    """What all jobs of a store used and saved: the dashboard's pages as one."""
+    from joulery import jobs, storage
+
+    location = arguments.store or os.environ.get("JOULERY_STORE")
+    if location and client.is_server(location):
+        raise UsageError(f"{location} is a server", remedy=f"open {location}/ in a browser")
+    if "://" not in (location or "") and not Path(location or storage.default_path()).is_file():
+        where = f"no store at {location}" if location else "nothing to report on"
+        raise FileError(where, remedy="give FILE, or --store of a store in which jobs have run")
+    with storage.Store.open(location) as store, store.reading() as one:
+        heads = storage.job_heads(one)
+        parts = [heads[at : at + _CHUNK] for at in range(0, len(heads), _CHUNK)]
+        figures = [figure for part in parts for figure in jobs.job_figures(one, part)]
+        report = reports.store_report(
+            figures,
+            reports.electricity_price(arguments.region, arguments.co2, arguments.price),
+            lambda job: (jobs.job_summary(one, job), jobs.job_beliefs(one, one.job(job))),
+        )
+    return _formed({"jobs": [_figures_document(each) for each in figures]}, report, arguments)
+
+
+def _figures_document(one: JobFigures) -> dict[str, Any]:
+    saved = one.saved
+    return {
+        "team": one.head.team,
+        "name": one.head.name,
+        "device": one.head.device,
+        "version": one.head.version,
+        "runs": one.recurrences,
+        "joules": one.joules,
+        "saved": None if saved is None else asdict(saved),
+    }
 
 
 def _frontier(path: Path, text: str) -> Frontier:
@@ -353,15 +388,16 @@ COMMAND = Action(
         ),
     ),
     usage=(
-        "joulery report FILE [options]\n"
+        "joulery report [FILE] [options]\n"
         "       joulery report --job NAME | --team NAME | --month M [options]"
     ),
     epilog="""\
 FILE is an energy log (`joulery measure --log`), a frontier (JSON), or a cloud of
 points: a JSON list of {"seconds": …, "joules": …, "setting": {…}}, of which the Pareto
-set is kept.
+set is kept. Without a FILE: what all jobs of a store used and saved.
 
 examples:
+  joulery report --open
   joulery report frontier.json --objective least-energy:slowdown=5%
   joulery report energy.jsonl --region FR --hardware H100=8 --units 2T --unit token --open
   joulery report --job resnet-nightly --month 2026-10 --price 0.2 --html october.html""",

@@ -16,7 +16,7 @@ from joulery.cli.dispatch import Output
 from joulery.cli.options import Action, file, flag, number, option, whole
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError, MissingExtraError, UsageError
-from joulery.reports import table_of
+from joulery.reports import electricity_price, table_of
 
 if TYPE_CHECKING:
     import argparse
@@ -55,7 +55,7 @@ def _run(arguments: argparse.Namespace) -> Output | int:
         insecure=arguments.insecure_bind,
         log_requests=arguments.log_requests,
         drain_seconds=arguments.drain_seconds,
-        electricity=server.electricity_of(
+        electricity=electricity_price(
             arguments.region, arguments.co2, arguments.price, arguments.currency
         ),
         cluster_state=arguments.cluster_state,

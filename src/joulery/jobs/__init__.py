@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
-    from joulery.jobs._figures import JobFigures, job_figures
+    from joulery.jobs._figures import JobFigures, job_figures, job_summary
     from joulery.jobs._job import BatchSize, Job, PowerLimit
     from joulery.jobs._models import (
         ASKED_FOR,
@@ -128,6 +128,7 @@ __all__ = [
     "job_entry",
     "job_figures",
     "job_page",
+    "job_summary",
     "keep_profile",
     "note_energy",
     "parse_decision_id",

@@ -6,13 +6,15 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from joulery.jobs._summary import RunSums, Saved, saved_share
+from joulery.jobs._pages import decision_page, job_entry, profile_list
+from joulery.jobs._summary import EnergyUsed, JobMeasurements, RunSums, saved_share, summarize
 from joulery.jobs.policies import ActionKind
 from joulery.storage import DecisionState, energy_origins, run_groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from joulery.jobs._summary import JobSummary, Saved
     from joulery.storage import JobHead, RunGroup, Transaction
 
 
@@ -69,6 +71,27 @@ def job_figures(transaction: Transaction, heads: Sequence[JobHead]) -> list[JobF
     for job, origin, joules in energy_origins(transaction, numbers):
         found[job].origins[origin or "assumed"] = joules
     return list(found.values())
+
+
+def job_summary(transaction: Transaction, job: int, decisions: int = 500) -> JobSummary:
+    """The latest part of a job's history, with what was measured.
+
+    Args:
+        transaction: Transaction to read in.
+        job: Number of the job.
+        decisions: Number of decisions that are read at most.
+
+    Raises:
+        UnknownRecordError: There is no such job.
+    """
+    entry = job_entry(transaction.job(job))
+    after = max(0, entry.events - 2 * decisions)  # most decisions are followed by a report
+    found = decision_page(transaction, job, after, decisions).decisions
+    used = [
+        EnergyUsed(origin or "assumed", j) for _, origin, j in energy_origins(transaction, [job])
+    ]
+    measured = JobMeasurements(tuple(used), profiles=profile_list(transaction, job).profiles)
+    return summarize(entry, found, measured, cut=after > 0)
 
 
 def _figures(head: JobHead, groups: Iterable[RunGroup], recurrences: int) -> JobFigures:

@@ -41,11 +41,13 @@ if TYPE_CHECKING:
         ElectricityPrice,
         Heartbeat,
         WhatIf,
+        electricity_price,
         energy_text,
         job_report,
         overview_report,
         run_report,
         saved_text,
+        store_report,
     )
     from joulery.reports._pipeline import PipelineView, pipeline_report
     from joulery.reports._recommendation import recommendation_report
@@ -77,6 +79,7 @@ __all__ = [
     "agent_report",
     "cluster_report",
     "draw",
+    "electricity_price",
     "energy_text",
     "footprint_report",
     "frontier_chart",
@@ -92,6 +95,7 @@ __all__ = [
     "saved_text",
     "sci",
     "seconds_unit",
+    "store_report",
     "svg",
     "sweep_charts",
     "sweep_plan_text",

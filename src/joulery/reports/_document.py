@@ -367,7 +367,7 @@ def _text_blocks(blocks: Sequence[Block], terminal: Terminal) -> Iterator[str]:
             yield textwrap.fill(block.text, width, break_on_hyphens=False)
         elif isinstance(block, KeyFigures):
             rows = [[one.name, one.value, one.note] for one in block.figures]
-            yield table_text(["", "", ""], rows, "lll", terminal.columns)
+            yield table_text(["figure", "value", "note"], rows, "lll", terminal.columns)
         elif isinstance(block, Table):
             yield _table_with_stars(block, terminal.columns)
         elif isinstance(block, Chart):

@@ -9,10 +9,12 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
+from joulery.grid import static_intensity
 from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Bounds, Cost, choose, gains, objective_text
 from joulery.reports._chart import Axis, Chart, Series, joules_unit, seconds_unit
 from joulery.reports._document import (
+    Details,
     Grid,
     Heading,
     KeyFigure,
@@ -21,7 +23,7 @@ from joulery.reports._document import (
     Report,
     Table,
 )
-from joulery.units import human, human_duration, kilowatt_hours, per_cent
+from joulery.units import finite, human, human_duration, kilowatt_hours, per_cent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from joulery.objectives import Objective
     from joulery.reports._chart import Symbol
     from joulery.reports._document import Block
+
+    _Link = Callable[[int], str] | None
 
 _NONE = "–"
 _MOST_POINTS = 150  # of a line, which more would only blacken
@@ -52,6 +56,29 @@ class ElectricityPrice:
     grams_source: str
     price: float | None = None
     currency: str = ""
+
+
+def electricity_price(
+    region: str | None = None,
+    grams: float | None = None,
+    price: float | None = None,
+    currency: str = "",
+) -> ElectricityPrice:
+    """What a kilowatt-hour stands for.
+
+    Args:
+        region: Region whose yearly mean carbon intensity applies; the world unless given.
+        grams: Carbon intensity in gCO2/kWh, in place of a region's.
+        price: Money per kWh; None where it is unknown.
+        currency: Name of the money.
+    """
+    if price is not None:
+        finite(price, "price per kWh", minimum=0.0)
+    if grams is not None:
+        grams = finite(grams, "carbon intensity in g/kWh", minimum=0.0)
+        return ElectricityPrice(grams, "as given", price, currency)
+    signal = static_intensity(region or "WORLD")
+    return ElectricityPrice(signal.at(0.0), signal.source, price, currency)
 
 
 def energy_text(joules: float) -> str:
@@ -81,7 +108,7 @@ def saved_text(saved: Saved | None) -> str:
 def overview_report(
     jobs: Sequence[JobFigures],
     electricity: ElectricityPrice,
-    link: Callable[[int], str] = lambda _: "",
+    link: Callable[[int], str] | None = None,
     *,
     outstanding: int = 0,
 ) -> Report:
@@ -90,7 +117,7 @@ def overview_report(
     Args:
         jobs: Figures of every version of every job.
         electricity: What a kilowatt-hour stands for.
-        link: Address of a job's page.
+        link: Address of a job's page; None for none.
         outstanding: Number of jobs whose figures are still being added up.
     """
     title = "Overview"
@@ -142,7 +169,7 @@ def _totals(jobs: Sequence[JobFigures], electricity: ElectricityPrice) -> KeyFig
     at = f"at {electricity.grams:g} g/kWh: {electricity.grams_source}"
     shown.append(KeyFigure("CO2 saved", with_error(joules, error, grams), at))
     if electricity.price is None:
-        hint = "no price is known: joulery serve --price 0.30 --currency EUR"
+        hint = "no price is known: give --price 0.30 --currency EUR"
         shown.append(KeyFigure("Money saved", _NONE, hint))
     else:
         price, currency = electricity.price, electricity.currency or "money"
@@ -150,7 +177,7 @@ def _totals(jobs: Sequence[JobFigures], electricity: ElectricityPrice) -> KeyFig
         def money(value: float) -> str:
             return f"{kilowatt_hours(value) * price:.2f} {currency}"
 
-        at = f"at {price:g} {currency} per kWh, as given to the server"
+        at = f"at {price:g} {currency} per kWh, as given"
         shown.append(KeyFigure("Money saved", with_error(joules, error, money), at))
     used = sum(one.joules for one in jobs)
     origins: dict[str, float] = {}
@@ -172,7 +199,7 @@ def _origins_text(origins: dict[str, float], used: float) -> str:
     return ", ".join(f"{per_cent(min(1.0, joules / used))} {name}" for name, joules in parts)
 
 
-def _attention(jobs: Sequence[JobFigures], link: Callable[[int], str]) -> Table | Paragraph:
+def _attention(jobs: Sequence[JobFigures], link: _Link) -> Table | Paragraph:
     rows, links = [], []
     for one in jobs:
         found = []
@@ -186,17 +213,22 @@ def _attention(jobs: Sequence[JobFigures], link: Callable[[int], str]) -> Table 
             found.append(("paused", "its runs take their default until it is resumed"))
         for what, why in found:
             rows.append([_name(one), what, why])
-            links.append(link(one.head.id))
+            links.append(link(one.head.id) if link else "")
     if not rows:
         return Paragraph("Nothing: no report is in quarantine, no run is lost, no job is paused.")
-    return Table(["job", "what", "meaning"], rows[:_MOST_JOBS], "lll", links=links[:_MOST_JOBS])
+    return Table(
+        ["job", "what", "meaning"],
+        rows[:_MOST_JOBS],
+        "lll",
+        links=links[:_MOST_JOBS] if link else (),
+    )
 
 
 def _name(one: JobFigures) -> str:
     return f"{one.head.name} ({one.head.device})" if one.head.device else one.head.name
 
 
-def _ranking(best: Sequence[JobFigures], link: Callable[[int], str]) -> Table:
+def _ranking(best: Sequence[JobFigures], link: _Link) -> Table:
     rows = [
         [
             _name(one),
@@ -211,9 +243,32 @@ def _ranking(best: Sequence[JobFigures], link: Callable[[int], str]) -> Table:
         (one.saved.share, one.saved.standard_error or 0.0) if one.saved else (0.0, 0.0)
         for one in best
     ]
-    links = [link(one.head.id) for one in best]
+    links = [link(one.head.id) for one in best] if link else ()
     headers = ["job", "team", "energy saved", "of the default", "recurrences"]
     return Table(headers, rows, "llrrr", links=links, bars=bars)
+
+
+def store_report(
+    jobs: Sequence[JobFigures],
+    electricity: ElectricityPrice,
+    read: Callable[[int], tuple[JobSummary, JobBeliefs]],
+) -> Report:
+    """The overview, with all about those jobs that used most energy to be opened below it.
+
+    Args:
+        jobs: Figures of every version of every job.
+        electricity: What a kilowatt-hour stands for.
+        read: Reads the history of a job.
+    """
+    shown = sorted(jobs, key=lambda one: -one.joules)[:_MOST_JOBS]
+    details = [
+        Details(
+            f"{_name(one)}, {one.head.team}: {energy_text(one.joules)} used",
+            tuple(block for part in job_report(*read(one.head.id)) for block in part.blocks),
+        )
+        for one in shown
+    ]
+    return Report("Recurring jobs", "", (*overview_report(jobs, electricity).blocks, *details))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
-    from joulery.server._config import ServerConfig, electricity_of
+    from joulery.server._config import ServerConfig
     from joulery.server._main import FirstStart, serve
     from joulery.server._routes import token_entry
 
 __all__ = [
     "FirstStart",
     "ServerConfig",
-    "electricity_of",
     "serve",
     "token_entry",
 ]

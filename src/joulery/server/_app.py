@@ -15,9 +15,9 @@ from starlette.requests import ClientDisconnect
 
 from joulery import __version__
 from joulery.errors import InvalidValueError, JouleryError, StoreError
+from joulery.reports import electricity_price
 from joulery.server._auth import context_of
 from joulery.server._cluster_page import cluster_pages
-from joulery.server._config import electricity_of
 from joulery.server._dashboard import FiguresCache, HeartbeatLog, pages
 from joulery.server._problems import MEDIA_TYPE, internal, later, problem_of, problem_of_http
 from joulery.server._routes import ROUTERS
@@ -73,7 +73,7 @@ def create_app(
         app.state.figures = FiguresCache(context)
         app.state.heartbeats = HeartbeatLog()
         app.state.cluster = cluster
-        app.state.electricity = electricity or electricity_of()
+        app.state.electricity = electricity or electricity_price()
     for router in (*ROUTERS, pages, cluster_pages):
         app.include_router(router)
     app.add_middleware(_Observer)

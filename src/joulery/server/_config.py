@@ -8,13 +8,12 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from joulery.errors import InvalidValueError
-from joulery.grid import static_intensity
-from joulery.reports import ElectricityPrice
-from joulery.units import finite
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
     from pathlib import Path
+
+    from joulery.reports import ElectricityPrice
 
 DEFAULT_PORT = 8420
 
@@ -115,29 +114,6 @@ class RateLimiter:
             bucket[0] = min(self._burst, bucket[0] + (now - bucket[1]) * self._per_second)
             bucket[1] = now
         return bucket
-
-
-def electricity_of(
-    region: str | None = None,
-    grams: float | None = None,
-    price: float | None = None,
-    currency: str = "",
-) -> ElectricityPrice:
-    """What a kilowatt-hour stands for.
-
-    Args:
-        region: Region whose yearly mean carbon intensity applies; the world unless given.
-        grams: Carbon intensity in gCO2/kWh, in place of a region's.
-        price: Money per kWh; None where it is unknown.
-        currency: Name of the money.
-    """
-    if price is not None:
-        finite(price, "price per kWh", minimum=0.0)
-    if grams is not None:
-        grams = finite(grams, "carbon intensity in g/kWh", minimum=0.0)
-        return ElectricityPrice(grams, "as given to the server", price, currency)
-    signal = static_intensity(region or "WORLD")
-    return ElectricityPrice(signal.at(0.0), signal.source, price, currency)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,17 +24,13 @@ from joulery import __version__
 from joulery.errors import InvalidValueError, JouleryError
 from joulery.jobs import (
     LARGEST_ID,
-    EnergyUsed,
-    JobMeasurements,
     Outcome,
     decision_energy,
     decision_page,
-    energy_page,
     job_beliefs,
     job_entry,
     job_figures,
-    profile_list,
-    summarize,
+    job_summary,
 )
 from joulery.objectives import Cost, LeastEnergy, objective_text
 from joulery.reports import (
@@ -59,7 +55,7 @@ from joulery.storage import EVERY_TEAM, Permission, job_heads
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from joulery.jobs import DecisionEntry, JobFigures, JobSummary
+    from joulery.jobs import DecisionEntry, JobFigures
     from joulery.objectives import Objective
     from joulery.server._auth import ServerContext
     from joulery.storage import JobHead, TokenRecord, Transaction
@@ -79,7 +75,6 @@ _CHUNK_JOBS = 200  # jobs whose figures are added up at once
 _READ_SECONDS = 0.25  # that a page spends on adding up
 _FRESH_SECONDS = 1.0
 _JOBS_PER_PAGE = 50
-_DECISIONS_SHOWN = 500
 _STREAM_SECONDS = 15.0  # less than the longest time of an answer; browsers come again
 _LOOK_SECONDS = 1.0
 _MOST_BEATS, _MOST_RUNS = 400, 1000  # heartbeats of a run, and runs, that are remembered
@@ -423,22 +418,6 @@ def _state(one: JobFigures) -> str:
     return " ".join(f'<span class="state">{word}</span>' for word in words)
 
 
-def _read_job(transaction: Transaction, job: int) -> JobSummary:
-    """The latest part of a job's history."""
-    entry = job_entry(transaction.job(job))
-    after = max(0, entry.events - 2 * _DECISIONS_SHOWN)
-    decisions = decision_page(transaction, job, after, _DECISIONS_SHOWN).decisions
-    used: dict[str, EnergyUsed] = {}
-    for one in energy_page(transaction, job, 0, 2 * _DECISIONS_SHOWN).energy:
-        sums = used.setdefault(one.origin, EnergyUsed(one.origin))
-        sums.joules += one.joules
-        sums.device_seconds += one.seconds
-        sums.records += 1
-    profiles = profile_list(transaction, job).profiles
-    measured = JobMeasurements(tuple(used.values()), profiles=profiles)
-    return summarize(entry, decisions, measured, cut=after > 0)
-
-
 @pages.get("/jobs/{job}", operation_id="jobPage")
 async def job_page(request: Request, job: JobNumber, eta: str = "", slowdown: str = "") -> Response:
     """All about one job; ``eta`` or ``slowdown`` show what another objective would choose."""
@@ -451,7 +430,7 @@ async def job_page(request: Request, job: JobNumber, eta: str = "", slowdown: st
 def _job_page(request: Request, job: int, eta: str, slowdown: str) -> Response:
     context = context_of(request)
     summary, beliefs = context.read(
-        lambda one: (_read_job(one, job), job_beliefs(one, one.job(job)))
+        lambda one: (job_summary(one, job), job_beliefs(one, one.job(job)))
     )
     entry, own = summary.entry, summary.job
     objective, wrong = _objective(own.cost, eta, slowdown)

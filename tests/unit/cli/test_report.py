@@ -1,6 +1,7 @@
 """``joulery report``: logs, frontiers and clouds, in text and JSON."""
 
 import json
+from contextlib import closing
 from datetime import UTC, datetime
 
 import pytest
@@ -298,3 +299,37 @@ def test_wrong_reports_are_one_line_and_a_remedy(store, capsys, words, says):
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 2)
     assert says in err
+
+
+def test_the_jobs_of_a_store_become_one_page(tmp_path, capsys, monkeypatch):
+    """If this fails, what was saved cannot be shown to people without a server."""
+    path, page = tmp_path / "store.sqlite", tmp_path / "page.html"
+    with closing(LocalBackend.open(path, "vision")) as backend:
+        job = Job("nightly", (64, 128), 128, Cost(1.0))
+        number = backend.define(Definition(job, "A100")).id
+        for size, joules in ((128, 2000.0), (64, 1000.0)):
+            decision = backend.decide(number, Request(f"{size}", only=size))
+            backend.report(decision, Outcome(RunEnd.REACHED, 5.0, 50.0, joules), f"{size}")
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
+    wanted = ["report", "--store", str(path), "--html", str(page), "--open"]
+    assert main([*wanted, "--price", "0.3", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["jobs"][0]["saved"]["share"] == pytest.approx(0.25)
+    assert opened == [page.as_uri()]
+    text = page.read_text(encoding="utf-8")
+    for words in ("0.00 money", "nightly (A100)", "Search path", "278 mWh"):
+        assert words in text
+    for needle in ("<script", "http://", "https://"):
+        assert needle not in text
+    assert main(["report", "--store", str(path)]) == 0
+    assert "Needs attention" in capsys.readouterr().out
+
+
+def test_a_store_that_cannot_be_shown_is_refused(tmp_path, capsys):
+    """If this fails, a typo makes an empty store."""
+    missing = tmp_path / "missing.sqlite"
+    for location, says in ((str(missing), "no store at"), ("http://localhost:1", "is a server")):
+        assert main(["report", "--store", location]) == 2
+        assert says in capsys.readouterr().err
+    assert not missing.exists()

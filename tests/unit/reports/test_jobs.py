@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from joulery.errors import InvalidValueError
 from joulery.frontier import Frontier, OperatingPoint, Setting
 from joulery.jobs import (
     Decision,
@@ -26,6 +27,7 @@ from joulery.objectives import Cost, LeastEnergy
 from joulery.reports import (
     ElectricityPrice,
     Heartbeat,
+    electricity_price,
     energy_text,
     job_report,
     overview_report,
@@ -204,3 +206,12 @@ def test_a_run_shows_its_power_and_how_near_its_ceiling_is():
     ended = run_report(entry, JOB.cost, (), energy, 1000.0).body()
     assert "measured (NVML)" in ended
     assert "Limits measured on the way" in ended
+
+
+def test_electricity_is_checked():
+    """If this fails, a typo makes savings negative or unknown."""
+    assert electricity_price("de").grams == 346.0
+    assert electricity_price(grams=10.0).grams_source == "as given"
+    for wrong in ({"region": "nowhere"}, {"grams": -1.0}, {"price": float("nan")}):
+        with pytest.raises(InvalidValueError):
+            electricity_price(**wrong)

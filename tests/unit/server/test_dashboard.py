@@ -5,10 +5,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from joulery.errors import InvalidValueError
 from joulery.jobs import Outcome
 from joulery.jobs.policies import RunEnd
-from joulery.server._config import LIMITS, electricity_of
+from joulery.server._config import LIMITS
 from joulery.server._dashboard import COOKIE, HeartbeatLog
 from joulery.storage import NewToken, Permission, Store, add_token
 from support.caller import Caller
@@ -180,12 +179,3 @@ def test_heartbeats_are_remembered_within_bounds():
         log.note(f"2.{number}", Outcome(RunEnd.ABANDONED, 1.0, 1.0, 1.0))
     assert log.of("1.1") == ()
     assert len(log.of("2.1999")) == 1
-
-
-def test_electricity_is_checked():
-    """If this fails, a typo makes savings negative or unknown."""
-    assert electricity_of("de").grams == 346.0
-    assert electricity_of(grams=10.0).grams_source == "as given to the server"
-    for wrong in ({"region": "nowhere"}, {"grams": -1.0}, {"price": float("nan")}):
-        with pytest.raises(InvalidValueError):
-            electricity_of(**wrong)
