@@ -19,7 +19,6 @@ from joulery.cli.jobs import STORE_OPTIONS, with_store
 from joulery.cli.options import Action, count, file, flag, number, option, whole, write_file
 from joulery.errors import FileError, JouleryError, UnknownRecordError, UsageError
 from joulery.frontier import Frontier, OperatingPoint, Provenance
-from joulery.jobs import Saved
 from joulery.objectives import OBJECTIVE_HELP, choose, parse_objective
 from joulery.units import human, human_duration, per_cent
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     import argparse
 
     from joulery.client import DecisionBackend, JobUsage
-    from joulery.jobs import JobFigures
+    from joulery.jobs import JobFigures, Saved
 
 _CHUNK = 200  # jobs whose figures are added up at once
 _REMEDY = "give an energy log, a frontier or a list of points"

@@ -169,7 +169,7 @@ def _totals(jobs: Sequence[JobFigures], electricity: ElectricityPrice) -> KeyFig
     at = f"at {electricity.grams:g} g/kWh: {electricity.grams_source}"
     shown.append(KeyFigure("CO2 saved", with_error(joules, error, grams), at))
     if electricity.price is None:
-        hint = "no price is known: give --price 0.30 --currency EUR"
+        hint = "no price is known: give --price"
         shown.append(KeyFigure("Money saved", _NONE, hint))
     else:
         price, currency = electricity.price, electricity.currency or "money"

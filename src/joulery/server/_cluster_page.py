@@ -108,7 +108,8 @@ def _cluster_page(request: Request, error: str = "", status: int = 200) -> Respo
 
 _EVENT_FORM = """<h2>Announce an event</h2>
 <form class="row" method="post" action="/cluster/events">
-<label>name, letters and digits<input name="id" required pattern="[A-Za-z0-9]+" maxlength="60"></label>
+<label>name, letters and digits
+<input name="id" required pattern="[A-Za-z0-9]+" maxlength="60"></label>
 <label>reduce power by %<input type="number" name="reduce" min="1" max="99" required></label>
 <label>for minutes<input type="number" name="minutes" min="1" max="10080" required></label>
 <button>Announce</button></form>

@@ -276,7 +276,6 @@ def test_phases_and_pages_come_from_files(file, tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "nothing to report on"),
         (["a.json", "--job", "x"], "at once"),
         (["--job", "x", "--month", "October"], "is no month"),
         (["--job", "x", "--month", "2026-13"], "is no month"),
