@@ -17,6 +17,7 @@ from joulery import errors
 from joulery.background import PeriodicTask
 from joulery.errors import DeviceError, JouleryError, NotPossibleHereError, UnknownDeviceError
 from joulery.frontier import Origin
+from joulery.governor._commands import with_commands
 from joulery.governor._device import KNOBS, GovernedDevice, LeaseRequest
 from joulery.governor._journal import LeaseJournal
 from joulery.governor._protocol import (
@@ -272,7 +273,7 @@ def lease_obstacle(device: Device) -> Obstacle | None:
             return lent[device.info.id]
         if Capability.POWER_LIMIT in device.capabilities:
             # Set the limit in force once more: only trying shows whether the driver permits it.
-            limit = cast("PowerLimit", device)
+            limit = cast("PowerLimit", with_commands(device))
             limit.set_power_limit(limit.power_limits().current_watts)
     except JouleryError as error:
         return Obstacle.from_error(name, error)

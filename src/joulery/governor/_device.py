@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
 
 from joulery.errors import DeviceError, InvalidValueError, JouleryError
+from joulery.governor._commands import with_commands
 from joulery.governor._journal import Intent
 from joulery.hardware import Capability, ClockLock, PowerLimit, PowerLimitRange, require
 
@@ -48,7 +49,7 @@ def governable_devices() -> dict[str, Device]:
 
     # No environment: node meters have no knobs, and reading one may take seconds.
     found = discover(environ={})
-    return {each.info.id: each for each in found if each.capabilities & KNOBS}
+    return {each.info.id: with_commands(each) for each in found if each.capabilities & KNOBS}
 
 
 @dataclass(slots=True, eq=False)
