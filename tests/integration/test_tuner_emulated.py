@@ -25,7 +25,7 @@ from joulery.testing.emulator import EmulatedNode
 node = EmulatedNode.attached()
 gpus = [device for device in discover() if device.info.kind is DeviceKind.GPU]
 deadline = time.monotonic() + 40
-config = TunerConfig(tolerance=0.01, most_slices=20)
+config = TunerConfig(tolerance=0.01)
 with PowerTuner(gpus, Cost(0.5, 250.0), config=config) as tuner:
     said = False
     while time.monotonic() < deadline and tuner.failure is None:

@@ -16,7 +16,13 @@ from statistics import stdev
 from typing import TYPE_CHECKING, Protocol
 
 from joulery.power._model import ObjectiveScorer, ProbePlanner, SliceForecast
-from joulery.power._step_profiler import LEAST_STEPS, Estimate, StepProfiler, TunerState
+from joulery.power._step_profiler import (
+    LEAST_STEPS,
+    SETTLE_SECONDS,
+    Estimate,
+    StepProfiler,
+    TunerState,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -42,6 +48,8 @@ _DRIFT_SPREADS = 2.0
 _DRIFT_ALLOWANCE, _DRIFT_ALARM, _DRIFT_MOST = 0.5, 3.5, 2.0
 _BASELINE_SAMPLES, _LEAST_SPREAD = 6, 0.002
 _MOST_TRIMS = 6
+# Number of slices after which the best guess is taken, and length of a sample while holding.
+_MOST_SLICES, _HOLD_SECONDS = 60, 4.0
 # A slice this far off what the others predict is measured again, so often at most.
 _DOUBTFUL_SIGMAS, _MOST_VISITS = 2.0, 3
 # Distance of the choice from its measured neighbours, as a share of the reference.
@@ -142,7 +150,7 @@ class ProfilingMachine(ABC):
         self.choice: TuningChoice | None = None
         self._config = config
         self._reference = reference
-        self._profiler = StepProfiler(config, reference)
+        self._profiler = StepProfiler(reference)
         self._procedure: Procedure = self._run()
 
     def start(self, reading: Reading) -> Command:
@@ -214,7 +222,7 @@ class TuningMachine(ProfilingMachine):
         config = self._config
         horizon = max(config.horizon_seconds, config.horizon_steps * profiler.pace_seconds)
         planner = ProbePlanner(self._scorer, horizon, config.tolerance)
-        for _ in range(config.most_slices):
+        for _ in range(_MOST_SLICES):
             measured = self.estimates()
             plan = self._plan(planner, model, measured, began)
             probe, steps = self._doubtful(model, measured), LEAST_STEPS
@@ -297,13 +305,13 @@ class TuningMachine(ProfilingMachine):
         """Forecast of a slice at every position."""
         import numpy as np
 
-        profiler, config = self._profiler, self._config
+        profiler = self._profiler
         steps = profiler.slice_steps(pace_seconds, noise, spread)
         span = steps * pace_seconds
         moved = np.arange(len(span)) != profiler.position
         return SliceForecast(
             steps,
-            span + np.where(moved, config.settle_seconds + pace_seconds, 0.0),
+            span + np.where(moved, SETTLE_SECONDS + pace_seconds, 0.0),
             np.maximum(2e-4, noise / np.sqrt(steps)),
             np.maximum(1e-3, 2e-3 / span),
         )
@@ -326,7 +334,7 @@ class TuningMachine(ProfilingMachine):
         """Measure the job at the present position, with all that disturbs it regularly."""
         seen: list[StepSample] = []
         while len(seen) < _BASELINE_SAMPLES:
-            sample = yield from self._profiler.sample(self._config.hold_seconds)
+            sample = yield from self._profiler.sample(_HOLD_SECONDS)
             if sample is not None:
                 seen.append(sample)
         seconds, steps = (sum(s.seconds for s in seen), sum(s.steps for s in seen))
@@ -386,14 +394,14 @@ class TuningMachine(ProfilingMachine):
     def _watch(self, baseline: Estimate) -> Procedure:
         """Return once the job behaves differently."""
         profiler = self._profiler
-        steps = max(1.0, self._config.hold_seconds / baseline.seconds)
+        steps = max(1.0, _HOLD_SECONDS / baseline.seconds)
         spread = baseline.seconds_error * math.sqrt(_BASELINE_SAMPLES)
         spread = max(spread, 2 * profiler.noise() / math.sqrt(steps))
         change = max(_LEAST_DRIFT, _DRIFT_SPREADS * spread)
         pace = DriftDetector(math.log(baseline.seconds), change)
         power = DriftDetector(math.log(max(baseline.watts, 1e-3)), change)
         while True:
-            seen = yield from profiler.sample(self._config.hold_seconds)
+            seen = yield from profiler.sample(_HOLD_SECONDS)
             if seen is None or not self._config.watch_drift:
                 continue
             drifted = pace.changed(seen.log_pace)
@@ -454,7 +462,7 @@ class PlannedMachine(ProfilingMachine):
         profiler.state = TunerState.HOLDING
         yield from profiler.move(self._hold)
         for _ in range(_HELD_SAMPLES):
-            seen = yield from profiler.sample(self._config.hold_seconds)
+            seen = yield from profiler.sample(_HOLD_SECONDS)
             if seen is not None:
                 profiler.here().samples.append(seen)
                 self._choose(began)

@@ -35,6 +35,12 @@ LEAST_SAMPLES = 3
 LEAST_STEPS = 4
 _FEW_STEPS = 64.0
 _LONGEST_SAMPLE_SECONDS = 1.0
+# Time after a change of the knob that is not measured.
+SETTLE_SECONDS = 0.1
+# Shortest sample worth an energy reading; several counter refreshes.
+_SAMPLE_SECONDS = 0.1
+# Longest slice, unless it would have few steps.
+_LONGEST_SLICE_SECONDS = 20.0
 
 
 class TunerState(StrEnum):
@@ -64,11 +70,6 @@ class TunerConfig:
         horizon_seconds: Least time that the job is expected to run.
         horizon_steps: Least number of steps that it is expected to do.
         tolerance: Expected relative regret that is good enough.
-        settle_seconds: Time after a change of the knob that is not measured.
-        sample_seconds: Shortest sample worth an energy reading; several counter refreshes.
-        hold_seconds: Length of a sample while holding.
-        most_slices: Number of slices after which the best guess is taken.
-        longest_slice_seconds: Longest slice, unless it would have few steps.
         dry_run: Whether to go back to the reference once the choice is made.
         watch_drift: Whether to profile again when the job changes.
         work_steps: Steps of the work that deadlines and budgets refer to.
@@ -77,11 +78,6 @@ class TunerConfig:
     horizon_seconds: float = 40.0
     horizon_steps: int = 20_000
     tolerance: float = 0.0005
-    settle_seconds: float = 0.1
-    sample_seconds: float = 0.1
-    hold_seconds: float = 4.0
-    most_slices: int = 60
-    longest_slice_seconds: float = 20.0
     dry_run: bool = False
     watch_drift: bool = True
     work_steps: float = 1.0
@@ -256,7 +252,6 @@ class StepProfiler:
     """Moves a knob and measures steps.
 
     Args:
-        config: Settings of the tuner.
         position: Initial position of the knob.
 
     Attributes:
@@ -267,13 +262,12 @@ class StepProfiler:
         reading: Latest reading; set by the machine when it starts.
     """
 
-    def __init__(self, config: TunerConfig, position: int) -> None:
+    def __init__(self, position: int) -> None:
         self.state = TunerState.WARMUP
         self.position = position
         self.pace_seconds = math.nan
         self.measured: dict[int, SampleSet] = {}
         self.reading = Reading(0.0, 0.0, 0.0, 0)
-        self._config = config
 
     def noise(self) -> float:
         """Relative standard deviation of one step."""
@@ -299,8 +293,8 @@ class StepProfiler:
         """
         import numpy as np
 
-        least = LEAST_SAMPLES * self._config.sample_seconds / pace_seconds
-        most = np.maximum(_FEW_STEPS, self._config.longest_slice_seconds / pace_seconds)
+        least = LEAST_SAMPLES * _SAMPLE_SECONDS / pace_seconds
+        most = np.maximum(_FEW_STEPS, _LONGEST_SLICE_SECONDS / pace_seconds)
         telling = np.minimum((noise / np.maximum(spread, 1e-9)) ** 2, most)
         return np.maximum(LEAST_STEPS, np.ceil(np.maximum(least, telling)))
 
@@ -326,7 +320,7 @@ class StepProfiler:
             return
         self.position = position
         pace = self.pace_seconds
-        settle = self._config.settle_seconds / pace if pace > 0 else 1.0
+        settle = SETTLE_SECONDS / pace if pace > 0 else 1.0
         yield from self._wait(math.ceil(settle))
 
     def measure(self, steps: int) -> Procedure:
@@ -337,7 +331,7 @@ class StepProfiler:
             # Few long samples tell as much as many short ones, at fewer energy readings; but in
             # one that is too long a short disturbance does not stand out.
             length = min(_LONGEST_SAMPLE_SECONDS, (steps - done) * self.pace_seconds / 4)
-            length = max(self._config.sample_seconds, length)
+            length = max(_SAMPLE_SECONDS, length)
             seen = yield from self.sample(length)
             if seen is not None:
                 here.samples.append(seen)
@@ -348,7 +342,7 @@ class StepProfiler:
         """Wait until the step time is steady; the first steps compile, cache and load."""
         before: StepSample | None = None
         for _ in range(_WARMUP_SAMPLES):
-            seen = yield from self.sample(self._config.sample_seconds)
+            seen = yield from self.sample(_SAMPLE_SECONDS)
             if seen is None:
                 continue
             if before is not None and abs(seen.log_pace - before.log_pace) < _WARM_DIFFERENCE:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from joulery.power import Reading, TunerConfig
+from joulery.power import Reading
 from joulery.power._state_machine import DriftDetector
 from joulery.power._step_profiler import (
     LEAST_STEPS,
@@ -109,19 +109,19 @@ def driven(profiler, procedure, pace=0.1, watts=200.0):
 )
 def test_slices_tell_as_much_as_is_known(spread, expected):
     """Shorter ones would be wasted on what is known well, longer ones on what is not."""
-    assert StepProfiler(TunerConfig(), 9).slice_steps(0.1, 0.01, spread) == expected
+    assert StepProfiler(9).slice_steps(0.1, 0.01, spread) == expected
 
 
 def test_slices_of_long_steps_have_a_few_and_not_many():
     """A slice of minutes would cost more than it tells."""
-    profiler = StepProfiler(TunerConfig(), 9)
+    profiler = StepProfiler(9)
     assert profiler.slice_steps(2.0, 0.01, 0.1) == LEAST_STEPS
     assert profiler.slice_steps(2.0, 0.01, 1e-6) == 64
 
 
 def test_measuring_ends_and_counts_its_visits():
     """A slice that lay in one disturbance must be reported from one that was repeated."""
-    profiler = StepProfiler(TunerConfig(), 9)
+    profiler = StepProfiler(9)
     driven(profiler, profiler.measure(20))
     driven(profiler, profiler.measure(20))
     here = profiler.here()
@@ -133,7 +133,7 @@ def test_measuring_ends_and_counts_its_visits():
 
 def test_a_long_slice_is_made_of_short_samples():
     """A burst of another process would vanish in a sample of many seconds, and bias it."""
-    profiler = StepProfiler(TunerConfig(), 9)
+    profiler = StepProfiler(9)
     driven(profiler, profiler.measure(300))
     longest = max(sample.seconds for sample in profiler.here().samples)
     assert longest < 1.2, "a second, and the step under way"
@@ -141,7 +141,7 @@ def test_a_long_slice_is_made_of_short_samples():
 
 def test_moving_lets_time_pass_before_anything_counts():
     """Power lags behind a new limit."""
-    profiler = StepProfiler(TunerConfig(), 9)
+    profiler = StepProfiler(9)
     profiler.pace_seconds = 0.01
     assert driven(profiler, profiler.move(3), pace=0.01) >= 10
     assert profiler.position == 3
