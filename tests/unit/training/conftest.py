@@ -34,6 +34,7 @@ class Shop:
         clock: Virtual.
         gpu: The board.
         store: Where decisions are kept.
+        samples: Samples of an epoch.
     """
 
     def __init__(self, folder):
@@ -41,6 +42,7 @@ class Shop:
         self.gpu = SimulatedGpu(BOARD, self.clock)
         self.store = folder / "store.sqlite"
         self.limits = []
+        self.samples = SAMPLES
 
     def run(self, **options):
         """A recurring run on this board."""
@@ -65,7 +67,7 @@ class Shop:
         work = WORK.scaled(0.05 + 0.95 * size / 256)
         done = 0
         for _ in run.epochs():
-            for _ in run.steps(range(SAMPLES // size)):
+            for _ in run.steps(range(self.samples // size)):
                 self.gpu.run(work)
                 self.limits.append(self.gpu.power_limits().current_watts)
             self.clock.sleep(1.0)

@@ -131,6 +131,7 @@ def test_a_plain_loop_says_that_it_ends_without_a_model(place, caplog):
 
 def test_a_job_that_became_many_times_as_long_gets_its_model(place):
     """If this fails, a nightly job that changed is stopped night after night."""
+    place.samples = 1024
     for seed in range(3):
         place.recur(seed)
     reached = []
