@@ -79,8 +79,10 @@ class Node(Protocol):
         """GPUs of the node."""
         ...
 
-    def set_caps(self, caps: Mapping[str, float], ttl_seconds: float) -> list[DeviceState]:
-        """Put caps in force for a time."""
+    def set_caps(
+        self, caps: Mapping[str, float], clocks: Mapping[str, float], ttl_seconds: float
+    ) -> list[DeviceState]:
+        """Put caps in force for a time, and lock the clocks of some GPUs."""
         ...
 
 
@@ -296,7 +298,7 @@ class Agent:
             node: {name: min(watts, now[node][name]) for name, watts in caps.items()}
             for node, caps in decision.caps.items()
         }
-        if not self._send(falling, messages):
+        if not self._send(falling, decision.clocks, messages):
             return
         places = [(node, name) for node, caps in decision.caps.items() for name in caps]
         rising = ramped(
@@ -309,12 +311,21 @@ class Agent:
         for (node, name), watts in zip(places, rising.tolist(), strict=True):
             wanted[node][name] = watts
         if wanted != falling:
-            self._send(wanted, messages)
+            self._send(wanted, decision.clocks, messages)
 
-    def _send(self, caps: dict[str, dict[str, float]], messages: list[str]) -> bool:
+    def _send(
+        self,
+        caps: dict[str, dict[str, float]],
+        clocks: dict[str, dict[str, float]],
+        messages: list[str],
+    ) -> bool:
         """Whether every node has the caps in force."""
-        ttl = self._settings.ttl_seconds
-        calls = {n: partial(self._nodes[n].set_caps, each, ttl) for n, each in caps.items()}
+        calls = {
+            node: partial(
+                self._nodes[node].set_caps, each, clocks.get(node, {}), self._settings.ttl_seconds
+            )
+            for node, each in caps.items()
+        }
         failed = self._ask(calls, messages)
         for node in failed:  # what was sent may be in force, or come into force later
             self._devices[node] = [

@@ -28,6 +28,8 @@ class CapDecision:
 
     Attributes:
         caps: Watts of every reachable GPU, by node and id.
+        clocks: Clock to lock on GPUs whose jobs' frontiers were measured under locked clocks: that
+            of the point at or above the share, of which the cap holds the watts.
         paused: Jobs that must stop for now.
         allocation: Shares of the jobs; None when there are none or nothing fits.
         is_short: Whether there are no watts for further jobs.
@@ -35,6 +37,7 @@ class CapDecision:
     """
 
     caps: dict[str, dict[str, float]]
+    clocks: dict[str, dict[str, float]]
     paused: frozenset[str]
     allocation: Allocation | None
     is_short: bool
@@ -82,18 +85,26 @@ def decide(
         need = settings.overhead_watts + sum(kept.values())
         if short := budget_watts < need:
             messages.append(f"GPUs without a job may draw {need:.6g} W, more than the budget")
-        return CapDecision(caps, frozenset(), None, is_short=short, messages=tuple(messages))
+        return CapDecision(caps, {}, frozenset(), None, is_short=short, messages=tuple(messages))
     budget, shared = _placed(settings, budget_watts, shared, held, kept)
     try:
         shares = allocate(shared, None, settings.policy, budget=budget, may_pause=True)
     except InfeasibleError as error:
         messages.append(error.message)
-        return CapDecision(caps, frozenset(held), None, is_short=True, messages=tuple(messages))
-    for name, watts in zip(shares.ids, shares.watts.tolist(), strict=True):
-        for node, device in held[name]:
-            caps[node][device.id] = max(caps[node][device.id], watts / len(held[name]))
+        return CapDecision(caps, {}, frozenset(held), None, is_short=True, messages=tuple(messages))
+    clocks: dict[str, dict[str, float]] = {node: {} for node in caps}
+    for share, watts in zip(
+        shared, (shares.watts / [j.gpus for j in shared]).tolist(), strict=True
+    ):
+        hertz = share.curve.clock_for(watts)
+        for node, device in held[share.id]:
+            caps[node][device.id] = max(caps[node][device.id], watts)
+            if hertz is not None:
+                clocks[node][device.id] = hertz
     paused = frozenset(n for n, stop in zip(shares.ids, shares.paused, strict=True) if stop)
-    return CapDecision(caps, paused, shares, is_short=bool(paused), messages=tuple(messages))
+    return CapDecision(
+        caps, clocks, paused, shares, is_short=bool(paused), messages=tuple(messages)
+    )
 
 
 def _placed(
@@ -178,7 +189,7 @@ def _curve(
     least, most = _range(devices)
     known = frontiers.get(job.frontier_name) or observed.curve(job.id)
     if known is not None:
-        curve = _between(known, least)
+        curve = known.above(least)
         return curve, max(most, curve.least_watts)
     share = observed.next_share(job.id)
     messages.append(f"job {job.id} ({job.name}) has no frontier: capped at {share:.0%}")
@@ -220,12 +231,3 @@ def _cluster_job(
         limit_watts=limit,
         credit=history.ledger.credit(job.id),
     )
-
-
-def _between(curve: PowerCurve, least: float) -> PowerCurve:
-    """The part of a curve that a GPU's least cap leaves."""
-    if curve.least_watts >= least:
-        return curve
-    kept = [(w, p) for w, p in zip(curve.watts, curve.performance, strict=True) if w > least]
-    watts, performance = zip((least, curve.at(least)), *kept, strict=True)
-    return PowerCurve(watts, performance)

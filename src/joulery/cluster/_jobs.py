@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +33,7 @@ class PowerCurve:
         watts: Mean power of one GPU at each knot, strictly increasing.
         performance: Throughput at each knot as a fraction of the highest.
         idle_watts: Power of one GPU while the job is paused.
+        clocks_hertz: Locked clock under which each knot was measured; empty for power limits.
 
     >>> curve = PowerCurve.from_points([(100, 30), (200, 80), (300, 100)])
     >>> round(curve.at(250), 3)
@@ -41,6 +43,7 @@ class PowerCurve:
     watts: tuple[float, ...]
     performance: tuple[float, ...]
     idle_watts: float = 0.0
+    clocks_hertz: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.watts or len(self.watts) != len(self.performance):
@@ -79,7 +82,10 @@ class PowerCurve:
     ) -> PowerCurve:
         """The curve of one of the ``gpus`` on which the frontier's work was done."""
         points = ((point.watts / gpus, 1 / point.seconds) for point in frontier)
-        return cls.from_points(points, idle_watts)
+        curve = cls.from_points(points, idle_watts)
+        clocks = {point.watts / gpus: point.setting.clock_hertz for point in frontier}
+        locked = tuple(hertz for watts in curve.watts if (hertz := clocks[watts]) is not None)
+        return replace(curve, clocks_hertz=locked) if len(locked) == len(curve.watts) else curve
 
     @classmethod
     def from_document(cls, document: Any) -> PowerCurve:
@@ -106,6 +112,24 @@ class PowerCurve:
     def watts_for(self, performance: float) -> float:
         """The least power that gives a performance."""
         return float(np.interp(performance, self.performance, self.watts))
+
+    def clock_for(self, watts: float) -> float | None:
+        """Clock of the knot at or above a power; None where no clocks were locked."""
+        place = bisect_left(self.watts, watts * (1 - 1e-9))
+        return self.clocks_hertz[min(place, len(self.watts) - 1)] if self.clocks_hertz else None
+
+    def above(self, least_watts: float) -> PowerCurve:
+        """The part of the curve that a GPU's least cap leaves."""
+        if self.least_watts >= least_watts:
+            return self
+        first = min(bisect_right(self.watts, least_watts), len(self.watts) - 1)
+        kept = slice(first, None) if self.watts[first] > least_watts else slice(0, 0)
+        return PowerCurve(
+            (least_watts, *self.watts[kept]),
+            (self.at(least_watts), *self.performance[kept]),
+            self.idle_watts,
+            self.clocks_hertz and (self.clocks_hertz[first], *self.clocks_hertz[kept]),
+        )
 
 
 def _is_below(edge: list[tuple[float, float]], point: tuple[float, float]) -> bool:

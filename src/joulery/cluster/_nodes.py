@@ -73,6 +73,7 @@ class NodeClient:
         self._connect, self._name = connect, name
         self._connection: NodeConnection | None = None
         self._leases: dict[str, int] = {}
+        self._locked: dict[str, float | None] = {}
         self._known: dict[str, DeviceState] = {}
 
     @classmethod
@@ -102,30 +103,47 @@ class NodeClient:
             raise NodeUnreachableError(flaw, remedy="update its governor") from None
         return list(self._known.values())
 
-    def set_caps(self, caps: Mapping[str, float], ttl_seconds: float) -> list[DeviceState]:
-        """Put caps in force for a time, after which the node lowers them by itself."""
+    def set_caps(
+        self, caps: Mapping[str, float], clocks: Mapping[str, float], ttl_seconds: float
+    ) -> list[DeviceState]:
+        """Put caps in force for a time, after which the node lowers them by itself.
+
+        Args:
+            caps: Watts of GPUs by id.
+            clocks: Clock to lock on GPUs by id; all others are unlocked. Where the node's policy
+                or board has no lock, the cap alone counts.
+            ttl_seconds: Time that the caps live without another request.
+        """
         for name, watts in caps.items():
             known = self._known.get(name)
             wanted = finite(watts, f"cap of {name}")
             if known is not None:
                 wanted = min(known.most_watts, max(known.least_watts, wanted))
-                if name in self._leases and abs(wanted - known.cap_watts) < _SAME_WATTS:
-                    continue  # every request renews all leases
-            try:
-                self._set(name, wanted, ttl_seconds)
-            except NodeUnreachableError:
-                raise
-            except JouleryError:
-                # A GPU that refuses must not keep the others from theirs; its state shows it.
-                continue
+            stands = known is not None and abs(wanted - known.cap_watts) < _SAME_WATTS
+            if not stands or name not in self._leases:  # every request renews all leases
+                self._tried(self._set, name, wanted, ttl_seconds)
+            hertz = clocks.get(name)
+            if name in self._leases and self._locked.get(name) != hertz:
+                self._locked[name] = hertz  # also where it is refused: once is enough
+                self._tried(self._ask, "set", lease=self._leases[name], hertz=hertz)
         return self.status()
 
     def close(self) -> None:
         """Hang up."""
         self._leases.clear()
+        self._locked.clear()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def _tried(self, action: Callable[..., object], *details: Any, **more: Any) -> None:
+        """Ask; a GPU that refuses must not keep the others from theirs, and its state shows it."""
+        try:
+            action(*details, **more)
+        except NodeUnreachableError:
+            raise
+        except JouleryError:
+            return
 
     def _set(self, device: str, watts: float, ttl_seconds: float) -> None:
         try:
@@ -136,6 +154,7 @@ class NodeClient:
             raise
         except JouleryError:  # the lease is lost, or the limit refused
             del self._leases[device]
+        self._locked.pop(device, None)
         reply = self._ask("acquire", device=device, watts=watts, ttl_seconds=ttl_seconds)
         self._leases[device] = reply["lease"]
 

@@ -31,6 +31,7 @@ _POLICY = """
 tokens = ["{token}"]
 devices = ["*"]
 limits_watts = [1, 2000]
+clocks_mhz = [1000, 2000]
 fallback_watts = {fallback}
 """
 
@@ -55,9 +56,15 @@ class EmulatedGpu:
         self.info = DeviceInfo(name, "Emulated", DeviceKind.GPU, "emulated")
         self.provenance = Provenance(Origin.SIMULATED, "a test")
         self.capabilities = frozenset(
-            {Capability.POWER_LIMIT, Capability.POWER, Capability.TELEMETRY}
+            {
+                Capability.POWER_LIMIT,
+                Capability.CLOCK_LOCK,
+                Capability.POWER,
+                Capability.TELEMETRY,
+            }
         )
         self.demand_watts = math.inf
+        self.locked_hertz: float | None = None
         self._range, self._settle, self._clock = range_watts, settle_seconds, clock
         self._from = self.cap_watts = range_watts[1]
         self._since = clock.now()
@@ -75,7 +82,21 @@ class EmulatedGpu:
     def read_power(self) -> float:
         """Power drawn now."""
         left = math.exp(-(self._clock.now() - self._since) / self._settle)
-        return min(self.demand_watts, self.cap_watts + (self._from - self.cap_watts) * left)
+        capped = self.cap_watts + (self._from - self.cap_watts) * left
+        locked = math.inf if self.locked_hertz is None else (self.locked_hertz / 1e8) ** 2
+        return min(self.demand_watts, locked, capped)
+
+    def supported_clocks(self) -> tuple[float, ...]:
+        """Clocks for the least and the most power."""
+        return (1.0e9, 1.5e9, 2.0e9)
+
+    def lock_clock(self, hertz: float) -> None:
+        """Pin the clock."""
+        self.locked_hertz = hertz
+
+    def unlock_clock(self) -> None:
+        """Let it follow the cap."""
+        self.locked_hertz = None
 
     def telemetry(self) -> Telemetry:
         """A clock that rises with the square root of the power."""

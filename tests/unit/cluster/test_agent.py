@@ -36,6 +36,7 @@ from joulery.errors import (
 from joulery.frontier import Frontier, OperatingPoint, Setting
 from joulery.governor._peer import device_file
 from joulery.grid import GridEvent, Signal
+from joulery.hardware import Capability
 from joulery.reports import agent_report
 from joulery.server._cluster_page import ClusterWatch
 from support.dashboard_store import AGENT_STATUS
@@ -257,6 +258,33 @@ def test_a_frontier_is_used_as_soon_as_it_is_measured(tmp_path):
     assert not any("no frontier" in message for message in report["messages"])
 
 
+def test_clocks_are_locked_where_the_frontier_was_measured_so(tmp_path):
+    """A job runs at another point than its frontier has, or its GPU stays locked for the next."""
+    folder = tmp_path / "known"
+    folder.mkdir()
+    points = [
+        OperatingPoint(1.0, 400.0, Setting(clock_hertz=2.0e9)),
+        OperatingPoint(1.25, 250.0, Setting(clock_hertz=1.5e9)),
+        OperatingPoint(2.0, 240.0, Setting(clock_hertz=1.0e9)),
+    ]
+    (folder / "locked.json").write_text(Frontier.from_points(points).to_json())
+    bench = Bench(tmp_path, budget=600, frontier_folder=folder)
+    gpus = [gpu for each in bench.gpus.values() for gpu in each]
+    gpus[2].capabilities -= {Capability.CLOCK_LOCK}
+    bench.engine.held = [job(1, {"n1": (0, 1), "n2": (0,)}, name="locked")]
+    bench.tick()
+    assert [gpu.locked_hertz for gpu in gpus] == [1.5e9, 1.5e9, None, None]
+    assert bench.caps() == pytest.approx([500 / 3] * 3 + [100]), "also where no clock is locked"
+    bench.clock.sleep(30)
+    bench.tick_governors()
+    assert gpus[0].locked_hertz is None, "an agent that is silent leaves caps alone"
+    bench.tick()
+    assert gpus[0].locked_hertz == 1.5e9
+    bench.engine.held = []
+    bench.tick()
+    assert [gpu.locked_hertz for gpu in gpus] == [None] * 4
+
+
 def test_jobs_pause_when_their_floors_do_not_fit_and_resume(tmp_path):
     """A floor is broken in silence, or a paused job is forgotten."""
     bench = Bench(tmp_path, budget=1600)
@@ -465,8 +493,8 @@ def test_a_raise_that_is_not_confirmed_counts(tmp_path):
     bench.engine.held = [job(2, {"n1": (0, 1)})]
     set_caps = bench.nodes["n1"].set_caps
 
-    def break_off(caps, ttl_seconds):
-        set_caps(caps, ttl_seconds)
+    def break_off(caps, clocks, ttl_seconds):
+        set_caps(caps, clocks, ttl_seconds)
         if max(caps.values()) > 100:
             bench.governors["n1"].is_cut = True
             raise NodeUnreachableError("gone", remedy="")
