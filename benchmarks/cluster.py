@@ -430,9 +430,7 @@ def bench_slurm(results: Results, curves: dict[str, PowerCurve], events: int, se
         tempfile.TemporaryDirectory() as folder,
         PoweredCluster(Path(folder), budget, frontiers) as cluster,
     ):
-        for number in range(8):
-            cluster.slurm.submit(f"job{number % len(frontiers)}", 4)
-        cluster.wait_for(lambda: len(cluster.status()["jobs"]) == 8, "all jobs to run")
+        _full(cluster)
         begin = REAL_CLOCK.wall()
         found = [_one_event(cluster, chance, number) for number in range(events)]
         whole = cluster.recorded(begin, REAL_CLOCK.wall())
@@ -452,12 +450,18 @@ def bench_slurm(results: Results, curves: dict[str, PowerCurve], events: int, se
     results.add("slurm_budget_excess", max(whole) / budget - 1, "<= 1e-9", **counts)
 
 
-def _settled(cluster: PoweredCluster) -> float:
-    """Power once it has stopped rising."""
+def _full(cluster: PoweredCluster) -> float:
+    """Power once all GPUs have jobs and it has stopped rising."""
+    queued = cluster.slurm.call("squeue", "-h", "-o", "%i").split()
+    for number in range(len(queued), cluster.slurm.nodes):
+        cluster.slurm.submit(f"job{number % 5}", 4)
+    cluster.wait_for(
+        lambda: len(cluster.status()["jobs"]) == cluster.slurm.nodes, "all jobs to run", 90.0
+    )
     last = 0.0
     while cluster.power() > last + 1.0:
         last = cluster.power()
-        REAL_CLOCK.sleep(0.7)
+        REAL_CLOCK.sleep(0.5)
     return last
 
 
@@ -465,7 +469,7 @@ def _one_event(cluster: PoweredCluster, chance: random.Random, number: int) -> d
     """Announce an event, wait for its end and see how it was met."""
     cut, notice = chance.uniform(0.1, 0.4), chance.choice([0.0, chance.uniform(0.0, 3.0)])
     lasts, disturbed = chance.uniform(0.8, 1.6), ""
-    target = (1 - cut) * _settled(cluster)
+    target = (1 - cut) * _full(cluster)
     announced = REAL_CLOCK.wall()
     start = announced + notice
     begins = start if notice >= 1.5 else announced + 1.5
@@ -494,9 +498,9 @@ def _disturb(cluster: PoweredCluster, chance: random.Random) -> str:
     kind = chance.choice(["submit", "cancel", "suspend", "node", "service", "slurmctld", "agent"])
     jobs = slurm.call("squeue", "-h", "-t", "R", "-o", "%i").split()
     name, seconds = f"n{chance.randint(1, slurm.nodes)}", chance.uniform(0.0, 2.0)
-    if kind == "submit" or len(jobs) < 5:
-        kind = "submit"
-        slurm.submit(f"job{chance.randrange(5)}", chance.randint(1, 4))
+    if kind == "submit":
+        slurm.call("scancel", chance.choice(jobs))
+        slurm.submit(f"job{chance.randrange(5)}", 4)
     elif kind == "cancel":
         slurm.call("scancel", *chance.sample(jobs, 2))
     elif kind == "suspend":

@@ -57,8 +57,8 @@ def _gpus(text: str) -> int | dict[str, int]:
     """A number, or one by type."""
     if "=" not in text:
         return whole(1, 10**9)(text)
-    pairs = (part.split("=", 1) for part in text.split(","))
-    return {name: whole(0, 10**9)(amount) for name, amount in pairs}
+    pairs = (part.partition("=") for part in text.split(","))
+    return {name: whole(0, 10**9)(amount) for name, _, amount in pairs}
 
 
 def _budget_steps(text: str) -> list[tuple[float, float]]:
@@ -195,23 +195,11 @@ def _shape(arguments: argparse.Namespace) -> Output:
     )
     _, seconds, values = signal.window(start, start + work)
     at_once = float(seconds @ values) * site.curve.most_watts / JOULES_PER_KILOWATT_HOUR
-    columns = (plan.starts, plan.seconds, plan.watts, plan.performance)
-    names = ("start", "seconds", "watts", "performance")
-    steps = [
-        dict(zip(names, row, strict=True))
-        for row in zip(*(column.tolist() for column in columns), strict=True)
-    ]
-    document = {
-        "amount": plan.amount,
-        "amount_at_once": at_once,
-        "end": plan.end,
-        "amount_of_one_more_hour": 3600 * plan.price,
-        "steps": steps,
-    }
+    document = {**plan.to_dict(), "amount_at_once": at_once}
     if arguments.out:
-        # Whole steps of the signal, so that the file is a series again.
-        starts = [s["start"] - (s["start"] - signal.start) % signal.step_seconds for s in steps]
-        rows = [f"{_clock_time(t)},{s['watts']:.3f}" for t, s in zip(starts, steps, strict=True)]
+        budget = plan.budget(min(signal.step_seconds, 3600.0))
+        times = (budget.start + budget.step_seconds * n for n in count())
+        rows = [f"{_clock_time(t)},{w:.3f}" for t, w in zip(times, budget.values, strict=False)]
         write_file(arguments.out, "\n".join(["timestamp,watts", *rows, ""]), "--out")
     return Output(document, lambda: _shape_text(document))
 
@@ -247,7 +235,11 @@ def _agent(arguments: argparse.Namespace) -> int:
     if settings.token_file is None:
         raise InvalidValueError("no token_file in the settings", remedy="name the nodes' token")
     secret = _secret(settings.token_file)
-    tls = ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else None
+    try:
+        tls = ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else None
+    except OSError as error:
+        remedy = "name the authority that signed the nodes' certificates"
+        raise FileError(f"cannot read {settings.ca_file}: {error}", remedy=remedy) from None
     nodes = {
         name: cluster.NodeClient.at(parse_address(place), secret, tls)
         for name, place in settings.nodes.items()
@@ -386,8 +378,8 @@ _SIMULATE = (
     option("--budget", "watts, or steps such as 0:20000,3600:15000", "W", _budget_steps),
     file("--events", "grid events as JSON"),
     option("--queue", "order of jobs", choices=("fifo", "backfill", "sjf"), default="fifo"),
-    option("--overhead", "hosts, network", "W", float, default=0.0),
-    option("--idle", "of a GPU without job", "W", float, default=0.0),
+    option("--overhead", "hosts, network", "W", number(0.0), default=0.0),
+    option("--idle", "of a GPU without job", "W", number(0.0), default=0.0),
     option("--rotate", "paused jobs take turns after so long", "MINUTES", float, default=math.inf),
     flag("--recover", "give jobs back what they ran below the mean"),
     option("--carbon", "region, or a series as CSV or Parquet", "SOURCE"),

@@ -43,10 +43,12 @@ def withdraw(state: Path, event: str) -> None:
     """
     try:
         _file(state, event).unlink()
+    except FileNotFoundError:
+        remedy = f"see {state / 'events'}"
+        raise FileError(f"no event {event} is announced", remedy=remedy) from None
     except OSError as error:
-        raise FileError(
-            f"cannot cancel event {event}: {error}", remedy="see `joulery cluster status`"
-        ) from None
+        remedy = f"ask for the right to write {state / 'events'}"
+        raise FileError(f"cannot cancel event {event}: {error}", remedy=remedy) from None
 
 
 def mirror_events(

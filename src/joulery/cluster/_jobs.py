@@ -172,7 +172,10 @@ class ClusterJob:
                 f"job {self.id} has {self.gpus} GPUs and a floor of {self.floor:g}",
                 remedy="give at least one GPU and a floor between 0 and 1",
             )
-        if self.limit_watts is not None and self.limit_watts < self.curve.least_watts:
+        if (
+            self.limit_watts is not None
+            and finite(self.limit_watts, f"limit of job {self.id}") < self.curve.least_watts
+        ):
             raise InvalidValueError(
                 f"job {self.id} needs {self.curve.least_watts:g} W per GPU, "
                 f"more than its limit of {self.limit_watts:g} W",
@@ -304,8 +307,9 @@ def read_jobs(path: Path) -> list[ClusterJob]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, JouleryError):
             raise
+        flaw = f"{error} is missing" if isinstance(error, KeyError) else error
         raise FileError(
-            f"cannot read jobs from {path}: {error!r}",
+            f"cannot read jobs from {path}: {flaw}",
             remedy='write {"jobs": [{"id": "a", "points": [[watts, throughput], …]}]}',
         ) from None
     seen: set[str] = set()
@@ -321,7 +325,7 @@ def read_frontiers(folder: Path) -> tuple[dict[str, PowerCurve], list[str]]:
 
     A frontier whose settings name a number of devices is that of all of them together.
     """
-    curves, messages = {}, []
+    curves, messages = {}, [] if folder.is_dir() else [f"no folder of frontiers {folder}"]
     for path in sorted(folder.glob("*.json")):
         try:
             document = json.loads(path.read_text(encoding="utf-8"))

@@ -96,11 +96,12 @@ class AgentSettings:
         if not 0.0 <= finite(self.overshoot_risk, "overshoot_risk") < 1.0:
             flaw = f"overshoot_risk {self.overshoot_risk:g}"
             raise InvalidValueError(flaw, remedy="give a probability such as 1e-4, or 0")
-        if self.policy not in POLICIES or not self.nodes:
-            raise InvalidValueError(
-                f"policy {self.policy!r} with {len(self.nodes)} nodes",
-                remedy=f"name at least one node, and a policy of {', '.join(POLICIES)}",
-            )
+        if self.policy not in POLICIES:
+            remedy = f"use one of {', '.join(POLICIES)}"
+            raise InvalidValueError(f"unknown policy {self.policy!r}", remedy=remedy)
+        if not self.nodes or not all(isinstance(place, str) for place in self.nodes.values()):
+            remedy = 'write [nodes] and n1 = "n1.example:7001"'
+            raise InvalidValueError("no addresses of nodes", remedy=remedy)
 
 
 def read_agent_settings(path: Path) -> AgentSettings:
@@ -118,7 +119,7 @@ def read_agent_settings(path: Path) -> AgentSettings:
         if "budget_series" in document:
             document["budget_series"] = read_signal(document["budget_series"])
         return AgentSettings(**document)
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         if isinstance(error, JouleryError):
             raise
         raise FileError(

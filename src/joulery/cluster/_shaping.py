@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -70,6 +70,25 @@ class WorkPlan:
         last = int(np.flatnonzero(self.performance > 0)[-1])
         return float(self.starts[last] + self.seconds[last])
 
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON, as ``joulery cluster shape`` prints it."""
+        names = ("start", "seconds", "watts", "performance")
+        columns = (self.starts, self.seconds, self.watts, self.performance)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return {
+            "amount": self.amount,
+            "end": self.end,
+            "amount_of_one_more_hour": 3600 * self.price,
+            "steps": [dict(zip(names, row, strict=True)) for row in rows],
+        }
+
+    def budget(self, step_seconds: float = 3600.0) -> Signal:
+        """The power as a series in equal steps, which the agent takes as its budget."""
+        first = self.starts[0] - self.starts[0] % step_seconds
+        times = np.arange(first, self.starts[-1] + self.seconds[-1], step_seconds)
+        place = np.clip(np.searchsorted(self.starts, times, side="right") - 1, 0, None)
+        return Signal(float(first), step_seconds, tuple(self.watts[place].tolist()))
+
 
 def plan_work(
     curve: PowerCurve,
@@ -93,7 +112,8 @@ def plan_work(
     Raises:
         InfeasibleError: Not even full speed meets the deadline.
     """
-    finite(work_seconds, "work in seconds", minimum=0.0)
+    if not finite(work_seconds, "work in seconds") > 0:
+        raise InvalidValueError(f"{work_seconds:g} s of work", remedy="give a positive amount")
     _check_fits(work_seconds, start, deadline)
     if may_pause:
         return _cheapest(curve, work_seconds, signal, (start, deadline), may_pause=True)

@@ -175,8 +175,8 @@ def _run(command: list[str]) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EngineError(f"{command[0]}: {error}", remedy="check that Slurm runs here") from None
     if done.returncode != 0:
-        said = done.stderr.strip()[:300]
-        raise EngineError(f"{' '.join(command)}: {said}", remedy="check slurmctld's log")
+        said = (done.stderr.strip().splitlines() or ["no reason given"])[-1][:300]
+        raise EngineError(f"{command[0]}: {said}", remedy="check slurmctld's log")
     return done.stdout
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import math
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, Any
@@ -86,8 +87,9 @@ class Signal:
         ordered = sorted(rows)
         if not ordered:
             raise FileError(f"no rows in {source or 'the series'}", remedy="give at least one row")
-        steps = [b[0] - a[0] for a, b in itertools.pairwise(ordered)]
-        step = float(np.median(steps)) if steps else 3600.0
+        steps = Counter(b[0] - a[0] for a, b in itertools.pairwise(ordered))
+        # The most common one, and of equally common ones the shortest.
+        step = min(steps, key=lambda one: (-steps[one], one)) if steps else 3600.0
         values = [ordered[0][1]]
         for (before, old), (time, new) in itertools.pairwise(ordered):
             if time == before:
@@ -177,10 +179,9 @@ def read_table(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
-            table = list(reader)
+            return list(reader.fieldnames or ()), list(reader)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise FileError(f"cannot read {path}: {error}", remedy="give a CSV file") from None
-    return list(reader.fieldnames or ()), table
 
 
 def _read_parquet(path: Path) -> tuple[list[str], list[dict[str, Any]]]:

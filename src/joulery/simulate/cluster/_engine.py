@@ -18,6 +18,7 @@ import numpy as np
 
 from joulery.cluster import FAIR_SHARE, POLICIES, DeficitLedger, Fleet, filling_path
 from joulery.errors import InfeasibleError, InvalidValueError
+from joulery.units import finite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,6 +71,8 @@ class Site:
                 f"unknown policy {self.policy!r} or queue {self.queue!r}",
                 remedy=f"policies: {', '.join(POLICIES)}; queues: {', '.join(QUEUES)}",
             )
+        finite(self.overhead_watts, "overhead_watts", minimum=0.0)
+        finite(self.idle_watts, "idle_watts", minimum=0.0)
         if not min(self.rotation_seconds, self.recovery_seconds) > 0:
             raise InvalidValueError(
                 "the time between two rotations or recoveries is not positive",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from joulery.errors import InfeasibleError
 from joulery.units import JOULES_PER_KILOWATT_HOUR
 
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ def summarize(
     """
     trace = replay.trace
     ended = np.isfinite(replay.end)
+    if not ended.any():
+        raise InfeasibleError(
+            f"none of {len(trace)} jobs ever runs; {replay.refused} need more GPUs than there are",
+            remedy="give more GPUs, or a budget above the jobs' least power",
+        )
     turnaround = (replay.end - trace.submit)[ended]
     running = (replay.end - replay.start)[ended]
     work = trace.work_seconds[ended]
