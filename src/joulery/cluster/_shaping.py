@@ -84,7 +84,8 @@ class WorkPlan:
 
     def budget(self, step_seconds: float = 3600.0) -> Signal:
         """The power as a series in equal steps, which the agent takes as its budget."""
-        first = self.starts[0] - self.starts[0] % step_seconds
+        edge = self.starts[1:2].sum()  # where a step of the signal begins, or 1970
+        first = self.starts[0] - (self.starts[0] - edge) % step_seconds
         times = np.arange(first, self.starts[-1] + self.seconds[-1], step_seconds)
         place = np.clip(np.searchsorted(self.starts, times, side="right") - 1, 0, None)
         return Signal(float(first), step_seconds, tuple(self.watts[place].tolist()))

@@ -100,8 +100,17 @@ def test_simulate_reports_skipped_rows(capsys, jobs, tmp_path):
     assert main(["cluster", *map(str, words), "--price", str(price)]) == 2
     assert "zone" in capsys.readouterr().err
     assert output(capsys, *words, "--price", price, "--zone", "Europe/Berlin")["cost"] > 0
-    for flaw in (("--budget", "x"), ("--gpus", "many"), ("--zone", "Mars")):
-        assert main(["cluster", *map(str, words), *flaw]) == 2
+    trace.with_name("empty.csv").touch()
+    for flaw in (
+        ("--budget", "x"),
+        ("--budget", "50"),
+        ("--gpus", "many"),
+        ("--gpus", "a=1,b"),
+        ("--overhead", "nan"),
+        ("--zone", "Mars"),
+        ("--trace", f"{tmp_path}/empty.csv"),
+    ):
+        assert main(["cluster", *map(str, words), *flaw]) == 2, flaw
 
 
 def test_replay_follows_a_recorded_power(capsys, jobs, tmp_path):
@@ -131,7 +140,11 @@ def test_shape_writes_a_budget_that_the_agent_can_follow(capsys, jobs, tmp_path)
     assert written.values == pytest.approx([s["watts"] for s in found["steps"]], abs=1e-3)
     paused = output(capsys, "shape", *words, "--work", 3, "--pause")
     assert paused["amount"] <= found["amount"] + 1e-9
-    assert main(["cluster", "shape", *map(str, words), "--work", "7"]) == 2
+    for work in ("7", "0"):
+        assert main(["cluster", "shape", *map(str, words), "--work", work]) == 2
+    yearly = ("--jobs", jobs, "--signal", "DE", "--start", "2026-05-03T10:20Z", "--hours", 5)
+    found = output(capsys, "shape", *yearly, "--work", 3, "--out", budget)
+    assert read_signal(budget).values == pytest.approx([found["steps"][0]["watts"]] * 4, abs=1e-3)
 
 
 def test_status_and_event_without_an_agent_are_explained(capsys, tmp_path):
