@@ -7,7 +7,6 @@ import math
 import sys
 from argparse import ArgumentTypeError
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -19,7 +18,7 @@ from joulery.cli.dispatch import Output
 from joulery.cli.options import Action, file, flag, number, option, whole, write_file
 from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, InvalidValueError, NotPossibleHereError, UnknownRecordError
-from joulery.reports import cluster_report, table_of
+from joulery.reports import agent_report, cluster_report, table_of
 from joulery.units import JOULES_PER_KILOWATT_HOUR
 
 if TYPE_CHECKING:
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
 _RECOVERY_SECONDS = 900.0
+# Samples in the chart of `status --watch`, one a second.
+_WATCHED = 600
 _EPILOG = """\
 examples:
   joulery cluster allocate --jobs jobs.json --budget 20000
@@ -161,28 +162,11 @@ def _signal(source: str, zone: tzinfo | None) -> grid.Signal:
 
 
 def _replay(arguments: argparse.Namespace) -> Output:
-    import numpy as np
-
     jobs = cluster.read_jobs(arguments.jobs)
     series = grid.read_signal(arguments.power, arguments.column, zone=arguments.zone)
-    shares = [
-        cluster.allocate(jobs, watts, arguments.policy, alpha=arguments.alpha, may_pause=True)
-        for watts in series.values
-    ]
-    mean = np.mean([found.performance for found in shares], axis=0)
-    whole_series = replace(
-        shares[0],
-        budget_watts=float(np.mean(series.values)),
-        used_watts=float(np.mean([found.used_watts for found in shares])),
-        watts=np.mean([found.watts for found in shares], axis=0),
-        performance=mean,
-        paused=mean == 0,
-    )
-    document = {
-        "steps": len(shares),
-        "step_seconds": series.step_seconds,
-        **whole_series.to_dict(),
-    }
+    mean = cluster.replay(jobs, series.values, arguments.policy, arguments.alpha)
+    steps = {"steps": len(series.values), "step_seconds": series.step_seconds}
+    document = {**steps, **mean.to_dict()}
     return Output(document, lambda: _allocation_text(document))
 
 
@@ -286,37 +270,28 @@ def _profiles(location: str, stack: ExitStack) -> Callable[[str], cluster.PowerC
 
 
 def _status(arguments: argparse.Namespace) -> Output:
-    while arguments.watch:
-        shown = _status_output(arguments.state)
-        sys.stdout.write("\x1b[2J\x1b[H")
+    history: list[tuple[float, float, float]] = []
+    while True:
+        shown = _status_output(arguments.state, history)
+        if not arguments.watch:
+            return shown
+        if not arguments.json:
+            sys.stdout.write("\x1b[2J\x1b[H")
         shown.announce(as_json=arguments.json)
         REAL_CLOCK.sleep(1.0)
-    return _status_output(arguments.state)
 
 
-def _status_output(state: Path) -> Output:
+def _status_output(state: Path, history: list[tuple[float, float, float]]) -> Output:
+    """The status with its age, and a report with the power seen so far."""
+    now = REAL_CLOCK.wall()
     try:
-        document = json.loads((state / "status.json").read_text(encoding="utf-8"))
-        document["age_seconds"] = REAL_CLOCK.wall() - document["at"]
+        found = json.loads((state / "status.json").read_text(encoding="utf-8"))
+        history.append((found["at"], found["power_watts"], found["budget_watts"]))
+        del history[:-_WATCHED]
+        report = agent_report(found, history, now)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FileError(f"no status: {error}", remedy="start `joulery cluster agent`") from None
-    return Output(document, lambda: _status_text(document))
-
-
-def _status_text(document: Mapping[str, Any]) -> str:
-    budget, power = document["budget_watts"], document["power_watts"]
-    filled = round(40 * min(1.0, power / budget)) if budget else 0
-    bar = "█" * filled + "░" * (40 - filled)
-    caps, age = document["caps_watts"], document["age_seconds"]
-    return "\n".join(
-        [
-            f"[{bar}] {power:.0f} of {budget:.0f} W, caps {caps:.0f} W, {age:.0f} s ago",
-            *(f"event {one['id']} until {_clock_time(one['end'])}" for one in document["events"]),
-            *(f"! {message}" for message in document["messages"]),
-            "",
-            _shares(document),
-        ]
-    )
+    return Output({**found, "age_seconds": now - found["at"]}, report)
 
 
 def _event(arguments: argparse.Namespace) -> Output:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Allocator,
         allocate,
         filling_path,
+        replay,
     )
     from joulery.cluster._budget import Budget, Cap, read_budget
     from joulery.cluster._decide import decide
@@ -84,6 +85,7 @@ __all__ = [
     "read_agent_settings",
     "read_budget",
     "read_jobs",
+    "replay",
     "withdraw",
 ]
 

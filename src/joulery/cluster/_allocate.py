@@ -466,6 +466,31 @@ def allocate(
     return _spread(found, runs, idle, fleet.weights, ids)
 
 
+def replay(
+    jobs: Sequence[ClusterJob], budgets: Sequence[float], policy: str = "fair", alpha: float = 2.0
+) -> Allocation:
+    """Means over equal steps of time in which fixed jobs share one budget after the other.
+
+    Jobs are paused in steps whose budget is below the floors of all of them.
+
+    Args:
+        jobs: Jobs that are there all the time.
+        budgets: IT power of each step.
+        policy: Name of the policy.
+        alpha: Aversion to unequal performance, for ``alpha-fair``.
+    """
+    shares = [allocate(jobs, watts, policy, alpha=alpha, may_pause=True) for watts in budgets]
+    performance = np.mean([found.performance for found in shares], axis=0)
+    return replace(
+        shares[0],
+        budget_watts=float(np.mean(budgets)),
+        used_watts=float(np.mean([found.used_watts for found in shares])),
+        watts=np.mean([found.watts for found in shares], axis=0),
+        performance=performance,
+        paused=performance == 0,
+    )
+
+
 def _running(
     jobs: Sequence[ClusterJob], fleet: Fleet, budget: Budget, watts: float | None
 ) -> np.ndarray:

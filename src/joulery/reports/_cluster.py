@@ -128,6 +128,7 @@ def agent_report(
     rows = [
         [one["id"], human(one["watts"], "W"), f"{100 * (1 - one['performance']):.1f} % slower"]
         for one in sorted(jobs, key=lambda one: one["performance"])
+        if one["id"] not in status["paused"]
     ]
     blocks.append(Heading("Jobs, the slowest first"))
     if rows or paused:
