@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-integrations check bench reproduce stress clean
+.PHONY: demo test test-integrations check docs bench reproduce stress clean
 
 demo: $(VENV)/.demo
 	$(BIN)/joulery demo
@@ -14,6 +14,10 @@ test: $(VENV)/.dev
 
 check: $(VENV)/.dev
 	scripts/check
+
+# The documentation as a site that fetches nothing, in .build/site.
+docs: $(VENV)/.dev
+	$(BIN)/zensical build --strict
 
 # Integrations too large for `make test`, and the public tests of Zeus and CodeCarbon.
 test-integrations: .venv-integrations/.done

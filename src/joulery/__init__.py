@@ -1,10 +1,11 @@
 """Spend fewer joules per trained model.
 
->>> import joulery
->>> meter = joulery.Meter()                   # doctest: +SKIP
->>> with meter.window("epoch") as window:     # doctest: +SKIP
-...     train_one_epoch()
->>> window.joules                             # doctest: +SKIP
+Examples:
+    >>> import joulery
+    >>> meter = joulery.Meter()                   # doctest: +SKIP
+    >>> with meter.window("epoch") as window:     # doctest: +SKIP
+    ...     train_one_epoch()
+    >>> window.joules                             # doctest: +SKIP
 """
 
 from __future__ import annotations

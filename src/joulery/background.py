@@ -36,10 +36,11 @@ class PeriodicTask:
         clock: Real or virtual clock.
         name: Name of the thread.
 
-    >>> clock, seen = VirtualClock(), []
-    >>> task = PeriodicTask(lambda: seen.append(clock.now()), seconds=2.0, clock=clock)
-    >>> task.start(); clock.sleep(5.0); seen
-    [2.0, 4.0]
+    Examples:
+        >>> clock, seen = VirtualClock(), []
+        >>> task = PeriodicTask(lambda: seen.append(clock.now()), seconds=2.0, clock=clock)
+        >>> task.start(); clock.sleep(5.0); seen
+        [2.0, 4.0]
     """
 
     def __init__(
@@ -117,10 +118,11 @@ class DriverThread:
     Args:
         clock: Real or virtual clock.
 
-    >>> thread = DriverThread()
-    >>> thread.submit(lambda: 250.0).result()
-    250.0
-    >>> thread.close()
+    Examples:
+        >>> thread = DriverThread()
+        >>> thread.submit(lambda: 250.0).result()
+        250.0
+        >>> thread.close()
     """
 
     def __init__(self, clock: Clock = REAL_CLOCK) -> None:

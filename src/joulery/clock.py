@@ -50,12 +50,13 @@ class RealClock:
 class VirtualClock:
     """A clock that moves only in :meth:`sleep`, and makes the calls that fall due meanwhile.
 
-    >>> clock = VirtualClock()
-    >>> seen = []
-    >>> clock.call_at(1.5, lambda: seen.append(clock.now()))
-    >>> clock.sleep(2.0)
-    >>> seen, clock.now()
-    ([1.5], 2.0)
+    Examples:
+        >>> clock = VirtualClock()
+        >>> seen = []
+        >>> clock.call_at(1.5, lambda: seen.append(clock.now()))
+        >>> clock.sleep(2.0)
+        >>> seen, clock.now()
+        ([1.5], 2.0)
     """
 
     def __init__(self, start_seconds: float = 0.0, wall_seconds: float = 1.7e9) -> None:

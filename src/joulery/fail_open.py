@@ -28,7 +28,7 @@ def fail_open(
     Args:
         otherwise: Result in place of an exception, which goes to the object's ``fail``.
 
-    Example:
+    Examples:
         >>> class Part:
         ...     def fail(self, error):
         ...         print("training goes on:", error)

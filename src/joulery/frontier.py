@@ -252,9 +252,11 @@ class Frontier:
     Build it from any cloud with :meth:`from_points`; the constructor itself takes only points
     that already form a frontier, so every ``Frontier`` in the program is one.
 
-    >>> cloud = [OperatingPoint(1.0, 300.0), OperatingPoint(1.2, 200.0), OperatingPoint(1.3, 250.0)]
-    >>> [point.seconds for point in Frontier.from_points(cloud)]
-    [1.0, 1.2]
+    Examples:
+        >>> cloud = [OperatingPoint(1.0, 300.0), OperatingPoint(1.2, 200.0)]
+        >>> cloud.append(OperatingPoint(1.3, 250.0))
+        >>> [point.seconds for point in Frontier.from_points(cloud)]
+        [1.0, 1.2]
     """
 
     points: tuple[OperatingPoint, ...]

@@ -42,3 +42,16 @@ def test_differences_are_found(tmp_path):
     assert "+42" in found.stderr
     subprocess.run([*command, "--update"], stderr=subprocess.PIPE, check=False)
     assert "```text\n42\n```" in page.read_text()
+
+
+def test_the_site_builds():
+    """If this fails, a page links to nothing or a docstring cannot be shown."""
+    done = subprocess.run(
+        [Path(sys.executable).parent / "zensical", "build", "--strict"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout

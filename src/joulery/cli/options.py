@@ -80,8 +80,9 @@ def count(text: str) -> float:
 def limits(text: str) -> tuple[float, ...]:
     """Power limits in watts from ``100:300:25`` or ``100,150,250``, highest first.
 
-    >>> limits("100:200:50")
-    (200.0, 150.0, 100.0)
+    Examples:
+        >>> limits("100:200:50")
+        (200.0, 150.0, 100.0)
     """
     found = _range(text) if ":" in text else [_watts(word, text) for word in text.split(",")]
     return tuple(sorted(set(found), reverse=True))

@@ -1,9 +1,11 @@
 """Many jobs, one power budget: fair and exact shares of a cluster's watts.
 
->>> from joulery.cluster import PowerCurve, ClusterJob, allocate
->>> job = ClusterJob("resnet", PowerCurve.from_points([(100, 30), (200, 80), (300, 100)]), gpus=4)
->>> allocate([job], budget_watts=1000).worst_performance
-0.9
+Examples:
+    >>> from joulery.cluster import PowerCurve, ClusterJob, allocate
+    >>> curve = PowerCurve.from_points([(100, 30), (200, 80), (300, 100)])
+    >>> job = ClusterJob("resnet", curve, gpus=4)
+    >>> allocate([job], budget_watts=1000).worst_performance
+    0.9
 """
 
 from __future__ import annotations

@@ -433,13 +433,14 @@ def allocate(
         may_pause: Whether jobs may be paused where the floors of all of them do not fit; the
             jobs with the least credit are paused first.
 
-    >>> from joulery.cluster import PowerCurve, ClusterJob, allocate
-    >>> steep = PowerCurve.from_points([(100, 25), (200, 60), (400, 100)])
-    >>> flat = PowerCurve.from_points([(100, 90), (150, 98), (400, 100)])
-    >>> jobs = [ClusterJob("compute", steep), ClusterJob("memory", flat)]
-    >>> shares = allocate(jobs, budget_watts=500)
-    >>> [round(watts) for watts in shares.watts]
-    [400, 100]
+    Examples:
+        >>> from joulery.cluster import PowerCurve, ClusterJob, allocate
+        >>> steep = PowerCurve.from_points([(100, 25), (200, 60), (400, 100)])
+        >>> flat = PowerCurve.from_points([(100, 90), (150, 98), (400, 100)])
+        >>> jobs = [ClusterJob("compute", steep), ClusterJob("memory", flat)]
+        >>> shares = allocate(jobs, budget_watts=500)
+        >>> [round(watts) for watts in shares.watts]
+        [400, 100]
     """
     if budget is None:
         if budget_watts is None:

@@ -35,9 +35,10 @@ class PowerCurve:
         idle_watts: Power of one GPU while the job is paused.
         clocks_hertz: Locked clock under which each knot was measured; empty for power limits.
 
-    >>> curve = PowerCurve.from_points([(100, 30), (200, 80), (300, 100)])
-    >>> round(curve.at(250), 3)
-    0.9
+    Examples:
+        >>> curve = PowerCurve.from_points([(100, 30), (200, 80), (300, 100)])
+        >>> round(curve.at(250), 3)
+        0.9
     """
 
     watts: tuple[float, ...]

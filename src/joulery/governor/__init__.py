@@ -1,9 +1,10 @@
 """Power limits and clocks as leases: held for a block, and restored whatever happens.
 
->>> from joulery.governor import lease
->>> with lease(device, watts=180) as held:      # doctest: +SKIP
-...     train()
-...     held.set(watts=200)
+Examples:
+    >>> from joulery.governor import lease
+    >>> with lease(device, watts=180) as held:      # doctest: +SKIP
+    ...     train()
+    ...     held.set(watts=200)
 """
 
 from __future__ import annotations

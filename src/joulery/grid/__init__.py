@@ -1,8 +1,9 @@
 """What the grid says: carbon intensity, price, and events that ask for less power.
 
->>> from joulery.grid import static_intensity
->>> static_intensity("FR").at(0.0) < static_intensity("DE").at(0.0)
-True
+Examples:
+    >>> from joulery.grid import static_intensity
+    >>> static_intensity("FR").at(0.0) < static_intensity("DE").at(0.0)
+    True
 
 Nothing here calls a network unless a provider is named.
 """

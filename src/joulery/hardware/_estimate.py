@@ -141,8 +141,9 @@ def guess_tdp_watts(processor: Processor) -> float:
     7763 (64, 280 W), 9654 (96, 360 W), of which it misses the 8380 most, by 25.2 %. Other
     desktops 40 W + 5 W per core.
 
-    >>> round(guess_tdp_watts(Processor("AMD EPYC 7763 64-Core Processor", 2, 128, 256)))
-    562
+    Examples:
+        >>> round(guess_tdp_watts(Processor("AMD EPYC 7763 64-Core Processor", 2, 128, 256)))
+        562
     """
     sockets = max(1, processor.sockets)
     cores = max(1, processor.physical_cores) / sockets

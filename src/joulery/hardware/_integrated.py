@@ -64,14 +64,15 @@ class IntegratedPower:
         period_seconds: Time between two reads.
         gap_periods: Number of periods without a sample that make a gap.
 
-    >>> from joulery.clock import VirtualClock
-    >>> from joulery.hardware.node._ipmi import IpmiMeter
-    >>> clock = VirtualClock()
-    >>> reply = "Instantaneous power reading: 300 Watts"
-    >>> meter = IntegratedPower(IpmiMeter(run=lambda command: reply), clock)
-    >>> start = meter.read_energy(); clock.sleep(2.0); end = meter.read_energy()
-    >>> end.joules - start.joules
-    600.0
+    Examples:
+        >>> from joulery.clock import VirtualClock
+        >>> from joulery.hardware.node._ipmi import IpmiMeter
+        >>> clock = VirtualClock()
+        >>> reply = "Instantaneous power reading: 300 Watts"
+        >>> meter = IntegratedPower(IpmiMeter(run=lambda command: reply), clock)
+        >>> start = meter.read_energy(); clock.sleep(2.0); end = meter.read_energy()
+        >>> end.joules - start.joules
+        600.0
     """
 
     def __init__(

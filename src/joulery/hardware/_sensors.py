@@ -1,9 +1,10 @@
 """Power sensors as they are: behaviour by chip, field and driver, from ``sensors.toml``.
 
->>> sensor_of("NVIDIA A100-SXM4-40GB").duty
-0.2475247524752475
->>> sensor_of("NVIDIA H100 PCIe", field="plain").window_seconds
-1.0
+Examples:
+    >>> round(sensor_of("NVIDIA A100-SXM4-40GB").duty, 4)
+    0.2475
+    >>> sensor_of("NVIDIA H100 PCIe", field="plain").window_seconds
+    1.0
 """
 
 from __future__ import annotations

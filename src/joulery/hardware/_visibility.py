@@ -92,8 +92,9 @@ def cuda_visible_ids(
             the same way with ``CUDA_DEVICE_ORDER=PCI_BUS_ID`` or where all boards are alike.
         instances: UUIDs of the MIG instances.
 
-    >>> cuda_visible_ids("1,0", ["GPU-aa", "GPU-bb"])
-    ('GPU-bb', 'GPU-aa')
+    Examples:
+        >>> cuda_visible_ids("1,0", ["GPU-aa", "GPU-bb"])
+        ('GPU-bb', 'GPU-aa')
     """
     if value is None:
         return tuple(boards)
@@ -139,8 +140,10 @@ def rocm_visible_indices(environ: Mapping[str, str], uuids: Sequence[str]) -> tu
     ``HIP_VISIBLE_DEVICES`` counts within what is left; HIP reads ``CUDA_VISIBLE_DEVICES`` where
     the latter is not set. As in ROCm, a list ends at the first entry that names no GPU.
 
-    >>> rocm_visible_indices({"ROCR_VISIBLE_DEVICES": "3,1", "HIP_VISIBLE_DEVICES": "1"}, "abcd")
-    (1,)
+    Examples:
+        >>> hidden = {"ROCR_VISIBLE_DEVICES": "3,1", "HIP_VISIBLE_DEVICES": "1"}
+        >>> rocm_visible_indices(hidden, "abcd")
+        (1,)
     """
     runtime = _chosen(environ.get("ROCR_VISIBLE_DEVICES"), tuple(range(len(uuids))), uuids)
     hip = environ.get("HIP_VISIBLE_DEVICES", environ.get(_CUDA_VARIABLE))

@@ -27,7 +27,7 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
     Attributes:
         measurement: Energy of the training; None before it has ended.
 
-    Example:
+    Examples:
         >>> accelerator = Accelerator(log_with=[AccelerateTracker()])   # doctest: +SKIP
         >>> accelerator.init_trackers("bert")                           # doctest: +SKIP
     """

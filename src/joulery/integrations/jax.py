@@ -34,7 +34,7 @@ class JaxStep(Generic[P, R]):
     Attributes:
         measurement: Energy of the training; None before it has ended.
 
-    Example:
+    Examples:
         >>> with JaxStep(jax.jit(update)) as update:      # doctest: +SKIP
         ...     for batch in batches:
         ...         state = update(state, batch)

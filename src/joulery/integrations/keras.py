@@ -29,7 +29,7 @@ class KerasCallback(Callback):  # type: ignore[misc]
     Attributes:
         measurement: Energy of the fit; None before it has ended.
 
-    Example:
+    Examples:
         >>> model.fit(x, y, batch_size=64, callbacks=[KerasCallback()])  # doctest: +SKIP
     """
 

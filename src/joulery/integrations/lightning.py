@@ -29,7 +29,7 @@ class LightningCallback(Callback):  # type: ignore[misc]
     Attributes:
         measurement: Energy of the fit; None before it has ended.
 
-    Example:
+    Examples:
         >>> trainer = Trainer(callbacks=[LightningCallback()])  # doctest: +SKIP
     """
 

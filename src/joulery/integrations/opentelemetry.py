@@ -26,7 +26,7 @@ class HardwareMetrics:
         meter: Meter of the devices, started here.
         provider: Provider of the instruments; the global one unless given.
 
-    Example:
+    Examples:
         >>> HardwareMetrics(joulery.Meter())  # doctest: +SKIP
     """
 

@@ -21,7 +21,7 @@ class EnergyObjective:
         objective: Objective to optimise, with one value or several.
         meter: Meter of the devices; one over this job's devices unless given.
 
-    Example:
+    Examples:
         >>> study = optuna.create_study(directions=["maximize", "minimize"])  # doctest: +SKIP
         >>> study.optimize(EnergyObjective(accuracy_of), n_trials=50)         # doctest: +SKIP
         >>> study.best_trials   # the trade-off of accuracy and joules        # doctest: +SKIP

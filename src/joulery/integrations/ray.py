@@ -26,7 +26,7 @@ class RayTraining:
     Attributes:
         measurement: Energy of the training; None before it has ended.
 
-    Example:
+    Examples:
         >>> def train(config):                                             # doctest: +SKIP
         ...     with RayTraining(report=ray.tune.report) as training:
         ...         for epoch in range(10):

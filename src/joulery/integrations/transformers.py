@@ -31,7 +31,7 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
     Attributes:
         measurement: Energy of the training; None before it has ended.
 
-    Example:
+    Examples:
         >>> Trainer(model, arguments, callbacks=[TransformersCallback()])  # doctest: +SKIP
     """
 

@@ -59,7 +59,7 @@ class Meter:
         counts_all: Whether the total is simply the sum over all devices.
         states_true: Whether what devices state is taken as it is, without calibration or bounds.
 
-    Example:
+    Examples:
         >>> import joulery
         >>> meter = joulery.Meter()                      # doctest: +SKIP
         >>> with meter.window("epoch") as window:        # doctest: +SKIP

@@ -1,8 +1,9 @@
 """Plan the clock of every instruction of a pipeline-parallel training iteration, and run the plan.
 
->>> from joulery.pipeline import plan_pipeline
->>> plan = plan_pipeline("gpt3.csv", schedule="1f1b", microbatches=32)     # doctest: +SKIP
->>> plan.for_straggler(1.1).joules                                         # doctest: +SKIP
+Examples:
+    >>> from joulery.pipeline import plan_pipeline
+    >>> plan = plan_pipeline("gpt3.csv", schedule="1f1b", microbatches=32)     # doctest: +SKIP
+    >>> plan.for_straggler(1.1).joules                                         # doctest: +SKIP
 """
 
 from __future__ import annotations

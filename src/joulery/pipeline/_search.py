@@ -63,9 +63,10 @@ def plan_pipeline(
     Raises:
         InvalidValueError: Schedule, profiles and numbers do not fit each other.
 
-    >>> plan = plan_pipeline("gpt3.csv", schedule="1f1b", microbatches=32)     # doctest: +SKIP
-    >>> plan.at(1.1 * plan.fastest_seconds).clocks_hertz                       # doctest: +SKIP
-    >>> plan.save("plan.json")                                                 # doctest: +SKIP
+    Examples:
+        >>> plan = plan_pipeline("gpt3.csv", schedule="1f1b", microbatches=32)     # doctest: +SKIP
+        >>> plan.at(1.1 * plan.fastest_seconds).clocks_hertz                       # doctest: +SKIP
+        >>> plan.save("plan.json")                                                 # doctest: +SKIP
     """
     if not isinstance(profiles, Profiles):
         profiles = read_profiles(Path(profiles))

@@ -1,11 +1,12 @@
 """Tune the power of a training loop while it runs: one call per step, and nothing is ever raised.
 
->>> tuner = PowerTuner(devices, LeastEnergy(max_slowdown=0.05))   # doctest: +SKIP
->>> with tuner:                                                  # doctest: +SKIP
-...     for batch in loader:
-...         train(batch)
-...         tuner.step()
->>> print(tuner.result)                                          # doctest: +SKIP
+Examples:
+    >>> tuner = PowerTuner(devices, LeastEnergy(max_slowdown=0.05))   # doctest: +SKIP
+    >>> with tuner:                                                  # doctest: +SKIP
+    ...     for batch in loader:
+    ...         train(batch)
+    ...         tuner.step()
+    >>> print(tuner.result)                                          # doctest: +SKIP
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Predict time, energy, power and memory of training on hardware that has not run it.
 
->>> from joulery.predict import Plan, predict
->>> model = {"layers": 32, "hidden": 4096, "heads": 32, "feedforward": 14336}
->>> model |= {"vocabulary": 128256, "sequence": 8192}
->>> frontier = predict(model, "h100", plan=Plan(data=8, shard=3, global_batch=64))
->>> frontier.fastest.setting.devices
-8
+Examples:
+    >>> from joulery.predict import Plan, predict
+    >>> model = {"layers": 32, "hidden": 4096, "heads": 32, "feedforward": 14336}
+    >>> model |= {"vocabulary": 128256, "sequence": 8192}
+    >>> frontier = predict(model, "h100", plan=Plan(data=8, shard=3, global_batch=64))
+    >>> frontier.fastest.setting.devices
+    8
 
 The physical models behind it, for those who fit or compare them, are in ``joulery.predict.models``.
 """

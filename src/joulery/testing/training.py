@@ -1,8 +1,9 @@
 """A training loop on simulated boards and a virtual clock, with noisy steps and known truth.
 
->>> loop = TrainingLoop(["V100"], step_seconds=0.1)
->>> tuner = loop.tuner(LeastEnergy(max_slowdown=0.05))      # doctest: +SKIP
->>> loop.run(tuner.step, until=lambda: tuner.state is TunerState.HOLDING)      # doctest: +SKIP
+Examples:
+    >>> loop = TrainingLoop(["V100"], step_seconds=0.1)
+    >>> tuner = loop.tuner(LeastEnergy(max_slowdown=0.05))      # doctest: +SKIP
+    >>> loop.run(tuner.step, until=lambda: tuner.state is TunerState.HOLDING)      # doctest: +SKIP
 """
 
 from __future__ import annotations

@@ -62,9 +62,10 @@ class EmulatedWattMeter:
 class WattMeterServer:
     """Server of a meter on 127.0.0.1, for the length of a ``with`` block.
 
-    >>> with WattMeterServer(EmulatedWattMeter()) as server:
-    ...     server.resource.startswith("TCPIP0::127.0.0.1::")
-    True
+    Examples:
+        >>> with WattMeterServer(EmulatedWattMeter()) as server:
+        ...     server.resource.startswith("TCPIP0::127.0.0.1::")
+        True
     """
 
     def __init__(self, meter: EmulatedWattMeter) -> None:

@@ -72,7 +72,7 @@ class Run:
     Raises:
         InvalidValueError: An argument makes no sense.
 
-    Example:
+    Examples:
         >>> run = joulery.Run("resnet", batch_sizes=[64, 128, 256], target=0.76)   # doctest: +SKIP
         >>> loader = DataLoader(train_set, batch_size=run.batch_size)              # doctest: +SKIP
         >>> for epoch in run.epochs():                                             # doctest: +SKIP

@@ -70,8 +70,9 @@ def command(host: str = "", user: str = "") -> tuple[str, ...]:
 def parse_power_reading(output: str) -> float:
     """Watts from the output of ``ipmitool dcmi power reading``.
 
-    >>> parse_power_reading("Instantaneous power reading:    332 Watts")
-    332.0
+    Examples:
+        >>> parse_power_reading("Instantaneous power reading:    332 Watts")
+        332.0
     """
     found = _WATTS.search(output)
     if found is None:

@@ -61,8 +61,9 @@ class Identity:
     def parse(cls, reply: str) -> Self:
         """Parse ``YOKOGAWA,WT310E,C2QG12345V,F1.04``.
 
-        >>> Identity.parse("YOKOGAWA,WT310E,C2QG12345V,F1.04").model
-        'WT310E'
+        Examples:
+            >>> Identity.parse("YOKOGAWA,WT310E,C2QG12345V,F1.04").model
+            'WT310E'
         """
         fields = [part.strip() for part in reply.split(",")]
         if len(fields) < 3 or not fields[1]:
@@ -206,8 +207,9 @@ def integrator_state(session: ScpiSession) -> str:
 def parse_values(reply: str, count: int) -> tuple[float, ...]:
     """Numbers of a ``:NUMERIC:NORMAL:VALUE?`` reply; NaN where the meter shows none.
 
-    >>> parse_values("103.76E+00,NAN", 2)
-    (103.76, nan)
+    Examples:
+        >>> parse_values("103.76E+00,NAN", 2)
+        (103.76, nan)
     """
     try:
         values = tuple(float(part) for part in reply.strip().split(","))

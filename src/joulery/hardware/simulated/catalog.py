@@ -1,9 +1,10 @@
 """Catalog of accelerators and reference workloads: specifications, and constants for simulation.
 
->>> board("Tesla V100-SXM2-32GB").max_limit_watts
-300.0
->>> specs("h100").memory_bytes_per_second
-3350000000000.0
+Examples:
+    >>> board("Tesla V100-SXM2-32GB").max_limit_watts
+    300.0
+    >>> specs("h100").memory_bytes_per_second
+    3350000000000.0
 """
 
 from __future__ import annotations

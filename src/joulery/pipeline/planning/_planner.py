@@ -1,8 +1,9 @@
 """Plan the clock of every instruction, for every iteration time of a pipeline.
 
->>> plan = plan_problem(problem)               # doctest: +SKIP
->>> plan.at(12.5).clocks_hertz                 # doctest: +SKIP
->>> plan.for_straggler(1.2).joules             # doctest: +SKIP
+Examples:
+    >>> plan = plan_problem(problem)               # doctest: +SKIP
+    >>> plan.at(12.5).clocks_hertz                 # doctest: +SKIP
+    >>> plan.for_straggler(1.2).joules             # doctest: +SKIP
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class ClockController:
         iteration: Number of the present iteration, from 0; -1 before the first.
         on_iteration: Callback, in the background, with how each iteration went.
 
-    Example:
+    Examples:
         >>> with ClockController(plan, ClockSetter([gpu])) as clocks:    # doctest: +SKIP
         ...     for batch in loader:
         ...         clocks.begin_iteration()

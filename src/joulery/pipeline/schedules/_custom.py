@@ -33,8 +33,9 @@ _REMEDY = 'write one list per rank, such as [["0F0", "0B0"], ["1F0", "1B0"]]'
 def custom_schedule(name: str, ranks: Sequence[Sequence[str]]) -> Schedule:
     """A schedule from lists of words, one list per rank; checked for completeness and cycles.
 
-    >>> custom_schedule("mine", [["0F0", "0B0"], ["1F0", "1B0"]]).microbatches
-    1
+    Examples:
+        >>> custom_schedule("mine", [["0F0", "0B0"], ["1F0", "1B0"]]).microbatches
+        1
     """
     order = tuple(
         tuple(item for word in words for item in _parsed(word, rank))

@@ -73,8 +73,9 @@ def make_schedule(name: str, ranks: int, microbatches: int, *, chunks: int = 2) 
     Raises:
         InvalidValueError: There is no such schedule, or not for these numbers.
 
-    >>> [str(item) for item in make_schedule("1f1b", 2, 2).ranks[1]][:2]
-    ['forward of microbatch 0 on stage 1', 'backward of microbatch 0 on stage 1']
+    Examples:
+        >>> [str(item) for item in make_schedule("1f1b", 2, 2).ranks[1]][:2]
+        ['forward of microbatch 0 on stage 1', 'backward of microbatch 0 on stage 1']
     """
     for number, what in ((ranks, "stages"), (microbatches, "microbatches"), (chunks, "chunks")):
         if number < 1:

@@ -1,10 +1,11 @@
 """NVIDIA boards emulated behind the real NVML binding, for tests and benchmarks without a GPU.
 
->>> from joulery.hardware.simulated._physics import Workload
->>> with EmulatedNode(["A100", "A100"], directory=tmp_path) as node:  # doctest: +SKIP
-...     node.load_in_process()
-...     node.set_load(0, Workload("matmul", compute_seconds=0.1))
-...     gpu = joulery.hardware.nvidia.survey().devices[0]
+Examples:
+    >>> from joulery.hardware.simulated._physics import Workload
+    >>> with EmulatedNode(["A100", "A100"], directory=tmp_path) as node:  # doctest: +SKIP
+    ...     node.load_in_process()
+    ...     node.set_load(0, Workload("matmul", compute_seconds=0.1))
+    ...     gpu = joulery.hardware.nvidia.survey().devices[0]
 
 Programs in other processes see the same boards when started with ``node.env``.
 """
