@@ -47,12 +47,13 @@ _LEAST_PASSED = 0.3
 
 
 class EnergyEstimate(NamedTuple):
-    """Joules since the timeline began, or of a window, with their variance in J².
+    """Energy of a window.
 
     Attributes:
         joules: The energy.
         variance: Its variance in J².
-        edges_joules: Of a window, the energy since the timeline began at its start and end.
+        edges_joules: Energy since the timeline began at the window's start and end; None for a
+            window without a refresh.
     """
 
     joules: float
@@ -60,11 +61,10 @@ class EnergyEstimate(NamedTuple):
     edges_joules: tuple[float, float] | None = None
 
 
-class PowerEstimate(NamedTuple):
-    """Watts with one sigma."""
-
-    watts: float
-    sigma: float
+# Plain tuples, because a window of many boards makes hundreds of them: joules since the timeline
+# began with their variance in J², and watts with one sigma.
+Energy = tuple[float, float]
+Power = tuple[float, float]
 
 
 def energy_between(
@@ -85,28 +85,27 @@ def energy_between(
         max_watts: Highest power of the device, which bounds what is unknown.
         min_watts: Lowest power of the device.
     """
+    seconds = ended - began
     if last is first and first.end is None:
-        return energy_unseen(first, ended - began, max_watts)
-    start = _at_begin(first, began, ended)
+        return energy_unseen(first, seconds, max_watts)
+    before = _power_before(first)
+    start, variance = _at_begin(first, began, ended, before)
     if last is first:
-        end = _at_end_of_same(last, ended, start, ended - began)
+        end, end_variance = _at_end_of_same(last, ended, start, seconds)
     else:
-        outside = _power_before(first).watts
-        inside = _power_inside(last, began, start, outside)
-        if max_watts is not None and inside.watts > max_watts:
-            inside = PowerEstimate(max_watts, max(inside.sigma, inside.watts - max_watts))
-        end = _at_end(last, ended, inside)
+        watts, sigma = _power_inside(last, began, start, before[0])
+        if max_watts is not None and watts > max_watts:
+            watts, sigma = max_watts, max(sigma, watts - max_watts)
+        end, end_variance = _at_end(last, ended, (watts, sigma))
         if last.end is None:
-            end = _with_tail(end, last, ended, max_watts)
+            end_variance += _tail_variance(last, ended, max_watts)
     # Repairs before the window are no uncertainty of the window.
     repaired = max(0.0, last.start.variance - first.start.variance)
-    repaired += _knot_variance(first) + _knot_variance(last)
-    found = end.joules - start.joules
-    joules = max(found, min_watts * (ended - began))
+    joules = max(end - start, min_watts * seconds)
     if max_watts is not None:
-        joules = min(joules, max_watts * (ended - began))
-    variance = start.variance + end.variance + repaired + (joules - found) ** 2
-    return EnergyEstimate(joules, variance, (start.joules, end.joules))
+        joules = min(joules, max_watts * seconds)
+    variance += end_variance + repaired + _knot_variance(first) + _knot_variance(last)
+    return EnergyEstimate(joules, variance + (joules - end + start) ** 2, (start, end))
 
 
 def energy_unseen(span: Span, seconds: float, max_watts: float | None) -> EnergyEstimate:
@@ -121,45 +120,41 @@ def _farthest(watts: float, max_watts: float | None) -> float:
     return max(watts, most - watts)
 
 
-def _with_tail(
-    end: EnergyEstimate, span: Span, ended: float, max_watts: float | None
-) -> EnergyEstimate:
-    """Add the variance of a change of load after the last refresh.
+def _tail_variance(span: Span, ended: float, max_watts: float | None) -> float:
+    """Variance of a change of load after the last refresh.
 
-    The longer power has been steady, the less likely is a change in this span. The addition makes
-    two sigma the deviation that is exceeded once in twenty times, if a change may fall at any
-    moment of the tail.
+    The longer power has been steady, the less likely is a change in this span. It makes two sigma
+    the deviation that is exceeded once in twenty times, if a change may fall at any moment of the
+    tail.
     """
     if span.before is None:
-        return end
+        return 0.0
     tail = max(0.0, ended - span.start.at_seconds)
     chance = min(_CHANGE_CHANCE, _CHANGE_CHANCE_PER_NOISE * span.noise)
     if tail > _OVERDUE_SPANS * (span.start.at_seconds - span.before.at_seconds):
         # The counter should have refreshed long ago: reading it fails, or it froze.
         chance = _CHANGE_CHANCE
     if chance <= _ONE_IN_TWENTY:
-        return end
+        return 0.0
     reach = _farthest(mean_watts(span.before, span.start), max_watts) * tail
-    spread = reach * (1 - _ONE_IN_TWENTY / chance) / 2
-    return EnergyEstimate(end.joules, end.variance + spread**2)
+    return (reach * (1 - _ONE_IN_TWENTY / chance) / 2) ** 2
 
 
-def _at_begin(span: Span, at: float, window_end: float) -> EnergyEstimate:
+def _at_begin(span: Span, at: float, window_end: float, before: Power) -> Energy:
     """Energy at the start of a window: forward from before it, checked against after it."""
     if span.end is not None and at >= span.end.at_seconds:
         return _beyond(span, at)
-    before = _power_before(span)
-    forward = _forward(span, at, before)
+    forward = _line(span.start, at, before)
     inside = _power_early(span, window_end)
     if inside is None:
         return _bounded(forward, span)
-    energy = _switched(span, at, forward, before, inside)
+    joules, variance = _switched(span, at, forward, before, inside)
     # The delay of power behind load is not known, so neither is the exact time of the switch.
-    late = _RESPONSE_DOUBT * _RESPONSE_SECONDS * (inside.watts - before.watts)
-    return EnergyEstimate(energy.joules, energy.variance + late**2)
+    late = _RESPONSE_DOUBT * _RESPONSE_SECONDS * (inside[0] - before[0])
+    return joules, variance + late**2
 
 
-def _power_early(span: Span, window_end: float) -> PowerEstimate | None:
+def _power_early(span: Span, window_end: float) -> Power | None:
     """Power that a window began with in ``span``; None when it is unknown.
 
     It is that of the span after, if that lies wholly inside the window, else the sensor's at the
@@ -170,108 +165,84 @@ def _power_early(span: Span, window_end: float) -> PowerEstimate | None:
     if span.after is not None and span.after.at_seconds <= window_end:
         return _power_after(span)
     sensed = span.end.watts
-    return None if sensed is None else PowerEstimate(sensed, _SENSOR_ERROR * sensed)
+    return None if sensed is None else (sensed, _SENSOR_ERROR * sensed)
 
 
-def _at_end(span: Span, at: float, inside: PowerEstimate) -> EnergyEstimate:
+def _at_end(span: Span, at: float, inside: Power) -> Energy:
     """Energy at the end of a window, with the power that the window itself has."""
     if span.end is not None and at >= span.end.at_seconds:
         return _beyond(span, at)
-    forward = _forward(span, at, inside)
+    forward = _line(span.start, at, inside)
     if span.end is None or span.after is None:
         return _bounded(forward, span)
     return _switched(span, at, forward, inside, _power_after(span))
 
 
-def _at_end_of_same(span: Span, at: float, start: EnergyEstimate, seconds: float) -> EnergyEstimate:
+def _at_end_of_same(span: Span, at: float, start: float, seconds: float) -> Energy:
     """Energy at the end of a window inside one closed span, by the backward line alone."""
     assert span.end is not None  # noqa: S101 - the caller checked
     if at >= span.end.at_seconds:
         return _beyond(span, at)
     after = _power_after(span)
-    end = _bounded(_backward(span, at, after), span)
-    inside = (end.joules - start.joules) / max(seconds, 1e-9)
-    late = (inside - after.watts) * min(_RESPONSE_SECONDS, seconds)
-    return EnergyEstimate(end.joules, end.variance + late**2)
+    joules, variance = _bounded(_line(span.end, at, after), span)
+    inside = (joules - start) / max(seconds, 1e-9)
+    late = (inside - after[0]) * min(_RESPONSE_SECONDS, seconds)
+    return joules, variance + late**2
 
 
-def _beyond(span: Span, at: float) -> EnergyEstimate:
+def _beyond(span: Span, at: float) -> Energy:
     """Energy at a moment just after the span, whose knot was read late."""
     assert span.end is not None  # noqa: S101 - the caller checked
-    distance = at - span.end.at_seconds
-    power = _with_noise(span_watts(span), span)
-    return EnergyEstimate(
-        span.end.joules + power.watts * distance,
-        (power.sigma * distance) ** 2 + _timing_variance(span.end, power),
-    )
+    return _line(span.end, at, _with_noise(span_watts(span), span))
 
 
-def _forward(span: Span, at: float, power: PowerEstimate) -> EnergyEstimate:
-    # Negative for a counter that refreshed in the instant between closing a window and noting so.
-    distance = at - span.start.at_seconds
-    return EnergyEstimate(
-        span.start.joules + power.watts * distance,
-        (power.sigma * distance) ** 2 + _timing_variance(span.start, power),
-    )
+def _line(knot: Knot, at: float, power: Power) -> Energy:
+    """Energy at a moment before or after a knot, with the power in between."""
+    watts, sigma = power
+    distance = at - knot.at_seconds
+    # A refresh of uncertain moment (uniform over its bracket) makes its energy uncertain.
+    moment = (knot.half_width_seconds * watts) ** 2 / 3
+    return knot.joules + watts * distance, (sigma * distance) ** 2 + moment
 
 
-def _backward(span: Span, at: float, power: PowerEstimate) -> EnergyEstimate:
-    assert span.end is not None  # noqa: S101 - only for closed spans
-    distance = max(0.0, span.end.at_seconds - at)
-    return EnergyEstimate(
-        span.end.joules - power.watts * distance,
-        (power.sigma * distance) ** 2 + _timing_variance(span.end, power),
-    )
-
-
-def _switched(
-    span: Span, at: float, forward: EnergyEstimate, before: PowerEstimate, after: PowerEstimate
-) -> EnergyEstimate:
+def _switched(span: Span, at: float, forward: Energy, before: Power, after: Power) -> Energy:
     """Follow the forward line up to the crossing, then the backward line."""
-    line = _backward(span, at, after)
+    assert span.end is not None  # noqa: S101 - only for closed spans
+    joules, variance = _line(span.end, at, after)
     # Power that follows its load late leaves some of the window's energy behind its end.
-    late = (after.watts - before.watts) * _RESPONSE_SECONDS
-    backward = EnergyEstimate(line.joules, line.variance + late**2)
-    rising = after.watts > before.watts
-    forward_wins = (forward.joules >= backward.joules) == rising
+    late = (after[0] - before[0]) * _RESPONSE_SECONDS
+    backward = (joules, variance + late**2)
+    rising = after[0] > before[0]
+    forward_wins = (forward[0] >= joules) == rising
     chosen, other = (forward, backward) if forward_wins else (backward, forward)
-    gap = abs(forward.joules - backward.joules)
-    doubt = chosen.variance + other.variance
-    if chosen.variance > other.variance and gap**2 <= _SAME_SIGMAS**2 * doubt:
+    gap = abs(forward[0] - joules)
+    doubt = chosen[1] + other[1]
+    if chosen[1] > other[1] and gap**2 <= _SAME_SIGMAS**2 * doubt:
         # The line that should hold is the less certain one, and the choice may be chance: average
         # both by their variances instead.
-        weight = other.variance / doubt
-        chosen = EnergyEstimate(
-            weight * chosen.joules + (1 - weight) * other.joules, weight * chosen.variance
-        )
-    disagreement = _DISAGREEMENT * gap
-    return _bounded(EnergyEstimate(chosen.joules, chosen.variance + disagreement**2), span)
+        weight = other[1] / doubt
+        chosen = (weight * chosen[0] + (1 - weight) * other[0], weight * chosen[1])
+    return _bounded((chosen[0], chosen[1] + (_DISAGREEMENT * gap) ** 2), span)
 
 
-def _bounded(energy: EnergyEstimate, span: Span) -> EnergyEstimate:
+def _bounded(energy: Energy, span: Span) -> Energy:
     """Energy inside a closed span lies between that of its ends."""
     if span.end is None:
         return energy
-    joules = min(max(energy.joules, span.start.joules), span.end.joules)
-    return EnergyEstimate(joules, energy.variance)
-
-
-def _timing_variance(knot: Knot, power: PowerEstimate) -> float:
-    """A refresh of uncertain moment (uniform over its bracket) makes its energy uncertain."""
-    return (knot.half_width_seconds * power.watts) ** 2 / 3
+    return min(max(energy[0], span.start.joules), span.end.joules), energy[1]
 
 
 def _knot_variance(span: Span) -> float:
     """Variance of the energy at the knots around a span, as of a lagging sensor."""
-    ends = (span.start, span.end or span.start)
-    return max(knot.sigma_joules for knot in ends) ** 2
+    end = span.end or span.start
+    return max(span.start.sigma_joules, end.sigma_joules) ** 2
 
 
-def _with_noise(watts: float, span: Span, *, extra: float = 0.0) -> PowerEstimate:
-    return PowerEstimate(watts, max(_LEAST_POWER_ERROR * watts, span.noise * watts, extra))
+def _with_noise(watts: float, span: Span, extra: float = 0.0) -> Power:
+    return watts, max(_LEAST_POWER_ERROR * watts, span.noise * watts, extra)
 
 
-def _reconciled(mean: float, sensed: float | None, span: Span) -> PowerEstimate:
+def _reconciled(mean: float, sensed: float | None, span: Span) -> Power:
     """Power at a knot, from the mean over the adjacent span and the sensor at the knot.
 
     They agree while the load is steady. Where they do not, the load changed within that span (the
@@ -279,39 +250,37 @@ def _reconciled(mean: float, sensed: float | None, span: Span) -> PowerEstimate:
     """
     if sensed is None or abs(sensed - mean) <= _SENSOR_AGREES * mean:
         return _with_noise(mean, span)
-    return _with_noise((mean + sensed) / 2, span, extra=abs(sensed - mean) / math.sqrt(12))
+    return _with_noise((mean + sensed) / 2, span, abs(sensed - mean) / math.sqrt(12))
 
 
-def _power_before(span: Span) -> PowerEstimate:
+def _power_before(span: Span) -> Power:
     """Power as the span began: the mean over the span before, or the sensor for the first one."""
     if span.before is not None:
         return _reconciled(mean_watts(span.before, span.start), span.start.watts, span)
     if span.start.watts is not None:
-        return PowerEstimate(span.start.watts, _SENSOR_ERROR * span.start.watts)
+        return span.start.watts, _SENSOR_ERROR * span.start.watts
     if span.end is not None:
-        return PowerEstimate(span_watts(span), _UNKNOWN_POWER_ERROR * span_watts(span))
-    return PowerEstimate(0.0, 0.0)
+        return span_watts(span), _UNKNOWN_POWER_ERROR * span_watts(span)
+    return 0.0, 0.0
 
 
-def _power_after(span: Span) -> PowerEstimate:
+def _power_after(span: Span) -> Power:
     """Power as the span ended: the mean over the span after, or the sensor at its end."""
     assert span.end is not None  # noqa: S101 - only for closed spans
     if span.after is not None:
         return _reconciled(mean_watts(span.end, span.after), span.end.watts, span)
     if span.end.watts is not None:
-        return PowerEstimate(span.end.watts, _SENSOR_ERROR * span.end.watts)
-    return PowerEstimate(span_watts(span), _UNKNOWN_POWER_ERROR * span_watts(span))
+        return span.end.watts, _SENSOR_ERROR * span.end.watts
+    return span_watts(span), _UNKNOWN_POWER_ERROR * span_watts(span)
 
 
-def _power_inside(
-    span: Span, began: float, start: EnergyEstimate, outside_watts: float
-) -> PowerEstimate:
+def _power_inside(span: Span, began: float, start: float, outside_watts: float) -> Power:
     """Power as the span began, for a window that may itself have begun only shortly before."""
     knot, before = span.start, span.before
     seconds = knot.at_seconds - began
     if before is None or before.at_seconds >= began or seconds <= 0:
         return _power_before(span)
-    mean = max(0.0, knot.joules - start.joules) / seconds
+    mean = max(0.0, knot.joules - start) / seconds
     sensed = mean if knot.watts is None else knot.watts
     if seconds < 3 * knot.half_width_seconds:
         mean = sensed  # the refresh may as well have come before the window began
@@ -324,7 +293,7 @@ def _power_inside(
         abs(watts - outside_watts) * early**2 / max(1 - early**2, 0.1),
         (1 - weight) * (mean - sensed),
     )
-    return _with_noise(watts, span, extra=doubt)
+    return _with_noise(watts, span, doubt)
 
 
 def _ramp_target(mean: float, sensed: float, outside: float) -> float:

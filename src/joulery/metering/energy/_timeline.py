@@ -128,7 +128,12 @@ class Span:
 
 
 class EnergyTimeline:
-    """One device's energy over time; one thread calls :meth:`read`, any may take :attr:`span`."""
+    """One device's energy over time; one thread calls :meth:`read`, any may take :attr:`span`.
+
+    Attributes:
+        span: Present span; None until the device answered.
+        bounds: Lowest and highest power that the device may draw, in watts; None when unknown.
+    """
 
     def __init__(
         self, device: Device, now: float, calibration: SensorCalibration | None = None
@@ -154,6 +159,7 @@ class EnergyTimeline:
         self._closed: Span | None = None
         self._noise = _UNKNOWN_NOISE
         self._lowest_watts = math.inf
+        self.bounds = self._find_bounds()
         self._disagreements = 0
         prompt = self.sensor is not None and self.sensor.is_prompt
         self._means: deque[float] = deque(maxlen=2 if prompt else _COMPARED)
@@ -234,6 +240,7 @@ class EnergyTimeline:
     def _lose(self, now: float) -> Knot | None:
         """End the timeline: a board that is gone draws nothing."""
         self.lost = True
+        self.bounds = self._find_bounds()
         self._add_flag(Flag.LOST)
         span = self.span
         if span is None:
@@ -340,9 +347,7 @@ class EnergyTimeline:
             return math.inf
         return max(joules - low * seconds, high * seconds - joules) / SIGMAS_95
 
-    @property
-    def bounds(self) -> tuple[float, float | None]:
-        """Lowest and highest power that the device may draw, in watts; None when unknown."""
+    def _find_bounds(self) -> tuple[float, float | None]:
         info = self.device.info
         if self.lost or info.max_watts is None or info.kind is not DeviceKind.GPU:
             return info.min_watts, info.max_watts
@@ -427,8 +432,10 @@ class EnergyTimeline:
         self._closed = span
         if knot.at_seconds - span.start.at_seconds >= SHORTEST_MEAN_SECONDS:
             self.latest_watts = watts
-            self._lowest_watts = min(self._lowest_watts, watts)
-        most = self.device.info.max_watts
+            if watts < self._lowest_watts:
+                self._lowest_watts = watts
+                self.bounds = self._find_bounds()
+        most = self.bounds[1]
         watts = watts if most is None else min(watts, most)
         self.span = Span(knot, before=span.start, watts=watts, noise=self._noise)
         if len(self._early) == 1:
