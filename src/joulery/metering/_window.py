@@ -10,7 +10,7 @@ from joulery.frontier import Origin, Provenance
 from joulery.hardware import IntegratedPower
 from joulery.metering._measurement import DeviceMeasurement, Flag, Measurement
 from joulery.metering.energy._interpolate import energy_between, energy_unseen
-from joulery.metering.energy._timeline import SHORTEST_MEAN_SECONDS, mean_watts
+from joulery.metering.energy._timeline import SHORTEST_MEAN_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -249,7 +249,7 @@ class Window:
         if before is None or before.at_seconds < self._began:
             return
         if knot.at_seconds - before.at_seconds >= SHORTEST_MEAN_SECONDS:
-            watts = mean_watts(before, knot)
+            watts = timeline.latest_watts or 0.0
             self._peaks[position] = max(self._peaks.get(position, 0.0), watts)
             self._total_peak = max(self._total_peak, total_watts)
 

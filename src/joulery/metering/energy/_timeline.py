@@ -430,13 +430,13 @@ class EnergyTimeline:
         span.noise = self._noise
         span.end = knot
         self._closed = span
+        most = self.bounds[1]
+        watts = watts if most is None else min(watts, most)
         if knot.at_seconds - span.start.at_seconds >= SHORTEST_MEAN_SECONDS:
             self.latest_watts = watts
             if watts < self._lowest_watts:
                 self._lowest_watts = watts
                 self.bounds = self._find_bounds()
-        most = self.bounds[1]
-        watts = watts if most is None else min(watts, most)
         self.span = Span(knot, before=span.start, watts=watts, noise=self._noise)
         if len(self._early) == 1:
             self._early.append(self.span)
