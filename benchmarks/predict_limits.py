@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import re
+from collections import Counter
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -143,12 +144,13 @@ def _other_curves(data: Path) -> Iterator[tuple[str, str, list[tuple[float, floa
 
 
 def fit_curves(curves: list[Curves]) -> Belief:
-    """Belief in the constants of a further job on a further board."""
-    members = []
+    """Belief in the constants of a further job on a further board; every board counts alike."""
+    members, boards = [], Counter(curve.device.name for curve in curves)
     for curve in curves:
         unit = curve._replace(seconds=curve.seconds / curve.seconds[-1])
         members.append((unit.model(), unit.measured()))
-    return population(members, CURVE_START, CURVE_NOISE, rounds=3)
+    weights = [1 / boards[curve.device.name] for curve in curves]
+    return population(members, CURVE_START, CURVE_NOISE, weights=weights, rounds=3)
 
 
 @cache
@@ -178,12 +180,12 @@ def limit_scores(data: Path, *, quick: bool) -> Iterator[Score]:
 
 
 def probes_of(curve: Curves, count: int) -> Array:
-    """Positions of the limits to measure: the middle; both ends; both ends and the lower third.
+    """Positions of the limits to measure: four fifths up; both ends; those and the lower third.
 
     Curves bend at low limits.
     """
     low, last = curve.limit[0], len(curve.limit) - 1
-    share = 1 / 2 if count == 1 else 1 / 3
+    share = 4 / 5 if count == 1 else 1 / 3
     between = int(np.argmin(np.abs(curve.limit - low - share * (curve.limit[last] - low))))
     return np.array({1: [between], 2: [0, last], 3: sorted({0, between, last})}[count])
 
@@ -200,7 +202,7 @@ def _curve_scores(board: str, curves: list[Curves], belief: Belief) -> Iterator[
             after = prior.update(few.model(), few.measured(), PROBE_NOISE)
             predicted = through(curve, curve.model()(after.mean), rows)
             away = np.abs(np.log(curve.limit[:, None] / curve.limit[rows])).min(axis=1)
-            noise = np.concatenate([CURVE_NOISE * (0.5 + 3 * away), CURVE_NOISE * (0.5 + away)])
+            noise = np.concatenate([CURVE_NOISE * (0.7 + 3 * away), CURVE_NOISE * (0.7 + away)])
             spread = np.hypot(after.spread(curve.model()), noise)
             size = len(curve.limit)
             joules = np.log(curve.seconds * curve.watts)
@@ -298,9 +300,9 @@ def _surface_scores(source: Curves, target: Curves, belief: Belief) -> Iterator[
         simple = np.log([there[target.batch[row], target.limit[row]] for row in same]) + ratio
         labels = ("Zeus surface, time", "elsewhere", group, "FLOPS ratio")
         yield scored(labels, simple, measured[same])
-    probes = [target.take(np.array([row])) for row in range(size)]
-    value = probe_values(belief, [one.model() for one in probes], model, PROBE_NOISE)
-    probe = probes[int(np.argmin(value))]
+    pairs = [(row, size + row) for row in range(size)]
+    value = probe_values(belief.covariance_of(model), pairs, list(range(2 * size)), PROBE_NOISE)
+    probe = target.take(np.array([int(np.argmin(value))]))
     after = belief.update(probe.model(), probe.measured(), PROBE_NOISE)
     spread = np.hypot(after.spread(model), SURFACE_NOISE)
     yield from _surface(("Zeus surface", "1 probe", group), model(after.mean), measured, spread)

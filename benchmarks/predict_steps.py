@@ -161,10 +161,10 @@ def _device_scores(
     name: str, table: Steps, belief: Belief, tables: dict[str, Steps]
 ) -> Iterator[Score]:
     size = len(table.seconds)
-    probes = [table.take(np.array([row])) for row in range(size)]
-    left = probe_values(belief, [one.model() for one in probes], table.model(), 0.03)
+    pairs = [(row, size + row) for row in range(size)]
+    left = probe_values(belief.covariance_of(table.model()), pairs, list(range(2 * size)), 0.03)
     chosen = int(np.argmin(left))
-    probe = probes[chosen]
+    probe = table.take(np.array([chosen]))
     after = belief.update(probe.model(), probe.measured(), 0.03)
     rest = np.delete(np.arange(size), chosen)
     for level, now in (("specs", belief), ("1 probe", after)):

@@ -109,9 +109,14 @@ class Belief:
         away = point - self.mean
         return float(misfit + away @ precision @ away)
 
+    def covariance_of(self, model: Model) -> Array:
+        """Covariance of the log-predictions that the constants' uncertainty causes."""
+        slope = slopes(model, self.mean)
+        return np.asarray(slope @ self.covariance @ slope.T)
+
     def spread(self, model: Model) -> Array:
         """Standard deviation of each log-prediction that the constants' uncertainty causes."""
-        slope = slopes(model, self.mean, model(self.mean))
+        slope = slopes(model, self.mean)
         return np.asarray(np.sqrt(np.einsum("ij,jk,ik->i", slope, self.covariance, slope)))
 
 
@@ -131,6 +136,7 @@ def population(
     start: Belief,
     noise: float,
     *,
+    weights: Sequence[float] | None = None,
     effective: int = 100,
     rounds: int = 4,
 ) -> Belief:
@@ -145,11 +151,14 @@ def population(
             first guess stands.
         start: First guess; its deviations are the smallest that the result may have.
         noise: Standard deviation of a measurement around the model.
+        weights: How much each member counts; alike where None.
         effective: Number of independent measurements that a member counts for at most.
         rounds: Number of alternations.
     """
     if not members:
         return start
+    share = np.ones(len(members)) if weights is None else np.asarray(weights, float)
+    share = share / share.sum()
     belief = Belief.independent(start.mean, 2.0 * start.deviation)
     for _ in range(rounds):
         fits = np.array(
@@ -160,9 +169,9 @@ def population(
                 for model, measured in members
             ]
         )
-        mean = fits.mean(axis=0)
+        mean = share @ fits
         away = fits - mean
-        scatter = away.T @ away / max(len(fits) - 1, 1)
+        scatter = away.T @ (share[:, None] * away) / max(1 - (share**2).sum(), 1e-9)
         if len(fits) < 3 * len(mean):  # too few to tell how the constants hang together
             scatter = np.diag(np.diag(scatter))
         missing = np.maximum(start.deviation**2 - np.diag(scatter), 0.0)
@@ -170,30 +179,56 @@ def population(
     return belief
 
 
+def conditioned(covariance: Array, rows: Sequence[int], noise: float) -> Array:
+    """Covariance of log-predictions that remains once some of them are measured."""
+    seen = covariance[:, list(rows)]
+    gram = seen[list(rows)] + noise**2 * np.eye(len(rows))
+    return np.asarray(covariance - seen @ np.linalg.solve(gram, seen.T))
+
+
 def probe_values(
-    belief: Belief,
-    candidates: Sequence[Model],
-    targets: Model,
-    noise: float,
+    covariance: Array, candidates: Sequence[Sequence[int]], targets: Sequence[int], noise: float
 ) -> Array:
     """Mean standard deviation of the log-predictions that would remain after each candidate.
 
-    A probe shifts the belief by an amount that is not known beforehand, but narrows it by one that
+    A probe shifts a belief by an amount that is not known beforehand, but narrows it by one that
     is: the smaller the remaining deviation, the better the probe.
 
     Args:
-        belief: What is known now.
-        candidates: Log-measurements that each probe would give, from log-constants.
+        covariance: Covariance of log-predictions (:meth:`Belief.covariance_of`).
+        candidates: Log-predictions that each probe would measure.
         targets: Log-predictions that matter.
         noise: Standard deviation of a log-measurement around its model.
     """
-    wanted = slopes(targets, belief.mean)
     remaining = []
-    for candidate in candidates:
-        seen = slopes(candidate, belief.mean)
-        covered = belief.covariance @ seen.T
-        gram = seen @ covered + noise**2 * np.eye(len(seen))
-        after = belief.covariance - covered @ np.linalg.solve(gram, covered.T)
-        variance = np.einsum("ij,jk,ik->i", wanted, after, wanted)
+    for rows in candidates:
+        variance = np.diag(conditioned(covariance, rows, noise))[targets]
         remaining.append(float(np.sqrt(np.maximum(variance, 0.0)).mean()))
     return np.array(remaining)
+
+
+def best_probes(covariance: Array, count: int, noise: float) -> list[int]:
+    """The cases to measure, one after the other, so that least variance remains in all."""
+    chosen: list[int] = []
+    for _ in range(count):
+        removed = (covariance**2).sum(axis=0) / (np.diag(covariance) + noise**2)
+        removed[chosen] = 0.0
+        chosen.append(int(np.argmax(removed)))
+        covariance = conditioned(covariance, chosen[-1:], noise)
+    return chosen
+
+
+def krige(off: Array, known: Array, wanted: Array, noise: float | Array) -> tuple[Array, Array]:
+    """What the constants leave unexplained of some cases, from measured cases like them.
+
+    Args:
+        off: Log-measurements minus log-predictions of the measured cases.
+        known: Covariance of the measured cases' unexplained parts.
+        wanted: Covariance between the unexplained parts of the cases (rows) and of those measured.
+        noise: Standard deviation of the measurements.
+
+    Returns:
+        The expected unexplained part of each case, and by how much its variance shrinks.
+    """
+    weights = np.linalg.solve(known + np.diag(np.broadcast_to(noise, len(off)) ** 2), wanted.T)
+    return np.asarray(off @ weights), np.asarray((weights * wanted.T).sum(axis=0))

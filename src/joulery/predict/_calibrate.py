@@ -13,7 +13,7 @@ import numpy as np
 from joulery.errors import FileError, UsageError
 from joulery.files import write_atomic
 from joulery.paths import data_folder
-from joulery.predict._bayes import Belief
+from joulery.predict._bayes import Belief, krige, slopes
 from joulery.predict._devices import accelerator
 from joulery.predict._fitted import fitted_belief
 from joulery.predict._intervals import interval_scale
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from joulery.predict._bayes import Array
+    from joulery.predict._bayes import Array, Model
     from joulery.predict._devices import Accelerator
 
 # How the constants of a further system differ from those of the fit, in the order of
@@ -35,11 +35,14 @@ if TYPE_CHECKING:
 # tables, leaving each out in turn.
 _NEW_SYSTEM = np.array([0.12, 0.15, 0.2, 0.2, 0.3, 0.3, 0.3, 0.05, 0.2, 0.5, 0.3, 0.08, 0.05, 0.05])
 PLAN_NOISE = 0.1
+# What the constants leave unexplained, PLAN_NOISE in all: in common to all plans of a model, and of
+# one plan alone; the split chosen likewise.
+_MODEL_REST, _PLAN_REST = 0.08, 0.06
 # A release of the software changes the same plan by so much, and about so many days lie between
 # releases (Megatron-Bridge's tables, 25.09 to 26.08): older measurements say less.
 _RELEASE, _RELEASE_DAYS = 0.13, 60.0
 # The same plan again, on the same day; assumed.
-_REPEATED = 0.05
+_REPEATED = 0.02
 # A step measured on another device type says something about the software, little about this one;
 # assumed.
 _ELSEWHERE = 0.2
@@ -137,23 +140,24 @@ class Calibration:
     def times(self, model: Transformer, plans: Sequence[Plan], board: Accelerator) -> PlanTimes:
         """Times of steps of a model under plans."""
         parts = np.stack([plan_parts(model, plan, board) for plan in plans])
-        belief, here = self.belief(board.name), self.here(board.name)
-
-        def seconds(constants: Array) -> Array:
-            return np.log(plan_seconds(constants, parts))
-
+        prior, belief = _elsewhere(self, board.name), self.belief(board.name)
+        here = self.here(board.name)
+        slope = slopes(_log_seconds(parts), belief.mean)
+        variance = np.einsum("ij,jk,ik->i", slope, prior.covariance, slope) + PLAN_NOISE**2
+        predicted = np.log(plan_seconds(belief.mean, parts))
+        if here:
+            ran = [(one.model, _words(one.plan)) for one in here]
+            there = np.stack([plan_parts(one.model, one.plan, board) for one in here])
+            seen = slopes(_log_seconds(there), belief.mean) @ prior.covariance
+            noise = _noise(here, self.today, _REPEATED)
+            off = np.log([one.seconds for one in here]) - np.log(plan_seconds(belief.mean, there))
+            shared = unexplained([(model, _words(plan)) for plan in plans], ran)
+            among = unexplained(ran, ran)
+            predicted = predicted + krige(off, among, shared, noise)[0]
+            among = among + seen @ slopes(_log_seconds(there), belief.mean).T
+            variance = variance - krige(off, among, shared + slope @ seen.T, noise)[1]
         scale = interval_scale(_MEASURED if here else _UNMEASURED)
-        deviation = scale * np.hypot(belief.spread(seconds), PLAN_NOISE)
-        # What the constants cannot explain of a plan that ran stays with that plan.
-        rest, ages = np.zeros(len(plans)), _noise(here, self.today, _REPEATED)
-        for one, age in zip(here, ages, strict=True):
-            explained = plan_seconds(belief.mean, plan_parts(one.model, one.plan, board))[0]
-            trust = (_REPEATED / age) ** 2
-            for place, plan in enumerate(plans):
-                if (one.model, _words(one.plan)) == (model, _words(plan)):
-                    rest[place] = trust * np.log(one.seconds / explained)
-                    deviation[place] = min(deviation[place], age)
-        return PlanTimes(parts, np.exp(seconds(belief.mean) + rest), deviation)
+        return PlanTimes(parts, np.exp(predicted), scale * np.sqrt(variance))
 
     def power(self, device: str) -> tuple[float, float]:
         """Factor of the predicted power, and the standard deviation of its logarithm."""
@@ -183,10 +187,16 @@ _UNMEASURED, _MEASURED = "plans on a new system, elsewhere", "plans of a measure
 @lru_cache(maxsize=256)
 def _sharpened(calibration: Calibration, device: str) -> Belief:
     """Steps elsewhere first, which say little; then those on the device itself."""
+    prior, here = _elsewhere(calibration, device), calibration.here(device)
+    return _updated(prior, here, calibration.today, PLAN_NOISE)
+
+
+def _elsewhere(calibration: Calibration, device: str) -> Belief:
+    """What steps on other device types say about the constants of this one."""
     here = calibration.here(device)
-    elsewhere = tuple(one for one in calibration.steps if one not in here)
-    prior = _updated(fitted_belief("plans"), elsewhere, calibration.today, _ELSEWHERE)
-    return _updated(on_another_system(prior), here, calibration.today, PLAN_NOISE)
+    others = tuple(one for one in calibration.steps if one not in here)
+    prior = _updated(fitted_belief("plans"), others, calibration.today, _ELSEWHERE)
+    return on_another_system(prior)
 
 
 def _updated(belief: Belief, steps: Sequence[MeasuredStep], today: date, noise: float) -> Belief:
@@ -194,18 +204,29 @@ def _updated(belief: Belief, steps: Sequence[MeasuredStep], today: date, noise: 
         return belief
     parts = np.stack([plan_parts(one.model, one.plan, accelerator(one.device)) for one in steps])
     measured = np.log([one.seconds for one in steps])
-    return belief.update(
-        lambda values: np.log(plan_seconds(values, parts)),
-        measured,
-        _noise(steps, today, noise),
-        robust=False,
-    )
+    return belief.update(_log_seconds(parts), measured, _noise(steps, today, noise), robust=False)
+
+
+def _log_seconds(parts: Array) -> Model:
+    return lambda constants: np.log(plan_seconds(constants, parts))
 
 
 def _noise(steps: Sequence[MeasuredStep], today: date, fresh: float) -> Array:
     """Standard deviation of each measurement around the model, larger for old ones."""
     age = np.array([max((today - one.measured).days, 0) for one in steps])
     return np.hypot(fresh, _RELEASE * np.minimum(age / _RELEASE_DAYS, 1.0))
+
+
+def unexplained(first: Sequence[tuple[Any, Any]], second: Sequence[tuple[Any, Any]]) -> Array:
+    """Covariance of what the constants leave unexplained of steps, each a model and its plan."""
+    shares = [
+        [
+            _MODEL_REST**2 * (model == other) + _PLAN_REST**2 * ((model, plan) == (other, another))
+            for other, another in second
+        ]
+        for model, plan in first
+    ]
+    return np.array(shares)
 
 
 def _words(plan: Plan) -> tuple[str, str]:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from joulery.predict._bayes import Array
 
-# Growth of intervals that stand on few groups, and the least factor of a claim; chosen on the tasks
-# of benchmarks/predict.py, leaving each group out in turn.
-_FEW_GROUPS, _LEAST_SCALE = 0.3, 0.5
+# A model's own claim counts like so many left-out groups; chosen on the tasks of
+# benchmarks/predict.py, leaving each group out in turn.
+_CLAIM_GROUPS = 3
 # Half-width of a 90 % interval, and the one-sided 90 % bound, in standard deviations.
 NINETY, NINETY_BELOW = 1.6449, 1.2816
 
@@ -59,28 +59,32 @@ def correlation(task: str) -> float:
 def conformal_scale(groups: Sequence[tuple[Array, Array]]) -> float:
     """Factor of claimed deviations at which 90 % intervals hold for a further group.
 
-    Every group counts alike. Few groups say little about the next one, so the factor grows by a
-    part of ``1 / groups`` and never falls below a half.
+    Every group counts alike, and the claim itself like three groups that it fits. Few groups say
+    little about the next one, so the factor is that of Student's distribution.
 
     Args:
         groups: Log-errors and claimed standard deviations per left-out group.
     """
     if not groups:
         return 1.0
-    ratio = np.concatenate([np.abs(off) / claimed for off, claimed in groups])
-    weight = np.concatenate([np.full(len(off), 1.0 / len(off)) for off, _ in groups])
-    order = np.argsort(ratio)
-    reached = np.cumsum(weight[order]) / weight.sum()
-    place = int(np.searchsorted(reached, 0.9))
-    found = float(ratio[order][min(place, len(ratio) - 1)]) / NINETY
-    return max(found * (1 + _FEW_GROUPS / len(groups)), _LEAST_SCALE)
+    found = [(np.quantile(np.abs(off) / claimed, 0.9) / NINETY) ** 2 for off, claimed in groups]
+    known = len(groups) + _CLAIM_GROUPS
+    variance = (sum(found) + _CLAIM_GROUPS) / known
+    return float(variance**0.5) * _student(known) / NINETY
+
+
+def _student(freedom: int) -> float:
+    """95 % quantile of Student's distribution, within 1 % from 4 degrees of freedom on."""
+    z = NINETY
+    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    return z + first / freedom + second / freedom**2
 
 
 def shared_correlation(groups: Sequence[tuple[Array, Array]]) -> float:
     """Correlation of two errors of the same group, every group counting alike.
 
-    Errors are in units of their claims; as with intervals, few groups say little, so the
-    correlation grows by a part of what is missing to 1.
+    Errors are in units of their claims; few groups say little, so the correlation grows by a part
+    of what is missing to 1.
     """
     pairs, total = 0.0, 0.0
     for off, claimed in groups:
@@ -92,7 +96,7 @@ def shared_correlation(groups: Sequence[tuple[Array, Array]]) -> float:
     if not total:
         return 1.0
     found = min(max(pairs / total, 0.0), 1.0)
-    return found + (1 - found) * _FEW_GROUPS / len(groups)
+    return found + (1 - found) * 0.3 / len(groups)
 
 
 def summed_deviation(values: Array, deviations: Array, correlated: float) -> float:

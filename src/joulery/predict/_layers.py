@@ -79,11 +79,10 @@ def attention_kernels(model: Transformer, plan: Plan, device: Accelerator) -> Ke
     else:
         columns = (model.heads + 2 * model.key_heads) * value / plan.tensor
         rows.product((1, tokens, columns, model.hidden))
-    seen = 0.5 if model.causal else 1.0
     queries = model.sequence / plan.context
     groups = plan.micro_batch * heads
     if plan.fused_attention:
-        rows.attention(groups, queries, model.sequence, (width + value) / 2, seen)
+        rows.attention(groups, queries, model.sequence, (width + value) / 2, model.seen_share)
     else:
         rows.product((groups, queries, model.sequence, width), wide=True)
         rows.product((groups, queries, value, model.sequence), wide=True)

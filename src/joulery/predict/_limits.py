@@ -41,6 +41,10 @@ _SHARES = 48
 _OVERLAP = 3.0
 # The host prepares the next kernels while the device works: the slower of the two counts.
 _ASIDE = 4.0
+# A board lowers its clock to this share of the highest at most, even if it then draws more than its
+# limit: A40s draw 117 W under a limit of 100 W, and slow down 3 to 4 times; chosen on V100, A40 and
+# A100, leaving each out in turn.
+_LOWEST_UNDER_LIMIT = 0.2
 # Units without work are clock-gated but not free.
 _IDLE_UNITS = 0.3
 
@@ -55,6 +59,7 @@ def job_curve(
     at = np.array(
         [np.interp(limit, row, shares) for limit, row in zip(limit_watts, busy, strict=True)]
     )
+    at = np.maximum(at, _LOWEST_UNDER_LIMIT)
     return _rows_at(at, shares, seconds), _rows_at(at, shares, mean)
 
 
@@ -90,7 +95,7 @@ def _by_clock(
     busy_seconds = ((compute / shares) ** _OVERLAP + memory**_OVERLAP) ** (1 / _OVERLAP)
     host = value["compute"] * (value["host"] / batch + value["loading"])
     seconds = (busy_seconds**_ASIDE + host**_ASIDE) ** (1 / _ASIDE)
-    static = value["awake"] + value["clock"] * shares * voltage**2
+    static = device.leakage * value["awake"] + value["clock"] * shares * voltage**2
     work = value["compute"] * (1 + _IDLE_UNITS * fill + waste)
     joules = value["activity"] * value["dynamic"] * voltage**2 * work + value["traffic"] * memory
     busy = device.limit_watts * (static + joules / busy_seconds)

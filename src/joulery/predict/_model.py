@@ -40,6 +40,8 @@ class Transformer:
         kv_rank: Rank of the compressed keys and values (latent attention); 0 for none.
         rope_dim: Width of the part of a head that carries positions (latent attention).
         causal: Whether a token sees only those before it.
+        window: Tokens that a token of a windowed block sees; 0 for all.
+        windowed_layers: Blocks with a window; all where 0.
     """
 
     layers: int
@@ -62,6 +64,8 @@ class Transformer:
     kv_rank: int = 0
     rope_dim: int = 0
     causal: bool = True
+    window: int = 0
+    windowed_layers: int = 0
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "feedforward", "vocabulary", "sequence"):
@@ -75,9 +79,9 @@ class Transformer:
                 raise InvalidValueError(
                     f"{one.name} must not be negative", remedy="leave out what does not apply"
                 )
-        if self.kv_heads > self.heads or self.dense_layers > self.layers:
+        if self.kv_heads > self.heads or max(self.dense_layers, self.windowed_layers) > self.layers:
             raise InvalidValueError(
-                "kv_heads must not exceed heads, nor dense_layers layers",
+                "kv_heads must not exceed heads, nor dense_layers and windowed_layers layers",
                 remedy="leave them out where they do not apply",
             )
         if self.experts and not self.expert_feedforward:
@@ -107,6 +111,15 @@ class Transformer:
     def expert_layers(self) -> int:
         """Number of blocks with experts."""
         return self.layers - self.dense_layers if self.experts else 0
+
+    @property
+    def seen_share(self) -> float:
+        """Share of a sequence that a token attends to, mean of all blocks."""
+        whole = 0.5 if self.causal else 1.0
+        if not self.window:
+            return whole
+        share = (self.windowed_layers or self.layers) / self.layers
+        return share * min(whole, self.window / self.sequence) + (1 - share) * whole
 
     def attention_parameters(self) -> int:
         """Parameters of one block's attention."""
@@ -156,27 +169,29 @@ class Transformer:
     def step_operations(self, tokens: float = 1.0) -> float:
         """Operations of forward and backward for ``tokens``, without recomputation."""
         width = self.heads * (self.head_width + self.value_width)
-        attention = self.layers * width * self.sequence * (1.0 if self.causal else 2.0)
+        attention = self.layers * width * self.sequence * 2.0 * self.seen_share
         return tokens * (6.0 * self.active_parameters() + 3.0 * attention)
 
 
-def transformer(source: Transformer | dict[str, Any] | str | Path) -> Transformer:
+def transformer(source: Transformer | dict[str, Any] | str | Path | Any) -> Transformer:
     """A description from a document, a JSON file or a ready object.
 
-    The names of ``transformers`` configurations (``num_hidden_layers`` and so on) are understood
-    as well.
+    Configurations of ``transformers`` (``num_hidden_layers`` and so on) are understood as well, as
+    files, documents or objects.
 
     Raises:
         FileError: The file cannot be read, or a name in it is unknown or missing.
     """
     if isinstance(source, Transformer):
         return source
+    if hasattr(source, "to_dict"):
+        source = source.to_dict()
     if not isinstance(source, dict):
         source = _read(Path(source))
     known = {field.name for field in fields(Transformer)}
-    document = {_ALIASES.get(name, name): value for name, value in source.items()}
-    if any(name in _ALIASES for name in source):  # a foreign file says more than we need
-        document = {name: value for name, value in document.items() if name in known and value}
+    source = source.get("text_config", source)
+    foreign = any(name in _ALIASES for name in source)
+    document = _translated(source, known) if foreign else source
     for name in document:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
@@ -201,6 +216,34 @@ def transformer(source: Transformer | dict[str, Any] | str | Path) -> Transforme
     return Transformer(**document)
 
 
+def _translated(source: dict[str, Any], known: set[str]) -> dict[str, Any]:
+    """The names of a ``transformers`` configuration in ours; what says nothing here is left out."""
+    document = {_ALIASES.get(name, name): value for name, value in source.items()}
+    document = {name: value for name, value in document.items() if name in known and value}
+    kind = source.get("model_type", "")
+    document.setdefault("feedforward", 4 * document.get("hidden", 0))
+    document |= {"gated": kind not in _PLAIN_BLOCKS, "causal": kind not in _BOTH_WAYS}
+    if shared := source.get("n_shared_experts"):
+        document["shared_feedforward"] = shared * source.get("moe_intermediate_size", 0)
+    if source.get("use_sliding_window") is False:
+        document.pop("window", None)
+    elif "window" in document and source.get("layer_types"):
+        document["windowed_layers"] = source["layer_types"].count("sliding_attention")
+    return document
+
+
+# Families whose feed-forward blocks have two matrices, and whose tokens see those after them.
+_BOTH_WAYS = frozenset({"bert", "roberta", "distilbert", "deberta", "deberta-v2", "electra"})
+_PLAIN_BLOCKS = _BOTH_WAYS | {
+    "gpt2",
+    "gpt_neo",
+    "gpt_neox",
+    "gptj",
+    "opt",
+    "bloom",
+    "falcon",
+    "phi",
+}
 _ALIASES = {
     "num_hidden_layers": "layers",
     "hidden_size": "hidden",
@@ -225,6 +268,9 @@ _ALIASES = {
     "n_head": "heads",
     "n_positions": "sequence",
     "n_inner": "feedforward",
+    "ffn_dim": "feedforward",
+    "sliding_window": "window",
+    "shared_expert_intermediate_size": "shared_feedforward",
 }
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from joulery.predict._fitted import fitted_belief
 from joulery.predict._kernels import ATTENTION, kernel_times
 from joulery.predict._layers import attention_kernels, feedforward_kernels, head_kernels
-from joulery.predict._plan import local_parameters
+from joulery.predict._plan import expert_parameters, local_parameters
 
 if TYPE_CHECKING:
     from joulery.predict._bayes import Array
@@ -208,16 +208,23 @@ def _all_to_all(model: Transformer, plan: Plan, device: Accelerator, activation:
 def _data_seconds(model: Transformer, plan: Plan, device: Accelerator) -> float:
     """Seconds to add up gradients and hand out parameters between copies."""
     copies = plan.data * plan.context
-    held = local_parameters(model, plan)
-    if copies == 1:
-        return 0.0
+    experts = max(expert_parameters(model, plan, stage) for stage in {0, plan.pipeline - 1})
+    rest = local_parameters(model, plan) - experts
+    # Experts that are spread over the copies have fewer of them, further apart.
+    expert_copies = max(1, copies * plan.tensor // plan.expert)
+    far = _rate(device, plan.tensor * copies)
     if plan.shard < 3:
-        return 6.0 * (copies - 1) / copies * held / _rate(device, plan.tensor * copies)
+        return 6.0 * (_others(copies) * rest + _others(expert_copies) * experts) / far
     group = plan.shard_group or copies
-    rate = _rate(device, plan.tensor * group)
-    gathered = 8.0 * plan.micro_batches * (group - 1) / group * held / rate
-    replicas = copies // group
-    return gathered + 8.0 * (replicas - 1) / replicas * held / group / _rate(device, copies)
+    replicas, expert_group = copies // group, min(group, expert_copies)
+    gathered = _others(group) * rest + _others(expert_group) * experts
+    again = _others(replicas) * (rest + experts) / group
+    return 8.0 * (plan.micro_batches * gathered / _rate(device, plan.tensor * group) + again / far)
+
+
+def _others(copies: int) -> float:
+    """Share of a tensor that comes from the other copies."""
+    return (copies - 1) / copies
 
 
 def _rate(device: Accelerator, group: int) -> float:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from joulery.predict._bayes import Belief, Model
+    from joulery.predict._bayes import Belief
     from joulery.predict._model import Transformer
     from joulery.predict._plan import Plan
     from joulery.predict._search import CandidateTable, Rows, Work
@@ -417,11 +417,9 @@ def _cheapest_probe(own: CandidateTable, target: Plan, belief: Belief) -> tuple[
     count = np.array([plan.devices for plan in own.plans])
     few = np.flatnonzero(count == count.min())
 
-    def seconds(row: int) -> Model:
-        return lambda constants: np.log(plan_seconds(constants, own.parts[row]))
-
-    wanted = seconds(own.plans.index(target))
-    left = probe_values(belief, [seconds(int(row)) for row in few], wanted, PLAN_NOISE)
+    parts = own.parts[[*few, own.plans.index(target)]]
+    covariance = belief.covariance_of(lambda constants: np.log(plan_seconds(constants, parts)))
+    left = probe_values(covariance, [[row] for row in range(len(few))], [-1], PLAN_NOISE)
     at = int(np.argmin(left))
-    now = math.hypot(float(belief.spread(wanted)[0]), PLAN_NOISE)
+    now = math.hypot(float(covariance[-1, -1] ** 0.5), PLAN_NOISE)
     return own.plans[int(few[at])], math.hypot(float(left[at]), PLAN_NOISE) / now

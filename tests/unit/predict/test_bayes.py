@@ -5,6 +5,8 @@ import pytest
 
 from joulery.predict.models import (
     Belief,
+    best_probes,
+    krige,
     population,
     probe_values,
 )
@@ -64,7 +66,16 @@ def test_spread_grows_away_from_the_measurements():
 
 def test_the_best_probe_is_the_informative_one():
     """The advisor would send people to measure what they know already."""
-    candidates = [line(np.array([1.0])), line(np.array([10.0]))]
     known_scale = Belief.independent(np.zeros(2), np.array([0.01, 0.5]))
-    left = probe_values(known_scale, candidates, line(np.array([5.0, 20.0])), 0.05)
+    covariance = known_scale.covariance_of(line(np.array([1.0, 10.0, 5.0, 20.0])))
+    left = probe_values(covariance, [[0], [1]], [2, 3], 0.05)
     assert left[1] < 0.5 * left[0]
+    assert 0 not in best_probes(covariance, 2, 0.05)
+
+
+def test_unexplained_parts_are_shared_by_what_is_alike():
+    """A measured case would say nothing about its like, or something about everything."""
+    like = np.array([[1.0, 0.0], [0.5, 0.0], [0.0, 0.0]])
+    shift, narrowed = krige(np.array([0.2, -0.3]), np.eye(2), like, 1e-6)
+    assert shift == pytest.approx([0.2, 0.1, 0.0], abs=1e-6)
+    assert narrowed == pytest.approx([1.0, 0.25, 0.0], abs=1e-6)

@@ -82,3 +82,11 @@ def test_limits_span_what_the_board_takes():
     found = power_limits(accelerator("h100"))
     assert found[0] == accelerator("h100").min_limit_watts
     assert found[-1] == 700
+
+
+def test_a_limit_that_a_board_cannot_hold_is_exceeded():
+    """An A40 under 100 W draws more than that, and does not slow down without end."""
+    a40 = accelerator("a40")
+    slowdown, watts = response(a40, Load(1.0, 0.0, 1.0, 0.9), np.array([100.0, 300.0]))
+    assert watts[0] > 102
+    assert 2 < slowdown[0] <= 5

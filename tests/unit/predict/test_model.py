@@ -97,3 +97,19 @@ def test_impossible_models_are_refused():
         Transformer(0, 1, 1, 1, 1, 1)
     with pytest.raises(InvalidValueError):
         transformer({**LLAMA, "experts": 8, "experts_per_token": 9})
+
+
+def test_a_window_bounds_what_a_token_attends_to():
+    """Models with sliding windows would be charged for attention that they do not compute."""
+    whole = transformer(LLAMA)
+    half = transformer(LLAMA | {"window": 16, "windowed_layers": LLAMA["layers"] // 2})
+    every = transformer(LLAMA | {"window": 16})
+    assert every.seen_share == pytest.approx(16 / LLAMA["sequence"])
+    assert half.seen_share == pytest.approx((whole.seen_share + every.seen_share) / 2)
+    assert every.step_operations() < half.step_operations() < whole.step_operations()
+    found = transformer(
+        {"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 99}
+        | {"intermediate_size": 128, "max_position_embeddings": 512, "sliding_window": 64}
+        | {"layer_types": ["sliding_attention", "full_attention"] * 2}
+    )
+    assert (found.window, found.windowed_layers) == (64, 2)

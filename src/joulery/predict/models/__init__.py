@@ -4,8 +4,8 @@ A model is a function from log-constants to predictions; see :mod:`joulery.predi
 what is known about constants and how measurements change that.
 """
 
-from joulery.predict._bayes import Belief, population, probe_values
-from joulery.predict._calibrate import PLAN_NOISE, on_another_system
+from joulery.predict._bayes import Belief, best_probes, conditioned, krige, population, probe_values
+from joulery.predict._calibrate import PLAN_NOISE, on_another_system, unexplained
 from joulery.predict._convergence import Convergence, samples_to_target
 from joulery.predict._fitted import fitted, fitted_belief, fitted_on
 from joulery.predict._intervals import (
@@ -43,7 +43,9 @@ __all__ = [
     "Convergence",
     "Kernels",
     "Load",
+    "best_probes",
     "clock_curve",
+    "conditioned",
     "conformal_scale",
     "fitted",
     "fitted_belief",
@@ -54,6 +56,7 @@ __all__ = [
     "joined",
     "kernel_power",
     "kernel_times",
+    "krige",
     "matmuls",
     "node_watts",
     "on_another_system",
@@ -67,4 +70,5 @@ __all__ = [
     "shared_correlation",
     "streams",
     "summed_deviation",
+    "unexplained",
 ]
