@@ -6,8 +6,8 @@ from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from joulery.jobs.policies import ActionKind, RunEnd
-from joulery.reports import table_text as table
+from joulery.objectives import objective_text
+from joulery.reports import decisions_table, sizes_table, table_of
 from joulery.units import human, human_duration, kilowatt_hours, per_cent
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from joulery.frontier import Frontier, OperatingPoint
     from joulery.jobs import (
         BatchSizeSummary,
-        DecisionEntry,
         JobEntry,
         JobMeasurements,
         JobSummary,
@@ -35,20 +34,18 @@ _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86_400.0
 def list_text(entries: Sequence[JobEntry]) -> str:
     """All jobs, one per line."""
     if not entries:
-        return "No jobs yet. A joulery.Run with batch_sizes makes one.\n"
-    rows = [
-        [
-            entry.name,
-            entry.device or _NONE,
-            str(entry.version),
-            entry.definition.policy,
-            str(entry.recurrences),
-            "paused" if entry.paused else "",
-        ]
-        for entry in entries
-    ]
-    headers = ["job", "device", "version", "policy", "recurrences", "state"]
-    return table(headers, rows, "llrlrl") + "\n"
+        return "No jobs yet. A joulery.Run with batch_sizes makes one."
+    return table_of(
+        entries,
+        {
+            "job": lambda one: one.name,
+            "device": lambda one: one.device or _NONE,
+            ">version": lambda one: str(one.version),
+            "policy": lambda one: one.definition.policy,
+            ">recurrences": lambda one: str(one.recurrences),
+            "state": lambda one: "paused" if one.paused else "",
+        },
+    )
 
 
 def show_text(summary: JobSummary, last: int, now_wall_seconds: float) -> str:
@@ -61,7 +58,7 @@ def show_text(summary: JobSummary, last: int, now_wall_seconds: float) -> str:
     """
     parts = [_head(summary)]
     if summary.recurrences:
-        parts.append(_sizes(summary))
+        parts.append(sizes_table(summary).text())
     known = profiles_text(summary.measured, now_wall_seconds)
     if known:
         parts.append(known)
@@ -71,8 +68,8 @@ def show_text(summary: JobSummary, last: int, now_wall_seconds: float) -> str:
         parts.append(_savings(summary.saved))
     shown = summary.decisions[-last:] if last else ()
     if shown:
-        parts.append(_decisions(summary, shown))
-    return "\n\n".join(parts) + "\n"
+        parts.append(decisions_table(summary, shown).text())
+    return "\n\n".join(parts)
 
 
 def _head(summary: JobSummary) -> str:
@@ -86,7 +83,7 @@ def _head(summary: JobSummary) -> str:
         f"batch sizes: {sizes}",
         f"policy: {entry.definition.policy}; "
         f"cost: eta {job.cost.eta:g}, {human(job.cost.max_watts, 'W')}"
-        + (f"; objective: {job.objective}" if job.objective is not None else ""),
+        + (f"; objective: {objective_text(job.objective)}" if job.objective is not None else ""),
         f"recurrences: {entry.recurrences}"
         + (", of which the latest are shown" if summary.cut else ""),
     ]
@@ -102,35 +99,6 @@ def _head(summary: JobSummary) -> str:
         for one in others
     ]
     return "\n".join(lines)
-
-
-def _sizes(summary: JobSummary) -> str:
-    rows = [
-        [
-            str(row.batch_size),
-            *(str(row.ends.get(end, 0) or _NONE) for end in _ENDS),
-            human(median(row.costs_joules), "J") if row.costs_joules else _NONE,
-            human_duration(median(row.seconds)) if row.seconds else _NONE,
-            human(median(row.joules), "J") if row.joules else _NONE,
-            _watts(row.limit_watts),
-        ]
-        for row in summary.batch_sizes
-    ]
-    headers = [
-        "batch size",
-        "reached",
-        "stopped",
-        "failed",
-        "abandoned",
-        "cost",
-        "time",
-        "energy",
-        "limit",
-    ]
-    return table(headers, rows, "r" * len(headers))
-
-
-_ENDS = (RunEnd.REACHED, RunEnd.STOPPED, RunEnd.EXHAUSTED, RunEnd.ABANDONED)
 
 
 def _chart(recurrences: Sequence[RecurrenceSummary]) -> str:
@@ -161,38 +129,6 @@ def _savings(savings: Savings) -> str:
         f"Exploring is part of that: {exploring} of cost for probes and for trainings that were "
         "stopped or failed."
     )
-
-
-def _decisions(summary: JobSummary, shown: Sequence[DecisionEntry]) -> str:
-    rows = []
-    for entry in shown:
-        outcome, decision = entry.outcome, entry.decision
-        cost = summary.cost(entry)
-        rows.append(
-            [
-                str(decision.recurrence + 1),
-                "probe" if decision.kind == ActionKind.PROBE else "train",
-                str(decision.batch_size),
-                _watts(decision.power_limit_watts),
-                _ended(entry),
-                _NONE if outcome is None else f"{outcome.epochs:g}",
-                _NONE if cost is None else human(cost, "J"),
-                decision.reason,
-            ]
-        )
-    headers = ["recurrence", "what", "batch size", "limit", "ended", "epochs", "cost", "why"]
-    return table(headers, rows, "rlrrlrrl")
-
-
-def _ended(entry: DecisionEntry) -> str:
-    """How a decision ended, and whether the policy does not learn from that."""
-    if entry.outcome is None:
-        return entry.state
-    return entry.outcome.end.name.lower() + " (quarantined)" * entry.quarantined
-
-
-def _watts(watts: float | None) -> str:
-    return _NONE if watts is None else human(watts, "W")
 
 
 def summary_document(summary: JobSummary, last: int) -> dict[str, Any]:
@@ -246,19 +182,19 @@ def profiles_text(measured: JobMeasurements, now_wall_seconds: float) -> str:
     """The profiles of a job as a table; empty where there are none."""
     if not measured.profiles:
         return ""
-    rows = [
-        [
-            str(one.batch_size),
-            _point(one.frontier.fastest),
-            _point(one.frontier.least_energy),
-            _limits(one.frontier),
-            _origins(one.frontier),
-            _age(now_wall_seconds - (one.wall_seconds or now_wall_seconds)),
-        ]
-        for one in measured.profiles
-    ]
-    headers = ["batch size", "fastest epoch", "lowest-energy epoch", "limits", "figures", "age"]
-    return table(headers, rows, "rrrrlr")
+    return table_of(
+        measured.profiles,
+        {
+            ">batch size": lambda one: str(one.batch_size),
+            ">fastest epoch": lambda one: _point(one.frontier.fastest),
+            ">lowest-energy epoch": lambda one: _point(one.frontier.least_energy),
+            ">limits": lambda one: _limits(one.frontier),
+            "figures": lambda one: ", ".join(
+                dict.fromkeys(point.provenance.origin.value for point in one.frontier)
+            ),
+            ">age": lambda one: _age(now_wall_seconds - (one.wall_seconds or now_wall_seconds)),
+        },
+    )
 
 
 def _point(point: OperatingPoint) -> str:
@@ -270,10 +206,6 @@ def _point(point: OperatingPoint) -> str:
 def _limits(frontier: Frontier) -> str:
     """Number of power limits on a frontier."""
     return str(sum(point.setting.power_limit_watts is not None for point in frontier) or "–")
-
-
-def _origins(frontier: Frontier) -> str:
-    return ", ".join(dict.fromkeys(point.provenance.origin.value for point in frontier))
 
 
 def _age(seconds: float) -> str:

@@ -75,6 +75,23 @@ class Table:
         cells = [[cell(row) for cell in columns.values()] for row in rows]
         return cls(titles, cells, align, best, kinds)
 
+    def text(self, columns: int | None = None) -> str:
+        """Plain text, no wider than the terminal unless so many columns are given."""
+        # Every cell of a column with a star in it keeps a place for one, so that figures align.
+        starred = {column for _, column in self.best}
+        rows = [
+            [
+                f"{cell} {'*' if (row, column) in self.best else ' '}"
+                if column in starred
+                else cell
+                for column, cell in enumerate(cells)
+            ]
+            for row, cells in enumerate(self.rows)
+        ]
+        headers = [f"{h}  " if column in starred else h for column, h in enumerate(self.headers)]
+        text = table_text(headers, rows, self.align, columns)
+        return re.sub(r"[ ]+$", "", text, flags=re.MULTILINE)
+
 
 @dataclass(frozen=True, slots=True)
 class KeyFigure:
@@ -369,23 +386,8 @@ def _text_blocks(blocks: Sequence[Block], terminal: Terminal) -> Iterator[str]:
             rows = [[one.name, one.value, one.note] for one in block.figures]
             yield table_text(["figure", "value", "note"], rows, "lll", terminal.columns)
         elif isinstance(block, Table):
-            yield _table_with_stars(block, terminal.columns)
+            yield block.text(terminal.columns)
         elif isinstance(block, Chart):
             yield plot(block, terminal)
         elif isinstance(block, Details) and block.open:
             yield from _text_blocks(block.blocks, terminal)
-
-
-def _table_with_stars(table: Table, columns: int) -> str:
-    # Every cell of a column with a star in it keeps a place for one, so that figures align.
-    starred = {column for _, column in table.best}
-    rows = [
-        [
-            f"{cell} {'*' if (row, column) in table.best else ' '}" if column in starred else cell
-            for column, cell in enumerate(cells)
-        ]
-        for row, cells in enumerate(table.rows)
-    ]
-    headers = [f"{h}  " if column in starred else h for column, h in enumerate(table.headers)]
-    text = table_text(headers, rows, table.align, columns)
-    return re.sub(r"[ ]+$", "", text, flags=re.MULTILINE)

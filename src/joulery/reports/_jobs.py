@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
-from statistics import fmean
+from dataclasses import dataclass, replace
+from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
@@ -28,7 +28,15 @@ from joulery.units import finite, human, human_duration, kilowatt_hours, per_cen
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from joulery.jobs import DecisionEntry, EnergyEntry, JobBeliefs, JobFigures, JobSummary, Saved
+    from joulery.jobs import (
+        BatchSizeSummary,
+        DecisionEntry,
+        EnergyEntry,
+        JobBeliefs,
+        JobFigures,
+        JobSummary,
+        Saved,
+    )
     from joulery.objectives import Objective
     from joulery.reports._chart import Symbol
     from joulery.reports._document import Block
@@ -38,7 +46,6 @@ if TYPE_CHECKING:
 _NONE = "–"
 _MOST_POINTS = 150  # of a line, which more would only blacken
 _MOST_JOBS = 15
-_ENDS = (RunEnd.REACHED, RunEnd.STOPPED, RunEnd.EXHAUSTED, RunEnd.ABANDONED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,8 +329,11 @@ def job_report(
         if beliefs is not None and beliefs.changed:
             noticed = "The policy has noticed that this job no longer trains as it used to, and"
             blocks.append(Paragraph(f"{noticed} weighs older runs down since."))
-        blocks += [Heading("By batch size"), _sizes_table(summary)]
-    blocks += [Heading("Latest decisions"), _decisions_table(summary, link)]
+        blocks += [Heading("By batch size"), sizes_table(summary)]
+    latest = summary.decisions[: -_MOST_JOBS - 1 : -1]
+    none = Paragraph("No decision has been made yet.")
+    decisions = decisions_table(summary, latest, link) if latest else none
+    blocks += [Heading("Latest decisions"), decisions]
     return (
         Report(name, "", (_job_figures(summary),)),
         Report("What to run", "", tuple(choice)),
@@ -692,47 +702,71 @@ def thinned(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float],
     return tuple((fmean(x for x, _ in one), fmean(y for _, y in one)) for one in groups)
 
 
-def _sizes_table(summary: JobSummary) -> Table:
-    rows = [
-        [
-            str(row.batch_size),
-            *(str(row.ends.get(end, 0) or _NONE) for end in _ENDS),
-            human(fmean(row.costs_joules), "J") if row.costs_joules else _NONE,
-            human_duration(fmean(row.seconds)) if row.seconds else _NONE,
-            energy_text(fmean(row.joules)) if row.joules else _NONE,
-        ]
-        for row in summary.batch_sizes
-    ]
-    kinds = [
-        "default" if row.batch_size == summary.job.default else "" for row in summary.batch_sizes
-    ]
-    headers = ["batch size", "reached", "stopped early", "failed", "lost", "cost", "time", "energy"]
-    return Table(headers, rows, "r" * len(headers), kinds=kinds)
+def sizes_table(summary: JobSummary) -> Table:
+    """Runs of a job by batch size: how they ended, and medians of those that reached the target."""
+
+    def middle(show: Callable[[float], str], values: Sequence[float]) -> str:
+        return show(median(values)) if values else _NONE
+
+    def ended(end: RunEnd) -> Callable[[BatchSizeSummary], str]:
+        return lambda row: str(row.ends.get(end, 0) or _NONE)
+
+    return Table.of(
+        summary.batch_sizes,
+        {
+            ">batch size": lambda row: str(row.batch_size),
+            ">reached": ended(RunEnd.REACHED),
+            ">stopped early": ended(RunEnd.STOPPED),
+            ">failed": ended(RunEnd.EXHAUSTED),
+            ">lost": ended(RunEnd.ABANDONED),
+            ">cost": lambda row: middle(_joules, row.costs_joules),
+            ">time": lambda row: middle(human_duration, row.seconds),
+            ">energy": lambda row: middle(energy_text, row.joules),
+            ">limit": lambda row: _limit(row.limit_watts),
+        },
+        kinds=["default" * (row.batch_size == summary.job.default) for row in summary.batch_sizes],
+    )
 
 
-def _decisions_table(summary: JobSummary, link: Callable[[str], str] | None) -> Table | Paragraph:
-    shown = summary.decisions[: -_MOST_JOBS - 1 : -1]
-    if not shown:
-        return Paragraph("No decision has been made yet.")
-    rows = []
-    for entry in shown:
-        one, outcome, cost = entry.decision, entry.outcome, summary.cost(entry)
-        watts = one.power_limit_watts
-        rows.append(
-            [
-                f"{one.recurrence + 1}",
-                "probe" if one.kind == ActionKind.PROBE else "train",
-                str(one.batch_size),
-                _NONE if watts is None else f"{watts:g} W",
-                end_text(entry),
-                _NONE if outcome is None else f"{outcome.epochs:g}",
-                _NONE if cost is None else human(cost, "J"),
-                one.reason,
-            ]
-        )
-    links = [link(entry.decision.id) for entry in shown] if link else ()
-    headers = ["recurrence", "what", "batch size", "limit", "ended", "epochs", "cost", "why"]
-    return Table(headers, rows, "rlrrlrrl", links=links)
+def decisions_table(
+    summary: JobSummary,
+    shown: Sequence[DecisionEntry],
+    link: Callable[[str], str] | None = None,
+) -> Table:
+    """Decisions of a job, how they ended and why they were made.
+
+    Args:
+        summary: Summary of the job's history.
+        shown: Decisions to list.
+        link: Address of the page of a decision.
+    """
+
+    def cost(entry: DecisionEntry) -> str:
+        found = summary.cost(entry)
+        return _NONE if found is None else _joules(found)
+
+    found = Table.of(
+        shown,
+        {
+            ">recurrence": lambda one: str(one.decision.recurrence + 1),
+            "what": lambda one: "probe" if one.decision.kind == ActionKind.PROBE else "train",
+            ">batch size": lambda one: str(one.decision.batch_size),
+            ">limit": lambda one: _limit(one.decision.power_limit_watts),
+            "ended": end_text,
+            ">epochs": lambda one: _NONE if one.outcome is None else f"{one.outcome.epochs:g}",
+            ">cost": cost,
+            "why": lambda one: one.decision.reason,
+        },
+    )
+    return replace(found, links=[link(entry.decision.id) for entry in shown] if link else ())
+
+
+def _joules(value: float) -> str:
+    return human(value, "J")
+
+
+def _limit(watts: float | None) -> str:
+    return _NONE if watts is None else f"{watts:g} W"
 
 
 def end_text(entry: DecisionEntry) -> str:
