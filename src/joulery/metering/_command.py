@@ -28,6 +28,7 @@ _FORWARDED = (
 # What a terminal sends to every process in its foreground, the command included.
 _FROM_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
 _POLL_SECONDS = 0.5
+_WITNESS_SECONDS = 0.3
 
 
 def check_command(command: Sequence[str]) -> None:
@@ -91,6 +92,7 @@ class _Forwarding:
     def __init__(self, on_signal: Callable[[int], None] | None = None) -> None:
         self._on_signal = on_signal
         self._process: subprocess.Popen[bytes] | None = None
+        self._witness = _witness()
         self._early: list[int] = []
 
     def to(self, process: subprocess.Popen[bytes]) -> None:
@@ -103,26 +105,42 @@ class _Forwarding:
         """Handle one signal."""
         if self._on_signal is not None:
             self._on_signal(number)
-        if number in _FROM_KEYBOARD and _in_foreground():
+        if number in _FROM_KEYBOARD and self._from_keyboard():
             return  # the command has it already; twice would cut short how it ends
         if self._process is None:
             self._early.append(number)
         else:
             self._process.send_signal(number)
 
+    def close(self) -> None:
+        """End the witness."""
+        if self._witness is not None:
+            self._witness.kill()
+            self._witness.communicate()
 
-def _in_foreground() -> bool:
-    """Whether this process group is in the foreground of its terminal."""
+    def _from_keyboard(self) -> bool:
+        """Whether the signal reached other processes of this group as well."""
+        if self._witness is None:
+            return False
+        try:
+            self._witness.wait(_WITNESS_SECONDS)
+        except subprocess.TimeoutExpired:
+            return False
+        self.close()
+        self._witness = _witness()
+        return True
+
+
+def _witness() -> subprocess.Popen[bytes] | None:
+    """A process that ends by a key like Ctrl-C, but not by a signal sent to this process alone.
+
+    It ends with this process, too, as its input does. None where no terminal could send a key.
+    """
     try:
-        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
+        return subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
+        return None
 
 
 @contextmanager
@@ -142,3 +160,4 @@ def _forwarding(on_signal: Callable[[int], None] | None = None) -> Iterator[_For
     finally:
         for number, handler in found.items():
             signal.signal(number, handler)
+        forwarding.close()
