@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from joulery import server, storage
+from joulery import reports, server, storage
 from joulery.cli.dispatch import Output
 from joulery.cli.options import Action, file, flag, number, option, whole
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError, MissingExtraError, UsageError
-from joulery.reports import electricity_price, table_of
+from joulery.reports import table_of
 
 if TYPE_CHECKING:
     import argparse
@@ -55,7 +55,7 @@ def _run(arguments: argparse.Namespace) -> Output | int:
         insecure=arguments.insecure_bind,
         log_requests=arguments.log_requests,
         drain_seconds=arguments.drain_seconds,
-        electricity=electricity_price(
+        electricity=reports.electricity_price(
             arguments.region, arguments.co2, arguments.price, arguments.currency
         ),
         cluster_state=arguments.cluster_state,
