@@ -29,7 +29,9 @@ from joulery.jobs.policies import ActionKind, RunEnd
 _NUMBERS = st.just(0.0) | st.floats(1e-9, 1e12)
 _LIMITS = st.none() | _NUMBERS
 _NAMES = st.text(min_size=1, max_size=50).filter(str.isprintable)
-_MEASURED = st.builds(Measured, _LIMITS, _NUMBERS, _NUMBERS, _NUMBERS)
+_MEASURED = st.builds(
+    Measured, _LIMITS, st.floats(1e-9, 1e10), st.floats(1e-9, 1e12), st.floats(1e-9, 10)
+)
 _OUTCOMES = st.builds(
     Outcome,
     st.sampled_from(RunEnd),

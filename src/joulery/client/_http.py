@@ -395,10 +395,8 @@ def error_of(status: int, body: bytes) -> JouleryError:
         return StoreError(
             f"the server redirects elsewhere ({status})", remedy="give the address that it names"
         )
-    kind = _error_named(document.get("type"))
-    if kind is None or not _fits(kind, status):
-        # What goes wrong inside a server may go right the next time.
-        kind = _BY_STATUS.get(status, StoreBusyError if status >= 500 else UsageError)
+    # What goes wrong inside a server may go right the next time.
+    kind = _BY_STATUS.get(status, StoreBusyError if status >= 500 else UsageError)
     message = _words(document.get("detail")) or _words(document.get("title"))
     return kind(
         message or f"the server refuses the request ({status})",
@@ -410,19 +408,3 @@ def _words(value: Any) -> str:
     if not isinstance(value, str):
         return ""
     return "".join(char if char.isprintable() else " " for char in value[:_LONGEST_WORDS]).strip()
-
-
-def _error_named(value: Any) -> type[JouleryError] | None:
-    """The class of errors whose code the type of a problem ends with."""
-    waiting: list[type[JouleryError]] = [JouleryError]
-    while waiting:
-        kind = waiting.pop(0)
-        if value == f"/problems/{kind.code}":
-            return kind
-        waiting += kind.__subclasses__()
-    return None
-
-
-def _fits(kind: type[JouleryError], status: int) -> bool:
-    """Whether class and status agree; a server's own failures are not errors of the caller."""
-    return issubclass(kind, UsageError) == (400 <= status < 500 and status not in {401, 403})

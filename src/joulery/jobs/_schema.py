@@ -107,17 +107,35 @@ class JsonModel:
 
     def to_document(self) -> Document:
         """The value as JSON; numbers of any make become plain ones."""
-        return _write_members(type(self), self)
+        kind: Any = type(self)
+        members = _members(kind).items()
+        return {name: codec.write(getattr(self, name)) for name, (codec, _) in members}
 
     @classmethod
-    def from_document(cls, document: Any) -> Self:
+    def from_document(cls, document: Any, name: str = "") -> Self:
         """The value that :meth:`to_document` gave this document for.
+
+        Args:
+            document: The value as JSON.
+            name: Name of the member that it is, for messages.
 
         Raises:
             InvalidValueError: A member is missing, unknown, of another type or out of range.
         """
-        found: Self = _read_members(cls, document, cls.__name__)
-        return found
+        kind: Any = cls
+        members = _members(kind)
+        if not isinstance(document, dict):
+            raise _wrong(name or cls.__name__, "an object", document)
+        for member in document:
+            if member not in members:
+                raise InvalidValueError(
+                    f"{cls.__name__} has no member {shown(member)}",
+                    remedy=f"give no members but {', '.join(members)}",
+                )
+        for member, (_, required) in members.items():
+            if required and member not in document:
+                raise InvalidValueError(f"{member} is missing", remedy=f"add the member {member}")
+        return cls(**{each: members[each][0].read(one, each) for each, one in document.items()})
 
     def checked(self) -> Self:
         """The same value, as a server would read it.
@@ -160,26 +178,6 @@ def _members(cls: Any) -> dict[str, tuple[Codec, bool]]:
     }
 
 
-def _write_members(cls: Any, value: Any) -> Document:
-    return {name: codec.write(getattr(value, name)) for name, (codec, _) in _members(cls).items()}
-
-
-def _read_members(cls: Any, document: Any, name: str) -> Any:
-    members = _members(cls)
-    if not isinstance(document, dict):
-        raise _wrong(name, "an object", document)
-    for member in document:
-        if member not in members:
-            raise InvalidValueError(
-                f"{cls.__name__} has no member {shown(member)}",
-                remedy=f"give no members but {', '.join(members)}",
-            )
-    for member, (_, required) in members.items():
-        if required and member not in document:
-            raise InvalidValueError(f"{member} is missing", remedy=f"add the member {member}")
-    return cls(**{each: members[each][0].read(value, each) for each, value in document.items()})
-
-
 def _codec(hint: Any, rules: Document = _NO_RULES) -> Codec:  # noqa: PLR0911 - one per kind
     """The form of a type whose values fulfil ``rules``."""
     origin, arguments = get_origin(hint), get_args(hint)
@@ -193,8 +191,8 @@ def _codec(hint: Any, rules: Document = _NO_RULES) -> Codec:  # noqa: PLR0911 - 
         return _union(arguments, rules)
     if origin in (tuple, dict):
         return _many(origin, arguments, rules)
-    if dataclasses.is_dataclass(hint):
-        return Codec(partial(_write_members, hint), partial(_read_members, hint))
+    if isinstance(hint, type) and issubclass(hint, JsonModel):
+        return Codec(hint.to_document, hint.from_document)
     if origin is Literal:
         return Codec(_plain, partial(_read_word, words=arguments))
     return Codec(_plain, partial(_SCALARS[hint], rules=rules))

@@ -8,6 +8,7 @@ Snapshots are left out: they are made again from events.
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,8 @@ _TABLES = {
     for table in (jobs, events, decisions, outcomes, profiles, energy, tokens, settings)
 }
 _NUMBERED = ("jobs", "energy", "tokens")
-_ROWS = 1000  # at a time, however many there are
+_AT_ONCE = 1000  # rows, however many there are
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 _REMEDY = "give a whole file that `joulery serve --export` wrote"
 
 
@@ -59,7 +61,7 @@ def exported(location: str | Path) -> Iterator[bytes]:
             counts[name] = 0
             order = list(table.primary_key.columns)
             found = connection.execute(
-                select(table).order_by(*order).execution_options(yield_per=_ROWS)
+                select(table).order_by(*order).execution_options(yield_per=_AT_ONCE)
             )
             for row in found.mappings():
                 counts[name] += 1
@@ -88,68 +90,52 @@ def imported(location: str | Path, lines: Iterable[bytes], *, replace: bool = Fa
             )
         for table in (snapshots, *reversed(_TABLES.values())):
             connection.execute(delete(table))
-        reader = _Reader(connection)
-        for number, line in enumerate(lines, 1):
-            reader.take(number, line)
-        return reader.finish()
+        given, counts = iter(lines), dict.fromkeys(_TABLES, 0)
+        numbers = _header(next(given, b""))
+        for name, rows in itertools.groupby(_rows(given), key=lambda one: one[0]):
+            while some := [row for _, row in itertools.islice(rows, _AT_ONCE)]:
+                connection.execute(insert(_TABLES[name]), some)
+                counts[name] += len(some)
+        _set_numbers(connection, numbers)
+        return counts
 
 
-class _Reader:
-    """Reads lines in order, and writes rows many at a time."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._counts: dict[str, int] = dict.fromkeys(_TABLES, 0)
-        self._numbers: dict[str, int] | None = None
-        self._rows: list[dict[str, Any]] = []
-        self._table = ""
-        self._ended = False
-
-    def take(self, number: int, line: bytes) -> None:
+def _rows(lines: Iterator[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The table and columns of each row after the header; the last line has to count them."""
+    counts, ended = dict.fromkeys(_TABLES, 0), False
+    for number, line in enumerate(lines, 2):
+        if ended:
+            raise FileError("the file goes on after its end", remedy=_REMEDY)
         try:
-            document = json.loads(line)
-            if self._numbers is None:
-                self._numbers = _header(document)
-                return
-            ((name, content),) = document.items()
-            if self._ended:
-                raise FileError("the file goes on after its end", remedy=_REMEDY)
+            ((name, content),) = json.loads(line).items()
             if name == "end":
-                self._write()
-                self._ended = content == self._counts
-                return
-            self._add(name, _imported_row(_TABLES[name], content))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                ended = content == counts
+                continue
+            row = _imported_row(_TABLES[name], content)
+        except _UNREADABLE:
             raise FileError(f"line {number} is no row of a store", remedy=_REMEDY) from None
-
-    def _add(self, name: str, row: dict[str, Any]) -> None:
-        if name != self._table or len(self._rows) >= _ROWS:
-            self._write()
-            self._table = name
-        self._rows.append(row)
-        self._counts[name] += 1
-
-    def _write(self) -> None:
-        rows, self._rows = self._rows, []
-        if rows:
-            self._connection.execute(insert(_TABLES[self._table]), rows)
-
-    def finish(self) -> Document:
-        if not self._ended or self._numbers is None:
-            raise FileError("the file is cut off or rows are missing", remedy=_REMEDY)
-        _set_numbers(self._connection, self._numbers)
-        return dict(self._counts)
+        counts[name] += 1
+        yield name, row
+    if not ended:
+        raise FileError("the file is cut off or rows are missing", remedy=_REMEDY)
 
 
-def _header(document: Any) -> dict[str, int]:
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise FileError("this is no export of a store", remedy=_REMEDY)
-    if document.get("revision") != HEAD:
+def _header(line: bytes) -> dict[str, int]:
+    """The last number of each table, as the first line states them."""
+    try:
+        document = json.loads(line)
+        if document["format"] != FORMAT:
+            raise KeyError(FORMAT)
+        found, numbers = document["revision"], document["numbers"]
+        numbers = {name: int(numbers[name]) for name in _NUMBERED}
+    except _UNREADABLE:
+        raise FileError("this is no export of a store", remedy=_REMEDY) from None
+    if found != HEAD:
         raise FileError(
-            f"the export is of revision {str(document.get('revision'))[:20]}, not {HEAD}",
+            f"the export is of revision {str(found)[:20]}, not {HEAD}",
             remedy="import it with the version of Joulery that wrote it, then upgrade",
         )
-    return {name: int(document["numbers"][name]) for name in _NUMBERED}
+    return numbers
 
 
 def _line(document: Document) -> bytes:
