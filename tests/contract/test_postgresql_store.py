@@ -71,7 +71,7 @@ def decide(job, key, reason="because"):
             transaction.append(job, Event(number, EventKind.ISSUED, number, {}, 1.5))
             recur(transaction, job)
             known = decision(job, number, key, reason)
-            transaction.add_decision(known)
+            transaction.add(known)
         return known.sequence
 
     return operation
@@ -90,7 +90,7 @@ def report(job, number, content=b"beliefs"):
         assert transaction.outcome(job, number) is None
         event = transaction.lock(job).events + 1
         transaction.append(job, Event(event, EventKind.OUTCOME, number, {}, 2.5))
-        transaction.add_outcome(
+        transaction.add(
             OutcomeRecord(job, number, "report", {}, event, late=False, wall_seconds=2.5)
         )
         beat = {"heartbeat_wall_seconds": 2.0, "deadline_wall_seconds": 200.0}
@@ -192,7 +192,7 @@ def test_what_is_looked_for_is_seen_as_the_one_before_has_left_it(store, locatio
     ("spoilt", "meaning"),
     [
         (
-            lambda job: lambda transaction: transaction.add_decision(decision(job, 1, "x")),
+            lambda job: lambda transaction: transaction.add(decision(job, 1, "x")),
             "that name already",
         ),
         (lambda job: decide(job, "x", "NUL \0"), "cannot hold"),

@@ -208,7 +208,7 @@ def test_one_failure_does_not_touch_the_others_of_its_group(store):
 
     def clashing(transaction):
         append_next(job)(transaction)
-        transaction.add_decision(decision(job, 1))
+        transaction.add(decision(job, 1))
         transaction.decisions(job)
         transaction.change(schema.decisions.insert(), dataclasses.asdict(decision(job, 1)))
 
@@ -292,7 +292,7 @@ def test_decisions_are_found_by_number_and_by_key(store):
     job = add_job(store)
     made = [decision(job, 1, "a"), decision(job, 2, "b", deadline=50.0)]
     for one in made:
-        store.write(lambda transaction, one=one: transaction.add_decision(one), job)
+        store.write(lambda transaction, one=one: transaction.add(one), job)
     with store.reading() as transaction:
         assert transaction.decision(job, 2) == transaction.decision_for(job, "b") == made[1]
         assert transaction.decisions(job) == made
@@ -306,7 +306,7 @@ def test_only_silent_holders_are_overdue(store):
     job = add_job(store)
     for number, deadline in ((1, 50.0), (2, 50.0), (3, 50.0), (4, 200.0)):
         one = decision(job, number, f"key {number}", deadline)
-        store.write(lambda transaction, one=one: transaction.add_decision(one), job)
+        store.write(lambda transaction, one=one: transaction.add(one), job)
     ended = dataclasses.replace(decision(job, 1, "key 1"), state=DecisionState.REPORTED)
     store.write(lambda transaction: transaction.put(ended), job)
     beat = dataclasses.replace(
@@ -328,11 +328,11 @@ def test_only_silent_holders_are_overdue(store):
 def test_a_decision_has_one_outcome(store):
     """A report that is sent twice would count twice."""
     job = add_job(store)
-    store.write(lambda transaction: transaction.add_decision(decision(job, 1)), job)
+    store.write(lambda transaction: transaction.add(decision(job, 1)), job)
     report = OutcomeRecord(job, 1, "key", BODY, 2, late=True, wall_seconds=8.0)
-    store.write(lambda transaction: transaction.add_outcome(report), job)
+    store.write(lambda transaction: transaction.add(report), job)
     with pytest.raises(ConflictError):
-        store.write(lambda transaction: transaction.add_outcome(report), job)
+        store.write(lambda transaction: transaction.add(report), job)
     with store.reading() as transaction:
         assert transaction.outcome(job, 1) == report
         assert transaction.outcome(job, 9) is None
@@ -421,9 +421,9 @@ def test_forgetting_leaves_nothing(store, monkeypatch, step):
     for one in (job, other):
         for _ in range(3):
             store.write(append_next(one), one)
-        store.write(lambda transaction, one=one: transaction.add_decision(decision(one, 1)), one)
+        store.write(lambda transaction, one=one: transaction.add(decision(one, 1)), one)
         report = OutcomeRecord(one, 1, "key", {}, 2, late=False, wall_seconds=8.0)
-        store.write(lambda transaction, report=report: transaction.add_outcome(report), one)
+        store.write(lambda transaction, report=report: transaction.add(report), one)
         kept = Snapshot(one, 1, "code", b"\0\xff")
         store.write(lambda transaction, kept=kept: transaction.put_snapshot(kept), one)
     store.write(lambda transaction: transaction.delete(job), job)
@@ -458,9 +458,7 @@ def test_rows_that_clash_are_refused_alone(store):
     with one_group(store):
         futures = [store.submit(append_next(job), job)]
         futures += [
-            store.submit(
-                lambda transaction, n=n: transaction.add_decision(decision(job, n, "same")), job
-            )
+            store.submit(lambda transaction, n=n: transaction.add(decision(job, n, "same")), job)
             for n in (1, 2)
         ]
         futures += [store.submit(append_next(job), job)]
@@ -478,9 +476,7 @@ def test_what_was_read_ahead_is_what_is_there(store):
         decision(job, 1),
         OutcomeRecord(job, 1, "key", BODY, 2, late=False, wall_seconds=8.0),
     )
-    store.write(
-        lambda transaction: (transaction.add_decision(made), transaction.add_outcome(report)), job
-    )
+    store.write(lambda transaction: (transaction.add(made), transaction.add(report)), job)
 
     def look(transaction):
         before = (

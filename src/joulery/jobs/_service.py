@@ -308,7 +308,7 @@ class JobService:
             issued_wall_seconds=now,
             deadline_wall_seconds=now + self._config.lease_seconds,
         )
-        transaction.add_decision(decision)
+        transaction.add(decision)
         body = {"action": action, "recurrence": decision.recurrence}
         event = Event(decision.sequence, EventKind.ISSUED, decision.sequence, body, now)
         self._cache.append(transaction, job, event)
@@ -361,7 +361,7 @@ class JobService:
         ignored = set(state.reports.quarantined())
         own = sequence in ignored
         stored = OutcomeRecord(job, sequence, report.key, body, event, late, now, own, own)
-        transaction.add_outcome(stored)
+        transaction.add(stored)
         for other in state.changed - {sequence}:
             earlier = transaction.outcome(job, other)
             if earlier is not None:

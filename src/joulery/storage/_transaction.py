@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import bindparam, delete, func, insert, literal_column, select, update
@@ -56,11 +55,54 @@ if TYPE_CHECKING:
 _EVENTS = 4096  # at a time, so that no statement takes long, however long a history is
 _UNREAD = object()
 _SIGN = 2**63  # databases have signed numbers only
-# Tables whose rows are found by job and another column.
-_FOUND: dict[Any, tuple[Table, tuple[str, ...]]] = {
-    DecisionRecord: (decisions, ("sequence", "key")),
-    OutcomeRecord: (outcomes, ("decision",)),
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How records of a class are stored.
+
+    Attributes:
+        table: Table of the records.
+        key: Columns that tell them apart.
+        changing: Columns that change.
+        found_by: Columns that a record of a job is looked for by.
+    """
+
+    table: Table
+    key: tuple[str, ...]
+    changing: tuple[str, ...]
+    found_by: tuple[str, ...] = ()
+
+    def update(self) -> Update:
+        """The statement that changes one row."""
+        return (
+            update(self.table)
+            .where(*(self.table.c[name] == bindparam(f"of_{name}") for name in self.key))
+            .values({name: bindparam(f"to_{name}") for name in self.changing})
+        )
+
+
+_FORMS: dict[Any, _Form] = {
+    DecisionRecord: _Form(
+        decisions,
+        ("job", "sequence"),
+        ("state", "heartbeat_wall_seconds", "deadline_wall_seconds", "progress"),
+        ("sequence", "key"),
+    ),
+    OutcomeRecord: _Form(outcomes, ("job", "decision"), ("ignored",), ("decision",)),
+    JobRecord: _Form(jobs, ("id",), ("paused", "events", "recurrences")),
 }
+_ADD = {kind: insert(form.table) for kind, form in _FORMS.items()}
+_CHANGE = {kind: form.update() for kind, form in _FORMS.items()}
+_ADD_EVENT = insert(events)
+_DROP_SNAPSHOT = delete(snapshots).where(snapshots.c.job == bindparam("of_job"))
+_ADD_SNAPSHOT = insert(snapshots)
+# Statements that are executed for many rows; none refers to rows of a later one.
+_WRITES = (
+    *(_ADD[DecisionRecord], _ADD_EVENT, _ADD[OutcomeRecord]),
+    *_CHANGE.values(),
+    *(_DROP_SNAPSHOT, _ADD_SNAPSHOT),
+)
 _JOBS: BindParameter[Any] = bindparam("jobs", expanding=True)
 _VALUES: BindParameter[Any] = bindparam("values", expanding=True)
 # In order, so that two processes never wait for each other in a circle. SQLite ignores the lock.
@@ -71,52 +113,14 @@ _LOCK_JOBS = (
 # all combinations of jobs and values, since neither database finds pairs by an index.
 _LOOKUPS = tuple(
     ("decision_key" if column == "key" else "decision", kind, column, query)
-    for kind, (table, columns) in _FOUND.items()
-    for column in columns
-    for query in (select(table).where(table.c.job.in_(_JOBS), table.c[column].in_(_VALUES)),)
+    for kind, form in _FORMS.items()
+    for column in form.found_by
+    for query in (
+        select(form.table).where(form.table.c.job.in_(_JOBS), form.table.c[column].in_(_VALUES)),
+    )
 )
 # Literally, or the index of open decisions may not be used.
 _IS_OPEN = decisions.c.state == literal_column("0")
-
-
-def _update(table: Table, keys: tuple[str, ...], names: tuple[str, ...]) -> Update:
-    """The statement that changes columns of one row."""
-    return (
-        update(table)
-        .where(*(table.c[key] == bindparam(f"of_{key}") for key in keys))
-        .values({name: bindparam(f"to_{name}") for name in names})
-    )
-
-
-# Of each record that changes: its key, and the fields that do.
-_CHANGES: dict[Any, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    DecisionRecord: (
-        ("job", "sequence"),
-        ("state", "heartbeat_wall_seconds", "deadline_wall_seconds", "progress"),
-    ),
-    OutcomeRecord: (("job", "decision"), ("ignored",)),
-    JobRecord: (("id",), ("paused", "events", "recurrences")),
-}
-
-
-class _Write(Enum):
-    """Statements that are executed for many rows; none refers to rows of a later one."""
-
-    ADD_DECISION = insert(decisions)
-    ADD_EVENT = insert(events)
-    ADD_OUTCOME = insert(outcomes)
-    CHANGE_DECISION = _update(decisions, *_CHANGES[DecisionRecord])
-    CHANGE_OUTCOME = _update(outcomes, *_CHANGES[OutcomeRecord])
-    CHANGE_JOB = _update(jobs, *_CHANGES[JobRecord])
-    DROP_SNAPSHOT = delete(snapshots).where(snapshots.c.job == bindparam("of_job"))
-    ADD_SNAPSHOT = insert(snapshots)
-
-
-_CHANGE_OF: dict[Any, _Write] = {
-    DecisionRecord: _Write.CHANGE_DECISION,
-    OutcomeRecord: _Write.CHANGE_OUTCOME,
-    JobRecord: _Write.CHANGE_JOB,
-}
 
 
 class RefusedRowsError(ConflictError):
@@ -128,7 +132,7 @@ class _Operation:
     """State of the operation that is being executed, merged into the transaction when it ends."""
 
     known: dict[Place, Any] = field(default_factory=dict)
-    rows: dict[tuple[_Write, Any], Row] = field(default_factory=dict)
+    rows: dict[tuple[Executable, Any], Row] = field(default_factory=dict)
     undo: list[Callable[[], None]] = field(default_factory=list)
     savepoint: NestedTransaction | None = None
 
@@ -143,7 +147,7 @@ class Transaction:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._known: dict[Place, Any] = {}
-        self._rows: dict[tuple[_Write, Any], Row] = {}
+        self._rows: dict[tuple[Executable, Any], Row] = {}
         self._undo: list[Callable[[], None]] = []
         self._operation = _Operation()
 
@@ -235,29 +239,34 @@ class Transaction:
             self._operation.savepoint = self._connection.begin_nested()
         self._write_rows(self._operation.rows)
 
-    def _write_rows(self, rows: dict[tuple[_Write, Any], Row]) -> None:
+    def _write_rows(self, rows: dict[tuple[Executable, Any], Row]) -> None:
         try:
-            for write in _Write:
+            for write in _WRITES:
                 given = [row for (kind, _), row in rows.items() if kind is write]
                 if given:
-                    self._connection.execute(write.value, given)
+                    self._connection.execute(write, given)
         except (DataError, IntegrityError) as error:
             meaning = explained(error)
             raise RefusedRowsError(meaning.message, remedy=meaning.remedy) from error
         rows.clear()
 
-    def put(self, record: JobRecord | DecisionRecord | OutcomeRecord) -> None:
-        """Have the changed fields of a record written before the commit."""
-        keys, names = _CHANGES[type(record)]
-        row = {f"of_{name}": getattr(record, name) for name in keys}
-        row |= {f"to_{name}": getattr(record, name) for name in names}
-        self._operation.rows[_CHANGE_OF[type(record)], tuple(row[f"of_{key}"] for key in keys)] = (
-            row
-        )
+    def add(self, record: DecisionRecord | OutcomeRecord) -> None:
+        """Have a record added before the commit; :meth:`append` its event as well."""
+        form = _FORMS[type(record)]
+        place = tuple(getattr(record, name) for name in form.key)
+        self._add(_ADD[type(record)], place, _row(record))
         self._know(record)
 
-    def _add(self, write: _Write, place: Any, row: Row) -> None:
-        """Have a row added before the commit."""
+    def put(self, record: JobRecord | DecisionRecord | OutcomeRecord) -> None:
+        """Have the changed fields of a record written before the commit."""
+        form = _FORMS[type(record)]
+        row = {f"of_{name}": getattr(record, name) for name in form.key}
+        place = tuple(row.values())
+        row |= {f"to_{name}": getattr(record, name) for name in form.changing}
+        self._operation.rows[_CHANGE[type(record)], place] = row
+        self._know(record)
+
+    def _add(self, write: Executable, place: Any, row: Row) -> None:
         if (write, place) in self._operation.rows or (write, place) in self._rows:
             raise ConflictError("the record exists already", remedy="add each record once")
         self._operation.rows[write, place] = row
@@ -268,7 +277,7 @@ class Transaction:
         if isinstance(record, JobRecord):
             known[kind, "id", record.id, 0] = record
         else:
-            for column in _FOUND[kind][1]:
+            for column in _FORMS[kind].found_by:
                 known[kind, column, record.job, getattr(record, column)] = record
 
     def _recall(self, place: Place) -> Any:
@@ -280,7 +289,7 @@ class Transaction:
         place = kind, column, job, value
         record = self._recall(place)
         if record is _UNREAD:
-            table = _FOUND[kind][0]
+            table = _FORMS[kind].table
             wanted = select(table).where(table.c.job == job, table.c[column] == value)
             row = self.query(wanted).one_or_none()
             record = self._operation.known[place] = None if row is None else kind(*row)
@@ -385,7 +394,7 @@ class Transaction:
         number = record.events + 1
         self.put(dataclasses.replace(record, events=number))
         row = _row(event) | {"job": job, "sequence": number}
-        self._add(_Write.ADD_EVENT, (job, number), row)
+        self._add(_ADD_EVENT, (job, number), row)
 
     def events(self, job: int, after: int = 0) -> Iterator[Event]:
         """The events of a job after number ``after``, in order."""
@@ -410,8 +419,8 @@ class Transaction:
 
     def put_snapshot(self, snapshot: Snapshot) -> None:
         """Replace the snapshot of a job."""
-        self._operation.rows[_Write.DROP_SNAPSHOT, snapshot.job] = {"of_job": snapshot.job}
-        self._operation.rows[_Write.ADD_SNAPSHOT, snapshot.job] = _row(snapshot)
+        self._operation.rows[_DROP_SNAPSHOT, snapshot.job] = {"of_job": snapshot.job}
+        self._operation.rows[_ADD_SNAPSHOT, snapshot.job] = _row(snapshot)
 
     # Decisions and outcomes
 
@@ -430,11 +439,6 @@ class Transaction:
         wanted = select(decisions).where(decisions.c.job == job, decisions.c.sequence > after)
         rows = self.query(wanted.order_by(decisions.c.sequence).limit(limit))
         return [DecisionRecord(*row) for row in rows]
-
-    def add_decision(self, decision: DecisionRecord) -> None:
-        """Add a decision; :meth:`append` its event as well."""
-        self._add(_Write.ADD_DECISION, (decision.job, decision.sequence), _row(decision))
-        self._know(decision)
 
     def overdue(self, job: int, now: float, limit: int = 1000) -> list[DecisionRecord]:
         """Open decisions of a job whose leases have ended, oldest first."""
@@ -459,11 +463,6 @@ class Transaction:
         """The report on a decision."""
         found: OutcomeRecord | None = self._find(OutcomeRecord, "decision", job, decision)
         return found
-
-    def add_outcome(self, outcome: OutcomeRecord) -> None:
-        """Add a report; :meth:`append` its event as well."""
-        self._add(_Write.ADD_OUTCOME, (outcome.job, outcome.decision), _row(outcome))
-        self._know(outcome)
 
 
 def _row(record: Any) -> Row:
