@@ -14,6 +14,7 @@ TAKES_MINUTES = {"benchmarks.md"}  # each of its commands; `make bench` runs the
     "page",
     [
         "README.md",
+        "SKILL.md",
         *sorted(
             f"docs/{path.relative_to(ROOT / 'docs')}"
             for path in (ROOT / "docs").rglob("*.md")
