@@ -20,6 +20,12 @@ def trials(*, mixture, calibrated):
     ]
 
 
+@cache
+def seconds():
+    """Windows of a second on calibrated boards."""
+    return [trial(seed, 1.0, calibrated=True) for seed in range(COUNT)]
+
+
 @pytest.mark.parametrize("settled", [False, True])
 @pytest.mark.parametrize("bursts", [False, True])
 @pytest.mark.parametrize("mixture", [False, True])
@@ -40,11 +46,7 @@ def test_the_bar_of_95_per_cent_holds(mixture, bursts, settled):
 )
 def test_the_bar_of_a_second_says_something(counter, kind, most):
     """A bar that holds everything would be as wide as the board's range of power."""
-    bars = [
-        one.settled.bar
-        for seed in range(200)
-        if (one := trial(seed, 1.0, calibrated=True)).kind == kind and one.counter == counter
-    ]
+    bars = [one.settled.bar for one in seconds() if one.kind == kind and one.counter == counter]
     assert len(bars) > 10
     assert median(bars) <= most
 
@@ -75,9 +77,7 @@ def test_energy_is_possible_for_the_board():
 def test_a_second_is_within_a_per_cent_where_the_sensor_sees_everything():
     """A sensor that averages over its whole period would be used no better than a poor one."""
     errors = [
-        abs(one.settled.error)
-        for seed in range(300)
-        if (one := trial(seed, 1.0, calibrated=True)).kind == "full time" and not one.bursts
+        abs(one.settled.error) for one in seconds() if one.kind == "full time" and not one.bursts
     ]
     assert len(errors) > 25
     assert fmean(errors) <= 0.006

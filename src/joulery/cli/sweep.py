@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from joulery.hardware import Device, SimulatedNode
     from joulery.sweep import (
         FinishedRun,
-        PublishedSweep,
         SweepJournal,
         SweepTable,
         SweepWork,
@@ -73,7 +72,6 @@ class _Setup:
         title: Subject of the sweep in one line.
         command: Command to run; empty for a simulated node.
         node: Simulated node, if it is one.
-        published: Published figures to compare with.
     """
 
     plan: sweep.SweepPlan
@@ -81,7 +79,6 @@ class _Setup:
     title: str
     command: tuple[str, ...] = ()
     node: SimulatedNode | None = None
-    published: PublishedSweep | None = None
 
     @property
     def device(self) -> str:
@@ -137,7 +134,7 @@ def _simulated(arguments: argparse.Namespace) -> _Setup:
     devices: tuple[Device, ...] = (*node.gpus, node.meter)
     environment = sweep.SweepEnvironment(node.gpus, devices, clock, _SIMULATED_SAMPLE_HERTZ)
     title = f"{chosen.job.work.name} on a simulated node of {chosen.boards} × {chosen.board}"
-    return _Setup(plan, environment, title, node=node, published=sweep.PUBLISHED.get(chosen.name))
+    return _Setup(plan, environment, title, node=node)
 
 
 def _command(arguments: argparse.Namespace) -> tuple[str, ...]:
@@ -303,7 +300,7 @@ def _report(setup: _Setup, journal: SweepJournal, folder: Path, *, complete: boo
         "files": written,
         "remarks": remarks,
     }
-    report = sweep_report(table, setup.title, f"Energy of {setup.energy_of}.", setup.published)
+    report = sweep_report(table, setup.title, f"Energy of {setup.energy_of}.")
 
     def text() -> str:
         stopped = "Stopped at the first failure; run the same command again to continue."
@@ -316,16 +313,13 @@ def _report(setup: _Setup, journal: SweepJournal, folder: Path, *, complete: boo
 
 def _document(setup: _Setup, table: SweepTable) -> dict[str, Any]:
     """All results, ready for JSON."""
-    document = {
+    return {
         "schema": SCHEMA,
         "title": setup.title,
         "energy_of": setup.energy_of,
         "plan": setup.plan.to_dict(),
         **table.to_dict(),
     }
-    if setup.published is not None:
-        document["published"] = setup.published.to_dict()
-    return document
 
 
 def _write_files(setup: _Setup, table: SweepTable, folder: Path) -> tuple[list[Path], list[str]]:
@@ -335,7 +329,7 @@ def _write_files(setup: _Setup, table: SweepTable, folder: Path) -> tuple[list[P
         FileError: The folder cannot be written to.
     """
     summary = f"Energy is that of {setup.energy_of}. Gains are against the default limit."
-    report = sweep_report(table, setup.title, summary, setup.published)
+    report = sweep_report(table, setup.title, summary)
     contents = (
         json.dumps(_document(setup, table), allow_nan=False, indent=1) + "\n",
         table.to_csv(),

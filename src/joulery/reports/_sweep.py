@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from joulery.reports._document import Block
-    from joulery.sweep import Best, PublishedSweep, SettingResult, SweepPlan, SweepTable
+    from joulery.sweep import Best, SettingResult, SweepPlan, SweepTable
 
     Value = Callable[[SettingResult], tuple[float, float]]
 
@@ -43,16 +43,13 @@ _CHART_NOTE = (
 )
 
 
-def sweep_report(
-    table: SweepTable, title: str, summary: str = "", published: PublishedSweep | None = None
-) -> Report:
+def sweep_report(table: SweepTable, title: str, summary: str = "") -> Report:
     """A sweep as a report.
 
     Args:
         table: Results of the sweep.
         title: Subject in one line.
         summary: Sentences for people.
-        published: Figures by others to show beside ours.
     """
     best = best_table(table)
     blocks: list[Block] = [Paragraph(summary)] if summary else []
@@ -74,8 +71,6 @@ def sweep_report(
                 "to compare with."
             )
         )
-    if published is not None:
-        blocks += _published(table, published)
     blocks += _failures(table)
     blocks.append(Grid((*sweep_charts(table), Paragraph(_CHART_NOTE, soft=True))))
     blocks += [_settings(table, gpus) for gpus in reversed(table.gpu_counts[:-1])]
@@ -89,19 +84,6 @@ def _settings(table: SweepTable, gpus: int, *, is_open: bool = False) -> Details
         "its column."
     )
     return Details(_boards(gpus), (setting_table(table, gpus), Paragraph(note, soft=True)), is_open)
-
-
-def _published(table: SweepTable, published: PublishedSweep) -> list[Block]:
-    return [
-        Heading(f"Beside {published.citation}"),
-        published_table(table, published),
-        Paragraph(
-            f"Ours is {table.origin}, theirs was measured at the plug of a real node. Host and job "
-            "of the simulated node were fitted to these figures, so their agreement is no "
-            "independent evidence.",
-            soft=True,
-        ),
-    ]
 
 
 def _failures(table: SweepTable) -> list[Block]:
@@ -170,30 +152,6 @@ def best_table(table: SweepTable) -> Table:
             ),
         },
     )
-
-
-def published_table(table: SweepTable, published: PublishedSweep) -> Table:
-    """Ours beside the published, as far as the same settings were run."""
-    rows = []
-    for theirs in published.best:
-        ours = table.best_by(theirs.gpus, theirs.metric)
-        if ours is not None:
-            at = "" if theirs.watts is None else f" at {theirs.watts:g} W"
-            gain = f"{percent(ours.gain, 2)} at {ours.watts:g} W"
-            named = f"best by {theirs.metric.label}"
-            rows.append((str(theirs.gpus), named, gain, f"{theirs.gain:.4g} %{at}"))
-    rows += [
-        (
-            str(time.gpus),
-            f"time at {time.watts:g} W",
-            f"{setting.point.seconds:.1f} s",
-            f"{time.seconds:.1f} s",
-        )
-        for time in published.times
-        for setting in table.of_count(time.gpus)
-        if setting.watts == time.watts
-    ]
-    return Table(("GPUs", "figure", f"ours ({table.origin})", "published"), rows, "rlrr")
 
 
 def sweep_charts(table: SweepTable) -> tuple[Chart, ...]:

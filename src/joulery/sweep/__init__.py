@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         settable_boards,
         spread_limits,
     )
-    from joulery.sweep._published import PUBLISHED, PublishedSweep
     from joulery.sweep._run import (
         CommandWork,
         SimulatedWork,
@@ -31,12 +30,10 @@ if TYPE_CHECKING:
     from joulery.sweep._table import Best, Metric, SettingResult, SweepTable
 
 __all__ = [
-    "PUBLISHED",
     "Best",
     "CommandWork",
     "FinishedRun",
     "Metric",
-    "PublishedSweep",
     "SettingResult",
     "SimulatedWork",
     "SweepEnvironment",

@@ -5,6 +5,12 @@ the power before it, and backward from its end with the power after it, gives tw
 the truth follows one up to where they cross and then the other. A rising power makes that the
 larger of the two, a falling one the smaller. Where the end is not known yet, only the forward
 line is available, and the error bar is wider.
+
+A power sensor does not see everything. Between two refreshes power may come in bursts that no
+reading shows; whatever it does, it stays between the lowest and the highest power of the board and
+adds up to the energy of the span, which bounds the energy at a moment in between. And a sensor that
+looks at a fraction of the time (an A100 or H100 at 25 of every 100 ms) may see only the bursts, or
+only the pauses, for as long as they keep in step with its refreshes.
 """
 
 from __future__ import annotations
@@ -12,9 +18,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from joulery.metering.energy._timeline import mean_watts
-
 if TYPE_CHECKING:
+    from joulery.hardware import PowerSensor
     from joulery.metering.energy._timeline import Knot, Span
 
 # Smallest relative error of power: sensors and loads both fluctuate.
@@ -44,6 +49,18 @@ _ONE_IN_TWENTY = 0.05
 _OVERDUE_SPANS = 3
 # Do not extrapolate a ramp further than this early in it, in response times.
 _LEAST_PASSED = 0.3
+# One sigma of an energy of which only the range is known: the bar of 95 % reaches 95 % of the way
+# to the farther end.
+_OF_RANGE = 0.485
+# … and of what came after the last refresh, beyond the chance of another load.
+_OF_TAIL = 0.15
+# One sigma of the power while a sensor does not look, relative to the farthest possible: bursts
+# over half of the time, seen by a sensor that looks at a quarter of it, are within the bar of 95 %.
+_OF_FARTHEST = 0.33
+# Bursts are taken to be about this long: sensors that refresh more often see most of them.
+_BURST_SECONDS = 0.1
+# Bursts do not keep in step with refreshes for longer than this.
+_IN_STEP_SECONDS = 10.0
 
 
 class EnergyEstimate(NamedTuple):
@@ -316,3 +333,63 @@ def span_watts(span: Span) -> float:
     """Mean power over a closed span."""
     assert span.end is not None  # noqa: S101 - only for closed spans
     return mean_watts(span.start, span.end)
+
+
+def edge_variance(
+    span: Span, at: float, joules: float, low_watts: float, high_watts: float
+) -> float:
+    """Variance in J² of the energy at a moment inside a span, from bursts that nothing shows.
+
+    Args:
+        span: Span of the moment.
+        at: The moment, in seconds.
+        joules: Energy at the moment, as estimated.
+        low_watts: Lowest power of the device.
+        high_watts: Highest power of the device.
+    """
+    start, end = span.start, span.end
+    passed = max(0.0, at - start.at_seconds)
+    least, most = start.joules + low_watts * passed, start.joules + high_watts * passed
+    share = _OF_TAIL
+    if end is not None:
+        left = max(0.0, end.at_seconds - at)
+        least = max(least, end.joules - high_watts * left)
+        most = min(most, end.joules - low_watts * left)
+        share = _OF_RANGE
+    return (share * max(0.0, joules - least, most - joules)) ** 2
+
+
+def missed_fraction(sensor: PowerSensor, period_seconds: float, *, counts: bool) -> float:
+    """Fraction of the time whose power the readings do not tell, as far as bursts go.
+
+    Args:
+        sensor: Expected behaviour of the sensor.
+        period_seconds: Time between two refreshes.
+        counts: Whether a counter adds up what the sensor sees in each period.
+    """
+    period, window = min(period_seconds, sensor.period_seconds), sensor.window_seconds
+    if window <= period or counts:
+        return (1.0 - sensor.duty) * min(1.0, period / _BURST_SECONDS)
+    # Seen twice, or a part of the last burst in a long mean.
+    return min(window - period, _BURST_SECONDS / 2) / window
+
+
+def hidden_variance(
+    missed: float, watts: float, seconds: float, low_watts: float, high_watts: float
+) -> float:
+    """Variance in J² of a window's energy from the time in which its sensor does not look.
+
+    Args:
+        missed: Fraction of the time that it does not look.
+        watts: Mean power that it stated.
+        seconds: Length of the window.
+        low_watts: Lowest power of the device.
+        high_watts: Highest power of the device.
+    """
+    farthest = max(watts - low_watts, high_watts - watts)
+    return (_OF_FARTHEST * missed * farthest * seconds) ** 2 / max(1.0, seconds / _IN_STEP_SECONDS)
+
+
+def mean_watts(first: Knot, second: Knot) -> float:
+    """Mean power between two knots."""
+    return (second.joules - first.joules) / (second.at_seconds - first.at_seconds)

@@ -26,10 +26,15 @@ from joulery.hardware import (
     TelemetrySource,
 )
 from joulery.metering._measurement import SIGMAS_95, Flag
+from joulery.metering.energy._interpolate import (
+    edge_variance,
+    hidden_variance,
+    mean_watts,
+    missed_fraction,
+)
 from joulery.metering.energy._power import PowerIntegral
 from joulery.metering.energy._refresh import Refresh, RefreshTimer
 from joulery.metering.energy._repair import Advance, CounterRepair
-from joulery.metering.energy._unseen import edge_variance, hidden_variance, missed_fraction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -489,8 +494,3 @@ def _pairs(span: Span) -> list[tuple[Knot, Knot]]:
     """Knots around a span and the one after, as far as they are known."""
     knots = [knot for knot in (span.start, span.end, span.after) if knot is not None]
     return list(pairwise(knots))
-
-
-def mean_watts(first: Knot, second: Knot) -> float:
-    """Mean power between two knots."""
-    return (second.joules - first.joules) / (second.at_seconds - first.at_seconds)

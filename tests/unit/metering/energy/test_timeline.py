@@ -10,7 +10,7 @@ from joulery.frontier import Origin, Provenance
 from joulery.hardware import Capability, DeviceInfo, DeviceKind, EnergyReading, Telemetry
 from joulery.metering import EnergyTimeline
 from joulery.metering._measurement import Flag
-from joulery.metering.energy._timeline import mean_watts
+from joulery.metering.energy._interpolate import mean_watts
 
 PERIOD = 0.1
 
