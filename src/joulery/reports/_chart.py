@@ -101,7 +101,7 @@ class Axis:
 
     def text(self, tick: float) -> str:
         """The label of a tick."""
-        return self.labels[self.ticks.index(tick)] if self.labels else f"{tick:g}"
+        return dict(zip(self.ticks, self.labels, strict=False)).get(tick, f"{tick:g}")
 
 
 def time_axis(values: Iterable[float], origin: str, name: str = "time") -> Axis:
@@ -144,7 +144,8 @@ def scale_of(values: Iterable[float], axis: Axis, most_ticks: int) -> Scale:
         margin = 0.1 * max(abs(high), abs(low))
     margin = margin or 1.0
     low, high = low - margin, high + margin
-    return Scale(low, high, axis.ticks or round_ticks(low, high, most_ticks), axis.unit.size)
+    given = tuple(tick for tick in axis.ticks if low <= tick <= high)
+    return Scale(low, high, given or round_ticks(low, high, most_ticks), axis.unit.size)
 
 
 def round_ticks(low: float, high: float, most: int) -> tuple[float, ...]:

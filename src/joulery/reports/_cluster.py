@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from joulery.reports._chart import Axis, Chart, Series, time_axis, watts_unit
+from joulery.reports._chart import Axis, Chart, Series, seconds_unit, time_axis, watts_unit
 from joulery.reports._document import Heading, KeyFigure, KeyFigures, Paragraph, Report, Table
 from joulery.units import human, human_duration
 
@@ -116,12 +117,17 @@ def agent_report(
     if len(history) > 1:
         step = -(-len(history) // _MOST_SAMPLES)
         some = history[::-step][::-1]
-        series = {
-            "seconds": [at - history[-1][0] for at, _, _ in some],
-            "watts": [watts for _, watts, _ in some],
-            "budget_watts": [watts for _, _, watts in some],
-        }
-        blocks.append(_power_chart(series, "measured"))
+        times = [at - history[-1][0] for at, _, _ in some]
+        unit = seconds_unit(-one for one in times)
+        chart = _power_chart(
+            {
+                "seconds": times,
+                "watts": [watts for _, watts, _ in some],
+                "budget_watts": [watts for _, _, watts in some],
+            },
+            "as nodes report it",
+        )
+        blocks.append(replace(chart, x=Axis(f"time until now in {unit.name}", unit)))
     if status["events"]:
         blocks += [Heading("Events"), _events_table(status["events"])]
     paused = [[name, "–", "paused"] for name in status["paused"]]
@@ -140,7 +146,7 @@ def agent_report(
 
 def _events_table(events: Sequence[Mapping[str, Any]]) -> Table:
     def at(seconds: float) -> str:
-        return datetime.fromtimestamp(seconds, UTC).isoformat(" ", "minutes")
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
 
     def wanted(event: Mapping[str, Any]) -> str:
         watts = event.get("target_watts")

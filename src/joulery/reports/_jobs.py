@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.grid import static_intensity
 from joulery.jobs.policies import ActionKind, RunEnd
-from joulery.objectives import Bounds, Cost, choose, gains, objective_text
+from joulery.objectives import Bounds, Cost, LeastEnergy, choose, gains, objective_text
 from joulery.reports._chart import Axis, Chart, Series, joules_unit, seconds_unit
 from joulery.reports._document import (
     Details,
@@ -361,6 +361,16 @@ def _job_figures(summary: JobSummary) -> KeyFigures:
     )
 
 
+def objective_words(objective: Objective) -> str:
+    """An objective in words, such as ``eta 0.5``."""
+    if isinstance(objective, Cost):
+        return f"eta {objective.eta:g}"
+    slowdown = objective.bounds.max_slowdown
+    if isinstance(objective, LeastEnergy) and slowdown is not None:
+        return f"least energy and at most {per_cent(slowdown)} more time than the default"
+    return objective_text(objective)
+
+
 class _RunPoints:
     """Time and energy of whole runs of a job, by batch size and power limit.
 
@@ -403,12 +413,12 @@ class _RunPoints:
         """What the objective chooses."""
         from joulery.errors import InfeasibleError
 
-        name = objective_text(objective)
+        name = objective_words(objective)
         try:
             point = choose(objective, self.points, self.baseline)
         except InfeasibleError as error:
             return WhatIf(objective, None, f"Nothing meets {name}: {error.remedy}.")
-        words = f"Under {name}: {_label(point)}"
+        words = f"With {name}: {_label(point)}"
         if self.baseline is not None:
             saved = gains(point, self.baseline)
             slower = "slower" if saved.time > 0 else "faster"
@@ -849,7 +859,7 @@ def run_report(
                 energy_text(each.epoch_joules),
                 f"± {per_cent(each.relative_error)}",
             ]
-            for each in measured
+            for each in sorted(measured, key=lambda each: each.limit_watts or 0.0)
         ]
         headers = ["power limit", "time of an epoch", "energy of an epoch", "error"]
         blocks += [Heading("Limits measured on the way"), Table(headers, rows, "rrrr")]

@@ -32,11 +32,12 @@ from joulery.jobs import (
     job_figures,
     job_summary,
 )
-from joulery.objectives import Cost, LeastEnergy, objective_text
+from joulery.objectives import Cost, LeastEnergy
 from joulery.reports import (
     Heartbeat,
     energy_text,
     job_report,
+    objective_words,
     overview_report,
     page_style,
     run_report,
@@ -442,25 +443,18 @@ def _job_page(request: Request, job: int, eta: str, slowdown: str) -> Response:
     state = '<span class="state">paused</span>' if entry.paused else ""
     value = objective.eta if isinstance(objective, Cost) else own.cost.eta
     per_cent = escape(slowdown) if isinstance(objective, LeastEnergy) else ""
-    goal = own.objective or own.cost
     manages = request.state.caller.token.right >= Permission.MANAGE
     pause = _pause_form(entry.id, entry.paused) if manages else ""
     warm = f'<p class="soft">warm start: {escape(entry.warm_start)}</p>' if entry.warm_start else ""
+    own_words = objective_words(own.objective or own.cost)
+    tried = _try_form(entry.id, value, per_cent, own_words) if choice.charts else ""
     body = f"""<div class="lead"><h1>{escape(entry.name)}</h1>
 <span class="soft">{escape(entry.team)}{device}, version {entry.version}, policy
 {escape(entry.definition.policy)}</span>{state}{pause}</div>
 {warm}<div id="figures" data-live>{head.body()}</div>
-<h2>{escape(choice.title)}</h2><div id="choice" data-live>{choice.body("choice")}{wrong}</div>
-<form class="row" data-instant><label for="eta">weight of energy, eta
-<input id="eta" type="range" name="eta" min="0" max="1" step="0.05" value="{value:g}">
-<output for="eta">{value:g}</output></label>
-<label for="slowdown">or least energy, at most % slower
-<input id="slowdown" type="number" name="slowdown" min="0" max="1000" step="any"
-value="{per_cent}"></label>
-<button>Show</button>
-<a href="/jobs/{entry.id}">as the job is: {escape(objective_text(goal))}</a></form>
-<p class="soft">This only shows what would be chosen. To adopt it, give the run that objective.</p>
-<h2>{escape(rest.title)}</h2><div id="job" data-live>{rest.body("history")}</div>"""
+<h2>{escape(choice.title)}</h2><div class="choice">
+<div id="choice" data-live>{wrong}{choice.body("choice")}</div>{tried}</div>
+<div id="job" data-live>{rest.body("history")}</div>"""
     mark = f"{entry.events}.{entry.paused}"
     return page_of(request, entry.name, body, events=f"/changes?job={entry.id}", mark=mark)
 
@@ -475,6 +469,19 @@ def _objective(own: Cost, eta: str, slowdown: str) -> tuple[Objective | None, st
     except (ValueError, InvalidValueError) as error:
         return None, f'<p class="error" role="alert">{escape(str(error))}</p>'
     return None, ""
+
+
+def _try_form(job: int, eta: float, slowdown: str, own: str) -> str:
+    """The form that tries other objectives."""
+    return f"""<form data-instant><h3>Try another objective</h3>
+<p><label for="eta">weight of energy against time, eta</label>
+<input id="eta" type="range" name="eta" min="0" max="1" step="0.05" value="{eta:g}">
+<output for="eta">{eta:g}</output></p>
+<p><label for="slowdown">or least energy, at most so many % slower than the default</label>
+<input id="slowdown" type="number" name="slowdown" min="0" max="1000" step="any"
+value="{slowdown}"></p>
+<p><button>Show</button> <a href="/jobs/{job}">as the job is: {escape(own)}</a></p>
+<p class="soft">This changes nothing. To adopt it, give the objective to the run.</p></form>"""
 
 
 def _pause_form(job: int, paused: bool) -> str:  # noqa: FBT001 - a state, not a switch
