@@ -382,12 +382,10 @@ def bench_simulator(
     results: Results, data: Path, curves: dict[str, PowerCurve], policies: list[str]
 ) -> None:
     """The largest trace under a budget that binds."""
-    files = sorted(data.glob("jobs/philly*.csv"))
-    chosen = {name: curve for name, curve in curves.items() if "dvfs" in name} or curves
-    for file in files:
-        trace = read_trace(file, chosen)
+    for file in sorted(data.glob("jobs/philly*.csv")):
+        trace = read_trace(file, curves)
         peak = simulate(trace, Site(10**6, policy="max-min"))
-        gpus = int(peak.watts.max() / max(curve.most_watts for curve in chosen.values()))
+        gpus = int(peak.watts.max() / max(curve.most_watts for curve in curves.values()))
         for policy in policies:
             site = Site(gpus, [(0.0, 0.6 * float(peak.watts.max()))], policy, "backfill")
             begin = time.process_time()

@@ -76,7 +76,7 @@ def _power_chart(power: Mapping[str, list[float]], origin: str = "simulated") ->
     watts = watts_unit(power["watts"])
     return Chart(
         "Power over time",
-        time_axis(times, origin),
+        time_axis(map(abs, times), origin),
         Axis(f"IT power in {watts.name} ({origin})", watts),
         tuple(lines),
         "Mean IT power of the cluster in equal steps of time, against its budget.",
