@@ -42,6 +42,7 @@ stress: $(VENV)/.dev
 	$(BIN)/python scripts/stress_jobs.py adversaries
 	$(BIN)/python scripts/stress_jobs.py deaths --clients 16 --seeds 40
 	$(BIN)/python scripts/stress_jobs.py scale
+	$(BIN)/python benchmarks/cluster.py --only-events --events 200
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import csv
 import math
+import operator
 import os
 import random
 import statistics
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +30,14 @@ from peers import say, write_results
 from joulery.clock import REAL_CLOCK
 from joulery.cluster import (
     POLICIES,
+    Agent,
+    AgentSettings,
     Allocator,
     Budget,
     Cap,
     ClusterJob,
+    DeviceState,
+    EngineJob,
     Fleet,
     PowerCurve,
     aggregate,
@@ -56,6 +62,7 @@ if TYPE_CHECKING:
     from joulery.simulate.cluster import Trace
 
 HOUR = 3600.0
+_REACHES = {"<=": operator.le, ">=": operator.ge, "==": operator.eq}
 # GAIA's queues: jobs up to 2 h may wait 6 h, longer ones 24 h.
 SHORT_SECONDS, SHORT_WAIT, LONG_WAIT = 2 * HOUR, 6 * HOUR, 24 * HOUR
 
@@ -66,12 +73,17 @@ class Results:
     def __init__(self) -> None:
         self.figures: dict[str, float] = {}
         self.details: list[dict[str, Any]] = []
+        self.missed: list[str] = []
 
     def add(self, name: str, value: float, goal: str = "", **details: Any) -> None:
         """Keep one figure and show it."""
         self.figures[name] = value
         self.details.append({"figure": name, "goal": goal, **details})
         note = "  ".join(f"{key} {_short(text)}" for key, text in details.items())
+        sign, _, bound = goal.partition(" ")
+        if goal and not _REACHES[sign](value, float(bound)):
+            self.missed.append(name)
+            note = f"missed  {note}"
         print(f"{name:<44} {_short(value):>11}  {goal:<10} {note}", flush=True)
 
 
@@ -404,6 +416,70 @@ def bench_simulator(
             results.add(f"simulator_{file.stem}_{policy}_events_per_second", rate, ">= 1e5")
 
 
+class InstantNode:
+    """A node of 8 GPUs that answers at once and draws its caps."""
+
+    def __init__(self, name: str) -> None:
+        states = [DeviceState(f"{name}-{n}", 100.0, 400.0, 150.0, 150.0, 1e9) for n in range(8)]
+        self._gpus = {state.id: state for state in states}
+
+    def status(self) -> list[DeviceState]:
+        """Its GPUs."""
+        return list(self._gpus.values())
+
+    def set_caps(self, caps: dict[str, float], *_: object) -> list[DeviceState]:
+        """Draw them."""
+        for name, watts in caps.items():
+            self._gpus[name] = replace(self._gpus[name], cap_watts=watts, watts=watts)
+        return self.status()
+
+
+class FixedJobs:
+    """A workload manager whose jobs never change.
+
+    Args:
+        held: Jobs that hold GPUs.
+    """
+
+    def __init__(self, held: list[EngineJob]) -> None:
+        self._held = held
+
+    def jobs(self) -> list[EngineJob]:
+        """The same again."""
+        return self._held
+
+    def suspend(self, job: str) -> None:
+        """Nothing."""
+
+    def resume(self, job: str) -> None:
+        """Nothing."""
+
+    def signal(self, job: str, name: str) -> None:
+        """Nothing."""
+
+
+def bench_agent(results: Results, curves: list[PowerCurve], nodes: int) -> None:
+    """One tick of the agent: jobs on one node each, or on 16, without network and Slurm."""
+    names = [f"n{number}" for number in range(nodes)]
+    places = [names[n : n + 1] for n in range(nodes // 2)]
+    places += [names[n : n + 16] for n in range(nodes // 2, nodes, 16)]
+    jobs = [
+        EngineJob(str(number), f"job{number % len(curves)}", "", dict.fromkeys(part, (*range(8),)))
+        for number, part in enumerate(places)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        settings = AgentSettings(
+            0.7 * 400 * 8 * nodes,
+            dict.fromkeys(names, "127.0.0.1:1"),
+            Path(folder),
+            frontiers={f"job{number}": curve for number, curve in enumerate(curves)},
+        )
+        agent = Agent(settings, FixedJobs(jobs), {name: InstantNode(name) for name in names})
+        agent.tick()
+        spent = cpu_milliseconds(lambda _: agent.tick(), 5)
+    results.add(f"agent_tick_{8 * nodes}_gpus_ms", spent, "", jobs=len(jobs))
+
+
 def bench_slurm(results: Results, curves: dict[str, PowerCurve], events: int, seed: int) -> None:
     """Random demand-response events on a real Slurm with emulated GPUs.
 
@@ -534,6 +610,7 @@ def bench_models(
     bench_cut(results, curves)
     bench_speed(results, curves, 9 if quick else 31)
     bench_sites(results, curves, 100 if quick else 1000)
+    bench_agent(results, curves, 100 if quick else 1000)
     bench_emerald(results, data, named)
     bench_regulation(results, data, curves, 20 if quick else 1)
     bench_hall(results, curves)
@@ -563,6 +640,8 @@ def main() -> None:
     if arguments.events:
         bench_slurm(results, named, arguments.events, arguments.seed)
     write_results(arguments.json, "cluster", results.figures, results.details)
+    if arguments.only_events and results.missed:
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -34,6 +35,23 @@ def test_a_curve_is_the_concave_hull_of_its_points():
     assert curve.at(150) == pytest.approx(0.5)
     assert curve.watts_for(0.5) == pytest.approx(150)
     assert curve.at(99) == 0.0
+
+
+def test_a_curve_above_a_least_cap_keeps_its_shape_and_clocks():
+    """A GPU whose least cap lies inside a curve gets another point than the measured one."""
+    locked = replace(COMPUTE, clocks_hertz=(1.0e9, 1.2e9, 1.4e9, 1.6e9))
+    above = locked.above(250.0)
+    assert above.watts == (250, 300, 400)
+    assert above.performance == pytest.approx((0.725, 0.85, 1.0))
+    assert [above.clock_for(watts) for watts in (250, 300, 301, 500)] == [
+        1.4e9,
+        1.4e9,
+        1.6e9,
+        1.6e9,
+    ]
+    assert locked.above(500.0) == PowerCurve((500.0,), (1.0,), clocks_hertz=(1.6e9,))
+    assert locked.above(50.0) is locked
+    assert COMPUTE.above(250.0).clock_for(300) is None
 
 
 def test_a_frontier_becomes_the_curve_of_one_gpu():
