@@ -16,8 +16,12 @@ from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.pipeline._instructions import BACKWARD, BACKWARD_WEIGHT, FORWARD, RECOMPUTE
 from joulery.pipeline.planning._planner import plan_problem
 from joulery.pipeline.planning._problem import build_problem
-from joulery.pipeline.profiles._partition import balanced_layers, repartitioned
-from joulery.pipeline.profiles._read import Profiles, read_profiles
+from joulery.pipeline.profiles._read import (
+    Profiles,
+    balanced_layers,
+    read_profiles,
+    repartitioned,
+)
 from joulery.pipeline.schedules._custom import read_schedule
 from joulery.pipeline.schedules._schedule import SCHEDULES, Schedule, make_schedule
 from joulery.units import human

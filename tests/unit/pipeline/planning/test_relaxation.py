@@ -15,9 +15,9 @@ from joulery.pipeline import (
     plan_problem,
     profiles_from_rows,
 )
-from joulery.pipeline.planning import _relaxation as relaxation_module
+from joulery.pipeline.planning import _planner as relaxation_module
 from joulery.pipeline.planning._network import network
-from joulery.pipeline.planning._relaxation import relax
+from joulery.pipeline.planning._planner import relax
 from joulery.pipeline.planning.native import build as native_build
 from joulery.testing.pipelines import LinearProgram, random_problem, random_rows
 

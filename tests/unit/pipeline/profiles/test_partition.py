@@ -5,7 +5,7 @@ import pytest
 from joulery.errors import InvalidValueError
 from joulery.pipeline import make_schedule, profiles_from_rows
 from joulery.pipeline._search import activations_in_flight
-from joulery.pipeline.profiles._partition import balanced_layers, repartitioned
+from joulery.pipeline.profiles._read import balanced_layers, repartitioned
 
 
 def _profiles(layers, head=0.0):

@@ -10,8 +10,7 @@ from joulery.errors import FileError, InvalidValueError
 from joulery.hardware import Capability, Faults, SimulatedGpu, Workload, settle
 from joulery.hardware.simulated._board import Sensor, simulated_node
 from joulery.pipeline import ClockProfiler, ProfileRow, make_schedule, read_profiles, write_profile
-from joulery.pipeline.profiles._attribution import TimedWork, attribute_power
-from joulery.pipeline.profiles._profiler import blocking_watts
+from joulery.pipeline.profiles._profiler import TimedWork, attribute_power, blocking_watts
 
 ORDER = make_schedule("1f1b", 4, 8).ranks[1]
 
