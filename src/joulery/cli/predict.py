@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from joulery import predict
 from joulery.cli.dispatch import Output
-from joulery.cli.options import Action, file, flag, listed, option, whole
+from joulery.cli.options import Action, file, flag, limits, listed, number, option, whole
 from joulery.reports import table_of
 from joulery.units import hertz_from_megahertz, human, human_duration, per_cent
 
@@ -56,7 +56,7 @@ def _run(arguments: argparse.Namespace) -> Output:
         model,
         arguments.device,
         plan,
-        limits=arguments.limits,
+        limits=arguments.limits and sorted(arguments.limits),
         clocks=hertz,
         calibration=known,
     )
@@ -146,7 +146,6 @@ CALIBRATION_OPTIONS = (
     file("--calibrate", "measured steps; kept for later, too", "STEPS"),
     flag("--fresh", "leave out steps that were kept earlier"),
 )
-_NUMBERS = listed(whole(1, _MOST))
 COMMAND = Action(
     _run,
     (
@@ -155,9 +154,12 @@ COMMAND = Action(
         option("--plan", "parallel plan, by default one device", "PLAN", default="dp1-mb1"),
         option("--batch-size", "sequences per step, all devices", "N", whole(1, _MOST), default=1),
         option("--precision", "fp32, tf32, bf16, fp16, fp8, …", "WORD", default="bf16"),
-        option("--limits", "power limits in watts, by default the device's", "W,W,…", _NUMBERS),
+        option("--limits", "power limits in watts, by default the device's", "W,W,…", limits),
         option(
-            "--clocks", "locked clocks, by default only where no limit binds", "MHZ,…", _NUMBERS
+            "--clocks",
+            "locked clocks, by default only where no limit binds",
+            "MHZ,…",
+            listed(number(1.0)),
         ),
         option("--steps", "steps of the training, for its total", "N", whole(1, 10**12), default=1),
         file("--profile", "write the stages for `joulery plan`"),

@@ -81,6 +81,7 @@ def _text(found: Recommendation) -> str:
         *(f"why: {reason}" for reason in found.reasons),
         *(f"what would change it: {change}" for change in found.changes),
         f"measure next: {found.probe}",
+        *(f"left out: {word}" for word in found.left_out),
         *(f"assumed: {word}" for word in found.assumed),
         f"{found.candidates} candidates",
     ]

@@ -7,9 +7,11 @@ every operator of forward, backward and optimizer, and follows the bytes that ar
 
 from __future__ import annotations
 
+import logging
 import math
 import weakref
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -37,7 +39,7 @@ OPTIMIZERS = ("adamw", "sgd", "none")
 
 def capture(
     model: Any,
-    inputs: Sequence[Any] | Callable[[], Sequence[Any]],
+    inputs: Any,
     *,
     loss: Callable[[Any], Any] | None = None,
     optimizer: str = "adamw",
@@ -47,14 +49,15 @@ def capture(
 
     Args:
         model: A module, or a function that builds one (nothing is allocated then).
-        inputs: Positional inputs of one step, or a function that makes them.
+        inputs: A tensor, positional inputs as a sequence or named ones as a mapping, or a function
+            that makes them.
         loss: Scalar to differentiate, from the model's output; the sum of the output's
             floating-point tensors (or its ``loss``) where None.
         optimizer: ``adamw``, ``sgd`` or ``none``.
         name: What to call the model; the class where empty.
 
     Raises:
-        InvalidValueError: An operator cannot be captured; it is named.
+        InvalidValueError: An operator cannot be captured; it is named. Or ``model`` is no module.
     """
     if optimizer not in OPTIMIZERS:
         raise InvalidValueError(
@@ -67,17 +70,29 @@ def capture(
         trained = [one for one in parameters.values() if one.requires_grad]
         recorder.ignore(parameters.values())
         values = inputs() if callable(inputs) else inputs
-        values = tree_map_only(torch.Tensor, fake.from_tensor, tuple(values))
+        values = (values,) if isinstance(values, torch.Tensor) else values
+        named = dict(values) if isinstance(values, Mapping) else {}
+        placed = () if named else tuple(values)
+        placed, named = tree_map_only(torch.Tensor, fake.from_tensor, (placed, named))
         try:
-            with _plain_kernels(), _fused_attention(), recorder:
-                output = torch.func.functional_call(module, parameters, values)
+            with _plain_kernels(), _fused_attention(), _quiet(), recorder:
+                output = torch.func.functional_call(module, parameters, placed, named)
                 kept, recorder.phase = recorder.alive, "backward"
+                if not trained:
+                    raise InvalidValueError(
+                        f"{type(module).__name__} has no parameter to train",
+                        remedy="give a module with parameters that require gradients",
+                    )
                 scalar = (loss or _sum)(output)
                 gradients = torch.autograd.grad(scalar, trained, allow_unused=True)
         except (RuntimeError, TypeError, NotImplementedError) as problem:
+            why, remedy = str(problem).splitlines()[0], "capture the model without that operator"
+            if "DataDependent" in type(problem).__name__:
+                why = "its result depends on data, and there is none"
+                remedy += " (model.eval() takes random branches out)"
             raise InvalidValueError(
-                f"cannot capture {recorder.latest or 'the model'}: {str(problem).splitlines()[0]}",
-                remedy="capture the model without that operator, or describe it as JSON",
+                f"cannot capture {recorder.latest or 'the model'}: {why}",
+                remedy=f"{remedy}, or describe it as JSON",
             ) from problem
         held = sum(_bytes(one) for one in gradients if one is not None)
         state = _optimizer_step(optimizer, trained, recorder)
@@ -91,6 +106,22 @@ def capture(
         activation_bytes=float(kept),
         transient_bytes=float(max(recorder.peak, held)),
     )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep PyTorch from printing the traceback of an operator whose error is raised anyway."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    log.addFilter(_nothing)
+    try:
+        yield
+    finally:
+        log.removeFilter(_nothing)
+
+
+def _nothing(record: logging.LogRecord) -> bool:
+    del record
+    return False
 
 
 @contextmanager
@@ -134,7 +165,13 @@ def _built(model: Any) -> Any:
     if isinstance(model, torch.nn.Module):
         return model
     with torch.device("meta"):
-        return model()
+        built = model() if callable(model) else model
+    if not isinstance(built, torch.nn.Module):
+        raise InvalidValueError(
+            f"a {type(built).__name__} is no torch.nn.Module",
+            remedy="give a module, or a function that builds one",
+        )
+    return built
 
 
 def _faked(module: Any) -> dict[str, Any]:
@@ -277,6 +314,21 @@ def _matmul(name: str, args: Any, outputs: Any) -> tuple[str, Products]:
     return "matmul", [(batch, first.shape[-2], second.shape[-1], first.shape[-1], 1.0)]
 
 
+def _grouped(name: str, args: Any, outputs: Any) -> tuple[str, Products]:
+    """Products of experts with their tokens, each side either ragged or one matrix per expert."""
+    del name
+    first, second = args[:2]
+    experts = max(one.shape[0] for one in (first, second, *outputs) if one.dim() == 3)
+    rows, inner, columns = first.shape[-2], first.shape[-1], second.shape[-1]
+    sides = [rows, columns, inner]
+    if first.dim() == 2 or second.dim() == 2:  # the ragged side is split over the experts
+        ragged = 2 if first.dim() == second.dim() else 0 if first.dim() == 2 else 1
+        whole = sides[ragged]
+        sides[ragged] = max(1, whole // experts)
+        return "matmul", [(experts, *sides, whole / (experts * sides[ragged]))]
+    return "matmul", [(experts, *sides, 1.0)]
+
+
 def _convolution(name: str, args: Any, outputs: Any) -> tuple[str, Products]:
     """A convolution as the matrix product that libraries make of it; backward as two."""
     backward = name.endswith("backward")
@@ -308,6 +360,7 @@ def _attention(name: str, args: Any, outputs: Any) -> tuple[str, Products]:
 
 _SPECIAL: dict[str, Callable[[str, Any, Any], tuple[str, Products]]] = {
     **dict.fromkeys(("mm", "addmm", "bmm", "baddbmm", "_addmm_activation"), _matmul),
+    "_grouped_mm": _grouped,
     "convolution": _convolution,
     **dict.fromkeys(
         (

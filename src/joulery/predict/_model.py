@@ -181,13 +181,19 @@ def transformer(source: Transformer | dict[str, Any] | str | Path | Any) -> Tran
 
     Raises:
         FileError: The file cannot be read, or a name in it is unknown or missing.
+        InvalidValueError: The source is something else, such as a module.
     """
     if isinstance(source, Transformer):
         return source
     if hasattr(source, "to_dict"):
         source = source.to_dict()
-    if not isinstance(source, dict):
+    if isinstance(source, str | Path):
         source = _read(Path(source))
+    if not isinstance(source, dict):
+        raise InvalidValueError(
+            f"a {type(source).__name__} does not describe a transformer",
+            remedy="give a JSON file or document, or joulery.predict.capture(model, inputs)",
+        )
     known = {field.name for field in fields(Transformer)}
     source = source.get("text_config", source)
     foreign = any(name in _ALIASES for name in source)

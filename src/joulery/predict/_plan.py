@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -85,6 +86,10 @@ class Plan:
         """Micro-batches per pipeline and step."""
         return self.global_batch // (self.data * self.micro_batch)
 
+    def fullest_layers(self, model: Transformer) -> int:
+        """Layers of every pipeline stage but the last, which may have fewer."""
+        return math.ceil(model.layers / (self.pipeline * self.chunks)) * self.chunks
+
     def tokens(self, sequence: int) -> float:
         """Tokens of one micro-batch on one device."""
         return self.micro_batch * sequence / self.context
@@ -136,7 +141,6 @@ class Plan:
         rules = (
             (self.global_batch, self.data * self.micro_batch, "global batch", "data × micro-batch"),
             (model.heads, self.tensor, "heads", "tensor"),
-            (model.layers, self.pipeline * self.chunks, "layers", "pipeline × chunks"),
             (model.sequence, self.context, "sequence", "context"),
             (max(model.experts, 1), self.expert, "experts", "expert"),
             (
@@ -152,6 +156,12 @@ class Plan:
                     f"{of_what} {whole} does not divide by {by_what} {part}",
                     remedy=f"choose a {by_what} that divides {whole}",
                 )
+        if self.fullest_layers(model) * (self.pipeline - 1) >= model.layers:
+            raise InvalidValueError(
+                f"{model.layers} layers leave one of {self.pipeline} pipeline stages of "
+                f"{self.chunks} chunks empty",
+                remedy="choose fewer stages or chunks",
+            )
 
 
 def local_parameters(model: Transformer, plan: Plan, stage: int | None = None) -> float:
@@ -186,10 +196,11 @@ def expert_parameters(model: Transformer, plan: Plan, stage: int) -> float:
     return layers * each / plan.expert
 
 
-def stage_layers(model: Transformer, plan: Plan, stage: int) -> tuple[float, float]:
+def stage_layers(model: Transformer, plan: Plan, stage: int) -> tuple[int, int]:
     """Layers without and with experts of a pipeline stage; the dense ones come first."""
-    layers = model.layers / plan.pipeline
+    each = plan.fullest_layers(model)
+    layers = min(each, model.layers - stage * each)
     if not model.experts:
-        return layers, 0.0
-    dense = min(max(model.dense_layers - stage * layers, 0.0), layers)
+        return layers, 0
+    dense = min(max(model.dense_layers - stage * each, 0), layers)
     return dense, layers - dense

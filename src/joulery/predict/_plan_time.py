@@ -77,6 +77,7 @@ _OPTIMIZER_TRAFFIC = 30.0
 def plan_parts(model: Transformer, plan: Plan, device: Accelerator) -> Array:
     """Physical parts of a step, in the order of :data:`PARTS`."""
     runs = plan.micro_batches
+    # Where layers do not divide, the last stage, which has the head as well, gets fewer.
     dense_layers = (model.layers - model.expert_layers) / plan.pipeline
     expert_layers = model.expert_layers / plan.pipeline
     block, attention, mlp, moe, head = _layer_seconds(model, _alone(plan), device)

@@ -22,7 +22,7 @@ from joulery.predict._search import OBJECTIVES, table
 from joulery.units import finite, human, human_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from joulery.predict._bayes import Belief
@@ -126,6 +126,7 @@ class Recommendation:
         candidates: Number of candidates looked at.
         probe: The measurement that would narrow the answer most.
         assumed: Rent of each device type with its source, cooling and grid.
+        left_out: Device types that were named but cannot do it, with the reason.
         work: The training, in words.
     """
 
@@ -137,6 +138,7 @@ class Recommendation:
     candidates: int
     probe: str
     assumed: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     work: str = field(default="")
 
     def frontier(self) -> Frontier:
@@ -153,6 +155,7 @@ class Recommendation:
             "changes": list(self.changes),
             "probe": self.probe,
             "assumed": list(self.assumed),
+            "left_out": list(self.left_out),
             "candidates": self.candidates,
         }
 
@@ -274,8 +277,21 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
         candidates=sum(len(one.plan) for one in tables),
         probe=_probe(search, winner, rivals, objective),
         assumed=tuple(_assumed(assumed, tables)),
+        left_out=tuple(_left_out(boards, search, max_devices)),
         work=f"{human(work.tokens, '', 2).strip()} tokens of {described.name or 'a transformer'}",
     )
+
+
+def _left_out(boards: Iterable[str], search: _Search, max_devices: int) -> Iterator[str]:
+    """Device types that were named but cannot do it, and why."""
+    fits = {
+        one.device.name: len(rows) for one, rows in zip(search.tables, search.kept, strict=True)
+    }
+    for name in boards:
+        if name not in fits:
+            yield f"{name}: the model does not fit on up to {max_devices}"
+        elif not fits[name]:
+            yield f"{name}: too slow for the deadline"
 
 
 def _assumed(assumed: Assumptions, tables: Sequence[CandidateTable]) -> Iterator[str]:

@@ -180,7 +180,7 @@ def candidate_plans(
         work.batch_sizes(),
         _powers(max_devices),
         _divisors(model.heads, min(8, board.link_domain)),
-        _divisors(model.layers, 64),
+        _stages(model.layers),
         _powers(max(1, min(16, model.sequence // 8192))),
     ):
         inside = tensor * pipeline * context
@@ -192,7 +192,7 @@ def candidate_plans(
         for micro, expert, chunks, (shard, recompute) in itertools.product(
             (size for size in _powers(_LARGEST_MICRO_BATCH) if per_copy % size == 0),
             experts,
-            (1, 4) if pipeline > 1 and (model.layers // pipeline) % 4 == 0 else (1,),
+            (1, 4) if pipeline > 1 and model.layers % (4 * pipeline) == 0 else (1,),
             _MEMORY_CHOICES if pipeline == 1 else _PIPELINE_CHOICES,
         ):
             plan = Plan(
@@ -230,6 +230,11 @@ def _powers(largest: int) -> list[int]:
 
 
 def _divisors(whole: int, largest: int) -> list[int]:
-    return [
-        size for size in range(1, largest + 1) if whole % size == 0 and size & (size - 1) == 0
-    ] + ([size for size in (3, 5, 6, 7, 9, 10) if largest >= 16 and whole % size == 0])
+    return [size for size in _powers(largest) if whole % size == 0]
+
+
+def _stages(layers: int) -> list[int]:
+    """Numbers of pipeline stages: divisors, and powers of two that leave a short last stage."""
+    odd = [size for size in (3, 5, 6, 7, 9, 10) if layers % size == 0]
+    powers = [size for size in _powers(64) if (size - 1) * math.ceil(layers / size) < layers]
+    return powers + odd

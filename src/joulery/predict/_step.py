@@ -262,22 +262,23 @@ def _settings(
     watts = power_limits(board)
     if limits is not None:
         low, high = board.min_limit_watts, board.limit_watts
-        watts = _checked(limits, low, high, f"{board.name} takes no power limit of {{:g}} W")
+        watts = _checked(limits, low, high, 1.0, f"{board.name} takes no power limit of {{:g}} W")
     hertz = np.empty(0)
     if clocks is not None:
         low, high = board.min_clock_hertz, board.clock_hertz
-        hertz = _checked(clocks, low, high, f"{board.name} cannot lock {{:g}} Hz")
+        hertz = _checked(clocks, low, high, 1e6, f"{board.name} locks no clock of {{:g}} MHz")
     elif load.demand * board.limit_watts <= board.min_limit_watts:
         hertz = np.linspace(max(board.min_clock_hertz, 0.4 * board.clock_hertz), board.clock_hertz)
         hertz = hertz[:: len(hertz) // _CLOCKS]
     return watts, hertz
 
 
-def _checked(values: Sequence[float], low: float, high: float, message: str) -> Array:
+def _checked(values: Sequence[float], low: float, high: float, unit: float, message: str) -> Array:
     for value in values:
         if not low <= value <= high:
             raise InvalidValueError(
-                message.format(value), remedy=f"give {low:g} to {high:g}, or use the other knob"
+                message.format(value / unit),
+                remedy=f"give {low / unit:g} to {high / unit:g} {message.rsplit(maxsplit=1)[-1]}",
             )
     return np.asarray(values, float)
 

@@ -123,3 +123,38 @@ def test_operators_that_cannot_be_captured_are_named():
         capture(Peeks(), (torch.zeros(3, requires_grad=True),))
     with pytest.raises(InvalidValueError, match="optimizer"):
         capture(nn.Linear(1, 1), (torch.zeros(1),), optimizer="lion")
+
+
+def test_inputs_in_any_form_are_the_same_step():
+    """A tensor alone would be taken apart along its batch."""
+    layer, tensor = torch.nn.Linear(8, 4), torch.zeros(3, 8)
+    forms = [tensor, [tensor], {"input": tensor}, lambda: (tensor,)]
+    assert len({capture(layer, form).operators for form in forms}) == 1
+
+
+@pytest.mark.parametrize("model", ["a text", lambda: 3])
+def test_what_is_no_module_is_refused(model):
+    """The error must say what to give instead."""
+    with pytest.raises(InvalidValueError, match=r"no torch\.nn\.Module"):
+        capture(model, torch.zeros(1))
+
+
+def test_grouped_products_of_experts_are_counted():
+    """A mixture of experts would be as cheap as its attention."""
+    if not hasattr(torch, "_grouped_mm"):
+        pytest.skip("this PyTorch has no grouped products")
+
+    class Experts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.empty(4, 32, 16, dtype=torch.bfloat16))
+
+        def forward(self, tokens):
+            ends = torch.full((4,), 6, dtype=torch.int32).cumsum(0, dtype=torch.int32)
+            return torch._grouped_mm(tokens, self.weight, ends)
+
+    tokens = torch.zeros(24, 32, dtype=torch.bfloat16, requires_grad=True)
+    products = [one for one in capture(Experts, tokens).operators if one.kind == "matmul"]
+    forward = sum(one.operations * one.count for one in products if one.phase == "forward")
+    assert forward == 2 * 24 * 32 * 16
+    assert sum(one.operations * one.count for one in products) >= 2 * forward

@@ -70,7 +70,7 @@ def test_a_plan_reads_back_from_its_text():
 
 @pytest.mark.parametrize(
     "change",
-    [{"tensor": 3}, {"pipeline": 5}, {"micro_batch": 3}, {"expert": 2}, {"recompute": "some"}],
+    [{"tensor": 3}, {"pipeline": 24}, {"micro_batch": 3}, {"expert": 2}, {"recompute": "some"}],
 )
 def test_plans_that_do_not_divide_are_refused(change):
     """A plan that no framework starts must not be predicted."""

@@ -2,6 +2,7 @@
 
 import math
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -138,3 +139,18 @@ def test_carbon_of_manufacture() -> None:
     assert embodied_kilograms("t4") < embodied_kilograms("a100") < embodied_kilograms("b200")
     year = 365.25 * 86400
     assert embodied_grams("h100", year) == pytest.approx(250 * embodied_kilograms("h100"))
+
+
+def test_device_types_that_cannot_do_it_are_named():
+    """A device type would vanish from the answer without a word."""
+    found = recommend(LLAMA, replace(WORK, deadline_seconds=None), ["h100", "t4"], max_devices=8)
+    assert found.left_out == ("T4: the model does not fit on up to 8",)
+
+
+def test_layers_that_do_not_divide_still_get_pipelines():
+    """A model of 61 layers would be planned without pipelines."""
+    model = transformer(LLAMA | {"layers": 61})
+    plans = list(candidate_plans(model, WORK, accelerator("h100"), 16))
+    assert {4, 8} <= {plan.pipeline for plan in plans}
+    for plan in plans:
+        plan.check(model)
