@@ -135,16 +135,19 @@ class Sampler:
         if timeline.due_seconds > now:
             return self._latest[position]
         timer = timeline.timer
+        period = timer.period_seconds or 0.0
+        eager = now <= self._eager_until
         # Half a period early, because the refresh nearest to the desired interval is the right
         # one; and earlier by the time that readings of stamped counters wait for each other.
-        can_wait = timer.stamps_trusted and timer.period_seconds and now > self._eager_until
+        can_wait = timer.stamps_trusted and period and not eager
         slack = _COALESCE_FRACTION * self._interval if can_wait else 0.0
-        early = 0.5 * (timer.period_seconds or 0.0) + slack
-        wanted = 0.0 if timeline.reads_every_refresh else self._interval - early
+        wanted = self._interval - 0.5 * period - slack
+        if timeline.reads_every_refresh or (eager and period >= self._interval / 2):
+            wanted = 0.0
         knot = timeline.read(now + wanted)
         self._latest[position] = timeline.due_seconds + slack
         self._refresh[position] = timer.next_refresh()
-        quick = timer.period_seconds is not None and timer.period_seconds < self._interval / 2
+        quick = timer.period_seconds is not None and period < self._interval / 2
         self._quick[position] = self._refresh[position] if quick else math.inf
         if knot is not None:
             self._on_knot(position, knot)

@@ -3,14 +3,22 @@
 import math
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from joulery.clock import REAL_CLOCK, VirtualClock
 from joulery.errors import DeviceError
 from joulery.frontier import Origin, Provenance
-from joulery.hardware import Capability, DeviceInfo, DeviceKind, EnergyReading
-from joulery.metering import EnergyTimeline, Sampler
+from joulery.hardware import (
+    Capability,
+    DeviceInfo,
+    DeviceKind,
+    EnergyReading,
+    SimulatedGpu,
+    catalog,
+)
+from joulery.metering import EnergyTimeline, Meter, Sampler
 
 PERIOD = 0.1
 
@@ -209,3 +217,19 @@ def test_a_board_that_hangs_does_not_blind_the_others():
     finally:
         stuck.hang.set()
         bench.sampler.stop()
+
+
+def test_while_a_caller_waits_for_readings_every_refresh_is_read():
+    """Windows that follow each other would wait for boards that refreshed long before their end."""
+    clock = VirtualClock()
+    board = replace(catalog.board("A100"), counter_period_seconds=0.1)
+    gpus = [SimulatedGpu(board, clock, index=index, seed=index) for index in range(8)]
+    meter = Meter(gpus, clock=clock).start()
+    clock.sleep(2.0)
+    meter._sampler.wait(0.0)
+    unread = 0
+    for _ in range(20):
+        meter._sampler.request(clock.now())
+        clock.sleep(0.1)
+        unread += meter._sampler.next_refresh_seconds <= clock.now()
+    assert unread <= 2
