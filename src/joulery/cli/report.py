@@ -17,6 +17,7 @@ from joulery import client, metering, reports
 from joulery.cli.dispatch import Output
 from joulery.cli.jobs import STORE_OPTIONS, with_store
 from joulery.cli.options import Action, count, file, flag, number, option, whole, write_file
+from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, JouleryError, UnknownRecordError, UsageError
 from joulery.frontier import Frontier, OperatingPoint, Provenance
 from joulery.objectives import OBJECTIVE_HELP, choose, parse_objective
@@ -77,6 +78,7 @@ def _overview(arguments: argparse.Namespace) -> Output:
         report = reports.store_report(
             figures,
             reports.electricity_price(arguments.region, arguments.co2, arguments.price),
+            REAL_CLOCK.wall(),
             lambda job: (jobs.job_summary(one, job), jobs.job_beliefs(one, one.job(job))),
         )
     return _formed({"jobs": [_figures_document(each) for each in figures]}, report, arguments)

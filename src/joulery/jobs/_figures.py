@@ -33,6 +33,8 @@ class JobFigures:
         quarantined: Number of reports that the policy does not learn from.
         expired: Number of decisions whose lease ended without a report.
         open: Number of decisions that are being worked on.
+        quarantined_wall_seconds: Time of the latest decision whose report is in quarantine.
+        expired_wall_seconds: Time of the latest decision without a report.
     """
 
     head: JobHead
@@ -44,6 +46,8 @@ class JobFigures:
     quarantined: int = 0
     expired: int = 0
     open: int = 0
+    quarantined_wall_seconds: float = 0.0
+    expired_wall_seconds: float = 0.0
 
     @property
     def saved_joules(self) -> float:
@@ -100,9 +104,14 @@ def _figures(head: JobHead, groups: Iterable[RunGroup], recurrences: int) -> Job
     others, total = 0, 0.0
     for one in groups:
         figures.joules += one.joules
-        figures.quarantined += one.count if one.ignored else 0
+        made = one.latest_wall_seconds
         figures.open += one.count if one.state == DecisionState.OPEN else 0
-        figures.expired += one.count if one.state == DecisionState.EXPIRED and not one.end else 0
+        if one.ignored:
+            figures.quarantined += one.count
+            figures.quarantined_wall_seconds = max(made, figures.quarantined_wall_seconds)
+        if one.state == DecisionState.EXPIRED and not one.end:
+            figures.expired += one.count
+            figures.expired_wall_seconds = max(made, figures.expired_wall_seconds)
         if one.end in (None, "abandoned"):
             continue
         total += one.joules

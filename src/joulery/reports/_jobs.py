@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 _NONE = "–"
 _MOST_POINTS = 150  # of a line, which more would only blacken
 _MOST_JOBS = 15
+_ATTENTION_SECONDS = 30 * 86_400.0  # after which what happened is history
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,7 @@ def saved_text(saved: Saved | None) -> str:
 def overview_report(
     jobs: Sequence[JobFigures],
     electricity: ElectricityPrice,
+    now_wall_seconds: float,
     link: Callable[[int], str] | None = None,
     *,
     outstanding: int = 0,
@@ -124,6 +126,7 @@ def overview_report(
     Args:
         jobs: Figures of every version of every job.
         electricity: What a kilowatt-hour stands for.
+        now_wall_seconds: Unix time.
         link: Address of a job's page; None for none.
         outstanding: Number of jobs whose figures are still being added up.
     """
@@ -134,7 +137,7 @@ def overview_report(
     blocks: list[Block] = [_totals(jobs, electricity)]
     if outstanding:
         blocks.append(Paragraph(f"{outstanding} more jobs are still being added up.", soft=True))
-    blocks += [Heading("Needs attention"), _attention(jobs, link)]
+    blocks += [Heading("Needs attention"), _attention(jobs, link, now_wall_seconds)]
     best = sorted(jobs, key=lambda one: -one.saved_joules)[:_MOST_JOBS]
     best = [one for one in best if one.saved is not None]
     blocks.append(Heading("Jobs by energy saved"))
@@ -206,29 +209,41 @@ def _origins_text(origins: dict[str, float], used: float) -> str:
     return ", ".join(f"{per_cent(min(1.0, joules / used))} {name}" for name, joules in parts)
 
 
-def _attention(jobs: Sequence[JobFigures], link: _Link) -> Table | Paragraph:
-    rows, links = [], []
+def _attention(jobs: Sequence[JobFigures], link: _Link, now: float) -> Table | Paragraph:
+    """What happened lately that people should look at, the latest first."""
+    found: list[tuple[float, JobFigures, str, str]] = []
     for one in jobs:
-        found = []
+        if one.head.paused:
+            found.append((now, one, "paused", "its runs take their default until it is resumed"))
         if one.quarantined:
             what = f"{one.quarantined} report{'s' * (one.quarantined != 1)} in quarantine"
-            found.append((what, "the figures contradict all others; look at the run"))
+            meaning = "the figures contradict all others; look at the run"
+            found.append((one.quarantined_wall_seconds, one, what, meaning))
         if one.expired:
             what = f"{one.expired} run{'s' * (one.expired != 1)} never reported"
-            found.append((what, "the process died or lost the network"))
-        if one.head.paused:
-            found.append(("paused", "its runs take their default until it is resumed"))
-        for what, why in found:
-            rows.append([_name(one), what, why])
-            links.append(link(one.head.id) if link else "")
-    if not rows:
-        return Paragraph("Nothing: no report is in quarantine, no run is lost, no job is paused.")
-    return Table(
-        ["job", "what", "meaning"],
-        rows[:_MOST_JOBS],
-        "lll",
-        links=links[:_MOST_JOBS] if link else (),
+            meaning = "the process died or lost the network"
+            found.append((one.expired_wall_seconds, one, what, meaning))
+    lately = [each for each in found if each[0] > now - _ATTENTION_SECONDS]
+    shown = sorted(lately, key=lambda each: -each[0])[:_MOST_JOBS]
+    if not shown:
+        return Paragraph("Nothing: of late no report went into quarantine and no run was lost.")
+    table = Table.of(
+        shown,
+        {
+            "job": lambda each: _name(each[1]),
+            "what": lambda each: each[2],
+            "latest": lambda each: _age(now - each[0]),
+            "meaning": lambda each: each[3],
+        },
     )
+    return replace(table, links=[link(each[1].head.id) for each in shown] if link else ())
+
+
+def _age(seconds: float) -> str:
+    if seconds < 60:
+        return "now"
+    days, hours = seconds / 86_400, seconds / 3600
+    return f"{days:.0f} d ago" if days >= 2 else f"{hours:.0f} h ago" if hours >= 1 else "this hour"
 
 
 def _name(one: JobFigures) -> str:
@@ -236,28 +251,30 @@ def _name(one: JobFigures) -> str:
 
 
 def _ranking(best: Sequence[JobFigures], link: _Link) -> Table:
-    rows = [
-        [
-            _name(one),
-            one.head.team,
-            with_error(one.saved_joules, one.saved_error_joules, energy_text),
-            saved_text(one.saved),
-            str(one.recurrences),
-        ]
-        for one in best
-    ]
-    bars = [
-        (one.saved.share, one.saved.standard_error or 0.0) if one.saved else (0.0, 0.0)
-        for one in best
-    ]
-    links = [link(one.head.id) for one in best] if link else ()
-    headers = ["job", "team", "energy saved", "of the default", "recurrences"]
-    return Table(headers, rows, "llrrr", links=links, bars=bars)
+    found = Table.of(
+        best,
+        {
+            "job": _name,
+            "team": lambda one: one.head.team,
+            ">energy saved": lambda one: with_error(
+                one.saved_joules, one.saved_error_joules, energy_text
+            ),
+            ">of the default": lambda one: saved_text(one.saved),
+            ">recurrences": lambda one: str(one.recurrences),
+        },
+    )
+    shares = [one.saved for one in best if one.saved is not None]
+    return replace(
+        found,
+        links=[link(one.head.id) for one in best] if link else (),
+        bars=[(saved.share, saved.standard_error or 0.0) for saved in shares],
+    )
 
 
 def store_report(
     jobs: Sequence[JobFigures],
     electricity: ElectricityPrice,
+    now_wall_seconds: float,
     read: Callable[[int], tuple[JobSummary, JobBeliefs]],
 ) -> Report:
     """The overview, with all about those jobs that used most energy to be opened below it.
@@ -265,6 +282,7 @@ def store_report(
     Args:
         jobs: Figures of every version of every job.
         electricity: What a kilowatt-hour stands for.
+        now_wall_seconds: Unix time.
         read: Reads the history of a job.
     """
     shown = sorted(jobs, key=lambda one: -one.joules)[:_MOST_JOBS]
@@ -275,7 +293,8 @@ def store_report(
         )
         for one in shown
     ]
-    return Report("Recurring jobs", "", (*overview_report(jobs, electricity).blocks, *details))
+    overview = overview_report(jobs, electricity, now_wall_seconds)
+    return Report("Recurring jobs", "", (*overview.blocks, *details))
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,12 +338,10 @@ def job_report(
         choice = [Paragraph(what_if.words), runs.chart(what_if)]
     blocks: list[Block] = []
     if summary.recurrences:
-        charts = [_path_chart(summary), _cost_chart(summary), _regret_chart(summary)]
-        if beliefs is not None and beliefs.costs:
+        draw = (_path_chart, _cost_chart, _regret_chart, _drift_chart)
+        charts = [one(summary) for one in draw]
+        if beliefs is not None and beliefs.costs and runs.points:
             charts.insert(0, _belief_chart(summary, beliefs))
-        drift = _drift_chart(summary)
-        if drift is not None:
-            charts.append(drift)
         blocks.append(Grid(tuple(one for one in charts if one is not None)))
         if beliefs is not None and beliefs.changed:
             noticed = "The policy has noticed that this job no longer trains as it used to, and"
@@ -435,12 +452,8 @@ class _RunPoints:
         joules = joules_unit(p.joules for p in self.points)
         frontier = Frontier.from_points(self.points)
         drawn = [Series("frontier", tuple((p.seconds, p.joules) for p in frontier), symbol="")]
-        shown = [p for p in (what_if.point, self.baseline) if p is not None]
-        others = [
-            p
-            for p in self.points
-            if (p.seconds, p.joules) not in {(q.seconds, q.joules) for q in shown}
-        ]
+        marked = [(p.seconds, p.joules) for p in (what_if.point, self.baseline) if p is not None]
+        others = [p for p in self.points if (p.seconds, p.joules) not in marked]
         foreseen = [p for p in others if p.provenance.origin == Origin.PREDICTED]
         run = [p for p in others if p not in foreseen]
         drawn.append(_series("from an epoch's limits", foreseen, "triangle", 5, labels=False))
@@ -518,12 +531,8 @@ def _label(point: OperatingPoint) -> str:
 
 
 def _short(point: OperatingPoint) -> str:
-    watts = point.setting.power_limit_watts
-    return (
-        f"{point.setting.batch_size}"
-        if watts is None
-        else f"{point.setting.batch_size}, {watts:g} W"
-    )
+    size, watts = point.setting.batch_size, point.setting.power_limit_watts
+    return f"{size}" if watts is None else f"{size}, {watts:g} W"
 
 
 def _series(
@@ -555,7 +564,7 @@ def _series(
 
 
 def _line(name: str, points: tuple[tuple[float, float], ...], colour: int = 2) -> Series:
-    return Series(name, points, line="dashed", symbol="", colour=colour)
+    return Series.curve(name, points, "dashed", colour)
 
 
 def _size_axis(summary: JobSummary, name: str) -> Axis:
@@ -838,31 +847,26 @@ def run_report(
             )
         )
     if energy:
-        rows = [
-            [
-                used.device,
-                energy_text(used.joules),
-                human_duration(used.seconds),
-                human(used.joules / used.seconds, "W") if used.seconds else _NONE,
-                " ".join(filter(None, (used.origin, used.source and f"({used.source})"))),
-            ]
-            for used in energy
-        ]
-        headers = ["device", "energy", "time", "mean power", "how it came about"]
-        blocks += [Heading("By device"), Table(headers, rows, "lrrrl")]
+        columns: dict[str, Callable[[EnergyEntry], str]] = {
+            "device": lambda used: used.device,
+            ">energy": lambda used: energy_text(used.joules),
+            ">time": lambda used: human_duration(used.seconds),
+            ">mean power": lambda used: _mean_watts(used.seconds, used.joules),
+            "how it came about": lambda used: f"{used.origin} ({used.source or 'unstated'})",
+        }
+        blocks += [Heading("By device"), Table.of(energy, columns)]
     measured = entry.outcome.measured if entry.outcome is not None else ()
     if measured:
-        rows = [
-            [
-                _NONE if each.limit_watts is None else f"{each.limit_watts:g} W",
-                human_duration(each.epoch_seconds),
-                energy_text(each.epoch_joules),
-                f"± {per_cent(each.relative_error)}",
-            ]
-            for each in sorted(measured, key=lambda each: each.limit_watts or 0.0)
-        ]
-        headers = ["power limit", "time of an epoch", "energy of an epoch", "error"]
-        blocks += [Heading("Limits measured on the way"), Table(headers, rows, "rrrr")]
+        table = Table.of(
+            sorted(measured, key=lambda each: each.limit_watts or 0.0),
+            {
+                ">power limit": lambda each: _limit(each.limit_watts),
+                ">time of an epoch": lambda each: human_duration(each.epoch_seconds),
+                ">energy of an epoch": lambda each: energy_text(each.epoch_joules),
+                ">error": lambda each: f"± {per_cent(each.relative_error)}",
+            },
+        )
+        blocks += [Heading("Limits measured on the way"), table]
     return Report(f"Run {one.id}", "", tuple(blocks))
 
 
@@ -885,15 +889,16 @@ def _run_figures(
         stop = f"{per_cent(spent / ceiling)} of {human(ceiling, 'J')}, where it is stopped"
     shown = [KeyFigure("State", end_text(entry), note)]
     if last.seconds > 0:
+        watts = _mean_watts(last.seconds, last.joules)
         rate = f"{3600 * last.epochs / last.seconds:.3g} an hour"
         shown += [
             KeyFigure("Time", human_duration(last.seconds), f"{last.epochs:g} epochs, {rate}"),
-            KeyFigure("Energy", energy_text(last.joules), f"mean power {_watts(last)}"),
+            KeyFigure("Energy", energy_text(last.joules), f"mean power {watts}"),
         ]
     shown.append(KeyFigure("Batch size", str(one.batch_size), f"power limit {limit}"))
     shown.append(KeyFigure("Cost", human(spent, "J"), stop))
     return KeyFigures(tuple(shown))
 
 
-def _watts(beat: Heartbeat) -> str:
-    return human(beat.joules / beat.seconds, "W")
+def _mean_watts(seconds: float, joules: float) -> str:
+    return human(joules / seconds, "W") if seconds else _NONE

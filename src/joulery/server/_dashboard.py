@@ -339,8 +339,8 @@ def _job_link(job: int) -> str:
 def overview(request: Request) -> Response:
     """What was saved, and what needs attention."""
     figures, outstanding = _seen(request)
-    electricity = request.app.state.electricity
-    report = overview_report(figures, electricity, _job_link, outstanding=outstanding)
+    electricity, now = request.app.state.electricity, context_of(request).clock.wall()
+    report = overview_report(figures, electricity, now, _job_link, outstanding=outstanding)
     body = f'<h1>Overview</h1><div id="overview" data-live>{report.body()}</div>'
     mark = _mark(figures, outstanding)
     return page_of(request, "Overview", body, events="/changes", mark=mark)

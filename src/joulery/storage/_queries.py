@@ -98,6 +98,7 @@ class RunGroup:
         joules: Energy in total.
         joules_squared: Sum of the squares of the energies.
         seconds: Time in total.
+        latest_wall_seconds: Time at which the latest of the decisions was made.
     """
 
     job: int
@@ -110,6 +111,7 @@ class RunGroup:
     joules: float
     joules_squared: float
     seconds: float
+    latest_wall_seconds: float
 
 
 def run_groups(
@@ -134,7 +136,12 @@ def run_groups(
     )
     sums = (joules, joules * joules, body["seconds"].as_float())
     wanted = (
-        select(*groups, func.count(), *(func.coalesce(func.sum(one), 0.0) for one in sums))
+        select(
+            *groups,
+            func.count(),
+            *(func.coalesce(func.sum(one), 0.0) for one in sums),
+            func.max(decisions.c.issued_wall_seconds),
+        )
         .select_from(decisions.outerjoin(outcomes, and_(*same)))
         .where(decisions.c.job.in_(numbers))
         .group_by(*groups)

@@ -39,6 +39,7 @@ from joulery.storage import JobHead
 from joulery.testing.workloads import made_up_workload
 
 JOB = dataclasses.replace(made_up_workload().job(), name="nightly")
+NOW = 1.8e9
 WORLD = ElectricityPrice(500.0, "a table")
 
 
@@ -87,7 +88,7 @@ def test_figures_have_their_errors_in_the_same_unit(value, error, shown):
 def test_the_overview_adds_up_savings_and_errors():
     """If this fails, the first page states a wrong sum, or an error that is too small."""
     price = ElectricityPrice(500.0, "a table", 0.3, "EUR")
-    text = overview_report([figures(1), figures(2)], price).html()
+    text = overview_report([figures(1), figures(2)], price, NOW).html()
     assert "1.39 ± 0.20 kWh" in text  # 5 MJ, errors of 0.5 MJ each added in squares
     assert "694 ± 98 g" in text
     assert "0.42 ± 0.06 EUR" in text
@@ -97,24 +98,34 @@ def test_the_overview_adds_up_savings_and_errors():
 
 def test_a_price_that_is_unknown_is_not_made_up():
     """If this fails, people read money that nobody stated."""
-    text = overview_report([figures()], WORLD).html()
+    text = overview_report([figures()], WORLD, NOW).html()
     assert "no price is known" in text
 
 
 def test_attention_is_drawn_to_what_needs_it():
     """If this fails, a report in quarantine or a lost run goes unnoticed."""
     head = dataclasses.replace(figures().head, paused=True)
-    text = overview_report([figures(head=head, quarantined=2, expired=1)], WORLD).html()
-    for words in ("paused", "2 reports in quarantine", "1 run never reported"):
+    happened = {"quarantined": 2, "quarantined_wall_seconds": NOW - 3 * 86_400.0}
+    happened |= {"expired": 1, "expired_wall_seconds": NOW - 7200.0}
+    text = overview_report([figures(head=head, **happened)], WORLD, NOW).html()
+    for words in (
+        "paused",
+        "2 reports in quarantine",
+        "1 run never reported",
+        "3 d ago",
+        "2 h ago",
+    ):
         assert words in text
-    assert "Nothing: no report" in overview_report([figures()], WORLD).html()
+    later = overview_report([figures(**happened)], WORLD, NOW + 40 * 86_400.0).html()
+    assert "never reported" not in later
+    assert "Nothing: of late" in overview_report([figures()], WORLD, NOW).html()
 
 
 def test_empty_states_say_what_to_do():
     """If this fails, a new user sees a page of dashes."""
-    assert "No jobs yet" in overview_report([], WORLD).html()
+    assert "No jobs yet" in overview_report([], WORLD, NOW).html()
     fresh = figures(saved=None, joules=0.0, origins={})
-    assert "Nothing to compare yet" in overview_report([fresh], WORLD).html()
+    assert "Nothing to compare yet" in overview_report([fresh], WORLD, NOW).html()
     head, choice, history = job_report(summary())
     assert "Nothing has reached the target yet" in choice.body()
     assert "needs runs of the default" in head.body()
@@ -123,7 +134,7 @@ def test_empty_states_say_what_to_do():
 
 def test_an_unknown_error_is_said():
     """If this fails, a sum whose error is unknown looks exact."""
-    text = overview_report([figures(error=None)], WORLD).html()
+    text = overview_report([figures(error=None)], WORLD, NOW).html()
     assert "The error of 1 is not yet known" in text
     assert saved_text(Saved(0.25, None)) == "25 %"
 
