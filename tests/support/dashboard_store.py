@@ -1,4 +1,4 @@
-"""A store as a small team has it after some weeks: jobs that save, and some that need attention."""
+"""A store as a small team has it after some days: jobs that save, and some that need attention."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class TeamHistory:
 
     def __init__(self, store: Store, now_wall_seconds: float) -> None:
         self._store = store
-        self._clock = VirtualClock(wall_seconds=now_wall_seconds - 60 * _DAY)
+        self._clock = VirtualClock(wall_seconds=now_wall_seconds - 5 * _DAY)
         self._end = now_wall_seconds
         self.service = JobService(store, self._clock)
         self._luck = np.random.default_rng(7)

@@ -270,6 +270,8 @@ a { color: var(--s0); } td a { font-weight: 600; text-decoration: none; }
 .figures dt { color: var(--soft); font-size: .9rem; } .figures dd { margin: 0; }
 .figures .value { font-size: 1.7rem; font-weight: 650; line-height: 1.3;
   font-variant-numeric: tabular-nums; }
+@media (max-width: 34rem) { .figures { grid-template-columns: 1fr 1fr; gap: .6rem; }
+  .figures > div { padding: .5rem .7rem; } .figures .value { font-size: 1.15rem; } }
 .bar { width: 8rem; height: 1rem; vertical-align: middle; }
 details { margin: .5rem 0; } summary { cursor: pointer; font-weight: 600; }
 @media print { body { margin: 0; max-width: none; font-size: 10pt; } th, td { white-space: normal; }

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 _NONE = "–"
 _MOST_POINTS = 150  # of a line, which more would only blacken
 _MOST_JOBS = 15
+_FEW = 8  # recurrences
 _ATTENTION_SECONDS = 30 * 86_400.0  # after which what happened is history
 
 
@@ -436,8 +437,11 @@ class _RunPoints:
         except InfeasibleError as error:
             return WhatIf(objective, None, f"Nothing meets {name}: {error.remedy}.")
         words = f"With {name}: {_label(point)}"
-        if self.baseline is not None:
-            saved = gains(point, self.baseline)
+        base = self.baseline
+        if base is not None and (base.seconds, base.joules) == (point.seconds, point.joules):
+            words += ", the default"
+        elif base is not None:
+            saved = gains(point, base)
             slower = "slower" if saved.time > 0 else "faster"
             less = "less" if saved.energy >= 0 else "more"
             words += (
@@ -458,7 +462,7 @@ class _RunPoints:
         run = [p for p in others if p not in foreseen]
         drawn.append(_series("from an epoch's limits", foreseen, "triangle", 5, labels=False))
         drawn.append(_series("run until the target", run, "dot", 0))
-        if self.baseline is not None:
+        if self.baseline is not None and (what_if.point is None or marked[0] != marked[1]):
             drawn.append(_series("default", [self.baseline], "diamond", 1, emphasis=True))
         if what_if.point is not None:
             drawn.append(_series("chosen", [what_if.point], "star", 2, emphasis=True))
@@ -573,6 +577,13 @@ def _size_axis(summary: JobSummary, name: str) -> Axis:
     return Axis(name, ticks=tuple(map(math.log2, sizes)), labels=tuple(map(str, sizes)))
 
 
+def _recurrence_axis(summary: JobSummary) -> Axis:
+    """Recurrences, each with a tick where they are few."""
+    few = len(summary.recurrences) <= _FEW
+    ticks = tuple(one.number + 1.0 for one in summary.recurrences) if few else ()
+    return Axis("recurrence", ticks=ticks)
+
+
 def _belief_chart(summary: JobSummary, beliefs: JobBeliefs) -> Chart:
     """Expected cost of a run by batch size, with measured means beside."""
     believed = sorted(beliefs.costs.items())
@@ -633,7 +644,7 @@ def _path_chart(summary: JobSummary) -> Chart | None:
         return None
     return Chart(
         "Search path",
-        Axis("recurrence"),
+        _recurrence_axis(summary),
         _size_axis(summary, "batch size"),
         tuple(drawn),
         "The batch size of every decision by recurrence, and how it ended.",
@@ -661,7 +672,7 @@ def _cost_chart(summary: JobSummary) -> Chart | None:
         drawn.append(_line("mean of the default's runs", ends, 1))
     return Chart(
         "Cost by recurrence",
-        Axis("recurrence"),
+        _recurrence_axis(summary),
         Axis(f"cost in {joules.name}", joules),
         tuple(drawn),
         "Cost of every recurrence with all its attempts, against runs of the default batch size.",
@@ -681,7 +692,7 @@ def _regret_chart(summary: JobSummary) -> Chart | None:
     joules = joules_unit(abs(y) for _, y in points)
     return Chart(
         "Cumulative regret",
-        Axis("recurrence"),
+        _recurrence_axis(summary),
         Axis(f"cost in {joules.name}", joules),
         (Series("regret", thinned(points), symbol=""),),
         "Cost so far beyond always running the batch size whose runs cost least on average.",
@@ -702,7 +713,7 @@ def _drift_chart(summary: JobSummary) -> Chart | None:
     points = [(number, epochs / means[size]) for number, size, epochs in runs]
     return Chart(
         "Drift: epochs to the target, over the batch size's mean",
-        Axis("recurrence"),
+        _recurrence_axis(summary),
         Axis("ratio"),
         (
             Series("run", thinned(points), line="", symbol="dot"),
@@ -890,7 +901,7 @@ def _run_figures(
     shown = [KeyFigure("State", end_text(entry), note)]
     if last.seconds > 0:
         watts = _mean_watts(last.seconds, last.joules)
-        rate = f"{3600 * last.epochs / last.seconds:.3g} an hour"
+        rate = f"{3600 * last.epochs / last.seconds:,.1f} an hour"
         shown += [
             KeyFigure("Time", human_duration(last.seconds), f"{last.epochs:g} epochs, {rate}"),
             KeyFigure("Energy", energy_text(last.joules), f"mean power {watts}"),

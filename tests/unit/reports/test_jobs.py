@@ -226,3 +226,11 @@ def test_electricity_is_checked():
     for wrong in ({"region": "nowhere"}, {"grams": -1.0}, {"price": float("nan")}):
         with pytest.raises(InvalidValueError):
             electricity_price(**wrong)
+
+
+def test_the_default_may_be_the_best():
+    """If this fails, a choice is compared with itself."""
+    found = summary(run(1, 256, 50.0, 1000.0), run(2, 64, 80.0, 1500.0))
+    text = job_report(found)[1].body()
+    assert "batch size 256 at 250 W, the default" in text
+    assert "0 %" not in text
