@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from joulery import metering
 from joulery.cli.dispatch import Output
-from joulery.cli.options import COMMAND_OPTION, Action, given_command, number, option
+from joulery.cli.options import COMMAND_OPTION, Action, file, given_command, number, option
 from joulery.cli.progress import Progress
 from joulery.reports import table_of
 from joulery.units import grams_co2, human, human_duration, money, per_cent
@@ -120,7 +120,7 @@ COMMAND = Action(
     (
         COMMAND_OPTION,
         DEVICE_OPTION,
-        option("--log", "append running totals to an energy log", "FILE"),
+        file("--log", "append running totals to an energy log"),
         option("--co2", "grid intensity in gCO2/kWh, to print the carbon", "G", number(0.0)),
         option("--price", "price of a kWh, to print the money", "P", number(0.0)),
     ),

@@ -72,6 +72,13 @@ def duration(text: str) -> float:
     return _refused(seconds_from_text, text)
 
 
+def path(text: str) -> Path:
+    """A path; a shell variable that is not set gives none."""
+    if not text:
+        raise ArgumentTypeError("the name of the file is empty")
+    return Path(text)
+
+
 def count(text: str) -> float:
     """A number from a text such as ``2T``."""
     return _refused(count_from_text, text)
@@ -141,11 +148,11 @@ def writable_folder(folder: Path) -> Path:
     return folder
 
 
-def write_file(path: Path, text: str, name: str) -> None:
+def write_file(to: Path, text: str, name: str) -> None:
     """Write what an option asks for.
 
     Args:
-        path: File to write.
+        to: File to write.
         text: Its content.
         name: Name of the option.
 
@@ -153,10 +160,10 @@ def write_file(path: Path, text: str, name: str) -> None:
         FileError: The file cannot be written.
     """
     try:
-        path.write_text(text, encoding="utf-8")
+        to.write_text(text, encoding="utf-8")
     except OSError as error:
         why = error.strerror or str(error)
-        raise FileError(f"cannot write {path}: {why}", remedy=f"choose another {name}") from None
+        raise FileError(f"cannot write {to}: {why}", remedy=f"choose another {name}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +206,7 @@ def flag(name: str, text: str, **settings: Any) -> Option:
 
 def file(flags: str, text: str, metavar: str = "FILE", **settings: Any) -> Option:
     """An option that names a file."""
-    return option(flags, text, metavar, Path, **settings)
+    return option(flags, text, metavar, path, **settings)
 
 
 COMMAND_OPTION = Option(("command",), {"nargs": "...", "help": "command to run, after `--`"})

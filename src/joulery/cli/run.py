@@ -53,10 +53,11 @@ def _wait(arguments: argparse.Namespace) -> None:
     from joulery.cluster import best_start
     from joulery.grid import read_signal
 
-    given = [getattr(arguments, name) for name in ("deadline", "takes", "signal")]
+    options = ("deadline", "takes", "signal")
+    given = [getattr(arguments, name) is not None for name in options]
     if (arguments.when == "greener") != all(given) or (arguments.when == "now" and any(given)):
         raise InvalidValueError(
-            f"--when {arguments.when} with {sum(map(bool, given))} of its three options",
+            f"--when {arguments.when} with {sum(given)} of its three options",
             remedy="give --when greener with all of --deadline, --takes and --signal, or none",
         )
     if arguments.when == "now":

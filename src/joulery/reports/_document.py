@@ -180,7 +180,8 @@ class Report:
 
     def text(self, terminal: Terminal) -> str:
         """The same for a terminal; what the reader would have to open is left out."""
-        return "\n\n".join([terminal.bold(self.title), *_text_blocks(self.blocks, terminal)])
+        blocks = (Heading(self.title), *self.blocks)
+        return "\n\n".join(_text_blocks(blocks, terminal))
 
     def markdown(self) -> str:
         """The same as Markdown; charts are their descriptions."""
@@ -379,11 +380,10 @@ def _html_figures(block: KeyFigures) -> str:
 
 def _text_blocks(blocks: Sequence[Block], terminal: Terminal) -> Iterator[str]:
     for block in blocks:
-        if isinstance(block, Heading):
-            yield terminal.bold(block.text)
-        elif isinstance(block, Paragraph):
+        if isinstance(block, Heading | Paragraph):
             width = min(100, terminal.columns)
-            yield textwrap.fill(block.text, width, break_on_hyphens=False)
+            text = textwrap.fill(block.text, width, break_on_hyphens=False)
+            yield terminal.bold(text) if isinstance(block, Heading) else text
         elif isinstance(block, KeyFigures):
             rows = [[one.name, one.value, one.note] for one in block.figures]
             yield table_text(["figure", "value", "note"], rows, "lll", terminal.columns)

@@ -2,7 +2,7 @@ from argparse import ArgumentTypeError
 
 import pytest
 
-from joulery.cli.options import count, duration, limits, listed, number, whole
+from joulery.cli.options import count, duration, limits, listed, number, path, whole
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,7 @@ def test_swapped_ends_are_put_right_in_the_remedy():
         *((number(0.0, 1.0), text) for text in ("", "-0.1", "1.1", "nan", "inf", "x")),
         *((number(), text) for text in ("nan", "inf", "1_")),
         *((listed(whole(1, 5)), text) for text in ("1,x", "1,9")),
+        (path, ""),
         *((read, text) for read in (duration, count) for text in ("", "x", "-1h", "5q", "nan")),
     ],
 )
