@@ -17,12 +17,13 @@ from joulery.reports._document import Heading, Paragraph, Report, Table
 from joulery.units import JOULES_PER_KILOWATT_HOUR, finite, human, human_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from joulery.jobs import Saved
     from joulery.reports._document import Block
 
 _SIGMAS_95 = 1.96
+_STATED = Provenance(Origin.ASSUMED, "as stated")
 # Parts of a model's life (Wu et al., Sustainable AI, MLSys 2022); what is not measured is said.
 _PHASES = ("data", "experiments", "training", "inference")
 
@@ -159,8 +160,7 @@ class Footprint:
         """Share of the hardware's own emissions, by use of its life."""
         title = "CO2 of making the hardware"
         if self.embodied_grams is not None:
-            stated = Provenance(Origin.ASSUMED, "as stated")
-            return Figure(title, self.embodied_grams / 1000, "kg CO2", stated, "as stated")
+            return Figure(title, self.embodied_grams / 1000, "kg CO2", _STATED, "as stated")
         from joulery.predict import embodied_grams, embodied_source
 
         try:
@@ -174,56 +174,46 @@ class Footprint:
     @property
     def figures(self) -> list[Figure]:
         """Every figure with its provenance and validity, unknown ones included."""
-        period, embodied, grams = self.period or "all that was measured", self.embodied, self.grams
-        found = [
-            Figure(
-                "energy of the devices",
-                self.joules / JOULES_PER_KILOWATT_HOUR,
-                "kWh",
-                self.provenance,
-                period,
-            )
-        ]
-        stated = Provenance(Origin.ASSUMED, "as stated")
+        return [*self._energy_figures(), *self._carbon_figures(), *self._money_figures()]
+
+    def _energy_figures(self) -> Iterator[Figure]:
+        period = self.period or "all that was measured"
+        of_devices = self.joules / JOULES_PER_KILOWATT_HOUR
+        yield Figure("energy of the devices", of_devices, "kWh", self.provenance, period)
         if self.pue != 1:
             text = f"times a power usage effectiveness of {self.pue:g}"
-            found.append(Figure("energy with cooling", self.kilowatt_hours, "kWh", stated, text))
-        found.append(Figure("time", self.seconds, "s", Provenance(Origin.MEASURED), period))
-        source = Provenance(Origin.ASSUMED, self.intensity_source or "as stated")
-        text = "give --region or --co2"
-        if grams is not None:
-            text = f"{self.intensity:g} gCO2/kWh at all times, by location"
-        carbon = None if grams is None else grams / 1000
-        found += [Figure("CO2 of the electricity", carbon, "kg CO2", source, text), embodied]
-        if carbon is not None and embodied.value is not None:
-            total = carbon + embodied.value
-            found.append(Figure("CO2 in all", total, "kg CO2", ASSUMED, "both of the above"))
-            if self.units is not None:
-                rate = Figure(
-                    "software carbon intensity",
-                    1000 * total / self.units,
-                    f"g CO2 per {self.unit}",
-                    ASSUMED,
-                    "ISO/IEC 21031: CO2 in all by units",
-                )
-                found.append(rate)
+            yield Figure("energy with cooling", self.kilowatt_hours, "kWh", _STATED, text)
+        yield Figure("time", self.seconds, "s", Provenance(Origin.MEASURED), period)
         if self.units is not None:
-            per_unit = self.kilowatt_hours * JOULES_PER_KILOWATT_HOUR / self.units
-            found.append(
-                Figure("energy per unit", per_unit, f"J per {self.unit}", self.provenance, period)
-            )
+            joules = self.kilowatt_hours * JOULES_PER_KILOWATT_HOUR / self.units
+            yield Figure("energy per unit", joules, f"J per {self.unit}", self.provenance, period)
+
+    def _carbon_figures(self) -> Iterator[Figure]:
+        carbon, embodied = None if self.grams is None else self.grams / 1000, self.embodied
+        source = Provenance(Origin.ASSUMED, self.intensity_source or "as stated")
+        text = f"{self.intensity or 0.0:g} gCO2/kWh at all times, by location"
+        if carbon is None:
+            text = "give --region or --co2"
+        yield Figure("CO2 of the electricity", carbon, "kg CO2", source, text)
+        yield embodied
+        if carbon is None or embodied.value is None:
+            return
+        yield Figure("CO2 in all", carbon + embodied.value, "kg CO2", ASSUMED, "both of the above")
+        if self.units is not None:
+            rate, unit = sci(self, self.units), f"g CO2 per {self.unit}"
+            text = "ISO/IEC 21031: CO2 in all by units"
+            yield Figure("software carbon intensity", rate, unit, ASSUMED, text)
+
+    def _money_figures(self) -> Iterator[Figure]:
         cost = None if self.price is None else self.price * self.kilowatt_hours
         text = "give --price" if cost is None else f"{self.price:g} per kWh at all times"
-        found.append(Figure("cost of the electricity", cost, "", stated, text))
+        yield Figure("cost of the electricity", cost, "", _STATED, text)
         if self.saved is not None:
-            error = self.saved.standard_error
-            share = self.saved.share
+            share, error = self.saved.share, self.saved.standard_error
             relative = None if error is None or share == 0 else abs(error / share)
-            measured = Provenance(
-                self.provenance.origin, "comparison of runs by their reports", relative
-            )
-            found.append(Figure("energy saved", 100 * share, "%", measured, self.saved_method))
-        return found
+            reports = "comparison of runs by their reports"
+            obtained = Provenance(self.provenance.origin, reports, relative)
+            yield Figure("energy saved", 100 * share, "%", obtained, self.saved_method)
 
     @property
     def life_cycle(self) -> list[Figure]:
