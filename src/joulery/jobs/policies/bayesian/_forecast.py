@@ -110,7 +110,7 @@ def forecast(
         half = 0.5 * (covariance.diagonal(axis1=1, axis2=2) + noise)
         size = epochs.mean + repeats + half
         epoch = _believed_epochs(beliefs, rows)
-        bounded = BoundedRuns.of(objective, size, eligible, epoch, valid)
+        bounded = BoundedRuns.of(objective, size, eligible, epoch)
         charges = bounded.charges - half - repeats
         mean = np.where(np.isfinite(charges), charges, epochs.mean + cost.mean)
     else:
@@ -189,7 +189,7 @@ def _scores(
     eligible, noise = known
     epochs = beliefs.epochs.of(rows)
     spread = np.sqrt(epochs.variance + noise)
-    log_seconds, log_watts, _ = _believed_epochs(beliefs, rows)
+    log_seconds, log_watts = _believed_epochs(beliefs, rows)
     reference = _fastest(log_seconds + epochs.mean[:, :, None], log_watts, eligible)
 
     def log_score(log_epochs: Floats) -> Floats:
@@ -219,15 +219,13 @@ def _fastest(log_seconds: Floats, log_watts: Floats, eligible: NDArray[np.bool_]
     return Totals(shortest, shortest * np.exp(log_watts.reshape(flat.shape)[at])[:, None, None])
 
 
-def _believed_epochs(
-    beliefs: BayesianBeliefs, rows: NDArray[np.int64]
-) -> tuple[Floats, Floats, Floats]:
-    """(rows, arms, limits): log seconds and watts of an epoch, NaN where unknown; variances."""
+def _believed_epochs(beliefs: BayesianBeliefs, rows: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """(rows, arms, limits): log seconds and log watts of an epoch, NaN where unknown."""
     profiles = beliefs.profiles
-    log_seconds, log_watts, variance = profiles.believed_of_all(rows)
+    log_seconds, log_watts = profiles.believed_of_all(rows)
     cost = log_seconds + np.log(profiles.cost_rate(rows, log_watts))
     least = np.where(np.isfinite(cost), cost, np.inf).min(axis=2)
     # Where nothing was measured, the curve over batch sizes gives the level.
     there = profiles.measured(rows) | ~np.isfinite(least)
     gap = np.where(there, 0.0, beliefs.cost.mean[rows] - least)
-    return log_seconds + gap[:, :, None], log_watts, variance
+    return log_seconds + gap[:, :, None], log_watts

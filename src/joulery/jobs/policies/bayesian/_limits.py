@@ -108,14 +108,14 @@ class EpochProfiles:
         source = self.logs[rows, nearest], self.precision[rows, nearest]
         return self._filled(rows, (own, own_precision), source)
 
-    def believed_of_all(self, rows: NDArray[np.int64]) -> tuple[Floats, Floats, Floats]:
-        """(rows, arms, limits), the same for every batch size."""
+    def believed_of_all(self, rows: NDArray[np.int64]) -> tuple[Floats, Floats]:
+        """(rows, arms, limits), the same for every batch size, without the variance."""
         own, precision = self.logs[rows], self.precision[rows]
         sizes = np.log2(self.jobs.batch_sizes[rows])
         distance = np.abs(sizes[:, None, :] - sizes[:, :, None])
         distance = np.where(self._compared(rows)[:, None, :], distance, np.inf)
         nearest = np.arange(len(own))[:, None], distance.argmin(axis=2)
-        return self._filled(rows, (own, precision), (own[nearest], precision[nearest]))
+        return self._filled(rows, (own, precision), (own[nearest], precision[nearest]))[:2]
 
     def _filled(
         self, rows: NDArray[np.int64], own: tuple[Floats, Floats], source: tuple[Floats, Floats]

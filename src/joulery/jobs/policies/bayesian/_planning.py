@@ -16,38 +16,31 @@ import numpy as np
 from joulery.jobs.policies._job_batch import at_arm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from joulery.jobs.policies._counter_rng import Floats
 
-    # From (rows, arms, arms) covariance and (rows, arms) standard deviation of what a run shows:
-    # savings per recurrence once a run has ended at each node, or was stopped there; (nodes, rows,
-    # run). The arrays are new ones, which the plan computes in.
-    Savings = Callable[[Floats, Floats], tuple[Floats, Floats]]
-
-NODES = np.linspace(-3.0, 3.0, 13)  # in standard deviations of the logarithm
-_WEIGHTS = np.exp(-0.5 * NODES**2) / np.exp(-0.5 * NODES**2).sum()
+_NODES = np.linspace(-3.0, 3.0, 13)  # in standard deviations of the logarithm
+_WEIGHTS = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
 # Probability of an outcome beyond each node.
 _BEYOND = 1.0 - np.cumsum(_WEIGHTS)
-_STOPS = np.append(NODES[:-1], np.inf)  # a run that is stopped at the last node is not stopped
+_STOPS = np.append(_NODES[:-1], np.inf)  # a run that is stopped at the last node is not stopped
 # Numbers that are worked on at once: few enough to stay in a core's cache.
 _BLOCK = 2**14
 
 
 def _tails() -> tuple[Floats, Floats]:
     """Mean and variance of the outcomes beyond each node; the last node stands for itself."""
-    above = np.triu(np.broadcast_to(_WEIGHTS, (len(NODES), len(NODES))), k=1)
+    above = np.triu(np.broadcast_to(_WEIGHTS, (len(_NODES), len(_NODES))), k=1)
     above[-1, -1] = 1.0
     shares = above / above.sum(axis=1, keepdims=True)
-    mean = shares @ NODES
-    return mean, shares @ NODES**2 - mean**2
+    mean = shares @ _NODES
+    return mean, shares @ _NODES**2 - mean**2
 
 
-TAIL_MEAN, _TAIL_VARIANCE = _tails()
+_TAIL_MEAN, _TAIL_VARIANCE = _tails()
 _AT, _AT_MEAN, _AT_VARIANCE = (
-    each[:, None, None, None] for each in (NODES, TAIL_MEAN, _TAIL_VARIANCE)
+    each[:, None, None, None] for each in (_NODES, _TAIL_MEAN, _TAIL_VARIANCE)
 )
 
 
@@ -98,7 +91,6 @@ def plan(
     noise_variance: Floats,
     fallback: NDArray[np.int64],
     config: ExplorationConfig,
-    savings: Savings | None = None,
 ) -> ExplorationPlan:
     """Value every batch size.
 
@@ -108,26 +100,22 @@ def plan(
         noise_variance: (rows, arms), variance of the logarithm of one run.
         fallback: (rows,), batch size that follows a stopped run.
         config: Limits of exploration.
-        savings: Function of what runs save, where that is not the fall of the least cost.
     """
     own = covariance.diagonal(axis1=1, axis2=2)
     spread = np.sqrt(own + noise_variance)
     log_expected = mean + 0.5 * spread**2
     expected = np.exp(log_expected)
     restart = expected[at_arm(fallback)][:, None]
-    costs = spread * NODES[:, None, None]
+    costs = spread * _NODES[:, None, None]
     costs += mean
     np.exp(costs, out=costs)
     trial = np.sqrt(own + noise_variance / config.trial_runs)
-    if savings is None:
-        ended, stopped = _savings(log_expected, covariance, trial)
-    else:
-        ended, stopped = savings(covariance, trial)
+    ended, stopped = _savings(log_expected, covariance, trial)
     values = _values(ended, stopped, costs, restart, config)
     # Where even the cheapest outcome is over the limit, stopping at once is all that is left.
     allowed = (costs <= config.max_cost_ratio * restart) | (expected <= restart)
     node = np.where(allowed, values, -np.inf).argmax(axis=0)
-    flat = values.reshape(len(NODES), -1)[node.ravel(), np.arange(node.size)]
+    flat = values.reshape(len(_NODES), -1)[node.ravel(), np.arange(node.size)]
     return ExplorationPlan(expected, flat.reshape(node.shape), _STOPS.take(node))
 
 
@@ -155,7 +143,7 @@ def _savings(log_expected: Floats, covariance: Floats, trial: Floats) -> tuple[F
     Stopped at a node, a run has shown only that its outcome lies beyond; the others' expected cost
     then follows from the first two moments of what lies there.
     """
-    least = np.empty((2, len(NODES), *log_expected.shape))
+    least = np.empty((2, len(_NODES), *log_expected.shape))
     step = max(1, _BLOCK // log_expected.shape[1] ** 2)
     for start in range(0, len(log_expected), step):
         part = slice(start, start + step)
@@ -173,7 +161,7 @@ def _least(log_expected: Floats, covariance: Floats, trial: Floats, out: Floats)
     bow = 0.5 * tilt**2
     settled = log_expected.T[:, :, None] - bow
     step = max(1, _BLOCK // tilt.size)
-    for start in range(0, len(NODES), step):
+    for start in range(0, len(_NODES), step):
         part = slice(start, start + step)
         buffer = tilt * _AT[part]
         buffer += settled
