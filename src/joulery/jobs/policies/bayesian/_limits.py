@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 # within this much (spread over the batch sizes of You et al.'s V100 and A40 traces, NSDI'23).
 TRANSFER_SD = 0.03
 TRANSFER_SHARE = 0.4
-# The best limit costs about this much less than any one limit, where none were compared.
-_UNCOMPARED_EXCESS = 0.04
 # No figure is believed to be more exact than this, whatever its source states.
 _LEAST_ERROR = 1e-3
 # Limits that are known this well are not measured again.
@@ -77,12 +75,11 @@ class EpochProfiles:
 
     def nearest_compared(
         self, rows: NDArray[np.int64], arm: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """(rows,): the closest batch size whose limits were compared, and whether there is one."""
-        compared = self._compared(rows)
+    ) -> NDArray[np.int64]:
+        """(rows,), the closest batch size whose limits were compared; 0 where there is none."""
         sizes = np.log2(self.jobs.batch_sizes[rows])
-        distance = np.where(compared, np.abs(sizes - sizes[at_arm(arm)][:, None]), np.inf)
-        return distance.argmin(axis=1), np.asarray(compared.any(axis=1))
+        distance = np.abs(sizes - sizes[at_arm(arm)][:, None])
+        return np.where(self._compared(rows), distance, np.inf).argmin(axis=1)
 
     def _compared(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """(rows, arms), whether limits were compared: at least two of them, if there are two."""
@@ -104,7 +101,7 @@ class EpochProfiles:
         own, own_precision = self.logs[rows, arm], self.precision[rows, arm]
         if np.count_nonzero(own_precision) == own_precision.size:
             return own[:, 0], own[:, 1], 1.0 / own_precision
-        nearest, _ = self.nearest_compared(rows, arm)
+        nearest = self.nearest_compared(rows, arm)
         source = self.logs[rows, nearest], self.precision[rows, nearest]
         return self._filled(rows, (own, own_precision), source)
 
@@ -147,8 +144,6 @@ class EpochProfiles:
         own = self.precision[rows, arm]
         best = np.where(np.isfinite(cost), cost, np.inf).min(axis=-1)
         transferred = (own > 0).sum(axis=1) < min(2, own.shape[1])
-        _, compared = self.nearest_compared(rows, arm)
-        best = np.where(compared, best, best - _UNCOMPARED_EXCESS)
         return best, 1.0 / own.max(axis=1) + np.where(transferred, TRANSFER_SD**2, 0.0)
 
     def cost_rate(self, rows: NDArray[np.int64], log_watts: Floats) -> Floats:

@@ -48,7 +48,6 @@ class BayesianConfig:
         patience: Ratio of the cost at which a run of the best is given up to its expected cost.
         slice_seconds: Assumed time to measure one setting.
         probe_share: Largest cost of a probe as a share of a run's.
-        probe_sd: Uncertainty of an epoch's cost above which it is probed before a training.
     """
 
     exploration: ExplorationConfig = DEFAULT_EXPLORATION
@@ -56,7 +55,6 @@ class BayesianConfig:
     patience: float = 4.0
     slice_seconds: float = 5.0
     probe_share: float = 0.15
-    probe_sd: float = 0.05
 
 
 DEFAULT_CONFIG = BayesianConfig()
@@ -257,11 +255,10 @@ class BayesianPolicy:
     ) -> NDArray[np.bool_]:
         """(rows,), whether to measure an epoch's cost for seconds before training a batch size."""
         fresh = ~beliefs.profiles.measured(rows)[at_arm(arm)]
-        unsure = beliefs.cost.variance[rows, arm] > self.config.probe_sd**2
         _, log_watts, _ = beliefs.profiles.believed(rows, arm)
         slice_cost = self._slice_cost(beliefs.profiles.cost_rate(rows, log_watts))
         cheap = slice_cost < self.config.probe_share * best_cost
-        return np.asarray(fresh & unsure & cheap & (slice_cost > 0))
+        return np.asarray(fresh & cheap & (slice_cost > 0))
 
     def _slice_cost(self, rate: Floats) -> Floats:
         """(rows,), joules of cost to measure the most expensive limit known; 0 where none is."""
