@@ -79,7 +79,7 @@ class EpochProfiles:
         """(rows,), the closest batch size whose limits were compared; 0 where there is none."""
         sizes = np.log2(self.jobs.batch_sizes[rows])
         distance = np.abs(sizes - sizes[at_arm(arm)][:, None])
-        return np.where(self._compared(rows), distance, np.inf).argmin(axis=1)
+        return np.asarray(np.where(self._compared(rows), distance, np.inf).argmin(axis=1))
 
     def _compared(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """(rows, arms), whether limits were compared: at least two of them, if there are two."""
