@@ -266,15 +266,16 @@ def _published_plan(row: dict[str, str], model: Transformer) -> Plan:
 
 def cluster_start(runs: Runs) -> Belief:
     """First guess, with an offset per release for dense models and for those with experts."""
-    count = len(runs.groups["releases"])
+    size, count = len(PLAN_CONSTANTS), len(runs.groups["releases"])
     behind = fitted_on("plans")
     shipped = behind and not behind & set(runs.groups["system"])
     first = fitted_belief("plans") if shipped else CLUSTER_START
     deviation = np.repeat([_DENSE_RELEASE, _EXPERT_RELEASE], count)
-    return Belief.independent(
-        np.concatenate([first.mean, np.zeros(2 * count)]),
-        np.concatenate([first.deviation, deviation]),
+    found = Belief.independent(
+        np.concatenate([first.mean, np.zeros(2 * count)]), np.append(first.deviation, deviation)
     )
+    found.covariance[:size, :size] = first.covariance
+    return found
 
 
 def fit_cluster(runs: Runs, rows: Array) -> Belief:
@@ -303,14 +304,11 @@ def cluster_scores(data: Path, *, quick: bool) -> Iterator[Score]:
             yield scored(
                 (task, "elsewhere", str(name), "ours"), predicted, measured[inside], spread
             )
-            flops = runs.parts[:, :3].sum(axis=1)
-            if not len(outside):
-                continue
-            rate = np.median(measured[outside] - np.log(flops[outside]))
-            simple = np.log(flops[inside]) + rate
-            yield scored(
-                (task, "elsewhere", str(name), "constant efficiency"), simple, measured[inside]
-            )
+            if len(outside):
+                flops = np.log(runs.parts[:, :3].sum(axis=1))
+                simple = flops[inside] + np.median((measured - flops)[outside])
+                labels = (task, "elsewhere", str(name), "constant efficiency")
+                yield scored(labels, simple, measured[inside])
             if kind == "system" and len(inside) > 2 * CLUSTER_PROBES:
                 wider = on_another_system(belief)
                 shared = _unexplained(runs)

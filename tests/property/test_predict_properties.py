@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulery.predict import Plan, accelerator, plan_memory, transformer
-from joulery.predict._fitted import fitted_belief
+from joulery.predict._bayes import fitted_belief
 from joulery.predict._step import Load
 from joulery.predict.models import (
     kernel_times,

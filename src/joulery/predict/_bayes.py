@@ -5,13 +5,16 @@ known about the constants is a normal distribution (:class:`Belief`). Its mean a
 a population of devices or runs (:func:`population`); measurements on the target update it
 (:meth:`Belief.update`, robust Gauss-Newton); predictions carry its spread into an error bar. The
 three levels of evidence (specifications, runs elsewhere, probes on the target) are the same object
-after none, many or few updates.
+after none, many or few updates. Beliefs fitted by ``scripts/fit_predict.py`` ship with the package.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -232,3 +235,23 @@ def krige(off: Array, known: Array, wanted: Array, noise: float | Array) -> tupl
     """
     weights = np.linalg.solve(known + np.diag(np.broadcast_to(noise, len(off)) ** 2), wanted.T)
     return np.asarray(off @ weights), np.asarray((weights * wanted.T).sum(axis=0))
+
+
+@cache
+def fitted_belief(name: str) -> Belief:
+    """A fitted belief by name."""
+    entry = fitted()["beliefs"][name]
+    return Belief(np.array(entry["mean"]), np.array(entry["covariance"]))
+
+
+def fitted_on(name: str) -> frozenset[str]:
+    """Devices or systems whose measurements stand behind a belief."""
+    return frozenset(fitted()["beliefs"].get(name, {}).get("fitted_on", ()))
+
+
+@cache
+def fitted() -> dict[str, Any]:
+    """The whole document."""
+    text = files(__package__).joinpath("fitted.json").read_text(encoding="utf-8")
+    document: dict[str, Any] = json.loads(text)
+    return document

@@ -13,9 +13,8 @@ import numpy as np
 from joulery.errors import FileError, UsageError
 from joulery.files import write_atomic
 from joulery.paths import data_folder
-from joulery.predict._bayes import Belief, krige, slopes
+from joulery.predict._bayes import Belief, fitted_belief, krige, slopes
 from joulery.predict._devices import accelerator
-from joulery.predict._fitted import fitted_belief
 from joulery.predict._intervals import interval_scale
 from joulery.predict._model import Transformer, transformer
 from joulery.predict._plan import Plan

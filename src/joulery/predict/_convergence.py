@@ -51,21 +51,9 @@ class Convergence:
                 remedy="give the samples to the target at two batch sizes or more",
             )
         batch, samples = np.array(sorted(points), float).T
-        unit = batch / batch[0]
-        after = _START.update(
-            lambda constants: samples_to_target(constants, unit),
-            np.log(samples / samples[0]),
-            _NOISE,
-        )
+
+        def model(constants: Array) -> Array:
+            return np.asarray(constants[0] + np.log1p(batch / batch[0] / np.exp(constants[1])))
+
+        after = _START.update(model, np.log(samples / samples[0]), _NOISE)
         return cls(float(np.exp(after.mean[1]) * batch[0]))
-
-
-def samples_to_target(constants: Array, batch: Array) -> Array:
-    """Logarithm of the samples to the target at each batch size.
-
-    Args:
-        constants: Logarithms of the least samples and of the critical batch size.
-        batch: Batch sizes, in the unit of the critical one.
-    """
-    least, critical = constants
-    return np.asarray(least + np.log1p(np.asarray(batch, float) / np.exp(critical)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -115,17 +115,3 @@ class Graph:
             cost = one.operations, weights, rest, np.inf, element
             rows.append([float(cell) for cell in (*shape, *cost, *rates, one.count)])
         return Kernels(*np.array(rows, float).T)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        return {
-            "name": self.name,
-            "parameters": self.parameters,
-            "operations": self.operations,
-            "parameter_bytes": self.parameter_bytes,
-            "gradient_bytes": self.gradient_bytes,
-            "optimizer_bytes": self.optimizer_bytes,
-            "activation_bytes": self.activation_bytes,
-            "peak_bytes": self.peak_bytes,
-            "operators": len(self.operators),
-        }

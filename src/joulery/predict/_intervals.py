@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.predict._fitted import fitted
+from joulery.predict._bayes import fitted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.predict._fitted import fitted_belief
+from joulery.predict._bayes import fitted_belief
 from joulery.predict._kernels import ATTENTION, kernel_times
 from joulery.predict._layers import attention_kernels, feedforward_kernels, head_kernels
 from joulery.predict._plan import expert_parameters, local_parameters

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulery.predict._assumptions import waiting_share
-from joulery.predict._fitted import fitted_belief
+from joulery.predict._bayes import fitted_belief
 from joulery.predict._kernels import CONSTANTS, kernel_times, wanted_power
 from joulery.predict._limits import JOB_CONSTANTS, clock_curve, job_curve
 from joulery.predict._plan_time import PARTS

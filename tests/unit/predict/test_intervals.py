@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from joulery.predict import Interval
-from joulery.predict._fitted import fitted
+from joulery.predict._bayes import fitted
 from joulery.predict._intervals import interval_scale
 from joulery.predict.models import (
     NINETY,

@@ -5,7 +5,7 @@ import pytest
 
 from joulery.errors import InvalidValueError, UnknownDeviceError
 from joulery.predict import accelerator
-from joulery.predict._fitted import fitted_belief
+from joulery.predict._bayes import fitted_belief
 from joulery.predict.models import (
     kernel_power,
     kernel_times,

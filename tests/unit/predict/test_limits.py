@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from joulery.predict import accelerator
-from joulery.predict._fitted import fitted_belief
+from joulery.predict._bayes import fitted_belief
 from joulery.predict._step import Load, power_limits
 from joulery.predict.models import (
     JOB_CONSTANTS,

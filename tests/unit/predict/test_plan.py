@@ -12,7 +12,7 @@ from joulery.predict import (
     plan_memory,
     transformer,
 )
-from joulery.predict._fitted import fitted_belief
+from joulery.predict._bayes import fitted_belief
 from joulery.predict._memory import stage_memory
 from joulery.predict.models import (
     PARTS,

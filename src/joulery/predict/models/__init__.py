@@ -4,10 +4,19 @@ A model is a function from log-constants to predictions; see :mod:`joulery.predi
 what is known about constants and how measurements change that.
 """
 
-from joulery.predict._bayes import Belief, best_probes, conditioned, krige, population, probe_values
+from joulery.predict._bayes import (
+    Belief,
+    best_probes,
+    conditioned,
+    fitted,
+    fitted_belief,
+    fitted_on,
+    krige,
+    population,
+    probe_values,
+)
 from joulery.predict._calibrate import PLAN_NOISE, on_another_system, unexplained
-from joulery.predict._convergence import Convergence, samples_to_target
-from joulery.predict._fitted import fitted, fitted_belief, fitted_on
+from joulery.predict._convergence import Convergence
 from joulery.predict._intervals import (
     NINETY,
     NINETY_BELOW,
@@ -66,7 +75,6 @@ __all__ = [
     "population",
     "probe_values",
     "response",
-    "samples_to_target",
     "shared_correlation",
     "streams",
     "summed_deviation",
