@@ -22,7 +22,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from joulery.cluster._budget import Budget
-from joulery.cluster._jobs import ClusterJob, Fleet, at_performance, at_watts, segment_watts
+from joulery.cluster._jobs import (
+    ClusterJob,
+    Fleet,
+    PowerCurve,
+    at_performance,
+    at_watts,
+    segment_watts,
+)
 from joulery.errors import InfeasibleError, InvalidValueError
 
 if TYPE_CHECKING:
@@ -218,7 +225,7 @@ def _ramp(fleet: Fleet, policy: str, alpha: float) -> _Ramp:
     if policy == "equal-watts":
         knots = watts
     elif policy == "equal-fraction":
-        knots = watts / fleet.watts[-1]
+        knots = watts / np.maximum(fleet.watts[-1], 1e-300)
     elif policy == "max-min":
         knots = performance - fleet.credit
     else:
@@ -455,16 +462,14 @@ def allocate(
         if not may_pause:
             raise
     runs = _running(jobs, fleet, budget, budget_watts)
-    kept = [job for job, is_running in zip(jobs, runs, strict=True) if is_running]
-    idle = fleet.idle_watts[fleet.row] * fleet.gpus
-    if not kept:
+    if not runs.any():
         raise InfeasibleError(
             "the budget cannot run a single job", remedy="raise the budget or lower the floors"
         )
-    found = Allocator(
-        Fleet.from_jobs(kept, budget.names), _with_idle(budget, fleet, ~runs), policy, alpha
-    ).solve(budget_watts)
-    return _spread(found, runs, idle, fleet.weights, ids)
+    left = [job if is_running else _paused(job) for job, is_running in zip(jobs, runs, strict=True)]
+    fleet = Fleet.from_jobs(left, budget.names)
+    found = Allocator(fleet, budget, policy, alpha).solve(budget_watts)
+    return replace(found, paused=~runs, ids=ids)
 
 
 def replay(
@@ -510,34 +515,7 @@ def _running(
     return runs
 
 
-def _with_idle(budget: Budget, fleet: Fleet, paused: np.ndarray) -> Budget:
-    """The budget with the idle power of paused jobs as overhead."""
-    row = fleet.row
-    watts = fleet.idle_watts[row] * fleet.gpus * paused
-    idle = np.bincount(fleet.node[row], watts, minlength=len(budget.caps))
-    return Budget(
-        tuple(
-            replace(cap, overhead_watts=cap.overhead_watts + watts)
-            for cap, watts in zip(budget.caps, idle.tolist(), strict=True)
-        )
-    )
-
-
-def _spread(
-    found: Allocation, runs: np.ndarray, idle: np.ndarray, weight: np.ndarray, ids: tuple[str, ...]
-) -> Allocation:
-    """The allocation of the running jobs, with the paused ones in their places."""
-
-    def column(values: np.ndarray, rest: np.ndarray | float) -> np.ndarray:
-        full = np.zeros(len(runs)) + rest
-        full[runs] = values
-        return full
-
-    return replace(
-        found,
-        watts=column(found.watts, idle),
-        performance=column(found.performance, 0.0),
-        weight=weight,
-        paused=~runs,
-        ids=ids,
-    )
+def _paused(job: ClusterJob) -> ClusterJob:
+    """A job that only draws its idle power."""
+    idle = job.curve.idle_watts
+    return replace(job, curve=PowerCurve((idle,), (0.0,), idle), floor=0.0, limit_watts=None)

@@ -375,7 +375,9 @@ def _knots(curves: Sequence[PowerCurve], of_curve: np.ndarray) -> tuple[np.ndarr
     width = max(2, *(len(curve.watts) for curve in curves))
     pad = [range(width - len(curve.watts)) for curve in curves]
     watts = [[*c.watts, *(c.watts[-1] for _ in p)] for c, p in zip(curves, pad, strict=True)]
-    rates = [[*c.performance, *(1.0 for _ in p)] for c, p in zip(curves, pad, strict=True)]
+    rates = [
+        [*c.performance, *(c.performance[-1] for _ in p)] for c, p in zip(curves, pad, strict=True)
+    ]
     # Rows lie side by side in memory, so that sums over knots run over whole columns at once.
     columns = (np.ascontiguousarray(np.array(table).T[:, of_curve]) for table in (watts, rates))
     power, performance = columns
