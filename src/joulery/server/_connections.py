@@ -110,6 +110,12 @@ class HttpConnection(H11Protocol):
         else:
             self._stop_timer()
 
+    def on_response_complete(self) -> None:
+        """Go on with the next request, whose head may have begun behind the last one."""
+        super().on_response_complete()
+        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
+            self._time_head()
+
     def abort(self) -> None:
         """Close the connection at once."""
         self.transport.abort()

@@ -16,7 +16,14 @@ OPERATIONS = [
 ]
 
 
-def answer(tmp_path, method, path):
+@pytest.fixture(scope="module")
+def app(tmp_path_factory):
+    """The application on an empty store."""
+    with Store.open(tmp_path_factory.mktemp("routes") / "store.sqlite") as store:
+        yield create_app(ServerContext(store, b"secret"))
+
+
+def answer(app, method, path):
     """Status and headers of the answer to a request without a token."""
     sent = []
 
@@ -28,15 +35,14 @@ def answer(tmp_path, method, path):
 
     scope = {"type": "http", "method": method, "path": path, "raw_path": path.encode()}
     scope |= {"query_string": b"", "headers": [(b"content-type", b"application/json")]}
-    with Store.open(tmp_path / "store.sqlite") as store:
-        asyncio.run(create_app(ServerContext(store, b"secret"))(scope, receive, send))
+    asyncio.run(app(scope, receive, send))
     return sent[0]["status"], dict(sent[0]["headers"])
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "😀", "a+b", "jobs"])
-def test_names_of_any_kind_reach_the_job(tmp_path, name):
+def test_names_of_any_kind_reach_the_job(app, name):
     """A job named a/b could not be reached, or would be taken for another address."""
-    assert answer(tmp_path, "GET", f"/v1/teams/vision/jobs/{name}")[0] == 401
+    assert answer(app, "GET", f"/v1/teams/vision/jobs/{name}")[0] == 401
 
 
 @pytest.mark.parametrize(
@@ -46,22 +52,22 @@ def test_names_of_any_kind_reach_the_job(tmp_path, name):
         *("/v1/teams//jobs", "/v1/{}/1", "v1/jobs/1", "/health/../health/live", "/V1/jobs/1"),
     ],
 )
-def test_other_addresses_are_nothing(tmp_path, path):
+def test_other_addresses_are_nothing(app, path):
     """A strange address would reach an operation around its checks."""
-    assert answer(tmp_path, "GET", path)[0] == 404
+    assert answer(app, "GET", path)[0] == 404
 
 
-def test_a_wrong_method_is_told_a_right_one(tmp_path):
+def test_a_wrong_method_is_told_a_right_one(app):
     """Callers would not learn what an address takes."""
-    status, headers = answer(tmp_path, "PATCH", "/v1/jobs/1/pause")
+    status, headers = answer(app, "PATCH", "/v1/jobs/1/pause")
     assert (status, headers[b"allow"]) == (405, b"POST")
 
 
-def test_only_health_and_figures_are_open(tmp_path):
+def test_only_health_and_figures_are_open(app):
     """An operation on jobs would need no token."""
     for method, path, operation in OPERATIONS:
         place = path.replace("{job}", "1").replace("{token}", "1")
-        status, _ = answer(tmp_path, method, place)
+        status, _ = answer(app, method, place)
         assert (status == 401) == (operation["operationId"] not in {"live", "ready", "metrics"})
 
 
