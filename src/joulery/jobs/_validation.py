@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from joulery.errors import InvalidValueError
@@ -14,29 +13,13 @@ if TYPE_CHECKING:
     from joulery.jobs._models import Measured, Outcome
 
 _LONGEST_TIME_SECONDS = 1e10  # three hundred years
-
-
-@dataclass(frozen=True, slots=True)
-class Tolerance:
-    """How far figures may be off.
-
-    Attributes:
-        seconds: Time that a run may have gone on before its decision was stored.
-        time: Relative difference between the clocks of client and service.
-        set_back_seconds: Time by which the service's clock may have been set back meanwhile; what
-            took longer than that explains is refused, the rest has to be confirmed.
-        energy: Relative energy that boards draw beyond their limits, or that meters misread.
-        epochs: Factor by which epochs may be faster or cheaper than all that were measured.
-    """
-
-    seconds: float = 60.0
-    time: float = 0.01
-    set_back_seconds: float = 86_400.0
-    energy: float = 0.1
-    epochs: float = 4.0
-
-
-TOLERANCE = Tolerance()
+_BEFORE_SECONDS = 60.0  # for which a run may have gone on before its decision was stored
+_CLOCK_ERROR = 0.01  # relative difference between the clocks of client and service
+# Time by which the service's clock may have been set back meanwhile: what took longer than that
+# explains is refused, the rest has to be confirmed.
+_SET_BACK_SECONDS = 86_400.0
+_ENERGY_ERROR = 0.1  # relative energy that boards draw beyond their limits, or that meters misread
+_EPOCHS_FACTOR = 4.0  # by which epochs may be faster or cheaper than all that were measured
 
 
 def check_outcome(
@@ -44,7 +27,6 @@ def check_outcome(
     job: Job,
     kind: ActionKind,
     elapsed_seconds: float,
-    tolerance: Tolerance = TOLERANCE,
 ) -> None:
     """Refuse an outcome that is impossible.
 
@@ -53,23 +35,22 @@ def check_outcome(
         job: Job that it is of.
         kind: Kind of the action that was decided.
         elapsed_seconds: Time since the decision, by the service's clock.
-        tolerance: How far figures may be off.
 
     Raises:
         InvalidValueError: It is.
     """
     _check_end(outcome, job, kind)
-    _check_time(outcome.seconds, elapsed_seconds, tolerance)
-    _check_power(outcome.joules, outcome.seconds, job.cost.max_watts, tolerance)
+    _check_time(outcome, elapsed_seconds)
+    _check_power(outcome.joules, outcome.seconds, job.cost.max_watts)
     if len(outcome.measured) > max(1, len(job.limits_watts)):
         raise InvalidValueError(
             f"{len(outcome.measured)} power limits measured of {len(job.limits_watts)}",
             remedy="report each of the job's limits once",
         )
     for one in outcome.measured:
-        _check_power(one.epoch_joules, one.epoch_seconds, job.cost.max_watts, tolerance)
+        _check_power(one.epoch_joules, one.epoch_seconds, job.cost.max_watts)
     if outcome.end == RunEnd.REACHED:
-        _check_whole(outcome, job, tolerance)
+        _check_whole(outcome, job)
 
 
 def _check_end(outcome: Outcome, job: Job, kind: ActionKind) -> None:
@@ -92,7 +73,7 @@ def _check_end(outcome: Outcome, job: Job, kind: ActionKind) -> None:
         )
 
 
-def _check_whole(outcome: Outcome, job: Job, tolerance: Tolerance) -> None:
+def _check_whole(outcome: Outcome, job: Job) -> None:
     """Check a whole run against its own cost and the epochs that it measured."""
     if not job.cost.of(outcome.seconds, outcome.joules) > 0:
         raise InvalidValueError(
@@ -101,7 +82,7 @@ def _check_whole(outcome: Outcome, job: Job, tolerance: Tolerance) -> None:
     totals = {"s": outcome.seconds, "J": outcome.joules}
     for unit, total in totals.items():
         least = min((_least(one, unit) for one in outcome.measured), default=0.0)
-        if total * tolerance.epochs < outcome.epochs * least:
+        if total * _EPOCHS_FACTOR < outcome.epochs * least:
             raise InvalidValueError(
                 f"{outcome.epochs:g} epochs of at least {human(least, unit)} each are more than "
                 f"{human(total, unit)} in all",
@@ -114,31 +95,29 @@ def _least(one: Measured, unit: str) -> float:
     return figure / (1.0 + 3.0 * one.relative_error)
 
 
-def is_longer_than(
-    outcome: Outcome, elapsed_seconds: float, tolerance: Tolerance = TOLERANCE
-) -> bool:
+def is_longer_than(outcome: Outcome, elapsed_seconds: float, spare_seconds: float = 0.0) -> bool:
     """Whether a run took longer than the time since its decision, by the service's clock.
 
     Either the report is wrong or that clock was set back, which no clock can tell.
     """
-    return outcome.seconds > elapsed_seconds * (1 + tolerance.time) + tolerance.seconds
+    longest = elapsed_seconds * (1 + _CLOCK_ERROR) + _BEFORE_SECONDS
+    return outcome.seconds > longest + spare_seconds
 
 
-def _check_time(seconds: float, elapsed_seconds: float, tolerance: Tolerance) -> None:
-    longest = elapsed_seconds * (1 + tolerance.time) + tolerance.seconds
-    longest += tolerance.set_back_seconds
+def _check_time(outcome: Outcome, elapsed_seconds: float) -> None:
     # A clock that was set back by more makes the time passed negative; that proves nothing.
-    if seconds > (longest if elapsed_seconds >= 0 else _LONGEST_TIME_SECONDS):
+    spare = _SET_BACK_SECONDS if elapsed_seconds >= 0 else _LONGEST_TIME_SECONDS
+    if is_longer_than(outcome, elapsed_seconds, spare):
         raise InvalidValueError(
-            f"{human(seconds, 's')} cannot have passed: the decision is "
+            f"{human(outcome.seconds, 's')} cannot have passed: the decision is "
             f"{human(elapsed_seconds, 's')} old",
             remedy="report the time since the decision was handed out, at most",
         )
 
 
-def _check_power(joules: float, seconds: float, max_watts: float, tolerance: Tolerance) -> None:
+def _check_power(joules: float, seconds: float, max_watts: float) -> None:
     """Check energy against ``max_watts`` of all boards together; 0 where that is not known."""
-    if max_watts > 0 and joules > max_watts * seconds * (1 + tolerance.energy):
+    if max_watts > 0 and joules > max_watts * seconds * (1 + _ENERGY_ERROR):
         raise InvalidValueError(
             f"{human(joules, 'J')} in {human(seconds, 's')} is more than all boards can draw, "
             f"{human(max_watts, 'W')}",
