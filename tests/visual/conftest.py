@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 from joulery.storage import Store
 from support.dashboard_store import AGENT_STATUS, fill_for_dashboard
@@ -24,8 +25,7 @@ def browser():
     """Debian's Chromium."""
     if not Path(_CHROMIUM).exists() and os.environ.get("CI") != "true":
         pytest.skip("no Chromium is installed (scripts/install-components)")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as driver:
+    with sync_playwright() as driver:
         found = driver.chromium.launch(executable_path=_CHROMIUM, args=_FLAGS.split())
         yield found
         found.close()

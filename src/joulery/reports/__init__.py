@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from joulery.reports._jobs import (
         ElectricityPrice,
         Heartbeat,
-        WhatIf,
         decisions_table,
         electricity_price,
         energy_text,
@@ -78,7 +77,6 @@ __all__ = [
     "Table",
     "Terminal",
     "Unit",
-    "WhatIf",
     "agent_report",
     "cluster_report",
     "decisions_table",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.grid import static_intensity
 from joulery.jobs.policies import ActionKind, RunEnd
-from joulery.objectives import Bounds, Cost, LeastEnergy, choose, gains, objective_text
+from joulery.objectives import Cost, LeastEnergy, choose, gains, objective_text
 from joulery.reports._chart import Axis, Chart, Series, joules_unit, seconds_unit
 from joulery.reports._document import (
     Details,
@@ -132,7 +132,7 @@ def overview_report(
         outstanding: Number of jobs whose figures are still being added up.
     """
     title = "Overview"
-    if not jobs:
+    if not (jobs or outstanding):
         empty = "No jobs yet. A joulery.Run with batch_sizes=[…] makes one when it is first run."
         return Report(title, "", (Paragraph(empty),))
     blocks: list[Block] = [_totals(jobs, electricity)]
@@ -299,7 +299,7 @@ def store_report(
 
 
 @dataclass(frozen=True, slots=True)
-class WhatIf:
+class _WhatIf:
     """What would be chosen under an objective.
 
     Attributes:
@@ -427,7 +427,7 @@ class _RunPoints:
         default = Setting(batch_size=self._job.default)
         self.baseline = _mean_point(own, default, origin) if own else None
 
-    def choose(self, objective: Objective) -> WhatIf:
+    def choose(self, objective: Objective) -> _WhatIf:
         """What the objective chooses."""
         from joulery.errors import InfeasibleError
 
@@ -435,7 +435,7 @@ class _RunPoints:
         try:
             point = choose(objective, self.points, self.baseline)
         except InfeasibleError as error:
-            return WhatIf(objective, None, f"Nothing meets {name}: {error.remedy}.")
+            return _WhatIf(objective, None, f"Nothing meets {name}: {error.remedy}.")
         words = f"With {name}: {_label(point)}"
         base = self.baseline
         if base is not None and (base.seconds, base.joules) == (point.seconds, point.joules):
@@ -448,9 +448,9 @@ class _RunPoints:
                 f", {abs(saved.energy):.0f} % {less} energy and {abs(saved.time):.0f} % {slower} "
                 f"than the default batch size {self._job.default}"
             )
-        return WhatIf(objective, point, f"{words} ({point.provenance.origin}).")
+        return _WhatIf(objective, point, f"{words} ({point.provenance.origin}).")
 
-    def chart(self, what_if: WhatIf) -> Chart:
+    def chart(self, what_if: _WhatIf) -> Chart:
         """The time-energy plot with the choice, the baseline and the line of equal cost."""
         seconds = seconds_unit(p.seconds for p in self.points)
         joules = joules_unit(p.joules for p in self.points)
@@ -482,9 +482,9 @@ class _RunPoints:
             times, energies = [*times, self.baseline.seconds], [*energies, self.baseline.joules]
         low, high = min(times), max(times)
         bottom, top = min(energies), max(energies)
-        bounds: Bounds = objective.bounds
-        if bounds.max_slowdown is not None and self.baseline is not None:
-            longest = (1 + bounds.max_slowdown) * self.baseline.seconds
+        slowdown = objective.bounds.max_slowdown
+        if slowdown is not None and self.baseline is not None:
+            longest = (1 + slowdown) * self.baseline.seconds
             return [_line("longest time allowed", ((longest, bottom), (longest, top)))]
         if not isinstance(objective, Cost):
             return []

@@ -100,23 +100,30 @@ class FiguresCache:
         self._heads: list[JobHead] = []
         self._known: dict[int, JobFigures] = {}
         self._read_seconds = float("-inf")
+        self._outstanding = 0
 
     def current(self) -> tuple[list[JobFigures], int]:
         """Figures as far as they could be added up in time, and how many are still to come."""
-        clock = self._context.clock
-        with self._lock:
-            began = clock.now()
-            if began - self._read_seconds > _FRESH_SECONDS:
-                self._heads = self._context.read(job_heads)
-                self._read_seconds = began
-                alive = {head.id for head in self._heads}
-                self._known = {job: one for job, one in self._known.items() if job in alive}
-            stale = [head for head in self._heads if self._head_of(head.id) != head]
-            while stale and clock.now() - began < _READ_SECONDS:
-                some, stale = stale[:_CHUNK_JOBS], stale[_CHUNK_JOBS:]
-                found = self._context.read(lambda one, some=some: job_figures(one, some))  # type: ignore[misc]
-                self._known |= {one.head.id: one for one in found}
-            return list(self._known.values()), len(stale)
+        # Of many who look at the same moment one adds up, and the others need not wait for it.
+        if self._lock.acquire(blocking=not self._known):
+            try:
+                self._add_up(self._context.clock.now())
+            finally:
+                self._lock.release()
+        return list(self._known.values()), self._outstanding
+
+    def _add_up(self, began: float) -> None:
+        if began - self._read_seconds > _FRESH_SECONDS:
+            self._heads = self._context.read(job_heads)
+            self._read_seconds = began
+            alive = {head.id for head in self._heads}
+            self._known = {job: one for job, one in self._known.items() if job in alive}
+        stale = [head for head in self._heads if self._head_of(head.id) != head]
+        while stale and self._context.clock.now() - began < _READ_SECONDS:
+            some, stale = stale[:_CHUNK_JOBS], stale[_CHUNK_JOBS:]
+            found = self._context.read(lambda one, some=some: job_figures(one, some))  # type: ignore[misc]
+            self._known = self._known | {one.head.id: one for one in found}
+        self._outstanding = len(stale)
 
     def _head_of(self, job: int) -> JobHead | None:
         known = self._known.get(job)
@@ -285,7 +292,7 @@ async def login(request: Request) -> Response:
         COOKIE,
         token,
         max_age=_SESSION_SECONDS,
-        secure=request.url.scheme == "https",
+        secure="https" in (request.url.scheme, request.headers.get("x-forwarded-proto")),
         httponly=True,
         samesite="strict",
     )

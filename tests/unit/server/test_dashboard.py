@@ -5,10 +5,10 @@ from urllib.parse import urlencode
 
 import pytest
 
-from joulery.jobs import Outcome
+from joulery.jobs import Outcome, job_figures
 from joulery.jobs.policies import RunEnd
 from joulery.server._config import LIMITS
-from joulery.server._dashboard import COOKIE, HeartbeatLog
+from joulery.server._dashboard import COOKIE, FiguresCache, HeartbeatLog
 from joulery.storage import NewToken, Permission, Store, add_token
 from support.caller import Caller
 
@@ -54,6 +54,14 @@ def test_a_valid_token_is_kept_where_scripts_cannot_read_it(caller):
     assert "httponly" in kept
     assert "samesite=strict" in kept
     assert "max-age=43200" in kept
+
+
+def test_behind_a_proxy_with_tls_the_cookie_never_travels_in_the_clear(caller):
+    """If this fails, the token is sent unencrypted to an address that someone else controls."""
+    forwarded = [(b"x-forwarded-proto", b"https")]
+    body = urlencode({"token": caller.token}).encode()
+    _, told, _ = ask(caller, "POST", "/login", forwarded, body)
+    assert b"; Secure" in told[b"set-cookie"]
 
 
 @pytest.mark.parametrize("following", ["https://evil", "//evil", "/\\evil", ""])
@@ -179,3 +187,27 @@ def test_heartbeats_are_remembered_within_bounds():
         log.note(f"2.{number}", Outcome(RunEnd.ABANDONED, 1.0, 1.0, 1.0))
     assert log.of("1.1") == ()
     assert len(log.of("2.1999")) == 1
+
+
+def test_only_jobs_to_which_something_happened_are_added_up_again(caller, monkeypatch):
+    """If this fails, every look at a page reads the history of all jobs."""
+    asyncio.run(caller.job())
+    added = []
+
+    def counted(transaction, heads):
+        added.append([head.id for head in heads])
+        return job_figures(transaction, heads)
+
+    monkeypatch.setattr("joulery.server._dashboard.job_figures", counted)
+    figures = FiguresCache(caller.context)
+    for _ in range(2):
+        found, outstanding = figures.current()
+        caller.clock.sleep(2.0)
+    assert ([one.head.name for one in found], outstanding) == (["nightly"], 0)
+    assert len(added) == 1
+    caller.context.jobs.pause(found[0].head.id)
+    assert figures.current()[0][0].head.paused
+    assert len(added) == 2
+    caller.context.jobs.delete(found[0].head.id)
+    caller.clock.sleep(2.0)
+    assert figures.current() == ([], 0)
