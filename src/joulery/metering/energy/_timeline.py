@@ -225,8 +225,8 @@ class EnergyTimeline:
         self._sensor_watts = watts
         if power.watts is None:
             power.start(watts, now)
-            self.latest_watts = watts
-            self.span = Span(Knot(now, 0.0, flags=self.flags), watts=watts)
+            self.latest_watts = self._possible(watts)
+            self.span = Span(Knot(now, 0.0, flags=self.flags), watts=self.latest_watts)
             return self.span.start
         if self.timer.period_seconds:
             power.period_seconds = self.timer.period_seconds
@@ -265,7 +265,8 @@ class EnergyTimeline:
             # Not trusted yet, but nothing better is known; a frozen counter's may be very old.
             at = min(at, max(stamp, at - 2 * _FIRST_HALF_WIDTH_SECONDS))
         knot = Knot(at, 0.0, _FIRST_HALF_WIDTH_SECONDS, watts=reading.watts, flags=self.flags)
-        self.span = Span(knot, watts=math.nan if reading.watts is None else reading.watts)
+        watts = math.nan if reading.watts is None else self._possible(reading.watts)
+        self.span = Span(knot, watts=watts)
         self._early = [self.span]
         return knot
 
@@ -352,6 +353,14 @@ class EnergyTimeline:
             return math.inf
         return max(joules - low * seconds, high * seconds - joules) / SIGMAS_95
 
+    def _possible(self, watts: float) -> float:
+        """``watts`` as far as the device may draw them; the lowest are learned."""
+        if watts < self._lowest_watts:
+            self._lowest_watts = watts
+            self.bounds = self._find_bounds()
+        low, most = self.bounds
+        return max(low, watts if most is None else min(watts, most))
+
     def _find_bounds(self) -> tuple[float, float | None]:
         info = self.device.info
         if self.lost or info.max_watts is None or info.kind is not DeviceKind.GPU:
@@ -435,13 +444,8 @@ class EnergyTimeline:
         span.noise = self._noise
         span.end = knot
         self._closed = span
-        most = self.bounds[1]
-        watts = watts if most is None else min(watts, most)
         if knot.at_seconds - span.start.at_seconds >= SHORTEST_MEAN_SECONDS:
-            self.latest_watts = watts
-            if watts < self._lowest_watts:
-                self._lowest_watts = watts
-                self.bounds = self._find_bounds()
+            watts = self.latest_watts = self._possible(watts)
         self.span = Span(knot, before=span.start, watts=watts, noise=self._noise)
         if len(self._early) == 1:
             self._early.append(self.span)
