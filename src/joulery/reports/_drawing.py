@@ -128,7 +128,7 @@ def _draw_chart(chart: Chart, width: float, height: float) -> Drawing:
     shapes: list[Stroke | Words | Shape] = [*_grid(chart, frame), *legend]
     for series in chart.series:
         shapes += _series(series, frame)
-    shapes += _labels(chart.series, frame)
+    shapes += _labels(chart, frame)
     return Drawing(width, height, chart.title, chart.description, tuple(shapes))
 
 
@@ -214,8 +214,9 @@ _OUTLINES: dict[str, Any] = {
 _SYMBOL_ROOM = {"diamond": 8, "star": 10}
 
 
-def _labels(series: Sequence[Series], frame: _Frame) -> list[Words]:
+def _labels(chart: Chart, frame: _Frame) -> list[Words]:
     """Labels beside their symbols, none on top of another; plain ones give way to emphasised."""
+    series = chart.series
     wanted = [
         (frame.place(point), one.labels[number], one)
         for one in sorted(series, key=lambda s: not s.emphasis)
@@ -229,6 +230,9 @@ def _labels(series: Sequence[Series], frame: _Frame) -> list[Words]:
         for point in one.points
     ]
     lines = [box for one in series if one.line for box in _boxes_along(one, frame)]
+    if chart.reference is not None:
+        height = frame.place((0.0, chart.reference))[1]
+        lines.append((frame.left, height - 3, frame.right, height + 3))
     placed = []
     for (x, y), text, one in wanted:
         width = _LETTER * len(text) * (1.06 if one.emphasis else 1.0)
