@@ -243,7 +243,7 @@ def test_events_of_a_server_reach_the_agent(tmp_path, capsys):
     """An announced OpenADR event is not passed on, or a past one is."""
     start = datetime.now(UTC) + timedelta(hours=1)
     coming = EVENT | {
-        "id": "soon",
+        "id": "/../soon",
         "intervalPeriod": {"start": start.isoformat(), "duration": "PT1H"},
     }
     events = [EVENT, coming, {"id": "broken", "intervals": [{}]}]
@@ -251,16 +251,24 @@ def test_events_of_a_server_reach_the_agent(tmp_path, capsys):
     secret.write_text("secret")
     (tmp_path / "events").mkdir()
 
+    asked = []
+
     def answer(_method, path, *_):
-        return 200, {"access_token": "t"} if path == "/auth/token" else events
+        asked.append(path)
+        if path == "/auth/token":
+            return 200, {"access_token": "t"}
+        # The first token has expired.
+        return (401, {}) if asked.count("/auth/token") == 1 else (200, events)
 
     with serving(answer) as url:
-        words = ["--state", str(tmp_path), "--openadr", url, "--client", "id", "--times", "1"]
-        listen = ["cluster", "listen", *words, "--secret", str(secret)]
+        words = ["--state", str(tmp_path), "--openadr", url, "--client", "id", "--times", "2"]
+        listen = ["cluster", "listen", *words, "--every", "0", "--secret", str(secret)]
         assert main(listen) == 0
-        assert "broken" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert "401" in said
+        assert "broken" in said
     names = sorted(path.name for path in (tmp_path / "events").iterdir())
-    assert names == ["soon#0.json", "soon#1.json"]
+    assert names == ["-..-soon#0.json", "-..-soon#1.json"]
 
 
 def test_messages_are_those_of_another_open_adr_client():

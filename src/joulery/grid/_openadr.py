@@ -100,19 +100,23 @@ class OpenAdr:
         )
 
     def _get(self, path: str, **query: str) -> list[dict[str, Any]]:
-        body = request(f"{self.url}/{path}", query=query, headers=self._headers())
-        found = _decoded(body)
+        found = _decoded(self._ask(path, query=query))
         if not isinstance(found, list):
             raise SignalError(f"/{path} is not a list", remedy="check the address of the server")
         return found
 
     def _post(self, path: str, document: dict[str, Any]) -> dict[str, Any]:
-        return _object(request(f"{self.url}/{path}", document=document, headers=self._headers()))
+        return _object(self._ask(path, document=document))
 
-    def _headers(self) -> dict[str, str]:
+    def _ask(self, path: str, **details: Any) -> bytes:
         if not self._token:
             self.authenticate()
-        return {"Authorization": f"Bearer {self._token}"}
+        headers = {"Authorization": f"Bearer {self._token}"}
+        try:
+            return request(f"{self.url}/{path}", headers=headers, **details)
+        except SignalError:
+            self._token = ""  # it may have expired: the next call asks for another
+            raise
 
 
 def grid_events(raw: dict[str, Any]) -> list[GridEvent]:
@@ -127,7 +131,8 @@ def grid_events(raw: dict[str, Any]) -> list[GridEvent]:
             start = _seconds(interval.get("intervalPeriod", {}).get("start") or following)
             end = start + _duration(period["duration"])
             following = datetime.fromtimestamp(end, UTC).isoformat()
-            name = f"{raw.get('id') or raw.get('eventName')}#{interval['id']}"
+            given = f"{raw.get('id') or raw.get('eventName')}#{interval['id']}"
+            name = re.sub(r"^\.|[^\w.#-]", "-", given)  # which is to be the name of a file
             for payload in interval["payloads"]:
                 wish = _wish(payload, units.get(payload["type"]))
                 if wish:
