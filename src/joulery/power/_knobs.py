@@ -104,9 +104,18 @@ class _SameOnAll(ABC):
     def range(self) -> KnobRange:
         """The values that all devices allow now, noted in ``_values``; the last was found."""
 
-    @abstractmethod
     def setting_at(self, position: int) -> Setting:
         """The setting at a position."""
+        count = len(self._devices)
+        return replace(
+            self._setting(self._values[position]),
+            device=self._devices[0].info.name,
+            devices=count if count > 1 else None,
+        )
+
+    @abstractmethod
+    def _setting(self, value: float) -> Setting:
+        """A setting with one value of this knob."""
 
     @abstractmethod
     def _set(self, device: int, held: Held, value: float) -> None:
@@ -212,14 +221,6 @@ class LimitKnob(_SameOnAll):
         self._position, self._machine = last, machine
         return machine
 
-    def setting_at(self, position: int) -> Setting:
-        """The limit at a position."""
-        return Setting(
-            power_limit_watts=self._values[position],
-            device=self._devices[0].info.name,
-            devices=len(self._devices),
-        )
-
     def set_position(self, position: int) -> None:
         """Set the limit on every device; the last position is what was found."""
         super().set_position(position)
@@ -235,6 +236,9 @@ class LimitKnob(_SameOnAll):
     def watts(self) -> float | None:
         """The limit in force; None before it is known."""
         return self.value_at(self._position) if self._values else None
+
+    def _setting(self, value: float) -> Setting:
+        return Setting(power_limit_watts=value)
 
     def _nearest(self, watts: float) -> int:
         return min(range(len(self._values)), key=lambda at: abs(self._values[at] - watts))
@@ -267,13 +271,8 @@ class ClockKnob(_SameOnAll):
         values = np.array(self._values)
         return KnobRange(values, lambda _: clock_curves(values))
 
-    def setting_at(self, position: int) -> Setting:
-        """The clock at a position."""
-        return Setting(
-            clock_hertz=self._values[position],
-            device=self._devices[0].info.name,
-            devices=len(self._devices),
-        )
+    def _setting(self, value: float) -> Setting:
+        return Setting(clock_hertz=value)
 
     def _set(self, device: int, held: Held, value: float) -> None:  # noqa: ARG002 - all alike
         held.set(clock_hertz=value)

@@ -63,8 +63,8 @@ _BEYOND_DOUBT = 3.0
 _EXACT, _EXACT_SECONDS = 1.1e-3, 2.2e-4
 # Weight of a margin to a bound, which stays for as long as the job runs, beyond the horizon.
 _MARGIN_WEIGHT = 1.5
-# Seconds of work that a slice must promise to gain; the best of many estimated gains is too high.
-_LEAST_GAIN = 0.06
+# Seconds of work that a slice must promise to gain: reading and planning it takes that long.
+_LEAST_GAIN = 0.01
 
 
 @dataclass(frozen=True, slots=True)

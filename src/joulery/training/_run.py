@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from joulery.objectives import Objective
     from joulery.power import ProcessGroup, TuningResult
     from joulery.training._config import DecisionService
+    from joulery.training._energy import EnergyAccount
     from joulery.training._session import DecisionSession
 
 T = TypeVar("T")
@@ -350,6 +351,11 @@ class Run:
             self._batch_size = self._session.batch_size
         self._session, self._recurs = None, False
 
+    @property
+    def _account(self) -> EnergyAccount | None:
+        """The energy account of the attempt under way."""
+        return None if self._session is None else self._session.account
+
     @fail_open(None)
     def _decide(self) -> None:
         """Have something decided, unless it was, or the run does not recur."""
@@ -372,30 +378,29 @@ class Run:
             return not self._target.is_over
         if not session.may_begin_epoch(self._target):
             return False
-        if session.account is not None:
-            session.account.begin_epoch()
+        if self._account is not None:
+            self._account.begin_epoch()
         return True
 
     @fail_open(None)
     def _end_epoch(self) -> None:
-        if self._session is not None and self._session.account is not None:
-            self._session.account.end_epoch()
+        if self._account is not None:
+            self._account.end_epoch()
 
     @fail_open(None)
     def _begin_training(self, batches: Iterable[Any]) -> None:
         if self._power.tuner is not None:
             self._power.tuner.resume()
-        if self._session is not None:
-            self._session.begin()
-            if self._session.account is not None:
-                self._session.account.begin_training(_length(batches))
+        self._begin_attempt()
+        if self._account is not None:
+            self._account.begin_training(_length(batches))
 
     @fail_open(None)
     def _end_training(self, steps: int) -> None:
         if self._power.tuner is not None:
             self._power.tuner.pause()  # validation follows, which is no training
-        if self._session is not None and self._session.account is not None:
-            self._session.account.end_training(steps)
+        if self._account is not None:
+            self._account.end_training(steps)
 
     @fail_open(None)
     def _begin_tuning(self) -> None:
@@ -403,7 +408,7 @@ class Run:
         session, power = self._session, self._power
         if not power.begun:
             plan = None if session is None else session.limit_plan(self._probe_done)
-            meter = None if session is None or session.account is None else session.meter
+            meter = None if session is None or self._account is None else session.meter
             size = self._batch_size if session is None else session.batch_size
             atexit.register(_close_if_alive, weakref.ref(self))
             power.begin(size, plan, meter)
@@ -434,8 +439,8 @@ class Run:
 
     @fail_open(None)
     def _mark_target(self) -> None:
-        if self._session is not None and self._session.account is not None:
-            self._session.account.mark_target()
+        if self._account is not None:
+            self._account.mark_target()
 
     @fail_open(None)
     def _finish(self, *, abandoned: bool) -> None:
