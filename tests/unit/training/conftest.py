@@ -12,7 +12,7 @@ from joulery.training import REPORTS_VARIABLE, DecisionService, Run
 BOARD = catalog.board("V100")
 WORK = catalog.workload("resnet50", BOARD)
 EPOCHS = {32: 14, 64: 10, 128: 9, 256: 10, 512: 16, 1024: 30}
-SAMPLES = 8192
+SAMPLES = 2048
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ COST = Cost(0.5, 250.0)
 EPOCHS = {32: 14, 64: 10, 128: 9, 256: 10, 512: 16, 1024: 30}
 STEP_SECONDS = 10.0
 ENDLESS = 10_000
-SAMPLES = 8192
+SAMPLES = 2048
 
 
 def train(place, run, steps=ENDLESS, metric=0.5, most=60):
