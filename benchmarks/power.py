@@ -319,7 +319,7 @@ def figures(
         mine = [row for row in sweeps if row["objective"] == objective and _kind(row) == kind]
         words = objective.replace(" ", "_").replace("%", "percent")
         if mine:
-            found[f"{kind}regret_ratio_{words}"] = regret_ratio(mine)
+            found[f"{kind}_regret_ratio_{words}"] = regret_ratio(mine)
             found[f"{kind}_good_share_{words}"] = statistics.mean(map(is_good, mine))
     return found
 
