@@ -9,7 +9,7 @@ The tuner's constants were chosen on the boards named in ``CHOSEN_ON``, on sampl
 sweeps, and on drawn and bent boards of other seeds. The ones drawn here tell what to expect
 elsewhere.
 
-usage: python benchmarks/power.py [--quick] [--json FILE] [--data DIR]
+usage: python benchmarks/power.py [--quick | --sweeps] [--json FILE] [--data DIR]
 """
 
 from __future__ import annotations
@@ -233,19 +233,23 @@ def show(
     ]
     heads += ["zeus good", "limits", "extra", "ratio", "at its defaults: good", "extra", "ratio"]
     print(table(heads, [_loop_row(row) for row in loops]))
-    if sweeps:
-        print(
-            f"\nMeasured sweeps, drawn boards, and those bent by kinks and dips: "
-            f"regret over {WORK_SECONDS:g} s of work, summed over jobs, in s"
-        )
-        heads = ["board", "objective", "jobs", "good", "late", "worst above default"]
-        heads += ["ours", "of it the choice", "every limit 5 s", "of it the choice", "ratio"]
-        print(table(heads, list(_sweep_rows(sweeps))))
+    show_sweeps(sweeps)
     print(
         f"\nstep() once settled: median {steps['median_us']:.2f} µs, "
         f"mean {steps['mean_us']:.2f} µs, "
         f"{100 * steps['share_of_10_ms']:.4f} % of a 10 ms step"
     )
+
+
+def show_sweeps(sweeps: list[dict[str, Any]]) -> None:
+    """The table of measured sweeps and drawn boards."""
+    print(
+        f"\nMeasured sweeps, drawn boards, and those bent by kinks and dips: "
+        f"regret over {WORK_SECONDS:g} s of work, summed over jobs, in s"
+    )
+    heads = ["board", "objective", "jobs", "good", "late", "worst above default"]
+    heads += ["ours", "of it the choice", "every limit 5 s", "of it the choice", "ratio"]
+    print(table(heads, list(_sweep_rows(sweeps))))
 
 
 def _loop_row(row: dict[str, Any]) -> list[str]:
@@ -348,8 +352,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("JOULERY_DATA", beside)))
     parser.add_argument("--quick", action="store_true", help="few seeds and jobs, under a minute")
+    parser.add_argument("--sweeps", action="store_true", help="sweeps and curves only, in full")
     parser.add_argument("--json", metavar="FILE", help="also write figures here")
     options = parser.parse_args()
+    if options.sweeps:
+        show_sweeps(virtual(options.data, quick=False))
+        return
     loops = emulated(quick=options.quick)
     sweeps = virtual(options.data, quick=options.quick)
     steps = overhead(quick=options.quick)
