@@ -366,8 +366,12 @@ class PowerTuner:
         moment = event, self._clock.now(), self._steps, self._marked()
 
         def answer() -> Command:
-            command = self._answer(*moment)
-            self._set_knob(command)
+            try:
+                command = self._answer(*moment)
+                self._set_knob(command)
+            except Exception as error:
+                self.failure = self.failure or error  # an answer that waits must not hide it
+                raise
             return command
 
         return self._driver.submit(answer)

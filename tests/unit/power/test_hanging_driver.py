@@ -107,8 +107,10 @@ def test_a_driver_that_never_returns_ends_tuning_and_not_training(monkeypatch, h
 def test_errors_in_the_thread_reach_the_tuner():
     """A refused limit would go unnoticed, and its steps count as measured under it."""
     loop, tuner, knob, step = hung(ManualClock(), "set")
-    knob.set_position = None  # not callable
+    knob._set = None  # not callable
+    tuner.pause()  # answered after what fails, which it must not hide
     knob.let_go.set()
-    loop.run(step, steps=300, until=lambda: tuner.failure is not None)
+    tuner.resume()
+    loop.run(step, steps=300, until=lambda: tuner.state is TunerState.STOPPED)
     assert isinstance(tuner.failure, TypeError)
     assert loop.limit_watts == 250
