@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -345,7 +346,7 @@ def cluster(
         "fig09_cluster",
         (9,),
         "Energy and time of a cluster's recurring jobs, overlaps included, relative to Default",
-        [one.to_dict() for pair in replays for one in summarize_replays(*pair)],
+        [asdict(one) for pair in replays for one in summarize_replays(*pair)],
         f"Jobs: {remark}. The Alibaba group trace of the publication is not here, so the figures "
         "can be compared in kind only.",
     )

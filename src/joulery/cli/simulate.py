@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from joulery import simulate
 from joulery.cli.dispatch import Output
-from joulery.cli.options import Action, Option, file, flag, names, number, option, whole
+from joulery.cli.options import Action, Option, file, names, number, option, whole
 from joulery.cli.progress import Progress
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError
@@ -138,7 +138,7 @@ def _cluster(arguments: argparse.Namespace) -> Output:
         "groups": len(groups),
         "jobs": groups.jobs,
         "source": groups.remark,
-        "results": [one.to_dict() for one in found],
+        "results": [asdict(one) for one in found],
         "replay_seconds": seconds,
         "remarks": list(traces.remarks),
     }
@@ -169,9 +169,7 @@ def _replayed(
     logs, seconds = {}, {}
     for name in policies:
         show = _shares(progress, name, f" of {groups.jobs} jobs")
-        options = simulate.ReplayOptions(
-            arguments.eta, arguments.seed, not arguments.sizes_unknown, show
-        )
+        options = simulate.ReplayOptions(arguments.eta, arguments.seed, show)
         started = REAL_CLOCK.now()
         logs[name] = simulate.replay(groups, traces.workloads, make_policy(name), options)
         seconds[name] = REAL_CLOCK.now() - started
@@ -266,7 +264,6 @@ _CLUSTER = (
     ),
     option("--gpu", "GPU type of the cluster (the first in the traces)", "NAME"),
     option("--seed", "seed of all chance (0)", "N", whole(0, 2**31 - 1), default=0),
-    flag("--sizes-unknown", "judge jobs by plain cost, as if all had the same amount of data"),
 )
 COMMAND = Action(
     epilog=(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from joulery.errors import FileError
+from joulery.files import replacing
 from joulery.jobs.policies import ActionKind, Outcomes, RunEnd
 from joulery.objectives import Totals
 from joulery.simulate._workload import SettingScores, score_settings
@@ -393,17 +393,17 @@ def write_actions(path: Path, logs: Sequence[SimulationLog]) -> None:
     Raises:
         FileError: The file cannot be written; what was there before is untouched.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with draft.open("w", newline="", encoding="utf-8") as file:
+        with (
+            replacing(path) as draft,
+            open(draft, "w", newline="", encoding="utf-8", closefd=False) as file,
+        ):
             writer = csv.writer(file)
             writer.writerow(CSV_COLUMNS)
             for log in logs:
                 if log.actions is not None:
                     writer.writerows(_rows(log, log.actions))
-        draft.replace(path)
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise FileError(
             f"cannot write {path}: {error.strerror}", remedy="choose another file with --log"
         ) from None

@@ -9,7 +9,7 @@ time (You et al., NSDI'23, §6.3).
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from joulery.jobs.policies import Floats, Outcomes, Policy
+    from joulery.jobs.policies import Floats, Policy
     from joulery.simulate._job_groups import JobGroups
     from joulery.simulate._workload import TracedWorkload
 
@@ -47,14 +47,11 @@ class ReplayOptions:
     Attributes:
         eta: Weight of energy in the cost, 0 to 1.
         seed: Seed of all random numbers.
-        sizes_known: Whether the policy gets costs per unit of a job's size, as an owner who knows
-            how much data a job has can report; else a longer job looks like a worse choice.
         on_progress: Function called now and then with the share of jobs that are done.
     """
 
     eta: float = 0.5
     seed: int = 0
-    sizes_known: bool = True
     on_progress: Callable[[float], None] | None = None
 
 
@@ -245,8 +242,8 @@ class _Replay:
         trained = outcomes.kind == ActionKind.TRAIN
         log.attempts[job] += trained
         log.arm[job[trained]] = outcomes.arm[trained]
-        known = self._options.sizes_known
-        self._runner.learn(outcomes if known else _scaled(outcomes, ratio))
+        # Per unit of a job's size, as an owner who knows how much data a job has can report.
+        self._runner.learn(outcomes)
         return ~self._runner.is_done(outcomes, slot, _MOST_TRAININGS)
 
     def _submit(self, group: Indices) -> Indices:
@@ -259,22 +256,8 @@ class _Replay:
     def _act(self, group: Indices, slot: Indices, now: Floats) -> None:
         actions = self._runner.decide(group)
         job = self._first[group] + self._runner.slot_values("recurrence", group, slot)
-        if not self._options.sizes_known:
-            actions = replace(actions, ceiling=actions.ceiling / self._ratio[job])
         seconds = self._runner.act(group, slot, actions)
         self._runner.finish[group, slot] = now + seconds * self._stretch[job]
-
-
-def _scaled(outcomes: Outcomes, ratio: Floats) -> Outcomes:
-    """Outcomes as a policy sees them that does not know the sizes of jobs."""
-    return replace(
-        outcomes,
-        seconds=outcomes.seconds * ratio,
-        joules=outcomes.joules * ratio,
-        cost=outcomes.cost * ratio,
-        epoch_seconds=outcomes.epoch_seconds * ratio[:, None],
-        epoch_joules=outcomes.epoch_joules * ratio[:, None],
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,10 +283,6 @@ class ReplaySummary:
     tta_vs_default: float
     regret_vs_optimum: float
     jobs_while_others_run: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """The summary as JSON."""
-        return asdict(self)
 
 
 def summarize_replays(

@@ -65,18 +65,6 @@ def test_energy_scales_with_the_job(small_workload):
     assert log.optimal[1] == pytest.approx(3 * log.optimal[0])
 
 
-def test_unknown_sizes_reach_the_policy(small_workload):
-    """The option would change nothing."""
-    load = small_workload()
-    usual = default_seconds(load)
-    sizes = np.tile([0.1, 5.0], 10) * usual
-    groups = JobGroups.of(np.zeros(20, dtype=int), np.arange(20) * 1e9, sizes)
-    known = replay(groups, [load], ZeusPolicy())
-    unknown = replay(groups, [load], ZeusPolicy(), ReplayOptions(sizes_known=False))
-    # A short job's cost makes every long one look hopeless, and attempts are stopped in vain.
-    assert unknown.attempts.sum() > known.attempts.sum()
-
-
 def test_groups_do_not_depend_on_their_neighbours(small_workload):
     """A group's luck would change with the rest of the cluster."""
     load = small_workload()
