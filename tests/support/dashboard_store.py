@@ -22,7 +22,7 @@ from joulery.jobs import (
     note_energy,
 )
 from joulery.jobs.policies import ActionKind, RunEnd
-from joulery.storage._schema import decisions, jobs, outcomes
+from joulery.storage._schema import decisions, events, jobs, outcomes
 from joulery.testing.workloads import made_up_workload
 
 if TYPE_CHECKING:
@@ -186,14 +186,14 @@ def fill_for_dashboard(store: Store, now_wall_seconds: float) -> dict[str, int]:
 
 
 def copy_job(job: int, count: int) -> Callable[[Transaction], None]:
-    """An operation that adds copies of a job with its decisions and outcomes, all at once."""
+    """An operation that adds copies of a job with all that happened to it, at once."""
 
     def copy(transaction: Transaction) -> None:
         first = transaction.query(select(func.max(jobs.c.id))).scalar_one() + 1
         numbers = select(literal(0).label("n")).cte("numbers", recursive=True)
         numbers = numbers.union_all(select(numbers.c.n + 1).where(numbers.c.n < count - 1))
         new = {"id": numbers.c.n + first, "name": func.printf("copy %05d", numbers.c.n)}
-        for table in (jobs, decisions, outcomes):
+        for table in (jobs, events, decisions, outcomes):
             key = "id" if table is jobs else "job"
             changed = {key: new["id"]} | ({"name": new["name"]} if table is jobs else {})
             columns = [changed.get(one.name, one) for one in table.columns]
