@@ -39,8 +39,9 @@ def store(tmp_path, monkeypatch):
     for number in range(4):
         decision = backend.decide(job, Request(f"a{number}"))
         seconds = 50.0 if decision.batch_size == 256 else 30.0
-        end = RunEnd.STOPPED if number == 2 else RunEnd.REACHED
-        outcome = Outcome(end, 9.0, seconds, 150.0 * seconds, 200.0)
+        outcome = Outcome(RunEnd.REACHED, 9.0, seconds, 150.0 * seconds, 200.0)
+        if number == 2:  # long before its ceiling
+            outcome = Outcome(RunEnd.STOPPED, 1.0, seconds / 9, 150.0 * seconds / 9, 200.0)
         backend.report(decision, outcome, f"a{number}")
     backend.decide(job, Request("open"))
     backend.define(Definition(replace(JOB, name="other"), "A40"))
