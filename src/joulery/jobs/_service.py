@@ -68,8 +68,9 @@ _STEP = 256  # decisions of a job that are released at once, likewise
 class JobService:
     """Makes decisions for recurring jobs and learns from their reports.
 
-    Methods come in pairs: ``decide`` waits until its answer is durable, ``decide_soon`` returns a
-    future of it, for servers that wait for many at once.
+    Methods come in pairs: ``decide`` checks its arguments and waits until its answer is durable;
+    ``decide_soon`` returns a future of the answer, for servers, which have read arguments from
+    documents and wait for many answers at once.
 
     Args:
         store: Store that keeps everything.
