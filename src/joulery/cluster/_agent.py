@@ -3,7 +3,7 @@
 Every tick it reads jobs and GPUs, solves, and sets caps on the nodes: first all that fall, then,
 once those are in force, all that rise, so the sum never exceeds the budget on the way. GPUs
 without a job stay at their least cap, which is reserved for them: a job may start at any moment.
-Neither a workload manager nor a node that hangs delays the others' caps.
+Neither a workload manager, a store nor a node that hangs delays the others' caps.
 """
 
 from __future__ import annotations
@@ -120,12 +120,13 @@ class Agent:
         self._given_frontiers = settings.frontiers
         self._find = find
         self._found: dict[str, tuple[float, PowerCurve | None]] = {}
+        self._finding: Future[dict[str, tuple[float, PowerCurve | None]]] | None = None
         self._warned: dict[str, float] = {}
         self._refusing: set[str] = set()
         self._baseline_watts = settings.budget_watts
         self._last_tick = clock.now()
         # Nodes that hang must not take the threads of others.
-        self._pool = ThreadPoolExecutor(max_workers=len(nodes))
+        self._pool = ThreadPoolExecutor(max_workers=len(nodes) + 1)
         # One by one, so that jobs are read after all that was done to them before.
         self._engine_pool = ThreadPoolExecutor(max_workers=1)
         (settings.state / "events").mkdir(parents=True, exist_ok=True)
@@ -237,18 +238,30 @@ class Agent:
         known = {**self._given_frontiers, **found}
         names = {job.frontier_name for job in jobs} - known.keys()
         self._found = {name: self._found.get(name, (-math.inf, None)) for name in names}
-        try:
-            self._look_up()
-        except JouleryError as error:  # what was found before still counts
-            messages.append(f"the store does not answer: {error.message}")
+        self._look_up(messages)
         known |= {name: curve for name, (_, curve) in self._found.items() if curve is not None}
         self._settings = replace(self._settings, frontiers=known)
 
-    def _look_up(self) -> None:
-        now = self._clock.now()
-        for name, (asked_at, _) in sorted(self._found.items()):
-            if now - asked_at > _LOOK_UP_SECONDS:
-                self._found[name] = now, self._find(name)
+    def _look_up(self, messages: list[str]) -> None:
+        """Look up jobs by name, beside the ticks; what was found before counts meanwhile."""
+        now, patience = self._clock.now(), 0.0
+        due = sorted(
+            n for n, (asked_at, _) in self._found.items() if now - asked_at > _LOOK_UP_SECONDS
+        )
+        if due and self._finding is None:
+            self._finding = self._pool.submit(
+                lambda: {name: (now, self._find(name)) for name in due}
+            )
+            patience = _ENGINE_SECONDS
+        if self._finding is None:
+            return
+        try:
+            self._found |= self._finding.result(patience)
+        except TimeoutError:
+            return
+        except JouleryError as error:
+            messages.append(f"the store does not answer: {error.message}")
+        self._finding = None
 
     def _observe(self, jobs: list[EngineJob], reachable: Mapping[str, list[DeviceState]]) -> None:
         """Note what jobs do under the caps in force."""

@@ -323,12 +323,14 @@ def test_a_job_may_save_a_checkpoint_before_it_is_paused(tmp_path):
     assert sorted(bench.engine.calls[3:]) == [("resume", "0"), ("resume", "1")]
 
 
-def test_frontiers_come_from_the_store_by_name(tmp_path):
+def test_frontiers_come_from_the_store_by_name(tmp_path, monkeypatch):
     """A recurring job that was measured long ago counts as unknown."""
-    asked = []
+    asked, gate = [], threading.Event()
 
     def find(name):
         asked.append(name)
+        if name == "slow":
+            gate.wait(10)
         if name == "broken":
             raise StoreError("no connection", remedy="start it")
         return {"nightly": PowerCurve.from_points([(100, 60), (160, 99), (250, 100)])}.get(name)
@@ -348,6 +350,10 @@ def test_frontiers_come_from_the_store_by_name(tmp_path):
     report = bench.tick()
     assert any("store does not answer" in message for message in report["messages"])
     assert bench.caps()[0] == 250
+    bench.engine.held[-1] = job(5, {"n2": (1,)}, name="slow")
+    monkeypatch.setattr("joulery.cluster._agent._ENGINE_SECONDS", 0.01)
+    assert bench.tick()["jobs"], "a store that hangs is not waited for"
+    gate.set()
 
 
 def test_an_unknown_job_is_profiled_under_the_caps_in_force(tmp_path):
