@@ -14,9 +14,12 @@ from predict_kernels import known_device
 from predict_scores import Score, prior_of, scored
 
 from joulery.predict.models import (
+    CURVE_NOISE,
     JOB_CONSTANTS,
     Belief,
     Load,
+    at_scale,
+    curve_after,
     job_curve,
     population,
     probe_values,
@@ -42,7 +45,6 @@ SURFACE_START = Belief.independent(
     np.log([0.5, 0.3, 30.0, 0.2, 2.0, 2000.0, 0.6, 0.15, 0.045, 1.25, 0.2, 0.76, 0.76]),
     np.array([3.0, 0.7, 2.5, 1.0, 0.7, 1.5, 0.3, 0.25, 0.3, 0.12, 0.3, 0.05, 0.06]),
 )
-CURVE_NOISE = 0.04
 PROBE_NOISE = 0.02
 
 
@@ -160,14 +162,6 @@ def fit_without(data: Path, family: str, every: int) -> Belief:
     return fit_curves(others[::every])
 
 
-def at_scale(belief: Belief, seconds: float) -> Belief:
-    """The belief with its first constant near a measured time."""
-    mean, covariance = belief.mean.copy(), belief.covariance.copy()
-    mean[0] += np.log(seconds)
-    covariance[0, 0] += 1.0
-    return Belief(mean, covariance)
-
-
 def limit_scores(data: Path, *, quick: bool) -> Iterator[Score]:
     """Whole curves from one, two and three limits, each board left out in turn."""
     curves = limit_curves(data)
@@ -198,12 +192,9 @@ def _curve_scores(board: str, curves: list[Curves], belief: Belief) -> Iterator[
             rows = probes_of(curve, count)
             rest = np.setdiff1d(np.arange(len(curve.limit)), rows)
             few = curve.take(rows)
-            prior = at_scale(belief, few.seconds[-1])
-            after = prior.update(few.model(), few.measured(), PROBE_NOISE)
-            predicted = through(curve, curve.model()(after.mean), rows)
-            away = np.abs(np.log(curve.limit[:, None] / curve.limit[rows])).min(axis=1)
-            noise = np.concatenate([CURVE_NOISE * (0.7 + 3 * away), CURVE_NOISE * (0.7 + away)])
-            spread = np.hypot(after.spread(curve.model()), noise)
+            seen = np.stack([few.limit, few.seconds, few.watts])
+            found, claimed = curve_after(belief, curve.device, seen, curve.limit)
+            predicted, spread = found.ravel(), claimed.ravel()
             size = len(curve.limit)
             joules = np.log(curve.seconds * curve.watts)
             chosen.append(joules[np.argmin(predicted[:size] + predicted[size:])] - joules.min())
@@ -231,14 +222,6 @@ def _regret(group: str, count: int | str, lost: list[float]) -> Score:
     level = f"{count} limits" if isinstance(count, int) else count
     labels = ("energy regret of the setting chosen", level, group, "ours")
     return scored(labels, np.array(lost), np.zeros(len(lost)))
-
-
-def through(curve: Curves, predicted: Array, rows: Array) -> Array:
-    """Predictions bent to pass through the measured limits."""
-    size = len(curve.limit)
-    off = curve.measured() - predicted
-    bend = [np.interp(curve.limit, curve.limit[rows], off[offset + rows]) for offset in (0, size)]
-    return predicted + np.concatenate(bend)
 
 
 def _interpolated(curve: Curves, rows: Array, offset: int) -> Array:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from joulery.predict._calibrate import Calibration, MeasuredStep, StepStore, read_steps
     from joulery.predict._capture import capture
     from joulery.predict._convergence import Convergence
+    from joulery.predict._curve import limit_curve
     from joulery.predict._devices import PRECISIONS, Accelerator, accelerator
     from joulery.predict._graph import Graph, Operator
     from joulery.predict._intervals import Interval
@@ -66,6 +67,7 @@ __all__ = [
     "embodied_grams",
     "embodied_kilograms",
     "embodied_source",
+    "limit_curve",
     "plan_memory",
     "predict",
     "prediction",

@@ -17,8 +17,7 @@ from joulery.predict._assumptions import embodied_grams, waiting_share
 from joulery.predict._intervals import NINETY_BELOW, interval_scale
 from joulery.predict._memory import MEMORY_SHARE, plan_memory
 from joulery.predict._plan import Plan
-from joulery.predict._power import WAITING_SHARE, busy_seconds, plan_demand, response
-from joulery.predict._step import power_limits
+from joulery.predict._power import WAITING_SHARE, busy_seconds, plan_demand, power_limits, response
 from joulery.units import grams_co2
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from joulery.predict._intervals import (
 from joulery.predict._memory import MEMORY_SHARE, Memory, plan_memory, stage_memories
 from joulery.predict._model import Transformer, transformer
 from joulery.predict._plan import Plan
-from joulery.predict._power import Load, graph_load, plan_load, step_cost
+from joulery.predict._power import Load, graph_load, plan_load, power_limits, step_cost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from joulery.predict._bayes import Array
 
-_LIMITS, _CLOCKS = 9, 9
+_CLOCKS = 9
 # Deviations that the models claim for steps from operators and for the power of kernels; the
 # scales of left-out devices multiply them.
 _STEP_DEVIATION, _POWER_DEVIATION = 0.1, 0.11
@@ -248,11 +248,6 @@ def _points(
         OperatingPoint(one, energy, where, made)
         for one, energy, where in zip(seconds.tolist(), joules.tolist(), settings, strict=True)
     ]
-
-
-def power_limits(device: Accelerator, count: int = _LIMITS) -> Array:
-    """Power limits from the lowest to the default one."""
-    return np.linspace(device.min_limit_watts, device.limit_watts, count)
 
 
 def _settings(

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from joulery.predict import accelerator
+from joulery.errors import InvalidValueError
+from joulery.predict import accelerator, limit_curve
 from joulery.predict._bayes import fitted_belief
-from joulery.predict._step import Load, power_limits
+from joulery.predict._power import Load, power_limits
 from joulery.predict.models import (
     JOB_CONSTANTS,
     clock_curve,
@@ -90,3 +91,22 @@ def test_a_limit_that_a_board_cannot_hold_is_exceeded():
     slowdown, watts = response(a40, Load(1.0, 0.0, 1.0, 0.9), np.array([100.0, 300.0]))
     assert watts[0] > 102
     assert 2 < slowdown[0] <= 5
+
+
+def test_a_curve_goes_through_its_measured_limits_and_is_surer_near_them():
+    """A tuner that measured three limits would get another curve than it measured."""
+    measured = [(100.0, 4.2, 100.0), (200.0, 1.25, 195.0), (400.0, 1.0, 345.0)]
+    found = limit_curve("a100", measured, [100.0, 200.0, 300.0, 400.0])
+    by_limit = {one.setting.power_limit_watts: one for one in found.points}
+    assert by_limit[200.0].seconds == pytest.approx(1.25)
+    assert by_limit[400.0].watts == pytest.approx(345.0)
+    assert 1.0 < by_limit[300.0].seconds < 1.25
+    errors = {limit: one.provenance.relative_error for limit, one in by_limit.items()}
+    assert errors[200.0] < errors[300.0]
+
+
+@pytest.mark.parametrize("measured", [[], [(200.0, 0.0, 100.0)], [(200.0, 1.0, float("nan"))]])
+def test_curves_from_nothing_are_refused(measured):
+    """A curve from no measurement would be invented."""
+    with pytest.raises(InvalidValueError):
+        limit_curve("a100", measured)

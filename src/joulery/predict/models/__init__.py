@@ -17,6 +17,7 @@ from joulery.predict._bayes import (
 )
 from joulery.predict._calibrate import PLAN_NOISE, on_another_system, unexplained
 from joulery.predict._convergence import Convergence
+from joulery.predict._curve import CURVE_NOISE, at_scale, curve_after
 from joulery.predict._intervals import (
     NINETY,
     NINETY_BELOW,
@@ -40,6 +41,7 @@ from joulery.predict._power import Load, graph_load, in_step, node_watts, plan_l
 
 __all__ = [
     "CONSTANTS",
+    "CURVE_NOISE",
     "JOB_CONSTANTS",
     "LIMIT_CONSTANTS",
     "NINETY",
@@ -52,10 +54,12 @@ __all__ = [
     "Convergence",
     "Kernels",
     "Load",
+    "at_scale",
     "best_probes",
     "clock_curve",
     "conditioned",
     "conformal_scale",
+    "curve_after",
     "fitted",
     "fitted_belief",
     "fitted_on",
