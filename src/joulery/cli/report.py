@@ -34,12 +34,15 @@ _REMEDY = "give an energy log, a frontier or a list of points"
 
 
 def _run(arguments: argparse.Namespace) -> Output:
-    in_store = arguments.job or arguments.team or arguments.month or arguments.run_id
+    names = ("job", "team", "month", "run_id")
+    in_store = any(getattr(arguments, name) is not None for name in names)
     if in_store and arguments.file:
         remedy = "give FILE; or --job NAME, --team NAME or --month YYYY-MM for a store"
         raise UsageError("a file and a store at once", remedy=remedy)
+    if in_store:
+        return with_store(_stored)(arguments)
     if not arguments.file:
-        return with_store(_stored)(arguments) if in_store else _overview(arguments)
+        return _overview(arguments)
     path = Path(arguments.file)
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -53,11 +56,6 @@ def _run(arguments: argparse.Namespace) -> Output:
             )
         # What was read already: a pipe cannot be read twice.
         return _log(path, metering.EnergyLog(path).totals_of(text.encode()), arguments)
-    if arguments.form not in (None, "markdown"):
-        raise UsageError(
-            f"{path} is no energy log, so it cannot be shown as {arguments.form}",
-            remedy="give a log written with `joulery measure --log`",
-        )
     return _frontier_output(_frontier(path, text), arguments)
 
 
@@ -101,10 +99,8 @@ def _frontier(path: Path, text: str) -> Frontier:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FileError(
-            f"{path} is neither an energy log nor valid JSON: {error}",
-            remedy=_REMEDY,
-        ) from None
+        why = f"{path} is neither an energy log nor valid JSON: {error}"
+        raise FileError(why, remedy=_REMEDY) from None
     try:
         if isinstance(document, list):
             return Frontier.from_points([OperatingPoint.from_dict(item) for item in document])
@@ -127,6 +123,11 @@ def _formed(
     document: dict[str, Any], report: reports.Report, arguments: argparse.Namespace
 ) -> Output:
     """The report in the form that the options ask for."""
+    if arguments.form not in (None, "markdown"):
+        raise UsageError(
+            f"this is no energy log, so it cannot be shown as {arguments.form}",
+            remedy="give a log written with `joulery measure --log`, or --job, --team or --month",
+        )
     page = arguments.html or (Path("joulery-report.html") if arguments.open else None)
     if page is not None:
         write_file(page, report.html(), "--html")

@@ -290,6 +290,9 @@ def test_phases_and_pages_come_from_files(file, tmp_path, capsys, monkeypatch):
         (["--job", "nightly", "--region", "Atlantis"], "Atlantis"),
         (["--job", "nightly", "--html", "no/where.html"], "--html"),
         (["--job", "nightly", "--as", "huggingface"], "--region"),
+        (["--as", "eu"], "cannot be shown as eu"),
+        (["--team", ""], "--team has no name"),
+        (["--job", ""], "no job ''"),
     ],
 )
 def test_wrong_reports_are_one_line_and_a_remedy(store, capsys, words, says):
