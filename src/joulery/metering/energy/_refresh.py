@@ -28,6 +28,8 @@ _REPEATING_STEP_SECONDS = 0.02
 _LONGEST_PERIOD_SECONDS = 0.15
 # Largest relative error of a gap between two refreshes that tells the period.
 _SHARP_FRACTION = 0.1
+# A shortest gap below this fraction of the mean one means that refreshes were missed.
+_MISSED = 0.8
 # Read a stamped counter this long after its refresh is due: the driver needs a moment.
 _READ_DELAY_SECONDS = 0.001
 # Width down to which a bracket is narrowed.
@@ -124,6 +126,8 @@ class RefreshTimer:
             return Refresh(read_at)  # continuous: refreshed within the last few milliseconds
         elif stamp is None:
             low, high = self._grid.add_change(previous, read_at)
+            if not self._repeats:
+                low = max(low, read_at - self._grid.period)  # it refreshes that often
         else:
             low, high = self._grid.add_stamp(stamp)
         if self._grid is not None:
@@ -135,7 +139,11 @@ class RefreshTimer:
         self._seen = [*self._seen, (low, high)][-2 * _REFRESHES_TO_CALIBRATE :]
         if len(self._seen) < _REFRESHES_TO_CALIBRATE and not self._repeats:
             return
-        found = _shortest_gap(self._seen) if self._repeats else _mean_gap(self._seen)
+        found = shortest = _shortest_gap(self._seen)
+        if not self._repeats:
+            found = _mean_gap(self._seen)
+            if shortest is not None and shortest[0] < _MISSED * found[0]:
+                found = shortest  # on a busy machine some refreshes pass between two readings
         if found is None:
             return
         period, error = found
@@ -156,7 +164,8 @@ class RefreshTimer:
         return (1 - _SPREAD) * expected, (1 + _SPREAD) * expected
 
     def _give_up_if_lost(self, grid: _Grid) -> None:
-        if grid.misses >= _MISSES_TO_RESTART:
+        blurred = not self._repeats and grid.high - grid.low > grid.period
+        if grid.misses >= _MISSES_TO_RESTART or blurred:
             self.period_seconds = self._grid = None
             self._jitter = min(4 * self._jitter, _MOST_JITTER_SECONDS)
 

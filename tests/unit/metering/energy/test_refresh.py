@@ -61,6 +61,18 @@ def test_refreshes_between_two_readings_do_not_blur_the_one_that_is_read():
     assert max(refresh.half_width_seconds for refresh in late) < 0.002
 
 
+def test_refreshes_missed_while_learning_do_not_stretch_the_period():
+    """On a busy machine a counter of 20 ms would pass for one of 30 ms, for good."""
+    timer, period = RefreshTimer(), 0.02
+    readings = [0.001 * n for n in range(200) if not 25 <= n % 100 <= 65]
+    last = None
+    for now in readings:
+        value = math.floor(now / period + 1e-9)
+        timer.observe(now, None, changed=last is not None and value != last)
+        last = value
+    assert timer.period_seconds == pytest.approx(period, rel=0.05)
+
+
 @pytest.mark.parametrize(("stamps", "trusted"), [("refresh", True), ("call", False)])
 def test_stamps_are_trusted_only_if_they_stand_still_with_the_value(stamps, trusted):
     """A driver that stamps calls would pass for one that stamps refreshes."""
