@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from predict_ablations import gemm_ablations
+from predict_fitting import best_probes, joined, kernel_power, matmuls, population, streams
 from predict_scores import Score, prior_of, scored
 
 from joulery.errors import UnknownDeviceError
@@ -20,15 +21,9 @@ from joulery.predict import Accelerator, accelerator
 from joulery.predict.models import (
     Belief,
     Kernels,
-    best_probes,
     in_step,
-    joined,
-    kernel_power,
     kernel_times,
     krige,
-    matmuls,
-    population,
-    streams,
 )
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from predict_fitting import population
 from predict_kernels import known_device
 from predict_scores import Score, prior_of, scored
 
@@ -21,7 +22,6 @@ from joulery.predict.models import (
     at_scale,
     curve_after,
     job_curve,
-    population,
     probe_values,
     response,
 )

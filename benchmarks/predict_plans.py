@@ -7,10 +7,12 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from predict_fitting import best_probes
 from predict_kernels import known_device
 from predict_scores import Score, scored
 
 from joulery.predict import (
+    Convergence,
     Plan,
     Transformer,
     accelerator,
@@ -21,8 +23,6 @@ from joulery.predict.models import (
     PLAN_CONSTANTS,
     PLAN_NOISE,
     Belief,
-    Convergence,
-    best_probes,
     conditioned,
     fitted_belief,
     fitted_on,

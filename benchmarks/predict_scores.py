@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from predict_fitting import conformal_scale, shared_correlation
 
 from joulery.predict.models import (
     NINETY,
     NINETY_BELOW,
-    conformal_scale,
     fitted,
     fitted_belief,
     fitted_on,
-    shared_correlation,
     summed_deviation,
 )
 

@@ -11,12 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from predict_fitting import population
 from predict_kernels import known_device
 from predict_scores import Score, prior_of, scored
 
 from joulery.predict.models import (
     Belief,
-    population,
     probe_values,
 )
 

@@ -115,9 +115,8 @@ FITS: dict[str, Callable[[Path], dict[str, Any]]] = {
 def _intervals(options: argparse.Namespace) -> dict[str, Any]:
     """Scale and correlation of claimed deviations per task and evidence, from left-out groups."""
     from predict import all_scores
+    from predict_fitting import conformal_scale, shared_correlation
     from predict_scores import by_claim, family
-
-    from joulery.predict.models import conformal_scale, shared_correlation
 
     options.quick = False
     claimed: dict[str, list[Any]] = {}

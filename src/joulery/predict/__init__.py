@@ -29,16 +29,15 @@ if TYPE_CHECKING:
     )
     from joulery.predict._calibrate import Calibration, MeasuredStep, StepStore, read_steps
     from joulery.predict._capture import capture
-    from joulery.predict._convergence import Convergence
-    from joulery.predict._curve import limit_curve
     from joulery.predict._devices import PRECISIONS, Accelerator, accelerator
     from joulery.predict._graph import Graph, Operator
     from joulery.predict._intervals import Interval
+    from joulery.predict._limits import limit_curve
     from joulery.predict._memory import Memory, plan_memory, stage_memories
     from joulery.predict._model import Transformer, transformer
     from joulery.predict._plan import Plan
     from joulery.predict._recommend import Choice, Recommendation, recommend
-    from joulery.predict._search import OBJECTIVES, Work, candidate_plans
+    from joulery.predict._search import OBJECTIVES, Convergence, Work, candidate_plans
     from joulery.predict._stages import stage_rows, write_stage_profile
     from joulery.predict._step import Prediction, predict, prediction, total
 

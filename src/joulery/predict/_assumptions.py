@@ -26,16 +26,14 @@ class Assumptions:
         pue: Energy of the building per energy of the machines.
         grams_per_kilowatt_hour: Carbon of the grid.
         rent_per_hour: Dollars per device and hour, of all device types or by name.
-        host_share: Watts of host, fans and network per watt of the devices' default limits.
     """
 
     pue: float | None = None
     grams_per_kilowatt_hour: float | None = None
     rent_per_hour: float | Mapping[str, float] | None = None
-    host_share: float | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("pue", 1.0), ("grams_per_kilowatt_hour", 0.0), ("host_share", 0.0)):
+        for name, least in (("pue", 1.0), ("grams_per_kilowatt_hour", 0.0)):
             if (value := getattr(self, name)) is not None:
                 finite(value, name.replace("_", " "), minimum=least)
         given = self.rent_per_hour
@@ -65,10 +63,6 @@ class Assumptions:
             return guess, "guessed from its power limit"
         return float(priced["dollars"]), str(priced["source"])
 
-    def host_watts(self, device: Accelerator) -> float:
-        """Watts of host, fans and network per device."""
-        return _given(self.host_share, "host_share") * device.limit_watts
-
 
 def embodied_kilograms(device: str | Accelerator) -> float:
     """Carbon of the manufacture of a device with its share of the server, in kilograms of CO2.
@@ -76,7 +70,7 @@ def embodied_kilograms(device: str | Accelerator) -> float:
     Raises:
         UnknownDeviceError: No such accelerator; the remedy names the nearest.
     """
-    board = accelerator(device) if isinstance(device, str) else device
+    board = accelerator(device)
     document = _document()
     memory = document["embodied_kilograms_per_gigabyte"] * board.memory_bytes / 1e9
     return float(
@@ -96,6 +90,11 @@ def embodied_grams(device: str | Accelerator, device_seconds: float) -> float:
 def embodied_source() -> str:
     """Source of the carbon of manufacture, in words."""
     return str(_document()["embodied_source"])
+
+
+def host_watts(device: Accelerator) -> float:
+    """Watts of host, fans and network per device."""
+    return float(_document()["host_share"]) * device.limit_watts
 
 
 def waiting_share() -> float:

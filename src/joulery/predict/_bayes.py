@@ -2,10 +2,11 @@
 
 Every model in this room is a function from a vector of log-constants to log-predictions. What is
 known about the constants is a normal distribution (:class:`Belief`). Its mean and spread come from
-a population of devices or runs (:func:`population`); measurements on the target update it
-(:meth:`Belief.update`, robust Gauss-Newton); predictions carry its spread into an error bar. The
-three levels of evidence (specifications, runs elsewhere, probes on the target) are the same object
-after none, many or few updates. Beliefs fitted by ``scripts/fit_predict.py`` ship with the package.
+a population of devices or runs (``benchmarks/predict_fitting.py``); measurements on the target
+update it (:meth:`Belief.update`, robust Gauss-Newton); predictions carry its spread into an error
+bar. The three levels of evidence (specifications, runs elsewhere, probes on the target) are the
+same object after none, many or few updates. Beliefs fitted by
+``scripts/fit_predict.py`` ship with the package.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ _HUBER = 2.0
 _STEP = 1e-3
 _LARGEST_STEP = 1.0
 _ITERATIONS = 40
-_JITTER = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,54 +134,6 @@ def slopes(model: Model, point: Array, predicted: Array | None = None) -> Array:
     return np.stack(columns, axis=1)
 
 
-def population(
-    members: Sequence[tuple[Model, Array]],
-    start: Belief,
-    noise: float,
-    *,
-    weights: Sequence[float] | None = None,
-    effective: int = 100,
-    rounds: int = 4,
-) -> Belief:
-    """Belief in the constants of a further member of a population (empirical Bayes).
-
-    Each round fits every member with the population as its prior, then takes mean and spread of
-    the fits. The spread never falls below the starting one: few members say little about it. With
-    many members the constants' correlations count as well.
-
-    Args:
-        members: A model and the logarithms of its measurements per device or run; without any, the
-            first guess stands.
-        start: First guess; its deviations are the smallest that the result may have.
-        noise: Standard deviation of a measurement around the model.
-        weights: How much each member counts; alike where None.
-        effective: Number of independent measurements that a member counts for at most.
-        rounds: Number of alternations.
-    """
-    if not members:
-        return start
-    share = np.ones(len(members)) if weights is None else np.asarray(weights, float)
-    share = share / share.sum()
-    belief = Belief.independent(start.mean, 2.0 * start.deviation)
-    for _ in range(rounds):
-        fits = np.array(
-            [
-                belief.update(
-                    model, measured, noise * max(1.0, len(measured) / effective) ** 0.5
-                ).mean
-                for model, measured in members
-            ]
-        )
-        mean = share @ fits
-        away = fits - mean
-        scatter = away.T @ (share[:, None] * away) / max(1 - (share**2).sum(), 1e-9)
-        if len(fits) < 3 * len(mean):  # too few to tell how the constants hang together
-            scatter = np.diag(np.diag(scatter))
-        missing = np.maximum(start.deviation**2 - np.diag(scatter), 0.0)
-        belief = Belief(mean, scatter + np.diag(missing + _JITTER))
-    return belief
-
-
 def conditioned(covariance: Array, rows: Sequence[int], noise: float) -> Array:
     """Covariance of log-predictions that remains once some of them are measured."""
     seen = covariance[:, list(rows)]
@@ -208,17 +160,6 @@ def probe_values(
         variance = np.diag(conditioned(covariance, rows, noise))[targets]
         remaining.append(float(np.sqrt(np.maximum(variance, 0.0)).mean()))
     return np.array(remaining)
-
-
-def best_probes(covariance: Array, count: int, noise: float) -> list[int]:
-    """The cases to measure, one after the other, so that least variance remains in all."""
-    chosen: list[int] = []
-    for _ in range(count):
-        removed = (covariance**2).sum(axis=0) / (np.diag(covariance) + noise**2)
-        removed[chosen] = 0.0
-        chosen.append(int(np.argmax(removed)))
-        covariance = conditioned(covariance, chosen[-1:], noise)
-    return chosen
 
 
 def krige(off: Array, known: Array, wanted: Array, noise: float | Array) -> tuple[Array, Array]:

@@ -43,7 +43,6 @@ def capture(
     *,
     loss: Callable[[Any], Any] | None = None,
     optimizer: str = "adamw",
-    name: str = "",
 ) -> Graph:
     """Operators and memory of one training step.
 
@@ -54,7 +53,6 @@ def capture(
         loss: Scalar to differentiate, from the model's output; the sum of the output's
             floating-point tensors (or its ``loss``) where None.
         optimizer: ``adamw``, ``sgd`` or ``none``.
-        name: What to call the model; the class where empty.
 
     Raises:
         InvalidValueError: An operator cannot be captured; it is named. Or ``model`` is no module.
@@ -97,7 +95,7 @@ def capture(
         held = sum(_bytes(one) for one in gradients if one is not None)
         state = _optimizer_step(optimizer, trained, recorder)
     return Graph(
-        name=name or type(module).__name__,
+        name=type(module).__name__,
         operators=tuple(recorder.operators()),
         parameters=sum(one.numel() for one in trained),
         parameter_bytes=float(sum(_bytes(one) for one in parameters.values())),

@@ -137,12 +137,14 @@ def _operation_joules(stated: catalog.Specs, precision: str) -> float:
     return 1e-12 * tensor * _PRECISION_ENERGY[precision]
 
 
-def accelerator(name: str) -> Accelerator:
-    """An accelerator of the catalog.
+def accelerator(name: str | Accelerator) -> Accelerator:
+    """An accelerator of the catalog; one that is given already is returned as it is.
 
     Raises:
         UnknownDeviceError: No such accelerator; the remedy names the nearest.
     """
+    if isinstance(name, Accelerator):
+        return name
     stated, board = catalog.specs(name), catalog.board(name)
     tensor = stated.tensor_flops or stated.fp32_flops or 0.0
     peaks = {

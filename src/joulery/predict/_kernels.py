@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from joulery.predict._bayes import Array
     from joulery.predict._devices import Accelerator
 
@@ -87,68 +85,6 @@ class Kernels:
     def take(self, rows: Array) -> Kernels:
         """Some of the operators."""
         return Kernels(*(getattr(self, name)[rows] for name in self.__slots__))
-
-
-def matmuls(
-    shape: Sequence[Array],
-    element_bytes: float,
-    rates: tuple[float, float],
-    copies: float = np.inf,
-) -> Kernels:
-    """Columns of plain matrix products.
-
-    Args:
-        shape: Batch, rows, columns and inner dimension of each.
-        element_bytes: Bytes of an element.
-        rates: Peak of single kernels and of long dense work, as :meth:`Accelerator.rates`.
-        copies: Number of weight matrices that are used in turn before one comes again.
-    """
-    batch, rows, columns, inner = (np.asarray(part, float) for part in shape)
-    weights = batch * columns * inner * element_bytes
-    ones = np.ones_like(rows)
-    return Kernels(
-        kind=0 * ones,
-        batch=batch,
-        rows=rows,
-        columns=columns,
-        inner=inner,
-        operations=2 * batch * rows * columns * inner,
-        weight_bytes=weights,
-        activation_bytes=batch * rows * (columns + inner) * element_bytes,
-        weight_footprint=weights * copies,
-        element_bytes=element_bytes * ones,
-        peak=rates[0] * ones,
-        fed=rates[1] * ones,
-        count=ones,
-    )
-
-
-def streams(activation_bytes: Array, weight_bytes: Array | float = 0.0) -> Kernels:
-    """Columns of operators that only move data."""
-    traffic = np.asarray(activation_bytes, float)
-    ones, zeros = np.ones_like(traffic), np.zeros_like(traffic)
-    return Kernels(
-        kind=STREAM * ones,
-        batch=ones,
-        rows=zeros,
-        columns=zeros,
-        inner=zeros,
-        operations=zeros,
-        weight_bytes=weight_bytes + zeros,
-        activation_bytes=traffic,
-        weight_footprint=np.inf * ones,
-        element_bytes=ones,
-        peak=ones,
-        fed=ones,
-        count=ones,
-    )
-
-
-def joined(parts: Sequence[Kernels]) -> Kernels:
-    """Columns of several sets of operators, one below the other."""
-    return Kernels(
-        *(np.concatenate([getattr(part, name) for part in parts]) for name in Kernels.__slots__)
-    )
 
 
 def kernel_times(
@@ -225,14 +161,6 @@ POWER_CONSTANTS = (
     "memory",  # share of the limit that the nominal bandwidth would add
     "curve",  # exponent of the operations' share: the first ones cost most
 )
-# How sharply the power limit cuts.
-_LIMIT_EDGE = 8
-
-
-def kernel_power(constants: Array, device: Accelerator, kernels: Kernels, seconds: Array) -> Array:
-    """Watts while kernels run for ``seconds`` each, under the default power limit."""
-    wanted = wanted_power(constants, device, kernels, seconds)
-    return np.asarray(device.limit_watts * (wanted**-_LIMIT_EDGE + 1.0) ** (-1 / _LIMIT_EDGE))
 
 
 def wanted_power(constants: Array, device: Accelerator, kernels: Kernels, seconds: Array) -> Array:

@@ -150,27 +150,9 @@ class Transformer:
             + self.embedding_parameters() * (1 if self.tied else 2)
         )
 
-    def active_parameters(self) -> int:
-        """Parameters that one token meets in matrix products."""
-        dense = (self.layers - self.expert_layers) * self.block_parameters(self.feedforward)
-        visited = self.experts_per_token * self.block_parameters(self.expert_feedforward)
-        shared = self.block_parameters(self.shared_feedforward) + self.hidden * self.experts
-        return (
-            self.layers * self.attention_parameters()
-            + dense
-            + self.expert_layers * (visited + shared)
-            + self.embedding_parameters()
-        )
-
     def embedding_parameters(self) -> int:
         """Parameters of one embedding."""
         return self.vocabulary * self.hidden
-
-    def step_operations(self, tokens: float = 1.0) -> float:
-        """Operations of forward and backward for ``tokens``, without recomputation."""
-        width = self.heads * (self.head_width + self.value_width)
-        attention = self.layers * width * self.sequence * 2.0 * self.seen_share
-        return tokens * (6.0 * self.active_parameters() + 3.0 * attention)
 
 
 def transformer(source: Transformer | dict[str, Any] | str | Path | Any) -> Transformer:

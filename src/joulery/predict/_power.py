@@ -40,11 +40,6 @@ class Load:
     demand: float
 
 
-def power_limits(device: Accelerator, count: int = 9) -> Array:
-    """Power limits from the lowest to the default one."""
-    return np.linspace(device.min_limit_watts, device.limit_watts, count)
-
-
 def response(
     device: Accelerator, load: Load, limits: Array, clocks: Array = _NONE
 ) -> tuple[Array, Array]:

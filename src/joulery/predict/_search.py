@@ -13,22 +13,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.predict._assumptions import embodied_grams, waiting_share
+from joulery.errors import InvalidValueError
+from joulery.predict._assumptions import embodied_grams, host_watts, waiting_share
+from joulery.predict._bayes import Belief
 from joulery.predict._intervals import NINETY_BELOW, interval_scale
+from joulery.predict._limits import power_limits
 from joulery.predict._memory import MEMORY_SHARE, plan_memory
 from joulery.predict._plan import Plan
-from joulery.predict._power import WAITING_SHARE, busy_seconds, plan_demand, power_limits, response
-from joulery.units import grams_co2
+from joulery.predict._power import WAITING_SHARE, busy_seconds, plan_demand, response
+from joulery.units import finite, grams_co2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from joulery.predict._assumptions import Assumptions
     from joulery.predict._bayes import Array
     from joulery.predict._calibrate import Calibration
-    from joulery.predict._convergence import Convergence
     from joulery.predict._devices import Accelerator
     from joulery.predict._model import Transformer
 
@@ -41,6 +43,47 @@ _LARGEST_MICRO_BATCH = 8
 _BATCH_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 # Deviation of samples to the target at another batch size than the given one.
 _CONVERGENCE_DEVIATION = 0.1
+# Relative to the smallest batch and its samples; chosen on MLPerf's reference points, leaving
+# each batch size out in turn.
+_CONVERGENCE_START = Belief.independent(np.array([0.0, 1.0]), np.array([1.0, 1.5]))
+_CONVERGENCE_NOISE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Convergence:
+    """Samples to the target: ``least * (1 + batch / critical)``.
+
+    Below the critical batch size more samples per step cost no more samples in all; above it they
+    buy nothing.
+
+    Attributes:
+        critical_batch: Critical batch size, in samples (sequences, for language models).
+    """
+
+    critical_batch: float
+
+    def __post_init__(self) -> None:
+        finite(self.critical_batch, "critical batch size", minimum=1e-9)
+
+    def factor(self, batch: float, reference: float) -> float:
+        """Samples to the target at a batch size, relative to those at the reference."""
+        return (1 + batch / self.critical_batch) / (1 + reference / self.critical_batch)
+
+    @classmethod
+    def fitted(cls, points: Sequence[tuple[float, float]]) -> Convergence:
+        """Convergence through measured pairs of batch size and samples to the target."""
+        if len({batch for batch, _ in points}) < 2:
+            raise InvalidValueError(
+                "a critical batch size needs two batch sizes",
+                remedy="give the samples to the target at two batch sizes or more",
+            )
+        batch, samples = np.array(sorted(points), float).T
+
+        def model(constants: Array) -> Array:
+            return np.asarray(constants[0] + np.log1p(batch / batch[0] / np.exp(constants[1])))
+
+        after = _CONVERGENCE_START.update(model, np.log(samples / samples[0]), _CONVERGENCE_NOISE)
+        return cls(float(np.exp(after.mean[1]) * batch[0]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +182,7 @@ def table(
     working, waiting = steps * busy[:, None] * slowdown, steps * (total - busy)[:, None]
     seconds = working + waiting
     count = np.array([plan.devices for plan in plans], float)[:, None]
-    idle, host = np.minimum(WAITING_SHARE * board.limit_watts, watts), assumed.host_watts(board)
+    idle, host = np.minimum(WAITING_SHARE * board.limit_watts, watts), host_watts(board)
     # Fans slow down while devices wait; the rest of a host does not.
     idle_host = host * (0.5 + 0.5 * waiting_share())
     joules = assumed.overhead() * count * (working * (watts + host) + waiting * (idle + idle_host))

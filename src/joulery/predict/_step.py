@@ -18,10 +18,11 @@ from joulery.predict._intervals import (
     interval_scale,
     summed_deviation,
 )
+from joulery.predict._limits import power_limits
 from joulery.predict._memory import MEMORY_SHARE, Memory, plan_memory, stage_memories
 from joulery.predict._model import Transformer, transformer
 from joulery.predict._plan import Plan
-from joulery.predict._power import Load, graph_load, plan_load, power_limits, step_cost
+from joulery.predict._power import Load, graph_load, plan_load, step_cost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,7 +131,7 @@ def prediction(
         InvalidValueError: The plan does not divide, or the device lacks the precision.
         InfeasibleError: The step does not fit into the device's memory.
     """
-    described, board = transformer(model), _device(device)
+    described, board = transformer(model), accelerator(device)
     known = calibration or Calibration()
     plan.check(described)
     board.peak(plan.precision)
@@ -196,7 +197,7 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
             described, device, plan, limits=limits, clocks=clocks, calibration=calibration
         )
         return found.frontier(f"step of {described.name or 'a transformer'}")
-    board = _device(device)
+    board = accelerator(device)
     _fits(model.peak_bytes, board)
     load = graph_load(model, board, precision)
     setting = Setting(device=board.name, devices=1, batch_size=batch_size)
@@ -289,10 +290,6 @@ def _advice(load: Load, board: Accelerator) -> str:
     if wanted < board.limit_watts:
         return f"limits above {wanted:.0f} W change nothing: the kernels draw no more"
     return "every power limit below the default one slows the step down"
-
-
-def _device(name: str | Accelerator) -> Accelerator:
-    return name if isinstance(name, Accelerator) else accelerator(name)
 
 
 def _fits(needed: float, board: Accelerator) -> None:

@@ -5,9 +5,7 @@ import pytest
 
 from joulery.predict.models import (
     Belief,
-    best_probes,
     krige,
-    population,
     probe_values,
 )
 
@@ -46,17 +44,6 @@ def test_without_measurements_of_a_constant_its_belief_stays():
     assert after.deviation[1] == pytest.approx(PRIOR.deviation[1], rel=1e-3)
 
 
-def test_a_population_learns_mean_and_spread_of_its_members():
-    """A new device is predicted from this; a spread of zero would claim certainty."""
-    at, random = np.linspace(1, 10, 30), np.random.default_rng(0)
-    truths = [np.array([random.normal(0.5, 0.4), random.normal(0.1, 0.05)]) for _ in range(12)]
-    start = Belief.independent(np.zeros(2), np.array([0.1, 0.1]))
-    found = population([(line(at), line(at)(truth)) for truth in truths], start, 0.05)
-    assert found.mean[0] == pytest.approx(np.mean([truth[0] for truth in truths]), abs=0.1)
-    assert 0.2 < found.deviation[0] < 0.8
-    assert found.deviation[1] >= start.deviation[1] - 1e-9
-
-
 def test_spread_grows_away_from_the_measurements():
     """An error bar must be wider where nothing was measured."""
     after = PRIOR.update(line(np.array([1.0, 1.2])), np.zeros(2), 0.05)
@@ -70,7 +57,6 @@ def test_the_best_probe_is_the_informative_one():
     covariance = known_scale.covariance_of(line(np.array([1.0, 10.0, 5.0, 20.0])))
     left = probe_values(covariance, [[0], [1]], [2, 3], 0.05)
     assert left[1] < 0.5 * left[0]
-    assert 0 not in best_probes(covariance, 2, 0.05)
 
 
 def test_unexplained_parts_are_shared_by_what_is_alike():

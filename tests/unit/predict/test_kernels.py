@@ -1,26 +1,30 @@
-"""Kernel times: waves, caches, launches, and the power of kernels."""
+"""Kernel times: waves, caches, launches, and missing precisions."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from joulery.errors import InvalidValueError, UnknownDeviceError
-from joulery.predict import accelerator
+from joulery.predict import Graph, Operator, accelerator
 from joulery.predict._bayes import fitted_belief
-from joulery.predict.models import (
-    kernel_power,
-    kernel_times,
-    matmuls,
-    streams,
-)
+from joulery.predict.models import kernel_times
 
 CONSTANTS = fitted_belief("kernels").mean
 A100, L40S = accelerator("a100"), accelerator("l40s")
 
 
-def product(board, m, n, k, copies=np.inf):
-    """Seconds of one BF16 matrix product."""
-    shape = [np.array([1.0]), *(np.array([float(side)]) for side in (m, n, k))]
-    kernels = matmuls(shape, 2.0, board.rates("bf16"), copies)
+def one_kernel(board, *operator):
+    """A BF16 step of one operator, as columns."""
+    name, *details = operator
+    one = Operator(name, name, "forward", *details, "bf16")
+    return Graph("", (one,), 0, 0.0, 0.0, 0.0, 0.0, 0.0).kernels(board)
+
+
+def product(board, m, n, k):
+    """Seconds of one matrix product, and its columns."""
+    traffic = 2.0 * (m * k + k * n + m * n)
+    kernels = one_kernel(board, "matmul", (1, m, n, k), 2.0 * m * n * k, traffic)
     return kernel_times(CONSTANTS, board, kernels)[0][0], kernels
 
 
@@ -39,25 +43,17 @@ def test_one_more_row_than_a_wave_costs_another_wave():
 
 def test_weights_that_stay_in_the_cache_are_faster_where_memory_is_slow():
     """L40S reuses 15 MB of weights from its cache; forgetting that costs 20 points of error."""
-    cold = product(L40S, 1, 1024, 7168)[0]
-    warm = product(L40S, 1, 1024, 7168, copies=1)[0]
-    assert warm < 0.7 * cold
+    cold, kernels = product(L40S, 1, 1024, 7168)
+    reused = replace(kernels, weight_footprint=kernels.weight_bytes)
+    assert kernel_times(CONSTANTS, L40S, reused)[0][0] < 0.7 * cold
 
 
 def test_small_kernels_cost_a_launch():
     """Steps of tiny kernels would look free."""
-    seconds = kernel_times(CONSTANTS, A100, streams(np.array([4.0])))[0][0]
+    seconds = kernel_times(CONSTANTS, A100, one_kernel(A100, "stream", (0, 0, 0, 0), 0.0, 4.0))[0][
+        0
+    ]
     assert seconds == pytest.approx(np.exp(CONSTANTS[2]) * 1e-6, rel=0.01)
-
-
-def test_power_rises_with_use_and_never_exceeds_the_limit():
-    """Energy would be wrong by the same factor."""
-    seconds, busy = product(A100, 8192, 8192, 8192)
-    at_work = kernel_power(fitted_belief("kernel power").mean, A100, busy, np.array([seconds]))[0]
-    slowly = kernel_power(
-        fitted_belief("kernel power").mean, A100, busy, np.array([100 * seconds])
-    )[0]
-    assert slowly < at_work <= A100.limit_watts
 
 
 def test_small_boards_cannot_feed_their_peak():

@@ -38,14 +38,7 @@ DEEPSEEK = {
 def test_published_sizes():
     """Memory and time both start from the number of parameters."""
     assert transformer(LLAMA).parameters() == pytest.approx(8.03e9, rel=0.005)
-    deepseek = transformer(DEEPSEEK)
-    assert deepseek.parameters() == pytest.approx(671e9, rel=0.005)
-    assert deepseek.active_parameters() == pytest.approx(37e9, rel=0.02)
-
-
-def test_operations_per_token():
-    """Megatron-Bridge counts 51.5 GFLOP per token for Llama 3 8B at 8,192 tokens."""
-    assert transformer(LLAMA).step_operations() == pytest.approx(51.5e9, rel=0.01)
+    assert transformer(DEEPSEEK).parameters() == pytest.approx(671e9, rel=0.005)
 
 
 def test_configurations_of_transformers_are_understood(tmp_path):
@@ -106,7 +99,6 @@ def test_a_window_bounds_what_a_token_attends_to():
     every = transformer(LLAMA | {"window": 16})
     assert every.seen_share == pytest.approx(16 / LLAMA["sequence"])
     assert half.seen_share == pytest.approx((whole.seen_share + every.seen_share) / 2)
-    assert every.step_operations() < half.step_operations() < whole.step_operations()
     found = transformer(
         {"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 99}
         | {"intermediate_size": 128, "max_position_embeddings": 512, "sliding_window": 64}

@@ -6,36 +6,36 @@ what is known about constants and how measurements change that.
 
 from joulery.predict._bayes import (
     Belief,
-    best_probes,
     conditioned,
     fitted,
     fitted_belief,
     fitted_on,
     krige,
-    population,
     probe_values,
 )
 from joulery.predict._calibrate import PLAN_NOISE, on_another_system, unexplained
-from joulery.predict._convergence import Convergence
-from joulery.predict._curve import CURVE_NOISE, at_scale, curve_after
 from joulery.predict._intervals import (
     NINETY,
     NINETY_BELOW,
-    conformal_scale,
-    shared_correlation,
     summed_deviation,
 )
 from joulery.predict._kernels import (
     CONSTANTS,
     POWER_CONSTANTS,
+    STREAM,
     Kernels,
-    joined,
-    kernel_power,
     kernel_times,
-    matmuls,
-    streams,
+    wanted_power,
 )
-from joulery.predict._limits import JOB_CONSTANTS, LIMIT_CONSTANTS, clock_curve, job_curve
+from joulery.predict._limits import (
+    CURVE_NOISE,
+    JOB_CONSTANTS,
+    LIMIT_CONSTANTS,
+    at_scale,
+    clock_curve,
+    curve_after,
+    job_curve,
+)
 from joulery.predict._plan_time import PARTS, PLAN_CONSTANTS, plan_parts, plan_seconds
 from joulery.predict._power import Load, graph_load, in_step, node_watts, plan_load, response
 
@@ -50,15 +50,13 @@ __all__ = [
     "PLAN_CONSTANTS",
     "PLAN_NOISE",
     "POWER_CONSTANTS",
+    "STREAM",
     "Belief",
-    "Convergence",
     "Kernels",
     "Load",
     "at_scale",
-    "best_probes",
     "clock_curve",
     "conditioned",
-    "conformal_scale",
     "curve_after",
     "fitted",
     "fitted_belief",
@@ -66,21 +64,16 @@ __all__ = [
     "graph_load",
     "in_step",
     "job_curve",
-    "joined",
-    "kernel_power",
     "kernel_times",
     "krige",
-    "matmuls",
     "node_watts",
     "on_another_system",
     "plan_load",
     "plan_parts",
     "plan_seconds",
-    "population",
     "probe_values",
     "response",
-    "shared_correlation",
-    "streams",
     "summed_deviation",
     "unexplained",
+    "wanted_power",
 ]
