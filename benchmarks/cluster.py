@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from cluster_forecasts import follow_forecasts, read_forecasts
 from peers import say, write_results
 
 from joulery.clock import REAL_CLOCK
@@ -44,12 +45,11 @@ from joulery.cluster import (
     allocate,
     announce,
     flexibility_floor,
-    follow_forecasts,
     plan_work,
     withdraw,
 )
 from joulery.errors import InfeasibleError
-from joulery.grid import GridEvent, read_forecasts, read_signal
+from joulery.grid import GridEvent, read_signal
 from joulery.simulate.cluster import Site, read_trace, simulate, summarize
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
@@ -349,8 +349,7 @@ def bench_carbon(results: Results, data: Path, curves: list[PowerCurve], starts:
         if not is_goal and starts < 12:
             continue
         actual = read_signal(next(data.glob(f"carbon/*_{region}_direct_*.csv")))
-        column = next(name for name in next(_rows(file)) if "forecast" in name)
-        forecasts = read_forecasts(file, column)
+        forecasts = read_forecasts(file)
         days = np.linspace(0, len(forecasts) - 12, starts if is_goal else 3).astype(int).tolist()
         runs = [_shaped(trace, actual, forecasts, day, 1 if is_goal else 5) for day in days]
         saved, kept, spent = zip(*runs, strict=True)

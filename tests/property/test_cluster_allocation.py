@@ -27,6 +27,11 @@ from joulery.errors import InfeasibleError
 seeds = st.integers(0, 2**32 - 1)
 
 
+def watts_for(curve, performance):
+    """The least power of one GPU that gives a performance."""
+    return float(np.interp(performance, curve.performance, curve.watts))
+
+
 def random_jobs(rng, count, nodes=("",)):
     """Jobs with random concave curves, weights, floors and limits."""
     jobs = []
@@ -38,7 +43,7 @@ def random_jobs(rng, count, nodes=("",)):
         floor = float(rng.choice([0.0, 0.5, 0.75, 0.9]))
         limit = None
         if rng.random() < 0.2:
-            limit = float(rng.uniform(curve.watts_for(floor) + 1e-6, 1.5 * curve.most_watts))
+            limit = float(rng.uniform(watts_for(curve, floor) + 1e-6, 1.5 * curve.most_watts))
         jobs.append(
             ClusterJob(
                 f"j{number}",
@@ -82,7 +87,7 @@ def with_random_caps(rng, caps, jobs):
     for cap in caps:
         inside = [job for job in jobs if job.node in subtree(caps, cap.name)]
         least = sum(
-            job.gpus * job.curve.watts_for(max(job.floor, job.curve.performance[0]))
+            job.gpus * watts_for(job.curve, max(job.floor, job.curve.performance[0]))
             for job in inside
         )
         most = sum(job.gpus * job.curve.most_watts for job in inside)
@@ -294,12 +299,12 @@ def test_pausing_keeps_the_budget_and_every_running_floor(seed, share):
     """Where floors do not fit, the budget is broken or a running job falls below its floor."""
     rng = np.random.default_rng(seed)
     jobs = random_jobs(rng, 12)
-    least = sum(j.gpus * j.curve.watts_for(max(j.floor, j.curve.performance[0])) for j in jobs)
+    least = sum(j.gpus * watts_for(j.curve, max(j.floor, j.curve.performance[0])) for j in jobs)
     budget = share * least
     try:
         found = allocate(jobs, budget, may_pause=True)
     except InfeasibleError:
-        assert budget < min(j.gpus * j.curve.watts_for(j.floor) for j in jobs)
+        assert budget < min(j.gpus * watts_for(j.curve, j.floor) for j in jobs)
         return
     assert found.used_watts <= budget * (1 + 1e-9)
     assert found.paused.any()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulery.cluster import PowerCurve, best_start, follow_forecasts, plan_work
+from joulery.cluster import PowerCurve, best_start, plan_work
 from joulery.errors import InfeasibleError
 from joulery.grid import Signal
 
@@ -81,32 +81,6 @@ def test_without_pauses_the_job_never_stops_and_meets_its_deadline(seed):
     full = float(seconds @ values) * curve.most_watts / 3.6e6
     assert plan.amount <= full * (1 + 1e-9)
     assert plan.end <= deadline + 1e-6
-
-
-@settings(max_examples=25, deadline=None)
-@given(seed=seeds)
-def test_a_perfect_forecast_loses_nothing(seed):
-    """Planning again every hour makes a perfect forecast worse."""
-    curve, work, signal, start, deadline = random_case(seed)
-    curve = PowerCurve(curve.watts, curve.performance)
-    planned = plan_work(curve, work, signal, start, deadline)
-    followed = follow_forecasts(curve, work, signal, [signal], start, deadline)
-    assert followed.amount == pytest.approx(planned.amount, rel=1e-6)
-    assert followed.work_seconds == pytest.approx(work)
-
-
-@settings(max_examples=25, deadline=None)
-@given(seed=seeds)
-def test_wrong_forecasts_never_cost_the_deadline(seed):
-    """A job trusts a wrong forecast and is late."""
-    curve, work, signal, start, deadline = random_case(seed)
-    rng = np.random.default_rng(seed)
-    wrong = [
-        Signal(day * 18000.0, 3600.0, tuple(rng.uniform(1, 500, 96).tolist())) for day in range(4)
-    ]
-    found = follow_forecasts(curve, work, signal, wrong, start, deadline)
-    assert found.work_seconds == pytest.approx(work, abs=1e-3)
-    assert found.end <= deadline + 1e-6
 
 
 def test_work_beyond_the_deadline_is_refused():

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
         WorkPlan,
         best_start,
         flexibility_price,
-        follow_forecasts,
         plan_work,
     )
     from joulery.cluster._slurm import EngineJob, Slurm, SlurmRest
@@ -79,7 +78,6 @@ __all__ = [
     "filling_path",
     "flexibility_floor",
     "flexibility_price",
-    "follow_forecasts",
     "mirror_events",
     "oversubscribed_watts",
     "plan_work",

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.cluster._allocate import level_table
 from joulery.cluster._jobs import ClusterJob, Fleet, PowerCurve, at_performance, segment_watts
 from joulery.errors import InvalidValueError
 
@@ -22,10 +21,9 @@ MOST_POINTS = 64
 def aggregate(
     jobs: Sequence[ClusterJob] | Fleet,
     name: str = "site",
-    policy: str = "throughput",
     points: int = MOST_POINTS,
 ) -> tuple[ClusterJob, float]:
-    """One job that stands for many, and the relative error of its performance.
+    """One job that stands for many, and the relative error of its weighted performance.
 
     The curve has at most ``points`` knots, all of them attainable: it never promises more than
     the jobs can do, and at most the stated error less.
@@ -33,23 +31,13 @@ def aggregate(
     Args:
         jobs: Jobs under one flat budget.
         name: Name of the job that stands for them.
-        policy: ``throughput`` (weighted performance) or ``max-min`` (the common level).
         points: Most knots of the curve.
     """
     if points < 2:
         raise InvalidValueError(f"a curve of {points} points", remedy="allow at least 2")
     fleet = jobs if isinstance(jobs, Fleet) else Fleet.from_jobs(jobs)
     base = float(at_performance(fleet, fleet.floor_performance) @ fleet.count)
-    total_weight = float(fleet.weight @ fleet.count)
-    if policy == "throughput":
-        watts, value = _throughput(fleet)
-    elif policy == "max-min":
-        level, watts = level_table(fleet, "max-min")
-        value = level * total_weight
-    else:
-        raise InvalidValueError(
-            f"cannot aggregate by {policy!r}", remedy="use throughput or max-min"
-        )
+    watts, value = _throughput(fleet)
     keep, error = _thinned(watts, value, points)
     idle = float(fleet.idle_watts @ fleet.count)
     curve = PowerCurve(

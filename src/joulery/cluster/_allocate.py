@@ -241,11 +241,6 @@ def _ramp(fleet: Fleet, policy: str, alpha: float) -> _Ramp:
     return _Ramp(low, high, full, rate)
 
 
-def level_table(fleet: Fleet, policy: str) -> tuple[np.ndarray, np.ndarray]:
-    """Levels of a policy, and the watts above the floors that all jobs take at each."""
-    return _totals_by_level(_ramp(fleet, policy, 1.0), fleet.count)
-
-
 def filling_path(
     fleet: Fleet, policy: str, alpha: float = 2.0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -69,16 +69,14 @@ def ramped(
     seconds: float,
     *,
     up_watts_per_second: float = math.inf,
-    down_watts_per_second: float = math.inf,
 ) -> np.ndarray:
-    """Watts on the way from one allocation to the next, within limits on the total's change.
+    """Watts on the way from one allocation to the next, within a limit on the total's rise.
 
     Both ends keep every cap of a budget tree, so every mixture of them does, too.
     """
     change = float(wanted.sum() - before.sum())
-    rate = up_watts_per_second if change > 0 else down_watts_per_second
-    allowed = rate * seconds
-    fraction = 1.0 if abs(change) <= allowed else allowed / abs(change)
+    allowed = up_watts_per_second * seconds
+    fraction = 1.0 if change <= allowed else allowed / change
     mixture: np.ndarray = before + fraction * (wanted - before)
     return mixture
 

@@ -110,10 +110,6 @@ class PowerCurve:
             return 0.0
         return float(np.interp(watts, self.watts, self.performance))
 
-    def watts_for(self, performance: float) -> float:
-        """The least power that gives a performance."""
-        return float(np.interp(performance, self.performance, self.watts))
-
     def clock_for(self, watts: float) -> float | None:
         """Clock of the knot at or above a power; None where no clocks were locked."""
         place = bisect_left(self.watts, watts * (1 - 1e-9))

@@ -11,8 +11,6 @@ is what a further second of work costs. Known policies are special cases of the 
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -177,74 +175,11 @@ def _check_fits(work_seconds: float, start: float, deadline: float) -> None:
         )
 
 
-def follow_forecasts(
-    curve: PowerCurve,
-    work_seconds: float,
-    actual: Signal,
-    forecasts: Sequence[Signal],
-    start: float,
-    deadline: float,
-) -> WorkPlan:
-    """The plan that results when forecasts are corrected on the way, at its actual cost.
-
-    Args:
-        curve: Performance of one GPU for each power.
-        work_seconds: Work, as seconds at full speed.
-        actual: Signal as it turned out; only its current step is used for planning.
-        forecasts: Forecasts in order of their start, which is when each becomes known.
-        start: Earliest time.
-        deadline: Time by which the work must be done.
-    """
-    steps: list[tuple[float, ...]] = []
-    now, left = start, work_seconds
-    issued = [forecast.start for forecast in forecasts]
-    while left > 1e-6:
-        newest = bisect_right(issued, now) - 1
-        if newest < 0:
-            raise InvalidValueError(
-                "no forecast is known at the start", remedy="give one that starts before the work"
-            )
-        plan = plan_work(
-            curve, left, _corrected(forecasts[newest], actual, now, deadline), now, deadline
-        )
-        steps.append((now, *(float(c[0]) for c in (plan.seconds, plan.watts, plan.performance))))
-        left -= steps[-1][1] * steps[-1][3]
-        now += steps[-1][1]
-    starts, seconds, watts, performance = np.array(steps).T
-    values = np.array([actual.at(time) for time in starts.tolist()])
-    amount = float((watts * seconds) @ values) / JOULES_PER_KILOWATT_HOUR
-    return WorkPlan(starts, seconds, watts, performance, amount, plan.price)
-
-
 def flexibility_price(jobs: Sequence[ClusterJob], shares: Allocation) -> float:
     """GPU-hours of delay that each MWh not used costs, against all jobs at full speed."""
     saved = sum(job.gpus * job.curve.most_watts for job in jobs) - float(shares.watts.sum())
     lost = sum(j.gpus * (1 - p) for j, p in zip(jobs, shares.performance.tolist(), strict=True))
     return lost / saved * _WATTS_PER_MEGAWATT if saved > 0 else 0.0
-
-
-# The error of a forecast in the current hour fades over the next ones. On two weeks of CarbonCast's
-# forecasts for California 6 and 12 hours did alike, 1 and 3 hours a little worse.
-_ERROR_LASTS_SECONDS = 6 * 3600.0
-_DAY_SECONDS = 86400.0
-
-
-def _corrected(forecast: Signal, actual: Signal, now: float, until: float) -> Signal:
-    """A forecast from now on, moved by its error in the current step.
-
-    Beyond its end the last day repeats.
-    """
-    step = forecast.step_seconds
-    first = int((now - forecast.start) // step)
-    needed = math.ceil((until - forecast.start) / step) + 1
-    values = np.array(forecast.values)
-    if len(values) < needed:
-        day = values[-max(1, round(_DAY_SECONDS / step)) :]
-        values = np.concatenate([values, np.resize(day, needed - len(values))])
-    values = values[first:]
-    fading = np.exp(-step * np.arange(len(values)) / _ERROR_LASTS_SECONDS)
-    moved = np.maximum(values + (actual.at(now) - values[0]) * fading, 0.0)
-    return Signal(forecast.start + first * step, step, tuple(moved.tolist()))
 
 
 def _cheapest(

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
         WattTime,
         fetch_signal,
     )
-    from joulery.grid._signal import Signal, read_forecasts, read_signal, read_table
-    from joulery.grid._static import REGIONS, static_intensity
+    from joulery.grid._signal import REGIONS, Signal, read_signal, read_table, static_intensity
 
 __all__ = [
     "REGIONS",
@@ -40,7 +39,6 @@ __all__ = [
     "WattTime",
     "fetch_signal",
     "read_events",
-    "read_forecasts",
     "read_signal",
     "read_table",
     "static_intensity",

@@ -81,24 +81,6 @@ class OpenAdr:
         """Tell the power used, as (time, watts) (POST /reports)."""
         return self._post("reports", usage_report(event, watts, self.ven_name))
 
-    def subscribe(self, program: str, callback_url: str) -> dict[str, Any]:
-        """Have the server call back when events change (POST /subscriptions)."""
-        operation = {
-            "objects": ["EVENT"],
-            "operations": ["CREATE", "UPDATE", "DELETE"],
-            "mechanism": "WEBHOOK",
-            "callbackUrl": callback_url,
-        }
-        return self._post(
-            "subscriptions",
-            {
-                "objectType": "SUBSCRIPTION",
-                "clientName": self.ven_name,
-                "programID": program,
-                "objectOperations": [operation],
-            },
-        )
-
     def _get(self, path: str, **query: str) -> list[dict[str, Any]]:
         found = _decoded(self._ask(path, query=query))
         if not isinstance(found, list):

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _GRAMS_PER_KWH_FROM_POUNDS_PER_MWH = 0.45359237
+# A kept answer younger than this is used without asking.
+_FRESH_SECONDS = 900.0
 
 
 class Provider(Protocol):
@@ -222,7 +224,6 @@ def fetch_signal(
     *,
     cache: Path,
     fallback: Signal | None = None,
-    fresh_seconds: float = 900.0,
     clock: Clock = REAL_CLOCK,
 ) -> Signal:
     """The signal of a provider, else what it said last, else the fallback.
@@ -233,7 +234,6 @@ def fetch_signal(
         cache: Folder in which the last answer is kept.
         fallback: Signal to use when there is neither an answer nor a cached one that covers the
             start.
-        fresh_seconds: Age below which the kept answer is used without asking.
         clock: Clock for the age of the kept answer.
 
     Raises:
@@ -242,7 +242,7 @@ def fetch_signal(
     start, end = window
     file = cache / (re.sub(r"[^A-Za-z0-9-]+", "_", provider.name) + ".json")
     kept = _kept(file)
-    if kept is not None and clock.wall() - kept[0] < fresh_seconds and _covers(kept[1], start):
+    if kept is not None and clock.wall() - kept[0] < _FRESH_SECONDS and _covers(kept[1], start):
         return kept[1]
     try:
         found = provider.fetch(start, end)

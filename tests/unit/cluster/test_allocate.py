@@ -33,7 +33,6 @@ def test_a_curve_is_the_concave_hull_of_its_points():
     curve = PowerCurve.from_points([(100, 10), (150, 11), (200, 30), (210, 29), (300, 40)])
     assert curve.watts == (100, 200, 300)
     assert curve.at(150) == pytest.approx(0.5)
-    assert curve.watts_for(0.5) == pytest.approx(150)
     assert curve.at(99) == 0.0
 
 
@@ -150,12 +149,13 @@ def test_a_slowed_job_gets_its_share_back():
     assert shares.used_watts == pytest.approx(600)
 
 
-def test_a_ramp_limits_the_change_of_the_total():
-    """Power steps faster than the site may."""
-    before, wanted = np.array([400.0, 400.0]), np.array([200.0, 300.0])
-    halfway = ramped(before, wanted, 1.0, down_watts_per_second=150)
+def test_a_ramp_limits_the_rise_of_the_total():
+    """Power rises faster than the site may, or falls too slowly."""
+    low, high = np.array([200.0, 300.0]), np.array([400.0, 400.0])
+    halfway = ramped(low, high, 1.0, up_watts_per_second=150)
     assert halfway == pytest.approx([300, 350])
-    assert ramped(before, wanted, 1.0) == pytest.approx(wanted)
+    assert ramped(low, high, 1.0) == pytest.approx(high)
+    assert ramped(high, low, 1.0, up_watts_per_second=150) == pytest.approx(low)
 
 
 def test_two_levels_reach_the_flat_optimum():

@@ -11,7 +11,6 @@ from joulery.grid import (
     GridEvent,
     Signal,
     read_events,
-    read_forecasts,
     read_signal,
     static_intensity,
 )
@@ -64,6 +63,15 @@ def test_times_without_a_zone_need_one(tmp_path):
     assert read_signal(file, zone=timezone(timedelta(hours=2))).start == 0
 
 
+def test_overlapping_forecasts_are_refused(tmp_path):
+    """Hours of two forecasts are mixed into one series."""
+    file = tmp_path / "a.csv"
+    hours = [(0, 1), (1, 2), (2, 3), (1, 20), (2, 30), (3, 40)]
+    file.write_text("\n".join(["utc,g", *(f"1970-01-01T0{h}:00Z,{g}" for h, g in hours), ""]))
+    with pytest.raises(FileError, match="there twice"):
+        read_signal(file)
+
+
 def test_gaps_are_named_and_filled_only_on_request(tmp_path):
     """Missing hours shift all later ones, or are filled without asking."""
     file = tmp_path / "a.csv"
@@ -73,19 +81,6 @@ def test_gaps_are_named_and_filled_only_on_request(tmp_path):
     with pytest.raises(FileError, match="1 steps are missing after 1970-01-01 02:00"):
         read_signal(file)
     assert read_signal(file, most_gap_steps=1).values == (1, 2, 3, 4, 5)
-
-
-def test_forecasts_that_overlap_are_kept_apart(tmp_path):
-    """A newer forecast is mixed with the one before it."""
-    file = tmp_path / "a.csv"
-    hours = [(0, 1), (1, 2), (2, 3), (1, 20), (2, 30), (3, 40)]
-    rows = [f"1970-01-01T0{hour}:00Z,{value}" for hour, value in hours]
-    file.write_text("\n".join(["utc,g", *rows, ""]))
-    older, newer = read_forecasts(file)
-    assert (older.start, older.values) == (0, (1, 2, 3))
-    assert (newer.start, newer.values) == (3600, (20, 30, 40))
-    with pytest.raises(FileError, match="there twice"):
-        read_signal(file)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from joulery.errors import FileError, MissingExtraError
+from joulery.errors import FileError
+from joulery.grid import read_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +84,7 @@ def read_rows(path: Path, columns: Sequence[str]) -> list[TraceRow]:
         FileError: The file cannot be read, lacks a column, or has no rows.
         MissingExtraError: It is a Parquet file and pyarrow is not installed.
     """
-    header, records = _parquet(path) if path.suffix == ".parquet" else _csv(path)
+    header, records = read_table(path)
     for column in columns:
         if column not in header:
             raise FileError(
@@ -95,38 +94,3 @@ def read_rows(path: Path, columns: Sequence[str]) -> list[TraceRow]:
     if not records:
         raise FileError(f"{path} has no rows", remedy=f"its columns are {', '.join(columns)}")
     return [TraceRow(path, line, record) for line, record in enumerate(records, _FIRST_LINE)]
-
-
-def _csv(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            # Cells beyond the header would be filed under None; no column of ours is.
-            return list(reader.fieldnames or []), list(reader)
-    except OSError as error:
-        raise FileError(
-            f"cannot read {path}: {error.strerror}", remedy="check the path and its rights"
-        ) from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise FileError(
-            f"{path} is no CSV file: {error}", remedy="write it as comma-separated UTF-8 text"
-        ) from None
-
-
-def _parquet(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
-    try:
-        arrow = import_module("pyarrow")
-        parquet = import_module("pyarrow.parquet")
-    except ImportError:
-        raise MissingExtraError(
-            f"{path} is a Parquet file, which needs pyarrow",
-            remedy="run `pip install pyarrow`, or write the table as CSV",
-        ) from None
-    try:
-        frame = parquet.read_table(path)
-    except (OSError, arrow.ArrowException) as error:
-        reason = str(error).splitlines()[0]
-        raise FileError(
-            f"cannot read {path}: {reason}", remedy="write it anew as Parquet or CSV"
-        ) from None
-    return list(frame.column_names), frame.to_pylist()
