@@ -236,7 +236,7 @@ WRONG_USE = {
     "binary": ["report", "binary"],
     "unknown-objective": ["report", "good.json", "--objective", "speed"],
     "infeasible": ["report", "good.json", "--objective", "fastest:joules=1"],
-    "no-file": ["report"],
+    "run-without-job": ["report", "--run", "1.1"],
     "wrong-epochs": ["demo", "--epochs", "many"],
     "unknown-board": ["demo", "--board", "Voodoo2"],
 }

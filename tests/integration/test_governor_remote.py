@@ -137,7 +137,7 @@ def test_an_agent_sets_caps_over_tls_and_leaves_safe_ones_behind(remote):
     assert remote.limits() == [150.0, 150.0], "before the agent speaks"
     client = remote.client()
     first, second = client.status()
-    states = client.set_caps({first.id: 321.0, second.id: 90.0}, 1.0)
+    states = client.set_caps({first.id: 321.0, second.id: 90.0}, {}, 1.0)
     assert remote.limits() == [321.0, 100.0]
     assert [state.cap_watts for state in states] == [321.0, 100.0]
     assert states[0].most_watts == 400.0
@@ -147,11 +147,11 @@ def test_an_agent_sets_caps_over_tls_and_leaves_safe_ones_behind(remote):
         client.status()
     remote.start()
     assert remote.limits() == [150.0, 150.0]
-    client.set_caps({first.id: 321.0}, 1.0)
+    client.set_caps({first.id: 321.0}, {}, 1.0)
     assert remote.limits() == [321.0, 150.0]
     client.close()
     remote.wait_for([150.0, 150.0])
-    client.set_caps({first.id: 250.0}, 30.0)
+    client.set_caps({first.id: 250.0}, {}, 30.0)
     remote.stop(signal.SIGKILL)
     client.close()
     remote.start()
@@ -186,8 +186,8 @@ def test_strangers_and_nonsense_change_nothing(remote):
     client = remote.client()
     states = client.status()
     with pytest.raises(InvalidValueError):
-        client.set_caps({states[0].id: float("nan")}, 5.0)
-    client.set_caps({"GPU-of-another-machine": 200.0}, 5.0)
+        client.set_caps({states[0].id: float("nan")}, {}, 5.0)
+    client.set_caps({"GPU-of-another-machine": 200.0}, {}, 5.0)
     assert remote.limits() == [150.0, 150.0]
     client.close()
 
@@ -206,13 +206,13 @@ def test_a_client_comes_back_after_a_break(token):
     """An agent must be restarted when a node was."""
     with _emulated(token) as governor:
         client = NodeClient.at(("127.0.0.1", governor.port), SECRET)
-        assert client.set_caps({"gpu-1": 300.0}, 60.0)[0].cap_watts == 300.0
+        assert client.set_caps({"gpu-1": 300.0}, {}, 60.0)[0].cap_watts == 300.0
         governor.cut()
         with pytest.raises(NodeUnreachableError):
             client.status()
         governor.serve()
         assert client.status()[0].cap_watts == 300.0
-        assert client.set_caps({"gpu-1": 310.0}, 60.0)[0].cap_watts == 310.0
+        assert client.set_caps({"gpu-1": 310.0}, {}, 60.0)[0].cap_watts == 310.0
         client.close()
 
 

@@ -24,7 +24,10 @@ OUTCOMES = st.builds(
     QUANTITY,
     st.none() | QUANTITY,
     st.lists(
-        st.builds(Measured, st.none() | QUANTITY, QUANTITY, QUANTITY, QUANTITY), max_size=3
+        st.builds(
+            Measured, st.none() | QUANTITY, st.floats(1e-6, 1e10), QUANTITY, st.floats(1e-6, 10)
+        ),
+        max_size=3,
     ).map(tuple),
 )
 # Keep a report; lose power in the middle of one; find rubbish; deliver, failing after so many.

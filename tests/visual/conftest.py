@@ -20,7 +20,7 @@ _FLAGS = (
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
     """Debian's Chromium."""
     if not Path(_CHROMIUM).exists() and os.environ.get("CI") != "true":
@@ -31,7 +31,7 @@ def browser():
         found.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def jobs(tmp_path_factory):
     """Path of a filled store, and the numbers of its jobs."""
     path = tmp_path_factory.mktemp("dashboard") / "store.sqlite"
@@ -39,7 +39,7 @@ def jobs(tmp_path_factory):
         return path, fill_for_dashboard(store, time.time())
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(jobs):
     """A server of that store."""
     options = ["--price", "0.30", "--currency", "EUR", "--region", "DE"]

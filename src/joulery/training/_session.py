@@ -435,12 +435,20 @@ class DecisionSession:
         limits = () if self._job is None else self._job.limits_watts
         limit = self._power.chosen_watts() if limits else None
         epochs = self._reported_epochs(decision, account)
-        return Outcome(end, epochs, *spent, limit, tuple(self._measured(account)))
+        return Outcome(end, epochs, *spent, limit, self._possible(self._measured(account)))
 
     def _reported_epochs(self, decision: Decision, account: EnergyAccount) -> float:
         if decision.kind == ActionKind.PROBE or self._job is None:
             return 0.0
         return float(min(account.epochs, self._job.max_epochs))
+
+    def _possible(self, measured: Iterator[Measured]) -> tuple[Measured, ...]:
+        """The figures, none above what the boards can draw: epochs of milliseconds are noisy."""
+        most = math.inf if self._job is None else self._job.cost.max_watts or math.inf
+        return tuple(
+            replace(one, epoch_joules=min(one.epoch_joules, most * one.epoch_seconds))
+            for one in measured
+        )
 
     def _measured(self, account: EnergyAccount) -> Iterator[Measured]:
         """Cost of an epoch under each power limit that was held or measured."""
