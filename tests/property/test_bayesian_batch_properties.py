@@ -95,8 +95,10 @@ def bits(beliefs, job):
     """Everything that is believed of one job."""
     curves = (beliefs.prior_epochs, beliefs.epochs, beliefs.cost)
     arrays = [array[job] for curve in curves for array in (curve.mean, curve.covariance)]
-    arrays += [beliefs.evidence.sums[:, job], beliefs.evidence.scatter[job]]
-    arrays += [beliefs.detector.state[job], beliefs.profiles.logs[job], beliefs.under_way[job]]
+    evidence = beliefs.evidence
+    sums = (evidence.runs, evidence.total, evidence.stop_precision, evidence.stop_total)
+    arrays += [each[job] for each in (*sums, evidence.scatter)]
+    arrays += [beliefs.deviations[job], beliefs.profiles.logs[job], beliefs.under_way[job]]
     arrays += [beliefs.profiles.precision[job], beliefs.granted[job], beliefs.changed[job]]
     return [np.asarray(array).tobytes() for array in arrays]
 

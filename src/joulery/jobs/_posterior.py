@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from joulery.jobs._job_registry import job_from, policy_from
-from joulery.jobs._replay import ROW, begin, learn, outcome_document, silence
+from joulery.jobs._replay import ROW, actions_from, outcome_document, outcomes_from
 from joulery.jobs._report_filter import ReportFilter, RunReport
 from joulery.jobs._snapshot import code_fingerprint, deserialize, serialize
 from joulery.jobs.policies import JobBatch, KnowsCosts, RunEnd
@@ -87,7 +87,7 @@ class JobState:
         if event.kind == EventKind.ISSUED:
             action, recurrence = event.body["action"], event.body["recurrence"]
             self.open[event.sequence] = action, recurrence, event.wall_seconds
-            begin(self.policy, self.beliefs, action)
+            self.policy.begin(self.beliefs, ROW, actions_from(action))
         else:
             self._fold_report(event)
         self.sequence = event.sequence
@@ -100,29 +100,29 @@ class JobState:
             if issued >= oldest:
                 return
             del self.open[decision]
-            learn(self.policy, self.beliefs, outcome_document(None, self.job, action, recurrence))
+            unknown = outcome_document(None, self.job, action, recurrence)
+            self.policy.learn(self.beliefs, outcomes_from(unknown))
 
     def _fold_report(self, event: Event) -> None:
         report = RunReport.of(self.job, event.decision, event.body)
         opened = self.open.pop(event.decision, None)
         if opened is None:
-            begin(self.policy, self.beliefs, event.body["action"])
+            self.policy.begin(self.beliefs, ROW, actions_from(event.body["action"]))
         else:  # at least what the run took, since a clock may have been set back meanwhile
             report.open_seconds = max(report.open_seconds, event.wall_seconds - opened[2])
-        if not report.claims:
-            learn(self.policy, self.beliefs, event.body)
-            return
-        final, self.changed = self.reports.add(report)
+        body, final = event.body, []
+        if report.claims:
+            final, self.changed = self.reports.add(report)
         for one in final:
-            if (
-                one.end != RunEnd.STOPPED or one.body["epochs"]
-            ):  # what a ceiling refused depends on others
+            # What a ceiling refused depends on others.
+            if one.end != RunEnd.STOPPED or one.body["epochs"]:
                 self._learn_again(self.settled, one)
         if self.changed - {report.decision}:
             self._rebuild()
         else:
-            body = silence(event.body) if report.quarantined else event.body
-            learn(self.policy, self.beliefs, body)
+            if report.quarantined:
+                body = outcome_document(None, self.job, body["action"], body["recurrence"])
+            self.policy.learn(self.beliefs, outcomes_from(body))
 
     def _rebuild(self) -> None:
         """Start again from the settled posterior, with the reports that are accepted now."""
@@ -133,12 +133,12 @@ class JobState:
             if one.end != RunEnd.STOPPED or one.cost >= best_cost:
                 self._learn_again(self.beliefs, one)
         for action, *_ in self.open.values():
-            begin(self.policy, self.beliefs, action)
+            self.policy.begin(self.beliefs, ROW, actions_from(action))
 
     def _learn_again(self, beliefs: Any, report: RunReport) -> None:
         if not report.quarantined:
-            begin(self.policy, beliefs, report.body["action"])
-            learn(self.policy, beliefs, report.body)
+            self.policy.begin(beliefs, ROW, actions_from(report.body["action"]))
+            self.policy.learn(beliefs, outcomes_from(report.body))
 
     def to_snapshot(self, job: int) -> Snapshot | None:
         """What saves folding the events again; None if the beliefs cannot be serialized."""

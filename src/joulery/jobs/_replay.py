@@ -7,7 +7,7 @@ both are the same bit for bit.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from joulery.jobs._job import Job
     from joulery.jobs._models import Outcome
-    from joulery.jobs.policies import Floats, Policy
     from joulery.storage import Document
 
 ROW = np.zeros(1, dtype=np.int64)  # the position of a job in a batch of one
@@ -27,22 +26,6 @@ _SAME_LIMIT_WATTS = 0.5
 _LEAST_ERROR = 0.005
 # Time and energy of a whole run include its start and validation.
 _MEAN_ERROR = 0.03
-
-
-def begin(policy: Policy[Any], beliefs: Any, action: Document) -> None:
-    """Update the beliefs with an action that is under way."""
-    policy.begin(beliefs, ROW, actions_from(action))
-
-
-def learn(policy: Policy[Any], beliefs: Any, body: Document) -> None:
-    """Update the beliefs with how an action ended."""
-    policy.learn(beliefs, _outcomes(body))
-
-
-def silence(body: Document) -> Document:
-    """The body of a decision of which nothing is known."""
-    kept = {name: body[name] for name in ("action", "recurrence", "limits")}
-    return kept | {"end": int(RunEnd.ABANDONED), "limit": -1, "measured": []}
 
 
 def action_document(actions: Actions, job: Job, attempt: int = 1) -> Document:
@@ -140,12 +123,15 @@ def _limit_of(job: Job, watts: float | None) -> int:
     return nearest if abs(job.limits_watts[nearest] - watts) <= _SAME_LIMIT_WATTS else -1
 
 
-def _outcomes(body: Document) -> Outcomes:
+def outcomes_from(body: Document) -> Outcomes:
+    """The outcome that :func:`outcome_document` described."""
     action = body["action"]
-    limits = body["limits"]
-    epoch = np.full((3, 1, limits), np.nan)
+    epoch = np.full((3, 1, body["limits"]), np.nan)
     for limit, *figures in body["measured"]:
         epoch[:, 0, limit] = figures
+    totals = np.array(
+        [[body.get(name, math.nan)] for name in ("epochs", "seconds", "joules", "cost")]
+    )
     return Outcomes(
         job=ROW,
         recurrence=np.array([body["recurrence"]], dtype=np.int64),
@@ -153,15 +139,11 @@ def _outcomes(body: Document) -> Outcomes:
         arm=np.array([action["arm"]], dtype=np.int64),
         limit=np.array([body["limit"]], dtype=np.int64),
         end=np.array([body["end"]], dtype=np.int64),
-        epochs=_float(body, "epochs"),
-        seconds=_float(body, "seconds"),
-        joules=_float(body, "joules"),
-        cost=_float(body, "cost"),
+        epochs=totals[0],
+        seconds=totals[1],
+        joules=totals[2],
+        cost=totals[3],
         epoch_seconds=epoch[0],
         epoch_joules=epoch[1],
         relative_error=np.maximum(_LEAST_ERROR, epoch[2]),
     )
-
-
-def _float(body: Document, name: str) -> Floats:
-    return np.array([body.get(name, math.nan)], dtype=np.float64)

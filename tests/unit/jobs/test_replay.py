@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from joulery.jobs import Job, Measured, Outcome
-from joulery.jobs._replay import _outcomes, action_document, actions_from, outcome_document
+from joulery.jobs._replay import action_document, actions_from, outcome_document, outcomes_from
 from joulery.jobs.policies import ActionKind, Actions, RunEnd
 from joulery.objectives import Cost
 from joulery.testing.policy_contract import assert_identical
@@ -55,7 +55,7 @@ def test_actions_say_what_they_mean_in_watts():
 def learned(outcome, job=JOB, kind=ActionKind.TRAIN):
     """What a policy is told."""
     action = action_document(actions(kind), job)
-    return _outcomes(json.loads(json.dumps(outcome_document(outcome, job, action, 7))))
+    return outcomes_from(json.loads(json.dumps(outcome_document(outcome, job, action, 7))))
 
 
 def test_outcomes_are_told_with_their_cost():

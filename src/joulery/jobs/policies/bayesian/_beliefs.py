@@ -108,41 +108,21 @@ class Evidence:
 
     Attributes:
         noise: Prior of the scatter between runs.
-        sums: (4, jobs, arms): :attr:`runs`, :attr:`total`, :attr:`stop_precision` and
-            :attr:`stop_total`.
+        runs: (jobs, arms), number of trainings that reached the target; fractions after forgetting.
+        total: (jobs, arms), sum of their log epochs.
+        stop_precision: (jobs, arms), precision of the trainings that did not reach the target.
+        stop_total: (jobs, arms), that precision times the log epochs that they stand for.
         scatter: (jobs,), sum of squared deviations between runs of the same batch size.
         compared: (jobs,), number of comparisons in that sum.
     """
 
     noise: NoisePrior
-    sums: Floats
+    runs: Floats
+    total: Floats
+    stop_precision: Floats
+    stop_total: Floats
     scatter: Floats
     compared: Floats
-
-    @classmethod
-    def start(cls, noise: NoisePrior, shape: tuple[int, int]) -> Evidence:
-        """Evidence before any training."""
-        return cls(noise, *(np.zeros(each) for each in ((4, *shape), shape[0], shape[0])))
-
-    @property
-    def runs(self) -> Floats:
-        """(jobs, arms), number of trainings that reached the target; fractions after forgetting."""
-        return np.asarray(self.sums[0])
-
-    @property
-    def total(self) -> Floats:
-        """(jobs, arms), sum of their log epochs."""
-        return np.asarray(self.sums[1])
-
-    @property
-    def stop_precision(self) -> Floats:
-        """(jobs, arms), precision of the trainings that did not reach the target."""
-        return np.asarray(self.sums[2])
-
-    @property
-    def stop_total(self) -> Floats:
-        """(jobs, arms), that precision times the log epochs that they stand for."""
-        return np.asarray(self.sums[3])
 
     def noise_variance(self, rows: Indices) -> Floats:
         """(rows,), variance of the log epochs of one run, pooled over batch sizes.
@@ -156,7 +136,8 @@ class Evidence:
     def observations(self, rows: Indices) -> tuple[Floats, Floats]:
         """(rows, arms): log epochs observed at each batch size, and one over their variance."""
         each = 1.0 / self.noise_variance(rows)[:, None]
-        precision, total = self.sums[:2, rows] * each + self.sums[2:, rows]
+        precision = self.runs[rows] * each + self.stop_precision[rows]
+        total = self.total[rows] * each + self.stop_total[rows]
         return total / np.maximum(precision, 1e-12), precision
 
     def reach(self, rows: Indices, arms: Indices, log_epochs: Floats) -> None:
@@ -200,7 +181,8 @@ class Evidence:
 
     def forget(self, rows: Indices, kept: float) -> None:
         """Weigh runs down to the share ``kept``; how much they scatter stays known."""
-        self.sums[:, rows] *= kept
+        for sums in (self.runs, self.total, self.stop_precision, self.stop_total):
+            sums[rows] *= kept
 
     def shift(self, rows: Indices, by: Floats) -> None:
         """Read all evidence as if every run had taken exp(``by``) (rows,) times the epochs."""
@@ -209,48 +191,37 @@ class Evidence:
         self.stop_total[rows] += by * self.stop_precision[rows]
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeDetector:
-    """Detector of jobs that no longer train as they used to; arrays change in place.
+def detect_changes(
+    deviations: Floats, rows: Indices, residual: Floats, spread: Floats
+) -> tuple[Indices, Floats]:
+    """Find jobs that no longer train as they used to.
 
-    Attributes:
-        state: (jobs, 2, 3), upward and downward: the cumulative sum of deviations; the sum of the
-            changes of log epochs since it left zero; the number of those.
+    Args:
+        deviations: (jobs, 2, 3), changed in place; upward and downward: the cumulative sum of
+            deviations; the sum of the changes of log epochs since it left zero; the number of
+            those.
+        rows: Job of each run.
+        residual: Log epochs above what was believed.
+        spread: Standard deviation of what was believed.
+
+    Returns:
+        Jobs of the runs that raise an alarm, and the shift of log epochs there.
     """
-
-    state: Floats
-
-    @classmethod
-    def start(cls, jobs: int) -> ChangeDetector:
-        """The detector before any training."""
-        return cls(np.zeros((jobs, 2, 3)))
-
-    def observe(self, rows: Indices, residual: Floats, spread: Floats) -> tuple[Indices, Floats]:
-        """Fold in runs.
-
-        Args:
-            rows: Job of each run.
-            residual: Log epochs above what was believed.
-            spread: Standard deviation of what was believed.
-
-        Returns:
-            Jobs of the runs that raise an alarm, and the shift of log epochs there.
-        """
-        deviation = np.clip(residual / spread, -_LARGEST_DEVIATION, _LARGEST_DEVIATION)
-        alarm = np.zeros(len(rows), dtype=bool)
-        for side, sign in enumerate((1.0, -1.0)):
-            total = self.state[rows, side, 0] + sign * deviation - _ALLOWANCE
-            going = total > 0.0
-            self.state[rows, side, 0] = total * going
-            self.state[rows, side, 1] = (self.state[rows, side, 1] + residual) * going
-            self.state[rows, side, 2] = (self.state[rows, side, 2] + 1.0) * going
-            alarm |= total > _ALARM
-        changed = rows[alarm]
-        state = self.state[changed]
-        side = state[:, :, 0].argmax(axis=1)
-        own = np.arange(len(changed))
-        self.state[changed] = 0.0
-        return changed, state[own, side, 1] / state[own, side, 2]
+    deviation = np.clip(residual / spread, -_LARGEST_DEVIATION, _LARGEST_DEVIATION)
+    alarm = np.zeros(len(rows), dtype=bool)
+    for side, sign in enumerate((1.0, -1.0)):
+        total = deviations[rows, side, 0] + sign * deviation - _ALLOWANCE
+        going = total > 0.0
+        deviations[rows, side, 0] = total * going
+        deviations[rows, side, 1] = (deviations[rows, side, 1] + residual) * going
+        deviations[rows, side, 2] = (deviations[rows, side, 2] + 1.0) * going
+        alarm |= total > _ALARM
+    changed = rows[alarm]
+    state = deviations[changed]
+    side = state[:, :, 0].argmax(axis=1)
+    own = np.arange(len(changed))
+    deviations[changed] = 0.0
+    return changed, state[own, side, 1] / state[own, side, 2]
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -268,7 +239,7 @@ class BayesianBeliefs:
         cost_value: (jobs, arms), measured log cost of an epoch.
         cost_precision: (jobs, arms), one over its variance; 0 where not measured.
         profiles: Time and power of epochs.
-        detector: Detector of changes.
+        deviations: (jobs, 2, 3), what :func:`detect_changes` has seen so far.
         under_way: (jobs, arms), trainings handed out and not yet ended, beyond those that take the
             place of lost ones.
         granted: (jobs, arms), ceiling of the latest training, in joules.
@@ -290,7 +261,7 @@ class BayesianBeliefs:
     cost_value: Floats
     cost_precision: Floats
     profiles: EpochProfiles
-    detector: ChangeDetector
+    deviations: Floats
     under_way: Floats
     granted: Floats
     changed: NDArray[np.bool_]
@@ -313,13 +284,13 @@ class BayesianBeliefs:
             prior=prior,
             prior_epochs=epochs,
             epochs=epochs.copy(),
-            evidence=Evidence.start(prior.noise, shape),
+            evidence=Evidence(prior.noise, *np.zeros((4, *shape)), *np.zeros((2, shape[0]))),
             prior_cost=cost,
             cost=cost.copy(),
             cost_value=np.zeros(shape),
             cost_precision=np.zeros(shape),
             profiles=EpochProfiles.start(jobs),
-            detector=ChangeDetector.start(len(jobs)),
+            deviations=np.zeros((len(jobs), 2, 3)),
             under_way=np.zeros(shape),
             granted=np.full(shape, np.inf),
             changed=np.zeros(len(jobs), dtype=bool),
@@ -427,7 +398,7 @@ class BayesianBeliefs:
         job, arm = job[seen], arm[seen]
         noise = self.evidence.noise_variance(job)
         spread = np.sqrt(self.epochs.covariance[job, arm, arm] + noise)
-        changed, shift = self.detector.observe(job, residual[seen], spread)
+        changed, shift = detect_changes(self.deviations, job, residual[seen], spread)
         if len(changed):
             self._change(changed, shift)
 

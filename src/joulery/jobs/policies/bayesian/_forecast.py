@@ -98,7 +98,9 @@ def forecast(
     epochs, cost = beliefs.epochs.of(rows), beliefs.cost.of(rows)
     covariance = epochs.covariance + cost.covariance
     noise = beliefs.evidence.noise_variance(rows)[:, None]
-    repeats = _log_repeats(epochs, beliefs.jobs.max_epochs[rows], noise)
+    # How often a run is repeated: one over its chance of success.
+    most = np.log(beliefs.jobs.max_epochs[rows] + 0.5)[:, None]
+    repeats = log_repeats((most - epochs.mean) / np.sqrt(epochs.variance + noise))
     eligible, unproven = _eligible(beliefs, rows)
     valid = beliefs.jobs.valid[rows]
     elasticity = bounded = scores = None
@@ -149,12 +151,6 @@ def _eligible(
     if not np.count_nonzero(unproven):
         return proven, unproven
     return np.asarray((proven | unproven[:, None]) & beliefs.jobs.valid[rows]), unproven
-
-
-def _log_repeats(epochs: GaussianCurve, max_epochs: Floats, noise: Floats) -> Floats:
-    """(rows, arms), log of how often a run is repeated: one over its chance of success."""
-    most = np.log(max_epochs + 0.5)[:, None]
-    return log_repeats((most - epochs.mean) / np.sqrt(epochs.variance + noise))
 
 
 def _foreseen(mean: Floats, covariance: Floats, under_way: Floats, noise: Floats) -> Floats:

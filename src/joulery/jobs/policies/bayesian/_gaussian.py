@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -89,7 +88,7 @@ class GaussianCurve:
         root = np.sqrt(precision)
         weighed = root[:, :, None] * self.covariance
         inner = weighed * root[:, None, :]
-        inner += _identity(root.shape[1])
+        inner += np.eye(root.shape[1])
         gain = np.linalg.solve(inner, weighed)
         residual = root * np.where(precision > 0, value - self.mean, 0.0)
         transposed = gain.transpose(0, 2, 1)
@@ -114,13 +113,6 @@ class GaussianCurve:
         """Put ``other`` in the place of the jobs ``rows``."""
         self.mean[rows] = other.mean
         self.covariance[rows] = other.covariance
-
-
-@cache
-def _identity(size: int) -> Floats:
-    identity = np.eye(size)
-    identity.flags.writeable = False
-    return identity
 
 
 # Chebyshev fit of erfcx on t = 1/(1 + z/2), relative error below 1.2e-7 for every z >= 0
@@ -169,13 +161,10 @@ def hazard(z: Floats) -> Floats:
     return np.asarray(np.where(z >= 0, beyond, density(below) / survival(below)))
 
 
-def _grid(start: float) -> Floats:
-    """Steps of 1/512 up to where the upper tail is too small to change one."""
-    return np.arange(start * 512, 8.5 * 512 + 1.0) / 512
-
-
 # Every decision asks for these two; a table is one look-up instead of thirty steps, within 1e-6.
-_POSITIVE, _ALL = _grid(0.0), _grid(-4.0)
+# Steps of 1/512 up to where the upper tail is too small to change one.
+_ALL = np.arange(-4.0 * 512, 8.5 * 512 + 1.0) / 512
+_POSITIVE = _ALL[_ALL >= 0.0]
 _EXCESS = density(_POSITIVE) - _POSITIVE * survival(_POSITIVE)
 _LOG_REPEATS = -np.log(np.maximum(1.0 - survival(_ALL), LEAST_CHANCE))
 

@@ -29,16 +29,12 @@ _STOPS = np.append(_NODES[:-1], np.inf)  # a run that is stopped at the last nod
 _BLOCK = 2**14
 
 
-def _tails() -> tuple[Floats, Floats]:
-    """Mean and variance of the outcomes beyond each node; the last node stands for itself."""
-    above = np.triu(np.broadcast_to(_WEIGHTS, (len(_NODES), len(_NODES))), k=1)
-    above[-1, -1] = 1.0
-    shares = above / above.sum(axis=1, keepdims=True)
-    mean = shares @ _NODES
-    return mean, shares @ _NODES**2 - mean**2
-
-
-_TAIL_MEAN, _TAIL_VARIANCE = _tails()
+# Mean and variance of the outcomes beyond each node; the last node stands for itself.
+_ABOVE = np.triu(np.broadcast_to(_WEIGHTS, (len(_NODES), len(_NODES))), k=1)
+_ABOVE[-1, -1] = 1.0
+_SHARES = _ABOVE / _ABOVE.sum(axis=1, keepdims=True)
+_TAIL_MEAN = _SHARES @ _NODES
+_TAIL_VARIANCE = _SHARES @ _NODES**2 - _TAIL_MEAN**2
 _AT, _AT_MEAN, _AT_VARIANCE = (
     each[:, None, None, None] for each in (_NODES, _TAIL_MEAN, _TAIL_VARIANCE)
 )
