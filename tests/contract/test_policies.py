@@ -25,7 +25,7 @@ class TestZeusWindowed(PolicyContract):
     @pytest.fixture
     def policy(self):
         """The policy under test."""
-        return ZeusPolicy(window=5, prior_mean=1e5, prior_precision=1e-12)
+        return ZeusPolicy(window=5)
 
 
 class TestGrid(PolicyContract):

@@ -65,7 +65,7 @@ def decide(job, key, reason="because"):
     """An operation that makes a decision, unless there is one under that key."""
 
     def operation(transaction):
-        known = transaction.decision_for(job, key)
+        known = transaction.find(DecisionRecord, job, key=key)
         if known is None:
             number = transaction.lock(job).events + 1
             transaction.append(job, Event(number, EventKind.ISSUED, number, {}, 1.5))
@@ -86,8 +86,8 @@ def report(job, number, content=b"beliefs"):
     """An operation that does everything that is written before a commit."""
 
     def operation(transaction):
-        found = transaction.decision(job, number)
-        assert transaction.outcome(job, number) is None
+        found = transaction.find(DecisionRecord, job, sequence=number)
+        assert transaction.find(OutcomeRecord, job, decision=number) is None
         event = transaction.lock(job).events + 1
         transaction.append(job, Event(event, EventKind.OUTCOME, number, {}, 2.5))
         transaction.add(
@@ -95,7 +95,7 @@ def report(job, number, content=b"beliefs"):
         )
         beat = {"heartbeat_wall_seconds": 2.0, "deadline_wall_seconds": 200.0}
         transaction.put(dataclasses.replace(found, **beat, progress={"seconds": 1.0}))
-        latest = transaction.decision(job, number)
+        latest = transaction.find(DecisionRecord, job, sequence=number)
         transaction.put(dataclasses.replace(latest, state=DecisionState.REPORTED))
         transaction.put_snapshot(Snapshot(job, event, "code", content))
 
@@ -159,8 +159,8 @@ def test_a_group_keeps_all_kinds_of_rows(store):
     told.result(60)
     with store.reading() as transaction:
         assert transaction.snapshot(job).content == b"\0\xff'"
-        assert transaction.outcome(job, 1).event == 4
-        found = transaction.decision(job, 1)
+        assert transaction.find(OutcomeRecord, job, decision=1).event == 4
+        found = transaction.find(DecisionRecord, job, sequence=1)
     assert (found.state, found.progress) == (DecisionState.REPORTED, {"seconds": 1.0})
 
 
@@ -295,7 +295,7 @@ def test_text_comes_back_whatever_the_database_makes_of_quotes(postgresql):
         asked = store.submit(lambda transaction: transaction.query(isolation).scalar(), job)
         assert asked.result(60) == "read committed"
         with store.reading() as transaction:
-            assert transaction.decision(job, 1).reason == HOSTILE
+            assert transaction.find(DecisionRecord, job, sequence=1).reason == HOSTILE
 
 
 def test_a_reader_begins_a_transaction_and_ends_it(store):

@@ -294,11 +294,15 @@ def test_decisions_are_found_by_number_and_by_key(store):
     for one in made:
         store.write(lambda transaction, one=one: transaction.add(one), job)
     with store.reading() as transaction:
-        assert transaction.decision(job, 2) == transaction.decision_for(job, "b") == made[1]
+        assert (
+            transaction.find(DecisionRecord, job, sequence=2)
+            == transaction.find(DecisionRecord, job, key="b")
+            == made[1]
+        )
         assert transaction.decisions(job) == made
         assert transaction.decisions(job, after=1) == made[1:]
-        assert transaction.decision(job, 3) is None
-        assert transaction.decision_for(job, "c") is None
+        assert transaction.find(DecisionRecord, job, sequence=3) is None
+        assert transaction.find(DecisionRecord, job, key="c") is None
 
 
 def test_only_silent_holders_are_overdue(store):
@@ -320,7 +324,7 @@ def test_only_silent_holders_are_overdue(store):
         assert transaction.jobs_with_overdue(100.0) == [job]
         assert transaction.jobs_with_overdue(100.0, after=job) == []
         assert transaction.jobs_with_overdue(50.0) == []
-        prolonged = transaction.decision(job, 2)
+        prolonged = transaction.find(DecisionRecord, job, sequence=2)
     assert prolonged.progress == {"seconds": 1.5}
     assert (prolonged.heartbeat_wall_seconds, prolonged.deadline_wall_seconds) == (49.0, 300.0)
 
@@ -334,8 +338,8 @@ def test_a_decision_has_one_outcome(store):
     with pytest.raises(ConflictError):
         store.write(lambda transaction: transaction.add(report), job)
     with store.reading() as transaction:
-        assert transaction.outcome(job, 1) == report
-        assert transaction.outcome(job, 9) is None
+        assert transaction.find(OutcomeRecord, job, decision=1) == report
+        assert transaction.find(OutcomeRecord, job, decision=9) is None
 
 
 def test_profiles_are_replaced_and_energy_adds_up(store):
@@ -429,7 +433,7 @@ def test_forgetting_leaves_nothing(store, monkeypatch, step):
     store.write(lambda transaction: transaction.delete(job), job)
     with store.reading() as transaction:
         assert list(transaction.events(job)) == transaction.decisions(job) == []
-        assert transaction.outcome(job, 1) is None
+        assert transaction.find(OutcomeRecord, job, decision=1) is None
         assert transaction.snapshot(job) is None
         assert transaction.snapshot(other) == Snapshot(other, 1, "code", b"\0\xff")
         assert len(list(transaction.events(other))) == 3
@@ -480,11 +484,11 @@ def test_what_was_read_ahead_is_what_is_there(store):
 
     def look(transaction):
         before = (
-            transaction.decision_for(job, "key"),
-            transaction.decision(job, 1),
-            transaction.outcome(job, 1),
+            transaction.find(DecisionRecord, job, key="key"),
+            transaction.find(DecisionRecord, job, sequence=1),
+            transaction.find(OutcomeRecord, job, decision=1),
         )
-        return *before, transaction.outcome(job, 5)
+        return *before, transaction.find(OutcomeRecord, job, decision=5)
 
     about = Subject(job, 1, "key")
     assert store.write(look, about) == store.write(look, job) == (made, made, report, None)

@@ -7,14 +7,14 @@ from joulery.jobs import JobService, Request
 from joulery.jobs._posterior import _SNAPSHOT_EVENTS, JobState
 from joulery.storage import Store
 from joulery.testing.policy_contract import assert_identical
-from support.filled_store import LONG_LEASES, fill, measure
+from support.filled_store import LONG_LEASE_SECONDS, fill, measure
 
 
 def test_a_restart_folds_no_more_than_the_tail(location, monkeypatch):
     """A server with thousands of old jobs would not answer for minutes after a restart."""
     with Store.open(location) as store:
         numbers = fill(store, "zeus", 4, 100)
-        service = JobService(store, VirtualClock(), LONG_LEASES)
+        service = JobService(store, VirtualClock(), LONG_LEASE_SECONDS)
         folded = []
         whole = JobState.fold
         monkeypatch.setattr(

@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulery.jobs import Job, WarmStart
-from joulery.jobs.policies import ActionKind, Actions, CounterRng, JobBatch, Outcomes, RunEnd
+from joulery.jobs import Job
+from joulery.jobs.policies import (
+    ActionKind,
+    Actions,
+    CounterRng,
+    JobBatch,
+    Outcomes,
+    RunEnd,
+    WarmStart,
+)
 from joulery.jobs.policies.bayesian._policy import BayesianPolicy
 from joulery.objectives import Cost, EnergyDelayProduct, FastestWithin, LeastEnergy
 

@@ -11,7 +11,6 @@ from sqlalchemy import literal, select
 
 from joulery.clock import VirtualClock
 from joulery.jobs import Definition, JobService, Measured, Outcome, OutcomeReport, Request
-from joulery.jobs._job_registry import ServiceConfig
 from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.storage._schema import decisions, events, jobs, outcomes, snapshots
 from joulery.testing.workloads import made_up_workload
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 _GROUP = 64
 _TEAM = "team"
 # A lease that outlasts the virtual time of any history.
-LONG_LEASES = ServiceConfig(lease_seconds=1e12)
+LONG_LEASE_SECONDS = 1e12
 
 
 def plain_outcome(decision: Decision) -> Outcome:
@@ -67,7 +66,7 @@ def fill(store: Store, policy: str, count: int, recurrences: int) -> list[int]:
         Their numbers.
     """
     clock = VirtualClock()
-    service = JobService(store, clock, LONG_LEASES)
+    service = JobService(store, clock, LONG_LEASE_SECONDS)
     job = made_up_workload().job()
     names = [f"job {number:06}" for number in range(count)]
     first = service.define(
@@ -122,7 +121,7 @@ class Costs:
 def measure(store: Store, numbers: list[int], policy: str, tries: int = 20) -> Costs:
     """Operations on a filled store, by a service that was just started."""
     clock = VirtualClock()
-    service = JobService(store, clock, LONG_LEASES)
+    service = JobService(store, clock, LONG_LEASE_SECONDS)
     step = max(1, len(numbers) // tries)
     some = numbers[::step][:tries]
     middle = numbers[len(numbers) // 2]

@@ -65,13 +65,10 @@ if TYPE_CHECKING:
         JobMeasurements,
         JobSummary,
         RecurrenceSummary,
-        RunSums,
         Saved,
         Savings,
-        saved_share,
         summarize,
     )
-    from joulery.jobs._warm_start import WarmStart, warm_started_curve
 
 __all__ = [
     "ASKED_FOR",
@@ -114,11 +111,9 @@ __all__ = [
     "Receipt",
     "RecurrenceSummary",
     "Request",
-    "RunSums",
     "Saved",
     "Savings",
     "Text",
-    "WarmStart",
     "checked_name",
     "decision_energy",
     "decision_page",
@@ -133,10 +128,8 @@ __all__ = [
     "note_energy",
     "parse_decision_id",
     "profile_list",
-    "saved_share",
     "summarize",
     "to_bytes",
-    "warm_started_curve",
 ]
 
 __getattr__ = lazy(__name__)

@@ -47,7 +47,10 @@ def client_action(
         doubted: Whether the report on that action is quarantined.
     """
     reason = state.policy.reasons[int(chosen.reason[0])]
-    attempt = attempt_after(before)
+    # Which training of its recurrence comes next; counts from 1.
+    attempt = 1
+    if before is not None:
+        attempt = before.get("attempt", 1) + int(before["kind"] == ActionKind.TRAIN)
     only = request.only
     if only is not None:
         actions = only_batch_size(chosen, state.job, only)
@@ -77,14 +80,6 @@ def _may_fail_again(before: Document, surest: int) -> bool:
     """
     had_it = (before["batch_size"], before["ceiling"]) == (surest, None)
     return before["kind"] == ActionKind.TRAIN and not had_it
-
-
-def attempt_after(before: Document | None) -> int:
-    """Which training of its recurrence comes next; counts from 1."""
-    if before is None:
-        return 1
-    attempt: int = before.get("attempt", 1)
-    return attempt + int(before["kind"] == ActionKind.TRAIN)
 
 
 def _again(chosen: Actions, before: Document | None) -> bool:

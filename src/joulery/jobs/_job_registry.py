@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError
 from joulery.jobs._job import Job
-from joulery.jobs._warm_start import WarmStart
-from joulery.jobs.policies import BayesianBeliefs, make_policy
-from joulery.units import finite
+from joulery.jobs.policies import BayesianBeliefs, WarmStart, make_policy
 
 if TYPE_CHECKING:
     from joulery.jobs._posterior import PosteriorCache
@@ -18,29 +15,9 @@ if TYPE_CHECKING:
     from joulery.storage import Document, JobRecord, NewJob, Transaction
 
 _MOST_SIBLINGS = 4  # devices that a job is looked for on to start from
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceConfig:
-    """Settings of the job service.
-
-    Attributes:
-        lease_seconds: Time for which a holder may be silent.
-        cached_jobs: Number of jobs whose posteriors are kept in memory.
-        shift_sd: Standard deviation by which log epochs of a changed job may be off together.
-        shape_sd: Standard deviation by which those of each batch size may be off besides.
-    """
-
-    lease_seconds: float = 600.0
-    cached_jobs: int = 2000
-    shift_sd: float = 0.3
-    shape_sd: float = 0.1
-
-    def __post_init__(self) -> None:
-        finite(self.lease_seconds, "lease in seconds", minimum=0.0)
-
-
-DEFAULT_CONFIG = ServiceConfig()
+# Standard deviations by which log epochs of a changed job may be off together, and those of each
+# batch size besides.
+_SHIFT_SD, _SHAPE_SD = 0.3, 0.1
 
 
 def job_document(job: Job) -> Document:
@@ -88,11 +65,7 @@ def _warm_start_from(document: Document) -> WarmStart:
 
 
 def define_job(
-    cache: PosteriorCache,
-    config: ServiceConfig,
-    wanted: NewJob,
-    now: float,
-    transaction: Transaction,
+    cache: PosteriorCache, wanted: NewJob, now: float, transaction: Transaction
 ) -> JobRecord:
     """The newest version of a job on its device if it is as wanted, else a new version.
 
@@ -115,7 +88,7 @@ def define_job(
         if shown is None:
             started = dataclasses.replace(wanted, inherits=newest.id)
         else:
-            doubted = shown.for_changed_job(config.shift_sd, config.shape_sd)
+            doubted = dataclasses.replace(shown, shift_sd=_SHIFT_SD, shape_sd=_SHAPE_SD)
             started = _warm_started(wanted, newest, doubted)
     return transaction.add_job(started, now)
 

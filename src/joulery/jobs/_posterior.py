@@ -110,7 +110,7 @@ class JobState:
             self.policy.begin(self.beliefs, ROW, actions_from(event.body["action"]))
         else:  # at least what the run took, since a clock may have been set back meanwhile
             report.open_seconds = max(report.open_seconds, event.wall_seconds - opened[2])
-        body, final = event.body, []
+        body, final = event.body, list[RunReport]()
         if report.claims:
             final, self.changed = self.reports.add(report)
         for one in final:

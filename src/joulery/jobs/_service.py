@@ -20,13 +20,7 @@ import numpy as np
 from joulery.clock import REAL_CLOCK
 from joulery.errors import ConflictError, UnknownRecordError
 from joulery.jobs._client_actions import client_action
-from joulery.jobs._job_registry import (
-    DEFAULT_CONFIG,
-    ServiceConfig,
-    define_job,
-    job_document,
-    policy_from,
-)
+from joulery.jobs._job_registry import define_job, job_document, policy_from
 from joulery.jobs._models import (
     Decision,
     DecisionLease,
@@ -75,16 +69,21 @@ class JobService:
     Args:
         store: Store that keeps everything.
         clock: Clock, monotonic for pauses and wall for what is stored.
-        config: Settings of the service.
+        lease_seconds: Time for which a holder may be silent.
+        cached_jobs: Number of jobs whose posteriors are kept in memory.
     """
 
     def __init__(
-        self, store: Store, clock: Clock = REAL_CLOCK, config: ServiceConfig = DEFAULT_CONFIG
+        self,
+        store: Store,
+        clock: Clock = REAL_CLOCK,
+        lease_seconds: float = 600.0,
+        cached_jobs: int = 2000,
     ) -> None:
         self._store = store
         self._clock = clock
-        self._cache = PosteriorCache(config.cached_jobs)
-        self._config = config
+        self._lease_seconds = lease_seconds
+        self._cache = PosteriorCache(cached_jobs)
 
     def define(self, team: str, definition: Definition, seed: int | None = None) -> JobRecord:
         """The job of that team, name and device, created if it does not exist.
@@ -110,7 +109,7 @@ class JobService:
         )
         policy_from(wanted, definition.job)  # so that a wrong one is refused here
         now = self._clock.wall()
-        return self._store.write(partial(define_job, self._cache, self._config, wanted, now))
+        return self._store.write(partial(define_job, self._cache, wanted, now))
 
     def find(self, team: str, name: str, device: str | None = None) -> JobRecord:
         """The newest version of a job on a device; None takes the latest on any.
@@ -263,13 +262,6 @@ class JobService:
                 self._store.write(partial(_put_if_newer, fresh), last)
                 count += 1
 
-    def quarantined(self, job: int) -> tuple[str, ...]:
-        """Ids of the latest decisions whose reports are quarantined."""
-        found = self._store.write(
-            lambda transaction: self._cache.current(transaction, job).reports.quarantined(), job
-        )
-        return tuple(decision_id(job, sequence) for sequence in found)
-
     def rebuild(self, job: int) -> Any:
         """The policy's beliefs, folded from the first event on."""
         with self._store.reading() as transaction:
@@ -279,7 +271,7 @@ class JobService:
         """Decide what to run next; the same as before if the key was used before."""
         record = transaction.lock(job)
         asked = request.to_document()
-        made = transaction.decision_for(job, request.key)
+        made = transaction.find(DecisionRecord, job, key=request.key)
         if made is not None and made.request != asked:
             raise ConflictError(
                 f"key {made.key!r} was used for another request",
@@ -307,7 +299,7 @@ class JobService:
             reason=reason,
             request=asked,
             issued_wall_seconds=now,
-            deadline_wall_seconds=now + self._config.lease_seconds,
+            deadline_wall_seconds=now + self._lease_seconds,
         )
         transaction.add(decision)
         body = {"action": action, "recurrence": decision.recurrence}
@@ -326,9 +318,10 @@ class JobService:
         if progress is not None:
             abandoned = dataclasses.replace(progress, end=RunEnd.ABANDONED)
             state = self._cache.current(transaction, decision.job)
-            _check(abandoned, state, decision, now)
+            kind = ActionKind(decision.action["kind"])
+            check_outcome(abandoned, state.job, kind, _elapsed(decision, now))
             document = abandoned.to_document()
-        deadline = now + self._config.lease_seconds
+        deadline = now + self._lease_seconds
         transaction.put(
             dataclasses.replace(
                 decision,
@@ -344,31 +337,42 @@ class JobService:
     ) -> Receipt:
         """Learn how a decision ended; the same receipt if it was reported before."""
         job, sequence = decision.job, decision.sequence
-        outcome, body = report.outcome, report.outcome.to_document()
-        reported = transaction.outcome(job, sequence)
-        if reported is not None and reported.body != body:
+        place, body = decision_id(job, sequence), report.outcome.to_document()
+        stored = transaction.find(OutcomeRecord, job, decision=sequence)
+        if stored is None:
+            stored = self._learn(transaction, decision, report, body)
+        elif stored.body != body:
             raise ConflictError(
-                f"another outcome of decision {decision_id(job, sequence)} was reported",
+                f"another outcome of decision {place} was reported",
                 remedy="report each decision once; repeat a report unchanged",
             )
-        if reported is not None:
-            return _receipt(reported)
-        now = self._clock.wall()
+        return Receipt(place, stored.event, stored.late, stored.quarantined)
+
+    def _learn(
+        self,
+        transaction: Transaction,
+        decision: DecisionRecord,
+        report: OutcomeReport,
+        body: Document,
+    ) -> OutcomeRecord:
+        """Check and store the first report on a decision, and the verdicts that it changes."""
+        job, sequence, now = decision.job, decision.sequence, self._clock.wall()
         state = self._cache.current(transaction, job)
-        _check(outcome, state, decision, now)
+        kind = ActionKind(decision.action["kind"])
+        check_outcome(report.outcome, state.job, kind, _elapsed(decision, now))
         late = decision.state == DecisionState.EXPIRED
-        kind = EventKind.LATE if late else EventKind.OUTCOME
-        event = self._end(transaction, decision, kind, outcome, now)
+        ended = EventKind.LATE if late else EventKind.OUTCOME
+        event = self._end(transaction, decision, ended, report.outcome, now)
         ignored = set(state.reports.quarantined())
         own = sequence in ignored
         stored = OutcomeRecord(job, sequence, report.key, body, event, late, now, own, own)
         transaction.add(stored)
         for other in state.changed - {sequence}:
-            earlier = transaction.outcome(job, other)
+            earlier = transaction.find(OutcomeRecord, job, decision=other)
             if earlier is not None:
                 transaction.put(dataclasses.replace(earlier, ignored=other in ignored))
         transaction.put(dataclasses.replace(decision, state=DecisionState.REPORTED))
-        return _receipt(stored)
+        return stored
 
     def _release(self, transaction: Transaction, job: int, now: float) -> int:
         """Release decisions whose leases have ended, at most :data:`_STEP`; count them."""
@@ -417,11 +421,6 @@ def answer(made: DecisionRecord) -> Decision:
     )
 
 
-def _receipt(stored: OutcomeRecord) -> Receipt:
-    place = decision_id(stored.job, stored.decision)
-    return Receipt(place, stored.event, stored.late, stored.quarantined)
-
-
 def _choose(
     state: JobState, request: Request, before: DecisionRecord | None
 ) -> tuple[Document, str]:
@@ -439,12 +438,6 @@ def _elapsed(decision: DecisionRecord, now: float) -> float:
     return now - decision.issued_wall_seconds + (decision.request.get("ran_seconds") or 0.0)
 
 
-def _check(outcome: Outcome, state: JobState, decision: DecisionRecord, now: float) -> None:
-    """Refuse an outcome that is impossible."""
-    kind = ActionKind(decision.action["kind"])
-    check_outcome(outcome, state.job, kind, _elapsed(decision, now))
-
-
 def _found(
     transaction: Transaction, place: tuple[int, int], issued: float | None = None
 ) -> DecisionRecord:
@@ -454,7 +447,7 @@ def _found(
         UnknownRecordError: There is none, or it was made at another time.
     """
     transaction.lock(place[0])
-    found = transaction.decision(*place)
+    found = transaction.find(DecisionRecord, place[0], sequence=place[1])
     if found is None or issued not in (None, found.issued_wall_seconds):
         raise UnknownRecordError(
             f"no decision {decision_id(*place)}", remedy="give the id that came with the decision"

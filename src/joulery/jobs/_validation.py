@@ -40,7 +40,14 @@ def check_outcome(
         InvalidValueError: It is.
     """
     _check_end(outcome, job, kind)
-    _check_time(outcome, elapsed_seconds)
+    # A clock that was set back by more makes the time passed negative; that proves nothing.
+    spare = _SET_BACK_SECONDS if elapsed_seconds >= 0 else _LONGEST_TIME_SECONDS
+    if is_longer_than(outcome, elapsed_seconds, spare):
+        raise InvalidValueError(
+            f"{human(outcome.seconds, 's')} cannot have passed: the decision is "
+            f"{human(elapsed_seconds, 's')} old",
+            remedy="report the time since the decision was handed out, at most",
+        )
     _check_power(outcome.joules, outcome.seconds, job.cost.max_watts)
     if len(outcome.measured) > max(1, len(job.limits_watts)):
         raise InvalidValueError(
@@ -102,17 +109,6 @@ def is_longer_than(outcome: Outcome, elapsed_seconds: float, spare_seconds: floa
     """
     longest = elapsed_seconds * (1 + _CLOCK_ERROR) + _BEFORE_SECONDS
     return outcome.seconds > longest + spare_seconds
-
-
-def _check_time(outcome: Outcome, elapsed_seconds: float) -> None:
-    # A clock that was set back by more makes the time passed negative; that proves nothing.
-    spare = _SET_BACK_SECONDS if elapsed_seconds >= 0 else _LONGEST_TIME_SECONDS
-    if is_longer_than(outcome, elapsed_seconds, spare):
-        raise InvalidValueError(
-            f"{human(outcome.seconds, 's')} cannot have passed: the decision is "
-            f"{human(elapsed_seconds, 's')} old",
-            remedy="report the time since the decision was handed out, at most",
-        )
 
 
 def _check_power(joules: float, seconds: float, max_watts: float) -> None:

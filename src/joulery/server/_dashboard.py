@@ -51,7 +51,7 @@ from joulery.server._problems import (
     not_found,
     problem_of,
 )
-from joulery.storage import EVERY_TEAM, Permission, job_heads
+from joulery.storage import EVERY_TEAM, DecisionRecord, Permission, job_heads
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -549,7 +549,7 @@ def _run_page(request: Request, job: int, number: int) -> Response:
         found = decision_page(one, job, max(0, number - 1), 1).decisions
         if not found or found[0].number != number:
             raise not_found()
-        record = one.decision(job, number)
+        record = one.find(DecisionRecord, job, sequence=number)
         progress = None if record is None else record.progress
         return job_entry(one.job(job)), found[0], progress, decision_energy(one, job, number)
 

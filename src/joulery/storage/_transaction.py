@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import bindparam, delete, func, insert, literal_column, select, update
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
         Executable,
         NestedTransaction,
         Table,
-        Update,
     )
 
     from joulery.storage._records import Subject
@@ -51,6 +50,8 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
     # Kind of record, column, job and value that a record is found by.
     Place = tuple[Any, str, int, int | str]
+
+Found = TypeVar("Found", DecisionRecord, OutcomeRecord)
 
 _EVENTS = 4096  # at a time, so that no statement takes long, however long a history is
 _UNREAD = object()
@@ -73,14 +74,6 @@ class _Form:
     changing: tuple[str, ...]
     found_by: tuple[str, ...] = ()
 
-    def update(self) -> Update:
-        """The statement that changes one row."""
-        return (
-            update(self.table)
-            .where(*(self.table.c[name] == bindparam(f"of_{name}") for name in self.key))
-            .values({name: bindparam(f"to_{name}") for name in self.changing})
-        )
-
 
 _FORMS: dict[Any, _Form] = {
     DecisionRecord: _Form(
@@ -93,7 +86,12 @@ _FORMS: dict[Any, _Form] = {
     JobRecord: _Form(jobs, ("id",), ("paused", "events", "recurrences")),
 }
 _ADD = {kind: insert(form.table) for kind, form in _FORMS.items()}
-_CHANGE = {kind: form.update() for kind, form in _FORMS.items()}
+_CHANGE = {
+    kind: update(form.table)
+    .where(*(form.table.c[name] == bindparam(f"of_{name}") for name in form.key))
+    .values({name: bindparam(f"to_{name}") for name in form.changing})
+    for kind, form in _FORMS.items()
+}
 _ADD_EVENT = insert(events)
 _DROP_SNAPSHOT = delete(snapshots).where(snapshots.c.job == bindparam("of_job"))
 _ADD_SNAPSHOT = insert(snapshots)
@@ -284,10 +282,11 @@ class Transaction:
         """What this transaction has read or written at a place, else :data:`_UNREAD`."""
         return self._operation.known.get(place, self._known.get(place, _UNREAD))
 
-    def _find(self, kind: Any, column: str, job: int, value: int | str) -> Any:
-        """A record by one of its columns, or None."""
+    def find(self, kind: type[Found], job: int, **by: int | str) -> Found | None:
+        """A decision by its ``sequence`` or ``key``, or an outcome by its ``decision``, if any."""
+        ((column, value),) = by.items()
         place = kind, column, job, value
-        record = self._recall(place)
+        record: Found | None = self._recall(place)
         if record is _UNREAD:
             table = _FORMS[kind].table
             wanted = select(table).where(table.c.job == job, table.c[column] == value)
@@ -363,17 +362,15 @@ class Transaction:
     def add_job(self, job: NewJob, wall_seconds: float) -> JobRecord:
         """Add a job, as the next version of its name on that device."""
         newest = self.newest(job.team, job.name, job.device)
-        record = JobRecord(
-            id=0,
-            version=1 if newest is None else newest.version + 1,
-            job=job,
-            created_wall_seconds=wall_seconds,
-            paused=False,
-            events=0,
-            recurrences=0,
-        )
-        number = self.change(insert(jobs).returning(jobs.c.id), _job_row(record)).scalar_one()
-        return dataclasses.replace(record, id=number)
+        row = _row(job) | {
+            "seed": job.seed % (2 * _SIGN) - _SIGN,
+            "version": 1 if newest is None else newest.version + 1,
+            "created_wall_seconds": wall_seconds,
+            "paused": False,
+            "events": 0,
+            "recurrences": 0,
+        }
+        return _job_record(self.change(insert(jobs).returning(jobs), row).one())
 
     def delete(self, job: int) -> None:
         """Delete a job with all that belongs to it."""
@@ -422,17 +419,7 @@ class Transaction:
         self._operation.rows[_DROP_SNAPSHOT, snapshot.job] = {"of_job": snapshot.job}
         self._operation.rows[_ADD_SNAPSHOT, snapshot.job] = _row(snapshot)
 
-    # Decisions and outcomes
-
-    def decision(self, job: int, sequence: int) -> DecisionRecord | None:
-        """The decision that event number ``sequence`` issued."""
-        found: DecisionRecord | None = self._find(DecisionRecord, "sequence", job, sequence)
-        return found
-
-    def decision_for(self, job: int, key: str) -> DecisionRecord | None:
-        """The decision that was made for a client's idempotency key."""
-        found: DecisionRecord | None = self._find(DecisionRecord, "key", job, key)
-        return found
+    # Decisions
 
     def decisions(self, job: int, after: int = 0, limit: int = 1000) -> list[DecisionRecord]:
         """Decisions in the order in which they were made."""
@@ -459,24 +446,12 @@ class Transaction:
         )
         return list(self.query(wanted).scalars())
 
-    def outcome(self, job: int, decision: int) -> OutcomeRecord | None:
-        """The report on a decision."""
-        found: OutcomeRecord | None = self._find(OutcomeRecord, "decision", job, decision)
-        return found
-
 
 def _row(record: Any) -> Row:
     return {one.name: getattr(record, one.name) for one in dataclasses.fields(record)}
 
 
-def _job_row(record: JobRecord) -> Row:
-    """The columns of a new job, whose number the database chooses."""
-    row = _row(record) | _row(record.job) | {"seed": record.job.seed % (2 * _SIGN) - _SIGN}
-    return {name: row[name] for name in jobs.c.keys() if name != "id"}  # noqa: SIM118 - no dict
-
-
 def _job_record(row: Any) -> JobRecord:
     number, version, created, paused, events, recurrences, *rest = row
-    job = NewJob(*rest)
-    job = dataclasses.replace(job, seed=job.seed + _SIGN)
+    job = dataclasses.replace(NewJob(*rest), seed=row.seed + _SIGN)
     return JobRecord(number, version, job, created, paused, events, recurrences)

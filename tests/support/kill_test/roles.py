@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from joulery.client._http import Address, HttpBackend
 from joulery.errors import StoreError
 from joulery.jobs import JobService
-from joulery.jobs._job_registry import ServiceConfig
 from joulery.jobs._snapshot import code_fingerprint
 from joulery.server import ServerConfig
 from joulery.server import serve as run
@@ -31,7 +30,7 @@ TEAM = "kill test"
 _PAUSE_SECONDS = 0.02
 _ANSWER_SECONDS = 5.0
 # Decisions of writers that die come back soon, so that there are late reports.
-_TERMS = ServiceConfig(lease_seconds=0.5)
+_LEASE_SECONDS = 0.5
 
 
 _NEEDED = (
@@ -79,7 +78,7 @@ class ServiceBackend:
     """
 
     def __init__(self, store: Store) -> None:
-        self._service = JobService(store, config=_TERMS)
+        self._service = JobService(store, lease_seconds=_LEASE_SECONDS)
 
     def decide(self, job: int, request: Request) -> Decision:
         """What to run next."""

@@ -7,8 +7,9 @@ import pytest
 
 from joulery import objectives
 from joulery.errors import InvalidValueError
-from joulery.jobs import Job, WarmStart
+from joulery.jobs import Job
 from joulery.jobs._job_registry import _warm_start_from, job_document, job_from, policy_from
+from joulery.jobs.policies import WarmStart
 from joulery.objectives import Cost
 from joulery.storage import NewJob
 

@@ -17,10 +17,11 @@ from joulery.jobs import (
     Request,
     decision_page,
 )
-from joulery.jobs._job_registry import ServiceConfig, warm_start_text
-from joulery.jobs.policies import ActionKind, RunEnd, policy_names
+from joulery.jobs._job_registry import warm_start_text
+from joulery.jobs._models import decision_id
+from joulery.jobs.policies import ActionKind, BayesianPolicy, RunEnd, policy_names
 from joulery.objectives import LeastEnergy
-from joulery.storage import DecisionState, EventKind, Store
+from joulery.storage import DecisionRecord, DecisionState, EventKind, Store
 from joulery.testing.policy_contract import assert_identical
 from joulery.testing.workloads import made_up_workload
 
@@ -44,7 +45,7 @@ def store(tmp_path):
 @pytest.fixture
 def service(store, clock):
     """At work."""
-    return JobService(store, clock, ServiceConfig(lease_seconds=LEASE_SECONDS))
+    return JobService(store, clock, LEASE_SECONDS)
 
 
 @pytest.fixture
@@ -65,6 +66,14 @@ def outcome_of(decision, end=RunEnd.REACHED):
 def beliefs_of(service, store, job):
     """What a service believes at this moment."""
     return store.write(lambda transaction: service._cache.current(transaction, job).beliefs, job)
+
+
+def quarantined(service, job):
+    """Ids of the latest decisions whose reports a service does not learn from."""
+    found = service._store.write(
+        lambda transaction: service._cache.current(transaction, job).reports.quarantined(), job
+    )
+    return tuple(decision_id(job, sequence) for sequence in found)
 
 
 def kinds(store, job):
@@ -130,7 +139,7 @@ def test_runs_that_were_not_chosen_count_where_a_chosen_run_agrees(service, stor
     assert marks == [False, *(one.reason != chosen.reason for one, _ in asked), True]
     assert not any(told.quarantined for _, told in asked)
     assert receipt.quarantined
-    assert service.quarantined(job) == (unknown.id,)
+    assert quarantined(service, job) == (unknown.id,)
     assert service.report(unknown.id, outcome_of(unknown), "6") == receipt
 
 
@@ -205,7 +214,7 @@ def test_a_run_that_is_longer_than_its_decision_is_old_has_to_be_confirmed(servi
         other = service.decide(job, Request(f"b{number}", only=decision.batch_size))
         clock.sleep(500.0)
         service.report(other.id, outcome_of(other), "r")
-    assert service.quarantined(job) == ()
+    assert quarantined(service, job) == ()
 
 
 def test_silence_releases_a_decision(service, store, clock, job):
@@ -345,7 +354,7 @@ def test_two_desks_decide_as_one(service, store, clock, tmp_path):
         "team", Definition(dataclasses.replace(JOB, name="alone"), policy="zeus"), seed=5
     ).id
     with Store.open(tmp_path / "store.sqlite") as second:
-        services = [service, JobService(second, clock, ServiceConfig(lease_seconds=LEASE_SECONDS))]
+        services = [service, JobService(second, clock, LEASE_SECONDS)]
         for number in range(30):
             shared = services[number % 2].decide(job, Request(f"{number}", probing=True))
             single = service.decide(alone, Request(f"{number}", probing=True))
@@ -382,7 +391,7 @@ def test_a_failed_operation_leaves_beliefs_as_they_were(service, store, clock, j
 
     def failing(transaction):
         report = OutcomeReport("r", outcome_of(decision))
-        service._report(transaction, transaction.decision(job, 1), report)
+        service._report(transaction, transaction.find(DecisionRecord, job, sequence=1), report)
         raise ConflictError("no", remedy="none")
 
     with pytest.raises(ConflictError):
@@ -448,7 +457,7 @@ def test_an_upgrade_folds_histories_beside_the_work(service, store, clock, monke
 
 def test_memory_is_bounded(store, clock):
     """A server of many teams would grow for ever."""
-    service = JobService(store, clock, ServiceConfig(cached_jobs=3))
+    service = JobService(store, clock, cached_jobs=3)
     jobs = [
         service.define("team", Definition(dataclasses.replace(JOB, name=f"{n}"), policy="zeus")).id
         for n in range(6)
@@ -558,7 +567,7 @@ def test_inheriting_folds_no_long_history(service, store, clock, monkeypatch):
     first = service.define("team", Definition(JOB), seed=1)
     trained(service, clock, first.id, times=10)
     folded = []
-    monkeypatch.setattr("joulery.jobs._posterior.begin", lambda *given: folded.append(given[-1]))
+    monkeypatch.setattr(BayesianPolicy, "begin", lambda *given: folded.append(given[-1]))
     for number, one in enumerate((service, JobService(store, clock))):
         one.define("team", Definition(JOB, f"{number}"), seed=1)
         assert len(folded) == 2 * number
@@ -719,7 +728,7 @@ def test_a_report_that_all_others_contradict_is_quarantined(service, store, cloc
         if number == 8:
             assert receipt.quarantined == (decision.kind == ActionKind.TRAIN)
     if liar.kind == ActionKind.TRAIN:
-        assert liar.id in service.quarantined(job)
+        assert liar.id in quarantined(service, job)
     assert_identical(beliefs_of(service, store, job), service.rebuild(job))
 
 
@@ -770,7 +779,7 @@ def test_verdicts_are_listed_as_they_change(service, store, clock, job):
             page = decision_page(transaction, job, 0, 100)
         listed.append([one.quarantined for one in page.decisions])
         shown = tuple(one.decision.id for one in page.decisions if one.quarantined)
-        assert shown == service.quarantined(job)
+        assert shown == quarantined(service, job)
     assert not told[0]
     assert listed[-1][0]
     # The answer to the same report stays the same.

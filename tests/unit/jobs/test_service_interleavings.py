@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from joulery.clock import VirtualClock
 from joulery.jobs import Definition, JobService, Measured, Outcome, Request
-from joulery.jobs._job_registry import ServiceConfig
 from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.storage import Store
 from joulery.testing.policy_contract import assert_identical
@@ -48,8 +47,7 @@ class Drive:
     def __init__(self, location, policy):
         self.clock = VirtualClock()
         self.stores = [Store.open(location) for _ in range(3)]
-        terms = ServiceConfig(lease_seconds=100.0)
-        self.services = [JobService(store, self.clock, terms) for store in self.stores]
+        self.services = [JobService(store, self.clock, 100.0) for store in self.stores]
         self.job = self.services[0].define("team", Definition(JOB, policy=policy), seed=11).id
         self.made, self.reported = [], {}
 

@@ -13,7 +13,7 @@ def test_transactions_leave_no_circles_of_references(tmp_path):
     """The collector would take a third of a busy server's time to find them."""
     with Store.open(tmp_path / "store.sqlite") as store:
         clock = VirtualClock()
-        service = JobService(store, clock, filled_store.LONG_LEASES)
+        service = JobService(store, clock, filled_store.LONG_LEASE_SECONDS)
         job = service.define(
             "team", Definition(Job("nightly", (64, 128), 128, Cost(0.5, max_watts=300.0)))
         ).id

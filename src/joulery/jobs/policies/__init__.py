@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from joulery.jobs.policies.bayesian._beliefs import BayesianBeliefs
     from joulery.jobs.policies.bayesian._gaussian import CurvePrior, GaussianCurve
     from joulery.jobs.policies.bayesian._policy import BayesianPolicy
+    from joulery.jobs.policies.bayesian._warm_start import WarmStart
 
 __all__ = [
     "ActionKind",
@@ -46,6 +47,7 @@ __all__ = [
     "Policy",
     "RunEnd",
     "Seeds",
+    "WarmStart",
     "ZeusBeliefs",
     "ZeusPolicy",
     "make_policy",

@@ -16,7 +16,6 @@ import numpy as np
 
 from joulery.errors import InvalidValueError
 from joulery.jobs.policies._base import ActionKind, Actions, RunEnd
-from joulery.units import finite
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -220,14 +219,10 @@ class ZeusPolicy:
     Attributes:
         beta: Ratio of a training's cost ceiling to the least cost so far; infinite for no ceiling.
         window: Number of the latest costs of a batch size that count; 0 for all.
-        prior_mean: Prior mean of every batch size's cost in joules.
-        prior_precision: Precision of that prior in 1/joules²; 0 for none.
     """
 
     beta: float = 2.0
     window: int = 0
-    prior_mean: float = 0.0
-    prior_precision: float = 0.0
 
     name = "zeus"
     reasons = (
@@ -248,8 +243,6 @@ class ZeusPolicy:
                 f"not {self.window:g}",
                 remedy="give at least 2 recurrences, which have a variance, or 0 for all of them",
             )
-        finite(self.prior_mean, "prior mean in joules")
-        finite(self.prior_precision, "prior precision", minimum=0.0)
 
     def start(self, jobs: JobBatch) -> ZeusBeliefs:
         """The beliefs before anything happened."""
@@ -320,8 +313,8 @@ class ZeusPolicy:
         # A variance of zero makes the evidence infinite, and the posterior its mean.
         with np.errstate(divide="ignore", invalid="ignore"):
             evidence = count / variance
-            posterior = 1.0 / (self.prior_precision + evidence)
-            weighed = posterior * (self.prior_precision * self.prior_mean + evidence * mean)
+            posterior = 1.0 / evidence
+            weighed = posterior * (evidence * mean)
         centre = np.where(np.isinf(evidence), mean, weighed)
         kept = beliefs.exploration.kept[rows]
         sample = centre + np.sqrt(posterior) * rng.normal(_SAMPLES, kept.shape[1])

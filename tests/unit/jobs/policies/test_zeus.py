@@ -1,4 +1,4 @@
-"""Zeus's policy: ceilings, sampling, concurrent submissions, priors."""
+"""Zeus's policy: ceilings, sampling, concurrent submissions."""
 
 import math
 
@@ -128,13 +128,6 @@ def test_no_variance_is_taken_at_its_word():
     assert {one.begin()[0] for _ in range(20)} == {0}
 
 
-def test_prior_pulls():
-    """A strong prior outweighs two observations: all batch sizes look the same."""
-    one = One(ZeusPolicy(prior_mean=50.0, prior_precision=1e6))
-    one.explored([(10.0, 11.0), (20.0, 21.0), (30.0, 31.0)])
-    assert len({one.begin()[0] for _ in range(200)}) == 3
-
-
 @pytest.mark.parametrize("window", [2.5, float("nan"), float("inf"), 1e9, -3, 1])
 def test_window_that_is_none(window):
     """A window that could not be kept is refused, not a crash at the first decision."""
@@ -174,7 +167,7 @@ def test_unaffordable_training_counts_as_a_hundred_ceilings():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"beta": 1.0}, {"beta": math.nan}, {"window": 1}, {"window": -2}, {"prior_precision": -1.0}],
+    [{"beta": 1.0}, {"beta": math.nan}, {"window": 1}, {"window": -2}],
 )
 def test_nonsense_is_refused(wrong):
     """A ceiling at or below the best cost would stop every run."""

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.jobs import warm_started_curve
 from joulery.jobs.policies._base import ActionKind, RunEnd
 from joulery.jobs.policies.bayesian._gaussian import CurvePrior, hazard
 from joulery.jobs.policies.bayesian._limits import EpochProfiles
+from joulery.jobs.policies.bayesian._warm_start import warm_started_curve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from joulery.jobs import WarmStart
     from joulery.jobs.policies._base import Actions, Outcomes
     from joulery.jobs.policies._counter_rng import Floats
     from joulery.jobs.policies._job_batch import JobBatch
     from joulery.jobs.policies.bayesian._gaussian import GaussianCurve
+    from joulery.jobs.policies.bayesian._warm_start import WarmStart
 
     Indices = NDArray[np.int64]
 

@@ -24,10 +24,10 @@ from joulery.jobs.policies.bayesian._planning import DEFAULT_EXPLORATION, Explor
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from joulery.jobs import WarmStart
     from joulery.jobs.policies._base import LimitChoice, Outcomes
     from joulery.jobs.policies._counter_rng import CounterRng, Floats
     from joulery.jobs.policies._job_batch import JobBatch
+    from joulery.jobs.policies.bayesian._warm_start import WarmStart
     from joulery.objectives import Objective
 
 _FIRST, _BEST, _TRY, _PROBE, _UNREACHED, _SCOUT, _WARM = range(7)

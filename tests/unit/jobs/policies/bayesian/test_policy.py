@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.jobs import WarmStart
-from joulery.jobs.policies import ActionKind, CounterRng, JobBatch, Outcomes, RunEnd
+from joulery.jobs.policies import ActionKind, CounterRng, JobBatch, Outcomes, RunEnd, WarmStart
 from joulery.jobs.policies.bayesian._policy import BayesianConfig, BayesianPolicy
 from joulery.objectives import UNBOUNDED, Bounds, EnergyDelayProduct, LeastEnergy
 from joulery.simulate import SimulationOptions, simulate

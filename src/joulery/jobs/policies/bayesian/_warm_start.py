@@ -19,7 +19,10 @@ from joulery.units import finite
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from joulery.jobs.policies import BayesianBeliefs, CurvePrior, Floats, GaussianCurve, JobBatch
+    from joulery.jobs.policies._counter_rng import Floats
+    from joulery.jobs.policies._job_batch import JobBatch
+    from joulery.jobs.policies.bayesian._beliefs import BayesianBeliefs
+    from joulery.jobs.policies.bayesian._gaussian import CurvePrior, GaussianCurve
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +77,6 @@ class WarmStart:
             log_epochs=self.log_epochs + tuple(other.log_epochs[at] for at in more),
             log_sds=self.log_sds + tuple(math.sqrt(other.log_sds[at] ** 2 + error) for at in more),
         )
-
-    def for_changed_job(self, shift_sd: float, shape_sd: float) -> WarmStart:
-        """The same, less certain: for a job that has changed since."""
-        return dataclasses.replace(self, shift_sd=shift_sd, shape_sd=shape_sd)
 
 
 def warm_started_curve(

@@ -1,12 +1,14 @@
 """Beliefs that start from what others have shown."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.jobs import WarmStart, warm_started_curve
-from joulery.jobs.policies import BayesianBeliefs, JobBatch
+from joulery.jobs.policies import BayesianBeliefs, JobBatch, WarmStart
 from joulery.jobs.policies.bayesian._beliefs import DEFAULT_PRIOR, EPOCHS_PRIOR
+from joulery.jobs.policies.bayesian._warm_start import warm_started_curve
 from joulery.testing.workloads import made_up_workload
 
 JOBS = JobBatch.of([made_up_workload().job()], [1])  # 16 to 512, default 256
@@ -42,9 +44,7 @@ def test_batch_sizes_that_the_new_job_lacks_still_inform():
 
 def test_an_older_version_carries_its_shape_more_than_its_level():
     """A new version may need more epochs altogether; which batch size is best changes less."""
-    curve = warm_started_curve(
-        EPOCHS_PRIOR, JOBS, [KNOWN.for_changed_job(shift_sd=0.5, shape_sd=0.05)]
-    )
+    curve = warm_started_curve(EPOCHS_PRIOR, JOBS, [replace(KNOWN, shift_sd=0.5, shape_sd=0.05)])
     level_sd = np.sqrt(curve.variance[0, 4])
     both = curve.covariance[0][np.ix_([2, 4], [2, 4])]
     difference_sd = np.sqrt(both[0, 0] + both[1, 1] - 2 * both[0, 1])
