@@ -31,39 +31,27 @@ class _KeepsFailures(Exploration):
         super().advance(job, arm, np.where(reached, cost, np.inf), np.ones_like(reached))
 
 
-@dataclass(frozen=True, slots=True)
-class WithoutPruning:
+class WithoutPruning(ZeusPolicy):
     """Zeus that keeps batch sizes which did not reach the target.
 
     A stopped training counts as its whole ceiling: by what it really cost, one that was stopped
     early would pass for cheap, and be chosen again and again.
     """
 
-    zeus: ZeusPolicy = field(default_factory=ZeusPolicy)
-
-    name = "zeus"
-    reasons = ZeusPolicy.reasons
+    __slots__ = ()
 
     def start(self, jobs: JobBatch) -> ZeusBeliefs:
         """Zeus's beliefs, with another exploration."""
-        beliefs = self.zeus.start(jobs)
+        beliefs = super().start(jobs)
         beliefs.exploration = _KeepsFailures.of(jobs.valid, jobs.default)
         return beliefs
 
-    def decide(self, beliefs: ZeusBeliefs, rows: NDArray[np.int64], rng: CounterRng) -> Actions:
-        """Pass on to Zeus."""
-        return self.zeus.decide(beliefs, rows, rng)
-
-    def begin(self, beliefs: ZeusBeliefs, rows: NDArray[np.int64], actions: Actions) -> None:
-        """Pass on to Zeus."""
-        self.zeus.begin(beliefs, rows, actions)
-
     def learn(self, beliefs: ZeusBeliefs, outcomes: Outcomes) -> None:
-        """Pass on to Zeus, with failures at their ceiling."""
-        ceiling = self.zeus.beta * beliefs.least[outcomes.job]
+        """Fold outcomes into beliefs as Zeus does, with failures at their ceiling."""
+        ceiling = self.beta * beliefs.least[outcomes.job]
         stopped = outcomes.end == RunEnd.STOPPED
         cost = np.where(stopped, np.maximum(outcomes.cost, ceiling), outcomes.cost)
-        self.zeus.learn(beliefs, replace(outcomes, cost=cost))
+        super().learn(beliefs, replace(outcomes, cost=cost))
 
 
 @dataclass(slots=True, eq=False)

@@ -172,6 +172,21 @@ def _policies(rows: Table) -> list[str]:
     return [policy for policy in rows.distinct("policy") if policy != "default"]
 
 
+def _policy_series(
+    rows: Table, column: str, least: float = -math.inf
+) -> list[tuple[str, list[float], str, str]]:
+    """Bars of each policy, none shorter than ``least``, as :func:`_bars` takes them."""
+    return [
+        (
+            policy,
+            [max(value, least) for value in rows.where(policy=policy).numbers(column)],
+            _POLICY_COLOURS[policy],
+            _POLICY_HATCHES[policy],
+        )
+        for policy in _policies(rows)
+    ]
+
+
 def _savings_potential(figure: Figure) -> Iterator[Drawing]:
     def panel_of(panel: Any, rows: Table) -> None:
         series = [
@@ -179,8 +194,7 @@ def _savings_potential(figure: Figure) -> Iterator[Drawing]:
             ("best power limit", rows.numbers("limit_only"), COLOURS[1], ".."),
             ("both", rows.numbers("joint"), COLOURS[2], ""),
         ]
-        names = [network(load) for load in map(str, rows.column("workload"))]
-        bars = _bars(panel, names, series)
+        bars = _bars(panel, _networks(rows), series)
         for place, height in bars[-len(rows) :]:
             text = f"−{100 * (1 - height):.1f} %"
             _annotate(panel, text, (place, 0.02), rotation=90, color=PAPER, fontweight="bold")
@@ -303,17 +317,14 @@ def _energy_and_time(figure: Figure) -> Iterator[Drawing]:
 def _policy_bars(panel: Any, rows: Table, column: str) -> None:
     """One group of bars per workload, one bar per policy; whiskers and optimum where known."""
     parts = {policy: rows.where(policy=policy) for policy in _policies(rows)}
-    series = [
-        (policy, part.numbers(column), _POLICY_COLOURS[policy], _POLICY_HATCHES[policy])
-        for policy, part in parts.items()
-    ]
+    series = _policy_series(rows, column)
     errors = None
     if f"{column}_low" in rows.rows[0]:
         errors = [
             np.abs([part.numbers(f"{column}_{end}") for end in ("low", "high")] - np.array(heights))
             for part, (_, heights, _, _) in zip(parts.values(), series, strict=True)
         ]
-    bars = _bars(panel, [network(load) for load in rows.distinct("workload")], series, errors)
+    bars = _bars(panel, _networks(rows), series, errors)
     for place, height in bars:
         if height > _HIGHEST_BAR:
             look = {"rotation": 90, "color": PAPER, "fontweight": "bold", "va": "top"}
@@ -329,15 +340,7 @@ def _policy_bars(panel: Any, rows: Table, column: str) -> None:
 def _mean_by_gpu(figure: Figure) -> Iterator[Drawing]:
     rows = figure.main
     canvas, (panel,) = _panels(["geometric mean over workloads"], 1, (5.6, 3.0))
-    series = [
-        (
-            policy,
-            rows.where(policy=policy).numbers("eta_vs_default"),
-            _POLICY_COLOURS[policy],
-            _POLICY_HATCHES[policy],
-        )
-        for policy in _policies(rows)
-    ]
+    series = _policy_series(rows, "eta_vs_default")
     for place, height in _bars(panel, [gpu.upper() for gpu in rows.distinct("gpu")], series):
         _annotate(panel, f"{height:.2f}", (place, height))
     panel.set_ylabel("energy, Default = 1")
@@ -477,16 +480,7 @@ def _drift_course(cost: Any, sizes: Any, rows: Table) -> None:
 
 
 def _drift_regret(panel: Any, rows: Table) -> None:
-    column = "regret_after_drift"
-    series = [
-        (
-            policy,
-            [max(value, 0.1) for value in rows.where(policy=policy).numbers(column)],
-            _POLICY_COLOURS[policy],
-            _POLICY_HATCHES[policy],
-        )
-        for policy in rows.distinct("policy")
-    ]
+    series = _policy_series(rows, "regret_after_drift", 0.1)
     heights = [height for _, height in _bars(panel, _networks(rows), series)]
     panel.set_ylim(min(0.6 * min(heights), 0.05 * max(heights)), 1.6 * max(heights))
     _log_axis(panel)

@@ -298,21 +298,6 @@ def store_report(
     return Report("Recurring jobs", "", (*overview.blocks, *details))
 
 
-@dataclass(frozen=True, slots=True)
-class _WhatIf:
-    """What would be chosen under an objective.
-
-    Attributes:
-        objective: Objective, the job's own or another one.
-        point: Setting with its time and energy per run; None where nothing meets the objective.
-        words: The choice in a sentence.
-    """
-
-    objective: Objective
-    point: OperatingPoint | None
-    words: str
-
-
 def job_report(
     summary: JobSummary,
     beliefs: JobBeliefs | None = None,
@@ -335,8 +320,8 @@ def job_report(
         text = "Nothing has reached the target yet, so there is nothing to choose from."
         choice = [Paragraph(text)]
     else:
-        what_if = runs.choose(wanted)
-        choice = [Paragraph(what_if.words), runs.chart(what_if)]
+        point, words = runs.choose(wanted)
+        choice = [Paragraph(words), runs.chart(wanted, point, words)]
     blocks: list[Block] = []
     if summary.recurrences:
         draw = (_path_chart, _cost_chart, _regret_chart, _drift_chart)
@@ -427,15 +412,15 @@ class _RunPoints:
         default = Setting(batch_size=self._job.default)
         self.baseline = _mean_point(own, default, origin) if own else None
 
-    def choose(self, objective: Objective) -> _WhatIf:
-        """What the objective chooses."""
+    def choose(self, objective: Objective) -> tuple[OperatingPoint | None, str]:
+        """What the objective chooses, None where nothing meets it; and that in a sentence."""
         from joulery.errors import InfeasibleError
 
         name = objective_words(objective)
         try:
             point = choose(objective, self.points, self.baseline)
         except InfeasibleError as error:
-            return _WhatIf(objective, None, f"Nothing meets {name}: {error.remedy}.")
+            return None, f"Nothing meets {name}: {error.remedy}."
         words = f"With {name}: {_label(point)}"
         base = self.baseline
         if base is not None and (base.seconds, base.joules) == (point.seconds, point.joules):
@@ -448,31 +433,31 @@ class _RunPoints:
                 f", {abs(saved.energy):.0f} % {less} energy and {abs(saved.time):.0f} % {slower} "
                 f"than the default batch size {self._job.default}"
             )
-        return _WhatIf(objective, point, f"{words} ({point.provenance.origin}).")
+        return point, f"{words} ({point.provenance.origin})."
 
-    def chart(self, what_if: _WhatIf) -> Chart:
+    def chart(self, objective: Objective, chosen: OperatingPoint | None, words: str) -> Chart:
         """The time-energy plot with the choice, the baseline and the line of equal cost."""
         seconds = seconds_unit(p.seconds for p in self.points)
         joules = joules_unit(p.joules for p in self.points)
         frontier = Frontier.from_points(self.points)
         drawn = [Series("frontier", tuple((p.seconds, p.joules) for p in frontier), symbol="")]
-        marked = [(p.seconds, p.joules) for p in (what_if.point, self.baseline) if p is not None]
+        marked = [(p.seconds, p.joules) for p in (chosen, self.baseline) if p is not None]
         others = [p for p in self.points if (p.seconds, p.joules) not in marked]
         foreseen = [p for p in others if p.provenance.origin == Origin.PREDICTED]
         run = [p for p in others if p not in foreseen]
         drawn.append(_series("from an epoch's limits", foreseen, "triangle", 5, labels=False))
         drawn.append(_series("run until the target", run, "dot", 0))
-        if self.baseline is not None and (what_if.point is None or marked[0] != marked[1]):
+        if self.baseline is not None and (chosen is None or marked[0] != marked[1]):
             drawn.append(_series("default", [self.baseline], "diamond", 1, emphasis=True))
-        if what_if.point is not None:
-            drawn.append(_series("chosen", [what_if.point], "star", 2, emphasis=True))
-            drawn += self._bound(what_if.objective, what_if.point)
+        if chosen is not None:
+            drawn.append(_series("chosen", [chosen], "star", 2, emphasis=True))
+            drawn += self._bound(objective, chosen)
         return Chart(
             "Time and energy of a whole run",
             Axis(f"time in {seconds.name}", seconds),
             Axis(f"energy in {joules.name}", joules),
             tuple(one for one in drawn if one.points),
-            f"{len(self.points)} settings. {what_if.words} Bars are one standard error.",
+            f"{len(self.points)} settings. {words} Bars are one standard error.",
         )
 
     def _bound(self, objective: Objective, point: OperatingPoint) -> list[Series]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulery.errors import FileError
+from joulery.grid import read_table
 from joulery.jobs.policies import CounterRng, mix
 from joulery.simulate.traces._rows import read_rows
 
@@ -167,28 +167,25 @@ def _grouped(submit: Floats, duration: Floats, owner: NDArray[np.int64]) -> NDAr
 
 def _read_jobs(path: Path) -> tuple[Floats, Floats, NDArray[np.int64]]:
     """(jobs,): submission and duration in seconds, and a number for the owner and size."""
+    names, rows = read_table(path)
     remedy = "give philly.csv or an Alibaba PAI sample with arrival_time, length and cpus"
     try:
-        with path.open(newline="", encoding="utf-8") as opened:
-            rows = list(csv.DictReader(opened))
-        if rows and {"timestamp", "duration", "num_gpus", "cluster"} <= set(rows[0]):
+        if rows and {"timestamp", "duration", "num_gpus", "cluster"} <= set(names):
             moments = [datetime.fromisoformat(row["timestamp"]) for row in rows]
             start = min(moments)
             submit = np.array([(moment - start).total_seconds() for moment in moments])
             duration = np.array([float(row["duration"]) for row in rows])
-            names = [f"{row['cluster']} {row['num_gpus']}" for row in rows]
-        elif rows and {"arrival_time", "length", "cpus"} <= set(rows[0]):
+            owners = [f"{row['cluster']} {row['num_gpus']}" for row in rows]
+        elif rows and {"arrival_time", "length", "cpus"} <= set(names):
             submit = np.array([float(row["arrival_time"]) for row in rows])
             duration = np.array([float(row["length"]) for row in rows])
-            names = [row["cpus"] for row in rows]
+            owners = [row["cpus"] for row in rows]
             if duration.max() < _HOURS_BELOW:
                 submit, duration = submit * _SECONDS_PER_HOUR, duration * _SECONDS_PER_HOUR
         else:
             raise FileError(f"{path} is no known list of jobs", remedy=remedy)
-    except OSError as error:
-        raise FileError(f"cannot read {path}: {error.strerror}", remedy=remedy) from None
     except (ValueError, TypeError) as error:
         raise FileError(f"{path} does not parse: {error}", remedy=remedy) from None
-    owner = np.unique(names, return_inverse=True)[1]
+    owner = np.unique(owners, return_inverse=True)[1]
     ran = duration > 0
     return submit[ran], duration[ran], owner[ran].astype(np.int64)

@@ -37,7 +37,7 @@ from joulery.predict._limits import (
     job_curve,
 )
 from joulery.predict._plan_time import PARTS, PLAN_CONSTANTS, plan_parts, plan_seconds
-from joulery.predict._power import Load, graph_load, in_step, node_watts, plan_load, response
+from joulery.predict._power import Load, in_step, node_watts, response
 
 __all__ = [
     "CONSTANTS",
@@ -61,14 +61,12 @@ __all__ = [
     "fitted",
     "fitted_belief",
     "fitted_on",
-    "graph_load",
     "in_step",
     "job_curve",
     "kernel_times",
     "krige",
     "node_watts",
     "on_another_system",
-    "plan_load",
     "plan_parts",
     "plan_seconds",
     "probe_values",
