@@ -220,12 +220,11 @@ def test_open_adr_registers_reads_events_and_reports():
         if method == "POST":
             posted[path] = json.loads(body)
             return 201, {**posted[path], "id": "new"}
-        return 200, {"/events": [EVENT], "/programs": [{"id": "p1"}], "/vens": []}[path]
+        return 200, {"/events": [EVENT], "/vens": []}[path]
 
     with serving(answer) as url:
         client = OpenAdr(url, "id", "secret")
         assert client.register()["id"] == "new"
-        assert client.programs() == [{"id": "p1"}]
         first, second = client.events()
         client.report(EVENT, [(DAY, 70_000.0), (DAY + 60, 69_000.0)])
     assert (first.target_watts, first.start, first.end) == (

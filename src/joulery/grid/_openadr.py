@@ -61,10 +61,6 @@ class OpenAdr:
                 return dict(ven)
         return self._post("vens", {"objectType": "VEN_VEN_REQUEST", "venName": self.ven_name})
 
-    def programs(self) -> list[dict[str, Any]]:
-        """Programs of this account (GET /programs)."""
-        return self._get("programs")
-
     def events(self, program: str | None = None) -> list[GridEvent]:
         """Events that ask for less power (GET /events); see ``malformed`` for the rest."""
         query = {} if program is None else {"programID": program}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from joulery.jobs.policies import ActionKind, CounterRng, RunEnd, mix, unit_interval
+from joulery.jobs.policies import ActionKind, CounterRng, Outcomes, RunEnd, mix, unit_interval
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -224,22 +224,14 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
-    """Results of actions, as in :class:`~joulery.jobs.policies._base.Outcomes`.
+class Results(Outcomes):
+    """The ends of actions.
 
-    ``progress`` is what probes trained, in epochs.
+    Attributes:
+        progress: (rows,), epochs that probes trained; 0 for trainings.
     """
 
-    limit: NDArray[np.int64]
-    end: NDArray[np.int64]
-    epochs: Floats
     progress: Floats
-    seconds: Floats
-    joules: Floats
-    cost: Floats
-    epoch_seconds: Floats
-    epoch_joules: Floats
-    relative_error: Floats
 
 
 class _Tables:
@@ -323,6 +315,10 @@ class Environment:
         joules = np.where(idle, 0.0, profile.joules) + rest * request.joules[held]
         measured = self._measured(request, profile, limit, idle, training & (epochs > 0))
         return Results(
+            job=moment.job,
+            recurrence=moment.recurrence,
+            kind=actions.kind,
+            arm=actions.arm,
             limit=np.where(training, limit, -1),
             end=self._ends(moment, training, needed, most),
             epochs=epochs,

@@ -68,17 +68,7 @@ class Drive:
         number = self.decisions[rows].copy()
         self.decisions[rows] += 1
         moment = Moment(rows, number, 0 * number, 0 * number, np.zeros(len(rows)))
-        results = self._environment.act(actions, moment)
-        fields = {f.name for f in dataclasses.fields(Outcomes)} & {
-            f.name for f in dataclasses.fields(results)
-        }
-        return actions, Outcomes(
-            job=rows,
-            recurrence=number,
-            kind=actions.kind,
-            arm=actions.arm,
-            **{name: getattr(results, name) for name in fields},
-        )
+        return actions, self._environment.act(actions, moment)
 
     def learn(self, outcomes: Outcomes) -> None:
         """Pass on to the policy how actions ended."""
