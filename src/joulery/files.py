@@ -1,4 +1,4 @@
-"""Files that survive crashes: replaced in one step, or appended to line by line."""
+"""Files that survive crashes: replaced in one step, or appended to line by line; CSV text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 
@@ -60,6 +60,18 @@ def write_all(descriptor: int, content: bytes) -> None:
     """Write all of ``content``, however little each system call takes."""
     while content:
         content = content[os.write(descriptor, content) :]
+
+
+def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
+    """Rows with the columns of the first, below a header; None is empty."""
+    import csv
+    import io
+
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def open_for_append(path: Path) -> int:

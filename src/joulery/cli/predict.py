@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING
 
 from joulery import predict
 from joulery.cli.dispatch import Output
-from joulery.cli.options import Action, file, flag, limits, listed, number, option, whole
+from joulery.cli.options import (
+    Action,
+    file,
+    flag,
+    limits,
+    listed,
+    number,
+    option,
+    whole,
+    write_file,
+)
+from joulery.files import csv_text
 from joulery.reports import table_of
 from joulery.units import hertz_from_megahertz, human, human_duration, per_cent
 
@@ -62,7 +73,9 @@ def _run(arguments: argparse.Namespace) -> Output:
     )
     if arguments.profile is not None:
         rows = predict.stage_rows(model, arguments.device, plan, clocks=hertz, calibration=known)
-        predict.write_stage_profile(rows, arguments.profile)
+        # Six digits are more than predictions know.
+        plain = [{n: f"{v:.6g}" if isinstance(v, float) else v for n, v in r.items()} for r in rows]
+        write_file(arguments.profile, csv_text(plain), "--profile")
     return Output(found.to_dict(), lambda: _text(found, arguments.steps))
 
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from joulery.cluster._events import announce, mirror_events, withdraw
     from joulery.cluster._fairness import DeficitLedger, oversubscribed_watts, ramped
     from joulery.cluster._jobs import (
-        FLEXIBILITY,
         ClusterJob,
         Fleet,
         PowerCurve,
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FAIR_SHARE",
-    "FLEXIBILITY",
     "POLICIES",
     "Agent",
     "AgentSettings",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # Share of its speed that a job of each flexibility tier may lose in a grid event.
-FLEXIBILITY = {"flex-0": 0.0, "flex-1": 0.10, "flex-2": 0.25, "flex-3": 0.50}
+_FLEXIBILITY = {"flex-0": 0.0, "flex-1": 0.10, "flex-2": 0.25, "flex-3": 0.50}
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +183,11 @@ class ClusterJob:
 def flexibility_floor(tier: str) -> float:
     """Least performance of a flexibility tier: ``flexibility_floor("flex-2")`` is 0.75."""
     name = tier.strip().lower().replace(" ", "-")
-    if name not in FLEXIBILITY:
+    if name not in _FLEXIBILITY:
         raise InvalidValueError(
-            f"unknown flexibility tier {tier!r}", remedy=f"use one of {', '.join(FLEXIBILITY)}"
+            f"unknown flexibility tier {tier!r}", remedy=f"use one of {', '.join(_FLEXIBILITY)}"
         )
-    return 1.0 - FLEXIBILITY[name]
+    return 1.0 - _FLEXIBILITY[name]
 
 
 class Fleet:

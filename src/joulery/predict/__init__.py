@@ -29,21 +29,20 @@ if TYPE_CHECKING:
     )
     from joulery.predict._calibrate import Calibration, MeasuredStep, StepStore, read_steps
     from joulery.predict._capture import capture
-    from joulery.predict._devices import PRECISIONS, Accelerator, accelerator
+    from joulery.predict._devices import Accelerator, accelerator
     from joulery.predict._graph import Graph, Operator
     from joulery.predict._intervals import Interval
     from joulery.predict._limits import limit_curve
-    from joulery.predict._memory import Memory, plan_memory, stage_memories
+    from joulery.predict._memory import Memory, plan_memory
     from joulery.predict._model import Transformer, transformer
     from joulery.predict._plan import Plan
     from joulery.predict._recommend import Choice, Recommendation, recommend
-    from joulery.predict._search import OBJECTIVES, Convergence, Work, candidate_plans
-    from joulery.predict._stages import stage_rows, write_stage_profile
+    from joulery.predict._search import OBJECTIVES, Convergence, Work
+    from joulery.predict._stages import stage_rows
     from joulery.predict._step import Prediction, predict, prediction, total
 
 __all__ = [
     "OBJECTIVES",
-    "PRECISIONS",
     "Accelerator",
     "Assumptions",
     "Calibration",
@@ -61,7 +60,6 @@ __all__ = [
     "Transformer",
     "Work",
     "accelerator",
-    "candidate_plans",
     "capture",
     "embodied_grams",
     "embodied_kilograms",
@@ -72,11 +70,9 @@ __all__ = [
     "prediction",
     "read_steps",
     "recommend",
-    "stage_memories",
     "stage_rows",
     "total",
     "transformer",
-    "write_stage_profile",
 ]
 
 __getattr__ = lazy(__name__)

@@ -6,13 +6,11 @@ that clocks can be planned before the pipeline has run.
 
 from __future__ import annotations
 
-import csv
-from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulery.errors import FileError, InvalidValueError
+from joulery.errors import InvalidValueError
 from joulery.predict._calibrate import Calibration
 from joulery.predict._devices import accelerator
 from joulery.predict._kernels import ATTENTION
@@ -23,7 +21,6 @@ from joulery.predict._power import plan_demand, response
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from joulery.predict._devices import Accelerator
     from joulery.predict._kernels import Kernels
@@ -82,26 +79,6 @@ def stage_rows(
                 for clock, slow, power in zip(hertz, slowdown, watts, strict=True)
             ]
     return rows
-
-
-def write_stage_profile(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Write rows as the CSV file that ``joulery plan`` reads.
-
-    Raises:
-        FileError: The file cannot be written.
-    """
-    text = StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(
-        {name: f"{v:.6g}" if isinstance(v, float) else v for name, v in row.items()} for row in rows
-    )
-    try:
-        path.write_text(text.getvalue(), encoding="utf-8")
-    except OSError as problem:
-        raise FileError(
-            f"cannot write {path}: {problem.strerror}", remedy="choose another file"
-        ) from None
 
 
 def _stage_seconds(

@@ -6,14 +6,13 @@ Network in a Multi-GPU Environment with Power Capping (Euro-Par 2023 workshops),
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
+from joulery.files import csv_text
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.objectives import eds_gain, gains
 
@@ -243,12 +242,7 @@ class SweepTable:
 
     def to_csv(self) -> str:
         """One line per setting, with a header; unknown is empty."""
-        written = io.StringIO()
-        records = [setting.to_dict() for setting in self.settings]
-        writer = csv.DictWriter(written, list(records[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(records)
-        return written.getvalue()
+        return csv_text([setting.to_dict() for setting in self.settings])
 
 
 def _succeeded(runs: Sequence[FinishedRun]) -> list[FinishedRun]:

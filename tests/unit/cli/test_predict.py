@@ -150,6 +150,7 @@ def test_a_recommendation_as_a_page(capsys, model, tmp_path):
         ("predict", "--device", "t4"),
         ("predict", "--device", "h100", "--clocks", "9000", *PLAN),
         ("predict", "--device", "h100", "--profile", "x.csv", *PLAN),
+        ("predict", "--device", "h100", "--plan", "pp4-mb1", "--profile", "/no/such/stages.csv"),
         ("predict", "--device", "h100", "--precision", "bf17", *PLAN),
         ("predict", "--device", "h100", "--plan", "dp0-mb1"),
         ("predict", "--device", "h100", "--plan", "dp8-mb1-dp4", "--batch-size", "8"),

@@ -11,7 +11,6 @@ from joulery.predict import (
     Assumptions,
     Work,
     accelerator,
-    candidate_plans,
     embodied_grams,
     embodied_kilograms,
     plan_memory,
@@ -19,6 +18,7 @@ from joulery.predict import (
     transformer,
 )
 from joulery.predict._memory import MEMORY_SHARE
+from joulery.predict._search import candidate_plans
 
 LLAMA = {
     "layers": 32,

@@ -2,17 +2,15 @@
 
 import pytest
 
-from joulery.errors import FileError, InvalidValueError
+from joulery.errors import InvalidValueError
 from joulery.pipeline import plan_pipeline, profiles_from_rows
 from joulery.predict import (
     Plan,
     prediction,
-    stage_memories,
     stage_rows,
     transformer,
-    write_stage_profile,
 )
-from joulery.predict._memory import plan_memory
+from joulery.predict._memory import plan_memory, stage_memories
 
 MODEL = transformer(
     {
@@ -58,12 +56,6 @@ def test_a_plan_without_a_pipeline_is_refused():
     """There is nothing to plan."""
     with pytest.raises(InvalidValueError, match="no pipeline"):
         stage_rows(MODEL, "a100", Plan(global_batch=16))
-
-
-def test_an_unwritable_profile_is_one_line(tmp_path):
-    """A missing folder must not be a traceback."""
-    with pytest.raises(FileError):
-        write_stage_profile(stage_rows(MODEL, "a100", PLAN), tmp_path / "no" / "stages.csv")
 
 
 @pytest.mark.parametrize("dense", [0, 2, 9])

@@ -7,8 +7,6 @@ wait longer. Whatever goes wrong, the clock is restored and training goes on.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import logging
 import math
@@ -21,6 +19,7 @@ import numpy as np
 
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError, JouleryError
+from joulery.files import csv_text
 from joulery.governor import lease
 from joulery.hardware import Capability, ClockLock, require
 from joulery.metering import EnergyTimeline, Sampler
@@ -312,20 +311,12 @@ def write_profile(path: Path, rows: Sequence[ProfileRow]) -> None:
         document = waiting | {"rows": [row.to_dict() for row in ordered]}
         text = json.dumps(document, indent=1, allow_nan=False) + "\n"
     else:
-        text = _csv(ordered)
+        text = csv_text([row.to_dict() for row in ordered])
     write_text(path, text, "profile")
 
 
 def _known(value: float, digits: int) -> float | None:
     return None if math.isnan(value) else round(value, digits)
-
-
-def _csv(rows: Sequence[ProfileRow]) -> str:
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0].to_dict()), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(row.to_dict() for row in rows)
-    return out.getvalue()
 
 
 def _chosen(supported: Sequence[float], wanted: Sequence[float]) -> list[float]:

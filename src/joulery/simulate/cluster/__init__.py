@@ -1,11 +1,10 @@
 """Replay a cluster's trace under a power budget."""
 
-from joulery.simulate.cluster._engine import QUEUES, ClusterReplay, Site, budget_steps, simulate
+from joulery.simulate.cluster._engine import ClusterReplay, Site, budget_steps, simulate
 from joulery.simulate.cluster._summary import summarize
 from joulery.simulate.cluster._traces import Trace, read_trace
 
 __all__ = [
-    "QUEUES",
     "ClusterReplay",
     "Site",
     "Trace",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from joulery.grid import GridEvent
     from joulery.simulate.cluster._traces import Trace
 
-QUEUES = ("fifo", "backfill", "sjf")
+_QUEUES = ("fifo", "backfill", "sjf")
 # How far behind the first waiting job backfilling looks.
 _BACKFILL_DEPTH = 64
 # Performance that a job may be owed, or owe, in steps that keep the number of classes small.
@@ -66,10 +66,10 @@ class Site:
     alpha: float = 2.0
 
     def __post_init__(self) -> None:
-        if self.policy not in POLICIES or self.queue not in QUEUES:
+        if self.policy not in POLICIES or self.queue not in _QUEUES:
             raise InvalidValueError(
                 f"unknown policy {self.policy!r} or queue {self.queue!r}",
-                remedy=f"policies: {', '.join(POLICIES)}; queues: {', '.join(QUEUES)}",
+                remedy=f"policies: {', '.join(POLICIES)}; queues: {', '.join(_QUEUES)}",
             )
         finite(self.overhead_watts, "overhead_watts", minimum=0.0)
         finite(self.idle_watts, "idle_watts", minimum=0.0)
