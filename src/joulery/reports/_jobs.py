@@ -26,7 +26,7 @@ from joulery.reports._document import (
 from joulery.units import finite, human, human_duration, kilowatt_hours, per_cent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from joulery.jobs import (
         BatchSizeSummary,
@@ -324,8 +324,7 @@ def job_report(
         choice = [Paragraph(words), runs.chart(wanted, point, words)]
     blocks: list[Block] = []
     if summary.recurrences:
-        draw = (_path_chart, _cost_chart, _regret_chart, _drift_chart)
-        charts = [one(summary) for one in draw]
+        charts = [_path_chart(summary), *_cost_charts(summary), _drift_chart(summary)]
         if beliefs is not None and beliefs.costs and runs.points:
             charts.insert(0, _belief_chart(summary, beliefs))
         blocks.append(Grid(tuple(one for one in charts if one is not None)))
@@ -562,17 +561,23 @@ def _size_axis(summary: JobSummary, name: str) -> Axis:
     return Axis(name, ticks=tuple(map(math.log2, sizes)), labels=tuple(map(str, sizes)))
 
 
-def _recurrence_axis(summary: JobSummary) -> Axis:
-    """Recurrences, each with a tick where they are few."""
+def _cost_axis(costs: Iterable[float]) -> Axis:
+    joules = joules_unit(map(abs, costs))
+    return Axis(f"cost in {joules.name}", joules)
+
+
+def _by_recurrence(
+    summary: JobSummary, title: str, y: Axis, drawn: Iterable[Series], text: str
+) -> Chart:
+    """A chart over recurrences, each of which has a tick where they are few."""
     few = len(summary.recurrences) <= _FEW
     ticks = tuple(one.number + 1.0 for one in summary.recurrences) if few else ()
-    return Axis("recurrence", ticks=ticks)
+    return Chart(title, Axis("recurrence", ticks=ticks), y, tuple(drawn), text)
 
 
 def _belief_chart(summary: JobSummary, beliefs: JobBeliefs) -> Chart:
     """Expected cost of a run by batch size, with measured means beside."""
     believed = sorted(beliefs.costs.items())
-    joules = joules_unit(cost for _, (_, cost, _) in believed)
     measured = [row for row in summary.batch_sizes if row.costs_joules]
     drawn = [
         Series(
@@ -600,7 +605,7 @@ def _belief_chart(summary: JobSummary, beliefs: JobBeliefs) -> Chart:
     return Chart(
         "Cost of a run by batch size",
         _size_axis(summary, "batch size"),
-        Axis(f"cost in {joules.name}", joules),
+        _cost_axis(cost for _, (_, cost, _) in believed),
         tuple(one for one in drawn if one.points),
         "What the policy believes a run of each batch size costs, and what runs did cost.",
     )
@@ -608,80 +613,50 @@ def _belief_chart(summary: JobSummary, beliefs: JobBeliefs) -> Chart:
 
 def _path_chart(summary: JobSummary) -> Chart | None:
     """The batch size of every decision, and how it ended: the way that the search went."""
-    kinds: tuple[tuple[str, Symbol, int, Callable[[DecisionEntry], bool]], ...] = (
-        ("reached", "dot", 0, lambda one: _end(one) == RunEnd.REACHED),
-        ("stopped early", "cross", 1, lambda one: _end(one) == RunEnd.STOPPED),
-        ("failed", "square", 4, lambda one: _end(one) == RunEnd.EXHAUSTED),
-        ("probed for seconds", "triangle", 5, lambda one: _end(one) == RunEnd.PROBED),
-        ("under way", "diamond", 2, lambda one: one.state == "open"),
+    kinds: tuple[tuple[str, Symbol, int, RunEnd | None], ...] = (
+        ("reached", "dot", 0, RunEnd.REACHED),
+        ("stopped early", "cross", 1, RunEnd.STOPPED),
+        ("failed", "square", 4, RunEnd.EXHAUSTED),
+        ("probed for seconds", "triangle", 5, RunEnd.PROBED),
+        ("under way", "diamond", 2, None),
     )
     shown = summary.decisions[-_MOST_POINTS:]
+    ended = [(entry.outcome.end, entry.decision) for entry in shown if entry.outcome is not None]
+    under_way = [(None, entry.decision) for entry in shown if entry.state == "open"]
     drawn = []
-    for name, symbol, colour, fits in kinds:
-        members = [one.decision for one in shown if fits(one)]
+    for name, symbol, colour, end in kinds:
+        members = [one for how, one in (*ended, *under_way) if how == end]
         points = tuple((one.recurrence + 1.0, math.log2(one.batch_size)) for one in members)
         tips = tuple(
             f"recurrence {one.recurrence + 1}: {one.batch_size}, {one.reason}" for one in members
         )
         if points:
             drawn.append(Series(name, points, tips=tips, line="", symbol=symbol, colour=colour))
-    if not drawn:
-        return None
-    return Chart(
-        "Search path",
-        _recurrence_axis(summary),
-        _size_axis(summary, "batch size"),
-        tuple(drawn),
-        "The batch size of every decision by recurrence, and how it ended.",
-    )
+    text = "The batch size of every decision by recurrence, and how it ended."
+    size = _size_axis(summary, "batch size")
+    return _by_recurrence(summary, "Search path", size, drawn, text) if drawn else None
 
 
-def _end(entry: DecisionEntry) -> RunEnd | None:
-    return None if entry.outcome is None else entry.outcome.end
-
-
-def _ended(summary: JobSummary) -> list[tuple[float, float]]:
-    return [(one.number + 1.0, one.cost_joules) for one in summary.recurrences if one.cost_joules]
-
-
-def _cost_chart(summary: JobSummary) -> Chart | None:
-    costs = _ended(summary)
+def _cost_charts(summary: JobSummary) -> Iterator[Chart]:
+    """Cost of every recurrence, and what was paid beyond the batch size that is best so far."""
+    costs = [(one.number + 1.0, one.cost_joules) for one in summary.recurrences if one.cost_joules]
     if not costs:
-        return None
-    joules = joules_unit(cost for _, cost in costs)
-    own = next(row for row in summary.batch_sizes if row.batch_size == summary.job.default)
+        return
     drawn = [Series("recurrence", thinned(costs), symbol="")]
-    if own.costs_joules:
-        level = fmean(own.costs_joules)
+    means = {r.batch_size: fmean(r.costs_joules) for r in summary.batch_sizes if r.costs_joules}
+    if (level := means.get(summary.job.default)) is not None:
         ends = ((costs[0][0], level), (costs[-1][0], level))
         drawn.append(_line("mean of the default's runs", ends, 1))
-    return Chart(
-        "Cost by recurrence",
-        _recurrence_axis(summary),
-        Axis(f"cost in {joules.name}", joules),
-        tuple(drawn),
-        "Cost of every recurrence with all its attempts, against runs of the default batch size.",
-    )
-
-
-def _regret_chart(summary: JobSummary) -> Chart | None:
-    """What was paid beyond the batch size that is best by all runs so far."""
-    costs = _ended(summary)
-    means = [fmean(row.costs_joules) for row in summary.batch_sizes if row.costs_joules]
-    if not means or not costs:
-        return None
-    total, points = 0.0, []
-    for number, cost in costs:
-        total += cost - min(means)
-        points.append((number, total))
-    joules = joules_unit(abs(y) for _, y in points)
-    return Chart(
-        "Cumulative regret",
-        _recurrence_axis(summary),
-        Axis(f"cost in {joules.name}", joules),
-        (Series("regret", thinned(points), symbol=""),),
-        "Cost so far beyond always running the batch size whose runs cost least on average.",
-    )
+    text = "Cost of every recurrence with all its attempts, against runs of the default batch size."
+    axis = _cost_axis(cost for _, cost in costs)
+    yield _by_recurrence(summary, "Cost by recurrence", axis, drawn, text)
+    if means:
+        totals = itertools.accumulate(cost - min(means.values()) for _, cost in costs)
+        points = [(number, total) for (number, _), total in zip(costs, totals, strict=True)]
+        text = "Cost so far beyond always running the batch size whose runs cost least on average."
+        drawn = [Series("regret", thinned(points), symbol="")]
+        axis = _cost_axis(total for _, total in points)
+        yield _by_recurrence(summary, "Cumulative regret", axis, drawn, text)
 
 
 def _drift_chart(summary: JobSummary) -> Chart | None:
@@ -691,21 +666,18 @@ def _drift_chart(summary: JobSummary) -> Chart | None:
         for one in summary.decisions
         if one.outcome is not None and one.outcome.end == RunEnd.REACHED and one.outcome.epochs
     ]
-    sizes = {size for _, size, _ in runs}
-    means = {own: fmean(epochs for _, size, epochs in runs if size == own) for own in sizes}
     if len(runs) < 3:
         return None
+    sizes = {size for _, size, _ in runs}
+    means = {own: fmean(epochs for _, size, epochs in runs if size == own) for own in sizes}
     points = [(number, epochs / means[size]) for number, size, epochs in runs]
-    return Chart(
-        "Drift: epochs to the target, over the batch size's mean",
-        _recurrence_axis(summary),
-        Axis("ratio"),
-        (
-            Series("run", thinned(points), line="", symbol="dot"),
-            _line("mean", ((points[0][0], 1.0), (points[-1][0], 1.0)), 5),
-        ),
-        "Runs that need ever more or fewer epochs than before show that the data has drifted.",
+    drawn = (
+        Series("run", thinned(points), line="", symbol="dot"),
+        _line("mean", ((points[0][0], 1.0), (points[-1][0], 1.0)), 5),
     )
+    title = "Drift: epochs to the target, over the batch size's mean"
+    text = "Runs that need ever more or fewer epochs than before show that the data has drifted."
+    return _by_recurrence(summary, title, Axis("ratio"), drawn, text)
 
 
 def thinned(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
