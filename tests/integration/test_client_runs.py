@@ -11,7 +11,6 @@ import time
 import pytest
 
 from joulery.client import open_backend
-from joulery.client._local import LocalBackend
 from joulery.clock import REAL_CLOCK
 from joulery.jobs import JobService
 from joulery.jobs.policies import RunEnd
@@ -270,6 +269,6 @@ def test_local_and_remote_learn_the_same(server, environ):
     assert local.decision.batch_size == remote.decision.batch_size
     assert local.outcome.epochs == remote.outcome.epochs == 4
     assert local.outcome.seconds == pytest.approx(remote.outcome.seconds, rel=0.5)
-    backend = LocalBackend.open(path)
+    backend = open_backend(path)
     assert backend.jobs()[0][0].device == "V100"
     backend.close()

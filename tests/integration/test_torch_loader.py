@@ -183,10 +183,10 @@ def test_ranks_share_batches_decide_together_and_end_together(tmp_path):
         assert sorted(seen) == [float(value) for value in range(64)]
     assert [x for e, _, x in first[4] if e == 0] != [x for e, _, x in first[4] if e == 1]
 
-    from joulery.client._local import LocalBackend
+    from joulery.client import open_backend
     from joulery.jobs.policies import RunEnd
 
-    backend = LocalBackend.open(tmp_path / "s.sqlite")
+    backend = open_backend(tmp_path / "s.sqlite")
     (job,) = backend.jobs()[0]
     (entry,) = backend.decisions(job.id)[0]
     backend.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from joulery.client._local import LocalBackend
+from joulery.client import open_backend
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ class RecordingBackend:
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
-        self.inner = LocalBackend.open(path, "team", clock)
+        self.inner = open_backend(path, "team", clock=clock)
         self.calls: list[str] = []
 
     def before(self, name: str) -> None:

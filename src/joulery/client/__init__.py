@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from joulery.client._history import (
         JobUsage,
         all_jobs,
-        measured_of,
         saved_energy,
         summary_of,
         usage,
@@ -35,7 +34,6 @@ __all__ = [
     "RunMeasurements",
     "all_jobs",
     "is_server",
-    "measured_of",
     "open_backend",
     "read_token",
     "saved_energy",

@@ -182,8 +182,9 @@ def open_backend(
         return HttpBackend(Address.of(where), team_of(team), given, seconds, ca_file)
     try:
         from joulery.client._local import LocalBackend
+        from joulery.storage import Store
     except ModuleNotFoundError as missing:
         raise MissingExtraError(
             f"a store needs {missing.name}", remedy='pip install "joulery[store]"'
         ) from None
-    return LocalBackend.open(where or None, team_of(team), clock)
+    return LocalBackend(Store.open(where or None), team_of(team), clock)

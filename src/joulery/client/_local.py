@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from joulery.clock import REAL_CLOCK
 from joulery.jobs import (
     JobService,
     decision_page,
@@ -15,12 +14,8 @@ from joulery.jobs import (
     note_energy,
     profile_list,
 )
-from joulery.storage import Store
 
 if TYPE_CHECKING:
-    from pathlib import Path
-    from typing import Self
-
     from joulery.clock import Clock
     from joulery.jobs import (
         Decision,
@@ -34,6 +29,7 @@ if TYPE_CHECKING:
         Receipt,
         Request,
     )
+    from joulery.storage import Store
 
 
 class LocalBackend:
@@ -47,18 +43,11 @@ class LocalBackend:
         clock: Real or virtual clock.
     """
 
-    def __init__(self, store: Store, team: str, clock: Clock = REAL_CLOCK) -> None:
+    def __init__(self, store: Store, team: str, clock: Clock) -> None:
         self._store = store
         self._team = team
         self._clock = clock
         self._service = JobService(store, clock)
-
-    @classmethod
-    def open(
-        cls, location: str | Path | None = None, team: str = "default", clock: Clock = REAL_CLOCK
-    ) -> Self:
-        """A backend on a store by its path or address; the user's own unless given."""
-        return cls(Store.open(location), team, clock)
 
     def define(self, definition: Definition) -> JobEntry:
         """The job of that name and device, made or changed if need be."""

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from joulery.jobs._summary import JobSummary, Saved
     from joulery.storage import JobHead, RunGroup, Transaction
 
+_MOST_DECISIONS = 500  # that are read for the summary of a job
+
 
 @dataclass(slots=True)
 class JobFigures:
@@ -77,20 +79,19 @@ def job_figures(transaction: Transaction, heads: Sequence[JobHead]) -> list[JobF
     return list(found.values())
 
 
-def job_summary(transaction: Transaction, job: int, decisions: int = 500) -> JobSummary:
+def job_summary(transaction: Transaction, job: int) -> JobSummary:
     """The latest part of a job's history, with what was measured.
 
     Args:
         transaction: Transaction to read in.
         job: Number of the job.
-        decisions: Number of decisions that are read at most.
 
     Raises:
         UnknownRecordError: There is no such job.
     """
     entry = job_entry(transaction.job(job))
-    after = max(0, entry.events - 2 * decisions)  # most decisions are followed by a report
-    found = decision_page(transaction, job, after, decisions).decisions
+    after = max(0, entry.events - 2 * _MOST_DECISIONS)  # most decisions are followed by a report
+    found = decision_page(transaction, job, after, _MOST_DECISIONS).decisions
     used = [
         EnergyUsed(origin or "assumed", j) for _, origin, j in energy_origins(transaction, [job])
     ]

@@ -289,12 +289,18 @@ class JobService:
             state.swept_seconds = self._clock.now()
         before = _before(transaction, job, request.after)
         action, reason = _choose(state, request, before)
+        if before is not None:
+            recurrence = before.recurrence
+        else:
+            record = transaction.lock(job)
+            recurrence = record.recurrences
+            transaction.put(dataclasses.replace(record, recurrences=recurrence + 1))
         now = self._clock.wall()
         decision = DecisionRecord(
             job=job,
             sequence=state.sequence + 1,
             key=request.key,
-            recurrence=_next_recurrence(transaction, job) if before is None else before.recurrence,
+            recurrence=recurrence,
             action=action,
             reason=reason,
             request=asked,
@@ -302,7 +308,7 @@ class JobService:
             deadline_wall_seconds=now + self._lease_seconds,
         )
         transaction.add(decision)
-        body = {"action": action, "recurrence": decision.recurrence}
+        body = {"action": action, "recurrence": recurrence}
         event = Event(decision.sequence, EventKind.ISSUED, decision.sequence, body, now)
         self._cache.append(transaction, job, event)
         return answer(decision)
@@ -453,13 +459,6 @@ def _found(
             f"no decision {decision_id(*place)}", remedy="give the id that came with the decision"
         )
     return found
-
-
-def _next_recurrence(transaction: Transaction, job: int) -> int:
-    """Begin a recurrence; its number, which counts from 0."""
-    record = transaction.lock(job)
-    transaction.put(dataclasses.replace(record, recurrences=record.recurrences + 1))
-    return record.recurrences
 
 
 def _before(transaction: Transaction, job: int, after: str | None) -> DecisionRecord | None:

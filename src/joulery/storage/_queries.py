@@ -15,7 +15,6 @@ from joulery.storage._schema import decisions, energy, jobs, outcomes, profiles
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from joulery.storage._records import DecisionState
     from joulery.storage._transaction import Transaction
 
 
@@ -73,13 +72,11 @@ class JobHead:
     default: int
 
 
-def job_heads(transaction: Transaction, team: str | None = None) -> list[JobHead]:
-    """All versions of all jobs by number; of one team where it is given."""
+def job_heads(transaction: Transaction) -> list[JobHead]:
+    """All versions of all jobs by number."""
     names = [field.name for field in dataclasses.fields(JobHead)][:-1]
     columns = [jobs.c[name] for name in names]
     wanted = select(*columns, jobs.c.specification["default"].as_integer()).order_by(jobs.c.id)
-    if team is not None:
-        wanted = wanted.where(jobs.c.team == team)
     return [JobHead(*row) for row in transaction.query(wanted)]
 
 
@@ -91,7 +88,7 @@ class RunGroup:
         job: Number of the job.
         batch_size: Batch size that was decided.
         kind: Kind of action, as its number.
-        state: State of the decisions.
+        state: State of the decisions, of :class:`DecisionState`.
         end: How the runs ended by their reports; None without a report.
         ignored: Whether the policy does not learn from the reports; None without one.
         count: Number of decisions.
@@ -104,7 +101,7 @@ class RunGroup:
     job: int
     batch_size: int
     kind: int
-    state: DecisionState
+    state: int
     end: str | None
     ignored: bool | None
     count: int

@@ -94,14 +94,14 @@ class Event:
 
     Attributes:
         sequence: Number, counted from 1 without gaps in the order of commits.
-        kind: What happened.
+        kind: What happened, of :class:`EventKind`.
         decision: Number of the event that issued the decision.
         body: All that a policy learns from it.
         wall_seconds: Time of the event.
     """
 
     sequence: int
-    kind: EventKind
+    kind: int
     decision: int
     body: Document
     wall_seconds: float
@@ -121,7 +121,7 @@ class DecisionRecord:
         request: The client's request, except the key.
         issued_wall_seconds: Time of its issue.
         deadline_wall_seconds: End of its lease.
-        state: State of the decision.
+        state: State of the decision, of :class:`DecisionState`.
         heartbeat_wall_seconds: Time of the latest heartbeat, if any.
         progress: Figures that came with it.
     """
@@ -135,7 +135,7 @@ class DecisionRecord:
     request: Document
     issued_wall_seconds: float
     deadline_wall_seconds: float
-    state: DecisionState = DecisionState.OPEN
+    state: int = DecisionState.OPEN
     heartbeat_wall_seconds: float | None = None
     progress: Document | None = None
 

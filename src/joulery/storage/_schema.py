@@ -6,8 +6,6 @@ record. Documents are JSON text: exact for floats, NaN and infinities refused.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -24,17 +22,9 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
-    TypeDecorator,
     UniqueConstraint,
     text,
 )
-
-from joulery.storage._records import DecisionState, EventKind
-
-if TYPE_CHECKING:
-    from enum import IntEnum
-
-    from sqlalchemy import Dialect
 
 metadata = MetaData(
     naming_convention={
@@ -48,29 +38,6 @@ metadata = MetaData(
 # SQLite counts rows up only where the type reads INTEGER.
 _ROW_ID = BigInteger().with_variant(Integer, "sqlite")
 _DOCUMENT = JSON(none_as_null=True)
-
-
-class EnumNumber(TypeDecorator[Any]):
-    """Members of an enumeration, stored as their numbers.
-
-    Args:
-        members: The enumeration.
-    """
-
-    impl = SmallInteger
-    cache_ok = True
-
-    def __init__(self, members: type[IntEnum]) -> None:
-        super().__init__()
-        self.members = members
-
-    def process_bind_param(self, value: Any, dialect: Dialect) -> int:  # noqa: ARG002 - of the base
-        """The number that is stored for a member."""
-        return int(value)
-
-    def process_result_value(self, value: Any, dialect: Dialect) -> IntEnum:  # noqa: ARG002
-        """The member that a stored number stands for."""
-        return self.members(value)
 
 
 def _job_column() -> Column[int]:
@@ -104,7 +71,7 @@ events = Table(
     metadata,
     _job_column(),
     Column("sequence", BigInteger, nullable=False),
-    Column("kind", EnumNumber(EventKind), nullable=False),
+    Column("kind", SmallInteger, nullable=False),
     Column("decision", BigInteger, nullable=False),
     Column("body", _DOCUMENT, nullable=False),
     Column("wall_seconds", Double, nullable=False),
@@ -123,7 +90,7 @@ decisions = Table(
     Column("request", _DOCUMENT, nullable=False),
     Column("issued_wall_seconds", Double, nullable=False),
     Column("deadline_wall_seconds", Double, nullable=False),
-    Column("state", EnumNumber(DecisionState), nullable=False),
+    Column("state", SmallInteger, nullable=False),
     Column("heartbeat_wall_seconds", Double),
     Column("progress", _DOCUMENT),
     PrimaryKeyConstraint("job", "sequence"),

@@ -9,8 +9,8 @@ import pytest
 
 from joulery.cli import main
 from joulery.cli.jobs_view import energy_text, profiles_text
-from joulery.client import measured_of
-from joulery.client._local import LocalBackend
+from joulery.client import open_backend
+from joulery.client._history import measured_of
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.jobs import (
     Definition,
@@ -34,7 +34,7 @@ def store(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     path = tmp_path / "store.sqlite"
-    backend = LocalBackend.open(path, "default")
+    backend = open_backend(path, "default")
     job = backend.define(Definition(JOB, "V100")).id
     for number in range(4):
         decision = backend.decide(job, Request(f"a{number}"))
@@ -97,7 +97,7 @@ def test_the_document_has_the_figures(store, capsys):
 def history(tmp_path, ends):
     """A store with one recurrence per (batch size, end, seconds)."""
     path = tmp_path / "history.sqlite"
-    backend = LocalBackend.open(path, "default")
+    backend = open_backend(path, "default")
     job = backend.define(Definition(replace(JOB, objective=None), "V100")).id
     for number, (size, end, seconds) in enumerate(ends):
         decision = backend.decide(job, Request(f"a{number}", only=size))
@@ -173,7 +173,7 @@ def test_deleting_asks_first(store, capsys, monkeypatch):
 
 def test_a_name_on_several_devices_must_be_said_exactly(store, capsys):
     """If this fails, deleting takes the wrong job."""
-    backend = LocalBackend.open(store, "default")
+    backend = open_backend(store, "default")
     backend.define(Definition(JOB, "H100"))
     backend.close()
     assert main(["jobs", "delete", "nightly", "--yes", "--store", store]) == 2
@@ -185,7 +185,7 @@ def test_a_name_on_several_devices_must_be_said_exactly(store, capsys):
 
 def test_a_changed_job_shows_its_versions(store, capsys):
     """If this fails, the history of a job is unknown."""
-    backend = LocalBackend.open(store, "default")
+    backend = open_backend(store, "default")
     backend.define(Definition(replace(JOB, max_epochs=60), "V100"))
     backend.close()
     assert main(["jobs", "show", "nightly", "--store", store]) == 0
@@ -239,7 +239,7 @@ def frontier_at(size, origin=Origin.SIMULATED):
 @pytest.fixture
 def measured(store):
     """The same store, with energy of two runs and frontiers of two batch sizes."""
-    backend = LocalBackend.open(store, "default")
+    backend = open_backend(store, "default")
     first, second = (entry.decision.id for entry in backend.decisions(1)[0][:2])
     for decision, joules, origin in ((first, 7.2e6, "measured"), (second, 3.6e6, "simulated")):
         backend.note_energy(1, EnergyEntry(decision, "gpu", 50.0, joules, origin, "a counter"))

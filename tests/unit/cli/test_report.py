@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from joulery.cli import main
-from joulery.client._local import LocalBackend
+from joulery.client import open_backend
 from joulery.clock import VirtualClock
 from joulery.frontier import Frontier, OperatingPoint, Setting
 from joulery.jobs import Definition, EnergyEntry, Job, Outcome, Request
@@ -189,7 +189,7 @@ def store(tmp_path, monkeypatch):
     for name in ("JOULERY_STORE", "JOULERY_TEAM", "JOULERY_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     clock = VirtualClock(wall_seconds=datetime(2026, 9, 30, 23, tzinfo=UTC).timestamp())
-    backend = LocalBackend.open(tmp_path / "store.sqlite", "default", clock=clock)
+    backend = open_backend(tmp_path / "store.sqlite", "default", clock=clock)
     runs = []
     for name, ends in (("nightly", (256, 256, 64, 128)), ("other", (256,))):
         job = Job(name, (64, 128, 256), 256, Cost(0.5, 300.0), None, 40)
@@ -306,7 +306,7 @@ def test_wrong_reports_are_one_line_and_a_remedy(store, capsys, words, says):
 def test_the_jobs_of_a_store_become_one_page(tmp_path, capsys, monkeypatch):
     """If this fails, what was saved cannot be shown to people without a server."""
     path, page = tmp_path / "store.sqlite", tmp_path / "page.html"
-    with closing(LocalBackend.open(path, "vision")) as backend:
+    with closing(open_backend(path, "vision")) as backend:
         job = Job("nightly", (64, 128), 128, Cost(1.0))
         number = backend.define(Definition(job, "A100")).id
         for size, joules in ((128, 2000.0), (64, 1000.0)):

@@ -73,12 +73,6 @@ def test_figures_agree_with_the_summary(store):
     assert (new.joules, new.saved_joules, new.saved_error_joules) == (0.0, 0.0, None)
 
 
-def test_heads_of_one_team(store):
-    """If this fails, a team's list has jobs of others."""
-    with store.reading() as transaction:
-        assert [one.name for one in job_heads(transaction, "speech")] == ["new"]
-
-
 @pytest.mark.parametrize("policy", ["joulery", "zeus", "grid"])
 def test_beliefs_of_each_policy(tmp_path, policy):
     """If this fails, the page of a job fails, or shows what its policy does not believe."""

@@ -86,9 +86,9 @@ class Shop:
 
     def decisions(self):
         """All decisions of the job with their outcomes."""
-        from joulery.client._local import LocalBackend
+        from joulery.client import open_backend
 
-        backend = LocalBackend.open(self.store, clock=self.clock)
+        backend = open_backend(self.store, clock=self.clock)
         try:
             return [e for job in backend.jobs()[0] for e in backend.decisions(job.id)[0]]
         finally:

@@ -10,6 +10,7 @@ import threading
 
 import pytest
 
+from joulery.client import open_backend
 from joulery.client._local import LocalBackend
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, StoreBusyError
@@ -17,6 +18,7 @@ from joulery.hardware import SimulatedGpu, catalog
 from joulery.jobs import Outcome
 from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost, LeastEnergy
+from joulery.storage import Store
 from joulery.training import Run
 
 COST = Cost(0.5, 250.0)
@@ -484,7 +486,7 @@ def test_other_objectives_reach_the_policy(place):
     """If this fails, a user's objective is forgotten on the way."""
     run = place.run(objective=LeastEnergy(max_slowdown=0.1))
     assert run.batch_size == 1024
-    backend = LocalBackend.open(place.store)
+    backend = open_backend(place.store)
     entry = backend.job("nightly")
     backend.close()
     assert entry.definition.job.objective == LeastEnergy(max_slowdown=0.1)
@@ -507,7 +509,7 @@ def test_a_dead_store_costs_its_bound_and_nothing_else(place, monkeypatch):
     def dead(*_args, **_options):
         raise StoreBusyError("no answer", remedy="wait")
 
-    monkeypatch.setattr(LocalBackend, "open", dead)
+    monkeypatch.setattr(Store, "open", dead)
     run = place.run()
     assert run.batch_size == 1024
     assert place.train(run, 12) == 12
@@ -620,15 +622,16 @@ FAILURES = [
 def test_whatever_fails_inside_the_same_epochs_are_trained(place, monkeypatch, seed):
     """If this fails, some mix of failures ends, repeats or changes a training."""
     chance = random.Random(seed)  # noqa: S311 - no secret
-    for name in ("open", "define", "decide", "heartbeat", "report", "close"):
-        real = getattr(LocalBackend, name)
+    calls = ("define", "decide", "heartbeat", "report", "close")
+    for owner, name in ((Store, "open"), *((LocalBackend, call) for call in calls)):
+        real = getattr(owner, name)
 
         def sometimes(*args, _real=real, **options):
             if chance.random() < 0.4:
                 raise chance.choice(FAILURES)
             return _real(*args, **options)
 
-        monkeypatch.setattr(LocalBackend, name, sometimes)
+        monkeypatch.setattr(owner, name, sometimes)
     run = place.run(early_stop=False, max_epochs=20)
     done = 0
     for _ in run.epochs():
@@ -726,7 +729,7 @@ def test_ranks_end_alike_whatever_fails_on_one(tmp_path, monkeypatch, broken):
     assert found == [(64, 3, True)] * 2
     assert not ranks.barrier.broken
     if broken in {None, "nothing to measure there"}:
-        backend = LocalBackend.open(tmp_path / "s.sqlite")
+        backend = open_backend(tmp_path / "s.sqlite")
         (entry,), used = backend.decisions(1)[0], backend.energy(1)[0]
         backend.close()
         assert (entry.outcome.end, entry.outcome.epochs) == (RunEnd.REACHED, 3)

@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from joulery.client import open_backend
 from joulery.client._local import LocalBackend
 from joulery.frontier import Origin, Provenance
 from joulery.hardware import SimulatedGpu
@@ -20,7 +21,7 @@ MEASURED = Provenance(Origin.MEASURED, "a counter", 0.02)
 
 def kept(place):
     """Profiles and energy of the job."""
-    backend = LocalBackend.open(place.store, clock=place.clock)
+    backend = open_backend(place.store, clock=place.clock)
     try:
         return backend.profiles(1), backend.energy(1)[0]
     finally:

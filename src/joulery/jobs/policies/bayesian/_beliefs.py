@@ -7,6 +7,7 @@ than expected; a posterior that was updated run by run could do neither.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,19 +49,6 @@ _ALLOWANCE = 0.5
 _ALARM = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class NoisePrior:
-    """Prior of the scatter of log epochs between runs of one batch size.
-
-    Attributes:
-        sd: Standard deviation of the logarithm: 0.1 is 10 %.
-        runs: Number of comparisons that this prior weighs as much as.
-    """
-
-    sd: float
-    runs: float
-
-
 # Of jobs of which nothing is known: fitted to the epochs (at all recorded targets) and to the epoch
 # costs of You et al.'s traces (NSDI'23), each batch size's own deviation and the scatter widened
 # where that served jobs left out of the fit, and synthetic ones.
@@ -70,36 +58,18 @@ EPOCHS_PRIOR = CurvePrior(
 EPOCH_COST_PRIOR = CurvePrior(
     level=10.0, level_sd=5.0, slope=-0.05, slope_sd=0.27, bend=0.08, bend_sd=0.12, local_sd=0.02
 )
-NOISE_PRIOR = NoisePrior(sd=0.15, runs=4.0)
-
-
-@dataclass(frozen=True, slots=True)
-class JobPrior:
-    """Prior of a job of which nothing is known.
-
-    Attributes:
-        epochs: Prior of the epochs to the target, over batch sizes.
-        epoch_cost: Prior of an epoch's cost at its best power limit, in joules, over batch sizes.
-        noise: Prior of the scatter of epochs between runs.
-        kept_after_change: Share of the evidence that still counts after a change was noticed.
-        change_sd: Standard deviation of each batch size's own change of log epochs then.
-        kept_per_run: Share of the evidence that still counts one run later: jobs drift unnoticed.
-        long_epochs: Log epochs at the default from which on the prior of epochs applies in full. A
-            job of few epochs, such as fine-tuning, needs about as many at any batch size.
-        least_share: Least share of the differences between batch sizes that are expected then.
-    """
-
-    epochs: CurvePrior = EPOCHS_PRIOR
-    epoch_cost: CurvePrior = EPOCH_COST_PRIOR
-    noise: NoisePrior = NOISE_PRIOR
-    kept_after_change: float = 0.05
-    change_sd: float = 1.0
-    kept_per_run: float = 0.995
-    long_epochs: float = 3.0
-    least_share: float = 0.3
-
-
-DEFAULT_PRIOR = JobPrior()
+NOISE_SD = 0.15  # scatter of log epochs between runs of one batch size: 0.1 is 10 %
+NOISE_RUNS = 4.0  # comparisons that this prior of the scatter weighs as much as
+# Share of the evidence that still counts after a change was noticed, and standard deviation of each
+# batch size's own change of log epochs then.
+_KEPT_AFTER_CHANGE = 0.05
+_CHANGE_SD = 1.0
+_KEPT_PER_RUN = 0.995  # share of the evidence that still counts one run later: jobs drift unnoticed
+# Log epochs at the default from which on the prior of epochs applies in full, and least share of
+# the differences between batch sizes that are expected below: a job of few epochs, such as
+# fine-tuning, needs about as many at any batch size.
+_LONG_EPOCHS = 3.0
+_LEAST_SHARE = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +77,6 @@ class Evidence:
     """Sums over trainings; arrays change in place.
 
     Attributes:
-        noise: Prior of the scatter between runs.
         runs: (jobs, arms), number of trainings that reached the target; fractions after forgetting.
         total: (jobs, arms), sum of their log epochs.
         stop_precision: (jobs, arms), precision of the trainings that did not reach the target.
@@ -116,7 +85,6 @@ class Evidence:
         compared: (jobs,), number of comparisons in that sum.
     """
 
-    noise: NoisePrior
     runs: Floats
     total: Floats
     stop_precision: Floats
@@ -129,9 +97,8 @@ class Evidence:
 
         Only runs of the same batch size are compared, so the curve's shape does not count as noise.
         """
-        prior = self.noise
-        scatter = prior.runs * prior.sd**2 + self.scatter[rows]
-        return np.asarray(scatter / (prior.runs + self.compared[rows]))
+        scatter = NOISE_RUNS * NOISE_SD**2 + self.scatter[rows]
+        return np.asarray(scatter / (NOISE_RUNS + self.compared[rows]))
 
     def observations(self, rows: Indices) -> tuple[Floats, Floats]:
         """(rows, arms): log epochs observed at each batch size, and one over their variance."""
@@ -230,7 +197,6 @@ class BayesianBeliefs:
 
     Attributes:
         jobs: The jobs.
-        prior: Prior that the beliefs started from.
         prior_epochs: Log epochs to the target before any training.
         epochs: The same, given the evidence.
         evidence: Sums over trainings.
@@ -252,7 +218,6 @@ class BayesianBeliefs:
     """
 
     jobs: JobBatch
-    prior: JobPrior
     prior_epochs: GaussianCurve
     epochs: GaussianCurve
     evidence: Evidence
@@ -271,25 +236,23 @@ class BayesianBeliefs:
     stopped: NDArray[np.bool_]
 
     @classmethod
-    def start(
-        cls, jobs: JobBatch, prior: JobPrior, warm_starts: Sequence[WarmStart | None] = ()
-    ) -> BayesianBeliefs:
+    def start(cls, jobs: JobBatch, warm_starts: Sequence[WarmStart | None] = ()) -> BayesianBeliefs:
         """Beliefs before any event; ``warm_starts`` has one entry per job, or none at all."""
         shape = (len(jobs), jobs.valid.shape[1])
         each = warm_starts or [None] * len(jobs)
-        epochs = warm_started_curve(prior.epochs, jobs, each)
-        cost = prior.epoch_cost.curve(jobs.octaves)
+        limits = jobs.limits_watts.shape[1]
+        epochs = warm_started_curve(EPOCHS_PRIOR, jobs, each)
+        cost = EPOCH_COST_PRIOR.curve(jobs.octaves)
         return cls(
             jobs=jobs,
-            prior=prior,
             prior_epochs=epochs,
-            epochs=epochs.copy(),
-            evidence=Evidence(prior.noise, *np.zeros((4, *shape)), *np.zeros((2, shape[0]))),
+            epochs=copy.deepcopy(epochs),
+            evidence=Evidence(*np.zeros((4, *shape)), *np.zeros((2, shape[0]))),
             prior_cost=cost,
-            cost=cost.copy(),
+            cost=copy.deepcopy(cost),
             cost_value=np.zeros(shape),
             cost_precision=np.zeros(shape),
-            profiles=EpochProfiles.start(jobs),
+            profiles=EpochProfiles(jobs, np.zeros((*shape, 2, limits)), np.zeros((*shape, limits))),
             deviations=np.zeros((len(jobs), 2, 3)),
             under_way=np.zeros(shape),
             granted=np.full(shape, np.inf),
@@ -379,8 +342,7 @@ class BayesianBeliefs:
     def _learn_epochs(
         self, job: Indices, arm: Indices, log_epochs: Floats, reached: NDArray[np.bool_]
     ) -> None:
-        if self.prior.kept_per_run < 1.0:
-            self.evidence.forget(job, self.prior.kept_per_run)
+        self.evidence.forget(job, _KEPT_PER_RUN)
         self._notice_change(job, arm, log_epochs, reached)
         self.evidence.reach(job[reached], arm[reached], log_epochs[reached])
         short = ~reached
@@ -406,10 +368,10 @@ class BayesianBeliefs:
         """Adapt the beliefs of jobs that no longer train as they used to."""
         # The likeliest change is that all batch sizes need more epochs, or fewer, alike.
         self.evidence.shift(job, shift)
-        self.evidence.forget(job, self.prior.kept_after_change)
+        self.evidence.forget(job, _KEPT_AFTER_CHANGE)
         # Yet each may also have changed on its own, so the curve need not be as smooth any more.
         first = job[~self.changed[job]]
-        own = self.prior.change_sd**2 * np.eye(self.cost_value.shape[1])
+        own = _CHANGE_SD**2 * np.eye(self.cost_value.shape[1])
         self.prior_epochs.covariance[first] += own
         self.changed[first] = True
         self._update_epochs(job)
@@ -418,8 +380,8 @@ class BayesianBeliefs:
         value, precision = self.evidence.observations(job)
         at = np.arange(len(job)), self.jobs.default[job]
         level = np.where(precision[at] > 0, value[at], self.epochs.mean[job, at[1]])
-        share = np.clip(level / self.prior.long_epochs, self.prior.least_share, 1.0)
+        share = np.clip(level / _LONG_EPOCHS, _LEAST_SHARE, 1.0)
         share[self.warm_started[job] | self.changed[job]] = 1.0
-        flat = self.prior.epochs.level, self.prior.epochs.level_sd**2
+        flat = EPOCHS_PRIOR.level, EPOCHS_PRIOR.level_sd**2
         prior = self.prior_epochs.of(job).flattened(*flat, share)
         self.epochs.replace(job, prior.given(value, precision))

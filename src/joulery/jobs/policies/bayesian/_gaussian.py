@@ -101,10 +101,6 @@ class GaussianCurve:
         own = share[:, None, None] ** 2 * (self.covariance - level_variance)
         return GaussianCurve(mean, level_variance + own)
 
-    def copy(self) -> GaussianCurve:
-        """A copy with arrays of its own."""
-        return GaussianCurve(self.mean.copy(), self.covariance.copy())
-
     def of(self, rows: NDArray[np.int64]) -> GaussianCurve:
         """The curves of some jobs."""
         return GaussianCurve(self.mean[rows], self.covariance[rows])

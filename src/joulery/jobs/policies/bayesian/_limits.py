@@ -45,12 +45,6 @@ class EpochProfiles:
     logs: Floats
     precision: Floats
 
-    @classmethod
-    def start(cls, jobs: JobBatch) -> EpochProfiles:
-        """Profiles before anything is measured."""
-        shape, limits = jobs.batch_sizes.shape, jobs.limits_watts.shape[1]
-        return cls(jobs, np.zeros((*shape, 2, limits)), np.zeros((*shape, limits)))
-
     def learn(self, outcomes: Outcomes) -> None:
         """Average measured epochs in, each weighed by its precision."""
         measured = np.isfinite(outcomes.epoch_seconds) & np.isfinite(outcomes.epoch_joules)

@@ -16,15 +16,15 @@ import numpy as np
 from joulery.errors import InvalidValueError
 from joulery.jobs.policies._base import ActionKind, Actions
 from joulery.jobs.policies._job_batch import at_arm
-from joulery.jobs.policies.bayesian._beliefs import DEFAULT_PRIOR, BayesianBeliefs, JobPrior
+from joulery.jobs.policies.bayesian._beliefs import BayesianBeliefs
 from joulery.jobs.policies.bayesian._forecast import Forecast, forecast
 from joulery.jobs.policies.bayesian._limits import also_measure, choose_limit
-from joulery.jobs.policies.bayesian._planning import DEFAULT_EXPLORATION, ExplorationConfig, plan
+from joulery.jobs.policies.bayesian._planning import DEFAULT_EXPLORATION, plan
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from joulery.jobs.policies._base import LimitChoice, Outcomes
+    from joulery.jobs.policies._base import LimitChoice
     from joulery.jobs.policies._counter_rng import CounterRng, Floats
     from joulery.jobs.policies._job_batch import JobBatch
     from joulery.jobs.policies.bayesian._warm_start import WarmStart
@@ -36,28 +36,10 @@ _SCOUT_STREAM = 0  # stream of random numbers
 # counts as over this many times the recurrences. Chosen from 3, 4, 6 and 10 by the sum of regrets
 # over the GPU types of You et al.'s traces (NSDI'23).
 _BOUND_WEIGHT = 6.0
-
-
-@dataclass(frozen=True, slots=True)
-class BayesianConfig:
-    """Settings of the policy: how boldly it explores.
-
-    Attributes:
-        exploration: Horizon and cost limits of exploration.
-        scouts: Share of the submissions before the first result that leave the default.
-        patience: Ratio of the cost at which a run of the best is given up to its expected cost.
-        slice_seconds: Assumed time to measure one setting.
-        probe_share: Largest cost of a probe as a share of a run's.
-    """
-
-    exploration: ExplorationConfig = DEFAULT_EXPLORATION
-    scouts: float = 0.3
-    patience: float = 4.0
-    slice_seconds: float = 5.0
-    probe_share: float = 0.15
-
-
-DEFAULT_CONFIG = BayesianConfig()
+_SCOUTS = 0.3  # share of the submissions before the first result that leave the default
+_PATIENCE = 4.0  # ratio of the cost at which a run of the best is given up to its expected cost
+_SLICE_SECONDS = 5.0  # assumed time to measure one setting
+_PROBE_SHARE = 0.15  # largest cost of a probe as a share of a run's
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +69,15 @@ class BayesianPolicy:
 
     Attributes:
         objective: Objective to minimise over whole runs; None for each job's cost.
-        config: Boldness of exploration.
-        prior: Prior of jobs of which nothing is known.
         warm_starts: Results of other jobs to start from: none, one for every job, or one (or None)
             per job.
     """
 
     objective: Objective | None = None
-    config: BayesianConfig = DEFAULT_CONFIG
-    prior: JobPrior = DEFAULT_PRIOR
     warm_starts: tuple[WarmStart | None, ...] = ()
 
+    begin = staticmethod(BayesianBeliefs.begin)
+    learn = staticmethod(BayesianBeliefs.learn)
     name = "joulery"
     reasons = (
         "the default: nothing is known yet",
@@ -118,15 +98,7 @@ class BayesianPolicy:
                 f"{len(each)} warm starts for {len(jobs)} jobs",
                 remedy="give one for all, or one (or None) per job",
             )
-        return BayesianBeliefs.start(jobs, self.prior, each)
-
-    def begin(self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], actions: Actions) -> None:
-        """Note that actions are under way."""
-        beliefs.begin(rows, actions)
-
-    def learn(self, beliefs: BayesianBeliefs, outcomes: Outcomes) -> None:
-        """Fold in how actions ended."""
-        beliefs.learn(outcomes)
+        return BayesianBeliefs.start(jobs, each)
 
     def decide(self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], rng: CounterRng) -> Actions:
         """The next action of each row."""
@@ -172,7 +144,7 @@ class BayesianPolicy:
         log_seconds, log_watts, variance = beliefs.profiles.believed(rows, arm)
         rate = beliefs.profiles.cost_rate(rows, log_watts)
         slice_cost = self._slice_cost(rate)
-        share, horizon = slice_cost / best_cost, self.config.exploration.horizon
+        share, horizon = slice_cost / best_cost, DEFAULT_EXPLORATION.horizon
         if view.bounded is not None:
             limits = choose_limit(*view.bounded.limits(arm, variance), share, horizon)
             return also_measure(limits, view.bounded.uncertain_reference(arm, variance)), slice_cost
@@ -188,7 +160,7 @@ class BayesianPolicy:
         self, beliefs: BayesianBeliefs, rows: NDArray[np.int64], rng: CounterRng, view: Forecast
     ) -> _Choice:
         """The batch size to train next, and the cost at which to stop it."""
-        limits, best = self.config.exploration, view.best
+        limits, best = DEFAULT_EXPLORATION, view.best
         if view.bounded is not None:
             limits = replace(limits, horizon=_BOUND_WEIGHT * limits.horizon)
         worth = plan(view.mean, view.covariance, view.noise, best, limits)
@@ -203,7 +175,7 @@ class BayesianPolicy:
         wanted = value.argmax(axis=1)
         arm = np.clip(wanted, *beliefs.reach(rows, limits.reach))
         arm = np.where(barred[at_arm(arm)], best, arm)
-        reason, cap, stop = np.full(len(rows), _BEST), self.config.patience * best_cost, None
+        reason, cap, stop = np.full(len(rows), _BEST), _PATIENCE * best_cost, None
         unproven = view.unproven
         if np.count_nonzero(unproven):
             arm_before, reason_before = self._before_success(beliefs, rows, rng, worth.expected)
@@ -238,10 +210,10 @@ class BayesianPolicy:
         under_way = beliefs.under_way[rows]
         total = under_way.sum(axis=1)
         scouts = total - under_way[at_arm(main)]
-        largest = self.config.exploration.max_cost_ratio * expected[at_arm(main)][:, None]
+        largest = DEFAULT_EXPLORATION.max_cost_ratio * expected[at_arm(main)][:, None]
         free = np.where((expected < largest) & (under_way == 0), expected, np.inf)
         chance = 2.0 * rng.uniform(_SCOUT_STREAM, 1)[:, 0]
-        scout = np.isfinite(free.min(axis=1)) & (scouts + chance < self.config.scouts * total)
+        scout = np.isfinite(free.min(axis=1)) & (scouts + chance < _SCOUTS * total)
         arm = np.where(scout, free.argmin(axis=1), main)
         first = np.where(warm, _WARM, np.where(arm == default, _FIRST, _SCOUT))
         return arm, np.where(blank, first, _UNREACHED)
@@ -257,12 +229,12 @@ class BayesianPolicy:
         fresh = ~beliefs.profiles.measured(rows)[at_arm(arm)]
         _, log_watts, _ = beliefs.profiles.believed(rows, arm)
         slice_cost = self._slice_cost(beliefs.profiles.cost_rate(rows, log_watts))
-        cheap = slice_cost < self.config.probe_share * best_cost
+        cheap = slice_cost < _PROBE_SHARE * best_cost
         return np.asarray(fresh & cheap & (slice_cost > 0))
 
     def _slice_cost(self, rate: Floats) -> Floats:
         """(rows,), joules of cost to measure the most expensive limit known; 0 where none is."""
-        return np.asarray(self.config.slice_seconds * np.fmax(np.fmax.reduce(rate, axis=1), 0.0))
+        return np.asarray(_SLICE_SECONDS * np.fmax(np.fmax.reduce(rate, axis=1), 0.0))
 
 
 def _probing(trainings: Actions, measure: NDArray[np.bool_], probe: NDArray[np.bool_]) -> Actions:

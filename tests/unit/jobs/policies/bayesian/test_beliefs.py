@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from joulery.jobs.policies import ActionKind, Actions, BayesianBeliefs, JobBatch, Outcomes, RunEnd
-from joulery.jobs.policies.bayesian._beliefs import DEFAULT_PRIOR
 from joulery.testing.workloads import made_up_workload
 
 LOADS = [made_up_workload(), made_up_workload()]
@@ -13,7 +12,7 @@ ROW = np.zeros(1, dtype=np.int64)
 
 def fresh():
     """Of two jobs; only the first learns anything."""
-    return BayesianBeliefs.start(JobBatch.of([load.job() for load in LOADS], [1, 2]), DEFAULT_PRIOR)
+    return BayesianBeliefs.start(JobBatch.of([load.job() for load in LOADS], [1, 2]))
 
 
 def tell(beliefs, arm, end, epochs, *, measured=True):

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from joulery.jobs.policies import ActionKind, JobBatch, Outcomes, RunEnd
-from joulery.jobs.policies.bayesian._limits import TRANSFER_SD, EpochProfiles
+from joulery.jobs.policies import ActionKind, BayesianBeliefs, JobBatch, Outcomes, RunEnd
+from joulery.jobs.policies.bayesian._limits import TRANSFER_SD
 from joulery.testing.workloads import made_up_workload
 
 ROW = np.zeros(1, dtype=np.int64)
@@ -20,7 +20,7 @@ def arm(number):
 
 def profiles():
     """Of one job, nothing measured."""
-    return EpochProfiles.start(JobBatch.of([LOAD.job()], [1]))
+    return BayesianBeliefs.start(JobBatch.of([LOAD.job()], [1])).profiles
 
 
 def measured(number, limits, factor=1.0, error=0.02):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from joulery.jobs.policies import GaussianCurve
-from joulery.jobs.policies.bayesian._beliefs import Evidence, NoisePrior
+from joulery.jobs.policies.bayesian._beliefs import NOISE_SD, Evidence
 
 ROW = np.zeros(1, dtype=np.int64)
 FIRST, SECOND = np.array([0]), np.array([1])
@@ -12,7 +12,7 @@ FIRST, SECOND = np.array([0]), np.array([1])
 
 def fresh():
     """Two batch sizes of one job."""
-    return Evidence(NoisePrior(sd=0.1, runs=4.0), *np.zeros((4, 1, 2)), *np.zeros((2, 1)))
+    return Evidence(*np.zeros((4, 1, 2)), *np.zeros((2, 1)))
 
 
 def reach(evidence, arm, *epochs):
@@ -26,7 +26,7 @@ def test_noise_starts_as_expected():
     evidence = fresh()
     reach(evidence, FIRST, 10.0)
     reach(evidence, SECOND, 90.0)
-    assert evidence.noise_variance(ROW) == pytest.approx([0.01])
+    assert evidence.noise_variance(ROW) == pytest.approx([NOISE_SD**2])
 
 
 def test_noise_is_pooled_over_batch_sizes():
@@ -35,7 +35,7 @@ def test_noise_is_pooled_over_batch_sizes():
     reach(evidence, FIRST, 10.0, 12.0)
     reach(evidence, SECOND, 5.0, 5.0)
     within = 2 * (np.log(1.2) / 2) ** 2
-    assert evidence.noise_variance(ROW) == pytest.approx([(4 * 0.01 + within) / 6])
+    assert evidence.noise_variance(ROW) == pytest.approx([(4 * NOISE_SD**2 + within) / 6])
 
 
 def test_early_runs_are_read_again_with_later_noise():
@@ -71,7 +71,7 @@ def test_a_stopped_run_lifts_the_belief_to_the_truncated_mean():
     rng = np.random.default_rng(2)
     curve = rng.normal(2.0, 0.5, 400_000)
     # Twice the noise of a run that reached its target: runs have tails.
-    kept = curve[curve + rng.normal(0.0, 0.2, curve.size) > 2.5]
+    kept = curve[curve + rng.normal(0.0, 2 * NOISE_SD, curve.size) > 2.5]
     assert after.mean[0, 0] == pytest.approx(kept.mean(), abs=0.005)
     assert np.sqrt(after.variance[0, 0]) == pytest.approx(kept.std(), abs=0.005)
 

@@ -1,5 +1,7 @@
 """Beliefs over batch sizes: what one shows, the others learn."""
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 
@@ -71,7 +73,7 @@ def test_nothing_seen_changes_nothing():
 def test_replace_touches_only_its_lanes():
     """One job's news must not leak into another's beliefs."""
     curve = PRIOR.curve(np.repeat(OCTAVES, 3, axis=0))
-    before = curve.copy()
+    before = deepcopy(curve)
     rows = np.array([1])
     curve.replace(rows, curve.of(rows).given(*look(0, 9.0, 0.1)))
     assert np.array_equal(curve.mean[[0, 2]], before.mean[[0, 2]])

@@ -7,7 +7,7 @@ import pytest
 
 from joulery.errors import InvalidValueError
 from joulery.jobs.policies import ActionKind, CounterRng, JobBatch, Outcomes, RunEnd, WarmStart
-from joulery.jobs.policies.bayesian._policy import BayesianConfig, BayesianPolicy
+from joulery.jobs.policies.bayesian._policy import DEFAULT_EXPLORATION, BayesianPolicy
 from joulery.objectives import UNBOUNDED, Bounds, EnergyDelayProduct, LeastEnergy
 from joulery.simulate import SimulationOptions, simulate
 from joulery.simulate import _drift as drift
@@ -100,16 +100,17 @@ def test_a_try_is_bounded_by_the_best():
         if actions.kind[0] == ActionKind.PROBE:
             one.end(actions, RunEnd.PROBED)
         elif actions.reason[0] == TRY:
-            assert actions.ceiling[0] < 1.1 * BayesianConfig().exploration.max_cost_ratio * best
+            assert actions.ceiling[0] < 1.1 * DEFAULT_EXPLORATION.max_cost_ratio * best
             return
         else:
             one.end(actions, RunEnd.REACHED, 30.0)
     pytest.fail("nothing was ever tried")
 
 
-def test_a_try_that_could_not_afford_an_epoch_is_not_repeated_for_ever():
+def test_a_try_that_could_not_afford_an_epoch_is_not_repeated_for_ever(monkeypatch):
     """It ends at once and costs nothing, so only beliefs can stop it from being asked for again."""
-    one = One(config=BayesianConfig(probe_share=0.0))
+    monkeypatch.setattr("joulery.jobs.policies.bayesian._policy._PROBE_SHARE", 0.0)
+    one = One()
     one.first_run()
     for _ in range(40):
         actions = one.begin()
@@ -176,9 +177,10 @@ def test_a_default_that_fails_gives_way():
     assert actions.reason[0] == UNREACHED
 
 
-def test_overlapping_submissions_do_not_all_try_the_same():
+def test_overlapping_submissions_do_not_all_try_the_same(monkeypatch):
     """What is under way is foreseen; ten tries of one batch size teach little more than one."""
-    one = One(config=BayesianConfig(probe_share=0.0))
+    monkeypatch.setattr("joulery.jobs.policies.bayesian._policy._PROBE_SHARE", 0.0)
+    one = One()
     one.first_run()
     arms = [int(one.begin().arm[0]) for _ in range(10)]
     assert len(set(arms)) >= 3

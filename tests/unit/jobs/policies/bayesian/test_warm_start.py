@@ -7,7 +7,7 @@ import pytest
 
 from joulery.errors import InvalidValueError
 from joulery.jobs.policies import BayesianBeliefs, JobBatch, WarmStart
-from joulery.jobs.policies.bayesian._beliefs import DEFAULT_PRIOR, EPOCHS_PRIOR
+from joulery.jobs.policies.bayesian._beliefs import EPOCHS_PRIOR
 from joulery.jobs.policies.bayesian._warm_start import warm_started_curve
 from joulery.testing.workloads import made_up_workload
 
@@ -62,7 +62,7 @@ def test_no_warm_start_is_the_prior():
 
 def test_evidence_is_handed_on_as_it_is():
     """What a job has shown is its runs, not what was believed of sizes it never ran."""
-    beliefs = BayesianBeliefs.start(JOBS, DEFAULT_PRIOR)
+    beliefs = BayesianBeliefs.start(JOBS)
     row = np.zeros(1, dtype=np.int64)
     for epochs in (8.0, 10.0):
         beliefs.evidence.reach(row, np.array([3]), np.log([epochs]))
