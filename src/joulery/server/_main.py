@@ -42,7 +42,7 @@ from joulery.storage import (
     default_path,
     digest_of,
     find_token,
-    token_count,
+    list_tokens,
 )
 
 if TYPE_CHECKING:
@@ -313,7 +313,7 @@ def _secret(store: Store) -> bytes:
 
 
 def _first_token(transaction: Transaction, now: float) -> str | None:
-    if token_count(transaction):
+    if list_tokens(transaction, limit=1):
         return None
     wanted = NewToken(EVERY_TEAM, Permission.ADMIN, "first start", now + _YEAR_SECONDS)
     return add_token(transaction, wanted, now)[0]

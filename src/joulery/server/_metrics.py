@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from prometheus_client import (
     CollectorRegistry,
@@ -15,9 +14,6 @@ from prometheus_client import (
 )
 
 from joulery import __version__
-
-if TYPE_CHECKING:
-    from joulery.storage import StoreTotals
 
 _BUCKETS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
@@ -61,7 +57,6 @@ class Metrics:
                 ("open_decisions", "Decisions whose lease has not ended."),
             )
         }
-
         self.text(None, -math.inf)
 
     def observe(self, operation: str, status: int, seconds: float) -> None:
@@ -69,7 +64,7 @@ class Metrics:
         self._requests.labels(operation, str(status)).inc()
         self._seconds.labels(operation).observe(seconds)
 
-    def text(self, totals: StoreTotals | None, now: float = 0.0) -> bytes:
+    def text(self, totals: dict[str, int] | None, now: float = 0.0) -> bytes:
         """All figures in the format of Prometheus.
 
         Args:
@@ -77,6 +72,6 @@ class Metrics:
             now: Time, for :attr:`latest`.
         """
         for name, gauge in self._totals.items():
-            gauge.set(float("nan") if totals is None else getattr(totals, name))
+            gauge.set(float("nan") if totals is None else totals[name])
         self.latest = now, generate_latest(self._registry)
         return self.latest[1]

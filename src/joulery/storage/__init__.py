@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from joulery.storage._queries import (
         JobHead,
         RunGroup,
-        StoreTotals,
         add_energy,
         energy_of_decision,
         energy_origins,
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
         list_tokens,
         revoke_token,
         right_named,
-        token_count,
     )
     from joulery.storage._transaction import Transaction
 
@@ -73,7 +71,6 @@ __all__ = [
     "RunGroup",
     "Snapshot",
     "Store",
-    "StoreTotals",
     "Subject",
     "TokenRecord",
     "Transaction",
@@ -98,7 +95,6 @@ __all__ = [
     "right_named",
     "run_groups",
     "to_json",
-    "token_count",
     "totals",
 ]
 

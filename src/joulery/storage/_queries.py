@@ -18,29 +18,14 @@ if TYPE_CHECKING:
     from joulery.storage._transaction import Transaction
 
 
-@dataclass(frozen=True, slots=True)
-class StoreTotals:
-    """How much there is in a store.
-
-    Attributes:
-        jobs: Number of jobs, all versions of all teams.
-        events: Number of events of all jobs.
-        open_decisions: Number of decisions whose outcome is still to come.
-    """
-
-    jobs: int
-    events: int
-    open_decisions: int
-
-
-def totals(transaction: Transaction) -> StoreTotals:
-    """The totals of the whole store."""
+def totals(transaction: Transaction) -> dict[str, int]:
+    """Number of ``jobs``, of ``events`` and of ``open_decisions`` of all teams."""
     wanted = select(func.count(), func.coalesce(func.sum(jobs.c.events), 0)).select_from(jobs)
     number, events = transaction.query(wanted).one()
     # Literally, or the index of open decisions may not be used.
     is_open = decisions.c.state == literal_column("0")
     waiting = transaction.query(select(func.count()).select_from(decisions).where(is_open))
-    return StoreTotals(int(number), int(events), int(waiting.scalar_one()))
+    return {"jobs": number, "events": int(events), "open_decisions": waiting.scalar_one()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from joulery.errors import InvalidValueError, UnknownRecordError
 from joulery.storage._schema import settings, tokens
@@ -121,7 +121,7 @@ def find_token(transaction: Transaction, digest: bytes) -> TokenRecord | None:
 def list_tokens(
     transaction: Transaction, team: str = EVERY_TEAM, after: int = 0, limit: int = 1000
 ) -> list[TokenRecord]:
-    """Tokens of a team, or of all teams, by number."""
+    """Tokens of a team, or of all teams, by number; revoked ones included."""
     wanted = select(tokens).where(tokens.c.id > after).order_by(tokens.c.id).limit(limit)
     if team != EVERY_TEAM:
         wanted = wanted.where(tokens.c.team == team)
@@ -148,12 +148,6 @@ def revoke_token(
     record = _record(row)
     since = row.revoked_wall_seconds or now_wall_seconds
     return TokenRecord(record.id, record.token, record.created_wall_seconds, since)
-
-
-def token_count(transaction: Transaction) -> int:
-    """The number of tokens, revoked ones included."""
-    count: int = transaction.query(select(func.count()).select_from(tokens)).scalar_one()
-    return count
 
 
 def decision_secret(transaction: Transaction) -> bytes:

@@ -45,9 +45,6 @@ class _Task:
     operation: Callable[[Transaction], Any]
     future: Future[Any]
 
-    def refuse(self, error: Exception) -> None:
-        self.future.set_exception(error)
-
 
 class Writer:
     """The one thread of a process that writes.
@@ -162,7 +159,7 @@ class Writer:
             except Exception as error:  # noqa: BLE001 - the futures carry it, whatever it is
                 # What one operation asked for failed them all: one by one it fails only that one.
                 if len(group) == 1:
-                    group[0].refuse(error)
+                    group[0].future.set_exception(error)
                 else:
                     for task in group:
                         self._execute([task])
@@ -172,14 +169,14 @@ class Writer:
                     if failure is None:
                         task.future.set_result(answer)
                     else:
-                        task.refuse(failure)
+                        task.future.set_exception(failure)
             return
 
     def _fail(self, group: list[_Task], error: StoreError, *, all_waiting: bool) -> None:
         """Refuse a group; and what waits, where it has waited as long for the same lock."""
         self._failure = self._clock.now(), error.message
         for task in group:
-            task.refuse(error)
+            task.future.set_exception(error)
         with suppress(queue.Empty):
             while all_waiting:
                 waiting = self._waiting.get_nowait()
@@ -187,7 +184,7 @@ class Writer:
                     self._waiting.put(None)
                     return
                 if waiting.future.set_running_or_notify_cancel():
-                    waiting.refuse(error)
+                    waiting.future.set_exception(error)
 
     def _commit(self, group: list[_Task]) -> list[tuple[Any, Exception | None]]:
         answers: list[tuple[Any, Exception | None]] = []

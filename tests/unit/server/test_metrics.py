@@ -1,7 +1,6 @@
 """Figures for Prometheus."""
 
 from joulery.server._metrics import Metrics
-from joulery.storage import StoreTotals
 
 
 def test_requests_are_counted_by_operation_and_status():
@@ -11,7 +10,7 @@ def test_requests_are_counted_by_operation_and_status():
     metrics.observe("decide", 200, 0.3)
     metrics.observe("report", 503, 0.3)
     metrics.observe("none", 404, 0.1)
-    text = metrics.text(StoreTotals(jobs=3, events=40, open_decisions=5)).decode()
+    text = metrics.text({"jobs": 3, "events": 40, "open_decisions": 5}).decode()
     assert 'joulery_requests_total{operation="decide",status="200"} 2.0\n' in text
     assert 'joulery_requests_total{operation="report",status="503"} 1.0\n' in text
     assert 'joulery_requests_total{operation="none",status="404"} 1.0\n' in text
@@ -34,7 +33,7 @@ def test_totals_are_unknown_without_a_store():
 
 def test_every_family_says_what_it_is():
     """Prometheus would not know counters from gauges."""
-    lines = Metrics().text(StoreTotals(1, 2, 3)).decode().splitlines()
+    lines = Metrics().text({"jobs": 1, "events": 2, "open_decisions": 3}).decode().splitlines()
     names = {line.split("{")[0].split(" ")[0] for line in lines if not line.startswith("#")}
     typed = {line.split(" ")[2] for line in lines if line.startswith("# TYPE")}
     assert {name for name in names if not name.startswith("joulery_request_seconds_")} <= typed
