@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkable
 
-from joulery.errors import InvalidValueError, UnsupportedError
+from joulery.errors import InvalidValueError, JouleryError, UnsupportedError
 from joulery.units import HERTZ_PER_MEGAHERTZ
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from joulery.errors import JouleryError
     from joulery.frontier import Provenance
+
+_T = TypeVar("_T")
 
 
 class Capability(StrEnum):
@@ -239,6 +240,27 @@ def check_clock(hertz: float, clocks: Sequence[float], name: str) -> None:
         )
 
 
+def attempt(ask: Callable[[], _T]) -> _T | None:
+    """The answer, or None on any failure: for finding out what works."""
+    try:
+        return ask()
+    except JouleryError:
+        return None
+
+
+def working_capabilities(device: Any) -> frozenset[Capability]:
+    """Capabilities of a device with all methods, by what a first call of each answers."""
+    limits = attempt(device.power_limits)
+    answers = {
+        Capability.ENERGY: attempt(device.read_energy) is not None,
+        Capability.POWER: attempt(device.read_power) is not None,
+        Capability.POWER_LIMIT: limits is not None and limits.min_watts < limits.max_watts,
+        Capability.CLOCK_LOCK: bool(attempt(device.supported_clocks)),
+        Capability.TELEMETRY: attempt(device.telemetry) not in (None, Telemetry()),
+    }
+    return frozenset(capability for capability, works in answers.items() if works)
+
+
 def require(device: Device, capability: Capability) -> None:
     """Raise :class:`UnsupportedError` unless ``device`` has ``capability`` and its methods."""
     if capability not in device.capabilities:
@@ -260,7 +282,7 @@ class Obstacle:
     Attributes:
         what: Device, meter or plug-in.
         why: Fault, in one line.
-        remedy: What the user can do about it, in one line.
+        remedy: Advice to the user, in one line.
     """
 
     what: str

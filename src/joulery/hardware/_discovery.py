@@ -58,8 +58,9 @@ def survey(clock: Clock = REAL_CLOCK, *, environ: Mapping[str, str] = os.environ
         + _attempted("AMD GPUs", lambda: amd.survey(clock))
         + _attempted("CPU energy counters", lambda: rapl.survey(clock))
         + _attempted("node meters", lambda: node.survey(environ, clock))
-        + _plugins(clock)
     )
+    for point in entry_points():
+        found += _plugin(point, clock)
     if not any(_counts_cpu_energy(device) for device in found.devices):
         found += _attempted("CPU energy estimate", lambda: estimate.survey(environ, clock))
     return _without_duplicates(_with_energy(found, clock))
@@ -79,13 +80,6 @@ def entry_points() -> Iterable[EntryPoint]:
     from importlib import metadata
 
     return metadata.entry_points(group=ENTRY_POINTS)
-
-
-def _plugins(clock: Clock) -> Survey:
-    found = Survey()
-    for point in entry_points():
-        found += _plugin(point, clock)
-    return found
 
 
 def _plugin(point: EntryPoint, clock: Clock) -> Survey:
@@ -134,14 +128,9 @@ def _without_duplicates(found: Survey) -> Survey:
     kept: dict[str, Device] = {}
     obstacles = list(found.obstacles)
     for device in found.devices:
-        if device.info.id in kept:
-            obstacles.append(
-                Obstacle(
-                    f"{device.info.name} ({device.info.vendor})",
-                    f"another device has the id {device.info.id!r} already",
-                    "name each node meter once; uninstall one of the plug-ins",
-                )
-            )
-        else:
-            kept[device.info.id] = device
+        if kept.setdefault(device.info.id, device) is not device:
+            what = f"{device.info.name} ({device.info.vendor})"
+            why = f"another device has the id {device.info.id!r} already"
+            remedy = "name each node meter once; uninstall one of the plug-ins"
+            obstacles.append(Obstacle(what, why, remedy))
     return Survey(tuple(kept.values()), tuple(obstacles))

@@ -56,51 +56,48 @@ class Processor:
     logical_cpus: int
 
 
-@dataclass(frozen=True, slots=True)
-class Watts:
-    """Assumed power of all packages together, idle and at design load."""
-
-    idle: float
-    tdp: float
-
-
 class CpuEstimate:
     """All processors of the machine as one energy meter, assumed within a factor of about two.
 
-    Args:
-        processor: Description of the processors.
-        watts: Assumed idle and design power.
-        clock: Clock of the readings' times and of idle time.
-        stat: File in which the kernel counts busy time.
+    ``tdp_watts`` is the assumed design power of all packages together.
     """
 
     def __init__(
-        self, processor: Processor, watts: Watts, clock: Clock = REAL_CLOCK, stat: Path = STAT
+        self, processor: Processor, tdp_watts: float, clock: Clock = REAL_CLOCK, stat: Path = STAT
     ) -> None:
         self.info = DeviceInfo(
             "estimate:cpu",
             f"{processor.model or 'CPU'} (estimated)",
             DeviceKind.CPU,
             "estimate",
-            max_watts=watts.tdp,
-            min_watts=watts.idle,
+            max_watts=tdp_watts,
+            min_watts=_IDLE_SHARE * tdp_watts,
         )
-        source = f"CPU utilisation × {watts.tdp:g} W"
+        source = f"CPU utilisation × {tdp_watts:g} W"
         self.provenance = Provenance(Origin.ASSUMED, source, RELATIVE_ERROR)
         self.capabilities = frozenset({Capability.ENERGY})
         self._logical_cpus = processor.logical_cpus
-        self._watts = watts
+        self._tdp_watts, self._idle_watts = tdp_watts, _IDLE_SHARE * tdp_watts
         self._clock = clock
         self._stat = stat
 
     def read_energy(self) -> EnergyReading:
         """Estimated energy, from cumulative busy time."""
-        busy_seconds = parse_busy_seconds(_read(self._stat), ticks_per_second())
+        busy_seconds = parse_busy_seconds(self._stat_text(), ticks_per_second())
         now = self._clock.now()
         # By the number of CPUs found at the start: taking some offline must not move the sum.
         share_seconds = busy_seconds / self._logical_cpus
-        dynamic = (self._watts.tdp - self._watts.idle) * share_seconds
-        return EnergyReading(self._watts.idle * now + dynamic, now)
+        dynamic = (self._tdp_watts - self._idle_watts) * share_seconds
+        return EnergyReading(self._idle_watts * now + dynamic, now)
+
+    def _stat_text(self) -> str:
+        try:
+            return self._stat.read_text(encoding="utf-8")
+        except OSError as failure:
+            raise MissingHardwareError(
+                f"cannot read {self._stat}: {failure.strerror}",
+                remedy="CPU energy can be estimated only on Linux with /proc mounted",
+            ) from None
 
 
 def survey(
@@ -116,10 +113,14 @@ def survey(
         MissingHardwareError: There is no ``/proc/stat``.
         InvalidValueError: ``JOULERY_CPU_TDP_WATTS`` is not a power.
     """
-    processor = parse_cpuinfo(_read_optional(cpuinfo))
+    try:
+        text = cpuinfo.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        text = ""
+    processor = parse_cpuinfo(text)
     given = environ.get(VARIABLE)
     tdp = guess_tdp_watts(processor) if given is None else _parse_watts(given)
-    estimate = CpuEstimate(processor, Watts(_IDLE_SHARE * tdp, tdp), clock, stat)
+    estimate = CpuEstimate(processor, tdp, clock, stat)
     estimate.read_energy()
     return Survey((estimate,))
 
@@ -189,20 +190,3 @@ def ticks_per_second() -> float:
 def _fields(block: str) -> dict[str, str]:
     pairs = (line.partition(":") for line in block.splitlines())
     return {name.strip(): value.strip() for name, separator, value in pairs if separator}
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as failure:
-        raise MissingHardwareError(
-            f"cannot read {path}: {failure.strerror}",
-            remedy="CPU energy can be estimated only on Linux with /proc mounted",
-        ) from None
-
-
-def _read_optional(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return ""

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 import threading
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from joulery.errors import DeviceError
 from joulery.frontier import Origin, Provenance
@@ -21,18 +20,13 @@ from joulery.units import finite
 
 if TYPE_CHECKING:
     from joulery.clock import Clock
-    from joulery.hardware._device import (
-        ClockLock,
-        PowerLimit,
-        PowerLimitRange,
-        Telemetry,
-        TelemetrySource,
-    )
+    from joulery.hardware._device import PowerLimitRange, Telemetry
     from joulery.hardware._sensors import PowerSensor
 
 # Idle and full load of a board lie about a factor of four apart; a line between two samples is
 # right within half of its value at one sigma.
 _GAP_RELATIVE_ERROR = 0.5
+_GAP_PERIODS = 5.0
 
 
 @runtime_checkable
@@ -40,15 +34,8 @@ class PoweredDevice(Device, PowerMeter, Protocol):
     """A device with a power sensor."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """Time between two samples that lie too far apart.
-
-    Attributes:
-        start_seconds: Time of the last sample before it, on the device's clock.
-        end_seconds: Time of the first sample after it.
-        joules: Energy that was interpolated.
-    """
+class Gap(NamedTuple):
+    """Time between two samples that lie too far apart, and the energy interpolated for it."""
 
     start_seconds: float
     end_seconds: float
@@ -61,8 +48,10 @@ class IntegratedPower:
     Args:
         device: Device with the POWER capability; everything else that it offers stays usable.
         clock: Clock of the samples' times.
-        period_seconds: Time between two reads.
-        gap_periods: Number of periods without a sample that make a gap.
+        period_seconds: Time between two reads; five of them without a sample make a gap.
+
+    Attributes:
+        gaps: All gaps so far, oldest first.
 
     Examples:
         >>> from joulery.clock import VirtualClock
@@ -81,23 +70,16 @@ class IntegratedPower:
         clock: Clock,
         *,
         period_seconds: float = 1.0,
-        gap_periods: float = 5.0,
     ) -> None:
         self.info = device.info
         self.power_sensor: PowerSensor | None = getattr(device, "power_sensor", None)
         self._device = device
         self._clock = clock
-        self._longest_seconds = period_seconds * gap_periods
+        self._longest_seconds = _GAP_PERIODS * period_seconds
         self._lock = threading.Lock()
         self._joules = 0.0
         self._last: tuple[float, float] | None = None
-        self._gaps: list[Gap] = []
-
-    @property
-    def gaps(self) -> tuple[Gap, ...]:
-        """All gaps so far, oldest first."""
-        with self._lock:
-            return tuple(self._gaps)
+        self.gaps: tuple[Gap, ...] = ()
 
     def gaps_between(self, start_seconds: float, end_seconds: float) -> tuple[Gap, ...]:
         """The gaps that overlap a window."""
@@ -116,7 +98,7 @@ class IntegratedPower:
         sensor = self._device.provenance
         source = "integrated samples" + (f" of {sensor.source}" if sensor.source else "")
         with self._lock:
-            joules, gaps = self._joules, tuple(self._gaps)
+            joules, gaps = self._joules, self.gaps
         if not gaps or joules <= 0:
             return Provenance(sensor.origin, source, sensor.relative_error)
         share = sum(gap.joules for gap in gaps) / joules
@@ -135,8 +117,7 @@ class IntegratedPower:
     def read_energy(self) -> EnergyReading:
         """Take a sample and return the joules since the first one.
 
-        Raises:
-            DeviceError: The sensor failed; the next read goes on from the last good sample.
+        After an error the next read goes on from the last good sample.
         """
         # Held across the sample, so that samples enter the sum in the order of their times.
         with self._lock:
@@ -146,7 +127,7 @@ class IntegratedPower:
                 joules = 0.5 * (watts + last_watts) * (now - last_seconds)
                 self._joules += joules
                 if now - last_seconds > self._longest_seconds:
-                    self._gaps.append(Gap(last_seconds, now, joules))
+                    self.gaps = (*self.gaps, Gap(last_seconds, now, joules))
             self._last = (watts, now)
             return EnergyReading(self._joules, now, refreshed_at_seconds=now, watts=watts)
 
@@ -166,36 +147,34 @@ class IntegratedPower:
 
     def power_limits(self) -> PowerLimitRange:
         """Limits of the underlying device."""
-        return self._power_limit().power_limits()
+        limits: PowerLimitRange = self._with(Capability.POWER_LIMIT).power_limits()
+        return limits
 
     def set_power_limit(self, watts: float) -> None:
         """Set the limit of the underlying device."""
-        self._power_limit().set_power_limit(watts)
+        self._with(Capability.POWER_LIMIT).set_power_limit(watts)
 
     def supported_clocks(self) -> tuple[float, ...]:
         """Clocks of the underlying device."""
-        return self._clock_lock().supported_clocks()
+        return tuple(self._with(Capability.CLOCK_LOCK).supported_clocks())
 
     def lock_clock(self, hertz: float) -> None:
         """Pin the clock of the underlying device."""
-        self._clock_lock().lock_clock(hertz)
+        self._with(Capability.CLOCK_LOCK).lock_clock(hertz)
 
     def unlock_clock(self) -> None:
         """Unlock the clock of the underlying device."""
-        self._clock_lock().unlock_clock()
+        self._with(Capability.CLOCK_LOCK).unlock_clock()
 
     def telemetry(self) -> Telemetry:
         """Telemetry of the underlying device."""
-        require(self._device, Capability.TELEMETRY)
-        return cast("TelemetrySource", self._device).telemetry()
+        state: Telemetry = self._with(Capability.TELEMETRY).telemetry()
+        return state
 
-    def _power_limit(self) -> PowerLimit:
-        require(self._device, Capability.POWER_LIMIT)
-        return cast("PowerLimit", self._device)
-
-    def _clock_lock(self) -> ClockLock:
-        require(self._device, Capability.CLOCK_LOCK)
-        return cast("ClockLock", self._device)
+    def _with(self, capability: Capability) -> Any:
+        """The underlying device, which must have a capability."""
+        require(self._device, capability)
+        return self._device
 
 
 def with_energy(device: Device, clock: Clock, *, period_seconds: float = 1.0) -> Device:

@@ -21,7 +21,6 @@ from __future__ import annotations
 import os
 import re
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,13 +38,14 @@ from joulery.hardware._device import (
 from joulery.units import joules_from_microjoules, watts_from_microwatts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from joulery.clock import Clock
 
 DEFAULT_ROOT = Path("/sys/class/powercap")
 
 _PACKAGE = re.compile(r"package-(\d+)(-die-\d+)?")
+_MSRS = "intel-rapl:"
 _PSYS = re.compile(r"psys(-(\d+))?")
 
 # Our judgement, not a vendor's figure. Khan et al., "RAPL in Action" (2018), find readings that
@@ -58,41 +58,30 @@ _RELATIVE_ERRORS = {DeviceKind.CPU: 0.03, DeviceKind.MEMORY: 0.1, DeviceKind.NOD
 _IMPLAUSIBLE_WATTS = 5000.0
 
 
-@dataclass(frozen=True, slots=True)
-class Zone:
-    """One powercap zone that stands for a device.
+class RaplDevice:
+    """Energy counter of one powercap zone, unwrapped.
 
-    Attributes:
+    Args:
         info: Identity of the device.
         energy_file: Path of the zone's ``energy_uj``.
         range_joules: Value at which the counter wraps, if the tree states it.
-        control_type: ``intel-rapl``, ``intel-rapl-mmio``, …
-    """
-
-    info: DeviceInfo
-    energy_file: Path
-    range_joules: float | None
-    control_type: str
-
-
-class RaplDevice:
-    """Energy counter of one zone, unwrapped.
-
-    Args:
-        zone: Powercap zone.
         clock: Clock of the readings' times.
-        readable: Whether this user may read the counter.
     """
 
-    def __init__(self, zone: Zone, clock: Clock = REAL_CLOCK, *, readable: bool = True) -> None:
-        self.info = zone.info
-        self.provenance = Provenance(
-            Origin.MEASURED,
-            f"RAPL {zone.info.id.removeprefix('rapl:')} counter",
-            _RELATIVE_ERRORS[zone.info.kind],
-        )
-        self.capabilities = frozenset({Capability.ENERGY} if readable else ())
-        self._zone = zone
+    capabilities = frozenset({Capability.ENERGY})
+
+    def __init__(
+        self,
+        info: DeviceInfo,
+        energy_file: Path,
+        range_joules: float | None,
+        clock: Clock = REAL_CLOCK,
+    ) -> None:
+        self.info = info
+        source = f"RAPL {info.id.removeprefix('rapl:')} counter"
+        self.provenance = Provenance(Origin.MEASURED, source, _RELATIVE_ERRORS[info.kind])
+        self.energy_file = energy_file
+        self._range_joules = range_joules
         self._clock = clock
         self._lock = threading.Lock()
         self._wrapped_joules = 0.0
@@ -105,20 +94,18 @@ class RaplDevice:
         reader sees a counter that went back and not a huge false increase.
         """
         with self._lock:
-            raw = _read_counter(self._zone.energy_file, self.info.name)
+            raw = _read_counter(self.energy_file, self.info.name)
             now = self._clock.now()
             self._wrapped_joules += self._wrap_since_last(raw, now)
             self._last = (raw, now)
-            return EnergyReading(
-                self._wrapped_joules + raw, now, range_joules=self._zone.range_joules
-            )
+            return EnergyReading(self._wrapped_joules + raw, now, range_joules=self._range_joules)
 
     def _wrap_since_last(self, raw: float, now: float) -> float:
         """Joules to add for a wrap; after a reset, all of them are subtracted again."""
         if self._last is None or raw >= self._last[0]:
             return 0.0
         last_raw, last_seconds = self._last
-        span = self._zone.range_joules
+        span = self._range_joules
         if span is None or span - last_raw + raw > _IMPLAUSIBLE_WATTS * (now - last_seconds):
             return -self._wrapped_joules
         return span
@@ -129,24 +116,29 @@ def survey(clock: Clock = REAL_CLOCK, root: Path = DEFAULT_ROOT) -> Survey:
 
     A zone whose counter this user may not read is listed without the ENERGY capability.
     """
+    found: dict[str, list[RaplDevice]] = {}
+    for device in _devices(root, clock):
+        found.setdefault(device.info.id, []).append(device)
     devices: list[RaplDevice] = []
-    closed: list[Zone] = []
+    closed: list[RaplDevice] = []
     faults: list[Obstacle] = []
-    for candidates in _zones_by_id(_zones(root)).values():
-        zone, error = _best(candidates)
-        devices.append(RaplDevice(zone, clock, readable=error is None))
+    for candidates in sorted(found.values(), key=_by_kind_and_index):
+        device, error = _best(candidates)
+        devices.append(device)
+        if error is not None:
+            device.capabilities = frozenset()
         if isinstance(error, MissingRightsError):
-            closed.append(zone)
+            closed.append(device)
         elif error is not None:
-            faults.append(Obstacle.from_error(zone.info.name, error))
+            faults.append(Obstacle.from_error(device.info.name, error))
     if closed:
         faults.insert(0, _closed_counters(closed))
     return Survey(tuple(devices), tuple(faults))
 
 
-def _closed_counters(zones: list[Zone]) -> Obstacle:
-    names = ", ".join(zone.info.id.removeprefix("rapl:") for zone in zones)
-    files = " ".join(str(zone.energy_file) for zone in zones)
+def _closed_counters(devices: list[RaplDevice]) -> Obstacle:
+    names = ", ".join(device.info.id.removeprefix("rapl:") for device in devices)
+    files = " ".join(str(device.energy_file) for device in devices)
     return Obstacle(
         f"CPU energy counters ({names})",
         "only root may read them (Linux closed them in 2020 against power side channels)",
@@ -155,48 +147,37 @@ def _closed_counters(zones: list[Zone]) -> Obstacle:
     )
 
 
-def _best(candidates: list[Zone]) -> tuple[Zone, JouleryError | None]:
-    """The first zone that can be read, else the first one with its error."""
+def _best(candidates: list[RaplDevice]) -> tuple[RaplDevice, JouleryError | None]:
+    """The first device that can be read, else the first one with its error."""
     first_error: JouleryError | None = None
-    for zone in candidates:
+    for device in candidates:
         try:
-            _read_counter(zone.energy_file, zone.info.name)
+            device.read_energy()
         except JouleryError as error:
             first_error = first_error or error
         else:
-            return zone, None
+            return device, None
     return candidates[0], first_error
 
 
-def _zones_by_id(zones: Iterable[Zone]) -> dict[str, list[Zone]]:
-    """Zones of the same device together, the MSR's before its copies."""
-    grouped: dict[str, list[Zone]] = {}
-    for zone in sorted(zones, key=lambda zone: zone.control_type != "intel-rapl"):
-        grouped.setdefault(zone.info.id, []).append(zone)
-    return dict(sorted(grouped.items(), key=_by_kind_and_index))
-
-
-def _by_kind_and_index(entry: tuple[str, list[Zone]]) -> tuple[int, int, str]:
-    info = entry[1][0].info
+def _by_kind_and_index(candidates: list[RaplDevice]) -> tuple[int, int, str]:
+    info = candidates[0].info
     order = (DeviceKind.CPU, DeviceKind.MEMORY, DeviceKind.NODE)
     return order.index(info.kind), info.index, info.id
 
 
-def _zones(root: Path) -> Iterator[Zone]:
+def _devices(root: Path, clock: Clock) -> Iterator[RaplDevice]:
+    """Every zone that stands for a device, the MSRs' before their copies."""
     try:
-        folders = sorted(path for path in root.iterdir() if ":" in path.name)
+        folders = [path for path in root.iterdir() if ":" in path.name]
     except OSError:
         return
-    for folder in folders:
+    for folder in sorted(folders, key=lambda path: (not path.name.startswith(_MSRS), path)):
         info = _describe(folder)
         if info is not None:
             span = _number(folder / "max_energy_range_uj")
-            yield Zone(
-                info,
-                folder / "energy_uj",
-                None if span is None else joules_from_microjoules(span),
-                folder.name.partition(":")[0],
-            )
+            joules = None if span is None else joules_from_microjoules(span)
+            yield RaplDevice(info, folder / "energy_uj", joules, clock)
 
 
 def _describe(folder: Path) -> DeviceInfo | None:
@@ -205,32 +186,17 @@ def _describe(folder: Path) -> DeviceInfo | None:
     watts = _number(folder / "constraint_0_max_power_uw")
     max_watts = None if watts is None else watts_from_microwatts(watts)
     if package := _PACKAGE.fullmatch(name):
-        return DeviceInfo(
-            f"rapl:{name}",
-            f"CPU {name}",
-            DeviceKind.CPU,
-            "powercap",
-            int(package[1]),
-            max_watts,
-        )
-    if psys := _PSYS.fullmatch(name):
-        index = int(psys[2] or 0)
-        return DeviceInfo(
-            f"rapl:{name}", f"platform {name}", DeviceKind.NODE, "powercap", index, max_watts
-        )
-    if name == "dram":
+        kind, path, title, index = DeviceKind.CPU, name, f"CPU {name}", int(package[1])
+    elif psys := _PSYS.fullmatch(name):
+        kind, path, title, index = DeviceKind.NODE, name, f"platform {name}", int(psys[2] or 0)
+    elif name == "dram":
+        kind, path, title, index = DeviceKind.MEMORY, name, "DRAM", 0
         parent = _text(folder.parent / folder.name.rpartition(":")[0] / "name")
-        package = _PACKAGE.fullmatch(parent)
-        path = f"{parent}:dram" if package else "dram"
-        return DeviceInfo(
-            f"rapl:{path}",
-            f"DRAM of {parent}" if package else "DRAM",
-            DeviceKind.MEMORY,
-            "powercap",
-            int(package[1]) if package else 0,
-            max_watts,
-        )
-    return None
+        if package := _PACKAGE.fullmatch(parent):
+            path, title, index = f"{parent}:dram", f"DRAM of {parent}", int(package[1])
+    else:
+        return None
+    return DeviceInfo(f"rapl:{path}", title, kind, "powercap", index, max_watts)
 
 
 def _read_counter(path: Path, name: str) -> float:

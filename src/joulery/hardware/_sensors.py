@@ -53,7 +53,7 @@ class PowerSensor:
 
     @property
     def is_prompt(self) -> bool:
-        """Whether a reading is known to tell only of the time since the one before."""
+        """Whether a reading is known to cover only the time since the one before."""
         late = self.lag_seconds + self.lag_error_seconds > 0
         return not late and self.window_seconds <= 1.2 * self.period_seconds
 
@@ -88,18 +88,13 @@ def _sensor(entry: dict[str, Any]) -> PowerSensor:
     # At least what was seen on boards of this kind, as the outer end of a bar of 95 %.
     gain_seen = max(abs(gain - 1.0) for gain in gains) / _SIGMAS_95
     offset_seen = max(map(abs, offsets)) / _SIGMAS_95
-    return PowerSensor(
-        name=entry["name"],
-        period_seconds=entry["period_seconds"],
-        window_seconds=entry["window_seconds"],
-        lag_seconds=entry.get("lag_seconds", 0.0),
-        lag_error_seconds=entry.get("lag_error_seconds", 0.0),
-        gain_error=max(document["gain_error"], gain_seen),
-        offset_error_watts=max(document["offset_error_watts"], offset_seen),
-        gains=gains,
-        offsets_watts=offsets,
-        source=document["source"],
-    )
+    known = {key: value for key, value in entry.items() if key in PowerSensor.__dataclass_fields__}
+    errors = {
+        "gain_error": max(document["gain_error"], gain_seen),
+        "offset_error_watts": max(document["offset_error_watts"], offset_seen),
+    }
+    ranges = {"gains": gains, "offsets_watts": offsets}
+    return PowerSensor(**known | errors | ranges, source=document["source"])
 
 
 @cache

@@ -26,6 +26,7 @@ _SLURM_VARIABLES = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
 _CONTAINER_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 _CUDA_VARIABLE = "CUDA_VISIBLE_DEVICES"
 _NUMBER = re.compile(r"\s*\+?(\d+)", re.ASCII)
+_READABLE = re.compile(r"^\s*([ac]) ([*\d]+):([*\d]+) \w*r", re.MULTILINE)
 _NVIDIA_MAJOR = "195"
 _CONTROL_MINORS = {"254", "255"}
 
@@ -191,18 +192,14 @@ def _permitted_minors(cgroup: Path) -> set[str] | None:
     what may not be opened.
     """
     try:
-        lines = cgroup.read_text(encoding="ascii", errors="replace").splitlines()
+        text = cgroup.read_text(encoding="ascii", errors="replace")
     except OSError:
         return None
     minors: set[str] = set()
-    for line in lines:
-        kind, _, rest = line.strip().partition(" ")
-        numbers, _, access = rest.partition(" ")
-        if "r" not in access:
-            continue  # containers may make any device node (m), which opens none
-        if kind == "a" or (kind == "c" and numbers in ("*:*", f"{_NVIDIA_MAJOR}:*")):
+    # Only what may be read: containers may make any device node (m), which opens none.
+    for kind, major, minor in _READABLE.findall(text):
+        if kind == "a" or (minor == "*" and major in ("*", _NVIDIA_MAJOR)):
             return None
-        major, _, minor = numbers.partition(":")
-        if kind == "c" and major == _NVIDIA_MAJOR:
+        if major == _NVIDIA_MAJOR:
             minors.add(minor)
     return minors - _CONTROL_MINORS

@@ -50,7 +50,7 @@ def sensor():
 @pytest.fixture
 def meter(sensor, clock):
     """The meter under test."""
-    return IntegratedPower(sensor, clock, period_seconds=1.0, gap_periods=5)
+    return IntegratedPower(sensor, clock, period_seconds=1.0)
 
 
 def test_the_first_sample_starts_at_zero(meter):

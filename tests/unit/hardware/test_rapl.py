@@ -9,7 +9,7 @@ from joulery.errors import DeviceError, DeviceLostError, MissingRightsError
 from joulery.frontier import Origin
 from joulery.hardware import Capability, DeviceKind
 from joulery.hardware import _rapl as rapl
-from joulery.testing.powercap import RANGE_MICROJOULES, PowercapTree
+from support.powercap import RANGE_MICROJOULES, PowercapTree
 
 
 @pytest.fixture

@@ -30,11 +30,7 @@ _ABSENT = frozenset({0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
 
 
 def load_binding(name: str = "amdsmi") -> Any:
-    """Import AMD SMI's binding quietly.
-
-    Raises:
-        MissingHardwareError: It is not installed, or its library is not.
-    """
+    """Import AMD SMI's binding quietly; MissingHardwareError where it or its library is missing."""
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             return importlib.import_module(name)

@@ -18,14 +18,10 @@ import threading
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from joulery.clock import REAL_CLOCK
-from joulery.errors import (
-    DeviceError,
-    JouleryError,
-    UnsupportedError,
-)
+from joulery.errors import DeviceError, JouleryError, UnsupportedError
 from joulery.frontier import Origin, Provenance
 from joulery.hardware._device import (
     Capability,
@@ -36,7 +32,9 @@ from joulery.hardware._device import (
     PowerLimitRange,
     Survey,
     Telemetry,
+    attempt,
     check_clock,
+    working_capabilities,
 )
 from joulery.hardware.amd._binding import load_binding, number, translated
 from joulery.units import (
@@ -47,11 +45,7 @@ from joulery.units import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from joulery.clock import Clock
-
-_T = TypeVar("_T")
 
 # Device file of the compute driver, present where there is an AMD GPU.
 KFD = Path("/dev/kfd")
@@ -65,29 +59,16 @@ _CLOCK_KEYS = ("clk", "cur_clk")
 
 
 class AmdGpu:
-    """One AMD GPU.
+    """One AMD GPU, by its handle in ``amdsmi`` or an object with the functions of that."""
 
-    Args:
-        binding: Module ``amdsmi``, or an object with its functions.
-        handle: Processor handle of the GPU.
-        info: Identity.
-        clock: Clock of the readings' times.
-        capabilities: Capabilities found to work.
-    """
+    capabilities: frozenset[Capability] = frozenset()
 
     def __init__(
-        self,
-        binding: Any,
-        handle: Any,
-        info: DeviceInfo,
-        clock: Clock = REAL_CLOCK,
-        *,
-        capabilities: frozenset[Capability] = frozenset(),
+        self, binding: Any, handle: Any, info: DeviceInfo, clock: Clock = REAL_CLOCK
     ) -> None:
         self.info = info
         # AMD states no accuracy.
         self.provenance = Provenance(Origin.MEASURED, "AMD SMI energy accumulator")
-        self.capabilities = capabilities
         self._binding = binding
         self._handle = handle
         self._clock = clock
@@ -156,24 +137,22 @@ class AmdGpu:
 
     def telemetry(self) -> Telemetry:
         """Present state of the board; None for what it does not report."""
-        activity = _or_none(lambda: self.query("amdsmi_get_gpu_activity"))
-        clocks = _or_none(lambda: self.query("amdsmi_get_clock_info", self._graphics_clock()))
+        activity = attempt(lambda: self.query("amdsmi_get_gpu_activity"))
+        clocks = attempt(lambda: self.query("amdsmi_get_clock_info", self._graphics_clock()))
         percent, megahertz = number(activity, "gfx_activity"), number(clocks, *_CLOCK_KEYS)
         return Telemetry(
             utilisation=None if percent is None else min(1.0, percent / 100),
             temperature_celsius=self._temperature(),
             clock_hertz=None if megahertz is None else hertz_from_megahertz(megahertz),
-            memory_used_bytes=_or_none(self._memory_used),
-            process_ids=_or_none(self._process_ids),
+            memory_used_bytes=attempt(self._memory_used),
+            process_ids=attempt(self._process_ids),
         )
 
     def _temperature(self) -> float | None:
         # MI boards have no edge sensor; the hotspot (also called junction) is what throttles.
-        for sensor in ("HOTSPOT", "JUNCTION", "EDGE"):
-            degrees = _or_none(partial(self._sensor_celsius, sensor))
-            if degrees is not None:
-                return degrees
-        return None
+        sensors = ("HOTSPOT", "JUNCTION", "EDGE")
+        found = (attempt(partial(self._sensor_celsius, sensor)) for sensor in sensors)
+        return next((degrees for degrees in found if degrees is not None), None)
 
     def _sensor_celsius(self, sensor: str) -> float | None:
         kind = self._constant("AmdSmiTemperatureType", sensor)
@@ -267,36 +246,20 @@ def survey(clock: Clock = REAL_CLOCK, binding: Any = None, kfd: Path = KFD) -> S
 
 def _probe(smi: Any, handle: Any, index: int, clock: Clock) -> AmdGpu:
     """The GPU with the capabilities that answered a first call."""
-    bare = AmdGpu(smi, handle, DeviceInfo("", f"AMD GPU {index}", DeviceKind.GPU, "amd"), clock)
-    attempts: dict[Capability, Callable[[], object]] = {
-        Capability.ENERGY: bare.read_energy,
-        Capability.POWER: bare.read_power,
-        Capability.POWER_LIMIT: bare.power_limits,
-        Capability.CLOCK_LOCK: bare.supported_clocks,
-    }
-    working = frozenset(c for c, attempt in attempts.items() if _or_none(attempt) is not None)
-    if bare.telemetry() != Telemetry():
-        working |= {Capability.TELEMETRY}
-    limits = bare.power_limits() if Capability.POWER_LIMIT in working else None
-    uuid = _or_none(lambda: bare.query("amdsmi_get_gpu_device_uuid"))
-    asic = _or_none(lambda: bare.query("amdsmi_get_gpu_asic_info"))
-    info = DeviceInfo(
+    gpu = AmdGpu(smi, handle, DeviceInfo("", f"AMD GPU {index}", DeviceKind.GPU, "amd"), clock)
+    gpu.capabilities = working_capabilities(gpu)
+    limits = attempt(gpu.power_limits)
+    uuid = attempt(lambda: gpu.query("amdsmi_get_gpu_device_uuid"))
+    asic = attempt(lambda: gpu.query("amdsmi_get_gpu_asic_info"))
+    gpu.info = DeviceInfo(
         _text(uuid) or f"amd:{index}",
-        _text(asic.get("market_name") if isinstance(asic, dict) else None) or f"AMD GPU {index}",
+        _text(asic.get("market_name") if isinstance(asic, dict) else None) or gpu.info.name,
         DeviceKind.GPU,
         "amd",
         index,
         None if limits is None else limits.max_watts,
     )
-    return AmdGpu(smi, handle, info, clock, capabilities=working)
-
-
-def _or_none(ask: Callable[[], _T]) -> _T | None:
-    """The answer, or None on any failure: for finding out what works."""
-    try:
-        return ask()
-    except JouleryError:
-        return None
+    return gpu
 
 
 def _text(found: object) -> str:

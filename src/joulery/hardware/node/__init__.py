@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError, JouleryError
-from joulery.hardware._device import Capability, Obstacle, Survey
-from joulery.hardware._integrated import IntegratedPower
+from joulery.hardware._device import Obstacle, Survey
+from joulery.hardware._integrated import with_energy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,28 +72,20 @@ def open_node_meter(
     A meter that counts no energy itself is wrapped in integrated samples.
     """
     kind, address = _parsed(specification)
+    meter: PoweredDevice
     if kind == "visa":
         from joulery.hardware.node import _scpi as scpi
 
         meter = scpi.open_meter(address, clock)
-        meter.read_power()
-        counts = Capability.ENERGY in meter.capabilities
-        return meter if counts else IntegratedPower(meter, clock)
-    controller = _controller(kind, address, environ)
-    controller.read_power()
-    return IntegratedPower(controller, clock)
-
-
-def _controller(kind: str, address: str, environ: Mapping[str, str]) -> PoweredDevice:
-    if kind == "ipmi":
+    elif kind == "ipmi":
         from joulery.hardware.node import _ipmi as ipmi
 
-        return ipmi.IpmiMeter(address, environ.get("JOULERY_IPMI_USER", ""))
-    from joulery.hardware.node import _redfish as redfish
+        meter = ipmi.IpmiMeter(address, environ.get("JOULERY_IPMI_USER", ""))
+    else:
+        from joulery.hardware.node import _redfish as redfish
 
-    access = redfish.Access(
-        environ.get("JOULERY_REDFISH_USER", ""),
-        environ.get("JOULERY_REDFISH_PASSWORD", ""),
-        environ.get("JOULERY_REDFISH_CA"),
-    )
-    return redfish.RedfishMeter(address, access)
+        names = ("JOULERY_REDFISH_USER", "JOULERY_REDFISH_PASSWORD", "JOULERY_REDFISH_CA")
+        user, password, authority = (environ.get(name, "") for name in names)
+        meter = redfish.RedfishMeter(address, user, password, authority or None)
+    meter.read_power()
+    return with_energy(meter, clock)

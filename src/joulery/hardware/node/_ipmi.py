@@ -34,11 +34,8 @@ _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]*")
 class IpmiMeter:
     """The node's power as its management controller states it.
 
-    Args:
-        host: Controller on the network; empty for this machine's own.
-        user: Account on that controller. ``ipmitool`` takes the password from its own variable
-            ``IPMI_PASSWORD``, so it never shows in the process list.
-        run: Function that runs a command and returns its output.
+    ``host`` is empty for this machine's own controller. ``ipmitool`` takes the password from its
+    own variable ``IPMI_PASSWORD``, so it never shows in the process list.
     """
 
     def __init__(

@@ -10,7 +10,6 @@ import base64
 import http.client
 import json
 import ssl
-from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -31,35 +30,18 @@ _LONGEST_REPLY_BYTES = 1 << 20
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
-    """Access to a controller.
-
-    Attributes:
-        user: Account; empty for none.
-        password: Password of the account, kept out of the representation.
-        ca_file: Certificate authority of the controller, for self-signed ones.
-        timeout_seconds: Longest wait for a reply.
-    """
-
-    user: str = ""
-    password: str = field(default="", repr=False)
-    ca_file: str | None = None
-    timeout_seconds: float = TIMEOUT_SECONDS
-
-
 class RedfishMeter:
     """The node's power as its management controller states it.
 
-    Args:
-        chassis_url: URL such as ``https://bmc.example.org/redfish/v1/Chassis/1``.
-        access: Account, certificate authority and timeout.
+    ``ca_file`` is the certificate authority of the controller, for self-signed ones.
     """
 
-    def __init__(self, chassis_url: str, access: Access | None = None) -> None:
-        self._access = access or Access()
+    def __init__(
+        self, chassis_url: str, user: str = "", password: str = "", ca_file: str | None = None
+    ) -> None:
         self._url = url = urlsplit(chassis_url.rstrip("/"))
-        _check_url(chassis_url, self._access)
+        self._user, self._password, self._ca_file = user, password, ca_file
+        _check_url(chassis_url, user)
         where, name = f"{url.netloc}{url.path}", f"BMC of {url.hostname}"
         self.info = DeviceInfo(f"redfish:{where}", name, DeviceKind.NODE, "redfish")
         self.provenance = Provenance(Origin.MEASURED, "Redfish power reading")
@@ -106,16 +88,16 @@ class RedfishMeter:
     def _connection(self) -> http.client.HTTPConnection:
         # http.client neither follows redirects nor uses proxies, so the password goes to the
         # controller named and nowhere else.
-        host, port, wait = self._url.hostname or "", self._url.port, self._access.timeout_seconds
+        host, port = self._url.hostname or "", self._url.port
         if self._url.scheme == "http":
-            return http.client.HTTPConnection(host, port, timeout=wait)
-        context = ssl.create_default_context(cafile=self._access.ca_file)
-        return http.client.HTTPSConnection(host, port, timeout=wait, context=context)
+            return http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
+        context = ssl.create_default_context(cafile=self._ca_file)
+        return http.client.HTTPSConnection(host, port, timeout=TIMEOUT_SECONDS, context=context)
 
     def _headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json"}
-        if self._access.user:
-            pair = f"{self._access.user}:{self._access.password}".encode()
+        if self._user:
+            pair = f"{self._user}:{self._password}".encode()
             headers["Authorization"] = "Basic " + base64.b64encode(pair).decode()
         return headers
 
@@ -143,7 +125,7 @@ def _watts(part: Any, name: str) -> float | None:
     return float(value)
 
 
-def _check_url(chassis_url: str, access: Access) -> None:
+def _check_url(chassis_url: str, user: str) -> None:
     url = urlsplit(chassis_url)
     if url.scheme not in {"http", "https"} or not url.hostname:
         raise InvalidValueError(
@@ -155,7 +137,7 @@ def _check_url(chassis_url: str, access: Access) -> None:
             f"credentials in the URL of {url.hostname}",
             remedy="put them into JOULERY_REDFISH_USER and JOULERY_REDFISH_PASSWORD",
         )
-    if url.scheme == "http" and access.user and url.hostname not in _LOOPBACK:
+    if url.scheme == "http" and user and url.hostname not in _LOOPBACK:
         raise InvalidValueError(
             f"would send a password to {url.hostname} in the clear", remedy="use https"
         )

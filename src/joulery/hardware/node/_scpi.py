@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import math
 import threading
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any
 
 from joulery.errors import DeviceError, JouleryError, MissingExtraError, UnsupportedError
 from joulery.frontier import Origin, Provenance
@@ -33,73 +32,21 @@ _RELATIVE_ERROR = 0.0025
 _SENTINEL = 9.9e37
 
 
-class ScpiSession(Protocol):
-    """Session with an instrument, for any thread; failures are :class:`DeviceError`."""
-
-    def query(self, command: str) -> str:
-        """Send a command and return the reply without its line end."""
-        ...
-
-    def write(self, command: str) -> None:
-        """Send a command that has no reply."""
-        ...
-
-    def close(self) -> None:
-        """End the session."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Identity of an instrument, by its answer to ``*IDN?``."""
-
-    maker: str
-    model: str
-    serial: str
-
-    @classmethod
-    def parse(cls, reply: str) -> Self:
-        """Parse ``YOKOGAWA,WT310E,C2QG12345V,F1.04``.
-
-        Examples:
-            >>> Identity.parse("YOKOGAWA,WT310E,C2QG12345V,F1.04").model
-            'WT310E'
-        """
-        fields = [part.strip() for part in reply.split(",")]
-        if len(fields) < 3 or not fields[1]:
-            raise UnsupportedError(
-                f"not an instrument's identity: {reply!r}",
-                remedy="check the VISA resource; it must be a WT300-family wattmeter",
-            )
-        return cls(fields[0], fields[1], fields[2])
-
-    @property
-    def element(self) -> str:
-        """Input that holds the node's power: the sum on meters of several phases."""
-        return "SIGMA" if self.model.upper().startswith(("WT332", "WT333", "WT330")) else "1"
-
-
 class WattMeter:
-    """One wattmeter at the node's plug.
-
-    Args:
-        session: Session that :func:`open_meter` has set up.
-        identity: Identity of the meter.
-        clock: Clock of the readings' times.
-        is_counting: Whether the integrator was found running; only then it counts energy.
-    """
+    """One wattmeter at the node's plug, which counts energy if its integrator was found running."""
 
     def __init__(
-        self, session: ScpiSession, identity: Identity, clock: Clock, *, is_counting: bool = False
+        self,
+        session: VisaSession,
+        identity: tuple[str, str, str],
+        clock: Clock,
+        *,
+        is_counting: bool = False,
     ) -> None:
-        self.info = DeviceInfo(
-            f"scpi:{identity.model}:{identity.serial}",
-            f"{identity.maker.title()} {identity.model}",
-            DeviceKind.NODE,
-            "scpi",
-        )
-        source = f"{identity.model} wattmeter"
-        self.provenance = Provenance(Origin.MEASURED, source, _RELATIVE_ERROR)
+        maker, model, serial = identity
+        name = f"{maker.title()} {model}"
+        self.info = DeviceInfo(f"scpi:{model}:{serial}", name, DeviceKind.NODE, "scpi")
+        self.provenance = Provenance(Origin.MEASURED, f"{model} wattmeter", _RELATIVE_ERROR)
         energy = {Capability.ENERGY} if is_counting else set()
         self.capabilities = frozenset({Capability.POWER} | energy)
         self._session = session
@@ -110,11 +57,7 @@ class WattMeter:
         return self._watts(self._values()[0])
 
     def read_energy(self) -> EnergyReading:
-        """Energy that the integrator counted.
-
-        Raises:
-            DeviceError: The integrator stopped, so its value is frozen.
-        """
+        """Energy that the integrator counted; DeviceError where it stopped."""
         state = integrator_state(self._session)
         if state != "START":
             raise DeviceError(
@@ -134,8 +77,7 @@ class WattMeter:
 
     def _values(self) -> tuple[float, float]:
         """Watts and watt-hours from one reply, so both are of the same update."""
-        watts, watt_hours = parse_values(self._session.query(":NUMERIC:NORMAL:VALUE?"), 2)
-        return watts, watt_hours
+        return parse_values(self._session.query(":NUMERIC:NORMAL:VALUE?"))
 
     def _watts(self, value: float) -> float:
         if not math.isfinite(value):
@@ -155,19 +97,9 @@ class WattMeter:
 
 
 def open_meter(
-    resource: str, clock: Clock, connect: Callable[[str], ScpiSession] | None = None
+    resource: str, clock: Clock, connect: Callable[[str], VisaSession] | None = None
 ) -> WattMeter:
-    """Connect to a wattmeter and select what it reports.
-
-    Args:
-        resource: VISA resource, such as ``TCPIP0::192.0.2.7::INSTR`` or ``USB0::…::INSTR``.
-        clock: Clock of the readings' times.
-        connect: Function that opens the session; PyVISA by default.
-
-    Raises:
-        MissingExtraError: PyVISA is not installed.
-        DeviceError: Nothing answers at the resource.
-    """
+    """Connect to a wattmeter, such as ``TCPIP0::192.0.2.7::INSTR``, and select what it reports."""
     session = (connect or connect_visa)(resource)
     try:
         return _set_up(session, resource, clock)
@@ -176,24 +108,29 @@ def open_meter(
         raise
 
 
-def _set_up(session: ScpiSession, resource: str, clock: Clock) -> WattMeter:
-    identity = Identity.parse(session.query("*IDN?"))
-    if not identity.model.upper().startswith("WT3"):
+def _set_up(session: VisaSession, resource: str, clock: Clock) -> WattMeter:
+    # Such as YOKOGAWA,WT310E,C2QG12345V,F1.04.
+    reply = session.query("*IDN?")
+    maker, model, serial = ([part.strip() for part in reply.split(",")] + [""] * 3)[:3]
+    kind = model.upper()
+    if not kind.startswith("WT3"):
         raise UnsupportedError(
-            f"{resource} is a {identity.maker} {identity.model}",
-            remedy="only the WT300 family is known; add yours as a plug-in device",
+            f"{resource} is no WT300-family wattmeter, but {reply!r}",
+            remedy="check the VISA resource; add other instruments as plug-in devices",
         )
+    # On meters of several phases the sum over them is the node's power.
+    element = "SIGMA" if kind.startswith(("WT332", "WT333", "WT330")) else "1"
     # Only the layout of replies on this connection; measuring ranges and panel stay as found.
     session.write(":COMMUNICATE:HEADER OFF")
     session.write(":NUMERIC:FORMAT ASCII")
     session.write(":NUMERIC:NORMAL:NUMBER 2")
-    session.write(f":NUMERIC:NORMAL:ITEM1 P,{identity.element}")
-    session.write(f":NUMERIC:NORMAL:ITEM2 WH,{identity.element}")
+    session.write(f":NUMERIC:NORMAL:ITEM1 P,{element}")
+    session.write(f":NUMERIC:NORMAL:ITEM2 WH,{element}")
     counting = integrator_state(session) == "START"
-    return WattMeter(session, identity, clock, is_counting=counting)
+    return WattMeter(session, (maker, model, serial), clock, is_counting=counting)
 
 
-def integrator_state(session: ScpiSession) -> str:
+def integrator_state(session: VisaSession) -> str:
     """State of the integrator; meters may answer in SCPI's short form."""
     reply = session.query(":INTEGRATE:STATE?").strip().rpartition(" ")[2].upper()
     for state in ("RESET", "READY", "START", "STOP", "TIMEUP", "ERROR"):
@@ -204,31 +141,31 @@ def integrator_state(session: ScpiSession) -> str:
     )
 
 
-def parse_values(reply: str, count: int) -> tuple[float, ...]:
-    """Numbers of a ``:NUMERIC:NORMAL:VALUE?`` reply; NaN where the meter shows none.
+def parse_values(reply: str) -> tuple[float, float]:
+    """Watts and watt-hours of a ``:NUMERIC:NORMAL:VALUE?`` reply; NaN where the meter shows none.
 
     Examples:
-        >>> parse_values("103.76E+00,NAN", 2)
+        >>> parse_values("103.76E+00,NAN")
         (103.76, nan)
     """
     try:
-        values = tuple(float(part) for part in reply.strip().split(","))
+        watts, watt_hours = (float(part) for part in reply.strip().split(","))
     except ValueError:
-        values = ()
-    if len(values) != count:
         raise DeviceError(
-            f"expected {count} numbers from the meter, got {reply!r}",
+            f"expected 2 numbers from the meter, got {reply!r}",
             remedy="check that no other program changes the meter's output items",
-        )
-    return tuple(value if abs(value) < _SENTINEL else math.nan for value in values)
+        ) from None
+    return _shown(watts), _shown(watt_hours)
+
+
+def _shown(value: float) -> float:
+    return value if abs(value) < _SENTINEL else math.nan
 
 
 class VisaSession:
-    """A PyVISA resource whose failures are Joulery's errors."""
+    """A PyVISA resource, for any thread, whose failures are Joulery's errors."""
 
-    def __init__(
-        self, resource: _VisaResource, name: str, failures: tuple[type[Exception], ...]
-    ) -> None:
+    def __init__(self, resource: Any, name: str, failures: tuple[type[Exception], ...]) -> None:
         self._resource = resource
         self._name = name
         self._failures = failures
@@ -236,46 +173,34 @@ class VisaSession:
         self._lock = threading.Lock()
 
     def query(self, command: str) -> str:
-        """Send and return the reply."""
-        try:
-            with self._lock:
-                return self._resource.query(command).strip()
-        except self._failures as failure:
-            raise self._failed(command, failure) from None
+        """Send a command and return the reply without its line end."""
+        return str(self._done(self._resource.query, command)).strip()
 
     def write(self, command: str) -> None:
-        """Send."""
-        try:
-            with self._lock:
-                self._resource.write(command)
-        except self._failures as failure:
-            raise self._failed(command, failure) from None
+        """Send a command that has no reply."""
+        self._done(self._resource.write, command)
 
     def close(self) -> None:
         """End the session."""
         self._resource.close()
 
-    def _failed(self, command: str, failure: Exception) -> DeviceError:
-        reason = str(failure).partition("\n")[0] or type(failure).__name__
-        return DeviceError(
-            f"{self._name} failed at {command!r}: {reason}",
-            remedy="check that the meter is on and the network up",
-        )
+    def _done(self, call: Callable[[str], object], command: str) -> object:
+        try:
+            with self._lock:
+                return call(command)
+        except self._failures as failure:
+            raise DeviceError(
+                f"{self._name} failed at {command!r}: {_reason(failure)}",
+                remedy="check that the meter is on and the network up",
+            ) from None
 
 
-class _VisaResource(Protocol):
-    def query(self, message: str) -> str: ...
-    def write(self, message: str) -> int: ...
-    def close(self) -> None: ...
+def _reason(failure: Exception) -> str:
+    return str(failure).partition("\n")[0] or type(failure).__name__
 
 
 def connect_visa(resource: str, library: str = "") -> VisaSession:
-    """Open a VISA resource with PyVISA.
-
-    Args:
-        resource: The VISA resource string.
-        library: Backend of PyVISA; empty takes a vendor's VISA if installed, else PyVISA-py.
-    """
+    """Open a VISA resource; ``library`` is PyVISA's backend, empty for its own choice."""
     try:
         import pyvisa
     except ImportError:
@@ -292,9 +217,8 @@ def connect_visa(resource: str, library: str = "") -> VisaSession:
             timeout=int(TIMEOUT_SECONDS * 1e3),
         )
     except (*failures, ValueError) as failure:
-        reason = str(failure).partition("\n")[0] or type(failure).__name__
         raise DeviceError(
-            f"cannot open {resource}: {reason}",
+            f"cannot open {resource}: {_reason(failure)}",
             remedy="check the resource with `pyvisa-shell list` and that the meter is on",
         ) from None
     return VisaSession(opened, resource, failures)

@@ -52,24 +52,13 @@ _ROUNDING_SECONDS = 1e-5
 
 
 class Nvml:
-    """The binding, with its failures as Joulery's errors.
-
-    Args:
-        binding: Module ``pynvml`` of nvidia-ml-py, initialised.
-    """
+    """An initialised ``pynvml`` of nvidia-ml-py, with its failures as Joulery's errors."""
 
     def __init__(self, binding: ModuleType) -> None:
         self.binding = binding
 
     def call(self, function: str, *arguments: Any) -> Any:
-        """Call a function of the binding by name.
-
-        Raises:
-            MissingRightsError: This user may not call it.
-            UnsupportedError: The board, driver or binding does not have it.
-            DeviceLostError: The board is gone.
-            DeviceError: Anything else that the driver reports.
-        """
+        """Call a function of the binding by name; failures are those of :func:`error_of`."""
         call = getattr(self.binding, function, None)
         if call is None:
             raise error_of(_FUNCTION_NOT_FOUND, function, "not in this nvidia-ml-py")
@@ -82,13 +71,7 @@ class Nvml:
 
 
 def error_of(code: int, function: str, text: str) -> JouleryError:
-    """The error that an NVML return code stands for.
-
-    Args:
-        code: Return code of the driver.
-        function: Name of the function called.
-        text: Message of the driver.
-    """
+    """The error that an NVML return code stands for."""
     message = f"{function}: {text}"
     if code == _NO_PERMISSION:
         return MissingRightsError(
@@ -116,14 +99,9 @@ def optional(read: Callable[[], _T]) -> _T | None:
 
 
 class FieldValues(NamedTuple):
-    """Result of one call of :class:`FieldReader`.
+    """Result of one call of :class:`FieldReader`, with NVML's return code for either field.
 
-    Attributes:
-        energy_code: NVML's return code for the energy.
-        millijoules: Value of the counter.
-        stamp_microseconds: Time since 1970 that the driver gives for the counter.
-        power_code: NVML's return code for the power.
-        milliwatts: Instant power.
+    The stamp is the time since 1970 that the driver gives for the counter.
     """
 
     energy_code: int
@@ -134,12 +112,7 @@ class FieldValues(NamedTuple):
 
 
 class FieldReader:
-    """Reader of both fields of one board, for any thread.
-
-    Args:
-        nvml: Initialised binding.
-        handle: Handle of the board, as the binding gives it.
-    """
+    """Reader of both fields of one board, for any thread."""
 
     def __init__(self, nvml: Nvml, handle: Any) -> None:
         function = getattr(nvml.binding.nvmlLib, _FUNCTION, None)
@@ -158,11 +131,7 @@ class FieldReader:
         self._lock = threading.RLock()
 
     def read(self) -> FieldValues:
-        """Read both fields; each has its own return code.
-
-        Raises:
-            DeviceError: The call as a whole failed.
-        """
+        """Read both fields; each has its own return code."""
         with self._lock:
             code = self._function(self._handle, _FIELDS, self._address)
             raw = _LAYOUT.unpack_from(self._buffer)
@@ -195,11 +164,7 @@ class StampConverter:
     ) -> float | None:
         """The stamp on the monotonic clock; None if it is absent or not to be trusted.
 
-        Args:
-            stamp_microseconds: Time since 1970 that the driver gave.
-            before: Monotonic seconds just before ``wall`` was read.
-            wall: Seconds since 1970.
-            now: Monotonic seconds just after.
+        ``before`` and ``now`` are monotonic seconds, read just before and after the wall clock.
         """
         if now - before > _STEP_SECONDS:
             # Interrupted in between: the two clocks cannot be compared this time.

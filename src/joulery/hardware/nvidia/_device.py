@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from joulery.clock import REAL_CLOCK
-from joulery.errors import (
-    JouleryError,
-    MissingRightsError,
-    UnsupportedError,
-)
+from joulery.errors import JouleryError, MissingRightsError
 from joulery.frontier import Origin, Provenance
 from joulery.hardware._device import (
     Capability,
@@ -24,7 +20,9 @@ from joulery.hardware._device import (
     PowerLimitRange,
     Survey,
     Telemetry,
+    attempt,
     check_clock,
+    working_capabilities,
 )
 from joulery.hardware._sensors import PowerSensor, sensor_of
 from joulery.hardware.nvidia._binding import (
@@ -43,11 +41,9 @@ from joulery.units import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from joulery.clock import Clock
-
-_T = TypeVar("_T")
 
 # Present where the kernel driver is loaded.
 DRIVER = Path("/dev/nvidiactl")
@@ -59,40 +55,21 @@ _VOLTA = 5
 _LIMIT_SLACK_WATTS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Features:
-    """Features of a board that were found to work, and how to use them.
-
-    Attributes:
-        capabilities: Capabilities of the board.
-        reader: Fast reader of energy and instant power, where the driver supports it.
-        energy_by_field: Whether the reader gives the energy.
-        power_by_field: Whether the reader gives the power.
-        clocks_hertz: Core clocks that can be pinned, ascending.
-        stamps: Converter of the driver's time stamps.
-        sensor: Expected behaviour of the power sensor.
-    """
-
-    capabilities: frozenset[Capability] = frozenset()
-    reader: FieldReader | None = None
-    energy_by_field: bool = False
-    power_by_field: bool = False
-    clocks_hertz: tuple[float, ...] = ()
-    stamps: StampConverter = field(default_factory=StampConverter)
-    sensor: PowerSensor | None = None
-
-
 class NvidiaGpu:
     """One NVIDIA board; made by :func:`survey`.
+
+    Setting a limit or clock may need more rights than finding out that there is one.
 
     Args:
         nvml: Initialised binding.
         handle: NVML handle of the board.
         info: Identity; the id is the board's UUID.
         provenance: Source of its figures; simulated where the driver is an emulated one.
-        features: Features found to work; setting a limit or clock may still need more rights.
         clock: Clock of the readings' times.
     """
+
+    capabilities: frozenset[Capability] = frozenset()
+    power_sensor: PowerSensor | None = None
 
     def __init__(
         self,
@@ -100,17 +77,33 @@ class NvidiaGpu:
         handle: Any,
         info: DeviceInfo,
         provenance: Provenance,
-        features: Features,
         clock: Clock = REAL_CLOCK,
     ) -> None:
         self.info = info
         self.provenance = provenance
-        self.capabilities = features.capabilities
-        self.power_sensor = features.sensor
         self._nvml = nvml
         self._handle = handle
-        self._features = features
         self._clock = clock
+        self._stamps = StampConverter()
+        # Readers of energy and of instant power by field, where the driver supports that.
+        self._energy_reader: FieldReader | None = None
+        self._power_reader: FieldReader | None = None
+        self._clocks_hertz: tuple[float, ...] = ()
+
+    def probe(self, driver: str) -> None:
+        """Find out what works on the board, by trying it."""
+        reader = attempt(lambda: FieldReader(self._nvml, self._handle))
+        fields = attempt(reader.read) if reader else None
+        if fields is not None and fields.energy_code == SUCCESS:
+            self._energy_reader = reader
+        if fields is not None and fields.power_code == SUCCESS:
+            self._power_reader = reader
+        field = "instant" if self._power_reader else "plain"
+        self.power_sensor = sensor_of(self.info.name, field=field, driver=driver)
+        self._clocks_hertz = attempt(self._lockable_clocks) or ()
+        self.capabilities = working_capabilities(self)
+        limits = attempt(self.power_limits)
+        self.info = replace(self.info, max_watts=limits.max_watts if limits else None)
 
     def read_energy(self) -> EnergyReading:
         """Counter value, with the driver's stamp of its refresh and the instant power if given.
@@ -118,8 +111,8 @@ class NvidiaGpu:
         Some drivers stamp the refresh of the counter and others the call; only a series of
         readings shows which.
         """
-        reader, clock = self._features.reader, self._clock
-        if reader is None or not self._features.energy_by_field:
+        reader, clock = self._energy_reader, self._clock
+        if reader is None:
             millijoules = self._call("nvmlDeviceGetTotalEnergyConsumption")
             return EnergyReading(joules_from_millijoules(millijoules), clock.now())
         fields = reader.read()
@@ -130,17 +123,16 @@ class NvidiaGpu:
         return EnergyReading(
             joules_from_millijoules(fields.millijoules),
             now,
-            self._features.stamps.moment(fields.stamp_microseconds, before, wall, now),
+            self._stamps.moment(fields.stamp_microseconds, before, wall, now),
             watts_from_milliwatts(fields.milliwatts) if power_known else None,
         )
 
     def read_power(self) -> float:
         """Instant power, or that of the plain call (on recent boards the mean over a second)."""
-        reader = self._features.reader
-        if reader is None or not self._features.power_by_field:
+        if self._power_reader is None:
             milliwatts = self._call("nvmlDeviceGetPowerUsage")
         else:
-            fields = reader.read()
+            fields = self._power_reader.read()
             if fields.power_code != SUCCESS:
                 raise error_of(fields.power_code, "instant power", "the driver refused the field")
             milliwatts = fields.milliwatts
@@ -154,20 +146,10 @@ class NvidiaGpu:
         least, most = self._call("nvmlDeviceGetPowerManagementLimitConstraints")
         default = self._call("nvmlDeviceGetPowerManagementDefaultLimit")
         current = self._call("nvmlDeviceGetPowerManagementLimit")
-        return PowerLimitRange(
-            watts_from_milliwatts(least),
-            watts_from_milliwatts(most),
-            watts_from_milliwatts(default),
-            watts_from_milliwatts(current),
-        )
+        return PowerLimitRange(*map(watts_from_milliwatts, (least, most, default, current)))
 
     def set_power_limit(self, watts: float) -> None:
-        """Set the limit, to the milliwatt, and read it back.
-
-        Raises:
-            MissingRightsError: This user may not set it, or the board kept its limit.
-            InvalidValueError: The limit is outside the board's range.
-        """
+        """Set the limit, to the milliwatt, and read it back."""
         self.power_limits().check(watts, self.info.name)
         self._call("nvmlDeviceSetPowerManagementLimit", round(watts * 1e3))
         kept = watts_from_milliwatts(self._call("nvmlDeviceGetPowerManagementLimit"))
@@ -179,16 +161,11 @@ class NvidiaGpu:
 
     def supported_clocks(self) -> tuple[float, ...]:
         """Core clocks in hertz at the highest memory clock, ascending."""
-        return self._features.clocks_hertz
+        return self._clocks_hertz
 
     def lock_clock(self, hertz: float) -> None:
-        """Pin the core clock to the highest supported one at or below ``hertz``.
-
-        Raises:
-            MissingRightsError: This user may not pin it.
-            InvalidValueError: The clock is outside the board's range.
-        """
-        clocks = self._features.clocks_hertz
+        """Pin the core clock to the highest supported one at or below ``hertz``."""
+        clocks = self._clocks_hertz
         check_clock(hertz, clocks, self.info.name)
         chosen = clocks[bisect_right(clocks, hertz) - 1]
         megahertz = round(chosen / HERTZ_PER_MEGAHERTZ)
@@ -199,11 +176,7 @@ class NvidiaGpu:
         self._call("nvmlDeviceResetGpuLockedClocks")
 
     def telemetry(self) -> Telemetry:
-        """Present state of the board; None for what it does not report.
-
-        Raises:
-            DeviceLostError: The board is gone.
-        """
+        """Present state of the board; None for what it does not report. A lost board raises."""
         return Telemetry(
             utilisation=optional(lambda: self._call("nvmlDeviceGetUtilizationRates").gpu / 100),
             temperature_celsius=optional(
@@ -216,6 +189,13 @@ class NvidiaGpu:
             process_ids=optional(lambda: _process_ids(self._nvml, self._handle)),
         )
 
+    def _lockable_clocks(self) -> tuple[float, ...]:
+        if self._call("nvmlDeviceGetArchitecture") < _VOLTA:
+            return ()
+        memory = max(self._call("nvmlDeviceGetSupportedMemoryClocks"), default=0)
+        clocks = self._call("nvmlDeviceGetSupportedGraphicsClocks", memory)
+        return tuple(sorted(hertz_from_megahertz(clock) for clock in set(clocks)))
+
     def _call(self, function: str, *arguments: Any) -> Any:
         return self._nvml.call(function, self._handle, *arguments)
 
@@ -226,12 +206,6 @@ class MigInstance:
     NVML counts energy per board only. The readings here are those of the whole board;
     ``info.share`` is the part of them that the instance stands for. Power limit and clock are
     left out, because they would act on the other instances too.
-
-    Args:
-        nvml: Initialised binding.
-        handle: NVML handle of the instance.
-        info: Identity, with the board as parent; the id is the instance's UUID.
-        board: Board that it is part of.
     """
 
     def __init__(self, nvml: Nvml, handle: Any, info: DeviceInfo, board: NvidiaGpu) -> None:
@@ -262,9 +236,6 @@ def survey(clock: Clock = REAL_CLOCK) -> Survey:
 
     A board that does not answer is left out. The result does not depend on
     ``CUDA_VISIBLE_DEVICES``; see :mod:`joulery.hardware._visibility`.
-
-    Args:
-        clock: Clock of the readings' times.
     """
     devices = tuple(_devices(clock))
     if devices or not DRIVER.exists():
@@ -288,22 +259,20 @@ def _devices(clock: Clock) -> Iterator[NvidiaGpu | MigInstance]:
         count = nvml.call("nvmlDeviceGetCount")
     except JouleryError:
         return
-    provenance = _provenance(nvml)
+    driver = attempt(lambda: str(nvml.call("nvmlSystemGetDriverVersion"))) or ""
+    provenance = _provenance(nvml, driver)
     for index in range(count):
         with suppress(JouleryError):
             handle = nvml.call("nvmlDeviceGetHandleByIndex", index)
             board = _board(nvml, handle, index, provenance, clock)
+            board.probe(driver)
             yield board
             yield from _instances(nvml, handle, board)
 
 
-def _provenance(nvml: Nvml) -> Provenance:
-    versions = (
-        _or_none(lambda: str(nvml.call("nvmlSystemGetDriverVersion"))),
-        _or_none(lambda: str(nvml.call("nvmlSystemGetNVMLVersion"))),
-    )
-    version = next(filter(None, versions), None)
-    if version is None:
+def _provenance(nvml: Nvml, driver: str) -> Provenance:
+    version = driver or attempt(lambda: str(nvml.call("nvmlSystemGetNVMLVersion")))
+    if not version:
         # An emulated driver is known by its version, so an unknown one cannot count as measured.
         return Provenance(Origin.ASSUMED, "NVML energy counter of an unknown driver")
     if _EMULATED in version:
@@ -313,62 +282,18 @@ def _provenance(nvml: Nvml) -> Provenance:
 
 
 def _board(nvml: Nvml, handle: Any, index: int, provenance: Provenance, clock: Clock) -> NvidiaGpu:
-    """The board with the features that work on it, each tried once."""
-    uuid = _or_none(lambda: str(nvml.call("nvmlDeviceGetUUID", handle)))
-    name = _or_none(lambda: str(nvml.call("nvmlDeviceGetName", handle)))
+    uuid = attempt(lambda: str(nvml.call("nvmlDeviceGetUUID", handle)))
+    name = attempt(lambda: str(nvml.call("nvmlDeviceGetName", handle)))
     info = DeviceInfo(
-        id=uuid or f"nvidia:{index}",
-        name=name or "NVIDIA GPU",
-        kind=DeviceKind.GPU,
-        vendor="nvidia",
-        index=index,
+        uuid or f"nvidia:{index}", name or "NVIDIA GPU", DeviceKind.GPU, "nvidia", index
     )
-    reader = _or_none(lambda: FieldReader(nvml, handle))
-    fields = _or_none(reader.read) if reader else None
-    features = Features(
-        reader=reader,
-        energy_by_field=fields is not None and fields.energy_code == SUCCESS,
-        power_by_field=fields is not None and fields.power_code == SUCCESS,
-        clocks_hertz=_or_none(lambda: _lockable_clocks(nvml, handle)) or (),
-    )
-    driver = _or_none(lambda: str(nvml.call("nvmlSystemGetDriverVersion"))) or ""
-    field_used = "instant" if features.power_by_field else "plain"
-    features = replace(features, sensor=sensor_of(info.name, field=field_used, driver=driver))
-    trial = NvidiaGpu(nvml, handle, info, provenance, features, clock)
-    limits = _or_none(trial.power_limits)
-    telemetry = _or_none(trial.telemetry)
-    tried = {
-        Capability.ENERGY: _or_none(trial.read_energy) is not None,
-        Capability.POWER: _or_none(trial.read_power) is not None,
-        Capability.POWER_LIMIT: limits is not None and limits.min_watts < limits.max_watts,
-        Capability.CLOCK_LOCK: bool(features.clocks_hertz),
-        Capability.TELEMETRY: telemetry not in {None, Telemetry()},
-    }
-    capabilities = frozenset(capability for capability, works in tried.items() if works)
-    return NvidiaGpu(
-        nvml,
-        handle,
-        replace(info, max_watts=limits.max_watts if limits else None),
-        provenance,
-        replace(features, capabilities=capabilities),
-        clock,
-    )
-
-
-def _lockable_clocks(nvml: Nvml, handle: Any) -> tuple[float, ...]:
-    if nvml.call("nvmlDeviceGetArchitecture", handle) < _VOLTA:
-        raise UnsupportedError(
-            "clocks can be locked from Volta on", remedy="set a power limit instead"
-        )
-    memory = max(nvml.call("nvmlDeviceGetSupportedMemoryClocks", handle), default=0)
-    clocks = nvml.call("nvmlDeviceGetSupportedGraphicsClocks", handle, memory)
-    return tuple(sorted(hertz_from_megahertz(clock) for clock in set(clocks)))
+    return NvidiaGpu(nvml, handle, info, provenance, clock)
 
 
 def _instances(nvml: Nvml, handle: Any, board: NvidiaGpu) -> Iterator[MigInstance]:
     """The MIG instances of a board; none where MIG is off or cannot be queried."""
-    mode = _or_none(lambda: nvml.call("nvmlDeviceGetMigMode", handle))
-    total = _or_none(lambda: int(nvml.call("nvmlDeviceGetMaxMigDeviceCount", handle))) or 0
+    mode = attempt(lambda: nvml.call("nvmlDeviceGetMigMode", handle))
+    total = attempt(lambda: int(nvml.call("nvmlDeviceGetMaxMigDeviceCount", handle))) or 0
     for index in range(total if mode and mode[0] else 0):
         # Instances may leave holes in the numbering.
         with suppress(JouleryError):
@@ -389,14 +314,6 @@ def _instance(nvml: Nvml, handle: Any, index: int, total: int, board: NvidiaGpu)
         share=min(1.0, attributes.computeInstanceSliceCount / total),
     )
     return MigInstance(nvml, part, info, board)
-
-
-def _or_none(ask: Callable[[], _T]) -> _T | None:
-    """The answer, or None on any failure: for finding out what works."""
-    try:
-        return ask()
-    except JouleryError:
-        return None
 
 
 def _memory_used(nvml: Nvml, handle: Any) -> int:

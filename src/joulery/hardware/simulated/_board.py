@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import math
 import threading
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from joulery.errors import DeviceError, DeviceLostError, MissingRightsError
@@ -26,7 +28,6 @@ from joulery.hardware._device import (
     check_clock,
 )
 from joulery.hardware.simulated import _physics as physics
-from joulery.hardware.simulated import catalog
 
 if TYPE_CHECKING:
     from joulery.clock import Clock
@@ -47,7 +48,7 @@ class Faults:
         reset_at_seconds: The energy counter restarts from zero.
         frozen_seconds: (from, to): counter and power sensor stop refreshing.
         read_error_seconds: (from, to): reading energy, power or telemetry fails.
-        lost_at_seconds: From here on the board is gone.
+        lost_at_seconds: Time from which on the board is gone.
         no_permission: Setting limits and clocks is refused.
     """
 
@@ -158,15 +159,9 @@ class SimulatedGpu:
         self._locked_hertz: float | None = None
         self._load: Workload | None = None
         self._steady = physics.idle(board)
-        # Start of the current interval of constant target power …
-        self._since = _Drawn(now, 0.0, board.idle_watts, board.idle_watts)
-        # … those before it, as far as the sensor may still average over them, …
-        self._earlier: list[_Drawn] = []
+        # Starts of the intervals of constant target power that the sensor may still refer to.
+        self._intervals = [_Drawn(now, 0.0, board.idle_watts, board.idle_watts)]
         self._sensed = _Sensed(self._tick(now), board.idle_watts)
-        # … and the sensor's last refresh before it.
-        self._refreshed = _Drawn(self._tick_seconds(self._tick(now)), 0.0, board.idle_watts)
-        # State at moments that a fault refers to; filled in as time passes them.
-        self._marks: dict[float, _Drawn | None] = dict.fromkeys(self._fault_moments())
         self._lock = threading.RLock()
 
     def set_load(self, workload: Workload | None) -> None:
@@ -208,10 +203,9 @@ class SimulatedGpu:
         with self._lock:
             now = self._readable_now()
             seen = self._seen(now)
-            reset = self.faults.reset_at_seconds
-            base = 0.0
+            reset, base = self.faults.reset_at_seconds, 0.0
             if reset is not None and seen.at_seconds >= reset:
-                base = self._marked(reset).joules
+                base = self._drawn_at(reset).joules
             counts = math.floor((self._counted(seen) - base) / _JOULES_PER_COUNT + 1e-6)
             return EnergyReading(
                 joules=counts * _JOULES_PER_COUNT,
@@ -237,12 +231,7 @@ class SimulatedGpu:
         )
 
     def set_power_limit(self, watts: float) -> None:
-        """Set the limit.
-
-        Raises:
-            MissingRightsError: The board has the fault ``no_permission``.
-            InvalidValueError: The limit is outside the board's range.
-        """
+        """Set the limit, unless the board has the fault ``no_permission``."""
         self._permitted("power limit")
         self.power_limits().check(watts, self.board.name)
         with self._lock:
@@ -255,12 +244,7 @@ class SimulatedGpu:
         return _clocks(self.board)
 
     def lock_clock(self, hertz: float) -> None:
-        """Pin the core clock to the highest supported one at or below ``hertz``.
-
-        Raises:
-            MissingRightsError: The board has the fault ``no_permission``.
-            InvalidValueError: The clock is outside the board's range.
-        """
+        """Pin the core clock to the highest supported one at or below ``hertz``."""
         self._permitted("clock")
         check_clock(hertz, _clocks(self.board), self.board.name)
         with self._lock:
@@ -278,18 +262,17 @@ class SimulatedGpu:
         """Utilisation, temperature and clock of the steady state."""
         with self._lock:
             now = self._readable_now()
-            steady = self._steady
             rise = self._drawn_at(now).watts / self.board.max_limit_watts
             return Telemetry(
                 utilisation=self._utilisation(now),
                 temperature_celsius=_AMBIENT_CELSIUS + _RISE_CELSIUS_AT_FULL_POWER * rise,
-                clock_hertz=steady.clock_hertz,
+                clock_hertz=self._steady.clock_hertz,
             )
 
     def _utilisation(self, now: float) -> float:
         """Busy fraction of the last sixth of a second, as NVML states it."""
         end, busy = now, 0.0
-        for since in (self._since, *reversed(self._earlier)):
+        for since in reversed(self._intervals):
             start = max(since.at_seconds, now - _UTILISATION_SECONDS)
             busy += since.utilisation * max(0.0, end - start)
             end = min(end, start)
@@ -297,38 +280,28 @@ class SimulatedGpu:
 
     def _retarget(self) -> None:
         """Start the next interval of constant target power."""
-        now = self.clock.now()
-        self._pass_marks(now)
-        tick = self._tick_seconds(self._tick(now))
-        if tick >= self._since.at_seconds:
-            self._refreshed = self._drawn_at(tick)
+        now, load = self.clock.now(), self._load
         self._sense(now)
         here = self._drawn_at(now)
-        if self._load is None:
-            self._steady = physics.idle(self.board)
+        if load is None:
+            self._steady, busy = physics.idle(self.board), 0.0
         else:
-            states = _states(self.board, self._load)
+            states = _states(self.board, load)
             self._steady = physics.settle_in(states, self._limit_watts, self._locked_hertz)
-        shortest = max(_UTILISATION_SECONDS, self.sensor.window_seconds)
-        self._remember(now - shortest - self.board.counter_period_seconds)
-        load = self._load
-        busy = 1.0 - load.host_seconds / self._steady.seconds if load else 0.0
-        self._since = replace(here, target_watts=self._steady.watts, utilisation=busy)
+            busy = 1.0 - load.host_seconds / self._steady.seconds
+        since = replace(here, target_watts=self._steady.watts, utilisation=busy)
+        window = max(_UTILISATION_SECONDS, self.sensor.window_seconds)
+        oldest = now - window - self.board.counter_period_seconds
+        first = self._position(min([oldest, *self._fault_moments()]))
+        self._intervals = [*self._intervals[first:], since]
 
-    def _remember(self, from_seconds: float) -> None:
-        """Keep the intervals that end after ``from_seconds``."""
-        kept = [*self._earlier, self._since]
-        while len(kept) > 1 and kept[1].at_seconds <= from_seconds:
-            kept.pop(0)
-        self._earlier = kept
+    def _position(self, seconds: float) -> int:
+        """Position of the interval that a moment lies in; the first one for earlier moments."""
+        return max(0, bisect_right(self._intervals, seconds, key=attrgetter("at_seconds")) - 1)
 
     def _drawn_at(self, seconds: float) -> _Drawn:
-        """Energy and power at a moment in the current interval, or in one still remembered."""
-        since, lag = self._since, self.board.power_lag_seconds
-        for earlier in reversed(self._earlier):
-            if since.at_seconds <= seconds:
-                break
-            since = earlier
+        """Energy and power at a moment in an interval that is still remembered."""
+        since, lag = self._intervals[self._position(seconds)], self.board.power_lag_seconds
         target = since.target_watts
         elapsed = seconds - since.at_seconds
         if lag <= 0 or elapsed < 0:  # before the first moment it was as at that moment
@@ -372,17 +345,16 @@ class SimulatedGpu:
         sensor = self.sensor
         if sensor.counts_looks:
             return self._sense(self.clock.now()).joules
-        return sensor.gain * seen.joules + sensor.offset_watts * max(0.0, seen.at_seconds)
+        return sensor.gain * max(0.0, seen.joules) + sensor.offset_watts * max(0.0, seen.at_seconds)
 
     def _seen(self, now: float) -> _Drawn:
         """State at the sensor's last refresh."""
-        self._pass_marks(now)
         tick = self._tick_seconds(self._tick(now))
         if self.faults.frozen_seconds is not None:
             start, end = self.faults.frozen_seconds
             if start <= tick < end:
-                return self._marked(self._tick_seconds(self._tick(start)))
-        return self._drawn_at(tick) if tick >= self._since.at_seconds else self._refreshed
+                tick = self._tick_seconds(self._tick(start))
+        return self._drawn_at(tick)
 
     def _sensed_watts(self, seen: _Drawn) -> float:
         tick = self._tick(seen.at_seconds + 0.5 * self.board.counter_period_seconds)
@@ -401,22 +373,13 @@ class SimulatedGpu:
         return self._phase_seconds + tick * self.board.counter_period_seconds
 
     def _fault_moments(self) -> list[float]:
+        """Moments whose state a fault refers to later."""
         moments = []
         if self.faults.reset_at_seconds is not None:
             moments.append(self.faults.reset_at_seconds)
         if self.faults.frozen_seconds is not None:
             moments.append(self._tick_seconds(self._tick(self.faults.frozen_seconds[0])))
         return moments
-
-    def _pass_marks(self, now: float) -> None:
-        """Record the state at fault moments that lie in the current interval."""
-        for moment, seen in self._marks.items():
-            if seen is None and moment <= now:
-                start = self._since.at_seconds
-                self._marks[moment] = self._drawn_at(moment) if moment >= start else self._refreshed
-
-    def _marked(self, moment: float) -> _Drawn:
-        return self._marks[moment] or self._refreshed
 
     def _present_now(self) -> float:
         now = self.clock.now()
@@ -442,32 +405,6 @@ class SimulatedGpu:
                 f"{self.info.id}: no permission to set the {what}",
                 remedy="simulate a board without the no_permission fault",
             )
-
-
-def simulated_node(
-    board_name: str,
-    count: int,
-    clock: Clock,
-    *,
-    seed: int = 0,
-    sensor: Sensor = _SENSOR,
-    faults: Faults = _NO_FAULTS,
-) -> tuple[SimulatedGpu, ...]:
-    """``count`` boards of one type.
-
-    Args:
-        board_name: Name in the catalog, such as ``V100``.
-        count: Number of boards.
-        clock: Clock of all boards.
-        seed: Seed of each board's refresh phase and noise.
-        sensor: Each board's own measurement.
-        faults: Faults of every board and their times.
-    """
-    board = catalog.board(board_name)
-    return tuple(
-        SimulatedGpu(board, clock, index=index, seed=seed, sensor=sensor, faults=faults)
-        for index in range(count)
-    )
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from joulery.errors import InvalidValueError
@@ -21,21 +21,6 @@ from joulery.hardware.simulated._physics import Workload, settle
 
 if TYPE_CHECKING:
     from joulery.clock import Clock
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """Power of a server at the wall without its boards.
-
-    Attributes:
-        constant_watts: Power of idle processors, memory, disks, slowest fans and conversion losses.
-        fan_watts: Additional power of the fans when every board draws its highest limit.
-        work_joules: Energy of the host's own share of one run of the job, of any length.
-    """
-
-    constant_watts: float
-    fan_watts: float
-    work_joules: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +42,10 @@ class DataParallelJob:
     def on(self, gpus: int) -> Workload:
         """Work of each of ``gpus`` boards."""
         share = 1.0 / gpus + self.communication_share * (1.0 - 1.0 / gpus)
-        return Workload(
-            self.work.name,
-            self.work.compute_seconds * share,
-            self.work.memory_seconds * share,
-            self.work.host_seconds,
-            self.work.activity,
+        return replace(
+            self.work,
+            compute_seconds=self.work.compute_seconds * share,
+            memory_seconds=self.work.memory_seconds * share,
         )
 
 
@@ -74,7 +57,9 @@ class NodePreset:
         name: Name for ``joulery sweep --simulate``.
         board: Type of its boards, by its name in the catalog.
         boards: Number of boards.
-        host: Everything but the boards.
+        constant_watts: Power of idle processors, memory, disks, slowest fans and conversion losses.
+        fan_watts: Additional power of the fans when every board draws its highest limit.
+        host_joules: Energy of the host's own share of one run of the job, of any length.
         job: Job that it runs.
         source: Source of the numbers.
     """
@@ -82,7 +67,9 @@ class NodePreset:
     name: str
     board: str
     boards: int
-    host: Host
+    constant_watts: float
+    fan_watts: float
+    host_joules: float
     job: DataParallelJob
     source: str
 
@@ -92,7 +79,9 @@ PRESETS = (
         name="rtx6000x8",
         board="RTX6000",
         boards=8,
-        host=Host(constant_watts=330.0, fan_watts=500.0, work_joules=20e3),
+        constant_watts=330.0,
+        fan_watts=500.0,
+        host_joules=20e3,
         job=DataParallelJob(
             Workload(
                 "Xception transfer learning",
@@ -126,7 +115,9 @@ def preset(name: str) -> NodePreset:
 
 
 class SimulatedNode:
-    """A preset server on a clock.
+    """A preset server on a clock, and the wattmeter at its plug.
+
+    The meter is exact as long as limits change while the boards are idle, as a sweep changes them.
 
     Args:
         preset: Boards, host and job.
@@ -135,19 +126,30 @@ class SimulatedNode:
 
     Attributes:
         gpus: Boards of the node.
-        meter: Wattmeter at its plug.
     """
+
+    capabilities = frozenset((Capability.ENERGY, Capability.POWER))
 
     def __init__(self, preset: NodePreset, clock: Clock, *, seed: int = 0) -> None:
         self.preset = preset
         self.clock = clock
+        board = catalog.board(preset.board)
         self.gpus = tuple(
-            SimulatedGpu(catalog.board(preset.board), clock, index=index, seed=seed)
-            for index in range(preset.boards)
+            SimulatedGpu(board, clock, index=index, seed=seed) for index in range(preset.boards)
         )
+        highest = preset.boards * board.max_limit_watts
+        self.info = DeviceInfo(
+            id=f"simulated:{preset.name}",
+            name=f"{preset.name} at the plug",
+            kind=DeviceKind.NODE,
+            vendor="simulated",
+            max_watts=highest + preset.constant_watts + preset.fan_watts,
+        )
+        self.provenance = Provenance(Origin.SIMULATED, f"node model: {preset.source}", 0.0)
         self._seed = seed
-        self._job_watts = 0.0
-        self.meter = SimulatedNodeMeter(self)
+        self._job_watts = self._host_joules = 0.0
+        self._updated_at, self._host_watts = clock.now(), self.host_watts()
+        self._lock = threading.Lock()
 
     def expected_seconds(self, gpus: int, watts: float) -> float:
         """Time of a run under a limit, without noise."""
@@ -173,71 +175,45 @@ class SimulatedNode:
         seed = f"{self._seed}/{gpus}/{watts}/{occasion}"
         drawn = random.Random(seed).gauss(1.0, self.preset.job.noise)  # noqa: S311 - noise
         work = self.preset.job.on(gpus).scaled(max(0.5, drawn))
-        self.meter.update()
+        self._update()
         for board in active:
             board.set_load(work)
         # Boards under different limits wait for the slowest.
         seconds = max(board.steady().seconds for board in active)
-        self._job_watts = self.preset.host.work_joules / seconds
-        self.meter.update()
+        self._job_watts = self.preset.host_joules / seconds
+        self._update()
         try:
             self.clock.sleep(seconds)
         finally:
-            self.meter.update()
+            self._update()
             for board in active:
                 board.set_load(None)
             self._job_watts = 0.0
-            self.meter.update()
+            self._update()
         return seconds
 
     def host_watts(self) -> float:
         """Present power of everything but the boards."""
-        host = self.preset.host
         highest = sum(gpu.board.max_limit_watts for gpu in self.gpus)
         # Air flow in proportion to heat, and the fans' power to the cube of the flow.
         heat = sum(gpu.steady().watts for gpu in self.gpus) / highest
-        return host.constant_watts + host.fan_watts * heat * heat * heat + self._job_watts
+        fans = self.preset.fan_watts * heat * heat * heat
+        return self.preset.constant_watts + fans + self._job_watts
 
-
-class SimulatedNodeMeter:
-    """A wattmeter at the plug of a :class:`SimulatedNode`.
-
-    Exact as long as limits change while the boards are idle, as a sweep changes them.
-    """
-
-    def __init__(self, node: SimulatedNode) -> None:
-        self._node = node
-        self._host_joules = 0.0
-        self._updated_at = node.clock.now()
-        self._host_watts = node.host_watts()
-        self._lock = threading.Lock()
-        highest = node.preset.boards * catalog.board(node.preset.board).max_limit_watts
-        host = node.preset.host
-        self.info = DeviceInfo(
-            id=f"simulated:{node.preset.name}",
-            name=f"{node.preset.name} at the plug",
-            kind=DeviceKind.NODE,
-            vendor="simulated",
-            max_watts=highest + host.constant_watts + host.fan_watts,
-        )
-        self.provenance = Provenance(Origin.SIMULATED, f"node model: {node.preset.source}", 0.0)
-        self.capabilities = frozenset((Capability.ENERGY, Capability.POWER))
-
-    def update(self) -> None:
+    def _update(self) -> None:
         """Add up the host's energy; called before and after each change of load."""
         with self._lock:
-            now = self._node.clock.now()
+            now = self.clock.now()
             self._host_joules += self._host_watts * (now - self._updated_at)
-            self._updated_at = now
-            self._host_watts = self._node.host_watts()
+            self._updated_at, self._host_watts = now, self.host_watts()
 
     def read_energy(self) -> EnergyReading:
         """Energy at the plug since the node was made."""
-        self.update()
-        now = self._node.clock.now()
-        boards = sum(gpu.true_joules() for gpu in self._node.gpus)
+        self._update()
+        now = self.clock.now()
+        boards = sum(gpu.true_joules() for gpu in self.gpus)
         return EnergyReading(self._host_joules + boards, now, now, self.read_power())
 
     def read_power(self) -> float:
         """Watts at the plug now."""
-        return self._node.host_watts() + sum(gpu.steady().watts for gpu in self._node.gpus)
+        return self.host_watts() + sum(gpu.steady().watts for gpu in self.gpus)

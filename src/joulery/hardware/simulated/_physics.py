@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from joulery.errors import InvalidValueError
@@ -221,29 +222,24 @@ def clock_states(board: Board, workload: Workload) -> tuple[Steady, ...]:
 def settle(
     board: Board, workload: Workload, limit_watts: float, locked_hertz: float | None = None
 ) -> Steady:
-    """Where a board settles under a power limit; see :func:`settle_in`."""
+    """Steady state of a board under a power limit; see :func:`settle_in`."""
     return settle_in(clock_states(board, workload), limit_watts, locked_hertz)
 
 
 def settle_in(
     states: Sequence[Steady], limit_watts: float, locked_hertz: float | None = None
 ) -> Steady:
-    """Where a board settles under a power limit, given its table of :func:`clock_states`.
+    """Steady state of a board under a power limit, given its table of :func:`clock_states`.
 
     The highest state whose busy power is within the limit; between that and the next one, linear
     interpolation of every field, because a board that is held by its limit dithers between
     neighbouring clocks. At the lowest clock the power may exceed the limit, as it does on real
     boards. A lock takes away the states above it; one below the lowest clock means the lowest.
-
-    Args:
-        states: Ascending in clock, busy power never falling.
-        limit_watts: The power limit.
-        locked_hertz: Highest clock allowed; None for all.
     """
     count = len(states)
     if locked_hertz is not None:
-        count = max(1, bisect_right(states, locked_hertz, key=_clock_hertz))
-    within = bisect_right(states, limit_watts, 0, count, key=_busy_watts)
+        count = max(1, bisect_right(states, locked_hertz, key=attrgetter("clock_hertz")))
+    within = bisect_right(states, limit_watts, 0, count, key=attrgetter("busy_watts"))
     if within == count:
         return states[count - 1]
     if within == 0:
@@ -257,14 +253,6 @@ def settle_in(
         min(limit_watts, below.watts + share * (above.watts - below.watts)),
         limit_watts,
     )
-
-
-def _clock_hertz(state: Steady) -> float:
-    return state.clock_hertz
-
-
-def _busy_watts(state: Steady) -> float:
-    return state.busy_watts
 
 
 def idle(board: Board) -> Steady:

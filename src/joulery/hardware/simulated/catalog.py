@@ -119,11 +119,7 @@ def specs(name: str) -> Specs:
 
 
 def board(name: str) -> Board:
-    """Constants for simulation: fitted where measurements exist, else derived from the specs.
-
-    Args:
-        name: Name as for :func:`specs`.
-    """
+    """Constants for simulation: fitted where measurements exist, else derived from the specs."""
     return _board(_canonical(name))
 
 
@@ -201,11 +197,9 @@ def _specs(name: str) -> Specs:
     known = {field.name for field in fields(Specs)}
     entry = {key: value for key, value in _entries()[name].items() if key in known}
     for key, value in entry.items():
-        if isinstance(value, int) and key not in _WHOLE:
-            entry[key] = float(value)
-        elif key in _WHOLE:
-            entry[key] = int(value)
-    entry["aliases"] = tuple(entry.get("aliases", ()))
+        if isinstance(value, int | float):
+            entry[key] = int(value) if key in _WHOLE else float(value)
+    entry["aliases"] = tuple(entry["aliases"])
     return Specs(**entry)
 
 
@@ -214,33 +208,15 @@ def _board(name: str) -> Board:
     stated = _specs(name)
     entry = _entries()[name].get("fitted")
     if entry is not None:
-        constants = _Constants(**{key: value for key, value in entry.items() if key != "source"})
-        return _assembled(stated, constants, fitted=True, source=entry["source"])
+        return _assembled(stated, entry, fitted=True)
     sibling = stated.same_chip_as
     return derived(stated, (board(sibling),) if sibling else fitted_boards())
-
-
-@dataclass(frozen=True, slots=True)
-class _Constants:
-    """Constants of a :class:`Board` that no vendor states.
-
-    ``knee_share`` is the knee clock as a fraction of the highest.
-    """
-
-    awake_watts: float
-    clock_watts: float
-    dynamic_watts: float
-    memory_watts: float
-    voltage_floor: float
-    knee_share: float
 
 
 def derived(specs: Specs, references: Sequence[Board]) -> Board:
     """Constants of an unmeasured board: watts as shares of the default limit on ``references``.
 
-    Args:
-        specs: Specification by the vendor.
-        references: Fitted boards; one is enough when it carries the same chip.
+    One reference is enough when it carries the same chip.
     """
     limit = specs.default_limit_watts
 
@@ -248,32 +224,30 @@ def derived(specs: Specs, references: Sequence[Board]) -> Board:
         return [getattr(board, name) / board.default_limit_watts for board in references]
 
     margin = _AWAKE_MARGIN if len(references) > 1 else 1.0
-    constants = _Constants(
-        awake_watts=max(margin * min(shares("awake_watts")) * limit, specs.idle_watts or 0.0),
-        clock_watts=fmean(shares("clock_watts")) * limit,
-        dynamic_watts=fmean(shares("dynamic_watts")) * limit,
-        memory_watts=fmean(shares("memory_watts")) * limit,
-        voltage_floor=fmean(board.voltage_floor for board in references),
-        knee_share=fmean(board.knee_clock_hertz / board.max_clock_hertz for board in references),
-    )
     names = ", ".join(board.name for board in references)
-    source = f"derived from {specs.source}, with the power shares of {names}"
-    return _assembled(specs, constants, fitted=False, source=source)
+    constants = {
+        "awake_watts": max(margin * min(shares("awake_watts")) * limit, specs.idle_watts or 0.0),
+        "clock_watts": fmean(shares("clock_watts")) * limit,
+        "dynamic_watts": fmean(shares("dynamic_watts")) * limit,
+        "memory_watts": fmean(shares("memory_watts")) * limit,
+        "voltage_floor": fmean(board.voltage_floor for board in references),
+        "knee_share": fmean(board.knee_clock_hertz / board.max_clock_hertz for board in references),
+        "source": f"derived from {specs.source}, with the power shares of {names}",
+    }
+    return _assembled(specs, constants, fitted=False)
 
 
-def _assembled(specs: Specs, constants: _Constants, *, fitted: bool, source: str) -> Board:
-    """A board from its specification and from constants that were measured or derived."""
+def _assembled(specs: Specs, constants: dict[str, Any], *, fitted: bool) -> Board:
+    """A board from its specification, and the constants that no vendor states with their source.
+
+    ``knee_share`` is the knee clock as a fraction of the highest.
+    """
     limit, highest = specs.default_limit_watts, specs.boost_clock_hertz
-    idle = specs.idle_watts or _IDLE_SHARE * limit
+    watts = {name: value for name, value in constants.items() if name != "knee_share"}
     return Board(
         name=specs.name,
-        idle_watts=min(idle, constants.awake_watts),
-        awake_watts=constants.awake_watts,
-        clock_watts=constants.clock_watts,
-        dynamic_watts=constants.dynamic_watts,
-        memory_watts=constants.memory_watts,
-        voltage_floor=constants.voltage_floor,
-        knee_clock_hertz=constants.knee_share * highest,
+        idle_watts=min(specs.idle_watts or _IDLE_SHARE * limit, constants["awake_watts"]),
+        knee_clock_hertz=constants["knee_share"] * highest,
         min_clock_hertz=specs.min_clock_hertz or _MIN_CLOCK_SHARE * highest,
         max_clock_hertz=highest,
         clock_step_hertz=specs.clock_step_hertz or _CLOCK_STEP_HERTZ,
@@ -281,7 +255,7 @@ def _assembled(specs: Specs, constants: _Constants, *, fitted: bool, source: str
         max_limit_watts=specs.max_limit_watts,
         default_limit_watts=limit,
         fitted=fitted,
-        source=source,
+        **watts,
     )
 
 

@@ -15,7 +15,7 @@ from joulery.errors import (
 from joulery.hardware import Capability, Survey, amd
 from joulery.hardware.amd._binding import load_binding, number
 from joulery.hardware.amd._device import RefreshStamps
-from joulery.testing.amdsmi import NO_PERMISSION, NOT_SUPPORTED, EmulatedAmdGpu, EmulatedAmdSmi
+from support.amdsmi_module import NO_PERMISSION, NOT_SUPPORTED, EmulatedAmdGpu, EmulatedAmdSmi
 
 FLAVOURS = {
     "rocm7": {"modern": True},

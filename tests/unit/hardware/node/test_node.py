@@ -8,7 +8,7 @@ from joulery.hardware import Capability, IntegratedPower, node
 from joulery.hardware.node import _ipmi as ipmi
 from joulery.hardware.node import _redfish as redfish
 from joulery.hardware.node import _scpi as scpi
-from joulery.testing.wattmeter import EmulatedWattMeter
+from support.wattmeter import EmulatedWattMeter
 
 REPLY = "Instantaneous power reading: 332 Watts"
 
@@ -71,7 +71,7 @@ def test_redfish_gets_its_credentials(clock, monkeypatch):
     seen = []
 
     def answer(meter):
-        seen.append(meter._access)
+        seen.append((meter._user, meter._password, meter._ca_file))
         return 200.0
 
     monkeypatch.setattr(redfish.RedfishMeter, "read_power", answer)
@@ -82,7 +82,7 @@ def test_redfish_gets_its_credentials(clock, monkeypatch):
     }
     device = node.open_node_meter("redfish:https://bmc/redfish/v1/Chassis/1", environ, clock)
     assert device.info.id == "redfish:bmc/redfish/v1/Chassis/1"
-    assert seen == [redfish.Access("me", "secret", "/ca.pem")]
+    assert seen == [("me", "secret", "/ca.pem")]
 
 
 @pytest.mark.parametrize(("state", "kind"), [("START", scpi.WattMeter), ("RESET", IntegratedPower)])

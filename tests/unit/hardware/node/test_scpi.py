@@ -9,7 +9,7 @@ from joulery.clock import VirtualClock
 from joulery.errors import DeviceError, MissingExtraError, UnsupportedError
 from joulery.hardware import Capability, DeviceKind
 from joulery.hardware.node import _scpi as scpi
-from joulery.testing.wattmeter import EmulatedWattMeter
+from support.wattmeter import EmulatedWattMeter
 
 
 class Direct:
@@ -92,12 +92,12 @@ def test_reversed_terminals_are_an_error(emulated):
 def test_a_foreign_reply_is_an_error(reply):
     """A program that changed the output items must not move other values into the power."""
     with pytest.raises(DeviceError, match="expected 2 numbers"):
-        scpi.parse_values(reply, 2)
+        scpi.parse_values(reply)
 
 
 def test_values_are_parsed():
     """Exponents, blanks and absent values."""
-    watts, watt_hours = scpi.parse_values(" 103.76E+00,NAN ", 2)
+    watts, watt_hours = scpi.parse_values(" 103.76E+00,NAN ")
     assert watts == 103.76
     assert math.isnan(watt_hours)
 

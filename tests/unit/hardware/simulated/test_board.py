@@ -11,7 +11,8 @@ from joulery.frontier import Origin
 from joulery.governor import lease
 from joulery.hardware import Capability, Device, Faults, SimulatedGpu, catalog, protocol_of
 from joulery.hardware.simulated import _physics as physics
-from joulery.hardware.simulated._board import Sensor, simulated_node
+from joulery.hardware.simulated._board import Sensor
+from support.simulated_boards import simulated_node
 
 BOARD = replace(catalog.board("V100"), counter_period_seconds=0.1, power_lag_seconds=0.0)
 LAGGING = replace(BOARD, power_lag_seconds=0.2)

@@ -64,24 +64,23 @@ def test_boards_that_are_not_there_are_refused(node, gpus):
 
 def test_the_plug_sees_boards_and_host(node):
     """A joule would be missing or counted twice."""
-    host = PRESET.host
-    start = node.meter.read_energy().joules
+    start = node.read_energy().joules
     boards = sum(gpu.true_joules() for gpu in node.gpus)
     seconds = node.run(8)
-    used = node.meter.read_energy().joules - start
+    used = node.read_energy().joules - start
     boards = sum(gpu.true_joules() for gpu in node.gpus) - boards
-    rest = used - boards - host.constant_watts * seconds - host.work_joules
-    assert 0 < rest < host.fan_watts * seconds
+    rest = used - boards - PRESET.constant_watts * seconds - PRESET.host_joules
+    assert 0 < rest < PRESET.fan_watts * seconds
 
 
 def test_an_idle_node_still_draws(node):
     """Savings on few boards would look as large as on all."""
-    idle = 8 * node.gpus[0].board.idle_watts + PRESET.host.constant_watts
-    assert node.meter.read_power() == pytest.approx(idle, rel=0.01)
+    idle = 8 * node.gpus[0].board.idle_watts + PRESET.constant_watts
+    assert node.read_power() == pytest.approx(idle, rel=0.01)
     node.clock.sleep(10.0)
-    assert node.meter.read_energy().joules == pytest.approx(10 * idle, rel=0.01)
-    assert node.meter.read_energy().range_joules is None
-    assert node.meter.provenance.origin is Origin.SIMULATED
+    assert node.read_energy().joules == pytest.approx(10 * idle, rel=0.01)
+    assert node.read_energy().range_joules is None
+    assert node.provenance.origin is Origin.SIMULATED
 
 
 def test_noise_depends_on_seed_and_occasion_only():
@@ -114,4 +113,4 @@ class TestMeterContract(DeviceContract):
     @pytest.fixture
     def device(self, clock):
         """The plug of an idle node."""
-        return SimulatedNode(PRESET, clock).meter
+        return SimulatedNode(PRESET, clock)
