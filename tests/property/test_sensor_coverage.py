@@ -5,7 +5,7 @@ from statistics import fmean, median
 
 import pytest
 
-from joulery.testing.sensors import COUNTERS, trial
+from support.sensor_trials import COUNTERS, trial
 
 LENGTHS = (0.1, 0.3, 1.0)
 COUNT = 300

@@ -52,7 +52,7 @@ _READING_WATTS = 3.0  # one sigma of a settled reading of a management controlle
 _DRIFT_SECONDS = 40.0
 # Relative error of a gain whose meter is timed to half a second, and of one that is 5 s slow.
 _TIMING_ERROR, _SLOW_SECONDS = 0.004, 5.0
-_BLOCK_SECONDS = 12.0
+_HOLD_SECONDS = _BLOCK_SECONDS = 12.0
 _IDLE_SECONDS = 20.0
 _FEWEST_SECONDS = 20
 _LEAST_CHANGE_WATTS = 15.0
@@ -61,7 +61,7 @@ _LEAST_READING_WATTS = 0.3  # one sigma of a reading in whole watts
 
 @dataclass(frozen=True, slots=True)
 class NodePower:
-    """What is known about a node besides its readings.
+    """Known properties of a node besides its readings.
 
     Attributes:
         efficiency: Share of the node's watts that arrives at its boards.
@@ -271,13 +271,9 @@ class _Rows:
             node = node - _mean_watts(readings, ends, width) / efficiency
         around = ends + 1.0 - np.arange(0.0, average + 3.5, 1.0)[:, None]
         total = sum(_mean_watts(trace.boards[name], around, 1.0) for name in names)
-        found = cls(delay, average, times, node, np.column_stack(boards), np.ptp(total, axis=0))
-        return found._usable()
-
-    def _usable(self) -> _Rows:
-        good = np.isfinite(self.node + self.changes + self.boards.sum(axis=1))
-        parts = (self.times, self.node, self.boards, self.changes)
-        return _Rows(self.delay, self.average, *(part[good] for part in parts))
+        parts = (times, node, np.column_stack(boards), np.ptp(total, axis=0))
+        known = np.isfinite(node + parts[3] + parts[2].sum(axis=1))
+        return cls(delay, average, *(part[known] for part in parts))
 
     def settled_weights(self) -> Floats:
         """Weights by which readings count less the more the power changed around them."""
@@ -295,13 +291,7 @@ def _by_second(times: Floats, watts: Floats) -> tuple[Floats, Floats]:
 
 
 def _fitted(rows: _Rows, efficiency: float, weights: Floats | None = None) -> _Fit:
-    """Least squares with a prior on the slopes; readings far off are left out.
-
-    Args:
-        rows: Node watts beside board watts.
-        efficiency: Share of the node's watts that arrives at its boards.
-        weights: Weight of each row; all the same unless given.
-    """
+    """Least squares with a prior on the slopes; readings far off are left out."""
     boards, expected = rows.boards.shape[1], 1.0 / efficiency
     columns = np.hstack([rows.boards, _drift(rows.times)])
     precision = np.zeros(columns.shape[1])
@@ -393,14 +383,7 @@ class _Fit:
 
 
 class CalibrationRecorder:
-    """Records the readings of a node meter and of the devices in the node while a block runs.
-
-    Args:
-        node: Meter of the whole node.
-        boards: Boards to calibrate, with counters of their own.
-        others: Processors and memory with counters.
-        clock: Real or virtual clock.
-    """
+    """Records the readings of a node meter and of the devices in the node while a block runs."""
 
     def __init__(
         self,
@@ -459,26 +442,18 @@ class LimitSteps:
 
     The order is random, so that neither slow changes nor other boards look like a board's own
     changes; no board stays at a limit for more than two steps.
-
-    Args:
-        boards: Boards with the power limits to step.
-        held: Leases of these boards.
-        hold_seconds: Duration of a step.
     """
 
-    def __init__(
-        self, boards: Sequence[PowerLimit], held: Sequence[Held], hold_seconds: float = 12.0
-    ) -> None:
+    def __init__(self, boards: Sequence[PowerLimit], held: Sequence[Held]) -> None:
         self._held = held
         self._low_watts = [board.power_limits().min_watts for board in boards]
-        self._hold_seconds = hold_seconds
         self._random = random.Random(0)  # noqa: S311 - an order, no secret
         self._history: list[tuple[bool, bool]] = [(False, False)] * len(held)
         self._step = 0
 
     def advance(self, seconds: float) -> None:
         """Set the limits that are due ``seconds`` after the start."""
-        if seconds < self._step * self._hold_seconds:
+        if seconds < self._step * _HOLD_SECONDS:
             return
         self._step += 1
         for at, held in enumerate(self._held):

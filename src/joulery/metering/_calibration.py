@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from joulery.errors import FileError, InvalidValueError
 from joulery.files import write_atomic
@@ -89,7 +89,13 @@ def load_calibrations(path: Path | None = None) -> dict[str, SensorCalibration]:
 
     try:
         document = json.loads(path.read_bytes())
-        found = [_from_document(entry) for entry in _entries(document)]
+        if document["schema"] != SCHEMA:
+            raise ValueError(f"schema is {document['schema']!r}, not {SCHEMA!r}")  # noqa: TRY301
+        names = SensorCalibration.__dataclass_fields__
+        found = [
+            SensorCalibration(**{name: entry[name] for name in names})
+            for entry in document["calibrations"]
+        ]
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise FileError(
             f"cannot read the calibrations in {path}: {error}",
@@ -123,15 +129,3 @@ def save_calibrations(learned: Iterable[SensorCalibration], path: Path | None = 
             remedy="make its folder writable, or set XDG_DATA_HOME",
         ) from None
     return path
-
-
-def _entries(document: dict[str, Any]) -> list[dict[str, Any]]:
-    if document["schema"] != SCHEMA:
-        raise ValueError(f"schema is {document['schema']!r}, not {SCHEMA!r}")
-    return list(document["calibrations"])
-
-
-def _from_document(entry: dict[str, Any]) -> SensorCalibration:
-    return SensorCalibration(
-        **{name: entry[name] for name in SensorCalibration.__dataclass_fields__}
-    )

@@ -7,13 +7,12 @@ import shutil
 import signal
 import subprocess
 import threading
-from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from joulery.errors import InvalidValueError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import FrameType
 
 # What a scheduler or a user sends to a job, passed on so that the command can end in its own way.
@@ -69,7 +68,7 @@ def run_command(
     Raises:
         UsageError: It cannot be run; :func:`check_command` detects most such cases beforehand.
     """
-    with _forwarding(on_signal) as forward:
+    with _Forwarding(on_signal) as forward:
         try:
             process = subprocess.Popen(command, stdout=stdout, stderr=stderr, env=environment)
         except OSError as error:
@@ -87,13 +86,30 @@ def run_command(
 
 
 class _Forwarding:
-    """Forwards signals to a process, including those that came before it was started."""
+    """Forwards signals to a command while a block runs, early ones once it is started.
+
+    Those that the command gets by itself are left out. A signal that is ignored, as SIGHUP under
+    nohup, stays ignored, here and in the command. Only the main thread may decide about signals;
+    elsewhere they stay as they are.
+    """
 
     def __init__(self, on_signal: Callable[[int], None] | None = None) -> None:
         self._on_signal = on_signal
         self._process: subprocess.Popen[bytes] | None = None
         self._witness = _witness()
         self._early: list[int] = []
+        self._found: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            heard = [n for n in _FORWARDED if signal.getsignal(n) is not signal.SIG_IGN]
+            self._found = {number: signal.signal(number, self.receive) for number in heard}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._found.items():
+            signal.signal(number, handler)
+        self.close()
 
     def to(self, process: subprocess.Popen[bytes]) -> None:
         """Forward signals to ``process`` from now on."""
@@ -141,23 +157,3 @@ def _witness() -> subprocess.Popen[bytes] | None:
         return subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     except OSError:
         return None
-
-
-@contextmanager
-def _forwarding(on_signal: Callable[[int], None] | None = None) -> Iterator[_Forwarding]:
-    """Forward signals to the command, except those that it gets by itself or must not get.
-
-    A signal that is ignored, as SIGHUP under nohup, stays ignored, here and in the command. Only
-    the main thread may decide about signals; elsewhere they stay as they are.
-    """
-    forwarding = _Forwarding(on_signal)
-    found: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        heard = [n for n in _FORWARDED if signal.getsignal(n) is not signal.SIG_IGN]
-        found = {number: signal.signal(number, forwarding.receive) for number in heard}
-    try:
-        yield forwarding
-    finally:
-        for number, handler in found.items():
-            signal.signal(number, handler)
-        forwarding.close()

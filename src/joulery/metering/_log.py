@@ -11,7 +11,7 @@ import json
 import math
 import os
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,15 +76,13 @@ class EnergyLog:
         Raises:
             FileError: The log cannot be written; if that is so at the start, before the block.
         """
-        try:
+        with self._errors("open"):
             if not _may_be_log(self.path):
                 raise FileError(
                     f"{self.path} is a file of another kind, not an energy log",
                     remedy="give the path of a new file, or of an energy log to append to",
                 )
             descriptor = open_for_append(self.path)
-        except OSError as error:
-            raise self._error("open", error) from None
         session = uuid.uuid4().hex
 
         def write(*, final: bool = False) -> None:
@@ -99,23 +97,20 @@ class EnergyLog:
                 task.stop()
 
         task = PeriodicTask(write_running_totals, seconds=self._interval, name="joulery-log")
-        completed = False
         try:
-            try:
+            with self._errors("write to"):
                 write()
-            except OSError as error:
-                raise self._error("write to", error) from None
             task.start()
             try:
                 yield
-                completed = True
-            finally:
+            except BaseException:
                 task.stop()
-                try:
+                with suppress(OSError):  # the block's own error matters more
                     write(final=True)
-                except OSError as error:
-                    if completed:  # otherwise the block's own error matters more
-                        raise self._error("write to", error) from None
+                raise
+            task.stop()
+            with self._errors("write to"):
+                write(final=True)
         finally:
             os.close(descriptor)
 
@@ -125,10 +120,8 @@ class EnergyLog:
         Raises:
             FileError: The file cannot be read, or is not an energy log.
         """
-        try:
+        with self._errors("read"):
             text = self.path.read_bytes()
-        except OSError as error:
-            raise self._error("read", error) from None
         return self.totals_of(text)
 
     def totals_of(self, text: bytes) -> LogTotals:
@@ -151,11 +144,16 @@ class EnergyLog:
             )
         return _added_up(list(last.values()), tuple(damaged))
 
-    def _error(self, verb: str, error: OSError) -> FileError:
-        return FileError(
-            f"cannot {verb} {self.path}: {error.strerror or error}",
-            remedy="give a path to a file that you may read and write",
-        )
+    @contextmanager
+    def _errors(self, verb: str) -> Iterator[None]:
+        """Failures of the file system as Joulery's error."""
+        try:
+            yield
+        except OSError as error:
+            raise FileError(
+                f"cannot {verb} {self.path}: {error.strerror or error}",
+                remedy="give a path to a file that you may read and write",
+            ) from None
 
 
 def _may_be_log(path: Path) -> bool:
@@ -175,6 +173,7 @@ def _may_be_log(path: Path) -> bool:
 
 def _line(session: str, label: str, measured: Measurement, *, final: bool) -> dict[str, Any]:
     totals = measured.to_dict()
+    kept = ("joules", "provenance", "relative_error", "shared_error_joules", "flags")
     return {
         "schema": SCHEMA,
         "session": session,
@@ -182,12 +181,8 @@ def _line(session: str, label: str, measured: Measurement, *, final: bool) -> di
         "started": None if math.isnan(measured.started_at_wall) else measured.started_at_wall,
         "final": final,
         "seconds": totals["seconds"] or 0.0,
-        "joules": totals["joules"],
-        "provenance": totals["provenance"],
-        "relative_error": totals["relative_error"],
-        "shared_error_joules": totals["shared_error_joules"],
         "devices": {device["id"]: device["joules"] for device in totals["devices"]},
-        "flags": totals["flags"],
+        **{name: totals[name] for name in kept},
     }
 
 

@@ -11,7 +11,7 @@ from joulery.frontier import Origin, Provenance
 from joulery.hardware import DeviceKind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from joulery.hardware import DeviceInfo
 
@@ -116,8 +116,7 @@ class Measurement:
     @property
     def joules(self) -> float:
         """Energy of everything counted; NaN when nothing is known."""
-        known = [d.joules for d in self.counted if not math.isnan(d.joules)]
-        return math.fsum(known) if known else math.nan
+        return _sum_known(device.joules for device in self.counted)
 
     @property
     def mean_watts(self) -> float:
@@ -127,8 +126,7 @@ class Measurement:
     @property
     def idle_joules(self) -> float:
         """Energy used while devices reported no utilisation; NaN when none reports it."""
-        known = [d.idle_joules for d in self.counted if not math.isnan(d.idle_joules)]
-        return math.fsum(known) if known else math.nan
+        return _sum_known(device.idle_joules for device in self.counted)
 
     @property
     def provenance(self) -> Provenance:
@@ -193,6 +191,11 @@ def counted_positions(infos: Sequence[DeviceInfo]) -> tuple[int, ...]:
             return (position,)
     present = {info.id for info in infos}
     return tuple(n for n, info in enumerate(infos) if info.parent not in present)
+
+
+def _sum_known(values: Iterable[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return math.fsum(known) if known else math.nan
 
 
 def _known(value: float) -> float | None:

@@ -26,7 +26,6 @@ from joulery.units import finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import TracebackType
     from typing import Self
 
     from joulery.clock import Clock
@@ -48,8 +47,8 @@ class Meter:
     """Meter of the energy of this job's devices.
 
     Args:
-        devices: Devices, or their names as ``joulery doctor`` lists them; all of this job's
-            devices unless given.
+        devices: Devices, or their names as ``joulery doctor`` lists them, or one name; all of
+            this job's devices unless given.
         clock: Real or virtual clock.
         sample_hertz: Readings per second of each counter.
         synchronize: Function called before a window opens and closes, to wait for asynchronous
@@ -77,7 +76,8 @@ class Meter:
     ) -> None:
         self.clock = clock
         self.counts_all = self.states_true = False
-        self._wanted = None if devices is None else tuple(devices)
+        names = [devices] if isinstance(devices, str) else devices
+        self._wanted = None if names is None else tuple(names)
         self._hertz = finite(sample_hertz, "sample_hertz", minimum=0.01)
         self._synchronize = synchronize
         self._now = clock.now
@@ -122,12 +122,7 @@ class Meter:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

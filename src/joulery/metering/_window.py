@@ -14,7 +14,6 @@ from joulery.metering.energy._timeline import SHORTEST_MEAN_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import TracebackType
     from typing import Self
 
     from joulery.metering._meter import Meter
@@ -39,23 +38,6 @@ class Window:
     closing decides them; they do not change any more.
     """
 
-    __slots__ = (
-        "_began",
-        "_ended",
-        "_energies",
-        "_first",
-        "_frozen",
-        "_last",
-        "_measurement",
-        "_meter",
-        "_peaks",
-        "_timelines",
-        "_total_peak",
-        "_wall",
-        "_wall_end",
-        "name",
-    )
-
     def __init__(self, meter: Meter, name: str) -> None:
         self.name = name
         self._meter = meter
@@ -75,12 +57,7 @@ class Window:
         self._meter.begin(self)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._meter.end(self)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
@@ -334,15 +311,14 @@ class Window:
 def _unknown(timeline: EnergyTimeline) -> DeviceMeasurement:
     """Measurement of a device that never answered, or is gone."""
     device, flags = timeline.device, frozenset(timeline.flags)
-    unknown = Provenance(device.provenance.origin, device.provenance.source)
     return DeviceMeasurement(
         device.info,
-        math.nan,
-        math.nan,
-        math.nan,
-        math.nan,
-        unknown,
-        flags if Flag.LOST in flags else flags | {Flag.UNREADABLE},
+        joules=math.nan,
+        standard_error_joules=math.nan,
+        peak_watts=math.nan,
+        idle_joules=math.nan,
+        provenance=Provenance(device.provenance.origin, device.provenance.source),
+        flags=flags if Flag.LOST in flags else flags | {Flag.UNREADABLE},
     )
 
 

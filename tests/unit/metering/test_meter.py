@@ -23,9 +23,9 @@ from joulery.hardware import (
     catalog,
     sensor_of,
 )
-from joulery.hardware.simulated._board import simulated_node
 from joulery.metering import Meter, SensorCalibration, save_calibrations
 from joulery.metering._measurement import Flag
+from support.simulated_boards import simulated_node
 
 BOARD = replace(catalog.board("V100"), counter_period_seconds=0.1, power_lag_seconds=0.005)
 WORK = catalog.workload("resnet50", BOARD)
@@ -158,6 +158,8 @@ def test_a_device_that_is_not_here_is_named():
     """A typo in a device name would measure something else, or nothing."""
     with pytest.raises(UnknownDeviceError, match="no-such-board"):
         Meter(["no-such-board"], clock=VirtualClock()).start()
+    with pytest.raises(UnknownDeviceError, match="'gpu:77'"):  # one name, not its letters
+        Meter("gpu:77", clock=VirtualClock()).start()
 
 
 def test_devices_without_any_counter_are_left_out():
@@ -369,7 +371,7 @@ def test_a_forgotten_meter_is_collected_and_its_thread_ends(real_clock):
         if alive() is None:
             break
     assert alive() is None
-    thread.join(timeout=2.0)
+    thread.join(timeout=60.0)
     assert not thread.is_alive()
 
 

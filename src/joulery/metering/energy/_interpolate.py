@@ -94,13 +94,7 @@ def energy_between(
 ) -> EnergyEstimate:
     """Energy from ``began``, inside ``first``, to ``ended``, inside ``last``.
 
-    Args:
-        first: Span in which the window began.
-        began: Start of the window, in seconds.
-        last: Span in which it ended; may be the same.
-        ended: End of the window, in seconds.
-        max_watts: Highest power of the device, which bounds what is unknown.
-        min_watts: Lowest power of the device.
+    The lowest and highest power of the device bound what is unknown.
     """
     seconds = ended - began
     if last is first and first.end is None:
@@ -338,15 +332,7 @@ def span_watts(span: Span) -> float:
 def edge_variance(
     span: Span, at: float, joules: float, low_watts: float, high_watts: float
 ) -> float:
-    """Variance in J² of the energy at a moment inside a span, from bursts that nothing shows.
-
-    Args:
-        span: Span of the moment.
-        at: The moment, in seconds.
-        joules: Energy at the moment, as estimated.
-        low_watts: Lowest power of the device.
-        high_watts: Highest power of the device.
-    """
+    """Variance in J² of the energy at a moment inside a span, from bursts that nothing shows."""
     start, end = span.start, span.end
     passed = max(0.0, at - start.at_seconds)
     least, most = start.joules + low_watts * passed, start.joules + high_watts * passed
@@ -362,10 +348,7 @@ def edge_variance(
 def missed_fraction(sensor: PowerSensor, period_seconds: float, *, counts: bool) -> float:
     """Fraction of the time whose power the readings do not tell, as far as bursts go.
 
-    Args:
-        sensor: Expected behaviour of the sensor.
-        period_seconds: Time between two refreshes.
-        counts: Whether a counter adds up what the sensor sees in each period.
+    ``counts`` says whether a counter adds up what the sensor sees in each period.
     """
     period, window = min(period_seconds, sensor.period_seconds), sensor.window_seconds
     if window <= period or counts:
@@ -377,15 +360,7 @@ def missed_fraction(sensor: PowerSensor, period_seconds: float, *, counts: bool)
 def hidden_variance(
     missed: float, watts: float, seconds: float, low_watts: float, high_watts: float
 ) -> float:
-    """Variance in J² of a window's energy from the time in which its sensor does not look.
-
-    Args:
-        missed: Fraction of the time that it does not look.
-        watts: Mean power that it stated.
-        seconds: Length of the window.
-        low_watts: Lowest power of the device.
-        high_watts: Highest power of the device.
-    """
+    """Variance in J² of a window's energy from the time in which its sensor does not look."""
     farthest = max(watts - low_watts, high_watts - watts)
     return (_OF_FARTHEST * missed * farthest * seconds) ** 2 / max(1.0, seconds / _IN_STEP_SECONDS)
 

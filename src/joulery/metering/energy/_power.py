@@ -1,7 +1,7 @@
 """Energy of a power sensor without a counter, from its readings.
 
 A reading is the mean power over some time before its refresh. One that averages over its refresh
-period therefore tells the energy of that period exactly, and the sum of the readings is a counter.
+period therefore gives the energy of that period exactly, and the sum of the readings is a counter.
 A reading that lags (a running mean over a second, a slow filter) is late by some time on average;
 energy up to now is then the sum of the readings plus that time times the last one, which is exact
 for a filter of first order and off by an eighth of a running mean's length at worst.
@@ -10,7 +10,10 @@ for a filter of first order and off by an eighth of a running mean's length at w
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from joulery.metering._measurement import Flag
+from joulery.metering.energy._repair import Advance
 
 if TYPE_CHECKING:
     from joulery.hardware import PowerSensor
@@ -30,21 +33,12 @@ _LAG_ERROR = 0.15
 _SHAPE = 1.0
 
 
-class Piece(NamedTuple):
-    """Energy up to a moment since the last one, with its variance in J² and present sigma."""
-
-    at_seconds: float
-    joules: float
-    variance: float = 0.0
-    sigma_joules: float = 0.0
-    gap: bool = False
-
-
 class PowerIntegral:
     """Adds up the readings of one sensor.
 
-    Args:
-        sensor: Expected behaviour of the sensor.
+    Attributes:
+        watts: Last reading; None before the first.
+        at_seconds: Moment up to which the energy was given out.
     """
 
     def __init__(self, sensor: PowerSensor) -> None:
@@ -52,43 +46,44 @@ class PowerIntegral:
         mean_lag = max(0.0, sensor.window_seconds - sensor.period_seconds) / 2
         self.lag = LagEstimate(sensor.lag_seconds + mean_lag, sensor.lag_error_seconds)
         self.watts: float | None = None
-        self._at = self._read_at = 0.0
+        self.at_seconds = self._read_at = 0.0
         # Sum of the readings, the largest energy given out so far, and the delay assumed for it.
         self._sum = self._given = 0.0
         self._delay = self.lag.seconds
 
     def start(self, watts: float, now: float) -> None:
         """Take the first reading."""
-        self.watts, self._at, self._read_at = watts, now, now
+        self.watts, self.at_seconds, self._read_at = watts, now, now
         self._given = self.lag.seconds * watts
 
-    def repeat(self, now: float) -> Piece | None:
+    def repeat(self, now: float) -> Advance | None:
         """Go on with a reading that did not change; energy is sure up to a period ago."""
         assert self.watts is not None  # noqa: S101 - start() came first
-        seconds = now - self.period_seconds - self._at
+        seconds = now - self.period_seconds - self.at_seconds
         self._read_at = now
         if seconds < self.period_seconds:
             return None
         self.lag.add(self.watts, self.period_seconds)
-        return self._piece(self._at + seconds, self.watts * seconds, self.watts)
+        return self._advance(self.at_seconds + seconds, self.watts * seconds, self.watts)
 
-    def change(self, watts: float, at: float, now: float) -> Piece:
+    def change(self, watts: float, at: float, now: float) -> Advance:
         """Add a reading that changed at ``at``."""
         assert self.watts is not None  # noqa: S101 - start() came first
         before, period = self.watts, self.period_seconds
-        blind = max(0.0, min(now - self._read_at, at - self._at) - _GAP_PERIODS * period)
-        own = min(period, at - self._at)
-        held = max(0.0, at - self._at - own - blind)
+        blind = max(0.0, min(now - self._read_at, at - self.at_seconds) - _GAP_PERIODS * period)
+        own = min(period, at - self.at_seconds)
+        held = max(0.0, at - self.at_seconds - own - blind)
         joules = before * held + 0.5 * (before + watts) * blind + watts * own
         self.watts, self._read_at = watts, now
         self.lag.add(watts, period)
-        piece = self._piece(at, joules, before)
+        advance = self._advance(at, joules, before)
         if not blind:
-            return piece
+            return advance
         unseen = (max(watts, before) * blind) ** 2 / 12
-        return piece._replace(variance=unseen, gap=blind > 2 * _GAP_PERIODS * period)
+        flag = Flag.GAP if blind > 2 * _GAP_PERIODS * period else None
+        return advance._replace(variance=unseen, flag=flag)
 
-    def _piece(self, at: float, joules: float, before: float) -> Piece:
+    def _advance(self, at: float, joules: float, before: float) -> Advance:
         assert self.watts is not None  # noqa: S101 - start() came first
         # What was given out before the load changed stays when that shows another delay.
         self._sum += joules + (self._delay - self.lag.seconds) * self.lag.from_watts
@@ -98,8 +93,8 @@ class PowerIntegral:
         given, self._given = self._given, total
         longest = max(delay, self.lag.longest_seconds(self.period_seconds))
         moved = abs(self.watts - before) * longest**2 / (2 * self.period_seconds)
-        self._at = at
-        return Piece(at, total - given, sigma_joules=_SHAPE * moved + total - stated)
+        self.at_seconds = at
+        return Advance(total - given, sigma_joules=_SHAPE * moved + total - stated)
 
 
 class LagEstimate:
@@ -125,7 +120,7 @@ class LagEstimate:
         self._ramp: list[float] = []
 
     def longest_seconds(self, period: float) -> float:
-        """Longest delay that is possible, as far as can be told."""
+        """Longest delay that the readings allow."""
         unseen = self.error_seconds if self._unknown and not self._seen else 0.0
         return max(unseen, 0.5 * period * max(0, len(self._ramp) - 2))
 

@@ -26,7 +26,7 @@ _PATIENCE_SECONDS = 3.0
 _REPEATING_STEP_SECONDS = 0.02
 # No sensor refreshes less often than this.
 _LONGEST_PERIOD_SECONDS = 0.15
-# Largest relative error of a gap between two refreshes that tells the period.
+# Largest relative error of a gap between two refreshes from which the period is learned.
 _SHARP_FRACTION = 0.1
 # A shortest gap below this fraction of the mean one means that refreshes were missed.
 _MISSED = 0.8
@@ -203,7 +203,7 @@ def _shortest_gap(seen: list[tuple[float, float]]) -> tuple[float, float] | None
     sharp = [
         gap
         for gap in gaps
-        if gap[1] <= _SHARP_FRACTION * gap[0] and gap[0] <= _LONGEST_PERIOD_SECONDS
+        if gap[1] <= _SHARP_FRACTION * gap[0] and 0 < gap[0] <= _LONGEST_PERIOD_SECONDS
     ]
     if not sharp:
         return None

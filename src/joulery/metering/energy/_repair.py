@@ -24,20 +24,19 @@ _CAUGHT_UP = 0.5
 
 
 class Advance(NamedTuple):
-    """Energy since the last advance, with its variance in J², and the fault found, if any."""
+    """Energy since the last advance, with its variance in J², and the fault found, if any.
+
+    ``sigma_joules`` is one sigma that later advances do not share, as of a lagging sensor.
+    """
 
     joules: float
     variance: float = 0.0
     flag: Flag | None = None
+    sigma_joules: float = 0.0
 
 
 class CounterRepair:
-    """Turns successive readings of one counter into advances.
-
-    Args:
-        modulus_joules: Value at which the counter wraps to zero; None when it never does.
-        max_watts: Highest power of the device; None when unknown.
-    """
+    """Turns successive readings of one counter, which may wrap at a modulus, into advances."""
 
     def __init__(self, modulus_joules: float | None, max_watts: float | None) -> None:
         self._modulus = modulus_joules
@@ -63,10 +62,8 @@ class CounterRepair:
     def advance(self, reading: EnergyReading, typical_watts: float, slack: float) -> Advance:
         """Energy since the last change of the counter.
 
-        Args:
-            reading: Reading that :meth:`changed`.
-            typical_watts: Best guess of the power since, for energy that the counter missed.
-            slack: Seconds by which the counter may lag behind its readings.
+        ``typical_watts`` fills in energy that the counter missed; ``slack`` is the seconds by which
+        it may lag behind its readings.
         """
         assert self._last is not None  # noqa: S101 - start() came first
         elapsed = reading.read_at_seconds - self._changed_at

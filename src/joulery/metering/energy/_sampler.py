@@ -71,8 +71,10 @@ class Sampler:
 
     def start(self) -> None:
         """Read everything once, then continue in the background until :meth:`stop`."""
-        self._worker.start(self._worker.read_due() or _SHORTEST_SLEEP_SECONDS)
-        if self._worker.is_threaded and len(self._timelines) > 1:
+        self._worker.read_due()
+        if self._timelines:
+            self._worker.task.start()
+        if self._worker.task.is_threaded and len(self._timelines) > 1:
             self._watch = PeriodicTask(self.isolate_hanging, seconds=_HANGING_SECONDS)
             self._watch.start()
 
@@ -81,8 +83,8 @@ class Sampler:
         if self._watch is not None:
             self._watch.stop(_STOP_SECONDS)
         for worker in self._hanging:
-            worker.stop(0.0)
-        self._worker.stop(_STOP_SECONDS)
+            worker.task.stop(0.0)
+        self._worker.task.stop(_STOP_SECONDS)
 
     def catch_up(self, now: float, patience_seconds: float) -> None:
         """Have refreshed counters read now, waiting at most ``patience_seconds``."""
@@ -94,11 +96,11 @@ class Sampler:
         for timeline, refresh in zip(self._timelines, self._refresh, strict=True):
             if refresh <= now:
                 timeline.due_seconds = min(now, timeline.due_seconds)
-        if not self._worker.is_threaded:
+        if not self._worker.task.is_threaded:
             self._worker.read_due()
             return False
         self._read.clear()
-        self._worker.wake()
+        self._worker.task.wake()
         return True
 
     def wait(self, patience_seconds: float) -> None:
@@ -121,7 +123,7 @@ class Sampler:
         if others:
             self._hanging.append(worker)
             self._worker = _Worker(self, others)
-            self._worker.start(_SHORTEST_SLEEP_SECONDS)
+            self._worker.task.start()
 
     def finish_pass(self) -> None:
         """Note that all counters that were due have been read."""
@@ -161,6 +163,7 @@ class _Worker:
         positions: Positions of its timelines.
         reading: Position whose reading is under way; None between readings.
         reading_since: Start of that reading, in seconds.
+        task: Background task that reads what is due.
     """
 
     def __init__(self, sampler: Sampler, positions: Iterable[int]) -> None:
@@ -169,28 +172,9 @@ class _Worker:
         self.reading_since = 0.0
         self._sampler = weakref.ref(sampler)
         self._clock = sampler.clock
-        self._task: PeriodicTask | None = None
-
-    @property
-    def is_threaded(self) -> bool:
-        """Whether a thread makes the readings."""
-        return self._task is not None and self._task.is_threaded
-
-    def start(self, wait: float) -> None:
-        """Read in the background from now on."""
-        if self.positions:
-            self._task = PeriodicTask(self.read_due, seconds=wait, clock=self._clock)
-            self._task.start()
-
-    def wake(self) -> None:
-        """Have what is due read at once."""
-        if self._task is not None:
-            self._task.wake()
-
-    def stop(self, patience_seconds: float) -> None:
-        """Stop reading, waiting at most ``patience_seconds`` for a reading under way."""
-        if self._task is not None:
-            self._task.stop(patience_seconds)
+        self.task = PeriodicTask(
+            self.read_due, seconds=_SHORTEST_SLEEP_SECONDS, clock=sampler.clock
+        )
 
     def read_due(self) -> float | None:
         """Read every counter that is due; seconds until the next one is."""

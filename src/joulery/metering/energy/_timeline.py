@@ -94,7 +94,7 @@ class Knot(NamedTuple):
         joules: Energy since the timeline began, repaired, never decreasing.
         half_width_seconds: Largest error of ``at_seconds``.
         variance: Variance of ``joules`` from all repairs so far, in J².
-        watts: Power that the sensor showed then, where that tells more than the energy does.
+        watts: Power that the sensor showed then, where it is more recent than that of the counter.
         idle_joules: Part of ``joules`` used while the device reported no utilisation.
         flags: Number of faults of each kind so far.
         sigma_joules: One sigma of ``joules`` that later knots do not share, as of a lagging sensor.
@@ -187,11 +187,7 @@ class EnergyTimeline:
         return self._telemetry is not None
 
     def read(self, not_before: float) -> Knot | None:
-        """Read the counter; the knot that this revealed, if any. Never raises.
-
-        Args:
-            not_before: Earliest time of the next reading.
-        """
+        """Read the counter, again not before a moment; the knot found, if any. Never raises."""
         self.due_seconds = not_before
         if self.lost or self._meter is None:
             return None
@@ -231,16 +227,9 @@ class EnergyTimeline:
         if self.timer.period_seconds:
             power.period_seconds = self.timer.period_seconds
         if refresh is None:
-            piece, half_width = power.repeat(now), 0.0
-        else:
-            half_width = refresh.half_width_seconds
-            piece = power.change(watts, refresh.at_seconds, now)
-        if piece is None:
-            return None
-        if piece.gap:
-            self._add_flag(Flag.GAP)
-        advance = Advance(piece.joules, piece.variance)
-        return self._add(Refresh(piece.at_seconds, half_width), advance, piece.sigma_joules)
+            advance = power.repeat(now)
+            return None if advance is None else self._add(Refresh(power.at_seconds), advance)
+        return self._add(refresh, power.change(watts, refresh.at_seconds, now))
 
     def _lose(self, now: float) -> Knot | None:
         """End the timeline: a board that is gone draws nothing."""
@@ -292,7 +281,7 @@ class EnergyTimeline:
         self._sensor_watts = watts
         return self._add(Refresh(reading.read_at_seconds), counter.fill(reading, watts))
 
-    def _add(self, refresh: Refresh, advance: Advance, sigma: float = 0.0) -> Knot | None:
+    def _add(self, refresh: Refresh, advance: Advance) -> Knot | None:
         span = self.span
         assert span is not None  # noqa: S101 - _begin came first
         if advance.flag is not None:
@@ -307,10 +296,10 @@ class EnergyTimeline:
             joules=start.joules + advance.joules,
             half_width_seconds=refresh.half_width_seconds,
             variance=start.variance + advance.variance,
-            watts=self._telling_watts(span, watts),
+            watts=self._recent_watts(span, watts),
             idle_joules=idle,
             flags=self.flags,
-            sigma_joules=sigma,
+            sigma_joules=advance.sigma_joules,
         )
         if at <= start.at_seconds:
             # Two refreshes at one moment: keep the later energy rather than open an empty span.
@@ -410,8 +399,8 @@ class EnergyTimeline:
     def _counts_all(self) -> bool:
         return self._disagreements >= _DISAGREEMENTS
 
-    def _telling_watts(self, span: Span, mean: float) -> float | None:
-        """Reading of the sensor at the end of a span, if it tells more than the span's mean.
+    def _recent_watts(self, span: Span, mean: float) -> float | None:
+        """Reading of the sensor at the end of a span, if it is more recent than the span's mean.
 
         One that averages over the span repeats the mean, and one that averages over more lags
         behind it; only a reading beyond the mean shows where the power has gone since.

@@ -192,3 +192,15 @@ def test_news_is_due_one_period_after_the_last_refresh():
     assert timer.next_refresh() == pytest.approx(last + 0.1, abs=1e-6)
     assert RefreshTimer().next_refresh() == math.inf
     assert looks[-1] < timer.next_due(0.0)
+
+
+def test_two_values_with_the_same_stamp_do_not_end_the_sampling():
+    """A counter that is reset between two refreshes would end the meter's thread."""
+    timer = RefreshTimer()
+    timer.observe(0.001, 0.0, changed=False)
+    timer.observe(0.01, 0.0, changed=False)
+    timer.observe(0.101, 0.1, changed=True)
+    timer.observe(0.15, 0.1, changed=True)
+    for number in range(2, 30):
+        timer.observe(0.1 * number + 0.001, 0.1 * number, changed=True)
+    assert timer.period_seconds == pytest.approx(0.1, rel=0.01)
