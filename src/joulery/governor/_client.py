@@ -41,18 +41,6 @@ _SIMULATED = "simulated"
 _HELD: set[int] = set()
 
 
-class Channel(Protocol):
-    """Way to a governor, such as a :class:`Connection`."""
-
-    def ask(self, operation: str, **details: Any) -> dict[str, Any]:
-        """Answer to a request; refusals are raised."""
-        ...
-
-    def close(self) -> None:
-        """Close; what this channel changed is restored."""
-        ...
-
-
 class Lease:
     """Lease of a device by this process; made by :func:`lease`.
 
@@ -64,10 +52,12 @@ class Lease:
         ttl_seconds: Time to live without a renewal.
     """
 
-    def __init__(self, connect: Callable[[], Channel], device: str, ttl_seconds: float) -> None:
+    def __init__(
+        self, connect: Callable[[], Connection | DirectChannel], device: str, ttl_seconds: float
+    ) -> None:
         self._connect = connect
         self._terms = {"device": device, "ttl_seconds": ttl_seconds}
-        self._channel: Channel | None = None
+        self._channel: Connection | DirectChannel | None = None
         self._requested: dict[str, float | None] = {}
         self._granted: dict[str, Any] = {}
         self._process = os.getpid()
@@ -192,12 +182,7 @@ class Lease:
 
 
 class DirectChannel:
-    """Governor of one device that ends with this process.
-
-    Args:
-        device: Hardware to hold.
-        capped: Whether the limit in force is a ceiling.
-    """
+    """Governor of one device that ends with this process; if ``capped``, its limit is a ceiling."""
 
     def __init__(self, device: Device, *, capped: bool) -> None:
         if id(device) in _HELD:
@@ -281,7 +266,7 @@ def lease_obstacle(device: Device) -> Obstacle | None:
 
 
 def daemon_obstacles(devices: Iterable[Device]) -> dict[str, Obstacle | None] | None:
-    """For each device, by id, why the daemon would refuse a lease now; None without a daemon."""
+    """Reasons, by device id, why the daemon would refuse a lease now; None without a daemon."""
     daemon = _daemon()
     if daemon is None:
         return None
@@ -416,8 +401,7 @@ class Connection:
     def ask(self, operation: str, **details: Any) -> dict[str, Any]:
         """Send a request and return the answer; refusals are raised as Joulery's errors.
 
-        Raises:
-            OSError: The daemon has gone or does not answer.
+        An OSError means that the daemon has gone or does not answer.
         """
         self._channel.sendall(encode({"op": operation, **details}))
         while (reply := self._decoder.take()) is None:

@@ -24,7 +24,7 @@ from joulery.errors import DeviceError, FileError, MissingRightsError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from joulery.hardware import Device, PowerLimit
+    from joulery.hardware import ClockLock, Device, PowerLimit, PowerLimitRange
 
 COMMANDS_VARIABLE = "JOULERY_COMMANDS"
 _DEFAULT = "/etc/joulery/commands.toml"
@@ -40,11 +40,7 @@ _SLACK_WATTS = 1.0
 
 
 def with_commands(device: Device, environ: Mapping[str, str] = os.environ) -> Device:
-    """The device with the knobs that a file of commands sets; the device itself without a file.
-
-    Raises:
-        FileError: The file cannot be read or names unknown knobs.
-    """
+    """The device with the knobs that a file of commands sets; the device itself without a file."""
     commands = _read(Path(environ.get(COMMANDS_VARIABLE) or _DEFAULT)).get(device.info.vendor)
     return cast("Device", _Commanded(device, commands)) if commands else device
 
@@ -76,6 +72,13 @@ class _Commanded:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._device, name)
 
+    # All methods of the knobs are here by name, because that is how a protocol is checked.
+    def power_limits(self) -> PowerLimitRange:
+        return cast("PowerLimit", self._device).power_limits()
+
+    def supported_clocks(self) -> tuple[float, ...]:
+        return cast("ClockLock", self._device).supported_clocks()
+
     def set_power_limit(self, watts: float) -> None:
         device = cast("PowerLimit", self._device)
         device.power_limits().check(watts, self._device.info.name)
@@ -91,11 +94,11 @@ class _Commanded:
 
     def lock_clock(self, hertz: float) -> None:
         if not self._ran("lock_clock", mhz=str(round(hertz / 1e6))):
-            cast("Any", self._device).lock_clock(hertz)
+            cast("ClockLock", self._device).lock_clock(hertz)
 
     def unlock_clock(self) -> None:
         if not self._ran("unlock_clock"):
-            cast("Any", self._device).unlock_clock()
+            cast("ClockLock", self._device).unlock_clock()
 
     def _ran(self, knob: str, **values: str) -> bool:
         """Run the command of a knob; False if there is none."""

@@ -98,13 +98,7 @@ async def _serve(config: GovernorConfig, on_ready: Callable[[], None]) -> None:
 def governed_devices(
     state: Path, audit: AuditLog, holder: int | None = None
 ) -> dict[str, GovernedDevice]:
-    """This machine's devices, each with its journal.
-
-    Args:
-        state: Folder of the journals.
-        audit: Log of foreign changes.
-        holder: Process to name to other governors; this one by default.
-    """
+    """This machine's devices, each with its journal, in which ``holder`` is named to others."""
     devices, shared = governable_devices(), driver_library()
     return {
         name: GovernedDevice(
@@ -117,14 +111,7 @@ def governed_devices(
 
 
 class Governor:
-    """A running governor.
-
-    Args:
-        governed: Devices by id.
-        policy: Access policy.
-        audit: Log of every event.
-        limits: Limits of the load that clients may put on it.
-    """
+    """A running governor."""
 
     def __init__(
         self,
@@ -182,11 +169,7 @@ class Governor:
 
 
 class AuditLog:
-    """Log of events, one JSON document per line; at most two files of 16 MiB.
-
-    Args:
-        path: Path of the file; its predecessor has ``.1`` added.
-    """
+    """Log of events, one JSON document per line; two files of at most 16 MiB each."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

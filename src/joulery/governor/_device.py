@@ -237,9 +237,7 @@ class DeviceWorker:
 
     A driver call that hangs delays only its own device.
 
-    Attributes:
-        clock: Clock that measures the calls.
-        patience_seconds: Time after which a call counts as stuck.
+    A driver call that takes longer than ``patience_seconds`` counts as stuck.
     """
 
     clock: Clock
@@ -272,9 +270,8 @@ class DeviceWorker:
     async def run(self, call: DriverCall, undo: Undo = lambda _: None) -> Any:
         """Result of a call, which is refused while the device is stuck.
 
-        Args:
-            call: Call to make; dropped if it has not begun in time.
-            undo: Function called with the finished call if it was not waited for.
+        A call that has not begun in time is dropped; ``undo`` gets a finished one that was not
+        waited for.
         """
         if self.stuck:
             raise _no_answer()

@@ -130,11 +130,7 @@ class FileJournal(LeaseJournal):
             os.close(self._files.pop())
 
     def pending(self) -> Intent | None:
-        """Change in the file; None where there is no file of this boot.
-
-        Raises:
-            FileError: The file is damaged, so that the limit to restore is unknown.
-        """
+        """Change in the file; None where there is none of this boot. A damaged file raises."""
         try:
             record, _, digest = self._path.read_bytes().rpartition(b"\n")
         except FileNotFoundError:

@@ -63,13 +63,8 @@ class LeaseRecord:
 class LeaseTable:
     """All governed devices and their leases.
 
-    Attributes:
-        governed: Devices that can be leased, by id.
-        policy: Policy that permits leases.
-        clock: Clock by which leases expire.
-        owns: Function that decides whether a client uses a device.
-        audit: Function called with every event.
-        worker: Factory of a device's worker.
+    ``owns`` decides whether a client uses a device, ``audit`` is called with every event, and
+    ``worker`` makes the worker of a device.
     """
 
     governed: dict[str, GovernedDevice]
@@ -164,14 +159,7 @@ class DeviceLeases:
         return rule
 
     def acquire(self, peer: Peer, request: LeaseRequest, ttl_seconds: float) -> LeaseRecord:
-        """Lease the device and set the requested values; all or nothing.
-
-        Raises:
-            MissingRightsError: The policy does not allow it.
-            NotPossibleHereError: Another client holds it.
-            InvalidValueError: A value is outside the device's range or above the cap in force.
-            FileError: The device's journal is damaged.
-        """
+        """Lease the device and set the requested values; all or nothing."""
         rule = self.check(peer, request)
         if not self.governed.held:
             self.governed.hold()

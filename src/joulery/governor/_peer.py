@@ -91,12 +91,8 @@ def pidfd_of(connection: socket.socket, pid: int) -> int:
 def owns(peer: Peer, device: Device, how: str, proc: Path = PROC) -> bool:
     """Whether ``peer`` runs on ``device``, has its device file open, or was allocated it.
 
-    Args:
-        peer: Process that asks.
-        device: Device in question.
-        how: :data:`OPEN`, or :data:`SLURM` to also accept the allocation in the environment of a
-            process inside a Slurm job of the same user.
-        proc: Mount point of the kernel's process information.
+    With :data:`SLURM` the allocation in the environment of a process inside a Slurm job of the same
+    user counts, too.
     """
     if peer.uid < 0:
         return False

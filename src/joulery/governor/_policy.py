@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ANY = "*"
 # Secrets that can be guessed are none.
 _LEAST_TOKEN_LENGTH = 16
-_MUST_OWN = {False: "", True: OPEN, OPEN: OPEN, SLURM: SLURM}
+_MUST_OWN = {False: "", True: OPEN, SLURM: SLURM}
 _KEYS = {
     "allow": {
         *("users", "groups", "tokens", "devices", "limits_watts", "clocks_mhz", "must_own"),
@@ -46,7 +46,7 @@ class Rule:
         devices: Device ids, indices, ``vendor:index`` or ``*``.
         limits_watts: Range of power limits; None for none at all.
         clocks_hertz: Range of clocks; None for none at all.
-        must_own: How the client must use the device; empty when it need not.
+        must_own: Proof of use of the device that a client needs; empty for none.
         shared: Whether holders share the device at the lowest value that any requests.
         fallback_watts: Limit in force while no client holds the device by this rule; None for
             the limit found.
@@ -160,13 +160,7 @@ def load_policy(path: Path) -> AccessPolicy:
 
 
 def parse_policy(text: str, name: str = "policy", folder: Path = Path()) -> AccessPolicy:
-    """A policy from its text.
-
-    Args:
-        text: Text of the file.
-        name: Name of the file for messages.
-        folder: Folder that relative paths of token files start from.
-    """
+    """A policy from its text; relative paths of token files start from ``folder``."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -30,7 +30,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """Host and port of ``host:port``."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
-        raise InvalidValueError(f"not an address: {text!r}", remedy="write it as host:port")
+        raise InvalidValueError(f"not an address: {text!r}", remedy="write it as HOST:PORT")
     return host, int(port)
 
 
@@ -59,11 +59,7 @@ def encode(message: dict[str, Any]) -> bytes:
 
 
 class Decoder:
-    """Decoder of frames from bytes that arrive in any portions.
-
-    Args:
-        max_bytes: Length of the longest body accepted, which bounds the buffer.
-    """
+    """Decoder of frames from bytes that arrive in any portions; ``max_bytes`` bounds the buffer."""
 
     def __init__(self, max_bytes: int = MAX_REQUEST_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -87,11 +83,7 @@ class Decoder:
         self._buffer += data
 
     def take(self) -> dict[str, Any] | None:
-        """The next message; None until it is whole.
-
-        Raises:
-            InvalidValueError: The bytes are no frame, and neither is what follows.
-        """
+        """The next message; None until it is whole. Bytes that are no frame raise."""
         if not self.waiting:
             return None
         (length,) = HEADER.unpack_from(self._buffer)

@@ -1,6 +1,6 @@
 """The governor's server: sessions of clients, and the sockets that carry them.
 
-Sessions know nothing of sockets. The server bounds what each client may use, so that none can
+Sessions are independent of sockets. The server bounds what each client may use, so that none can
 stall the daemon or keep others from connecting.
 """
 
@@ -37,10 +37,8 @@ _BUFFER_BYTES = 4096
 class LeaseSession:
     """Session of one client, without sockets: frames in, frames out.
 
-    Args:
-        table: Table of devices and leases.
-        peer: Process of the client, identified by the transport; None for a client on another
-            machine, whose token identifies it.
+    The transport identifies the peer; None stands for a client on another machine, which its token
+    identifies.
     """
 
     def __init__(self, table: LeaseTable, peer: Peer | None) -> None:
@@ -69,9 +67,6 @@ class LeaseSession:
             reply = _refusal(error)
         if message is None:
             self.closing = True  # the rest of the stream cannot be decoded either
-        number = message and message.get("id")
-        if type(number) is int and abs(number) < 2**53:
-            reply["id"] = number
         self.answered += 1
         return encode(reply)
 
@@ -219,15 +214,7 @@ class _Client:
 
 @dataclass(slots=True, eq=False)
 class Server:
-    """Server of sessions over listening sockets.
-
-    Attributes:
-        listeners: Sockets, bound and listening, each with its TLS context; Unix sockets and
-            loopback need none.
-        table: Table of devices and leases.
-        clock: Clock of the request rates.
-        limits: Limits of the load.
-    """
+    """Server of sessions over listening sockets, those for other machines with a TLS context."""
 
     listeners: list[tuple[socket.socket, ssl.SSLContext | None]]
     table: LeaseTable

@@ -1,7 +1,8 @@
-"""The watchdog: a governor for one process that has the rights itself, as its child.
+"""The watchdog: a governor for one process that has the rights itself, started by it.
 
-It restores what its parent changed once the parent is dead or silent, as the daemon does for all
-clients.
+It restores what that process changed once it is dead or silent, as the daemon does for all clients.
+It is no child of the process that it serves, since some frameworks (Ray) kill the children of a
+worker that ends.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -23,21 +25,30 @@ from joulery.governor._journal import private_folder, state_folder
 _GOODBYE = signal.SIGUSR1
 _ALL = (0.0, float("inf"))
 _ATTEMPTS = 600
-# Isolated from the job's folder and environment, but with the same Joulery.
-_START = (
-    "import sys, runpy; sys.path.insert(0, sys.argv.pop(1)); "
-    "runpy.run_module('joulery.governor._watchdog', run_name='__main__')"
-)
+# Isolated from the job's folder and environment, but with the same Joulery. The first process says
+# the number of the watchdog and ends, so that the watchdog has another parent.
+_START = """
+import os, sys, runpy
+if pid := os.fork():
+    os.write(1, b"%d" % pid)
+    os._exit(0)
+os.dup2(2, 1)
+sys.path.insert(0, sys.argv.pop(1))
+runpy.run_module("joulery.governor._watchdog", run_name="__main__")
+"""
 _LOCK = threading.Lock()
-# By process, since a forked child needs its own, and by state folder.
-_WATCHDOGS: dict[tuple[int, Path], tuple[subprocess.Popen[bytes], bytes]] = {}
+# Files of the watchdogs' processes and addresses of their sockets: by process, since a forked child
+# needs its own, and by state folder.
+_WATCHDOGS: dict[tuple[int, Path], tuple[int, bytes]] = {}
 
 
 def connect_watchdog() -> Connection:
     """A connection to the watchdog of this process, which is started if it does not run."""
     key = (os.getpid(), private_folder(state_folder()))
     with _LOCK:
-        if key not in _WATCHDOGS or _WATCHDOGS[key][0].poll() is not None:
+        if key in _WATCHDOGS and _has_ended(_WATCHDOGS[key][0]):
+            os.close(_WATCHDOGS.pop(key)[0])
+        if key not in _WATCHDOGS:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
                 listener.bind("")  # the kernel chooses a name without a file
                 listener.listen(128)
@@ -45,27 +56,39 @@ def connect_watchdog() -> Connection:
         return Connection(_WATCHDOGS[key][1])
 
 
-def _started(file: int) -> subprocess.Popen[bytes]:
+def _started(file: int) -> int:
+    """Start a watchdog that listens on a file; the file of its process."""
     root = str(Path(__file__).parents[2])
-    return subprocess.Popen(
+    first = subprocess.run(
         [sys.executable, "-I", "-c", _START, root, str(os.getpid()), str(file)],
         pass_fds=[file],
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         cwd="/",
-        start_new_session=True,  # a Ctrl-C is meant for the parent alone
+        start_new_session=True,  # a Ctrl-C is meant for the job alone
+        check=False,
     )
+    if not first.stdout:
+        raise OSError("the watchdog did not start")
+    return os.pidfd_open(int(first.stdout))
+
+
+def _has_ended(watchdog: int, wait_seconds: float = 0.0) -> bool:
+    """Whether the process behind a file has ended, after waiting for it."""
+    poll = select.poll()
+    poll.register(watchdog, select.POLLIN)
+    return bool(poll.poll(wait_seconds * 1000))
 
 
 @atexit.register
 def _end_watchdogs() -> None:
     """Let watchdogs clear their journals; one that is too slow goes on alone."""
     for (process, _), (watchdog, _) in _WATCHDOGS.items():
-        if process == os.getpid() and watchdog.poll() is None:
-            watchdog.send_signal(_GOODBYE)
-            with suppress(subprocess.TimeoutExpired):
-                watchdog.wait(2.0)
+        if process == os.getpid() and not _has_ended(watchdog):
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(watchdog, _GOODBYE)
+                _has_ended(watchdog, 2.0)
 
 
 async def watch(pid: int, listener: socket.socket) -> None:
@@ -74,7 +97,7 @@ async def watch(pid: int, listener: socket.socket) -> None:
     from joulery.governor._policy import ANY, AccessPolicy, Rule
     from joulery.governor._server import ConnectionLimits
 
-    # A signal that ends a job's processes is meant for the parent; the watchdog follows it.
+    # A signal that ends a job's processes is meant for the job; the watchdog follows it.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     uids, devices = frozenset({os.geteuid()}), frozenset({ANY})

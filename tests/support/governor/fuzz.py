@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _VALID = (
     {"op": "hello", "versions": [1]},
-    {"op": "acquire", "device": "plain:0", "watts": 200, "ttl_seconds": 5, "id": 1},
+    {"op": "acquire", "device": "plain:0", "watts": 200, "ttl_seconds": 5},
     {"op": "acquire", "device": "plain:1", "hertz": 1.2e9, "ttl_seconds": 5},
     {"op": "set", "lease": 1, "watts": 150},
     {"op": "set", "lease": 1, "watts": None},

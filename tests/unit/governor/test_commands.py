@@ -1,5 +1,6 @@
 """Knobs that are set by commands, since the driver lets this user read only."""
 
+import inspect
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ from joulery.errors import FileError, MissingRightsError
 from joulery.governor._commands import COMMANDS_VARIABLE, with_commands
 from joulery.governor._device import GovernedDevice, LeaseRequest
 from joulery.governor._journal import LeaseJournal
-from joulery.hardware import Faults, SimulatedGpu, catalog
+from joulery.hardware import Capability, Faults, SimulatedGpu, catalog, protocol_of
 
 
 class CommandedGpu(SimulatedGpu):
@@ -81,3 +82,16 @@ def test_a_file_that_cannot_be_used_says_so(gpu, tmp_path, text):
     """A typing error in the file would show as missing rights."""
     with pytest.raises(FileError, match=r"commands\.toml"):
         commanded(gpu, tmp_path, text)
+
+
+@pytest.mark.parametrize("capability", [Capability.POWER_LIMIT, Capability.CLOCK_LOCK])
+def test_a_commanded_device_has_the_methods_of_its_knobs_by_name(tmp_path, capability):
+    """From Python 3.12 on a protocol is checked without ``__getattr__``, and the lease refused."""
+    path = tmp_path / "commands.toml"
+    path.write_text('[simulated]\nunlock_clock = "true"\n')
+    board = SimulatedGpu(catalog.board("V100"), VirtualClock())
+    commanded = with_commands(board, {COMMANDS_VARIABLE: str(path)})
+    assert commanded is not board
+    for name in vars(protocol_of(capability)):
+        if not name.startswith("_"):
+            assert callable(inspect.getattr_static(commanded, name))
