@@ -14,11 +14,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from joulery.background import DriverThread
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError, JouleryError
 from joulery.fail_open import fail_open
+from joulery.objectives import EnergyDelayProduct
 from joulery.power._knobs import LimitKnob
+from joulery.power._step_profiler import TunerConfig
 from joulery.power._tuner import RELEASE_SECONDS, JouleCounter
 from joulery.units import finite
 
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from concurrent.futures import Future
     from typing import Self
+
+    from numpy.typing import NDArray
 
     from joulery.clock import Clock
     from joulery.hardware import Device
@@ -35,6 +41,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("joulery")
 
 _RUNGS = 13
+# Least time at a rung before going further down.
+_MINIMUM_HOLD_SECONDS = 3.0
 _CHECK_SECONDS = 0.1
 # Shares of the bound: go down below the first, up above the second, to full power above the third.
 _ROOMY, _TIGHT, _LATE = 0.75, 0.9, 0.97
@@ -44,7 +52,7 @@ _LOAD_JUMP, _LOAD_SIGMAS = 1.1, 4.0
 _RATE_SECONDS = 1.0
 # A rung must save this much, relative, to be worth its latency.
 _WORTH = 0.003
-# Energy is read this often; so many intervals tell a rung's joules per request.
+# Energy is read this often; joules per request of a rung need so many intervals.
 _ENERGY_SECONDS, _LEAST_INTERVALS = 0.5, 10
 # Until then a rung must cost this much more to be left; below 0.06 some of ten simulated services
 # never left full power.
@@ -74,79 +82,48 @@ class Slo:
             )
 
 
-@dataclass(slots=True)
-class _Rung:
-    """One rung of the ladder."""
-
-    position: int
-    barred_until: float = -math.inf
-
-
-@dataclass(slots=True)
-class _Sums:
-    """Sums over the intervals of one setting."""
-
-    intervals: int = 0
-    seconds: float = 0.0
-    requests: float = 0.0
-    joules: float = 0.0
-    rates: float = 0.0
-    watts: float = 0.0
-    rates_squared: float = 0.0
-    rates_watts: float = 0.0
-
-
 class RequestEnergy:
     """Joules per request by setting, apart from what the boards draw while they wait.
 
-    Requests arrive at random, so the energy of an interval divided by its requests mostly tells how
+    Requests arrive at random, so the energy of an interval divided by its requests mostly shows how
     busy the interval was. A regression over many short intervals separates the two parts: power
     rises with the rate of requests, and what is left at rate zero is drawn by waiting.
     """
 
     def __init__(self) -> None:
-        self._settings: dict[int, _Sums] = {}
+        # By setting, sums over its intervals: their number, seconds, requests, joules, rates,
+        # watts, rates squared, rates times watts.
+        self._sums: dict[int, NDArray[np.float64]] = {}
 
     def add(self, setting: int, seconds: float, requests: int, joules: float) -> None:
         """Add an interval under one setting."""
-        if seconds <= 0:
-            return
-        sums = self._settings.setdefault(setting, _Sums())
-        rate, watts = requests / seconds, joules / seconds
-        sums.intervals += 1
-        sums.seconds += seconds
-        sums.requests += requests
-        sums.joules += joules
-        sums.rates += rate
-        sums.watts += watts
-        sums.rates_squared += rate * rate
-        sums.rates_watts += rate * watts
+        if seconds > 0:
+            rate, watts = requests / seconds, joules / seconds
+            sums = [1, seconds, requests, joules, rate, watts, rate * rate, rate * watts]
+            self._sums[setting] = self._sums.get(setting, np.zeros(8)) + sums
 
     def intervals(self, setting: int) -> int:
         """Number of intervals of a setting."""
-        found = self._settings.get(setting)
-        return found.intervals if found else 0
+        return int(self._sums[setting][0]) if setting in self._sums else 0
 
     def per_request(self, setting: int) -> float:
         """Joules of one more request; NaN before any was served."""
-        sums = self._settings.get(setting)
-        if sums is None or sums.requests == 0:
+        if setting not in self._sums:
             return math.nan
-        return (sums.joules - self.waiting_watts() * sums.seconds) / sums.requests
+        _, seconds, requests, joules = self._sums[setting][:4].tolist()
+        return (joules - self.waiting_watts() * seconds) / requests if requests else math.nan
 
     def waiting_watts(self) -> float:
         """Power at rate zero, from how power follows the rate within each setting."""
-        spread = product = 0.0
-        for sums in self._settings.values():
-            spread += sums.rates_squared - sums.rates**2 / sums.intervals
-            product += sums.rates_watts - sums.rates * sums.watts / sums.intervals
-        seconds = sum(sums.seconds for sums in self._settings.values())
-        if spread <= 0 or seconds <= 0:
+        count, seconds, requests, joules, rates, watts, squares, products = np.array(
+            list(self._sums.values())
+        ).T
+        spread = float((squares - rates**2 / count).sum())
+        if spread <= 0:
             return 0.0
-        slope = product / spread
-        joules = sum(sums.joules for sums in self._settings.values())
-        requests = sum(sums.requests for sums in self._settings.values())
-        return min(max(0.0, (joules - slope * requests) / seconds), joules / seconds)
+        slope = float((products - rates * watts / count).sum()) / spread
+        mean_watts = joules.sum() / seconds.sum()
+        return float(np.clip(mean_watts - slope * requests.sum() / seconds.sum(), 0.0, mean_watts))
 
 
 class InferenceTuner:
@@ -158,7 +135,6 @@ class InferenceTuner:
         knob: Knob to set; the devices' power limits through the governor unless given.
         meter: Meter of the devices; without one, less power counts as less energy.
         clock: Real or virtual clock.
-        minimum_hold_seconds: Least time at a limit before going further down.
 
     Attributes:
         failure: Error that stopped tuning; None while all is well.
@@ -172,7 +148,6 @@ class InferenceTuner:
         knob: Knob | None = None,
         meter: Meter | None = None,
         clock: Clock = REAL_CLOCK,
-        minimum_hold_seconds: float = 3.0,
     ) -> None:
         self.failure: Exception | None = None
         self._slo = slo
@@ -182,8 +157,8 @@ class InferenceTuner:
         self._meter = meter
         self._counter: JouleCounter | None = None
         self._clock = clock
-        self._minimum_hold_seconds = minimum_hold_seconds
-        self._rungs: list[_Rung] = []
+        self._rungs: list[int] = []  # knob positions, highest first
+        self._barred_until = np.full(_RUNGS, -math.inf)
         self._at = 0
         self._recent: deque[tuple[float, float]] = deque()
         self._arrivals: deque[float] = deque()
@@ -200,7 +175,7 @@ class InferenceTuner:
     @property
     def watts(self) -> float:
         """The limit in force."""
-        return self._knob.value_at(self._rungs[self._at].position) if self._rungs else math.nan
+        return self._knob.values[self._rungs[self._at]] if self._rungs else math.nan
 
     def request(self, latency_seconds: float) -> None:
         """Report that a request was answered, and its latency. Never raises."""
@@ -216,7 +191,7 @@ class InferenceTuner:
             self._check(now)
 
     def waiting(self, oldest_seconds: float) -> None:
-        """Report how long the oldest unanswered request has waited, where the service knows."""
+        """Report how long the oldest unanswered request has waited, where that is known."""
         if not self._stopped and self._rungs and oldest_seconds > _LATE * self._slo.seconds:
             self._go_to_full_power(self._clock.now())
 
@@ -268,18 +243,15 @@ class InferenceTuner:
             self._adjust(now)
 
     def _prepare(self) -> None:
-        from joulery.objectives import EnergyDelayProduct
-        from joulery.power._step_profiler import TunerConfig
-
         # Only its positions are needed here: the ladder has its own way to choose.
         self._knob.machine(EnergyDelayProduct(), TunerConfig())
         if self._meter is not None:
             self._counter = JouleCounter(self._meter)
 
     def _begin(self, now: float) -> None:
-        last = self._knob.positions() - 1
-        places = sorted({round(last * n / (_RUNGS - 1)) for n in range(_RUNGS)}, reverse=True)
-        self._rungs = [_Rung(position) for position in places]
+        last = len(self._knob.values) - 1
+        places = {round(last * n / (_RUNGS - 1)) for n in range(_RUNGS)}
+        self._rungs = sorted(places, reverse=True)
         self._go(0, now)
 
     def _drop_old(self, now: float) -> None:
@@ -289,7 +261,7 @@ class InferenceTuner:
             self._arrivals.popleft()
 
     def _in_danger(self, now: float) -> bool:
-        """Whether requests of the last half second come late more often than promised."""
+        """Whether requests of the last half second are late more often than the bound allows."""
         fresh = [latency for at, latency in self._fresh(now - 0.5)]
         late = sum(latency > _LATE * self._slo.seconds for latency in fresh)
         return self._at > 0 and late > max(1.0, 2 * (1 - self._slo.quantile) * len(fresh))
@@ -310,8 +282,7 @@ class InferenceTuner:
     @fail_open(None)
     def _go_to_full_power(self, now: float) -> None:
         """Full power at once; this rung and those below it are barred for some time."""
-        for rung in self._rungs[max(1, self._at) :]:
-            rung.barred_until = now + 4 * self._slo.window_seconds
+        self._barred_until[max(1, self._at) :] = now + 4 * self._slo.window_seconds
         if self._at > 0:
             self._go(0, now)
 
@@ -321,22 +292,21 @@ class InferenceTuner:
             return
         tail = latencies[min(len(latencies) - 1, int(self._slo.quantile * len(latencies)))]
         if tail > _TIGHT * self._slo.seconds and self._at > 0:
-            self._rungs[self._at].barred_until = now + 2 * self._slo.window_seconds
+            self._barred_until[self._at] = now + 2 * self._slo.window_seconds
             self._go(self._at - 1, now)
             return
-        if now - self._since < self._minimum_hold_seconds:
+        if now - self._since < _MINIMUM_HOLD_SECONDS:
             return
         began, requests = self._load_began
         self._usual_rate = (self._requests - requests) / (now - began)
         if self._at > 0 and self._wasteful():
-            for rung in self._rungs[self._at :]:
-                rung.barred_until = now + 4 * self._slo.window_seconds
+            self._barred_until[self._at :] = now + 4 * self._slo.window_seconds
             self._go(self._at - 1, now)
             return
         below = min(self._at + 1, len(self._rungs) - 1)
         known = self._counter is None or self._energy.intervals(self._at) >= _LEAST_INTERVALS
         roomy = tail < _ROOMY * self._slo.seconds
-        if known and roomy and below != self._at and self._rungs[below].barred_until <= now:
+        if known and roomy and below != self._at and self._barred_until[below] <= now:
             self._go(below, now)
 
     def _wasteful(self) -> bool:
@@ -362,7 +332,7 @@ class InferenceTuner:
 
     def _go(self, rung: int, now: float) -> None:
         self._at = rung
-        self._driver.submit(partial(self._knob.set_position, self._rungs[rung].position))
+        self._driver.submit(partial(self._knob.set_position, self._rungs[rung]))
         self._since, self._since_requests = now, 0
         if self._counter is not None:
             self._counted = (now, self._counter.read()[0], self._requests)

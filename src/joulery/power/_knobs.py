@@ -6,13 +6,16 @@ import math
 from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+import numpy as np
 
 from joulery.errors import InvalidValueError, UnsupportedError
 from joulery.frontier import OperatingPoint, Setting
 from joulery.governor import held
 from joulery.hardware import Capability, ClockLock, PowerLimit, require
 from joulery.objectives import score
+from joulery.power._model import clock_curves, limit_curves
 from joulery.power._state_machine import KnobRange, PlannedMachine, TuningMachine
 from joulery.power._step_profiler import TunerState
 
@@ -32,36 +35,6 @@ _MOST_VALUES = 301
 _CLEARLY = 0.005
 
 
-class Knob(Protocol):
-    """What the tuner needs of a knob; positions count from 0 once it made a machine."""
-
-    def machine(
-        self, objective: Objective, config: TunerConfig, profile: PowerProfile | None = None
-    ) -> Machine:
-        """A machine that chooses among the values that the devices have now."""
-        ...
-
-    def positions(self) -> int:
-        """Number of positions; the last one is the value found."""
-        ...
-
-    def value_at(self, position: int) -> float:
-        """The value at a position, in watts or hertz."""
-        ...
-
-    def setting_at(self, position: int) -> Setting:
-        """The setting at a position."""
-        ...
-
-    def set_position(self, position: int) -> None:
-        """Apply the value of a position to all devices."""
-        ...
-
-    def release(self) -> None:
-        """Restore what was found."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class LimitPlan:
     """Power limits that a decision lists, and what to do with them.
@@ -70,8 +43,8 @@ class LimitPlan:
         listed_watts: Limits that may be set, ascending.
         hold_watts: Limit to hold; None leaves the choice to profiling.
         measure_watts: Limits to measure for seconds each before that.
-        probed: Called when all of them are measured, where measuring is the only purpose; the
-            limit found is held then.
+        probed: Function to call when all of them are measured, where measuring is the only
+            purpose; the limit found is held then.
     """
 
     listed_watts: tuple[float, ...]
@@ -81,16 +54,14 @@ class LimitPlan:
 
     @property
     def is_decided(self) -> bool:
-        """Whether it says what to do, rather than to find out what is best."""
+        """Whether the limits are decided, rather than left to profiling."""
         return bool(self.hold_watts is not None or self.measure_watts or self.probed)
 
 
 class _SameOnAll(ABC):
     """One value on all devices, which are held from the first change on; needs no rights before.
 
-    Args:
-        devices: Devices that all have this knob.
-        hold: Function that takes hold of a device; :func:`joulery.governor.lease` unless given.
+    ``hold`` takes hold of a device; :func:`joulery.governor.lease` unless given.
     """
 
     def __init__(self, devices: Sequence[Device], hold: Hold | None = None) -> None:
@@ -98,17 +69,17 @@ class _SameOnAll(ABC):
         self._hold = hold
         self._stack = ExitStack()
         self._held: list[Held] = []
-        self._values: tuple[float, ...] = ()
+        self.values: tuple[float, ...] = ()
 
     @abstractmethod
     def range(self) -> KnobRange:
-        """The values that all devices allow now, noted in ``_values``; the last was found."""
+        """The values that all devices allow now, noted in ``values``; the last was found."""
 
     def setting_at(self, position: int) -> Setting:
         """The setting at a position."""
         count = len(self._devices)
         return replace(
-            self._setting(self._values[position]),
+            self._setting(self.values[position]),
             device=self._devices[0].info.name,
             devices=count if count > 1 else None,
         )
@@ -126,27 +97,19 @@ class _SameOnAll(ABC):
     ) -> ProfilingMachine:
         """A machine that chooses among the values that the devices have now."""
         span = self.range()
-        known = None if profile is None else profile.choice_on(self._values)
+        known = None if profile is None else profile.choice_on(self.values)
         return TuningMachine(span, objective, config, known)
-
-    def positions(self) -> int:
-        """Number of values."""
-        return len(self._values)
-
-    def value_at(self, position: int) -> float:
-        """The watts or hertz at a position."""
-        return self._values[position]
 
     def set_position(self, position: int) -> None:
         """Set the value on every device; the last position is what was found."""
-        if position == len(self._values) - 1:
+        if position == len(self.values) - 1:
             for each in self._held:
                 each.reset()
             return
         if not self._held:
             self._held = self._stack.enter_context(held(self._devices, hold=self._hold))
         for device, each in enumerate(self._held):
-            self._set(device, each, self._values[position])
+            self._set(device, each, self.values[position])
 
     def release(self) -> None:
         """Restore what was found."""
@@ -181,10 +144,6 @@ class LimitKnob(_SameOnAll):
 
     def range(self) -> KnobRange:
         """Whole watts, or those of the plan, from the lowest limit up to the one found."""
-        import numpy as np
-
-        from joulery.power._model import limit_curves
-
         found = []
         for device in self._devices:
             require(device, Capability.POWER_LIMIT)
@@ -203,7 +162,7 @@ class LimitKnob(_SameOnAll):
             listed = [w for w in self._plan.listed_watts if values[0] <= w < values[-1]]
             nearest = {int(np.abs(values - watts).argmin()) for watts in listed}
             values = values[sorted(nearest | {len(values) - 1})]
-        self._values = tuple(float(value) for value in values)
+        self.values = tuple(float(value) for value in values)
         count = len(self._devices)
         return KnobRange(values, lambda watts: limit_curves(values, watts / count))
 
@@ -212,7 +171,7 @@ class LimitKnob(_SameOnAll):
     ) -> ProfilingMachine:
         """A machine that follows the plan, or chooses where the plan leaves that open."""
         machine: ProfilingMachine = super().machine(objective, config, profile)
-        plan, last = self._plan, len(self._values) - 1
+        plan, last = self._plan, len(self.values) - 1
         if plan is not None and not (plan.hold_watts is None and plan.probed is None):
             free = plan.hold_watts is None or config.dry_run
             hold = last if free else self._nearest(cast("float", plan.hold_watts))
@@ -230,18 +189,18 @@ class LimitKnob(_SameOnAll):
     def estimates(self) -> dict[float, Estimate]:
         """Estimates so far, by limit in watts."""
         found = {} if self._machine is None else self._machine.estimates()
-        return {self.value_at(position): estimate for position, estimate in found.items()}
+        return {self.values[position]: estimate for position, estimate in found.items()}
 
     @property
     def watts(self) -> float | None:
         """The limit in force; None before it is known."""
-        return self.value_at(self._position) if self._values else None
+        return self.values[self._position] if self.values else None
 
     def _setting(self, value: float) -> Setting:
         return Setting(power_limit_watts=value)
 
     def _nearest(self, watts: float) -> int:
-        return min(range(len(self._values)), key=lambda at: abs(self._values[at] - watts))
+        return min(range(len(self.values)), key=lambda at: abs(self.values[at] - watts))
 
     def _set(self, device: int, held: Held, value: float) -> None:
         low, high = self._found[device]
@@ -253,10 +212,6 @@ class ClockKnob(_SameOnAll):
 
     def range(self) -> KnobRange:
         """Clocks that every device supports; the highest stands for no lock at all."""
-        import numpy as np
-
-        from joulery.power._model import clock_curves
-
         common: set[float] | None = None
         for device in self._devices:
             require(device, Capability.CLOCK_LOCK)
@@ -267,8 +222,8 @@ class ClockKnob(_SameOnAll):
             raise InvalidValueError(
                 "the devices have no two clocks in common", remedy="tune their power limit instead"
             )
-        self._values = tuple(sorted(clocks))
-        values = np.array(self._values)
+        self.values = tuple(sorted(clocks))
+        values = np.array(self.values)
         return KnobRange(values, lambda _: clock_curves(values))
 
     def _setting(self, value: float) -> Setting:
@@ -288,31 +243,23 @@ class BothKnobs:
 
     def __init__(self, first: Knob, second: Knob) -> None:
         self._knobs = (first, second)
-        self._start = 0
 
     def machine(
         self, objective: Objective, config: TunerConfig, profile: PowerProfile | None = None
     ) -> Machine:
         """A machine that tunes one knob after the other, or holds what an earlier run chose."""
-        machines = [knob.machine(objective, config) for knob in self._knobs]
-        self._start = self._knobs[0].positions()
+        machines = [knob.machine(objective, config, profile) for knob in self._knobs]
         trusted = None
         for index, knob in enumerate(self._knobs):
-            values = [knob.value_at(position) for position in range(knob.positions())]
-            part = None if profile is None else profile.among(values)
-            if part is not None and part.choice_on(values) is not None:
-                machines[index] = knob.machine(objective, config, part)
+            if profile is not None and profile.choice_on(knob.values) is not None:
                 trusted = index
-        return BetterOfTwo((machines[0], machines[1]), self._start, objective, trusted)
+        start = len(self._knobs[0].values)
+        return BetterOfTwo((machines[0], machines[1]), start, objective, trusted)
 
-    def positions(self) -> int:
-        """Number of positions of both."""
-        return self._knobs[0].positions() + self._knobs[1].positions()
-
-    def value_at(self, position: int) -> float:
-        """The value at a position, in watts or hertz."""
-        knob, own = self._own(position)
-        return knob.value_at(own)
+    @property
+    def values(self) -> tuple[float, ...]:
+        """Values of the first, then of the second, in watts or hertz."""
+        return self._knobs[0].values + self._knobs[1].values
 
     def setting_at(self, position: int) -> Setting:
         """The setting at a position."""
@@ -321,10 +268,11 @@ class BothKnobs:
 
     def set_position(self, position: int) -> None:
         """Set the knob that the position belongs to; the other is released."""
-        knob, own = self._own(position)
-        other = self._knobs[1] if knob is self._knobs[0] else self._knobs[0]
-        other.release()
-        knob.set_position(own)
+        chosen, own = self._own(position)
+        for knob in self._knobs:
+            if knob is not chosen:
+                knob.release()
+        chosen.set_position(own)
 
     def release(self) -> None:
         """Restore what was found."""
@@ -332,9 +280,10 @@ class BothKnobs:
             knob.release()
 
     def _own(self, position: int) -> tuple[Knob, int]:
-        if position < self._start:
+        start = len(self._knobs[0].values)
+        if position < start:
             return self._knobs[0], position
-        return self._knobs[1], position - self._start
+        return self._knobs[1], position - start
 
 
 class BetterOfTwo:
@@ -374,65 +323,58 @@ class BetterOfTwo:
                 self._active = 1
                 command = self._machines[1].start(reading)
             else:
-                self._active = self._better()
-                command = self._resumed(command)
+                # Both have held, so both have chosen.
+                first, second = (cast("TuningChoice", each.choice) for each in self._machines)
+                if not self._clearly_better(second, first):
+                    self._active = 0
+                    command = replace(command, position=first.position, steps=1)
         if self._tried == 2:
             self.choice = self._combined()
         return self._shifted(command)
-
-    def _resumed(self, command: Command) -> Command:
-        """Return to the choice of the first machine, if that is the better one."""
-        if self._active == 1:
-            return command
-        choice = self._machines[0].choice
-        assert choice is not None  # noqa: S101 - it held before the second one started
-        return replace(command, position=choice.position, steps=1)
 
     def _shifted(self, command: Command) -> Command:
         if self._active == 0:
             return command
         return replace(command, position=command.position + self._start)
 
-    def _better(self) -> int:
-        first, second = (machine.choice for machine in self._machines)
-        assert first is not None  # noqa: S101 - both hold
-        assert second is not None  # noqa: S101 - both hold
+    def _clearly_better(self, second: TuningChoice, first: TuningChoice) -> bool:
         # Both started from the same setting; the first had it measured earlier and longer.
         reference = _point(first.measured[max(first.measured)])
-        scores = [
-            score(self._objective, point.seconds, point.joules, reference)
-            for point in (_point(choice.chosen) for choice in (first, second))
-        ]
-        errors = [
-            math.hypot(choice.chosen.seconds_error, choice.chosen.watts_error)
-            for choice in (first, second)
-        ]
-        doubt = 2 * math.hypot(*errors)
-        return 1 if scores[1] < scores[0] * (1 - _CLEARLY - doubt) else 0
+        scores, errors = [], []
+        for seen in (first.chosen, second.chosen):
+            point = _point(seen)
+            scores.append(score(self._objective, point.seconds, point.joules, reference))
+            errors.append(math.hypot(seen.seconds_error, seen.watts_error))
+        return bool(scores[1] < scores[0] * (1 - _CLEARLY - 2 * math.hypot(*errors)))
 
     def _combined(self) -> TuningChoice | None:
         """The active machine's choice with what was measured by both."""
         chosen = self._machines[self._active].choice
         if chosen is None:
             return None
-        measured: dict[int, Estimate] = {}
-        costs = [0, 0.0, 0.0]
-        for shift, machine in zip((0, self._start), self._machines, strict=True):
-            if (found := machine.choice) is not None:
-                measured |= {shift + at: seen for at, seen in found.measured.items()}
-                costs[0] += found.profiling_steps
-                costs[1] += found.profiling_seconds
-                costs[2] += found.profiling_joules
+        shifts = (0, self._start)
+        found = [
+            (shift, machine.choice)
+            for shift, machine in zip(shifts, self._machines, strict=True)
+            if machine.choice is not None
+        ]
         return replace(
             chosen,
-            position=chosen.position + (0, self._start)[self._active],
-            measured=measured,
+            position=chosen.position + shifts[self._active],
+            measured={
+                shift + at: seen for shift, each in found for at, seen in each.measured.items()
+            },
             posterior=None,
-            profiling_steps=int(costs[0]),
-            profiling_seconds=costs[1],
-            profiling_joules=costs[2],
+            profiling_steps=sum(each.profiling_steps for _, each in found),
+            profiling_seconds=sum(each.profiling_seconds for _, each in found),
+            profiling_joules=sum(each.profiling_joules for _, each in found),
         )
 
 
 def _point(seen: Estimate) -> OperatingPoint:
     return OperatingPoint(seen.seconds, seen.seconds * seen.watts)
+
+
+# What a tuner sets. Positions are those of ``values``, in watts or hertz, once the knob made a
+# machine; the last one is the value found.
+Knob: TypeAlias = LimitKnob | ClockKnob | BothKnobs

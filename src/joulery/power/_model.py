@@ -3,14 +3,14 @@
 The prior is a few thousand random jobs: any mix of compute, memory and waiting for the host, any
 static share of power, any voltage curve, any regulation of the limit; none of them is a board of
 the catalog. The posterior weighs each of them by how well it explains the probes, and adds a smooth
-and a rough deviation (a Gaussian process whose size is weighed along), because no formula knows
-every board. Samples from the posterior answer every question: what a limit would cost, how sure
-that is, and what another probe would tell.
+and a rough deviation (a Gaussian process whose size is weighed along), because no formula fits
+every board. Cost of a limit, its uncertainty and the value of another probe are all computed from
+samples of the posterior.
 
 Everything is relative to the reference: the value of the knob as it was found.
 
 :class:`ObjectiveScorer` scores the samples by an objective and chooses a knob position.
-:class:`ProbePlanner` asks of every position how much better than the choice it may turn out to be;
+:func:`plan_probe` asks of every position how much better than the choice it may turn out to be;
 that gain over the remaining time stands against the cost of a slice there.
 """
 
@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import numpy as np
 
 from joulery.objectives import Totals, depends_on_reference
 from joulery.power._step_profiler import OUTLIER_LEAST, Estimate
@@ -26,7 +28,6 @@ from joulery.power._step_profiler import OUTLIER_LEAST, Estimate
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from joulery.objectives import Objective
@@ -63,23 +64,35 @@ _BEYOND_DOUBT = 3.0
 _EXACT, _EXACT_SECONDS = 1.1e-3, 2.2e-4
 # Weight of a margin to a bound, which stays for as long as the job runs, beyond the horizon.
 _MARGIN_WEIGHT = 1.5
-# Seconds of work that a slice must promise to gain: reading and planning it takes that long.
+# Least expected gain of a slice in seconds of work: reading and planning it takes that long.
 _LEAST_GAIN = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Logarithms of step time and power over the knob, one row for each job of the prior.
+    """Logarithms of seconds per step and of watts: a row per sample, a column per knob position.
 
-    Both are 0 at the reference, which is the last column.
+    The last column is the reference.
     """
 
     log_seconds: Array
     log_watts: Array
 
+    def predicted(self, position: int) -> Estimate:
+        """The median at a knob position, with no steps behind it."""
+        log_seconds, log_watts = self.log_seconds[:, position], self.log_watts[:, position]
+        return Estimate(
+            float(np.exp(np.median(log_seconds))),
+            float(np.exp(np.median(log_watts))),
+            float(log_seconds.std()),
+            float(log_watts.std()),
+            0,
+            0.0,
+        )
+
 
 def limit_curves(limits_watts: Array, reference_watts: float) -> Curves:
-    """Curves over power limits.
+    """Curves over power limits, relative to the reference, for each job of the prior.
 
     Args:
         limits_watts: Power limits, ascending; the last one is the limit found.
@@ -94,7 +107,7 @@ def limit_curves(limits_watts: Array, reference_watts: float) -> Curves:
 
 
 def clock_curves(clocks_hertz: Array) -> Curves:
-    """Curves over locked clocks, ascending; the last one is the clock found."""
+    """The same over locked clocks, ascending; the last one is the clock found."""
     jobs = _Jobs.drawn(lowest_speed=min(0.9, float(clocks_hertz[0] / clocks_hertz[-1])))
     speeds = jobs.speeds * float(clocks_hertz[-1])
     return jobs.over(speeds, clocks_hertz)
@@ -111,8 +124,6 @@ class _Jobs:
 
     @classmethod
     def drawn(cls, lowest_speed: float) -> _Jobs:
-        import numpy as np
-
         chance = np.random.default_rng(_PRIOR_SEED)
 
         def uniform(low: float, high: float) -> Array:
@@ -142,8 +153,6 @@ class _Jobs:
 
     def over(self, knob: Array, wanted: Array) -> Curves:
         """Interpolate to the wanted knob values; beyond its ends a knob has no effect."""
-        import numpy as np
-
         places = np.arange(_SPEEDS, dtype=np.float64)
         at = np.stack([np.interp(wanted, row, places) for row in knob])
         below = np.minimum(at.astype(np.intp), _SPEEDS - 2)
@@ -157,28 +166,6 @@ class _Jobs:
             return result
 
         return Curves(between(self.seconds), between(self.watts))
-
-
-@dataclass(frozen=True, slots=True)
-class PosteriorCurves:
-    """Posterior samples: logarithms of seconds per step and of watts, one row per sample."""
-
-    log_seconds: Array
-    log_watts: Array
-
-    def predicted(self, position: int) -> Estimate:
-        """The median at a knob position, with no steps behind it."""
-        import numpy as np
-
-        log_seconds, log_watts = self.log_seconds[:, position], self.log_watts[:, position]
-        return Estimate(
-            float(np.exp(np.median(log_seconds))),
-            float(np.exp(np.median(log_watts))),
-            float(log_seconds.std()),
-            float(log_watts.std()),
-            0,
-            0.0,
-        )
 
 
 class _Fit(NamedTuple):
@@ -212,15 +199,12 @@ class CurveModel:
     """
 
     def __init__(self, values: Array, curves: Curves, seconds: float, watts: float) -> None:
-        import numpy as np
-
-        self._np = np
         self._curves = (curves.log_seconds, curves.log_watts)
         self._origins = (float(np.log(seconds)), float(np.log(watts)))
         chance = np.random.default_rng(_SEED)
         distance = np.abs(values[:, None] - values[None, :]) / values[-1]
         smooth = np.exp(-0.5 * (distance / _SMOOTH_REACH) ** 2)
-        # Kinks are seldom, so neighbours tell much about each other: rough in curvature only.
+        # Kinks are seldom, so neighbours are strongly correlated: rough in curvature only.
         scaled = np.sqrt(3.0) * distance / _ROUGH_REACH
         rough = (1.0 + scaled) * np.exp(-scaled)
         offset = _OFFSET**2
@@ -243,9 +227,9 @@ class CurveModel:
         self._start = float(chance.uniform())
         self._latest: tuple[Mapping[int, Estimate], _Fit] | None = None
 
-    def posterior(self, measured: Mapping[int, Estimate]) -> PosteriorCurves:
+    def posterior(self, measured: Mapping[int, Estimate]) -> Curves:
         """Samples of the curves given all estimates so far, by position."""
-        np, fit = self._np, self._fitted(measured)
+        fit = self._fitted(measured)
         at, parts = fit.at, []
         for which, curves in enumerate(self._curves):
             rows = curves[fit.jobs].copy()
@@ -259,14 +243,14 @@ class CurveModel:
                 pull = product(missing, fit.inverses[which, size])
                 rows[mine] += draws + product(pull, kernel[at])
             parts.append(rows + self._origins[which])
-        return PosteriorCurves(parts[0], parts[1])
+        return Curves(parts[0], parts[1])
 
     def slower_than_predicted(self, measured: Mapping[int, Estimate]) -> dict[int, float]:
         """Sigmas by which each probe is slower than the others predict, by position.
 
         Only probes that are off by as much as a disturbance would be are listed.
         """
-        np, fit = self._np, self._fitted(measured)
+        fit = self._fitted(measured)
         off, sigma = np.empty((2, SAMPLES, len(fit.at)))
         for size, inverse in enumerate(fit.inverses[0]):
             mine = np.flatnonzero(fit.sizes == size)
@@ -285,7 +269,6 @@ class CurveModel:
         """The fit to all estimates, remembered for the latest ones."""
         if self._latest is not None and self._latest[0] == measured:
             return self._latest[1]
-        np = self._np
         at = np.array(list(measured), dtype=np.intp)
         seen = measured.values()
         found = np.log([[one.seconds for one in seen], [one.watts for one in seen]])
@@ -293,7 +276,7 @@ class CurveModel:
         errors = np.array([[one.seconds_error for one in seen], [one.watts_error for one in seen]])
         # For seconds and watts, and for every size of deviation: covariance of the probes.
         inner = self._kernels[:, at[:, None], at] + (errors**2)[:, None, :, None] * np.eye(len(at))
-        inverses = np.linalg.inv(inner)
+        inverses = cast("Array", np.linalg.inv(inner))
         jobs, sizes = self._chosen(at, found, inverses, np.linalg.slogdet(inner)[1].sum(axis=0))
         fit = _Fit(at, found, errors, inverses, jobs, sizes)
         self._latest = (dict(measured), fit)
@@ -302,8 +285,7 @@ class CurveModel:
     def _chosen(
         self, at: Indices, found: Array, inverses: Array, log_determinants: Array
     ) -> tuple[Indices, Indices]:
-        """For each sample a job of the prior and a size of deviation, by their likelihood."""
-        np = self._np
+        """A job of the prior and a size of deviation for each sample, by their likelihood."""
         likely = np.tile((self._log_odds - 0.5 * log_determinants)[:, None], _CURVES)
         for which, curves in enumerate(self._curves):
             missing = found[which] - curves[:, at]
@@ -312,7 +294,7 @@ class CurveModel:
                 likely[size] -= 0.5 * np.einsum("ij,ij->i", missing, pulled)
         weights = np.exp(likely - likely.max())
         believed = weights.sum(axis=1)
-        # A kink or a dip may be where nothing was measured: what was seen elsewhere tells little.
+        # Measurements elsewhere do not rule out a kink or a dip where nothing was measured.
         shares = (1 - _SURPRISE) * believed / believed.sum() + _SURPRISE * np.exp(self._log_odds)
         within = np.exp(likely - likely.max(axis=1, keepdims=True))
         weights = shares[:, None] * within / within.sum(axis=1, keepdims=True)
@@ -357,10 +339,8 @@ class ObjectiveScorer:
         self._steps = steps
         self.uses_reference = depends_on_reference(objective)
 
-    def score(self, posterior: PosteriorCurves) -> Score:
+    def score(self, posterior: Curves) -> Score:
         """The best knob value under a posterior; the reference is the last one."""
-        import numpy as np
-
         seconds, scores, allowed = self._evaluated(posterior)
         best = np.where(allowed, scores, np.inf).min(axis=1, keepdims=True)
         relative = scores / best - 1.0
@@ -394,10 +374,8 @@ class ObjectiveScorer:
         )
         return bool(cost > usual * doubt or overshoot > max(1.0, of_found) * doubt)
 
-    def _evaluated(self, posterior: PosteriorCurves) -> tuple[Array, Array, NDArray[np.bool_]]:
+    def _evaluated(self, posterior: Curves) -> tuple[Array, Array, NDArray[np.bool_]]:
         """Seconds, scores and whether bounds are kept."""
-        import numpy as np
-
         seconds = np.exp(posterior.log_seconds) * self._steps
         joules = seconds * np.exp(posterior.log_watts)
         reference = Totals(seconds[:, -1:], joules[:, -1:])
@@ -414,14 +392,7 @@ class ObjectiveScorer:
 
 @dataclass(frozen=True, slots=True)
 class SliceForecast:
-    """Expected length and precision of a slice at every knob value.
-
-    Attributes:
-        steps: Number of steps.
-        seconds: Time that it takes, settling included.
-        seconds_error: Expected relative error of its step time.
-        watts_error: Expected relative error of its power.
-    """
+    """Expected length, settling included, and relative errors of a slice at every knob value."""
 
     steps: Array
     seconds: Array
@@ -431,12 +402,9 @@ class SliceForecast:
 
 @dataclass(frozen=True, slots=True)
 class ProbePlan:
-    """The next probe.
+    """The best choice as things stand, and the steps to measure at the knob position ``probe``.
 
-    Attributes:
-        score: Best choice as things stand.
-        probe: Knob position to measure next; None when nothing is worth it.
-        steps: Number of steps to measure there.
+    ``probe`` is None when nothing is worth measuring.
     """
 
     score: Score
@@ -444,55 +412,46 @@ class ProbePlan:
     steps: int = 0
 
 
-class ProbePlanner:
-    """Weighs the gain of another slice against its cost.
+def plan_probe(
+    scorer: ObjectiveScorer,
+    posterior: Curves,
+    predict_slice: SlicePredictor,
+    horizon_seconds: float,
+    tolerance: float,
+) -> ProbePlan:
+    """The next probe: the one whose gain outweighs its cost the most.
 
     Args:
         scorer: Scorer of the objective.
+        posterior: Samples of the curves.
+        predict_slice: Forecast of a slice by expected step time and its relative uncertainty.
         horizon_seconds: Expected time that the choice will be in force.
         tolerance: Expected relative regret that is good enough.
     """
+    score, rows = scorer.score(posterior), posterior.log_seconds
+    if score.regret <= tolerance:
+        return ProbePlan(score, None)
+    ahead = predict_slice(np.exp(rows).mean(axis=0), rows.std(axis=0))
 
-    def __init__(self, scorer: ObjectiveScorer, horizon_seconds: float, tolerance: float) -> None:
-        self._scorer = scorer
-        self._horizon_seconds = horizon_seconds
-        self._tolerance = tolerance
-
-    def plan(self, posterior: PosteriorCurves, predict_slice: SlicePredictor) -> ProbePlan:
-        """The next probe.
-
-        Args:
-            posterior: Samples of the curves.
-            predict_slice: Forecast of a slice by expected step time and its relative uncertainty.
-        """
-        import numpy as np
-
-        score, rows = self._scorer.score(posterior), posterior.log_seconds
-        if score.regret <= self._tolerance:
-            return ProbePlan(score, None)
-        ahead = predict_slice(np.exp(rows).mean(axis=0), rows.std(axis=0))
-        gains = score.gains * _resolved(posterior, ahead)
-        probe = self._worthwhile(score, gains, ahead)
-        last = rows.shape[1] - 1
-        if probe is None and self._scorer.uses_reference and score.position != last:
-            gains = np.zeros_like(gains)
-            for position in (score.position, last):
-                narrowed = _narrowed(rows, score.position, position, ahead)
-                gains[position] = _MARGIN_WEIGHT * score.regret * narrowed
-            probe = self._worthwhile(score, gains, ahead)
-        return ProbePlan(score, probe, 0 if probe is None else int(ahead.steps[probe]))
-
-    def _worthwhile(self, score: Score, gains: Array, ahead: SliceForecast) -> int | None:
-        """Where a slice gains most after its cost; None where that is too little."""
-        gained = self._horizon_seconds * gains - ahead.seconds * score.excess
+    def worthwhile(gains: Array) -> int | None:
+        """Position at which a slice gains most after its cost; None where that is too little."""
+        gained = horizon_seconds * gains - ahead.seconds * score.excess
         probe = int(gained.argmax())
         return probe if gained[probe] >= _LEAST_GAIN else None
 
+    probe = worthwhile(score.gains * _resolved(posterior, ahead))
+    last = rows.shape[1] - 1
+    if probe is None and scorer.uses_reference and score.position != last:
+        gains = np.zeros_like(score.gains)
+        for position in (score.position, last):
+            narrowed = _narrowed(rows, score.position, position, ahead)
+            gains[position] = _MARGIN_WEIGHT * score.regret * narrowed
+        probe = worthwhile(gains)
+    return ProbePlan(score, probe, 0 if probe is None else int(ahead.steps[probe]))
 
-def _resolved(posterior: PosteriorCurves, ahead: SliceForecast) -> Array:
+
+def _resolved(posterior: Curves, ahead: SliceForecast) -> Array:
     """Share of what is unknown about the energy of a step that a slice would tell."""
-    import numpy as np
-
     known = (posterior.log_seconds + posterior.log_watts).var(axis=0)
     noise = ahead.seconds_error**2 + ahead.watts_error**2
     left = np.maximum(_EXACT**2, known * noise / (known + noise))
@@ -518,8 +477,6 @@ def product(left: Array, right: Array) -> Array:
     Libraries spread larger products over all cores. Inside a training job those are busy, and
     waiting for them costs many times what the product does.
     """
-    import numpy as np
-
     rows = max(1, _ONE_CORE_PRODUCT // (right.shape[0] * right.shape[1]))
     result = np.empty((len(left), right.shape[1]))
     for start in range(0, len(left), rows):

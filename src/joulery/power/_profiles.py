@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import FileError
@@ -14,7 +14,7 @@ from joulery.power._state_machine import TuningChoice
 from joulery.power._step_profiler import Estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 SCHEMA = "joulery.profile/1"
@@ -50,14 +50,7 @@ class ProfileKey:
 
 @dataclass(frozen=True, slots=True)
 class PowerProfile:
-    """Result of an earlier run, by knob value rather than position.
-
-    Attributes:
-        value: Knob value that was chosen.
-        regret: Expected relative excess of its score over the best possible.
-        chosen: Estimate there.
-        measured: Estimates by knob value.
-    """
+    """The choice of an earlier run: a :class:`TuningChoice` by knob value instead of position."""
 
     value: float
     regret: float
@@ -65,23 +58,18 @@ class PowerProfile:
     measured: dict[float, Estimate]
 
     def choice_on(self, values: Sequence[float]) -> TuningChoice | None:
-        """The choice on today's knob values; None when they no longer match."""
+        """The choice on today's values of a knob; None if it or the reference is not among them."""
         places = {round(value, 3): position for position, value in enumerate(values)}
-        wanted = [round(value, 3) for value in (self.value, *self.measured)]
-        if any(value not in places for value in wanted):
+        chosen = places.get(round(self.value, 3))
+        measured = {
+            places[round(value, 3)]: seen
+            for value, seen in self.measured.items()
+            if round(value, 3) in places
+        }
+        # What is in force today, the last value, must have been when the profile was made.
+        if chosen is None or len(values) - 1 not in measured:
             return None
-        measured = {places[round(value, 3)]: seen for value, seen in self.measured.items()}
-        if len(values) - 1 not in measured:
-            return None  # what is in force today was not when it was made
-        return TuningChoice(places[round(self.value, 3)], self.regret, self.chosen, measured)
-
-    def among(self, values: Sequence[float]) -> PowerProfile | None:
-        """The part about some of its values; None when the choice is not among them."""
-        mine = {round(value, 3) for value in values}
-        if round(self.value, 3) not in mine:
-            return None
-        measured = {value: seen for value, seen in self.measured.items() if round(value, 3) in mine}
-        return replace(self, measured=measured)
+        return TuningChoice(chosen, self.regret, self.chosen, measured)
 
     def to_document(self) -> dict[str, Any]:
         """The profile as a JSON document."""
@@ -111,10 +99,10 @@ class PowerProfile:
             raise FileError(f"no profile: {broken!r}", remedy="delete it") from None
 
     @classmethod
-    def of(cls, choice: TuningChoice, value_at: Callable[[int], float]) -> PowerProfile:
-        """The profile of a choice."""
-        measured = {value_at(position): seen for position, seen in choice.measured.items()}
-        return cls(value_at(choice.position), choice.regret, choice.chosen, measured)
+    def of(cls, choice: TuningChoice, values: Sequence[float]) -> PowerProfile:
+        """The profile of a choice among the values of a knob."""
+        measured = {values[position]: seen for position, seen in choice.measured.items()}
+        return cls(values[choice.position], choice.regret, choice.chosen, measured)
 
 
 class ProfileFile:

@@ -37,28 +37,23 @@ class ProcessGroup(Protocol):
         ...
 
 
-def follow_rank_0(machine: Machine | None, group: ProcessGroup) -> Machine:
-    """The machine as one rank of a group sees it; None where the rank could not make one."""
-    return _RankMachine(machine, group)
+class RankMachine:
+    """A machine as one rank of a group sees it; None where the rank could not make one."""
 
-
-class _RankMachine:
     def __init__(self, machine: Machine | None, group: ProcessGroup) -> None:
+        self.choice: TuningChoice | None = None
         self._machine = machine
         self._group = group
         self._before: Sequence[Reading] = ()
         self._now_seconds = 0.0
-        self._choice: TuningChoice | None = None
-
-    @property
-    def choice(self) -> TuningChoice | None:
-        return self._choice
 
     def start(self, reading: Reading) -> Command:
+        """The first command."""
         self._before = self._group.all_gather(reading)
         return self._agreed(self._combined(self._before), first=True)
 
     def send(self, reading: Reading) -> Command:
+        """The answer to a reading."""
         found = self._group.all_gather(reading)
         # The slowest rank sets the pace; clocks of different ranks need not agree.
         elapsed = (
@@ -90,8 +85,8 @@ class _RankMachine:
             try:
                 command = machine.start(reading) if first else machine.send(reading)
             except Exception:
-                self._group.broadcast((command, self._choice))
+                self._group.broadcast((command, self.choice))
                 raise
-            self._choice = machine.choice
-        command, self._choice = self._group.broadcast((command, self._choice))
+            self.choice = machine.choice
+        command, self.choice = self._group.broadcast((command, self.choice))
         return command

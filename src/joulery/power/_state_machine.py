@@ -15,7 +15,9 @@ from functools import partial
 from statistics import stdev
 from typing import TYPE_CHECKING, Protocol
 
-from joulery.power._model import ObjectiveScorer, ProbePlanner, SliceForecast
+import numpy as np
+
+from joulery.power._model import CurveModel, ObjectiveScorer, SliceForecast, plan_probe
 from joulery.power._step_profiler import (
     LEAST_STEPS,
     SETTLE_SECONDS,
@@ -27,13 +29,12 @@ from joulery.power._step_profiler import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     Array = NDArray[np.float64]
 
     from joulery.objectives import Objective
-    from joulery.power._model import CurveModel, Curves, PosteriorCurves, ProbePlan
+    from joulery.power._model import Curves, ProbePlan
     from joulery.power._step_profiler import (
         Command,
         Procedure,
@@ -62,11 +63,9 @@ _LONG_STEPS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class KnobRange:
-    """The values of a knob.
+    """The values of a knob, ascending, and prior curves over them given the watts at the last one.
 
-    Attributes:
-        values: Values in ascending order; the last one is the reference, as found.
-        curves: Prior curves over the values, given the watts at the reference.
+    The last value is the reference, as found.
     """
 
     values: NDArray[np.float64]
@@ -92,19 +91,16 @@ class TuningChoice:
     regret: float
     chosen: Estimate
     measured: dict[int, Estimate]
-    posterior: PosteriorCurves | None = None
+    posterior: Curves | None = None
     profiling_steps: int = 0
     profiling_seconds: float = 0.0
     profiling_joules: float = 0.0
 
 
 class Machine(Protocol):
-    """A state machine that comes to a choice, such as :class:`TuningMachine`."""
+    """A state machine that comes to a choice; ``choice`` is None before the first guess."""
 
-    @property
-    def choice(self) -> TuningChoice | None:
-        """The choice; None before the first guess."""
-        ...
+    choice: TuningChoice | None
 
     def start(self, reading: Reading) -> Command:
         """The first command."""
@@ -140,11 +136,7 @@ class DriftDetector:
 
 
 class ProfilingMachine(ABC):
-    """A machine around a :class:`StepProfiler`; :meth:`start` it, then :meth:`send` it readings.
-
-    Attributes:
-        choice: Choice so far; None before the first guess.
-    """
+    """A machine around a :class:`StepProfiler`; :meth:`start` it, then :meth:`send` it readings."""
 
     def __init__(self, config: TunerConfig, reference: int) -> None:
         self.choice: TuningChoice | None = None
@@ -221,10 +213,9 @@ class TuningMachine(ProfilingMachine):
         model = self._model = self._new_model()
         config = self._config
         horizon = max(config.horizon_seconds, config.horizon_steps * profiler.pace_seconds)
-        planner = ProbePlanner(self._scorer, horizon, config.tolerance)
         for _ in range(_MOST_SLICES):
             measured = self.estimates()
-            plan = self._plan(planner, model, measured, began)
+            plan = self._plan(horizon, model, measured, began)
             probe, steps = self._doubtful(model, measured), LEAST_STEPS
             if probe is None:
                 probe, steps = self._next(plan)
@@ -272,22 +263,22 @@ class TuningMachine(ProfilingMachine):
         return max(doubts, key=doubts.__getitem__) if doubts else None
 
     def _new_model(self) -> CurveModel:
-        from joulery.power._model import CurveModel
-
         reference = self.estimates()[self._reference]
         curves = self._knob.curves(reference.watts)
         return CurveModel(self._knob.values, curves, reference.seconds, reference.watts)
 
     def _plan(
         self,
-        planner: ProbePlanner,
+        horizon_seconds: float,
         model: CurveModel,
         measured: dict[int, Estimate],
         began: Reading,
     ) -> ProbePlan:
         """The next probe; notes the best choice so far."""
         posterior = model.posterior(measured)
-        plan = planner.plan(posterior, partial(self._forecast, self._profiler.noise()))
+        forecast = partial(self._forecast, self._profiler.noise())
+        tolerance = self._config.tolerance
+        plan = plan_probe(self._scorer, posterior, forecast, horizon_seconds, tolerance)
         position, end = plan.score.position, self._profiler.reading
         self.choice = TuningChoice(
             position,
@@ -303,8 +294,6 @@ class TuningMachine(ProfilingMachine):
 
     def _forecast(self, noise: float, pace_seconds: Array, spread: Array) -> SliceForecast:
         """Forecast of a slice at every position."""
-        import numpy as np
-
         profiler = self._profiler
         steps = profiler.slice_steps(pace_seconds, noise, spread)
         span = steps * pace_seconds
@@ -411,7 +400,7 @@ class TuningMachine(ProfilingMachine):
                 return
 
     def _hold_known(self, known: TuningChoice) -> Procedure:
-        """Trust an earlier profile as long as the job behaves like it."""
+        """Use an earlier profile for as long as the job agrees with it."""
         profiler = self._profiler
         profiler.state = TunerState.HOLDING
         profiler.measured = {}
@@ -424,15 +413,7 @@ class TuningMachine(ProfilingMachine):
 
 
 class PlannedMachine(ProfilingMachine):
-    """Measures given positions for seconds each, then holds a given one.
-
-    Args:
-        config: Settings of the tuner.
-        reference: Position of the value found.
-        measured: Positions to measure, in this order.
-        hold: Position to hold.
-        measured_all: Called once all positions are measured; None for no call.
-    """
+    """Measures given positions for seconds each, calls back, then holds a given one."""
 
     def __init__(
         self,

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from joulery.background import PeriodicTask
-from joulery.errors import InvalidValueError, JouleryError
+from joulery.errors import JouleryError
 from joulery.hardware import Capability, DeviceKind, PowerMeter
-from joulery.units import finite, human, per_cent
+from joulery.units import human, per_cent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,61 +28,38 @@ _LEAST_SAMPLES = 32
 _LEAST_REPEATS = 4
 # Peaks this close to the highest one compete; the shortest of them is the step, not a multiple.
 _NEAR_HIGHEST = 0.9
+# Confidence from which on a period is certain.
 _SURE = 0.6
 _INTERVAL_SECONDS = 0.05
 _REMEMBERED_SECONDS = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class StepPeriod:
-    """The period of a signal.
+def find_step_period(
+    samples: Sequence[float], interval_seconds: float
+) -> tuple[float, float] | None:
+    """The period of evenly spaced samples and its confidence; None where there is none.
 
-    Attributes:
-        seconds: Length of one period, presumably one step.
-        confidence: Share of the signal's variation that repeats with it, 0 to 1.
+    The confidence is the share of the signal's variation that repeats with the period, 0 to 1.
     """
-
-    seconds: float
-    confidence: float
-
-    @property
-    def is_certain(self) -> bool:
-        """Whether to act on it rather than to advise."""
-        return self.confidence >= _SURE
-
-
-def find_step_period(samples: Sequence[float], interval_seconds: float) -> StepPeriod | None:
-    """The period of evenly spaced samples; None where there is none.
-
-    Args:
-        samples: Samples of power in watts, or of utilisation.
-        interval_seconds: Time between two samples.
-    """
-    finite(interval_seconds, "interval in seconds", minimum=0.0)
-    if interval_seconds == 0:
-        raise InvalidValueError("samples need time between them", remedy="give the interval")
     if len(samples) < _LEAST_SAMPLES:
         return None
     correlation = _autocorrelation(samples)
     longest = len(samples) // _LEAST_REPEATS
-    peaks = [
-        lag
-        for lag in range(2, longest)
-        if correlation[lag] > correlation[lag - 1] and correlation[lag] >= correlation[lag + 1]
-    ]
     # Right after 0 every smooth signal resembles itself: only what follows a dip is a return.
     dip = next((lag for lag in range(1, longest) if correlation[lag] < 0.2), longest)
-    peaks = [lag for lag in peaks if lag > dip]
-    if not peaks:
-        return None
-    highest = max(correlation[lag] for lag in peaks)
+    peaks = [
+        lag
+        for lag in range(max(2, dip + 1), longest)
+        if correlation[lag] > correlation[lag - 1] and correlation[lag] >= correlation[lag + 1]
+    ]
+    highest = max((correlation[lag] for lag in peaks), default=0.0)
     if highest <= 0:
         return None
     lag = next(lag for lag in peaks if correlation[lag] >= _NEAR_HIGHEST * highest)
     height = correlation[lag]
     if height <= 2 / math.sqrt(len(samples)):
         return None  # what noise alone would show
-    return StepPeriod((lag + _vertex(correlation, lag)) * interval_seconds, min(1.0, height))
+    return (lag + _vertex(correlation, lag)) * interval_seconds, min(1.0, height)
 
 
 def _autocorrelation(samples: Sequence[float]) -> list[float]:
@@ -103,7 +80,7 @@ def _autocorrelation(samples: Sequence[float]) -> list[float]:
 
 
 def _vertex(correlation: Sequence[float], lag: int) -> float:
-    """Where between samples the peak lies, by a parabola through three points."""
+    """Place of the peak between samples, by a parabola through three points."""
     left, middle, right = correlation[lag - 1 : lag + 2]
     bend = left - 2 * middle + right
     return 0.0 if bend == 0 else max(-0.5, min(0.5, 0.5 * (left - right) / bend))
@@ -115,36 +92,30 @@ class ObservedSteps:
 
     Attributes:
         device: Id of the device.
-        period: Period with its confidence; None where there is none.
+        step_seconds: Length of a step; None where power has no period.
+        confidence: Share of the variation of power that repeats with it, 0 to 1.
     """
 
     device: str
-    period: StepPeriod | None
+    step_seconds: float | None = None
+    confidence: float = 0.0
 
     @property
     def advice(self) -> str:
         """One sentence for the user: what is known, and what to do."""
-        if self.period is None:
-            return (
-                f"{self.device}: its power shows no period, so its steps are unknown; "
-                "report them through joulery.Run to have the power tuned"
+        if self.step_seconds is None:
+            finding = "its power shows no period, so its steps are unknown"
+        else:
+            certainty = "certain" if self.confidence >= _SURE else "uncertain"
+            finding = (
+                f"steps of about {human(self.step_seconds, 's')}, judging by its power "
+                f"({certainty}: {per_cent(self.confidence)} of the variation repeats)"
             )
-        certainty = "certain" if self.period.is_certain else "uncertain"
-        return (
-            f"{self.device}: steps of about {human(self.period.seconds, 's')}, judging by its "
-            f"power ({certainty}: {per_cent(self.period.confidence)} of the variation repeats); "
-            "report them through joulery.Run to have the power tuned"
-        )
+        return f"{self.device}: {finding}; report them through joulery.Run to have the power tuned"
 
     def to_dict(self) -> dict[str, Any]:
         """The finding as a JSON document."""
-        found = self.period
-        return {
-            "device": self.device,
-            "step_seconds": None if found is None else found.seconds,
-            "confidence": 0.0 if found is None else found.confidence,
-            "advice": self.advice,
-        }
+        return {**asdict(self), "advice": self.advice}
 
 
 class PowerObserver:
@@ -179,7 +150,7 @@ class PowerObserver:
     def steps(self) -> list[ObservedSteps]:
         """Steps of each device by the samples so far."""
         return [
-            ObservedSteps(name, find_step_period(list(samples), _INTERVAL_SECONDS))
+            ObservedSteps(name, *(find_step_period(list(samples), _INTERVAL_SECONDS) or ()))
             for name, samples in self._samples.items()
         ]
 

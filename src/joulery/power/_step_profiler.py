@@ -3,7 +3,7 @@
 The profiler is a family of generators: each yields a :class:`Command` (where the knob should be,
 and after how many steps to report) and takes a :class:`Reading` (time, joules and steps so far).
 Samples that a stall, a pause or another process disturbed stand out and are left out. The noise of
-a step is pooled over all settings, because three samples of one setting cannot tell it.
+a step is pooled over all settings, because three samples of one setting cannot estimate it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _LEAST_NOISE = 2e-4
 _OUTLIER_SIGMAS, OUTLIER_LEAST = 5.0, 0.02
 _LEAST_SECONDS_ERROR, _LEAST_WATTS_ERROR = 2e-4, 1e-3
 _MAD_TO_SIGMA = 1.4826
-# From so many samples on, their own scatter tells the error of the power; as they are few, with a
-# factor on top, and never below this much for one sample.
+# From so many samples on, their scatter is the error of the power; as they are few, with a factor
+# on top, and never below this much for one sample.
 _TELLING_SAMPLES, _FEW_FACTOR, _FEW_ERROR = 3, 1.5, 0.003
 _WARM_DIFFERENCE = 0.05
 _WARMUP_SAMPLES = 20
@@ -104,13 +104,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Output of a tuning machine.
-
-    Attributes:
-        position: Position that the knob should have.
-        steps: Steps until the next reading.
-        state: State of the machine.
-    """
+    """Output of a tuning machine: where the knob should be, and the steps to the next reading."""
 
     position: int
     steps: int
@@ -119,14 +113,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class StepSample:
-    """Some consecutive steps at one setting.
-
-    Attributes:
-        steps: Number of steps.
-        seconds: Time that they took.
-        joules: Energy that they used.
-        sigma_joules: One sigma of the energy at both edges.
-    """
+    """Some consecutive steps at one setting; ``sigma_joules`` is that of both edges together."""
 
     steps: int
     seconds: float
@@ -141,15 +128,9 @@ class StepSample:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Seconds per step and watts at one setting, with relative errors (one sigma).
+    """Seconds per step and mean watts of all devices at one setting; relative errors (one sigma).
 
-    Attributes:
-        seconds: Seconds per step.
-        watts: Mean power of all devices.
-        seconds_error: Relative error of the seconds.
-        watts_error: Relative error of the watts.
-        steps: Steps that were measured; 0 for a prediction.
-        span_seconds: Time that was measured.
+    ``steps`` were measured in ``span_seconds``; both are 0 for a prediction.
     """
 
     seconds: float
@@ -162,22 +143,13 @@ class Estimate:
 
 @dataclass(slots=True)
 class SampleSet:
-    """All samples of one setting.
-
-    Attributes:
-        samples: Samples in the order of time; they may lie apart.
-        visits: Number of separate slices that they come from.
-    """
+    """All samples of one setting in the order of time, from ``visits`` separate slices."""
 
     samples: list[StepSample] = field(default_factory=list)
     visits: int = 0
 
     def estimate(self, step_noise: float) -> Estimate:
-        """Step time and power without disturbed samples.
-
-        Args:
-            step_noise: Relative standard deviation of one step.
-        """
+        """Step time and power without disturbed samples, given the relative noise of one step."""
         kept = undisturbed(self.samples, step_noise)
         steps = sum(sample.steps for sample in kept)
         seconds = sum(sample.seconds for sample in kept)
@@ -251,9 +223,6 @@ def step_noise(settings: Iterable[SampleSet]) -> float:
 class StepProfiler:
     """Moves a knob and measures steps.
 
-    Args:
-        position: Initial position of the knob.
-
     Attributes:
         state: State to report in commands.
         position: Position of the knob.
@@ -284,7 +253,7 @@ class StepProfiler:
         return self.measured.setdefault(self.position, SampleSet())
 
     def slice_steps(self, pace_seconds: Any, noise: float, spread: Any) -> Any:
-        """Steps of a slice that tells as much as is known already, within reason.
+        """Steps of a slice whose standard error equals the present uncertainty, within limits.
 
         Args:
             pace_seconds: Seconds per step; a float or an array.
@@ -328,8 +297,8 @@ class StepProfiler:
         here, done, count = self.here(), 0, 0
         here.visits += 1
         while done < steps or count < LEAST_SAMPLES:
-            # Few long samples tell as much as many short ones, at fewer energy readings; but in
-            # one that is too long a short disturbance does not stand out.
+            # Few long samples are as exact as many short ones and need fewer energy readings; but
+            # in one that is too long a short disturbance does not stand out.
             length = min(_LONGEST_SAMPLE_SECONDS, (steps - done) * self.pace_seconds / 4)
             length = max(_SAMPLE_SECONDS, length)
             seen = yield from self.sample(length)

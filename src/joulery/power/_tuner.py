@@ -27,7 +27,7 @@ from joulery.hardware import Capability, PowerLimit
 from joulery.objectives import Cost, gains
 from joulery.power._knobs import LimitKnob
 from joulery.power._profiles import PowerProfile
-from joulery.power._ranks import follow_rank_0
+from joulery.power._ranks import RankMachine
 from joulery.power._step_profiler import Reading, TunerConfig, TunerState, TuningEvent
 from joulery.units import per_cent
 
@@ -167,11 +167,7 @@ def _predicted(choice: TuningChoice) -> dict[int, Estimate]:
 
 
 class JouleCounter:
-    """Joules of a job so far, read at step boundaries.
-
-    Args:
-        meter: Meter of the job's devices; stays open.
-    """
+    """Joules of a job so far, read at step boundaries from a meter that stays open."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -313,6 +309,11 @@ class PowerTuner:
         return self._state
 
     @property
+    def setting(self) -> Setting | None:
+        """The setting in force; None before it is known."""
+        return None if self._position < 0 else self._knob.setting_at(self._position)
+
+    @property
     def result(self) -> TuningResult | None:
         """The result so far: a forecast until the state is holding, None before the first."""
         machine = self._machine
@@ -329,7 +330,7 @@ class PowerTuner:
         choice = None if self._machine is None else self._machine.choice
         if choice is None or self._state is not TunerState.HOLDING:
             return None
-        return PowerProfile.of(choice, self._knob.value_at)
+        return PowerProfile.of(choice, self._knob.values)
 
     @property
     def _holds(self) -> bool:
@@ -383,7 +384,7 @@ class PowerTuner:
                 driver_result(self._prepare, self._clock)
             except JouleryError as error:
                 self.failure = error
-            self._machine = follow_rank_0(self._machine, group)
+            self._machine = RankMachine(self._machine, group)
         self.failure = self.failure or self._driver.failure
         command = self._answer(event, self._clock.now(), self._steps, self._marked())
         # All ranks report after the same number of steps, whether the knob is set by then or not.
@@ -454,7 +455,7 @@ class PowerTuner:
         if self._profile_file is None or choice is None or choice.profiling_steps == 0:
             return
         try:
-            self._profile_file.save(PowerProfile.of(choice, self._knob.value_at))
+            self._profile_file.save(PowerProfile.of(choice, self._knob.values))
         except FileError as error:
             _log.warning("power tuning: %s", error)
 

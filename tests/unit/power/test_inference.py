@@ -10,7 +10,7 @@ from joulery.errors import InvalidValueError
 from joulery.hardware import Faults, SimulatedGpu, catalog
 from joulery.metering import Meter
 from joulery.power import InferenceTuner, LimitKnob, Slo
-from joulery.testing.training import held_here
+from support.training_loop import held_here
 
 
 class QueueingService:

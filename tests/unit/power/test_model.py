@@ -18,11 +18,11 @@ from joulery.objectives import (
 from joulery.power import Estimate, limit_curves
 from joulery.power._model import (
     CurveModel,
+    Curves,
     ObjectiveScorer,
-    PosteriorCurves,
-    ProbePlanner,
     SliceForecast,
     clock_curves,
+    plan_probe,
     product,
 )
 
@@ -118,7 +118,7 @@ def test_a_slice_that_no_other_explains_stands_out():
 def curves(*rows):
     """A belief of given (seconds, watts) rows over three knob values."""
     seconds, watts = zip(*rows, strict=True)
-    return PosteriorCurves(np.log(np.array(seconds)), np.log(np.array(watts)))
+    return Curves(np.log(np.array(seconds)), np.log(np.array(watts)))
 
 
 SURE = curves(*[((1.2, 1.04, 1.0), (100.0, 150.0, 200.0))] * 20)
@@ -166,15 +166,15 @@ def forecasting(seconds, errors=1e-3):
 
 def test_planner_asks_where_the_answer_lies():
     """A probe that cannot change the choice is wasted; one that settles it is not."""
-    planner = ProbePlanner(ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), 600.0, 1e-3)
-    assert planner.plan(SPLIT, forecasting(1.0)).probe in {0, 1}
-    assert planner.plan(SURE, forecasting(1.0)).probe is None
+    scorer, job = ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), (600.0, 1e-3)
+    assert plan_probe(scorer, SPLIT, forecasting(1.0), *job).probe in {0, 1}
+    assert plan_probe(scorer, SURE, forecasting(1.0), *job).probe is None
 
 
 def test_planner_does_not_pay_more_than_it_gains():
     """A job that ends soon is not worth a search."""
-    planner = ProbePlanner(ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), 1.0, 1e-3)
-    probe = planner.plan(SPLIT, forecasting(1000.0)).probe
+    scorer, job = ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), (1.0, 1e-3)
+    probe = plan_probe(scorer, SPLIT, forecasting(1000.0), *job).probe
     assert probe in {None, 2}, "staying at the reference costs nothing extra here"
 
 
@@ -184,9 +184,9 @@ def test_planner_does_not_repeat_what_tells_nothing_new():
         *[((1.2, 1.04, 1.0), (150.0, 180.0, 200.0))] * 10,
         *[((1.4, 1.04, 1.0), (150.0, 180.0, 200.0))] * 10,
     )
-    planner = ProbePlanner(ObjectiveScorer(Cost(1.0)), 600.0, 1e-6)
-    assert planner.plan(belief, forecasting(1.0)).probe == 0
-    assert planner.plan(belief, forecasting(1.0, errors=100.0)).probe is None
+    scorer, job = ObjectiveScorer(Cost(1.0)), (600.0, 1e-6)
+    assert plan_probe(scorer, belief, forecasting(1.0), *job).probe == 0
+    assert plan_probe(scorer, belief, forecasting(1.0, errors=100.0), *job).probe is None
 
 
 @pytest.mark.parametrize(("cost_seconds", "expected"), [(1.0, 2), (1e4, None)])
@@ -196,9 +196,9 @@ def test_planner_measures_the_reference_again_while_that_pays(cost_seconds, expe
     noise = 0.002 * chance.standard_normal((160, 1))
     sure = 0.0001 * chance.standard_normal((160, 1))
     seconds = np.log([[1.0495, 1.04, 1.0]]) + np.hstack([sure, sure, noise])
-    belief = PosteriorCurves(seconds, np.log([[140.0, 170.0, 200.0]]) + np.zeros((160, 3)))
-    planner = ProbePlanner(ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), 10_000.0, 1e-4)
-    assert planner.plan(belief, forecasting((1e9, 1e9, cost_seconds))).probe == expected
+    belief = Curves(seconds, np.log([[140.0, 170.0, 200.0]]) + np.zeros((160, 3)))
+    scorer, job = ObjectiveScorer(LeastEnergy(max_slowdown=0.05)), (10_000.0, 1e-4)
+    assert plan_probe(scorer, belief, forecasting((1e9, 1e9, cost_seconds)), *job).probe == expected
 
 
 def seen(seconds, watts, error=0.01):

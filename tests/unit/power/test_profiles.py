@@ -25,8 +25,8 @@ def test_round_trip(tmp_path):
 def test_part_of_a_profile_belongs_to_the_knob_that_was_chosen():
     """The clocks of a profile are no power limits."""
     both = PowerProfile(180.0, 0.001, SEEN, {180.0: SEEN, 250.0: SEEN, 1.4e9: SEEN})
-    assert both.among([100.0, 180.0, 250.0]).measured == {180.0: SEEN, 250.0: SEEN}
-    assert both.among([1.0e9, 1.4e9]) is None
+    assert both.choice_on([100.0, 180.0, 250.0]).measured == {1: SEEN, 2: SEEN}
+    assert both.choice_on([1.0e9, 1.4e9]) is None
 
 
 def test_every_part_of_the_key_matters():

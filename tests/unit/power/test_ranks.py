@@ -8,7 +8,7 @@ from joulery.errors import DeviceError
 from joulery.hardware import Faults
 from joulery.objectives import Cost
 from joulery.power import TunerState
-from joulery.testing.training import TrainingLoop
+from support.training_loop import TrainingLoop
 
 RANKS = 4
 

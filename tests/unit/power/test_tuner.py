@@ -19,7 +19,7 @@ from joulery.power import (
     TunerConfig,
     TunerState,
 )
-from joulery.testing.training import TrainingLoop, held_here
+from support.training_loop import TrainingLoop, held_here
 
 BALANCED = Cost(0.5, 250.0)
 KEY = ProfileKey("resnet", 256, "V100", "driver 1", "balanced")

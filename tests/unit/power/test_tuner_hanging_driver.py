@@ -8,7 +8,7 @@ import pytest
 from joulery.background import DriverThread
 from joulery.objectives import Cost
 from joulery.power import LimitKnob, TunerState
-from joulery.testing.training import TrainingLoop, held_here
+from support.training_loop import TrainingLoop, held_here
 
 
 class ManualClock:
