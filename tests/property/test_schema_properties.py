@@ -13,6 +13,7 @@ from joulery.jobs import (
     Definition,
     EnergyEntry,
     JobEntry,
+    LiveState,
     Measured,
     Outcome,
     OutcomeReport,
@@ -81,6 +82,7 @@ _MODELS = st.sampled_from(
         Decision,
         Outcome,
         ProgressReport,
+        LiveState,
         DecisionLease,
         OutcomeReport,
         Receipt,
@@ -106,6 +108,7 @@ _MEMBERS = (
         "paused",
     ),
     *("batch_size", "frontier", "wall_seconds", "after", "probing", "held", "event"),
+    *("live", "devices", "phase", "steps_per_second", "processes", "relative_error"),
 )
 _HALF_RIGHT = st.fixed_dictionaries({}, optional=dict.fromkeys(_MEMBERS, _ANYTHING))
 

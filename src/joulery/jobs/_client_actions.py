@@ -1,4 +1,4 @@
-"""What a client is asked to run: the policy's choice, adapted to what the client can do.
+"""Actions for clients: the policy's choice, adapted to what the client can do.
 
 A client may be unable to probe, may run a batch size of its own, or may be in the middle of a
 recurrence whose runs were stopped again and again.
@@ -14,11 +14,10 @@ import numpy as np
 from joulery.errors import InvalidValueError
 from joulery.jobs._models import ASKED_FOR
 from joulery.jobs._replay import ROW, action_document
-from joulery.jobs.policies import ActionKind, KnowsLimits
+from joulery.jobs.policies import ActionKind, ChoosesLimits
 
 if TYPE_CHECKING:
-    from joulery.jobs._job import Job
-    from joulery.jobs._models import Request
+    from joulery.jobs._models import Job, Request
     from joulery.jobs._posterior import JobState
     from joulery.jobs.policies import Actions, Policy
     from joulery.storage import Document
@@ -39,12 +38,8 @@ def client_action(
 ) -> tuple[Document, str]:
     """The action that a client is asked to run, as it is stored; and the reason in words.
 
-    Args:
-        state: The job.
-        chosen: The policy's choice.
-        request: The client's request.
-        before: The action before it in its recurrence, if any.
-        doubted: Whether the report on that action is quarantined.
+    ``before`` is the action before it in its recurrence, if any; ``doubted``, whether the report on
+    that is quarantined.
     """
     reason = state.policy.reasons[int(chosen.reason[0])]
     # Which training of its recurrence comes next; counts from 1.
@@ -128,7 +123,7 @@ def only_batch_size(chosen: Actions, job: Job, only: int) -> Actions:
     """
     if only not in job.batch_sizes:
         raise InvalidValueError(
-            f"batch size {only} is none of this job's",
+            f"batch size {only} is not in this job's set",
             remedy=f"give one of {', '.join(map(str, job.batch_sizes))}",
         )
     arm = job.batch_sizes.index(only)
@@ -147,10 +142,10 @@ def with_known_limit(actions: Actions, policy: Policy[Any], beliefs: Any) -> Act
     """The same, at the power limit that the policy would hold, with those worth measuring.
 
     Nothing changes where a limit is decided already, where the policy leaves limits to
-    just-in-time profiling, as ``zeus`` does, or where it knows none.
+    just-in-time profiling, as ``zeus`` does, or where it has measured none.
     """
     decided = actions.limit[0] != -1 or actions.kind[0] != ActionKind.TRAIN
-    if decided or not isinstance(policy, KnowsLimits):
+    if decided or not isinstance(policy, ChoosesLimits):
         return actions
     limits = policy.limit_of(beliefs, ROW, actions.arm)
     if limits.hold[0] == -1:

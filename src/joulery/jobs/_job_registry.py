@@ -6,13 +6,13 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError
-from joulery.jobs._job import Job
+from joulery.jobs._models import Job
 from joulery.jobs.policies import BayesianBeliefs, WarmStart, make_policy
 
 if TYPE_CHECKING:
     from joulery.jobs._posterior import PosteriorCache
     from joulery.jobs.policies import Policy
-    from joulery.storage import Document, JobRecord, NewJob, Transaction
+    from joulery.storage import Document, JobRecord, Transaction
 
 _MOST_SIBLINGS = 4  # devices that a job is looked for on to start from
 # Standard deviations by which log epochs of a changed job may be off together, and those of each
@@ -20,19 +20,12 @@ _MOST_SIBLINGS = 4  # devices that a job is looked for on to start from
 _SHIFT_SD, _SHAPE_SD = 0.3, 0.1
 
 
-def job_document(job: Job) -> Document:
-    """A job as its stored specification: its document without the name."""
-    document = job.to_document()
-    del document["name"]
-    return document
+def job_from(stored: JobRecord) -> Job:
+    """A stored job as its policy sees it; the specification is its document without the name."""
+    return Job.from_document(stored.specification | {"name": stored.name})
 
 
-def job_from(name: str, document: Document) -> Job:
-    """The job that :func:`job_document` was given."""
-    return Job.from_document(document | {"name": name})
-
-
-def policy_from(stored: NewJob, job: Job) -> Policy[Any]:
+def policy_from(stored: JobRecord, job: Job) -> Policy[Any]:
     """The policy that decides for a stored job.
 
     Raises:
@@ -64,9 +57,7 @@ def _warm_start_from(document: Document) -> WarmStart:
     )
 
 
-def define_job(
-    cache: PosteriorCache, wanted: NewJob, now: float, transaction: Transaction
-) -> JobRecord:
+def define_job(cache: PosteriorCache, wanted: JobRecord, transaction: Transaction) -> JobRecord:
     """The newest version of a job on its device if it is as wanted, else a new version.
 
     A changed job starts from the version before, with doubt. The first on a device starts from the
@@ -74,7 +65,7 @@ def define_job(
     (You et al., NSDI'23, section 7).
     """
     newest = transaction.newest(wanted.team, wanted.name, wanted.device)
-    if newest is not None and _same(newest.job, wanted):
+    if newest is not None and _same(newest, wanted):
         return newest
     started = wanted
     if newest is None:
@@ -90,27 +81,27 @@ def define_job(
         else:
             doubted = dataclasses.replace(shown, shift_sd=_SHIFT_SD, shape_sd=_SHAPE_SD)
             started = _warm_started(wanted, newest, doubted)
-    return transaction.add_job(started, now)
+    return transaction.add_job(started)
 
 
 def _shown(
-    cache: PosteriorCache, transaction: Transaction, source: JobRecord, wanted: NewJob
+    cache: PosteriorCache, transaction: Transaction, source: JobRecord, wanted: JobRecord
 ) -> WarmStart | None:
     """The epochs that another job has shown, if any."""
-    if wanted.policy != source.job.policy:
+    if wanted.policy != source.policy:
         return None
     # Not locked: operations lock one job only, and what is committed does not change.
-    beliefs = cache.committed(transaction, source).beliefs
+    beliefs = cache.current(transaction, source).beliefs
     if not isinstance(beliefs, BayesianBeliefs):
         return None
     shown = WarmStart.of(beliefs, 0)
-    received = source.job.parameters.get("inherited")
+    received = source.parameters.get("inherited")
     if received is not None:
         shown = shown.extended(_warm_start_from(received))
     return shown if shown.batch_sizes else None
 
 
-def _warm_started(wanted: NewJob, source: JobRecord, start: WarmStart) -> NewJob:
+def _warm_started(wanted: JobRecord, source: JobRecord, start: WarmStart) -> JobRecord:
     document: Document = dataclasses.asdict(start)
     lists = {name: list(one) for name, one in document.items() if isinstance(one, tuple)}
     source_document = {"version": source.version, "device": source.device}
@@ -119,8 +110,8 @@ def _warm_started(wanted: NewJob, source: JobRecord, start: WarmStart) -> NewJob
 
 
 def warm_start_text(record: JobRecord) -> str:
-    """What a job started from, in words; empty if from nothing."""
-    document = record.job.parameters.get("inherited")
+    """Source of a job's warm start, in words; empty without one."""
+    document = record.parameters.get("inherited")
     if document is None:
         return ""
     sizes, source = document["batch_sizes"], document.get("source", {})
@@ -139,12 +130,12 @@ def warm_start_text(record: JobRecord) -> str:
     return f"{what} carry over from {device}; what an epoch costs here is measured anew"
 
 
-def own_parameters(job: NewJob) -> Document:
+def own_parameters(job: JobRecord) -> Document:
     """The parameters of a job's policy as its owner gave them."""
     return {name: value for name, value in job.parameters.items() if name != "inherited"}
 
 
-def _same(stored: NewJob, wanted: NewJob) -> bool:
+def _same(stored: JobRecord, wanted: JobRecord) -> bool:
     return (stored.specification, stored.policy, own_parameters(stored)) == (
         wanted.specification,
         wanted.policy,

@@ -6,13 +6,14 @@ client sends, the server answers and describes, the store keeps and the outbox w
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
+from functools import partial
 from reprlib import repr as shown
 from typing import Annotated, Literal
 
 from joulery.errors import FileError, InvalidValueError, UnknownRecordError
 from joulery.frontier import Frontier, Origin
-from joulery.jobs._job import BatchSize, Job, PowerLimit
 from joulery.jobs._schema import (
     LARGEST,
     SMALLEST,
@@ -25,10 +26,14 @@ from joulery.jobs._schema import (
     Text,
     Unlimited,
     by_name,
+    read_text,
 )
 from joulery.jobs.policies import ActionKind, RunEnd
+from joulery.objectives import Cost, Objective, objective_text, parse_objective
+from joulery.units import finite
 
 MOST_LIMITS = 32
+MOST_LIVE_DEVICES = 64
 LONGEST_BEFORE_SECONDS = 7 * 24 * 3600.0
 MOST_PER_PAGE = 1000
 _LONGEST_EPOCH_SECONDS = 1e10  # three hundred years
@@ -40,11 +45,101 @@ _RESERVED = frozenset({"inherited", "objective"})
 # How the reason of a decision begins whose batch size the policy would not have chosen.
 ASKED_FOR = "this batch size was asked for"
 
+BatchSize = Annotated[int, Constraint(minimum=1, maximum=2**40, examples=[128])]
+PowerLimit = Quantity
 DecisionId = Annotated[
     str, Constraint(maxLength=40, pattern=r"^[0-9]{1,18}\.[0-9]{1,18}$", examples=["7.12"])
 ]
 _RanSeconds = Annotated[float, Constraint(minimum=0, maximum=LONGEST_BEFORE_SECONDS)]
 Moment = Annotated[float, Constraint(minimum=0, maximum=LARGEST, examples=[1.8e9])]
+
+
+def _read_objective(value: object, name: str) -> Objective:
+    if not isinstance(value, str) or len(value) > 200:
+        raise InvalidValueError(
+            f"{name} must be an objective as text, not {shown(value)}",
+            remedy="write it as on the command line, such as least-energy:slowdown=5%",
+        )
+    objective = parse_objective(value)
+    figures = (getattr(objective, one.name) for one in dataclasses.fields(objective))  # type: ignore[arg-type]
+    if any(isinstance(figure, float) and abs(figure) > LARGEST for figure in figures):
+        raise InvalidValueError(
+            f"{name} has a figure out of range: {shown(value)}",
+            remedy=f"give numbers up to {LARGEST:g}",
+        )
+    return objective
+
+
+def _read_cost(value: object, name: str) -> Cost:
+    cost = _read_objective(value, name)
+    if not isinstance(cost, Cost):
+        raise InvalidValueError(
+            f"{name} is no cost: {shown(value)}", remedy="write cost:eta=0.5,max_watts=300"
+        )
+    return cost
+
+
+_TEXT = {"type": "string", "maxLength": 200}
+_OBJECTIVE = Codec(
+    objective_text, _read_objective, _TEXT | {"examples": ["least-energy:slowdown=5%"]}
+)
+_COST = Codec(objective_text, _read_cost, _TEXT | {"examples": ["cost:eta=0.5,max_watts=300"]})
+
+
+@dataclass(frozen=True, slots=True)
+class Job(JsonModel):
+    """Specification of a job: batch sizes, power limits and objective.
+
+    Attributes:
+        name: Name of the job, for people.
+        batch_sizes: Batch sizes that may be chosen, ascending.
+        default: Batch size that the owner would run; one of `batch_sizes`.
+        cost: Cost of running in joules, charged as a run goes on and bounded by early stopping:
+            `cost:eta=…,max_watts=…`, where `max_watts` turns seconds into joules.
+        objective: Objective to minimise over a whole run, as on the command line; null for `cost`.
+        max_epochs: Epochs after which a run that has not reached its target has failed.
+        limits_watts: Power limits that may be held, ascending; empty leaves the limit alone.
+    """
+
+    name: Name
+    batch_sizes: Annotated[tuple[BatchSize, ...], Constraint(minItems=1, maxItems=64)]
+    default: BatchSize
+    cost: Annotated[Cost, _COST]
+    objective: Annotated[Objective, _OBJECTIVE] | None = None
+    max_epochs: Annotated[int, Constraint(minimum=1, maximum=10**6)] = 100
+    limits_watts: Annotated[tuple[PowerLimit, ...], Constraint(maxItems=32)] = ()
+
+    def __post_init__(self) -> None:
+        if not self.batch_sizes:
+            raise InvalidValueError(
+                f"job {self.name!r} has no batch sizes to choose from",
+                remedy="give at least one; a set of one leaves the batch size alone",
+            )
+        for size in self.batch_sizes:
+            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+                raise InvalidValueError(
+                    f"job {self.name!r}: batch size {size!r} is not a positive whole number",
+                    remedy="give samples per step as whole numbers",
+                )
+        for watts in self.limits_watts:
+            finite(watts, f"job {self.name!r}: power limit in watts", minimum=0.0)
+        both = {"batch sizes": self.batch_sizes, "power limits": self.limits_watts}
+        for what, values in both.items():
+            if list(values) != sorted(set(values)):
+                raise InvalidValueError(
+                    f"job {self.name!r}: {what} must ascend without repeats",
+                    remedy="sort them and drop repeats",
+                )
+        if self.default not in self.batch_sizes:
+            raise InvalidValueError(
+                f"job {self.name!r}: default batch size {self.default} is not in its set",
+                remedy=f"add it, or choose one of {', '.join(map(str, self.batch_sizes))}",
+            )
+        if self.max_epochs < 1:
+            raise InvalidValueError(
+                f"job {self.name!r}: max_epochs must be at least 1, not {self.max_epochs}",
+                remedy="give the number of epochs after which a run gives up",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +208,7 @@ class Request(JsonModel):
 
 @dataclass(frozen=True, slots=True)
 class Decision(JsonModel):
-    """What to run next.
+    """A decision: the batch size and power limit to run next.
 
     Attributes:
         id: Id to report under: the number of the job, a dot, and the number of the event.
@@ -166,10 +261,10 @@ class Measured(JsonModel):
 
 @dataclass(frozen=True, slots=True)
 class Outcome(JsonModel):
-    """How a decision ended; with a heartbeat, how it stands.
+    """Outcome of a decision; with a heartbeat, its progress so far.
 
     Attributes:
-        end: How the run ended. `reached`: the target was reached. `stopped`: the cost ceiling was
+        end: End of the run. `reached`: the target was reached. `stopped`: the cost ceiling was
             passed before. `exhausted`: all epochs were trained without reaching it, or training
             diverged, so this batch size has failed. `abandoned`: the run ended for another reason,
             and says nothing of the batch size; also of heartbeats. `probed`: a probe was made.
@@ -196,7 +291,7 @@ class OutcomeReport(JsonModel):
     Attributes:
         key: Name of the report, chosen by the client; unique per decision, of which one report
             counts, however often it is sent.
-        outcome: How the decision ended.
+        outcome: Outcome of the decision.
     """
 
     key: Name
@@ -204,19 +299,57 @@ class OutcomeReport(JsonModel):
 
 
 @dataclass(frozen=True, slots=True)
+class LiveDevice(JsonModel):
+    """State of one device of a run under way.
+
+    Attributes:
+        name: Name of the device, unique within the run.
+        watts: Mean power since the last heartbeat; null where it is unknown.
+        clock_hertz: Core clock now; null where it is unknown.
+        limit_watts: Power limit in force; null where there is none, or it is unknown.
+    """
+
+    name: Text
+    watts: Quantity | None = None
+    clock_hertz: Quantity | None = None
+    limit_watts: Quantity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LiveState(JsonModel):
+    """State of a run under way, for people who watch it; nothing is learned from it.
+
+    Attributes:
+        seconds: Seconds since the run began.
+        phase: Phase of the run, such as `holding 160 W` or `validating`.
+        steps_per_second: Training steps per second since the last heartbeat; null where unknown.
+        devices: Devices that the reporting process can see.
+        processes: Number of processes that train together, of which one reports.
+    """
+
+    seconds: Quantity
+    phase: Text = ""
+    steps_per_second: Quantity | None = None
+    devices: Annotated[tuple[LiveDevice, ...], Constraint(maxItems=MOST_LIVE_DEVICES)] = ()
+    processes: Count = 1
+
+
+@dataclass(frozen=True, slots=True)
 class ProgressReport(JsonModel):
     """A heartbeat of the process that holds a decision.
 
     Attributes:
-        progress: How the run stands, with the end `abandoned`; counts if no report follows.
+        progress: Progress of the run, with the end `abandoned`; counts if no report follows.
+        live: State of the run for people who watch it, which is not stored; null for none.
     """
 
     progress: Outcome | None = None
+    live: LiveState | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt(JsonModel):
-    """What became of a report; the same whenever it is repeated.
+    """Answer to a report; the same whenever it is repeated.
 
     Attributes:
         decision: Id of the decision that was reported on.
@@ -234,7 +367,7 @@ class Receipt(JsonModel):
 
 @dataclass(frozen=True, slots=True)
 class DecisionLease(JsonModel):
-    """What became of a heartbeat.
+    """Answer to a heartbeat.
 
     Attributes:
         held: Whether the sender still holds the decision; if not, a report counts all the same.
@@ -267,7 +400,7 @@ class JobEntry(JsonModel):
         version: Version of the job on its device; counts from 1.
         inherits: Number of the version, or of the same job on another device, that the policy was
             warm-started from; null for none.
-        warm_start: What was carried over from there, in words; empty for nothing.
+        warm_start: Knowledge that was carried over from there, in words; empty for none.
         paused: Whether decisions are refused.
         definition: Definition of the job.
         created_wall_seconds: Unix time at which this version was defined.
@@ -366,8 +499,9 @@ class EnergyEntry(JsonModel):
         device: Name of the device that used it.
         seconds: Seconds over which it was used.
         joules: Joules that were used.
-        origin: How the figure came about.
+        origin: Origin of the figure.
         source: Source of the figure, such as the counter, in words.
+        relative_error: One sigma of the joules, relative; null where it is unknown.
         wall_seconds: Unix time at which the figure was stored; ignored where it is sent.
     """
 
@@ -377,6 +511,7 @@ class EnergyEntry(JsonModel):
     joules: Quantity
     origin: Literal["measured", "predicted", "simulated", "assumed"] = Origin.ASSUMED.value
     source: Text = ""
+    relative_error: Quantity | None = None
     wall_seconds: Moment | None = None
 
 
@@ -449,11 +584,5 @@ def parse_decision_id(text: str) -> tuple[int, int]:
     return int(job), int(sequence)
 
 
-def checked_name(text: str, what: str) -> str:
-    """A name or key that any database can hold and any log can show."""
-    if not 0 < len(text) <= 200 or not text.isprintable():
-        raise InvalidValueError(
-            f"{what} must be 1 to 200 printable characters, not {text[:40]!r}",
-            remedy="choose a shorter one, without control characters",
-        )
-    return text
+checked_name = partial(read_text, rules={"minLength": 1, "maxLength": 200})
+"""Checks a text, said to be what, as a name that any database can hold and any log can show."""

@@ -16,11 +16,13 @@ from joulery.jobs._job_registry import job_from, policy_from
 from joulery.jobs._replay import ROW, actions_from, outcome_document, outcomes_from
 from joulery.jobs._report_filter import ReportFilter, RunReport
 from joulery.jobs._snapshot import code_fingerprint, deserialize, serialize
-from joulery.jobs.policies import JobBatch, KnowsCosts, RunEnd
+from joulery.jobs.policies import EstimatesCosts, JobBatch, RunEnd
 from joulery.storage import EventKind, Snapshot
 
 if TYPE_CHECKING:
-    from joulery.jobs._job import Job
+    from collections.abc import Iterable
+
+    from joulery.jobs._models import Job
     from joulery.jobs.policies import Policy
     from joulery.storage import Document, Event, JobRecord, Transaction
 
@@ -35,7 +37,7 @@ class JobState:
     """A job with the posterior that follows from its events.
 
     Attributes:
-        job: What its owner allows and wants.
+        job: Specification of the job: allowed settings and objective.
         policy: Policy that decides for it.
         batch: The job as a batch of one, as policies take it.
         beliefs: The policy's posterior after event number ``sequence``.
@@ -62,12 +64,21 @@ class JobState:
     swept_seconds: float = float("-inf")
 
     @classmethod
-    def start(cls, record: JobRecord) -> JobState:
-        """The state before the first event."""
-        job = job_from(record.job.name, record.job.specification)
-        policy = policy_from(record.job, job)
-        batch = JobBatch.of([job], [record.job.seed])
-        return cls(job, policy, batch, policy.start(batch), policy.start(batch), ReportFilter(job))
+    def start(cls, record: JobRecord, snapshot: Snapshot | None = None) -> JobState:
+        """The state before the first event, or at a snapshot if the same code made it."""
+        job = job_from(record)
+        policy = policy_from(record, job)
+        batch = JobBatch.of([job], [record.seed])
+        beliefs = policy.start(batch), policy.start(batch)
+        state = cls(job, policy, batch, *beliefs, ReportFilter(job))
+        if snapshot is not None and snapshot.code == code_fingerprint():
+            state._restore(snapshot)
+        return state
+
+    def fold_all(self, events: Iterable[Event]) -> None:
+        """Fold in events in their order."""
+        for event in events:
+            self.fold(event)
 
     def fold(self, event: Event) -> None:
         """Fold in one event; nothing else ever changes the posterior.
@@ -141,7 +152,7 @@ class JobState:
             self.policy.learn(beliefs, outcomes_from(report.body))
 
     def to_snapshot(self, job: int) -> Snapshot | None:
-        """What saves folding the events again; None if the beliefs cannot be serialized."""
+        """Snapshot of the beliefs; None if they cannot be serialized."""
         document = {
             "reports": self.reports.to_document(),
             "open": [[number, *each] for number, each in self.open.items()],
@@ -151,10 +162,8 @@ class JobState:
             return None
         return Snapshot(job, self.sequence, code_fingerprint(), content)
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """Continue from a snapshot, if the same code made it; else stay at the start."""
-        if snapshot.code != code_fingerprint():
-            return
+    def _restore(self, snapshot: Snapshot) -> None:
+        """Continue from a snapshot; stay at the start if it is damaged."""
         document = deserialize((self.settled, self.beliefs), snapshot.content)
         if document is not None:
             self.reports = ReportFilter.from_document(self.job, document["reports"])
@@ -168,14 +177,13 @@ class JobState:
 def rebuilt(transaction: Transaction, record: JobRecord) -> JobState:
     """A job folded from its first event on, by nothing but its events."""
     state = JobState.start(record)
-    for event in transaction.events(record.id):
-        state.fold(event)
+    state.fold_all(transaction.events(record.id))
     return state
 
 
 @dataclass(frozen=True, slots=True)
 class JobBeliefs:
-    """What the policy of a job believes by now.
+    """Present beliefs of a job's policy.
 
     Attributes:
         costs: Cost of a whole run in joules, by batch size: one sigma below, expected, one above;
@@ -189,14 +197,9 @@ class JobBeliefs:
 
 def job_beliefs(transaction: Transaction, record: JobRecord) -> JobBeliefs:
     """Beliefs of a job from its snapshot and the events since; in any thread."""
-    state = JobState.start(record)
-    snapshot = transaction.snapshot(record.id)
-    if snapshot is not None:
-        state.restore(snapshot)
-    for event in transaction.events(record.id, state.sequence):
-        state.fold(event)
-    costs = {}
-    if isinstance(state.policy, KnowsCosts):
+    state, costs = JobState.start(record, transaction.snapshot(record.id)), {}
+    state.fold_all(transaction.events(record.id, state.sequence))
+    if isinstance(state.policy, EstimatesCosts):
         found = state.policy.believed_costs(state.beliefs, ROW)
         for arm, size in enumerate(state.job.batch_sizes):
             low, mean, high = (float(each[0, arm]) for each in found)
@@ -223,32 +226,24 @@ class PosteriorCache:
         """Remove a job."""
         self._jobs.pop(job, None)
 
-    def current(self, transaction: Transaction, job: int) -> JobState:
-        """A job with all its events folded in; it is locked."""
-        return self.committed(transaction, transaction.lock(job))
-
-    def committed(self, transaction: Transaction, record: JobRecord) -> JobState:
-        """A job with the events that ``record`` counts, without locking it."""
+    def current(self, transaction: Transaction, record: JobRecord) -> JobState:
+        """A job with the events that ``record`` counts; all of them where it is locked."""
         job = record.id
         transaction.on_rollback(lambda: self.drop(job))
         state = self._jobs.get(job)
         if state is None:
-            state = self._jobs[job] = JobState.start(record)
-            snapshot = transaction.snapshot(job)
-            if snapshot is not None:
-                state.restore(snapshot)
+            state = self._jobs[job] = JobState.start(record, transaction.snapshot(job))
             while len(self._jobs) > self._capacity:
                 self._jobs.popitem(last=False)
         else:
             self._jobs.move_to_end(job)
         if state.sequence < record.events:
-            for event in transaction.events(job, state.sequence):
-                state.fold(event)
+            state.fold_all(transaction.events(job, state.sequence))
         return state
 
-    def append(self, transaction: Transaction, job: int, event: Event) -> JobState:
-        """Store the next event of a job and fold it in."""
-        state = self.current(transaction, job)
+    def append(self, transaction: Transaction, job: int, event: Event) -> None:
+        """Store the next event of a job whose state is current, and fold it in."""
+        state = self._jobs[job]
         transaction.append(job, event)
         state.fold(event)
         if state.sequence - state.kept >= _SNAPSHOT_EVENTS:
@@ -256,4 +251,3 @@ class PosteriorCache:
             snapshot = state.to_snapshot(job)
             if snapshot is not None:
                 transaction.put_snapshot(snapshot)
-        return state

@@ -14,10 +14,7 @@ import numpy as np
 from joulery.jobs.policies import ActionKind, Actions, Outcomes, RunEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from joulery.jobs._job import Job
-    from joulery.jobs._models import Outcome
+    from joulery.jobs._models import Job, Outcome
     from joulery.storage import Document
 
 ROW = np.zeros(1, dtype=np.int64)  # the position of a job in a batch of one
@@ -30,10 +27,16 @@ _MEAN_ERROR = 0.03
 
 def action_document(actions: Actions, job: Job, attempt: int = 1) -> Document:
     """The only action of ``actions`` as JSON; ``attempt`` is its position in the recurrence."""
-    arm, limit, ceiling = int(actions.arm[0]), int(actions.limit[0]), float(actions.ceiling[0])
-    wanted = None if actions.probe_limits is None else actions.probe_limits[0].tolist()
+    kind, arm, limit = int(actions.kind[0]), int(actions.arm[0]), int(actions.limit[0])
+    ceiling, known = float(actions.ceiling[0]), job.limits_watts
+    if actions.probe_limits is None:
+        wanted = None
+        measured = list(known) if kind == ActionKind.PROBE or limit == -1 else []
+    else:
+        wanted = actions.probe_limits[0].tolist()
+        measured = [watts for watts, want in zip(known, wanted, strict=False) if want]
     return {
-        "kind": int(actions.kind[0]),
+        "kind": kind,
         "arm": arm,
         "limit": limit,
         "ceiling": ceiling if math.isfinite(ceiling) else None,
@@ -42,18 +45,9 @@ def action_document(actions: Actions, job: Job, attempt: int = 1) -> Document:
         "probe_limits": wanted,
         # The same in figures, for readers that do not know the job.
         "batch_size": job.batch_sizes[arm],
-        "power_limit_watts": job.limits_watts[limit]
-        if 0 <= limit < len(job.limits_watts)
-        else None,
-        "probe_limits_watts": _watts(actions, job, wanted),
+        "power_limit_watts": known[limit] if 0 <= limit < len(known) else None,
+        "probe_limits_watts": measured,
     }
-
-
-def _watts(actions: Actions, job: Job, wanted: Sequence[bool] | None) -> list[float]:
-    if wanted is None:
-        all_of_them = actions.kind[0] == ActionKind.PROBE or actions.limit[0] == -1
-        return list(job.limits_watts) if all_of_them else []
-    return [watts for watts, want in zip(job.limits_watts, wanted, strict=False) if want]
 
 
 def actions_from(document: Document) -> Actions:
@@ -96,7 +90,7 @@ def outcome_document(
 
 
 def _mean_epoch(job: Job, outcome: Outcome, action: Document) -> list[list[float]]:
-    """What an epoch took on average, for clients that report whole runs only.
+    """Mean time and energy of an epoch, for clients that report whole runs only.
 
     A client that says nothing of the power limit held the one that was decided; or, if none was,
     left the board alone, which then runs at its highest.

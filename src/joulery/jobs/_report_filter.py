@@ -1,4 +1,4 @@
-"""Which reports the policy learns from: a robust filter with quarantine.
+"""Filter of the reports that a policy learns from: a robust rule with quarantine.
 
 A report that is possible (:mod:`joulery.jobs._validation`) can still be wrong: a worker that
 measured the boards of another job, a script that reports another run. One such report must not ruin
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from joulery.jobs._job import Job
+    from joulery.jobs._models import Job
     from joulery.storage import Document
 
 LATEST = 9  # reports that are remembered of each batch size
@@ -70,7 +70,7 @@ _IGNORED = 2.0
 
 @dataclass(slots=True, eq=False)
 class RunReport:
-    """What a report claims, and the verdict on it.
+    """Figures of a report, and the verdict on it.
 
     Attributes:
         decision: Number of the decision.
@@ -78,10 +78,11 @@ class RunReport:
         recurrence: Recurrence that the report is part of; the same for all that the policy had not
             chosen.
         arm: Position of the batch size.
-        end: How the run ended.
+        end: End of the run.
         cost: Cost of the run in joules; 0 where unknown.
         log_epochs: Least and largest logarithm of the epochs to the target; NaN where not claimed.
         log_epoch_cost: Logarithm of the cost of an epoch at the best limit; NaN where not claimed.
+        claims: Whether it says anything that could be wrong.
         doubtful: Whether it counts only if others confirm it.
         open_seconds: Time between the decision and its report; by the report itself where the
             decision had expired.
@@ -96,6 +97,7 @@ class RunReport:
     cost: float
     log_epochs: tuple[float, float]
     log_epoch_cost: float
+    claims: bool
     doubtful: bool
     open_seconds: float
     quarantined: bool = False
@@ -123,14 +125,10 @@ class RunReport:
             cost=cost,
             log_epochs=(low, _NEVER if failed else low),
             log_epoch_cost=math.log(epoch_cost) if epoch_cost > 0 else math.nan,
+            claims=end != RunEnd.ABANDONED or epoch_cost > 0,
             doubtful=unexplained or unchosen,
             open_seconds=body.get("seconds", 0.0),
         )
-
-    @property
-    def claims(self) -> bool:
-        """Whether it says anything that could be wrong."""
-        return self.end != RunEnd.ABANDONED or not math.isnan(self.log_epoch_cost)
 
 
 def _is_unexplained(job: Job, body: Document, epoch_cost: float) -> bool:
@@ -220,7 +218,7 @@ class ReportFilter:
         apart[~(same | (reached[:, None] & reached))] = np.nan
         most = np.where(larger * dearer > 0, _LARGER_COST, _COST + room)
         contradict = (apart > _EPOCHS + room) | (np.abs(dearer) > most)
-        # Only a report that knows as much can confirm another.
+        # Only a report that has the same figures can confirm another.
         known = np.isnan(low)[:, None] | ~np.isnan(apart)
         known &= np.isnan(cost)[:, None] | ~np.isnan(dearer)
         return known & ~contradict, contradict
@@ -245,7 +243,7 @@ class ReportFilter:
         return self.job.batch_sizes[max(shown, key=lambda arm: (shown[arm], arm == default))]
 
     def _medians(self, figure: Callable[[RunReport], float]) -> list[float]:
-        """Of trainings that reached the target, one for each batch size."""
+        """Medians of trainings that reached the target, one for each batch size."""
         figures: dict[int, list[float]] = {}
         for one in self._successes():
             figures.setdefault(one.arm, []).append(figure(one))

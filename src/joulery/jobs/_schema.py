@@ -46,7 +46,7 @@ _NO_RULES: Document = {}
 
 
 class Constraint:
-    """What a value must fulfil, in keywords of JSON Schema.
+    """Conditions on a value, in keywords of JSON Schema.
 
     Args:
         keywords: Any of ``minimum``, ``maximum``, ``minLength``, ``maxLength``,
@@ -167,7 +167,7 @@ def _described(cls: type) -> tuple[str, dict[str, str]]:
 
 @cache
 def _members(cls: Any) -> dict[str, tuple[Codec, bool]]:
-    """Of each field, its form, and whether a document must have it."""
+    """Codec of each field, and whether a document must have it."""
     hints = get_type_hints(cls, include_extras=True)
     return {
         each.name: (
@@ -250,7 +250,7 @@ def _read_word(value: Any, name: str, words: Sequence[str]) -> str:
     return value
 
 
-def _read_text(value: Any, name: str, rules: Document) -> str:
+def read_text(value: Any, name: str, rules: Document) -> str:
     if not isinstance(value, str):
         raise _wrong(name, "text", value)
     shortest, longest = rules.get("minLength", 0), rules.get("maxLength", 2000)
@@ -296,7 +296,7 @@ def _read_number(value: Any, name: str, rules: Document, *, whole: bool = False)
 
 
 _SCALARS: dict[Any, Callable[..., Any]] = {
-    str: _read_text,
+    str: read_text,
     bool: _read_truth,
     int: _read_whole,
     float: _read_number,

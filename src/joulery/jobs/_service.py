@@ -20,7 +20,7 @@ import numpy as np
 from joulery.clock import REAL_CLOCK
 from joulery.errors import ConflictError, UnknownRecordError
 from joulery.jobs._client_actions import client_action
-from joulery.jobs._job_registry import define_job, job_document, policy_from
+from joulery.jobs._job_registry import define_job, policy_from
 from joulery.jobs._models import (
     Decision,
     DecisionLease,
@@ -41,7 +41,7 @@ from joulery.storage import (
     DecisionState,
     Event,
     EventKind,
-    NewJob,
+    JobRecord,
     OutcomeRecord,
     Subject,
 )
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from joulery.clock import Clock
     from joulery.jobs._models import Definition, Request
     from joulery.jobs._posterior import JobState
-    from joulery.storage import Document, JobRecord, Snapshot, Store, Transaction
+    from joulery.storage import Document, Snapshot, Store, Transaction
 
 _SWEEP_SECONDS = 10.0
 _STEP_JOBS = 64  # jobs whose ended leases are released at once, so that others need not wait
@@ -91,25 +91,21 @@ class JobService:
         A job that was changed becomes a new version, which starts from the epochs that the version
         before needed, with doubt. The first of a name on a device starts from those of another
         device, without doubt; :func:`joulery.jobs._job_registry.warm_start_text` describes it.
-
-        Args:
-            team: Namespace of the job.
-            definition: The job; its name is unique within the team and device.
-            seed: Seed of the policy's random numbers; random unless given.
         """
         definition = definition.checked()
-        wanted = NewJob(
+        specification = definition.job.to_document()
+        wanted = JobRecord(
             team=checked_name(team, "a team's name"),
-            name=definition.job.name,
-            specification=job_document(definition.job),
+            name=specification.pop("name"),
+            specification=specification,
             policy=definition.policy,
             parameters=dict(definition.parameters),
             seed=secrets.randbits(64) if seed is None else seed,
             device=definition.device,
+            created_wall_seconds=self._clock.wall(),
         )
         policy_from(wanted, definition.job)  # so that a wrong one is refused here
-        now = self._clock.wall()
-        return self._store.write(partial(define_job, self._cache, wanted, now))
+        return self._store.write(partial(define_job, self._cache, wanted))
 
     def find(self, team: str, name: str, device: str | None = None) -> JobRecord:
         """The newest version of a job on a device; None takes the latest on any.
@@ -126,19 +122,11 @@ class JobService:
         return found
 
     def decide(self, job: int, request: Request) -> Decision:
-        """Decide what to run next; see :meth:`decide_soon`.
-
-        Raises:
-            InvalidValueError: The request is out of bounds.
-        """
+        """Decide what to run next; see :meth:`decide_soon`."""
         return self._store.wait(self.decide_soon(job, request.checked()))
 
     def decide_soon(self, job: int, request: Request) -> Future[Decision]:
         """Decide what to run next.
-
-        Args:
-            job: Number of the job.
-            request: Idempotency key and abilities of the client, as it was read.
 
         Raises (from the future):
             UnknownRecordError: No such job, or no such earlier decision.
@@ -180,11 +168,7 @@ class JobService:
         )
 
     def report(self, decision: str, outcome: Outcome, key: str) -> Receipt:
-        """Report how a decision ended; see :meth:`report_soon`.
-
-        Raises:
-            InvalidValueError: Figures are out of bounds.
-        """
+        """Report how a decision ended; see :meth:`report_soon`."""
         report = OutcomeReport(key, outcome).checked()
         return self._store.wait(self.report_soon(decision, report))
 
@@ -192,11 +176,6 @@ class JobService:
         self, decision: str, report: OutcomeReport, issued: float | None = None
     ) -> Future[Receipt]:
         """Report how a decision ended; it counts once, however late and however often.
-
-        Args:
-            decision: Id of the decision.
-            report: Outcome and key, as they were read.
-            issued: As of :meth:`heartbeat_soon`.
 
         Raises (from the future):
             UnknownRecordError: No such decision.
@@ -223,15 +202,15 @@ class JobService:
                 jobs = transaction.jobs_with_overdue(now, after=last, limit=_STEP_JOBS)
             if not jobs:
                 return released
-            steps = [self._release_soon(job, now) for job in jobs]
+            steps = [
+                self._store.submit(lambda one, job=job: self._release(one, job, now), job)  # type: ignore[misc]
+                for job in jobs
+            ]
             counts = [step.result() for step in steps]
             released += sum(counts)
             # A job that has more to release comes first in the next round.
             unfinished = [job for job, many in zip(jobs, counts, strict=True) if many == _STEP]
             last = min(unfinished, default=jobs[-1] + 1) - 1
-
-    def _release_soon(self, job: int, now: float) -> Future[int]:
-        return self._store.submit(lambda transaction: self._release(transaction, job, now), job)
 
     def pause(self, job: int, *, paused: bool = True) -> None:
         """Refuse decisions, or make them again; reports are always accepted."""
@@ -281,13 +260,13 @@ class JobService:
             return answer(made)
         if record.paused:
             raise ConflictError(
-                f"job {record.job.name!r} is paused", remedy="resume it, or run its default"
+                f"job {record.name!r} is paused", remedy="resume it, or run its default"
             )
-        state = self._cache.current(transaction, job)
+        state = self._cache.current(transaction, record)
         if self._clock.now() - state.swept_seconds >= _SWEEP_SECONDS:
             self._release(transaction, job, self._clock.wall())
             state.swept_seconds = self._clock.now()
-        before = _before(transaction, job, request.after)
+        before = _before(transaction, job, request.after) if request.after else None
         action, reason = _choose(state, request, before)
         if before is not None:
             recurrence = before.recurrence
@@ -323,7 +302,7 @@ class JobService:
         document = decision.progress
         if progress is not None:
             abandoned = dataclasses.replace(progress, end=RunEnd.ABANDONED)
-            state = self._cache.current(transaction, decision.job)
+            state = self._cache.current(transaction, transaction.lock(decision.job))
             kind = ActionKind(decision.action["kind"])
             check_outcome(abandoned, state.job, kind, _elapsed(decision, now))
             document = abandoned.to_document()
@@ -363,7 +342,7 @@ class JobService:
     ) -> OutcomeRecord:
         """Check and store the first report on a decision, and the verdicts that it changes."""
         job, sequence, now = decision.job, decision.sequence, self._clock.wall()
-        state = self._cache.current(transaction, job)
+        state = self._cache.current(transaction, transaction.lock(job))
         kind = ActionKind(decision.action["kind"])
         check_outcome(report.outcome, state.job, kind, _elapsed(decision, now))
         late = decision.state == DecisionState.EXPIRED
@@ -400,7 +379,7 @@ class JobService:
         now: float,
     ) -> int:
         """Append the event that ends a decision; its number."""
-        state = self._cache.current(transaction, decision.job)
+        state = self._cache.current(transaction, transaction.lock(decision.job))
         body = outcome_document(outcome, state.job, decision.action, decision.recurrence)
         if outcome is not None and is_longer_than(outcome, _elapsed(decision, now)):
             body["doubtful"] = True  # see joulery.jobs._report_filter
@@ -461,10 +440,8 @@ def _found(
     return found
 
 
-def _before(transaction: Transaction, job: int, after: str | None) -> DecisionRecord | None:
+def _before(transaction: Transaction, job: int, after: str) -> DecisionRecord:
     """The decision of the same recurrence that another one follows."""
-    if after is None:
-        return None
     place = parse_decision_id(after)
     if place[0] != job:
         raise UnknownRecordError(

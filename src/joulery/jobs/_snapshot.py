@@ -45,10 +45,10 @@ def serialize(beliefs: Any, document: Document) -> bytes | None:
     None if the beliefs are made of more than arrays and constants.
     """
     try:
-        arrays, constants = _parts(beliefs)
+        arrays, layout = _layout(beliefs)
     except TypeError:
         return None
-    head = to_json({"shape": _shape(arrays, constants), "document": document}).encode()
+    head = to_json({"layout": layout, "document": document}).encode()
     body = b"".join(array.tobytes() for array in arrays)
     return _PREFIX.pack(len(head), zlib.crc32(body, zlib.crc32(head))) + head + body
 
@@ -60,14 +60,14 @@ def deserialize(beliefs: Any, content: bytes) -> Document | None:
     """
     try:
         length, check = _PREFIX.unpack_from(content)
-        arrays, constants = _parts(beliefs)
+        arrays, layout = _layout(beliefs)
     except (struct.error, TypeError):
         return None
     head, body = content[_PREFIX.size :][:length], content[_PREFIX.size + length :]
     if zlib.crc32(body, zlib.crc32(head)) != check:
         return None
     stored = json.loads(head.decode())
-    if stored["shape"] != _shape(arrays, constants):
+    if stored["layout"] != layout:
         return None
     start = 0
     for array in arrays:
@@ -79,25 +79,21 @@ def deserialize(beliefs: Any, content: bytes) -> Document | None:
     return document
 
 
-def _shape(arrays: list[NDArray[Any]], constants: list[str]) -> list[Any]:
-    return [constants, [[array.dtype.str, list(array.shape)] for array in arrays]]
-
-
-def _parts(beliefs: Any) -> tuple[list[NDArray[Any]], list[str]]:
-    """All arrays, and a text for each part: its path and, of a constant, its value.
+def _layout(beliefs: Any) -> tuple[list[NDArray[Any]], list[str]]:
+    """All arrays; and a text for each part: its path with its type and shape, or its value.
 
     Raises:
         TypeError: A part is neither an array nor a plain constant.
     """
     arrays: list[NDArray[Any]] = []
-    constants: list[str] = []
+    layout: list[str] = []
     for path, value in _leaves(beliefs, ""):
         if isinstance(value, np.ndarray):
             arrays.append(value)
-            constants.append(path)
+            layout.append(f"{path}: {value.dtype.str} {value.shape}")
         else:
-            constants.append(f"{path}={value!r}")
-    return arrays, constants
+            layout.append(f"{path}={value!r}")
+    return arrays, layout
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:

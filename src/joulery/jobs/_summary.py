@@ -1,56 +1,31 @@
-"""Summary of a recurring job: its runs, savings, energy and frontiers."""
+"""Summary of a recurring job: its runs, energy and savings, from decisions and measurements."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+from joulery.frontier import ASSUMED, Origin, Provenance
 from joulery.jobs.policies import ActionKind, RunEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from joulery.jobs._job import Job
-    from joulery.jobs._models import DecisionEntry, JobEntry, Outcome, ProfileEntry
+    from joulery.jobs._models import (
+        DecisionEntry,
+        EnergyEntry,
+        Job,
+        JobEntry,
+        Outcome,
+        ProfileEntry,
+    )
 
-
-@dataclass(slots=True)
-class EnergyUsed:
-    """Energy whose figures have one origin.
-
-    Attributes:
-        origin: Origin of the figures, as :class:`joulery.frontier.Origin` names it.
-        joules: Energy in total.
-        device_seconds: Time in total, over all devices.
-        records: Number of figures.
-    """
-
-    origin: str
-    joules: float = 0.0
-    device_seconds: float = 0.0
-    records: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class JobMeasurements:
-    """Measurements of a job.
-
-    Attributes:
-        energy: Energy used so far, by origin of the figures.
-        complete: Whether all figures were read.
-        profiles: Frontiers by batch size.
-    """
-
-    energy: tuple[EnergyUsed, ...] = ()
-    complete: bool = True
-    profiles: tuple[ProfileEntry, ...] = ()
-
-    @property
-    def joules(self) -> float:
-        """Energy used so far, of all origins."""
-        return sum(one.joules for one in self.energy)
+_UNEXPLAINED = Provenance(Origin.ASSUMED, "reports that do not say how it was measured")
+_ROUNDING = 0.01  # a smaller share of unknown origin is not worth a word
+_HOST_IDS = ("rapl:", "cpu", "ipmi:", "redfish:", "scpi:")  # of devices that are no accelerators
 
 
 @dataclass(slots=True)
@@ -67,7 +42,7 @@ class BatchSizeSummary:
     """
 
     batch_size: int
-    ends: dict[RunEnd, int] = field(default_factory=dict)
+    ends: Counter[RunEnd] = field(default_factory=Counter)
     costs_joules: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     joules: list[float] = field(default_factory=list)
@@ -128,98 +103,154 @@ class Savings:
     default_runs: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JobSummary:
-    """Summary of a job's history.
+    """Runs, energy and savings of one version of a job, in all its history or in a part of it.
 
     Attributes:
-        entry: Newest version of the job.
-        job: Job with the choices that its owner allows.
-        versions: All versions of that name, on all devices.
-        batch_sizes: Runs by batch size.
-        recurrences: Recurrences in order.
-        saved: Savings so far; None where nothing but the default was run, or never the default.
+        entry: Version of the job.
         decisions: Decisions with their outcomes, in order.
-        cut: Whether the oldest part of the history was left out.
-        measured: Energy and frontiers.
+        energy: Energy by device, which not every report has.
+        profiles: Frontiers by batch size.
+        versions: All versions of that name, on all devices.
+        cut: Whether the oldest decisions were left out.
+        energy_cut: Whether the latest energy was left out.
     """
 
     entry: JobEntry
-    job: Job
-    versions: tuple[JobEntry, ...]
-    batch_sizes: tuple[BatchSizeSummary, ...]
-    recurrences: tuple[RecurrenceSummary, ...]
-    saved: Savings | None
     decisions: tuple[DecisionEntry, ...]
-    cut: bool
-    measured: JobMeasurements
+    energy: tuple[EnergyEntry, ...] = ()
+    profiles: tuple[ProfileEntry, ...] = ()
+    versions: tuple[JobEntry, ...] = ()
+    cut: bool = False
+    energy_cut: bool = False
 
-    def cost(self, entry: DecisionEntry) -> float | None:
-        """Cost of a decision in joules; None before its report."""
-        outcome = entry.outcome
-        return None if outcome is None else self.job.cost.of(outcome.seconds, outcome.joules)
+    @property
+    def job(self) -> Job:
+        """Job with the choices that its owner allows."""
+        return self.entry.definition.job
 
+    def cost_of(self, outcome: Outcome) -> float:
+        """Cost of a run in joules."""
+        return float(self.job.cost.of(outcome.seconds, outcome.joules))
 
-def summarize(
-    entry: JobEntry,
-    decisions: Iterable[DecisionEntry],
-    measured: JobMeasurements,
-    versions: Sequence[JobEntry] = (),
-    *,
-    cut: bool = False,
-) -> JobSummary:
-    """Summarise a job's history.
+    @cached_property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """Reported outcomes, in the order of the decisions."""
+        return tuple(one.outcome for one in self.decisions if one.outcome is not None)
 
-    Args:
-        entry: Newest version of the job.
-        decisions: Decisions with their outcomes, in order.
-        measured: Energy and frontiers.
-        versions: All versions of that name, on all devices.
-        cut: Whether the oldest part of the history was left out.
-    """
-    job, decisions = entry.definition.job, tuple(decisions)
-    return JobSummary(
-        entry=entry,
-        job=job,
-        versions=tuple(versions),
-        batch_sizes=_by_batch_size(job, decisions),
-        recurrences=_recurrences(job, decisions),
-        saved=_savings(job, decisions),
-        decisions=decisions,
-        cut=cut,
-        measured=measured,
-    )
+    @cached_property
+    def seconds(self) -> float:
+        """Time of all runs."""
+        return sum(one.seconds for one in self.outcomes)
 
+    @cached_property
+    def reported_joules(self) -> float:
+        """Energy of all runs by their reports."""
+        return sum(one.joules for one in self.outcomes)
 
-def _by_batch_size(job: Job, decisions: Sequence[DecisionEntry]) -> tuple[BatchSizeSummary, ...]:
-    found = {size: BatchSizeSummary(size) for size in job.batch_sizes}
-    for entry in decisions:
-        outcome = entry.outcome
-        row = found.get(entry.decision.batch_size)
-        if outcome is None or row is None or entry.decision.kind != ActionKind.TRAIN:
-            continue
-        row.ends[outcome.end] = row.ends.get(outcome.end, 0) + 1
-        row.limit_watts = outcome.limit_watts
-        if outcome.end == RunEnd.REACHED:
-            row.costs_joules.append(job.cost.of(outcome.seconds, outcome.joules))
-            row.seconds.append(outcome.seconds)
-            row.joules.append(outcome.joules)
-    return tuple(found.values())
+    @cached_property
+    def exploring_joules(self) -> float:
+        """The part of it for probes and for trainings that did not reach the target."""
+        return sum(one.joules for one in self.outcomes if one.end != RunEnd.REACHED)
 
+    @cached_property
+    def origins(self) -> dict[str, float]:
+        """Energy by the origin of its figures, as far as it is known by device."""
+        found: dict[str, float] = defaultdict(float)
+        for one in self.energy:
+            found[one.origin] += one.joules
+        return dict(found)
 
-def _recurrences(job: Job, decisions: Sequence[DecisionEntry]) -> tuple[RecurrenceSummary, ...]:
-    found: dict[int, list[DecisionEntry]] = {}
-    for entry in decisions:
-        found.setdefault(entry.decision.recurrence, []).append(entry)
-    summed = []
-    for number, entries in sorted(found.items()):
-        outcome = [entry.outcome for entry in entries if entry.outcome is not None]
-        seconds, joules = sum(one.seconds for one in outcome), sum(one.joules for one in outcome)
-        reached = any(one.end == RunEnd.REACHED for one in outcome)
-        summed.append(
-            RecurrenceSummary(number, reached, job.cost.of(seconds, joules), seconds, joules)
+    @cached_property
+    def unexplained_joules(self) -> float:
+        """Energy of reports that is not known by device; 0 where that is next to nothing."""
+        rest = self.reported_joules - sum(self.origins.values())
+        return rest if rest > _ROUNDING * self.reported_joules else 0.0
+
+    @property
+    def joules(self) -> float:
+        """Energy of all runs, by device as far as it is known."""
+        return sum(self.origins.values()) + self.unexplained_joules
+
+    @property
+    def provenance(self) -> Provenance:
+        """Provenance of the energy."""
+        return energy_provenance([self])
+
+    @property
+    def accelerator_seconds(self) -> dict[str, float]:
+        """Time of all runs on each accelerator, as far as it is known by device."""
+        found: dict[str, float] = defaultdict(float)
+        for one in self.energy:
+            if not one.device.startswith(_HOST_IDS):
+                found[one.device] += one.seconds
+        return found
+
+    @cached_property
+    def batch_sizes(self) -> tuple[BatchSizeSummary, ...]:
+        """Trainings by batch size."""
+        found = {size: BatchSizeSummary(size) for size in self.job.batch_sizes}
+        for entry in self.decisions:
+            outcome, row = entry.outcome, found.get(entry.decision.batch_size)
+            if outcome is None or row is None or entry.decision.kind != ActionKind.TRAIN:
+                continue
+            row.ends[outcome.end] += 1
+            row.limit_watts = outcome.limit_watts
+            if outcome.end == RunEnd.REACHED:
+                row.costs_joules.append(self.cost_of(outcome))
+                row.seconds.append(outcome.seconds)
+                row.joules.append(outcome.joules)
+        return tuple(found.values())
+
+    @cached_property
+    def recurrences(self) -> tuple[RecurrenceSummary, ...]:
+        """Recurrences in order."""
+        found: dict[int, list[Outcome]] = {}
+        for entry in self.decisions:
+            attempts = found.setdefault(entry.decision.recurrence, [])
+            if entry.outcome is not None:
+                attempts.append(entry.outcome)
+        return tuple(self._recurrence(number, found[number]) for number in sorted(found))
+
+    def _recurrence(self, number: int, attempts: Sequence[Outcome]) -> RecurrenceSummary:
+        reached = any(one.end == RunEnd.REACHED for one in attempts)
+        seconds, joules = sum(one.seconds for one in attempts), sum(one.joules for one in attempts)
+        return RecurrenceSummary(
+            number, reached, self.job.cost.of(seconds, joules), seconds, joules
         )
-    return tuple(summed)
+
+    @cached_property
+    def saved(self) -> Savings | None:
+        """Savings so far; None where nothing but the default was run, or never the default."""
+        ended = [
+            (entry.decision, entry.outcome)
+            for entry in self.decisions
+            if entry.outcome is not None and entry.outcome.end != RunEnd.ABANDONED
+        ]
+        runs = [
+            (one.batch_size, outcome) for one, outcome in ended if outcome.end == RunEnd.REACHED
+        ]
+        default_runs = sum(size == self.job.default for size, _ in runs)
+        if not default_runs or len(ended) == default_runs:
+            return None
+        recurrences = len({decision.recurrence for decision, _ in ended})
+
+        def saved(of: Callable[[Outcome], float]) -> Saved:
+            reached: dict[int, RunSums] = defaultdict(RunSums)
+            for size, outcome in runs:
+                reached[size].add(of(outcome))
+            total = sum(of(outcome) for _, outcome in ended)
+            return saved_share(reached[self.job.default], reached, total, recurrences)
+
+        return Savings(
+            saved(self.cost_of),
+            saved(lambda one: one.joules),
+            saved(lambda one: one.seconds),
+            sum(self.cost_of(one) for _, one in ended if one.end != RunEnd.REACHED),
+            recurrences,
+            default_runs,
+        )
 
 
 @dataclass(slots=True)
@@ -244,22 +275,16 @@ class RunSums:
 
 
 def saved_share(
-    default: int, reached: Mapping[int, RunSums], total: float, recurrences: int
-) -> Saved | None:
+    base: RunSums, reached: Mapping[int, RunSums], total: float, recurrences: int
+) -> Saved:
     """The share of a quantity that was saved against as many runs of the default batch size.
 
     Args:
-        default: Batch size that the owner would run.
-        reached: Sums over the runs that reached the target, by batch size.
+        base: Sums over the default's runs that reached the target, of which there are some.
+        reached: The same by batch size, the default included.
         total: Sum over all runs, whether they reached the target or not.
         recurrences: Number of recurrences.
-
-    Returns:
-        None where the default was never run.
     """
-    base = reached.get(default, RunSums())
-    if not (base.count and recurrences):
-        return None
     if not base.total > 0:
         return Saved(0.0, None)
     # Runs of the default are as expensive as themselves, so only the others are uncertain.
@@ -267,44 +292,6 @@ def saved_share(
     share = 1.0 - others - base.count / recurrences
     scatter = _relative_scatter(reached.values())
     return Saved(share, None if scatter is None else abs(others) * scatter / math.sqrt(base.count))
-
-
-def _savings(job: Job, decisions: Sequence[DecisionEntry]) -> Savings | None:
-    """Compare the total so far with the default; the default itself is not compared."""
-    ended = [
-        (entry.decision, entry.outcome)
-        for entry in decisions
-        if entry.outcome is not None and entry.outcome.end != RunEnd.ABANDONED
-    ]
-    runs = [
-        (decision.batch_size, outcome)
-        for decision, outcome in ended
-        if decision.kind == ActionKind.TRAIN and outcome.end == RunEnd.REACHED
-    ]
-    default_runs = sum(size == job.default for size, _ in runs)
-    if len(ended) == default_runs:
-        return None
-    recurrences = len({decision.recurrence for decision, _ in ended})
-
-    def saved(of: Callable[[Outcome], float]) -> Saved | None:
-        reached: dict[int, RunSums] = defaultdict(RunSums)
-        for size, outcome in runs:
-            reached[size].add(of(outcome))
-        total = sum(of(outcome) for _, outcome in ended)
-        return saved_share(job.default, reached, total, recurrences)
-
-    def cost_of(one: Outcome) -> float:
-        return float(job.cost.of(one.seconds, one.joules))
-
-    cost, energy, time = (
-        saved(cost_of),
-        saved(lambda one: one.joules),
-        saved(lambda one: one.seconds),
-    )
-    if cost is None or energy is None or time is None:
-        return None
-    exploring = sum(cost_of(one) for _, one in ended if one.end != RunEnd.REACHED)
-    return Savings(cost, energy, time, exploring, recurrences, default_runs)
 
 
 def _relative_scatter(sizes: Iterable[RunSums]) -> float | None:
@@ -316,3 +303,41 @@ def _relative_scatter(sizes: Iterable[RunSums]) -> float | None:
             squares += max(0.0, sums.squares / mean**2 - sums.count)
             count += sums.count - 1
     return math.sqrt(squares / count) if count else None
+
+
+def energy_provenance(found: Iterable[JobSummary]) -> Provenance:
+    """Provenance of the energy of jobs.
+
+    A sensor errs alike in all runs, so the errors of one device add up as they are; those of
+    different devices add in squares.
+    """
+    by_device: dict[str, list[tuple[Provenance, float]]] = defaultdict(list)
+    for job in found:
+        for one in job.energy:
+            how = Provenance(Origin(one.origin), one.source, one.relative_error)
+            by_device[one.device].append((how, one.joules))
+        if job.unexplained_joules:
+            by_device[""].append((_UNEXPLAINED, job.unexplained_joules))
+    parts = []
+    for terms in by_device.values():
+        joules, whole = sum(each for _, each in terms), Provenance.combined(terms)
+        if whole.relative_error is not None:
+            error = sum((one.relative_error or 0.0) * each for one, each in terms)
+            whole = replace(whole, relative_error=error / joules)
+        parts.append((whole, joules))
+    return Provenance.combined(parts) if parts else ASSUMED
+
+
+def saved_energy(found: Iterable[JobSummary]) -> Saved | None:
+    """Energy saved by all jobs that can tell, against what their defaults would have used."""
+    known = [(one.joules, one.saved.energy) for one in found if one.saved is not None]
+    known = [(joules, saved) for joules, saved in known if saved.share < 1]
+    default = sum(joules / (1 - saved.share) for joules, saved in known)
+    if not default:
+        return Saved(0.0, None) if known else None
+    used = sum(joules for joules, _ in known)
+    error = None
+    if all(saved.standard_error is not None for _, saved in known):
+        errors = (j * (saved.standard_error or 0.0) / (1 - saved.share) ** 2 for j, saved in known)
+        error = math.hypot(*errors) * used / default**2
+    return Saved(1 - used / default, error)

@@ -9,8 +9,7 @@ from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.units import human
 
 if TYPE_CHECKING:
-    from joulery.jobs._job import Job
-    from joulery.jobs._models import Measured, Outcome
+    from joulery.jobs._models import Job, Measured, Outcome
 
 _LONGEST_TIME_SECONDS = 1e10  # three hundred years
 _BEFORE_SECONDS = 60.0  # for which a run may have gone on before its decision was stored
@@ -22,23 +21,8 @@ _ENERGY_ERROR = 0.1  # relative energy that boards draw beyond their limits, or 
 _EPOCHS_FACTOR = 4.0  # by which epochs may be faster or cheaper than all that were measured
 
 
-def check_outcome(
-    outcome: Outcome,
-    job: Job,
-    kind: ActionKind,
-    elapsed_seconds: float,
-) -> None:
-    """Refuse an outcome that is impossible.
-
-    Args:
-        outcome: Outcome that is reported.
-        job: Job that it is of.
-        kind: Kind of the action that was decided.
-        elapsed_seconds: Time since the decision, by the service's clock.
-
-    Raises:
-        InvalidValueError: It is.
-    """
+def check_outcome(outcome: Outcome, job: Job, kind: ActionKind, elapsed_seconds: float) -> None:
+    """Refuse an outcome that is impossible, so long after the decision by the service's clock."""
     _check_end(outcome, job, kind)
     # A clock that was set back by more makes the time passed negative; that proves nothing.
     spare = _SET_BACK_SECONDS if elapsed_seconds >= 0 else _LONGEST_TIME_SECONDS

@@ -8,10 +8,10 @@ import pytest
 from joulery import objectives
 from joulery.errors import InvalidValueError
 from joulery.jobs import Job
-from joulery.jobs._job_registry import _warm_start_from, job_document, job_from, policy_from
+from joulery.jobs._job_registry import _warm_start_from, job_from, policy_from
 from joulery.jobs.policies import WarmStart
 from joulery.objectives import Cost
-from joulery.storage import NewJob
+from joulery.storage import JobRecord
 
 JOB = Job("job", (8, 16), 16, Cost(0.25, 300.5), max_epochs=7, limits_watts=(100.0, 200.5))
 INHERITANCE = WarmStart((8, 16), (1.5, 0.1 + 0.2), (0.1, 0.2), 0.3, 0.1)
@@ -34,8 +34,8 @@ INHERITANCE = WarmStart((8, 16), (1.5, 0.1 + 0.2), (0.1, 0.2), 0.3, 0.1)
 def test_a_job_comes_back_the_same(objective):
     """A restart would minimise something else."""
     job = dataclasses.replace(JOB, objective=objective)
-    document = json.loads(json.dumps(job_document(job), allow_nan=False))
-    assert job_from("job", document) == job
+    document = json.loads(json.dumps(job.to_document(), allow_nan=False))
+    assert job_from(JobRecord("team", "job", document, "joulery", {}, 1)) == job
 
 
 def test_what_cannot_be_stored_is_refused():
@@ -47,12 +47,12 @@ def test_what_cannot_be_stored_is_refused():
 
     job = dataclasses.replace(JOB, objective=objectives.LeastCarbon(Forecast()))
     with pytest.raises(InvalidValueError, match="Forecast"):
-        job_document(job)
+        job.to_document()
 
 
 def test_a_policy_is_made_with_its_parameters():
     """Options that the owner gave would be forgotten."""
-    stored = NewJob("team", "job", job_document(JOB), "zeus", {"beta": 3.0, "window": 10}, 1)
+    stored = JobRecord("team", "job", JOB.to_document(), "zeus", {"beta": 3.0, "window": 10}, 1)
     policy = policy_from(stored, JOB)
     assert (policy.beta, policy.window) == (3.0, 10)
 
@@ -64,12 +64,12 @@ def test_a_policy_is_made_with_its_parameters():
 def test_unknown_parameters_are_refused(policy, parameters):
     """A misspelt parameter would be ignored, and the policy run with its default."""
     with pytest.raises(InvalidValueError, match=f"{policy} takes no parameter"):
-        policy_from(NewJob("team", "job", job_document(JOB), policy, parameters, 1), JOB)
+        policy_from(JobRecord("team", "job", JOB.to_document(), policy, parameters, 1), JOB)
 
 
 def test_inheritance_comes_back_the_same():
     """An heir would start from other beliefs after each restart."""
     document = json.loads(json.dumps(dataclasses.asdict(INHERITANCE)))
     assert _warm_start_from(document) == INHERITANCE
-    stored = NewJob("team", "job", job_document(JOB), "joulery", {"inherited": document}, 1)
+    stored = JobRecord("team", "job", JOB.to_document(), "joulery", {"inherited": document}, 1)
     assert policy_from(stored, JOB).warm_starts == (INHERITANCE,)

@@ -87,7 +87,7 @@ def test_numbers_of_any_make_become_plain_ones():
         ProgressReport(OUTCOME),
         OutcomeReport("once", OUTCOME),
         PauseState(paused=True),
-        EnergyEntry(None, "gpu", 1.0, 2.0, "measured", "a counter"),
+        EnergyEntry(None, "gpu", 1.0, 2.0, "measured", "a counter", 0.05),
     ],
 )
 def test_small_documents_survive(value):

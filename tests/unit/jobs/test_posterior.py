@@ -5,11 +5,10 @@ import math
 import pytest
 
 from joulery.jobs import Measured, Outcome
-from joulery.jobs._job_registry import job_document
 from joulery.jobs._posterior import JobState
 from joulery.jobs._replay import outcome_document
 from joulery.jobs.policies import RunEnd
-from joulery.storage import Event, EventKind, JobRecord, NewJob
+from joulery.storage import Event, EventKind, JobRecord
 from joulery.testing.policy_contract import assert_identical
 from joulery.testing.workloads import made_up_workload
 
@@ -21,8 +20,7 @@ class History:
     """A job whose events are made one by one."""
 
     def __init__(self, policy="joulery"):
-        new = NewJob("team", JOB.name, job_document(JOB), policy, {}, 7)
-        self.record = JobRecord(1, 1, new, 0.0, paused=False, events=0, recurrences=0)
+        self.record = JobRecord("team", JOB.name, JOB.to_document(), policy, {}, 7)
         self.state = JobState.start(self.record)
         self.now = 0.0
 

@@ -96,7 +96,7 @@ def test_of_silence_nothing_is_known():
 
 
 def test_nobody_measures_better_than_possible():
-    """Whoever claims to know exactly would outweigh everybody else for good."""
+    """A client that claims exact figures would outweigh all others for good."""
     boast = Measured(100.0, 10.0, 1000.0, 1e-9)
     told = learned(Outcome(RunEnd.REACHED, 20.0, 200.0, 20000.0, 100.0, (boast,)))
     assert np.nanmin(told.relative_error) == 0.005

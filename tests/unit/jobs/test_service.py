@@ -65,13 +65,16 @@ def outcome_of(decision, end=RunEnd.REACHED):
 
 def beliefs_of(service, store, job):
     """What a service believes at this moment."""
-    return store.write(lambda transaction: service._cache.current(transaction, job).beliefs, job)
+    return store.write(lambda one: service._cache.current(one, one.lock(job)).beliefs, job)
 
 
 def quarantined(service, job):
     """Ids of the latest decisions whose reports a service does not learn from."""
     found = service._store.write(
-        lambda transaction: service._cache.current(transaction, job).reports.quarantined(), job
+        lambda transaction: service._cache.current(
+            transaction, transaction.lock(job)
+        ).reports.quarantined(),
+        job,
     )
     return tuple(decision_id(job, sequence) for sequence in found)
 
@@ -417,7 +420,10 @@ def test_a_cold_desk_starts_from_a_snapshot(service, store, clock, monkeypatch):
             kept = transaction.snapshot(job)
         assert kept.sequence == 32
         folded = store.write(
-            lambda transaction, cold=cold, job=job: cold._cache.current(transaction, job), job
+            lambda transaction, cold=cold, job=job: cold._cache.current(
+                transaction, transaction.lock(job)
+            ),
+            job,
         )
         assert (folded.kept, folded.sequence) == (32, 40)
         assert_identical(folded.beliefs, service.rebuild(job))
@@ -431,7 +437,7 @@ def test_a_snapshot_of_other_code_is_not_used(service, store, clock, monkeypatch
     service.decide(job, Request("a"))
     monkeypatch.setattr("joulery.jobs._posterior.code_fingerprint", lambda: "newer")
     cold = JobService(store, clock)
-    folded = store.write(lambda transaction: cold._cache.current(transaction, job), job)
+    folded = store.write(lambda one: cold._cache.current(one, one.lock(job)), job)
     assert (folded.kept, folded.sequence) == (0, 1)
 
 
@@ -450,7 +456,7 @@ def test_an_upgrade_folds_histories_beside_the_work(service, store, clock, monke
     newer = JobService(store, clock)
     assert newer.refresh() == 3
     assert newer.refresh() == 0
-    folded = store.write(lambda transaction: newer._cache.current(transaction, jobs[1]), jobs[1])
+    folded = store.write(lambda one: newer._cache.current(one, one.lock(jobs[1])), jobs[1])
     assert folded.kept == 6
     assert_identical(folded.beliefs, service.rebuild(jobs[1]))
 
@@ -492,15 +498,15 @@ def test_a_changed_job_inherits_with_doubt(service, clock):
         service.report(decision.id, outcome_of(decision), f"{number}")
     changed = dataclasses.replace(JOB, batch_sizes=(32, 64, 128, 256, 512, 1024))
     second = service.define("team", Definition(changed), seed=1)
-    assert (second.version, second.job.inherits) == (2, first.id)
-    inherited = second.job.parameters["inherited"]
+    assert (second.version, second.inherits) == (2, first.id)
+    inherited = second.parameters["inherited"]
     assert JOB.default in inherited["batch_sizes"]
     assert (inherited["shift_sd"], inherited["shape_sd"]) == (0.3, 0.1)
     assert service.define("team", Definition(changed), seed=9).id == second.id
     assert service.rebuild(second.id).warm_started.all()
     assert service.decide(second.id, Request("a")).batch_size in changed.batch_sizes
     third = service.define("team", Definition(changed, policy="zeus"))
-    assert third.job.parameters == {}
+    assert third.parameters == {}
 
 
 def trained(service, clock, job, times=6):
@@ -515,11 +521,11 @@ def test_another_device_inherits_without_doubt(service, clock):
     """Epochs do not hang on the GPU; each new type would pay for all the tries again."""
     idle = service.define("team", Definition(JOB, "T4"), seed=1)
     first = service.define("team", Definition(JOB, "V100"), seed=1)
-    assert first.job.inherits is None
+    assert first.inherits is None
     trained(service, clock, first.id)
     second = service.define("team", Definition(JOB, "A100"), seed=1)
-    assert (second.version, second.device, second.job.inherits) == (1, "A100", first.id)
-    inherited = second.job.parameters["inherited"]
+    assert (second.version, second.device, second.inherits) == (1, "A100", first.id)
+    inherited = second.parameters["inherited"]
     assert (inherited["shift_sd"], inherited["shape_sd"]) == (0.0, 0.0)
     assert service.decide(second.id, Request("a")).reason.endswith("warm start")
     assert [service.find("team", JOB.name, one).id for one in ("T4", "V100", None)] == [
@@ -540,7 +546,7 @@ def test_what_was_inherited_is_handed_on(service, clock):
     trained(service, clock, first.id)
     second = service.define("team", Definition(dataclasses.replace(JOB, max_epochs=90)), seed=1)
     third = service.define("team", Definition(dataclasses.replace(JOB, max_epochs=80)), seed=1)
-    one, other = (record.job.parameters["inherited"] for record in (second, third))
+    one, other = (record.parameters["inherited"] for record in (second, third))
     assert one["log_epochs"] == other["log_epochs"]
     assert other["log_sds"][0] > one["log_sds"][0] > 0
 
@@ -637,7 +643,7 @@ def test_an_objective_is_kept(service, store):
     """A team that asked for least energy would get least cost after a restart."""
     wanted = dataclasses.replace(JOB, objective=LeastEnergy(max_slowdown=0.1))
     job = service.define("team", Definition(wanted)).id
-    folded = store.write(lambda transaction: service._cache.current(transaction, job), job)
+    folded = store.write(lambda one: service._cache.current(one, one.lock(job)), job)
     assert folded.job == wanted
     assert folded.policy.objective == wanted.objective
 
@@ -695,7 +701,7 @@ def test_unknown_names_are_refused(service, job):
 
 
 def test_an_implausible_report_changes_nothing(service, store, clock, job):
-    """One liar would ruin a job for everybody."""
+    """One wrong report would ruin a job for all."""
     decision = service.decide(job, Request("a"))
     clock.sleep(500.0)
     for lie in (

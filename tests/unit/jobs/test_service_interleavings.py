@@ -87,7 +87,7 @@ class Drive:
         for store, service in zip(self.stores, self.services, strict=True):
             running = store.write(
                 lambda transaction, service=service: (
-                    service._cache.current(transaction, self.job).beliefs
+                    service._cache.current(transaction, transaction.lock(self.job)).beliefs
                 ),
                 self.job,
             )

@@ -11,9 +11,9 @@ from joulery.jobs._client_actions import with_known_limit
 from joulery.jobs.policies import (
     ActionKind,
     Actions,
+    ChoosesLimits,
     CounterRng,
     JobBatch,
-    KnowsLimits,
     Outcomes,
     RunEnd,
     make_policy,
@@ -65,7 +65,7 @@ def learned(policy, beliefs, actions, recurrence):
     "objective", [None, EnergyDelayProduct(), LeastEnergy(max_slowdown=0.1)], ids=str
 )
 def test_the_limit_of_a_batch_size_is_what_a_decision_holds(objective):
-    """Whoever runs a given batch size would hold another limit than the policy's own runs."""
+    """A client that runs a given batch size would hold another limit than the policy's own runs."""
     policy = BayesianPolicy(objective=objective)
     lanes = JobBatch.of([JOB], [7])
     beliefs = policy.start(lanes)
@@ -157,12 +157,12 @@ def test_a_given_batch_size_gets_the_limit_that_is_known_for_it(service):
 def test_policies_that_leave_limits_to_profiling_still_do(service):
     """A policy as published would be changed."""
     for name in policy_names():
-        if isinstance(make_policy(name), KnowsLimits):
+        if isinstance(make_policy(name), ChoosesLimits):
             continue
         job = service[0].define("team", Definition(JOB, policy=name), seed=7).id
         for number in range(4):
             run(service, job, f"{number}")
         other = next(size for size in JOB.batch_sizes if size != JOB.default)
         assert run(service, job, "only", only=other).power_limit_watts is None
-    assert not isinstance(make_policy("zeus"), KnowsLimits)
-    assert isinstance(make_policy("joulery"), KnowsLimits)
+    assert not isinstance(make_policy("zeus"), ChoosesLimits)
+    assert isinstance(make_policy("joulery"), ChoosesLimits)

@@ -78,7 +78,7 @@ def test_measurements_are_finite_and_not_negative(name, value):
     ],
 )
 def test_what_cannot_have_been_is_refused(changes):
-    """One liar would ruin a job for everybody."""
+    """One wrong report would ruin a job for all."""
     with pytest.raises(InvalidValueError):
         check(**changes)
 

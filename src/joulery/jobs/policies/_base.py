@@ -162,7 +162,7 @@ class LimitChoice:
 
 
 @runtime_checkable
-class KnowsLimits(Protocol):
+class ChoosesLimits(Protocol):
     """A policy that chooses power limits itself, for any batch size."""
 
     def limit_of(
@@ -177,8 +177,8 @@ class KnowsLimits(Protocol):
 
 
 @runtime_checkable
-class KnowsCosts(Protocol):
-    """A policy that believes something about the cost of a run of each batch size."""
+class EstimatesCosts(Protocol):
+    """A policy that estimates the cost of a run of each batch size."""
 
     def believed_costs(
         self, beliefs: Any, rows: NDArray[np.int64]

@@ -113,7 +113,7 @@ class EpochProfiles:
     ) -> tuple[Floats, Floats, Floats]:
         """(..., limits), from (logs, precision) of batch sizes and of their sources.
 
-        Log seconds and log watts, NaN where neither knows; the variance of either.
+        Log seconds and log watts, NaN where neither was measured; the variance of either.
         """
         here, there = own[1] > 0, source[1] > 0
         known = here | there

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 _FIRST, _BEST, _TRY, _PROBE, _UNREACHED, _SCOUT, _WARM = range(7)
 _SCOUT_STREAM = 0  # stream of random numbers
-# A bound is a promise, and which settings keep it has to be found, too: what is learned under one
-# counts as over this many times the recurrences. Chosen from 3, 4, 6 and 10 by the sum of regrets
+# Under a bound, which settings keep it has to be learned, too, so that what a run teaches counts as
+# over this many times the recurrences. Chosen from 3, 4, 6 and 10 by the sum of regrets
 # over the GPU types of You et al.'s traces (NSDI'23).
 _BOUND_WEIGHT = 6.0
 _SCOUTS = 0.3  # share of the submissions before the first result that leave the default

@@ -9,8 +9,7 @@ from joulery.errors import InvalidValueError
 from joulery.jobs.policies import ActionKind, CounterRng, JobBatch, Outcomes, RunEnd, WarmStart
 from joulery.jobs.policies.bayesian._policy import DEFAULT_EXPLORATION, BayesianPolicy
 from joulery.objectives import UNBOUNDED, Bounds, EnergyDelayProduct, LeastEnergy
-from joulery.simulate import SimulationOptions, simulate
-from joulery.simulate import _drift as drift
+from joulery.simulate import SimulationOptions, discarded_becomes_best, scale_epochs, simulate
 from joulery.testing.workloads import made_up_workload
 
 ROW = np.zeros(1, dtype=np.int64)
@@ -124,7 +123,7 @@ def test_a_try_that_could_not_afford_an_epoch_is_not_repeated_for_ever(monkeypat
 def test_no_two_runs_in_a_row_are_stopped(factor):
     """A job that became many times as long would get no model night after night."""
     load = made_up_workload(never=(16, 512))
-    options = SimulationOptions(drift=lambda one: drift.scaled(one, 12, factor), keep_actions=True)
+    options, load = SimulationOptions(keep_actions=True), scale_epochs(load, 12, factor)
     actions = simulate([load], BayesianPolicy(), 40, SEEDS, options).actions
     for job in SEEDS:
         ends = actions.end[(actions.job == job) & (actions.kind == ActionKind.TRAIN)]
@@ -213,15 +212,11 @@ def test_abandoned_runs_leave_nothing_behind():
     assert one.beliefs.under_way.sum() == 0
 
 
-def last_costs(load, log, change=None):
+def last_costs(load, log):
     """Expected cost of the last five settings over the optimum's; the median, for late tries."""
-    epochs = None if change is None else change.epochs[-1]
-    cost = load.expected_cost(0.5, epochs)
-    return float(
-        np.median(
-            (cost[log.arm[:, -5:], log.limit[:, -5:]] / load.optimum(0.5, epochs)[2]).mean(axis=1)
-        )
-    )
+    _, last = load.stages[-1]
+    cost = last.expected_cost()[log.arm[:, -5:], log.limit[:, -5:]]
+    return float(np.median((cost / last.optimum()[2]).mean(axis=1)))
 
 
 @pytest.mark.parametrize("default", [16, 64, 256, 512])
@@ -243,18 +238,12 @@ def test_copes_with_unreachable_batch_sizes():
 
 def test_all_batch_sizes_need_twice_the_epochs():
     """Stale ceilings must not stop every run; the job goes on and stays at its best."""
-    load = made_up_workload()
-    log = simulate(
-        [load],
-        BayesianPolicy(),
-        60,
-        SEEDS,
-        SimulationOptions(drift=lambda w: drift.scaled(w, 30, 2.0)),
-    )
+    load = scale_epochs(made_up_workload(), 30, 2.0)
+    log = simulate([load], BayesianPolicy(), 60, SEEDS)
     assert log.reached.all()
     # A change may make any batch size the best, so each of the six may be tried again, twice or so.
     assert (log.attempts[:, 30:].sum(axis=1) < 30 + 18).all()
-    assert last_costs(load, log, drift.scaled(load, 30, 2.0)) < 1.1
+    assert last_costs(load, log) < 1.1
 
 
 def test_heavy_tails_do_not_derail():
@@ -338,10 +327,9 @@ def test_an_objective_of_ones_own_is_pursued(slowdown):
 
 def test_a_discarded_batch_size_is_found_again():
     """After a change, what was too expensive may be the best; a job must not stay away from it."""
-    load = made_up_workload()
-    change = drift.discarded_becomes_best(load, 30)
-    log = simulate([load], BayesianPolicy(), 80, SEEDS, SimulationOptions(drift=lambda _: change))
-    assert last_costs(load, log, change) < 1.1
+    load = discarded_becomes_best(made_up_workload(), 30)
+    log = simulate([load], BayesianPolicy(), 80, SEEDS)
+    assert last_costs(load, log) < 1.1
 
 
 def test_inherited_epochs_choose_the_first_batch_size():

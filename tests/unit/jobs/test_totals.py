@@ -8,16 +8,15 @@ from joulery.clock import VirtualClock
 from joulery.jobs import (
     Definition,
     EnergyEntry,
-    JobMeasurements,
     JobService,
+    JobSummary,
     Outcome,
     Request,
     decision_page,
     job_beliefs,
     job_entry,
-    job_figures,
+    job_totals,
     note_energy,
-    summarize,
 )
 from joulery.jobs.policies import RunEnd
 from joulery.storage import Store, job_heads
@@ -55,10 +54,10 @@ def store(location):
 def test_figures_agree_with_the_summary(store):
     """If this fails, the list of jobs and the page of a job contradict each other."""
     with store.reading() as transaction:
-        found, new = job_figures(transaction, job_heads(transaction))
+        found, new = job_totals(transaction, job_heads(transaction))
         decisions = decision_page(transaction, found.head.id, 0, 100).decisions
         entry = job_entry(transaction.job(found.head.id))
-        summary = summarize(entry, decisions, JobMeasurements())
+        summary = JobSummary(entry, decisions)
     assert summary.saved is not None
     assert found.saved is not None
     assert found.saved.share == pytest.approx(summary.saved.energy.share)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from joulery.errors import UnknownRecordError
 from joulery.frontier import Frontier
@@ -24,33 +24,30 @@ from joulery.jobs._models import (
 from joulery.jobs._service import answer
 from joulery.storage import (
     EnergyRecord,
+    OutcomeRecord,
     ProfileRecord,
     add_energy,
-    energy_of_decision,
-    outcomes_between,
-    profiles_of,
     put_profile,
+    records,
 )
-from joulery.storage import energy_page as stored_energy
 
 if TYPE_CHECKING:
-    from joulery.storage import DecisionRecord, JobRecord, OutcomeRecord, Transaction
+    from joulery.storage import DecisionRecord, JobRecord, Transaction
 
 _STATES = ("open", "reported", "expired")
 
 
 def job_entry(record: JobRecord) -> JobEntry:
     """A stored job as its team sees it."""
-    job = record.job
     return JobEntry(
         id=record.id,
-        team=job.team,
+        team=record.team,
         version=record.version,
-        inherits=job.inherits,
+        inherits=record.inherits,
         warm_start=warm_start_text(record),
         paused=record.paused,
         definition=Definition(
-            job_from(job.name, job.specification), job.device, job.policy, own_parameters(job)
+            job_from(record), record.device, record.policy, own_parameters(record)
         ),
         created_wall_seconds=record.created_wall_seconds,
         events=record.events,
@@ -73,12 +70,12 @@ def decision_page(transaction: Transaction, job: int, after: int, limit: int) ->
     """
     transaction.job(job)
     found = transaction.decisions(job, after, limit + 1)
-    page = found[:limit]
-    outcomes = (
-        outcomes_between(transaction, job, page[0].sequence, page[-1].sequence) if page else {}
-    )
-    entries = tuple(_decision_entry(one, outcomes.get(one.sequence)) for one in page)
-    return DecisionPage(entries, page[-1].sequence if len(found) > limit else None)
+    # A decision has at most one outcome, so those of the page are the first after its beginning.
+    first = found[0].sequence if found else 0
+    outcomes = records(transaction, OutcomeRecord, job, first - 1, min(limit, len(found)))
+    by_decision = {one.decision: one for one in outcomes}
+    entries = tuple(_decision_entry(one, by_decision.get(one.sequence)) for one in found[:limit])
+    return DecisionPage(entries, found[limit - 1].sequence if len(found) > limit else None)
 
 
 def _decision_entry(record: DecisionRecord, report: OutcomeRecord | None) -> DecisionEntry:
@@ -107,7 +104,7 @@ def profile_list(transaction: Transaction, job: int) -> ProfileList:
             ProfileEntry(
                 one.batch_size, one.device, Frontier.from_dict(one.frontier), one.wall_seconds
             )
-            for one in profiles_of(transaction, job)
+            for one in records(transaction, ProfileRecord, job)
         )
     )
 
@@ -130,14 +127,15 @@ def energy_page(transaction: Transaction, job: int, after: int, limit: int) -> E
         UnknownRecordError: There is no such job.
     """
     transaction.job(job)
-    found = stored_energy(transaction, job, after, limit + 1)
-    entries = tuple(_energy_entry(record) for _, record in found[:limit])
-    return EnergyPage(entries, found[limit - 1][0] if len(found) > limit else None)
+    found = records(transaction, EnergyRecord, job, after, limit + 1)
+    entries = tuple(map(_energy_entry, found[:limit]))
+    return EnergyPage(entries, found[limit - 1].id if len(found) > limit else None)
 
 
 def decision_energy(transaction: Transaction, job: int, decision: int) -> tuple[EnergyEntry, ...]:
     """Energy that was used under a decision, by device."""
-    return tuple(map(_energy_entry, energy_of_decision(transaction, job, decision)))
+    found = records(transaction, EnergyRecord, job, decision=decision)
+    return tuple(map(_energy_entry, sorted(found, key=lambda one: one.device)))
 
 
 def _energy_entry(record: EnergyRecord) -> EnergyEntry:
@@ -148,6 +146,7 @@ def _energy_entry(record: EnergyRecord) -> EnergyEntry:
         joules=record.joules,
         origin=record.provenance.get("origin", "assumed"),
         source=record.provenance.get("source", ""),
+        relative_error=record.provenance.get("relative_error"),
         wall_seconds=record.wall_seconds,
     )
 
@@ -169,7 +168,9 @@ def note_energy(
                 f"no decision {used.decision[:40]} of this job",
                 remedy="give the id that came with the decision",
             )
-    provenance = {"origin": str(used.origin), "source": used.source}
+    provenance: dict[str, Any] = {"origin": str(used.origin), "source": used.source}
+    if used.relative_error is not None:
+        provenance["relative_error"] = used.relative_error
     add_energy(
         transaction,
         EnergyRecord(

@@ -1,27 +1,27 @@
-"""What each job of a store has used and saved, added up by the database for lists of many jobs."""
+"""Energy and savings of each job of a store, added up by the database for lists of many jobs."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from joulery.jobs._pages import decision_page, job_entry, profile_list
-from joulery.jobs._summary import EnergyUsed, JobMeasurements, RunSums, saved_share, summarize
-from joulery.jobs.policies import ActionKind
+from joulery.jobs._documents import decision_page, job_entry, profile_list
+from joulery.jobs._models import EnergyEntry
+from joulery.jobs._summary import JobSummary, RunSums, saved_share
 from joulery.storage import DecisionState, energy_origins, run_groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from joulery.jobs._summary import JobSummary, Saved
-    from joulery.storage import JobHead, RunGroup, Transaction
+    from joulery.jobs._summary import Saved
+    from joulery.storage import JobHead, Transaction
 
 _MOST_DECISIONS = 500  # that are read for the summary of a job
 
 
 @dataclass(slots=True)
-class JobFigures:
+class JobTotals:
     """Energy and savings of one version of a job.
 
     Attributes:
@@ -66,64 +66,57 @@ class JobFigures:
         return share * self.recurrences * self.baseline_joules
 
 
-def job_figures(transaction: Transaction, heads: Sequence[JobHead]) -> list[JobFigures]:
-    """The figures of some hundred jobs at most."""
+def job_totals(transaction: Transaction, heads: Sequence[JobHead]) -> list[JobTotals]:
+    """The totals of some hundred jobs at most."""
     numbers = [head.id for head in heads]
     groups, ended = run_groups(transaction, numbers)
-    by_job: dict[int, list[RunGroup]] = defaultdict(list)
+    by_job: dict[int, list[Any]] = defaultdict(list)
     for group in groups:
         by_job[group.job].append(group)
-    found = {head.id: _figures(head, by_job[head.id], ended.get(head.id, 0)) for head in heads}
+    found = {head.id: _totals_of(head, by_job[head.id], ended.get(head.id, 0)) for head in heads}
     for job, origin, joules in energy_origins(transaction, numbers):
         found[job].origins[origin or "assumed"] = joules
     return list(found.values())
 
 
 def job_summary(transaction: Transaction, job: int) -> JobSummary:
-    """The latest part of a job's history, with what was measured.
-
-    Args:
-        transaction: Transaction to read in.
-        job: Number of the job.
-
-    Raises:
-        UnknownRecordError: There is no such job.
-    """
+    """The latest part of a job's history, with what was measured."""
     entry = job_entry(transaction.job(job))
     after = max(0, entry.events - 2 * _MOST_DECISIONS)  # most decisions are followed by a report
     found = decision_page(transaction, job, after, _MOST_DECISIONS).decisions
-    used = [
-        EnergyUsed(origin or "assumed", j) for _, origin, j in energy_origins(transaction, [job])
+    energy = [
+        EnergyEntry(None, "", 0.0, joules, origin or "assumed")  # type: ignore[arg-type]
+        for _, origin, joules in energy_origins(transaction, [job])
     ]
-    measured = JobMeasurements(tuple(used), profiles=profile_list(transaction, job).profiles)
-    return summarize(entry, found, measured, cut=after > 0)
+    profiles = profile_list(transaction, job).profiles
+    return JobSummary(entry, found, tuple(energy), profiles, cut=after > 0)
 
 
-def _figures(head: JobHead, groups: Iterable[RunGroup], recurrences: int) -> JobFigures:
-    figures = JobFigures(head, recurrences)
+def _totals_of(head: JobHead, groups: Iterable[Any], recurrences: int) -> JobTotals:
+    totals = JobTotals(head, recurrences)
     reached: dict[int, RunSums] = defaultdict(RunSums)
-    others, total = 0, 0.0
+    ended, total = 0, 0.0
     for one in groups:
-        figures.joules += one.joules
+        totals.joules += one.joules
         made = one.latest_wall_seconds
-        figures.open += one.count if one.state == DecisionState.OPEN else 0
+        totals.open += one.decisions if one.state == DecisionState.OPEN else 0
         if one.ignored:
-            figures.quarantined += one.count
-            figures.quarantined_wall_seconds = max(made, figures.quarantined_wall_seconds)
+            totals.quarantined += one.decisions
+            totals.quarantined_wall_seconds = max(made, totals.quarantined_wall_seconds)
         if one.state == DecisionState.EXPIRED and not one.end:
-            figures.expired += one.count
-            figures.expired_wall_seconds = max(made, figures.expired_wall_seconds)
+            totals.expired += one.decisions
+            totals.expired_wall_seconds = max(made, totals.expired_wall_seconds)
         if one.end in (None, "abandoned"):
             continue
         total += one.joules
-        if one.end == "reached" and one.kind == ActionKind.TRAIN:
+        if one.end == "reached":
             sums = reached[one.batch_size]
-            sums.count += one.count
+            sums.count += one.decisions
             sums.total += one.joules
-            sums.squares += one.joules_squared
-        others += one.count
+            sums.squares += one.squares
+        ended += one.decisions
     base = reached.get(head.default)
-    if base is not None and others > base.count:
-        figures.baseline_joules = base.total / base.count
-        figures.saved = saved_share(head.default, reached, total, recurrences)
-    return figures
+    if base is not None and ended > base.count:
+        totals.baseline_joules = base.total / base.count
+        totals.saved = saved_share(base, reached, total, recurrences)
+    return totals
