@@ -7,8 +7,6 @@ killed with SIGKILL at a random moment. ``JOULERY_KILLS`` sets how often (20 by 
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 
@@ -18,6 +16,7 @@ from joulery.jobs import Definition, JobService
 from joulery.storage import EventKind, Store
 from joulery.testing.policy_contract import assert_identical
 from joulery.testing.workloads import made_up_workload
+from support.forked import ForkedCommand
 
 KILLS = int(os.environ.get("JOULERY_KILLS", "20"))
 POLICIES = ("zeus", "joulery")
@@ -61,10 +60,7 @@ threading.Event().wait()
 
 def start(location, life, jobs):
     """A process at work."""
-    return subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(location), str(life), *map(str, jobs)],
-        stdout=subprocess.PIPE,
-    )
+    return ForkedCommand([str(location), str(life), *map(str, jobs)], code=CHILD)
 
 
 def acknowledged_until_killed(processes, seconds):
@@ -73,10 +69,12 @@ def acknowledged_until_killed(processes, seconds):
         assert process.stdout.readline() == b"ready\n"
     time.sleep(seconds)
     for process in processes:
-        os.kill(process.pid, signal.SIGKILL)
+        process.send_signal(signal.SIGKILL)
     said = b""
     for process in processes:
-        text, _ = process.communicate()
+        with process.stdout as output:
+            text = output.read()
+        assert process.wait(60) == -signal.SIGKILL
         said += text[: text.rfind(b"\n") + 1]
     return [tuple(line.split()) for line in said.decode().splitlines()]
 
@@ -102,7 +100,10 @@ def check(location, jobs, acknowledged):
                 if event.kind in (EventKind.OUTCOME, EventKind.LATE)
             )
             running = store.write(
-                lambda transaction, job=job: service._cache.current(transaction, job).beliefs, job
+                lambda transaction, job=job: (
+                    service._cache.current(transaction, transaction.lock(job)).beliefs
+                ),
+                job,
             )
             assert_identical(running, service.rebuild(job))
     assert set(acknowledged) <= set(stored)

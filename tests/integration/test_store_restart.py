@@ -66,7 +66,10 @@ def test_crashes_of_the_database_lose_nothing():
         assert len(persist(lambda: stored_events(store, job))) == 4 * 12 * 2
         running = persist(
             lambda: store.write(
-                lambda transaction: service._cache.current(transaction, job).beliefs, job
+                lambda transaction: (
+                    service._cache.current(transaction, transaction.lock(job)).beliefs
+                ),
+                job,
             )
         )
         assert_identical(running, persist(lambda: service.rebuild(job)))

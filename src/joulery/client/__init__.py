@@ -1,4 +1,4 @@
-"""Where recurring runs get decisions and report: a store on this machine, or a server."""
+"""Clients of recurring runs, which decide by and report to a store on this machine or a server."""
 
 from __future__ import annotations
 
@@ -16,27 +16,19 @@ if TYPE_CHECKING:
         team_of,
         write_token,
     )
-    from joulery.client._findings import RunMeasurements
-    from joulery.client._history import (
-        JobUsage,
-        all_jobs,
-        saved_energy,
-        summary_of,
-        usage,
-    )
+    from joulery.client._history import all_jobs, summary_of, usage
+    from joulery.client._measurements import RunMeasurements
     from joulery.client._resilient import ResilientClient
 
 __all__ = [
     "STORE_VARIABLE",
     "DecisionBackend",
-    "JobUsage",
     "ResilientClient",
     "RunMeasurements",
     "all_jobs",
     "is_server",
     "open_backend",
     "read_token",
-    "saved_energy",
     "summary_of",
     "team_of",
     "usage",

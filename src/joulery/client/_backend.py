@@ -1,4 +1,4 @@
-"""What decides for recurring runs: a job service in this process, or a server over HTTP."""
+"""Backends that decide for recurring runs: a job service in this process, or a server over HTTP."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Definition,
         EnergyEntry,
         JobEntry,
+        LiveState,
         Outcome,
         ProfileEntry,
         Receipt,
@@ -48,11 +49,13 @@ class DecisionBackend(Protocol):
         ...
 
     def decide(self, job: int, request: Request) -> Decision:
-        """What to run next; the same key gives the same decision."""
+        """The next decision; the same key gives the same decision."""
         ...
 
-    def heartbeat(self, decision: Decision, progress: Outcome | None = None) -> DecisionLease:
-        """Prolong the lease of a decision."""
+    def heartbeat(
+        self, decision: Decision, progress: Outcome | None = None, live: LiveState | None = None
+    ) -> DecisionLease:
+        """Prolong the lease of a decision; a server shows ``live`` to those who watch the run."""
         ...
 
     def report(self, decision: Decision, outcome: Outcome, key: str) -> Receipt:

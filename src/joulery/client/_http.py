@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from http.client import HTTPResponse
     from pathlib import Path
 
-    from joulery.jobs import Definition, JsonModel, Outcome, Request
+    from joulery.jobs import Definition, JsonModel, LiveState, Outcome, Request
 
 Model = TypeVar("Model", bound="JsonModel")
 
@@ -121,7 +121,7 @@ class Address:
 
 
 class HttpBackend:
-    """A :class:`joulery.client._backend.DecisionBackend` behind a server.
+    """A :class:`joulery.client._backend.DecisionBackend` behind a server, which has its methods.
 
     Connects when it is first used. Proxies of the environment are not used, and redirects are not
     followed, so that a token is sent to this server only.
@@ -151,66 +151,57 @@ class HttpBackend:
         self._idle: list[HTTPConnection] = []
 
     def define(self, definition: Definition) -> JobEntry:
-        """The job of that name and device, made or changed if need be."""
         return self._call(JobEntry, "POST", self._jobs, definition)
 
     def decide(self, job: int, request: Request) -> Decision:
-        """What to run next."""
         return self._call(Decision, "POST", f"/v1/jobs/{job:d}/decisions", request)
 
-    def heartbeat(self, decision: Decision, progress: Outcome | None = None) -> DecisionLease:
+    def heartbeat(
+        self, decision: Decision, progress: Outcome | None = None, live: LiveState | None = None
+    ) -> DecisionLease:
         """Prolong the lease of a decision."""
         path = f"/v1/decisions/{quote(decision.id, safe='')}/heartbeat"
-        return self._call(DecisionLease, "POST", path, ProgressReport(progress), decision.token)
+        body = ProgressReport(progress, live)
+        return self._call(DecisionLease, "POST", path, body, decision.token)
 
     def report(self, decision: Decision, outcome: Outcome, key: str) -> Receipt:
-        """Report how a decision ended."""
         path = f"/v1/decisions/{quote(decision.id, safe='')}/outcome"
         return self._call(Receipt, "PUT", path, OutcomeReport(key, outcome), decision.token)
 
     def jobs(self, after: int = 0, limit: int = 100) -> tuple[list[JobEntry], int | None]:
-        """Jobs by number."""
         page = self._call(JobPage, "GET", f"{self._jobs}?{_page(after, limit)}")
         return list(page.jobs), page.next
 
     def job(self, name: str, device: str | None = None) -> JobEntry:
-        """The newest version of a job."""
         query = "" if device is None else "?" + urlencode({"device": device})
         return self._call(JobEntry, "GET", f"{self._jobs}/{quote(name, safe='')}{query}")
 
     def decisions(
         self, job: int, after: int = 0, limit: int = 100
     ) -> tuple[list[DecisionEntry], int | None]:
-        """Decisions with their outcomes, in order."""
         path = f"/v1/jobs/{job:d}/decisions?{_page(after, limit)}"
         page = self._call(DecisionPage, "GET", path)
         return list(page.decisions), page.next
 
     def profiles(self, job: int) -> list[ProfileEntry]:
-        """Time-energy frontiers of the batch sizes of a job."""
         return list(self._call(ProfileList, "GET", f"/v1/jobs/{job:d}/profiles").profiles)
 
     def keep_profile(self, job: int, profile: ProfileEntry) -> None:
-        """Store a frontier, in place of an earlier one of the same batch size and device."""
         self.ask("PUT", f"/v1/jobs/{job:d}/profiles", self._token, profile.checked())
 
     def energy(
         self, job: int, after: int = 0, limit: int = 100
     ) -> tuple[list[EnergyEntry], int | None]:
-        """Energy used, in the order of the reports."""
         page = self._call(EnergyPage, "GET", f"/v1/jobs/{job:d}/energy?{_page(after, limit)}")
         return list(page.energy), page.next
 
     def note_energy(self, job: int, used: EnergyEntry) -> None:
-        """Store energy that was used; where a decision is named, once for each device."""
         self.ask("POST", f"/v1/jobs/{job:d}/energy", self._token, used.checked())
 
     def pause(self, job: int, *, paused: bool = True) -> None:
-        """Refuse decisions, or make them again."""
         self.ask("POST", f"/v1/jobs/{job:d}/pause", self._token, PauseState(paused))
 
     def delete(self, job: int) -> None:
-        """Delete a job with all its history."""
         self.ask("DELETE", f"/v1/jobs/{job:d}", self._token)
 
     def close(self) -> None:
@@ -236,7 +227,7 @@ class HttpBackend:
             return kind.from_document(from_bytes(content))
         except InvalidValueError as error:
             raise StoreError(
-                f"{self.address} answers what is not understood: {error.message}",
+                f"{self.address} sends an invalid answer: {error.message}",
                 remedy="check that a Joulery server of this version is there",
             ) from None
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Definition,
         EnergyEntry,
         JobEntry,
+        LiveState,
         Outcome,
         ProfileEntry,
         Receipt,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class LocalBackend:
-    """A :class:`joulery.client._backend.DecisionBackend` in this process.
+    """A :class:`joulery.client._backend.DecisionBackend` in this process, which has its methods.
 
     Any number of processes may use the same store.
 
@@ -50,70 +51,62 @@ class LocalBackend:
         self._service = JobService(store, clock)
 
     def define(self, definition: Definition) -> JobEntry:
-        """The job of that name and device, made or changed if need be."""
         return job_entry(self._service.define(self._team, definition))
 
     def decide(self, job: int, request: Request) -> Decision:
-        """What to run next."""
         return self._service.decide(job, request)
 
-    def heartbeat(self, decision: Decision, progress: Outcome | None = None) -> DecisionLease:
+    def heartbeat(
+        self,
+        decision: Decision,
+        progress: Outcome | None = None,
+        live: LiveState | None = None,  # noqa: ARG002 - for those who watch a server
+    ) -> DecisionLease:
         """Prolong the lease of a decision."""
         return self._service.heartbeat(decision.id, progress)
 
     def report(self, decision: Decision, outcome: Outcome, key: str) -> Receipt:
-        """Report how a decision ended."""
         return self._service.report(decision.id, outcome, key)
 
     def jobs(self, after: int = 0, limit: int = 100) -> tuple[list[JobEntry], int | None]:
-        """Jobs by number."""
         with self._store.reading() as transaction:
             page = job_page(transaction, self._team, after, limit)
         return list(page.jobs), page.next
 
     def job(self, name: str, device: str | None = None) -> JobEntry:
-        """The newest version of a job."""
         return job_entry(self._service.find(self._team, name, device))
 
     def decisions(
         self, job: int, after: int = 0, limit: int = 100
     ) -> tuple[list[DecisionEntry], int | None]:
-        """Decisions with their outcomes, in order."""
         with self._store.reading() as transaction:
             page = decision_page(transaction, job, after, limit)
         return list(page.decisions), page.next
 
     def profiles(self, job: int) -> list[ProfileEntry]:
-        """Time-energy frontiers of the batch sizes of a job."""
         with self._store.reading() as transaction:
             return list(profile_list(transaction, job).profiles)
 
     def keep_profile(self, job: int, profile: ProfileEntry) -> None:
-        """Store a frontier, in place of an earlier one of the same batch size and device."""
         checked, now = profile.checked(), self._clock.wall()
         self._store.write(lambda one: keep_profile(one, job, checked, now), job)
 
     def energy(
         self, job: int, after: int = 0, limit: int = 100
     ) -> tuple[list[EnergyEntry], int | None]:
-        """Energy used, in the order of the reports."""
         with self._store.reading() as transaction:
             page = energy_page(transaction, job, after, limit)
         return list(page.energy), page.next
 
     def note_energy(self, job: int, used: EnergyEntry) -> None:
-        """Store energy that was used; where a decision is named, once for each device."""
         checked, now = used.checked(), self._clock.wall()
         self._store.write(lambda one: note_energy(one, job, checked, now), job)
 
     def pause(self, job: int, *, paused: bool = True) -> None:
-        """Refuse decisions, or make them again."""
         self._service.pause(job, paused=paused)
 
     def delete(self, job: int) -> None:
-        """Delete a job with all its history."""
         self._service.delete(job)
 
     def close(self) -> None:
-        """Close the store."""
         self._store.close()

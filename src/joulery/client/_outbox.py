@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
-from joulery.client._findings import RunMeasurements, upload_measurements
+from joulery.client._measurements import RunMeasurements, upload_measurements
 from joulery.clock import REAL_CLOCK
 from joulery.errors import (
     ConflictError,
@@ -60,7 +60,7 @@ class PendingReport(JsonModel):
 
     Attributes:
         decision: Decision that it is about, with its token.
-        outcome: How the decision ended, or how it stood.
+        outcome: Outcome of the decision, or its progress so far.
         key: Idempotency key of the report; null for a heartbeat.
     """
 
@@ -84,9 +84,9 @@ class OfflineRun(JsonModel):
         team: Team of the job.
         definition: Definition of the job at that time.
         request: Request for a decision to run what was run, under a key chosen then.
-        outcome: How the run ended.
+        outcome: Outcome of the run.
         key: Idempotency key of the report.
-        measurements: What the run measured besides; null for nothing.
+        measurements: Further measurements of the run; null for none.
         wall_seconds: Unix time at which the run ended.
     """
 
@@ -137,7 +137,7 @@ class PendingMeasurements(JsonModel):
         team: Team of the job.
         job: Number of the job.
         wall_seconds: Unix time at which the run ended.
-        measurements: What was measured.
+        measurements: Measurements of the run.
     """
 
     team: Name

@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from joulery.client._backend import DecisionBackend
-    from joulery.client._findings import RunMeasurements
+    from joulery.client._measurements import RunMeasurements
     from joulery.client._outbox import Entry
     from joulery.clock import Clock
-    from joulery.jobs import Definition, JobEntry, Outcome
+    from joulery.jobs import Definition, JobEntry, LiveState, Outcome
 
 T = TypeVar("T")
 
@@ -100,7 +100,8 @@ class ResilientClient:
         clock: Real or virtual clock.
 
     Attributes:
-        trouble: Why the last call failed; None while all is well.
+        trouble: Reason why the last call failed; None if it succeeded.
+        watched: Whether a server decides, which shows runs under way to people.
         defined: The job as the backend has it, once it was asked.
     """
 
@@ -116,6 +117,7 @@ class ResilientClient:
         clock: Clock = REAL_CLOCK,
     ) -> None:
         self.trouble: str | None = None
+        self.watched = is_server(location)
         self.defined: JobEntry | None = None
         self._opened = opened
         self._backend: DecisionBackend | None = None
@@ -133,10 +135,10 @@ class ResilientClient:
         self._outbox = Outbox(state / "undelivered" / f"{file_stem(location)}.jsonl")
         names = file_stem(location, definition.job.name, definition.device)
         # A store on this machine is there, or nothing of this is.
-        self._last_good = state / "last" / f"{names}.json" if is_server(location) else None
+        self._last_good = state / "last" / f"{names}.json" if self.watched else None
 
     def decide(self, request: Request) -> Decision:
-        """What to run next; without an answer, the last good setting or else the default."""
+        """The next decision; without an answer, the last good setting or else the default."""
         began = self._clock.now()
         try:
             decision = self._bounded(lambda backend: self._decide(backend, request))
@@ -149,12 +151,14 @@ class ResilientClient:
         self._answered()
         return decision
 
-    def heartbeat(self, decision: Decision, progress: Outcome) -> None:
+    def heartbeat(
+        self, decision: Decision, progress: Outcome, live: LiveState | None = None
+    ) -> None:
         """Prolong the lease of a decision, and say how the run stands."""
         if not decision.id:
             return
         try:
-            self._unless_quiet(lambda backend: backend.heartbeat(decision, progress))
+            self._unless_quiet(lambda backend: backend.heartbeat(decision, progress, live))
         except StoreError:
             self._keep(PendingReport(decision, progress, None))
         except JouleryError as error:
@@ -179,7 +183,7 @@ class ResilientClient:
 
         Args:
             decision: Decision that was run.
-            outcome: How it ended.
+            outcome: Outcome of the run.
             key: Idempotency key of the report.
             found: Function that gives what else was measured; called unless the report is refused.
         """
@@ -216,7 +220,7 @@ class ResilientClient:
         key: str,
         found: Callable[[], RunMeasurements] | None,
     ) -> Entry | None:
-        """What to report; None where the policy would learn nothing from it."""
+        """The entry to report; None where the policy would learn nothing from it."""
         if decision.id:
             return PendingReport(decision, outcome, key)
         unanswered, self._unanswered = self._unanswered, None
@@ -266,7 +270,7 @@ class ResilientClient:
         return backend.decide(self.defined.id, request)
 
     def _fallback(self, error: JouleryError, only: int | None) -> Decision:
-        """What to run without an answer."""
+        """The decision where no backend answers."""
         self._quiet(error)
         job = self._definition.job
         # A job that is paused, or that is refused, is to run as its owner would.
@@ -358,7 +362,7 @@ class ResilientClient:
 
 
 def _measured(found: Callable[[], RunMeasurements] | None) -> RunMeasurements | None:
-    """What a run measured besides its outcome, which has the totals in any case."""
+    """Measurements of a run besides its outcome, which has the totals in any case."""
     try:
         return None if found is None else found()
     except Exception as error:  # noqa: BLE001 - the fail-open guard
@@ -367,16 +371,12 @@ def _measured(found: Callable[[], RunMeasurements] | None) -> RunMeasurements | 
 
 
 def file_stem(*names: str) -> str:
-    """A file name for names of any kind: the same for the same, and without a hint at them."""
+    """A file name that depends on the names only and does not reveal them."""
     return hashlib.sha256("\0".join(names).encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
 def within(seconds: float, function: Callable[[], T]) -> T:
-    """``function()``, abandoned after ``seconds`` whatever it is waiting for.
-
-    Args:
-        seconds: Longest time to wait.
-        function: Function to call; it goes on in the background where it is abandoned.
+    """``function()``; after ``seconds`` it is left to go on in the background.
 
     Raises:
         StoreBusyError: It took longer.

@@ -57,13 +57,8 @@ def restore(location: str | None, source: Path, *, replace: bool) -> Document:
     A backup of an SQLite store takes the place of the file, so that a server which still has the
     old one open notices and refuses to go on.
 
-    Args:
-        location: Location of the store.
-        source: File that :func:`backup` or :func:`export` wrote.
-        replace: Whether jobs that the store has may be deleted.
-
     Raises:
-        ConflictError: The store has jobs.
+        ConflictError: The store has jobs, and they may not be replaced.
         FileError: The file is damaged, or none of these.
     """
     place = default_path() if location is None else location

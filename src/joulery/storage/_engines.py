@@ -117,7 +117,7 @@ def _sqlite(path: Path, busy_seconds: float) -> Engine:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """What tells a file from another of the same name; None for no file."""
+    """Device and inode, which differ between files of the same name; None for no file."""
     try:
         found = path.stat()
     except OSError:
@@ -187,7 +187,7 @@ def _bounded_connection() -> Callable[..., Any]:
 
 
 def explained(error: DBAPIError) -> JouleryError:
-    """What a database error means to the caller, without statements or values."""
+    """The error of our tree for a database error, without statements or values."""
     if isinstance(error, IntegrityError):
         return ConflictError(
             "another record has that name already", remedy="read it first, or choose another name"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import and_, delete, distinct, func, insert, literal_column, select
 
@@ -15,7 +15,18 @@ from joulery.storage._schema import decisions, energy, jobs, outcomes, profiles
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sqlalchemy import Row
+
     from joulery.storage._transaction import Transaction
+
+Kept = TypeVar("Kept", OutcomeRecord, ProfileRecord, EnergyRecord)
+
+# Table of each kind of record, and the column that numbers those of a job.
+_TABLES = {
+    OutcomeRecord: (outcomes, "decision"),
+    ProfileRecord: (profiles, "batch_size"),
+    EnergyRecord: (energy, "id"),
+}
 
 
 def totals(transaction: Transaction) -> dict[str, int]:
@@ -30,7 +41,7 @@ def totals(transaction: Transaction) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class JobHead:
-    """What lists show of a job, without reading its history.
+    """Figures of a job that lists show, without reading its history.
 
     Attributes:
         id: Number of the job.
@@ -65,64 +76,32 @@ def job_heads(transaction: Transaction) -> list[JobHead]:
     return [JobHead(*row) for row in transaction.query(wanted)]
 
 
-@dataclass(frozen=True, slots=True)
-class RunGroup:
-    """Sums over the decisions of a job that are alike.
-
-    Attributes:
-        job: Number of the job.
-        batch_size: Batch size that was decided.
-        kind: Kind of action, as its number.
-        state: State of the decisions, of :class:`DecisionState`.
-        end: How the runs ended by their reports; None without a report.
-        ignored: Whether the policy does not learn from the reports; None without one.
-        count: Number of decisions.
-        joules: Energy in total.
-        joules_squared: Sum of the squares of the energies.
-        seconds: Time in total.
-        latest_wall_seconds: Time at which the latest of the decisions was made.
-    """
-
-    job: int
-    batch_size: int
-    kind: int
-    state: int
-    end: str | None
-    ignored: bool | None
-    count: int
-    joules: float
-    joules_squared: float
-    seconds: float
-    latest_wall_seconds: float
-
-
 def run_groups(
     transaction: Transaction, numbers: Sequence[int]
-) -> tuple[list[RunGroup], dict[int, int]]:
-    """Sums over the decisions of jobs; and the number of recurrences that ended, by job.
+) -> tuple[Sequence[Row[*tuple[Any, ...]]], dict[int, int]]:
+    """Sums over the decisions of some hundred jobs that are alike; and ended recurrences by job.
 
-    Args:
-        transaction: Transaction to read in.
-        numbers: Jobs, at most some hundreds at a time.
+    Each row has ``job``, ``batch_size``, ``state``, ``end`` and ``ignored`` of its decisions, the
+    last two None without a report; their ``decisions``; the sums ``joules`` and ``squares`` of
+    their energy; and ``latest_wall_seconds``, when the latest of them was made.
     """
-    action, body = decisions.c.action, outcomes.c.body
+    body = outcomes.c.body
     joules, end = body["joules"].as_float(), body["end"].as_string()
     same = decisions.c.job == outcomes.c.job, decisions.c.sequence == outcomes.c.decision
     groups = (
         decisions.c.job,
-        action["batch_size"].as_integer(),
-        action["kind"].as_integer(),
+        decisions.c.action["batch_size"].as_integer().label("batch_size"),
         decisions.c.state,
-        end,
+        end.label("end"),
         outcomes.c.ignored,
     )
-    sums = (joules, joules * joules, body["seconds"].as_float())
     wanted = (
         select(
             *groups,
-            func.count(),
-            *(func.coalesce(func.sum(one), 0.0) for one in sums),
-            func.max(decisions.c.issued_wall_seconds),
+            func.count().label("decisions"),
+            func.coalesce(func.sum(joules), 0.0).label("joules"),
+            func.coalesce(func.sum(joules * joules), 0.0).label("squares"),
+            func.max(decisions.c.issued_wall_seconds).label("latest_wall_seconds"),
         )
         .select_from(decisions.outerjoin(outcomes, and_(*same)))
         .where(decisions.c.job.in_(numbers))
@@ -134,8 +113,8 @@ def run_groups(
         .where(decisions.c.job.in_(numbers), end != "abandoned")
         .group_by(decisions.c.job)
     )
-    found = [RunGroup(*row) for row in transaction.query(wanted)]
-    return found, {row[0]: row[1] for row in transaction.query(ended)}
+    recurrences = {row[0]: row[1] for row in transaction.query(ended)}
+    return transaction.query(wanted).all(), recurrences
 
 
 def energy_origins(
@@ -148,29 +127,20 @@ def energy_origins(
     return [(row[0], row[1], row[2]) for row in transaction.query(wanted)]
 
 
-def outcomes_between(
-    transaction: Transaction, job: int, first: int, last: int
-) -> dict[int, OutcomeRecord]:
-    """Reports on the decisions of a job from number ``first`` to ``last``."""
-    wanted = select(outcomes).where(
-        outcomes.c.job == job, outcomes.c.decision >= first, outcomes.c.decision <= last
-    )
-    return {row.decision: OutcomeRecord(*row) for row in transaction.query(wanted)}
-
-
-def energy_page(
-    transaction: Transaction, job: int, after: int, limit: int
-) -> list[tuple[int, EnergyRecord]]:
-    """Energy of a job in the order of its arrival, with the numbers to continue after."""
-    wanted = select(energy).where(energy.c.job == job, energy.c.id > after)
-    rows = transaction.query(wanted.order_by(energy.c.id).limit(limit))
-    return [(row.id, EnergyRecord(*row[:-1])) for row in rows]
-
-
-def energy_of_decision(transaction: Transaction, job: int, decision: int) -> list[EnergyRecord]:
-    """Energy that was used under a decision, by device."""
-    wanted = select(energy).where(energy.c.job == job, energy.c.decision == decision)
-    return [EnergyRecord(*row[:-1]) for row in transaction.query(wanted.order_by(energy.c.device))]
+def records(
+    transaction: Transaction,
+    kind: type[Kept],
+    job: int,
+    after: int = 0,
+    limit: int | None = None,
+    **wanted: int | str,
+) -> list[Kept]:
+    """Records of a job with numbers above ``after``, in order; those with ``wanted`` columns."""
+    table, number = _TABLES[kind]
+    equal = (table.c[name] == value for name, value in wanted.items())
+    query = select(table).where(table.c.job == job, table.c[number] > after, *equal)
+    rows = transaction.query(query.order_by(table.c[number]).limit(limit))
+    return [kind(*row) for row in rows]
 
 
 def put_profile(transaction: Transaction, profile: ProfileRecord) -> None:
@@ -185,12 +155,6 @@ def put_profile(transaction: Transaction, profile: ProfileRecord) -> None:
     transaction.change(insert(profiles), dataclasses.asdict(profile))
 
 
-def profiles_of(transaction: Transaction, job: int) -> list[ProfileRecord]:
-    """The frontiers of a job, by batch size."""
-    wanted = select(profiles).where(profiles.c.job == job).order_by(profiles.c.batch_size)
-    return [ProfileRecord(*row) for row in transaction.query(wanted)]
-
-
 def add_energy(transaction: Transaction, used: EnergyRecord) -> None:
     """Keep energy that was used; where a decision is named, once for each device.
 
@@ -198,24 +162,16 @@ def add_energy(transaction: Transaction, used: EnergyRecord) -> None:
         ConflictError: Another figure was kept of that decision and device.
     """
     transaction.lock(used.job)  # so that no other process looks and adds at the same time
-    kept = _kept(transaction, used)
-    if kept is None:
-        transaction.change(insert(energy), dataclasses.asdict(used))
-    elif dataclasses.replace(kept, wall_seconds=used.wall_seconds) != used:
+    kept: list[EnergyRecord] = []
+    if used.decision is not None:
+        decision, device = used.decision, used.device
+        kept = records(transaction, EnergyRecord, used.job, decision=decision, device=device)
+    if not kept:
+        row = dataclasses.asdict(used)
+        del row["id"]  # the database gives it
+        transaction.change(insert(energy), row)
+    elif dataclasses.replace(kept[0], wall_seconds=used.wall_seconds, id=None) != used:
         raise ConflictError(
-            f"another figure is kept of what {used.device[:40]!r} used under this decision",
+            f"another energy of {used.device[:40]!r} is stored for this decision",
             remedy="report all that a device used at once, or without the decision",
         )
-
-
-def _kept(transaction: Transaction, used: EnergyRecord) -> EnergyRecord | None:
-    """The energy that is kept of the same decision and device."""
-    if used.decision is None:
-        return None
-    wanted = select(energy).where(
-        energy.c.job == used.job,
-        energy.c.decision == used.decision,
-        energy.c.device == used.device,
-    )
-    row = transaction.query(wanted).one_or_none()
-    return None if row is None else EnergyRecord(*row[:-1])

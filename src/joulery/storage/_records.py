@@ -19,7 +19,7 @@ to_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=Fals
 
 
 class EventKind(IntEnum):
-    """What happened to a decision."""
+    """Kind of an event of a decision."""
 
     ISSUED = 0  # it was made
     OUTCOME = 1  # its holder reported how it ended
@@ -36,18 +36,24 @@ class DecisionState(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class NewJob:
-    """A job to be added.
+class JobRecord:
+    """A version of a job; what the store adds is 0 before.
 
     Attributes:
         team: Namespace of the job.
         name: Name, unique within the team; all devices and versions of a job share it.
-        specification: What may be chosen and what is to be minimised.
+        specification: Settings that may be chosen, and the objective.
         policy: Name of the policy that chooses the batch size.
         parameters: Parameters of the policy.
         seed: Seed of the policy's random numbers; 64 bits.
         inherits: Number of an earlier job that this one starts from.
         device: Kind of device that it runs on; empty if that is left open.
+        created_wall_seconds: Time of its creation.
+        id: Number of the job; never used again, even after the job was deleted.
+        version: Version, counted from 1 within team, name and device; the newest is the one in use.
+        paused: Whether decisions are refused.
+        events: Number of its events; also the number of the last one.
+        recurrences: Number of its recurrences.
     """
 
     team: str
@@ -58,34 +64,12 @@ class NewJob:
     seed: int
     inherits: int | None = None
     device: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class JobRecord:
-    """A job as stored.
-
-    Attributes:
-        id: Number of the job; never used again, even after the job was deleted.
-        version: Version, counted from 1 within team, name and device; the newest is the one in use.
-        job: The job as it was added.
-        created_wall_seconds: Time of its creation.
-        paused: Whether decisions are refused.
-        events: Number of its events; also the number of the last one.
-        recurrences: Number of its recurrences.
-    """
-
-    id: int
-    version: int
-    job: NewJob
-    created_wall_seconds: float
-    paused: bool
-    events: int
-    recurrences: int
-
-    @property
-    def device(self) -> str:
-        """Kind of device that it runs on."""
-        return self.job.device
+    created_wall_seconds: float = 0.0
+    id: int = 0
+    version: int = 0
+    paused: bool = False
+    events: int = 0
+    recurrences: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +78,7 @@ class Event:
 
     Attributes:
         sequence: Number, counted from 1 without gaps in the order of commits.
-        kind: What happened, of :class:`EventKind`.
+        kind: Kind of the event, of :class:`EventKind`.
         decision: Number of the event that issued the decision.
         body: All that a policy learns from it.
         wall_seconds: Time of the event.
@@ -148,7 +132,7 @@ class OutcomeRecord:
         job: Number of the job.
         decision: Number of the event that issued the decision.
         key: Key of the client, for people; the decision itself makes a repeated report count once.
-        body: What was reported.
+        body: Document of the report.
         event: Number of the event that it became.
         late: Whether the lease had ended.
         wall_seconds: Time of its arrival.
@@ -198,6 +182,7 @@ class EnergyRecord:
         joules: Energy.
         provenance: Source of the figure.
         wall_seconds: Time at which the measurement ended.
+        id: Number in the order of arrival; None before it is stored.
     """
 
     job: int
@@ -207,6 +192,7 @@ class EnergyRecord:
     joules: float
     provenance: Document
     wall_seconds: float
+    id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +214,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What an operation is about, so that it can be locked and read together with others'.
+    """Records that an operation concerns, locked and read together with those of others.
 
     Attributes:
         job: The only job that it locks; 0 for none.
@@ -239,6 +225,3 @@ class Subject:
     job: int = 0
     decision: int | None = None
     decision_key: str | None = None
-
-
-NOTHING = Subject()

@@ -1,7 +1,7 @@
 """Tables of the store; :mod:`joulery.storage.migrations` creates them.
 
-Columns are named and ordered like the fields of :mod:`joulery.storage._records`, so that a row is a
-record. Documents are JSON text: exact for floats, NaN and infinities refused.
+Columns are named and, but for jobs, ordered like the fields of :mod:`joulery.storage._records`, so
+that a row is a record. Documents are JSON text: exact for floats, NaN and infinities refused.
 """
 
 from __future__ import annotations

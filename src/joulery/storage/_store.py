@@ -19,7 +19,6 @@ except ModuleNotFoundError as error:
 
 from joulery.storage._engines import DAMAGED_REMEDY, explained, open_engine
 from joulery.storage._migrate import upgrade
-from joulery.storage._records import Subject
 from joulery.storage._schema import events, jobs, metadata
 from joulery.storage._transaction import Transaction
 from joulery.storage._writer import Writer
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sqlalchemy import Engine
+
+    from joulery.storage._records import Subject
 
 Answer = TypeVar("Answer")
 
@@ -48,11 +49,16 @@ class Store:
 
     Args:
         engine: Engine from :func:`joulery.storage._engines.open_engine`, of an upgraded database.
+
+    Attributes:
+        submit: Function that has an operation executed durably, and returns a future of its answer;
+            see :meth:`joulery.storage._writer.Writer.submit`.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._writer = Writer(self._transaction)
+        self.submit = self._writer.submit
 
     @classmethod
     def open(cls, location: str | Path | None = None) -> Self:
@@ -65,26 +71,11 @@ class Store:
         location = default_path() if location is None else location
         patient = open_engine(location, patient=True)
         try:
-            upgrade(patient)
-        except DBAPIError as error:
-            raise explained(error) from error
+            with _explaining():
+                upgrade(patient)
         finally:
             patient.dispose()
-        store = cls(open_engine(location))
-        store._writer.start()
-        return store
-
-    def submit(
-        self, operation: Callable[[Transaction], Answer], about: Subject | int = 0
-    ) -> Future[Answer]:
-        """Have an operation executed durably; see :meth:`joulery.storage._writer.Writer.submit`.
-
-        Args:
-            operation: Function of the transaction.
-            about: Records that it is about; a number stands for the job.
-        """
-        subject = Subject(about) if isinstance(about, int) else about
-        return self._writer.submit(operation, subject)
+        return cls(open_engine(location))
 
     def write(self, operation: Callable[[Transaction], Answer], about: Subject | int = 0) -> Answer:
         """Execute an operation durably and wait for it."""
@@ -110,7 +101,7 @@ class Store:
 
     @property
     def write_failure(self) -> str | None:
-        """Why the latest write failed, if that was seconds ago; None if writes succeed."""
+        """Error of the latest write, if it failed seconds ago; None if writes succeed."""
         return self._writer.failure
 
     @contextmanager

@@ -14,6 +14,7 @@ write at once gets a savepoint.
 from __future__ import annotations
 
 import dataclasses
+from collections import ChainMap
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,7 +28,6 @@ from joulery.storage._records import (
     DecisionRecord,
     Event,
     JobRecord,
-    NewJob,
     OutcomeRecord,
     Snapshot,
 )
@@ -54,13 +54,12 @@ if TYPE_CHECKING:
 Found = TypeVar("Found", DecisionRecord, OutcomeRecord)
 
 _EVENTS = 4096  # at a time, so that no statement takes long, however long a history is
-_UNREAD = object()
 _SIGN = 2**63  # databases have signed numbers only
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How records of a class are stored.
+    """Storage form of a class of records.
 
     Attributes:
         table: Table of the records.
@@ -129,7 +128,7 @@ class RefusedRowsError(ConflictError):
 class _Operation:
     """State of the operation that is being executed, merged into the transaction when it ends."""
 
-    known: dict[Place, Any] = field(default_factory=dict)
+    known: ChainMap[Place, Any]  # what it has read and written, over what others have
     rows: dict[tuple[Executable, Any], Row] = field(default_factory=dict)
     undo: list[Callable[[], None]] = field(default_factory=list)
     savepoint: NestedTransaction | None = None
@@ -144,10 +143,10 @@ class Transaction:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._known: dict[Place, Any] = {}
+        self._known: ChainMap[Place, Any] = ChainMap()
         self._rows: dict[tuple[Executable, Any], Row] = {}
         self._undo: list[Callable[[], None]] = []
-        self._operation = _Operation()
+        self._operation = _Operation(self._known.new_child())
 
     @contextmanager
     def isolated(self) -> Iterator[None]:
@@ -166,15 +165,15 @@ class Transaction:
             if meaning is error:
                 raise
             raise meaning from error
-        done, self._operation = self._operation, _Operation()
+        done, self._operation = self._operation, _Operation(self._known.new_child())
         if done.savepoint is not None:
             done.savepoint.commit()
-        self._known |= done.known
+        self._known.update(done.known.maps[0])
         self._rows |= done.rows
         self._undo += done.undo
 
     def _undo_operation(self) -> None:
-        failed, self._operation = self._operation, _Operation()
+        failed, self._operation = self._operation, _Operation(self._known.new_child())
         if failed.savepoint is not None:
             failed.savepoint.rollback()
         for undo in reversed(failed.undo):
@@ -200,14 +199,10 @@ class Transaction:
             wanted = [(one.job, getattr(one, name)) for one in subjects]
             wanted = [each for each in wanted if each[1] is not None]
             if wanted:
-                self._known |= {(kind, column, *each): None for each in wanted}
+                self._known.update({(kind, column, *each): None for each in wanted})
                 given = {"jobs": list(numbers), "values": list({value for _, value in wanted})}
                 for row in self._connection.execute(query, given):
                     self._known[kind, column, row.job, getattr(row, column)] = kind(*row)
-
-    def finish(self) -> None:
-        """Write what is still to be written; only the commit may follow."""
-        self._write_rows(self._rows)
 
     def query(
         self, statement: Executable, given: Mapping[str, Any] | None = None
@@ -216,7 +211,7 @@ class Transaction:
         if self._operation.rows:
             self._guard()
         else:
-            self._write_rows(self._rows)
+            self.flush()
         return self._connection.execute(statement, given)
 
     def plain(self, statement: str) -> CursorResult[*tuple[Any, ...]]:
@@ -232,27 +227,31 @@ class Transaction:
 
     def _guard(self) -> None:
         """Write all rows, the operation's own ones after a savepoint."""
-        self._write_rows(self._rows)
+        self.flush()
         if self._operation.savepoint is None:
             self._operation.savepoint = self._connection.begin_nested()
-        self._write_rows(self._operation.rows)
+        self._rows, self._operation.rows = self._operation.rows, self._rows
+        self.flush()
 
-    def _write_rows(self, rows: dict[tuple[Executable, Any], Row]) -> None:
+    def flush(self) -> None:
+        """Write the rows of operations that have ended."""
         try:
             for write in _WRITES:
-                given = [row for (kind, _), row in rows.items() if kind is write]
+                given = [row for (kind, _), row in self._rows.items() if kind is write]
                 if given:
                     self._connection.execute(write, given)
         except (DataError, IntegrityError) as error:
             meaning = explained(error)
             raise RefusedRowsError(meaning.message, remedy=meaning.remedy) from error
-        rows.clear()
+        self._rows.clear()
 
     def add(self, record: DecisionRecord | OutcomeRecord) -> None:
         """Have a record added before the commit; :meth:`append` its event as well."""
         form = _FORMS[type(record)]
-        place = tuple(getattr(record, name) for name in form.key)
-        self._add(_ADD[type(record)], place, _row(record))
+        place = _ADD[type(record)], tuple(getattr(record, name) for name in form.key)
+        if place in self._operation.rows or place in self._rows:
+            raise ConflictError("the record exists already", remedy="add each record once")
+        self._operation.rows[place] = _row(record)
         self._know(record)
 
     def put(self, record: JobRecord | DecisionRecord | OutcomeRecord) -> None:
@@ -264,11 +263,6 @@ class Transaction:
         self._operation.rows[_CHANGE[type(record)], place] = row
         self._know(record)
 
-    def _add(self, write: Executable, place: Any, row: Row) -> None:
-        if (write, place) in self._operation.rows or (write, place) in self._rows:
-            raise ConflictError("the record exists already", remedy="add each record once")
-        self._operation.rows[write, place] = row
-
     def _know(self, record: JobRecord | DecisionRecord | OutcomeRecord) -> None:
         """Give this record to those who look for it in this transaction."""
         known, kind = self._operation.known, type(record)
@@ -278,21 +272,17 @@ class Transaction:
             for column in _FORMS[kind].found_by:
                 known[kind, column, record.job, getattr(record, column)] = record
 
-    def _recall(self, place: Place) -> Any:
-        """What this transaction has read or written at a place, else :data:`_UNREAD`."""
-        return self._operation.known.get(place, self._known.get(place, _UNREAD))
-
     def find(self, kind: type[Found], job: int, **by: int | str) -> Found | None:
         """A decision by its ``sequence`` or ``key``, or an outcome by its ``decision``, if any."""
         ((column, value),) = by.items()
-        place = kind, column, job, value
-        record: Found | None = self._recall(place)
-        if record is _UNREAD:
+        known, place = self._operation.known, (kind, column, job, value)
+        if place not in known:
             table = _FORMS[kind].table
             wanted = select(table).where(table.c.job == job, table.c[column] == value)
             row = self.query(wanted).one_or_none()
-            record = self._operation.known[place] = None if row is None else kind(*row)
-        return record
+            known[place] = None if row is None else kind(*row)
+        found: Found | None = known[place]
+        return found
 
     # Jobs
 
@@ -302,8 +292,8 @@ class Transaction:
         Raises:
             UnknownRecordError: There is none.
         """
-        record = self._recall((JobRecord, "id", job, 0))
-        if not record or record is _UNREAD:
+        record = self._operation.known.get((JobRecord, "id", job, 0))
+        if record is None:
             record = self._job(job, lock=True)
             self._know(record)
         found: JobRecord = record
@@ -359,17 +349,12 @@ class Transaction:
         wanted = select(jobs).where(jobs.c.team == team, jobs.c.id > after)
         return [_job_record(row) for row in self.query(wanted.order_by(jobs.c.id).limit(limit))]
 
-    def add_job(self, job: NewJob, wall_seconds: float) -> JobRecord:
+    def add_job(self, job: JobRecord) -> JobRecord:
         """Add a job, as the next version of its name on that device."""
         newest = self.newest(job.team, job.name, job.device)
-        row = _row(job) | {
-            "seed": job.seed % (2 * _SIGN) - _SIGN,
-            "version": 1 if newest is None else newest.version + 1,
-            "created_wall_seconds": wall_seconds,
-            "paused": False,
-            "events": 0,
-            "recurrences": 0,
-        }
+        version = 1 if newest is None else newest.version + 1
+        row = _row(job) | {"version": version, "seed": job.seed % (2 * _SIGN) - _SIGN}
+        del row["id"]  # the database gives it
         return _job_record(self.change(insert(jobs).returning(jobs), row).one())
 
     def delete(self, job: int) -> None:
@@ -379,7 +364,7 @@ class Transaction:
             for table in (decisions, events):
                 self.change(delete(table).where(table.c.job == job, table.c.sequence <= until))
         self.change(delete(jobs).where(jobs.c.id == job))
-        for place in [*self._known, *self._operation.known]:
+        for place in list(self._operation.known):
             if place[2] == job:
                 self._operation.known[place] = None
 
@@ -391,7 +376,7 @@ class Transaction:
         number = record.events + 1
         self.put(dataclasses.replace(record, events=number))
         row = _row(event) | {"job": job, "sequence": number}
-        self._add(_ADD_EVENT, (job, number), row)
+        self._operation.rows[_ADD_EVENT, (job, number)] = row
 
     def events(self, job: int, after: int = 0) -> Iterator[Event]:
         """The events of a job after number ``after``, in order."""
@@ -452,6 +437,5 @@ def _row(record: Any) -> Row:
 
 
 def _job_record(row: Any) -> JobRecord:
-    number, version, created, paused, events, recurrences, *rest = row
-    job = dataclasses.replace(NewJob(*rest), seed=row.seed + _SIGN)
-    return JobRecord(number, version, job, created, paused, events, recurrences)
+    columns = dict(zip(jobs.c.keys(), row, strict=True))
+    return JobRecord(**columns | {"seed": row.seed + _SIGN})

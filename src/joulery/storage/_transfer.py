@@ -13,7 +13,7 @@ import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import JSON, LargeBinary, delete, func, insert, select, text
+from sqlalchemy import JSON, LargeBinary, delete, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
 from joulery.errors import ConflictError, FileError
@@ -65,22 +65,18 @@ def exported(location: str | Path) -> Iterator[bytes]:
             )
             for row in found.mappings():
                 counts[name] += 1
-                yield _line({name: _exported_row(table, row)})
+                yield _line({name: {one: _exported(value) for one, value in row.items()}})
         yield _line({"end": counts})
 
 
 def imported(location: str | Path, lines: Iterable[bytes], *, replace: bool = False) -> Document:
     """Fill a store with the content of another one, and count the rows of each table.
 
-    Numbers, versions and tokens stay as they were. Either all lines are kept or none.
-
-    Args:
-        location: Location of the store; tokens that it has are replaced.
-        lines: Lines from :func:`exported`.
-        replace: Whether jobs that the store has may be deleted.
+    Numbers, versions and tokens stay as they were; tokens that the store had are replaced. Either
+    all lines are kept or none.
 
     Raises:
-        ConflictError: The store has jobs.
+        ConflictError: The store has jobs, and they may not be replaced.
         FileError: The lines are damaged or incomplete.
     """
     with _connected(location, reads_only=False) as connection:
@@ -142,14 +138,8 @@ def _line(document: Document) -> bytes:
     return to_json(document).encode("ascii") + b"\n"
 
 
-def _exported_row(table: Table, row: Any) -> Document:
-    found: Document = {}
-    for column in table.columns:
-        value = row[column.name]
-        if isinstance(value, bytes):
-            value = base64.b64encode(value).decode("ascii")
-        found[column.name] = value
-    return found
+def _exported(value: Any) -> Any:
+    return base64.b64encode(value).decode("ascii") if isinstance(value, bytes) else value
 
 
 def _imported_row(table: Table, content: Document) -> dict[str, Any]:
@@ -196,26 +186,13 @@ def _connected(location: str | Path, *, reads_only: bool) -> Iterator[Connection
 
 def _last_numbers(connection: Connection) -> dict[str, int]:
     """The last number of each table, so that those of deleted rows are not used again."""
-    numbers = {
-        name: int(connection.execute(select(func.coalesce(func.max(table.c.id), 0))).scalar_one())
-        for name, table in _TABLES.items()
-        if name in _NUMBERED
-    }
     if connection.dialect.name == "sqlite":
-        for name, last in connection.execute(text("SELECT name, seq FROM sqlite_sequence")):
-            if name in numbers:
-                numbers[name] = max(numbers[name], int(last))
-        return numbers
-    for name in _NUMBERED:
-        sequence = connection.execute(
-            text("SELECT pg_get_serial_sequence(:name, 'id')"), {"name": name}
-        ).scalar_one()
-        last, called = connection.execute(
-            text(f"SELECT last_value, is_called FROM {sequence}")  # noqa: S608 - not from outside
-        ).one()
-        if called:
-            numbers[name] = max(numbers[name], int(last))
-    return numbers
+        kept = connection.execute(text("SELECT name, seq FROM sqlite_sequence"))
+        given = {row.name: row.seq for row in kept}
+    else:
+        last = text("SELECT pg_sequence_last_value(pg_get_serial_sequence(:name, 'id')::regclass)")
+        given = {name: connection.execute(last, {"name": name}).scalar() for name in _NUMBERED}
+    return {name: int(given.get(name) or 0) for name in _NUMBERED}
 
 
 def _set_numbers(connection: Connection, numbers: dict[str, int]) -> None:

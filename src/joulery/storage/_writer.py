@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from joulery.clock import REAL_CLOCK
 from joulery.errors import StoreBusyError, StoreError
-from joulery.storage._records import NOTHING
+from joulery.storage._records import Subject
 from joulery.storage._transaction import RefusedRowsError
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from joulery.clock import Clock
-    from joulery.storage._records import Subject
     from joulery.storage._transaction import Transaction
 
 Answer = TypeVar("Answer")
@@ -47,7 +46,7 @@ class _Task:
 
 
 class Writer:
-    """The one thread of a process that writes.
+    """The one thread of a process that writes; it starts with the first operation.
 
     Args:
         transaction: Factory of a transaction, which commits on leaving and raises
@@ -72,33 +71,35 @@ class Writer:
         self._waiting: queue.Queue[_Task | None] = queue.Queue(capacity)
         self._closing = threading.Lock()
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name="joulery-store", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        self._thread: threading.Thread | None = None
 
     def submit(
-        self, operation: Callable[[Transaction], Answer], about: Subject = NOTHING
+        self, operation: Callable[[Transaction], Answer], about: Subject | int = 0
     ) -> Future[Answer]:
         """Have ``operation`` executed; the future ends when it is durable, or has failed.
 
         Args:
             operation: Function of the transaction, called more than once if the database asks to
                 retry; what it raises undoes it, and only it.
-            about: The only job that it locks, and what it looks for. Groups lock jobs in order, so
-                that processes never wait for one another in a circle.
+            about: The only job that it locks, and what it looks for; a number stands for the job.
+                Groups lock jobs in order, so that processes never wait for one another in a circle.
 
         Raises:
             StoreBusyError: Too many operations are waiting.
             StoreError: The store is closed.
         """
         future: Future[Answer] = Future()
+        subject = Subject(about) if isinstance(about, int) else about
         with self._closing:
             if self._closed:
                 raise StoreError("the store is closed", remedy="open it again")
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._work, name="joulery-store", daemon=True
+                )
+                self._thread.start()
             try:
-                self._waiting.put_nowait(_Task(about, operation, cast("Future[Any]", future)))
+                self._waiting.put_nowait(_Task(subject, operation, cast("Future[Any]", future)))
             except queue.Full:
                 raise StoreBusyError(
                     f"{self._waiting.maxsize} operations wait for the store already",
@@ -108,7 +109,7 @@ class Writer:
 
     @property
     def failure(self) -> str | None:
-        """Why the latest write failed, if that was seconds ago; None if writes succeed."""
+        """Error of the latest write, if it failed seconds ago; None if writes succeed."""
         failure = self._failure
         if failure is None or self._clock.now() - failure[0] > _FAILURE_SECONDS:
             return None
@@ -120,8 +121,9 @@ class Writer:
             if self._closed:
                 return
             self._closed = True
-        self._waiting.put(None)
-        self._thread.join(_CLOSE_SECONDS)
+        if self._thread is not None:
+            self._waiting.put(None)
+            self._thread.join(_CLOSE_SECONDS)
 
     def _work(self) -> None:
         going = True
@@ -200,5 +202,5 @@ class Writer:
                     raise
                 except Exception as error:  # noqa: BLE001 - a future carries whatever it is
                     answers.append((None, error))
-            transaction.finish()
+            transaction.flush()
         return answers

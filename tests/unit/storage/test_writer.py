@@ -42,7 +42,7 @@ class Book:
         """Nothing to read ahead."""
         assert all(isinstance(subject, Subject) for subject in subjects)
 
-    def finish(self):
+    def flush(self):
         """Nothing waits."""
 
 
@@ -56,7 +56,6 @@ def book():
 def writer(book):
     """At work."""
     writer = Writer(book.transaction, capacity=50, group=8)
-    writer.start()
     yield writer
     writer.close()
 
@@ -104,7 +103,6 @@ def test_nothing_is_acknowledged_before_the_commit(book):
         assert go.wait(30)
 
     writer = Writer(transaction)
-    writer.start()
     future = writer.submit(note(1))
     assert committing.wait(30)
     assert not future.done()
@@ -195,7 +193,6 @@ def test_a_locked_database_is_not_waited_for_again_and_again(book, seconds, trie
     clock = VirtualClock()
     database = Locked(book, clock, seconds)
     writer = Writer(database.transaction, clock=clock)
-    writer.start()
     first = writer.submit(note("first"))
     assert database.trying.wait(30)
     behind = writer.submit(note("behind"))
@@ -215,7 +212,6 @@ def test_those_behind_a_locked_database_are_told_while_closing(book):
     clock = VirtualClock()
     database = Locked(book, clock, 4.0)
     writer = Writer(database.transaction, clock=clock)
-    writer.start()
     futures = [writer.submit(note(0))]
     assert database.trying.wait(30)
     futures.append(writer.submit(note(1)))
@@ -235,7 +231,6 @@ def test_a_failed_write_is_known_until_one_succeeds_or_it_is_long_ago(book):
     """Readiness would not know, or a server nobody writes to would be out for ever."""
     clock = VirtualClock()
     writer = Writer(book.transaction, clock=clock)
-    writer.start()
     assert writer.failure is None
     book.failures = [StoreError("full", remedy="none")]
     with pytest.raises(StoreError):

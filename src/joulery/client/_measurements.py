@@ -36,14 +36,14 @@ _POINT = Codec(OperatingPoint.to_dict, _read_point, {"type": "object"})
 
 @dataclass(frozen=True, slots=True)
 class RunMeasurements(JsonModel):
-    """What an attempt measured.
+    """Measurements of an attempt.
 
     Attributes:
         batch_size: Batch size that was run.
         device: Kind of device, as in the job's definition.
         points: Time and energy of an epoch under each power limit that was measured.
         energy: Energy of each device.
-        work: What the points are about, in words.
+        work: Description of the work that the points refer to.
     """
 
     batch_size: BatchSize
@@ -56,19 +56,19 @@ class RunMeasurements(JsonModel):
 def upload_measurements(
     backend: DecisionBackend, job: int, found: RunMeasurements, now_wall_seconds: float
 ) -> None:
-    """Store what a run of a job measured, unless it is no news; repeating that changes nothing."""
+    """Store the measurements of a run unless nothing has changed; safe to repeat."""
     for used in found.energy:
         backend.note_energy(job, used)
     if not found.points:
         return
     stored = {(one.batch_size, one.device): one for one in backend.profiles(job)}
     place = (found.batch_size, found.device)
-    frontier = news(stored.get(place), found, now_wall_seconds)
+    frontier = updated_frontier(stored.get(place), found, now_wall_seconds)
     if frontier is not None:
         backend.keep_profile(job, ProfileEntry(*place, frontier))
 
 
-def news(
+def updated_frontier(
     kept: ProfileEntry | None, found: RunMeasurements, now_wall_seconds: float
 ) -> Frontier | None:
     """The stored frontier updated by what was measured; None where nothing has changed.
@@ -102,7 +102,7 @@ def _limit(point: OperatingPoint) -> float | None:
 
 
 def _agree(kept: OperatingPoint | None, fresh: OperatingPoint) -> bool:
-    """Whether the stored point says the same, with about the same error."""
+    """Whether the stored point agrees with a new one, with about the same error."""
     if kept is None:
         return False
     before, now = kept.provenance.relative_error, fresh.provenance.relative_error

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from joulery.client import ResilientClient, RunMeasurements
-from joulery.client._findings import news, upload_measurements
+from joulery.client._measurements import updated_frontier, upload_measurements
 from joulery.client._outbox import Outbox
 from joulery.errors import StoreBusyError, UnknownRecordError
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
@@ -40,7 +40,7 @@ def kept(*points, wall_seconds=0.0):
 
 def test_the_first_findings_are_kept_as_they_are():
     """If this fails, nothing is ever known of a batch size."""
-    frontier = news(None, found(LEAN, FAST), 0.0)
+    frontier = updated_frontier(None, found(LEAN, FAST), 0.0)
     assert frontier.points == (FAST, LEAN)
     assert frontier.work == "an epoch"
 
@@ -48,15 +48,15 @@ def test_the_first_findings_are_kept_as_they_are():
 def test_limits_that_were_not_measured_now_stay():
     """If this fails, every run forgets what earlier ones measured."""
     slower = point(150.0, 13.0, 1400.0)
-    assert news(kept(FAST, LEAN), found(slower), 1.0).points == (FAST, slower)
+    assert updated_frontier(kept(FAST, LEAN), found(slower), 1.0).points == (FAST, slower)
     between = point(200.0, 11.0, 1600.0)
-    assert news(kept(FAST, LEAN), found(between), 1.0).points == (FAST, between, LEAN)
+    assert updated_frontier(kept(FAST, LEAN), found(between), 1.0).points == (FAST, between, LEAN)
 
 
 def test_limits_that_no_longer_pay_leave_the_frontier():
     """If this fails, what is kept is no frontier."""
     better = point(200.0, 9.0, 1400.0)
-    assert news(kept(FAST, LEAN), found(better), 1.0).points == (better,)
+    assert updated_frontier(kept(FAST, LEAN), found(better), 1.0).points == (better,)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_limits_that_no_longer_pay_leave_the_frontier():
 )
 def test_what_is_no_news_is_not_told(measured):
     """If this fails, every run of a job that is settled writes the same again."""
-    assert news(kept(FAST, LEAN), found(*measured), 1.0) is None
+    assert updated_frontier(kept(FAST, LEAN), found(*measured), 1.0) is None
 
 
 @pytest.mark.parametrize(
@@ -78,28 +78,30 @@ def test_what_is_no_news_is_not_told(measured):
 )
 def test_what_has_changed_is_told(measured):
     """If this fails, a frontier of last year's software is shown for ever."""
-    assert news(kept(FAST, LEAN), found(measured), 1.0).fastest == measured
+    assert updated_frontier(kept(FAST, LEAN), found(measured), 1.0).fastest == measured
 
 
 def test_what_is_surer_is_told():
     """If this fails, seconds of measuring outlive whole trainings."""
     sure = point(250.0, 10.0, 2001.0, error=0.005)
-    assert news(kept(FAST, LEAN), found(sure), 1.0).fastest == sure
+    assert updated_frontier(kept(FAST, LEAN), found(sure), 1.0).fastest == sure
 
 
 def test_what_still_holds_is_told_once_a_day():
     """If this fails, a frontier that every run confirms looks old."""
     same = point(250.0, 10.01, 2002.0)
-    assert news(kept(FAST, LEAN), found(same), 80_000.0) is None
-    assert news(kept(FAST, LEAN), found(same), 90_000.0).points == (same, LEAN)
+    assert updated_frontier(kept(FAST, LEAN), found(same), 80_000.0) is None
+    assert updated_frontier(kept(FAST, LEAN), found(same), 90_000.0).points == (same, LEAN)
 
 
 def test_simulated_figures_never_replace_measured_ones():
     """If this fails, a simulation on a developer's machine spoils what was measured."""
     simulated = point(150.0, 11.0, 900.0, Origin.SIMULATED)
-    assert news(kept(FAST, LEAN), found(simulated), 1e9) is None
-    assert news(kept(simulated), found(FAST), 1.0).points == (FAST,)
-    again = news(kept(simulated), found(point(150.0, 12.0, 900.0, Origin.SIMULATED)), 1.0)
+    assert updated_frontier(kept(FAST, LEAN), found(simulated), 1e9) is None
+    assert updated_frontier(kept(simulated), found(FAST), 1.0).points == (FAST,)
+    again = updated_frontier(
+        kept(simulated), found(point(150.0, 12.0, 900.0, Origin.SIMULATED)), 1.0
+    )
     assert {one.provenance.origin for one in again} == {Origin.SIMULATED}
 
 
