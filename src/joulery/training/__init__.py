@@ -1,4 +1,4 @@
-"""The user's training loop: what ties meter and tuner to it and never gets in its way."""
+"""Meter, tuner and recurring decisions in a user's training loop, into which they never raise."""
 
 from __future__ import annotations
 

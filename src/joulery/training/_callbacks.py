@@ -95,17 +95,25 @@ class CallbackLoop:
             self._epochs = self._run.epochs()
         self.goes_on = next(self._epochs, None) is not None
 
-    @fail_open(None)
     def begin_step(self) -> None:
         """A training step begins."""
-        if self._run is not None and self._batches is None:
+        if self._batches is None and self._run is not None:
+            self._begin_batches()
+
+    @fail_open(None)
+    def _begin_batches(self) -> None:
+        if self._run is not None:
             self._batches = self._run.steps(_Batches(self._epoch_steps))
             next(self._batches, None)
 
-    @fail_open(None)
     def end_step(self) -> None:
         """A training step has ended."""
         self.steps += 1
+        if self._batches is not None:
+            self._end_batch()
+
+    @fail_open(None)
+    def _end_batch(self) -> None:
         if self._batches is not None and next(self._batches, self) is self:
             self.goes_on = False
 

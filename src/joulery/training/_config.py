@@ -79,7 +79,7 @@ class RunConfig:
         objective: Objective, or its text.
 
     Raises:
-        InvalidValueError: A setting makes no sense.
+        InvalidValueError: A setting is invalid.
     """
 
     name: str = ""
@@ -196,6 +196,14 @@ class RunEnvironment:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     def __post_init__(self) -> None:
+        devices: Any = self.devices  # as the caller wrote it
+        several = isinstance(devices, list | tuple)
+        if devices is not None and not (several and all(hasattr(one, "info") for one in devices)):
+            raise InvalidValueError(
+                f"devices={devices!r} are no devices",
+                remedy="leave it out for all that this job sees, or give a list such as "
+                "joulery.hardware.discover()",
+            )
         if self.group is not None and not isinstance(self.group, ProcessGroup):
             raise InvalidValueError(
                 f"{self.group!r} is no process group",

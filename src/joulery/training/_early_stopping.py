@@ -1,4 +1,4 @@
-"""When a run ends: at its target, at the cost limit of its decision, or after all epochs."""
+"""Early stopping: a run ends at its target, at its decision's cost limit, or after all epochs."""
 
 from __future__ import annotations
 

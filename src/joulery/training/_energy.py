@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
+from joulery.jobs import Measured
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -56,14 +58,6 @@ class DeviceEnergy(NamedTuple):
     provenance: Provenance
 
 
-class EpochCost(NamedTuple):
-    """Mean time and energy of an epoch, with one relative sigma of both."""
-
-    seconds: float
-    joules: float
-    relative_error: float
-
-
 @dataclass(frozen=True, slots=True)
 class EpochUsage:
     """Time and energy of one epoch.
@@ -85,7 +79,7 @@ class EnergyAccount:
     Args:
         meter: Meter of the job's devices in this process.
         group: All processes of the job; all of them call the same methods in the same order.
-        limit: Gives the power limit in force, and the number of times it was set so far.
+        limit: Function that gives the power limit in force, and how often it was set so far.
         epochs: Whole epochs trained before, under a probe or before a checkpoint.
         before: Time and energy that this process used before a checkpoint.
 
@@ -154,7 +148,7 @@ class EnergyAccount:
         if self.was_cut:
             return
         # What follows the target in its epoch, such as a last test, does not count.
-        now = self._usage(self._at_target or self._measurement())
+        now = self._usage(self._at_target or self.measurement())
         whole = _over_ranks(now.since(self._epoch_began), self._group)
         training = _over_ranks(self._training, self._group)
         outside = whole.since(training) if self._steps else NOTHING
@@ -173,7 +167,7 @@ class EnergyAccount:
 
     def mark_target(self) -> None:
         """Mark the moment of the target: what comes after does not count."""
-        self._at_target = self._measurement()
+        self._at_target = self.measurement()
         if self.in_epoch:
             self.epochs += 1  # the loop may be left without coming to its end
 
@@ -185,13 +179,18 @@ class EnergyAccount:
 
     # Figures.
 
+    @property
+    def is_validating(self) -> bool:
+        """Whether the steps of the epoch under way are over."""
+        return self.in_epoch and self._training_began is None and self._steps > 0
+
     def here(self) -> Usage:
         """All so far in this process; may be called from any thread."""
-        return self._usage(self._measurement())
+        return self._usage(self.measurement())
 
     def total(self) -> Usage:
         """All so far over all ranks, up to the target; every rank has to ask."""
-        self._counted = self._at_target or self._measurement()
+        self._counted = self._at_target or self.measurement()
         self.latest_total = _over_ranks(self._usage(self._counted), self._group)
         return self.latest_total
 
@@ -216,22 +215,24 @@ class EnergyAccount:
             return None
         return Usage(fmean(one.seconds for one in seen), fmean(one.joules for one in seen))
 
-    def epoch_costs(self) -> dict[float | None, EpochCost]:
-        """Cost of a whole epoch by the power limit that was held all through it."""
-        costs = {
-            limit: epoch_cost(
-                [e.whole for e in self._finished if e.limit_watts == limit and e.whole.known]
+    def epoch_costs(self) -> list[Measured]:
+        """Mean cost of a whole epoch under each power limit that was held all through it."""
+        costs = [
+            epoch_cost(
+                limit,
+                [e.whole for e in self._finished if e.limit_watts == limit and e.whole.known],
             )
             for limit in dict.fromkeys(epoch.limit_watts for epoch in self._finished)
-        }
-        return {limit: cost for limit, cost in costs.items() if cost is not None}
+        ]
+        return [cost for cost in costs if cost is not None]
 
     def _usage(self, measured: Measurement) -> Usage:
-        # A rank without devices of its own uses nothing; one whose devices fell silent, who knows.
+        # A rank without devices of its own uses nothing; joules of silent devices are NaN.
         joules = measured.joules if measured.devices else 0.0
         return Usage(self._before.seconds + measured.seconds, self._before.joules + joules)
 
-    def _measurement(self) -> Measurement:
+    def measurement(self) -> Measurement:
+        """The measurement of this process so far; may be called from any thread."""
         window = self._window
         if window is not None:
             self._latest = window.measurement
@@ -262,17 +263,18 @@ def devices_over_ranks(
     )
 
 
-def epoch_cost(epochs: Sequence[Usage]) -> EpochCost | None:
-    """Mean cost of some epochs, and how certain it is; None where there is none."""
+def epoch_cost(limit_watts: float | None, epochs: Sequence[Usage]) -> Measured | None:
+    """Mean cost of some epochs under a power limit, and how certain it is; None of none."""
     if not epochs:
         return None
     seconds, joules = fmean(one.seconds for one in epochs), fmean(one.joules for one in epochs)
     if not (seconds > 0 and joules > 0):
         return None
     if len(epochs) == 1:
-        return EpochCost(seconds, joules, _ONE_EPOCH_ERROR)
+        return Measured(limit_watts, seconds, joules, _ONE_EPOCH_ERROR)
     scatter = stdev(one.seconds for one in epochs) / seconds
     if all(one.seconds > 0 for one in epochs):
         watts = stdev(one.joules / one.seconds for one in epochs)
         scatter = max(scatter, watts / (joules / seconds))
-    return EpochCost(seconds, joules, max(_LEAST_ERROR, scatter / math.sqrt(len(epochs))))
+    error = max(_LEAST_ERROR, scatter / math.sqrt(len(epochs)))
+    return Measured(limit_watts, seconds, joules, error)

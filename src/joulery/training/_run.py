@@ -15,6 +15,7 @@ import logging
 import operator
 import os
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from joulery.errors import JouleryError
@@ -71,7 +72,7 @@ class Run:
         total_steps: Number of steps reported.
 
     Raises:
-        InvalidValueError: An argument makes no sense.
+        InvalidValueError: An argument is invalid.
 
     Examples:
         >>> run = joulery.Run("resnet", batch_sizes=[64, 128, 256], target=0.76)   # doctest: +SKIP
@@ -238,7 +239,7 @@ class Run:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint: call this before ``batch_size``, ``epochs`` or the first step.
 
-        Never raises; from a state that makes no sense the run begins anew.
+        Never raises; from an invalid state the run begins anew.
         """
         if self._session is not None or self.total_steps:
             _log.warning("joulery: a checkpoint is loaded before training, not within it")
@@ -262,7 +263,8 @@ class Run:
     def _new_session(self) -> DecisionSession:
         from joulery.training._session import DecisionSession
 
-        self._session = DecisionSession(self._config, self._environment, self._power)
+        steps = partial(_steps_of, weakref.ref(self))
+        self._session = DecisionSession(self._config, self._environment, self._power, steps)
         atexit.register(_close_if_alive, weakref.ref(self))
         return self._session
 
@@ -488,6 +490,11 @@ def _length(batches: Iterable[Any]) -> int | None:
         return operator.length_hint(batches, 0) or None
     except Exception:  # noqa: BLE001 - the caller's code, asked for no more than a hint
         return None
+
+
+def _steps_of(run: weakref.ref[Run]) -> int:
+    alive = run()
+    return 0 if alive is None else alive.total_steps
 
 
 def _close_if_alive(run: weakref.ref[Run]) -> None:

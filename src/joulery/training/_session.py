@@ -25,12 +25,13 @@ from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.training._config import define_job
 from joulery.training._early_stopping import CostLimit, ending_of
 from joulery.training._energy import NOTHING, EnergyAccount, Usage
+from joulery.training._live import LiveReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from joulery.client import DecisionBackend, ResilientClient
-    from joulery.jobs import Decision, Definition, Job
+    from joulery.jobs import Decision, Definition, Job, LiveState
     from joulery.metering import Meter
     from joulery.power import LimitPlan
     from joulery.training._config import DecisionService, RunConfig, RunEnvironment
@@ -46,12 +47,13 @@ _ANSWER_SECONDS = 10.0
 _REQUEST_SHARE = 0.9
 _MOST_PROBES = 12
 _SAME_WATTS = 0.5
-# Seconds of steps tell an epoch no better than this: it has its stalls, and they were left out.
+# Least relative error of an epoch estimated from steps, whose stalls were left out.
 _SLICE_ERROR = 0.01
 _LARGEST_ERROR = 1.0  # what is known less well than this is not reported
 _LONGEST_TEXT = 200
 _HEARTBEATS_PER_LEASE = 5.0
 _HEARTBEAT_SECONDS = 1.0, 60.0  # shortest and longest time between two
+_WATCHED_SECONDS = 12.0  # longest time between two that a server shows to people
 
 
 class _Stage(Enum):
@@ -78,6 +80,7 @@ class DecisionSession:
         config: Settings of the run, with batch sizes.
         environment: Devices and processes of the run.
         power: Power tuning of the run.
+        steps: Function that gives the number of steps so far.
 
     Attributes:
         decision: Decision that is or was run; None before the first, or where nothing was decided.
@@ -88,7 +91,13 @@ class DecisionSession:
         trainings: Number of trainings begun.
     """
 
-    def __init__(self, config: RunConfig, environment: RunEnvironment, power: RunPower) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        environment: RunEnvironment,
+        power: RunPower,
+        steps: Callable[[], int] = lambda: 0,
+    ) -> None:
         self.decision: Decision | None = None
         self.stop_reason: str | None = None
         self.account: EnergyAccount | None = None
@@ -98,6 +107,7 @@ class DecisionSession:
         self._config = config
         self._environment = environment
         self._power = power
+        self._steps = steps
         self._job: Job | None = None
         self._definition: Definition | None = None
         self._client: ResilientClient | None = None
@@ -109,9 +119,11 @@ class DecisionSession:
         self._resumed: _Resumed | None = None
         self._can_resume = False  # a checkpoint was taken of the attempt under way
         self._outside_training = NOTHING
-        self._probes_tell = True
+        self._probes_useful = True
         self._last_attempt = False
         self._heartbeat: PeriodicTask | None = None
+        self._live: LiveReader | None = None
+        self._processes = 1
 
     @property
     def batch_size(self) -> int:
@@ -134,7 +146,7 @@ class DecisionSession:
         self._last_attempt = last or bool(self._config.dry_run)
         try:
             self._prepare_on_all_ranks()
-            self.decision = self._decide_on_all_ranks(can_probe=can_probe and self._probes_tell)
+            self.decision = self._decide_on_all_ranks(can_probe=can_probe and self._probes_useful)
         except JouleryError as error:
             self._skipped = str(error)
             size = self.batch_size
@@ -158,10 +170,11 @@ class DecisionSession:
             self._prepare()
         except Exception as error:  # noqa: BLE001 - raised below, once all know
             failed = error
-        ready = all(group.all_gather(failed is None))
+        ready = group.all_gather(failed is None)
+        self._processes = len(ready)
         if failed is not None:
             raise failed
-        if not ready:
+        if not all(ready):
             raise NotPossibleHereError(
                 "another rank could not begin", remedy="see what it says on stderr"
             )
@@ -314,10 +327,15 @@ class DecisionSession:
             self.cost_limit = CostLimit(decision, job, self.account, clock)
 
     def _start_heartbeat(self, lease_seconds: float) -> None:
-        """Send heartbeats often enough that a few may be lost."""
+        """Send heartbeats often enough that a few may be lost, and that people can watch."""
         shortest, longest = _HEARTBEAT_SECONDS
         seconds = min(max(lease_seconds / _HEARTBEATS_PER_LEASE, shortest), longest)
-        clock = self._environment.clock
+        clock, account, meter = self._environment.clock, self.account, self.meter
+        watched = self._client is not None and self._client.watched
+        if watched and account is not None and meter is not None:
+            seconds = min(seconds, _WATCHED_SECONDS)
+            measured, steps = account.measurement(), self._steps()
+            self._live = LiveReader(meter.devices, clock, measured, steps, self._processes)
         task = PeriodicTask(self._beat, seconds=seconds, clock=clock, name="joulery-heartbeat")
         try:
             task.start()
@@ -340,13 +358,27 @@ class DecisionSession:
         spent = account.here() if self._environment.group is None else account.latest_total
         if spent.known:
             epochs = self._reported_epochs(decision, account)
-            client.heartbeat(decision, Outcome(RunEnd.ABANDONED, epochs, *spent))
+            progress = Outcome(RunEnd.ABANDONED, epochs, *spent)
+            client.heartbeat(decision, progress, self._live_state(account))
+
+    def _live_state(self, account: EnergyAccount) -> LiveState | None:
+        """The live state for the dashboard; None without a server, or where it cannot be read."""
+        live = self._live
+        if live is None:
+            return None
+        try:
+            phase = "validating" if account.is_validating else self._power.phase()
+            seconds = account.here().seconds
+            return live.read(account.measurement(), self._steps(), seconds, phase).checked()
+        except Exception as error:  # noqa: BLE001 - the lease matters more
+            _log.debug("joulery: no live state: %r", error)
+            return None
 
     def limit_plan(self, probed: Callable[[], None]) -> LimitPlan | None:
         """Power limits that the decision asks for; None leaves them to the tuner.
 
         Args:
-            probed: Called when a probe has measured all that it should.
+            probed: Function to call when a probe has measured all that it should.
         """
         from joulery.power import LimitPlan
 
@@ -455,31 +487,31 @@ class DecisionSession:
         limits = () if self._job is None else self._job.limits_watts
         whole = account.epoch_costs()
         if not limits:
-            if None in whole:
-                yield Measured(None, *whole[None])
+            yield from (one for one in whole if one.limit_watts is None)
             return
-        slices = self._epochs_from_slices(account)
+        slices = list(self._epochs_from_slices(account))
         for limit in limits:
-            held = next((whole[watts] for watts in whole if _same(watts, limit)), None)
-            steps = next((slices[watts] for watts in slices if _same(watts, limit)), None)
-            if held is not None and (steps is None or held.relative_error <= steps.relative_error):
-                yield Measured(limit, *held)
-            elif steps is not None:
-                yield replace(steps, limit_watts=limit)
+            # Whole epochs at a limit, or slices of steps where their error is smaller.
+            found = [
+                next((one for one in seen if _same(one.limit_watts, limit)), None)
+                for seen in (whole, slices)
+            ]
+            known = [one for one in found if one is not None]
+            if known:
+                best = min(known, key=lambda one: one.relative_error)
+                yield replace(best, limit_watts=limit)
 
-    def _epochs_from_slices(self, account: EnergyAccount) -> dict[float, Measured]:
+    def _epochs_from_slices(self, account: EnergyAccount) -> Iterator[Measured]:
         """Cost of an epoch by power limit, from slices of steps."""
         count = account.steps_per_epoch
         outside = account.outside_training() or self._outside_training
-        found = {}
         for watts, seen in self._power.estimates().items() if count else ():
             error = max(seen.seconds_error, seen.watts_error, _SLICE_ERROR)
             seconds = cast("int", count) * seen.seconds
             joules = seconds * seen.watts
             if error <= _LARGEST_ERROR and joules > 0:
                 whole = seconds + outside.seconds, joules + outside.joules
-                found[watts] = Measured(watts, *whole, error)
-        return found
+                yield Measured(watts, *whole, error)
 
     # What follows.
 
@@ -492,7 +524,7 @@ class DecisionSession:
         if account is None or probed is None or probed.kind != ActionKind.PROBE:
             return True
         steps = account.steps_per_epoch
-        self._probes_tell = bool(steps)  # else the cost of an epoch stays unknown
+        self._probes_useful = bool(steps)  # else the cost of an epoch stays unknown
         self.finish(target)
         self.renew()
         self.decide(can_probe=True)
@@ -534,6 +566,9 @@ class DecisionSession:
         if self._heartbeat is not None:
             self._heartbeat.stop(timeout_seconds=0.0)  # one that is under way may still end
             self._heartbeat = None
+        if self._live is not None:
+            self._live.close()
+            self._live = None
 
 
 def _same(watts: float | None, limit: float) -> bool:
@@ -571,6 +606,7 @@ def measurements_of(
         )
 
     def energy(one: DeviceEnergy) -> EnergyEntry:
+        error = one.provenance.relative_error
         return EnergyEntry(
             decision.id,
             one.id[:_LONGEST_TEXT],
@@ -578,6 +614,7 @@ def measurements_of(
             one.joules,
             one.provenance.origin.value,
             one.provenance.source[:_LONGEST_TEXT],
+            None if error is None else round(error, 6),
         )
 
     return RunMeasurements(

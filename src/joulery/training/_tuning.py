@@ -9,6 +9,7 @@ import sys
 import tempfile
 from concurrent.futures import wait
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from joulery.background import DRIVER_SECONDS, DriverThread
 from joulery.errors import MissingHardwareError, NotPossibleHereError
 from joulery.fail_open import fail_open
+from joulery.frontier import Setting
 from joulery.power import TunerConfig, TunerState
 
 if TYPE_CHECKING:
@@ -41,6 +43,13 @@ _log = logging.getLogger("joulery")
 REPORTS_VARIABLE = "JOULERY_RUN_REPORTS"
 # Longest wait at the end for a tuner that was never there, to say why.
 _REASON_SECONDS = 2.0
+_PHASES = {
+    TunerState.WARMUP: "warming up",
+    TunerState.PROBING: "profiling {}",
+    TunerState.HOLDING: "holding {}",
+    TunerState.DRIFTED: "profiling again, since the steps have changed",
+    TunerState.STOPPED: "training",
+}
 _FRAMEWORKS = ("torch", "tensorflow", "jax", "mxnet", "paddle")
 
 
@@ -52,7 +61,7 @@ class RunPower:
         environment: Devices and processes of the run.
 
     Attributes:
-        tuner: Tuner at work; None before :meth:`begin`, and where nothing is tuned.
+        tuner: Active tuner; None before :meth:`begin`, and where nothing is tuned.
         found_watts: Power limit that was found; None before it is known.
         begun: Whether :meth:`begin` was called.
         is_wanted: Whether a tuner is still to be made.
@@ -132,7 +141,7 @@ class RunPower:
             meter=meter,
             clock=environment.clock,
             config=TunerConfig(dry_run=bool(config.dry_run)),
-            # A decision that says what to hold or to measure knows more than a local profile.
+            # A decision that states what to hold or to measure has more data than a local profile.
             profile=None if decided else self._profile(batch_size, boards, objective),
             known=None if decided else self.known,
             process_group=environment.group,
@@ -191,6 +200,14 @@ class RunPower:
         """The power limit that was chosen and is in force; the one found before that."""
         holding = self.tuner is not None and self.tuner.state is TunerState.HOLDING
         return self.limit()[0] if holding else self.found_watts
+
+    def phase(self) -> str:
+        """Phase of tuning, in words such as ``holding 160 W``."""
+        tuner = self.tuner
+        if tuner is None:
+            return "training"
+        setting = replace(tuner.setting or Setting(), device=None, devices=None)
+        return _PHASES[tuner.state].format(setting)
 
     def estimates(self) -> dict[float, Estimate]:
         """Estimates of a step by power limit, as far as the decision lists limits."""

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -129,5 +130,12 @@ def test_a_run_lives_on_the_clock_of_its_devices():
     clock = VirtualClock()
     gpu = SimulatedGpu(catalog.board("V100"), clock)
     assert RunEnvironment([gpu]).clock is clock
-    assert RunEnvironment([object()]).clock is REAL_CLOCK
+    assert RunEnvironment([SimpleNamespace(info=None)]).clock is REAL_CLOCK
     assert RunEnvironment().clock is REAL_CLOCK
+
+
+@pytest.mark.parametrize("devices", [3, "gpu:0", ["gpu:0"], SimpleNamespace(info=None)])
+def test_what_is_no_list_of_devices_is_refused_at_once(devices):
+    """If this fails, a run fails later and silently, and nothing is tuned."""
+    with pytest.raises(InvalidValueError, match="are no devices"):
+        Run("job", devices=devices)

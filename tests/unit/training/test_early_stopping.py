@@ -1,5 +1,6 @@
 """Runs end at their target, or at their cost limit, even within an epoch; nothing else is left."""
 
+import dataclasses
 import gc
 import itertools
 import math
@@ -21,6 +22,14 @@ EPOCHS = {32: 14, 64: 10, 128: 9, 256: 10, 512: 16, 1024: 30}
 STEP_SECONDS = 10.0
 ENDLESS = 10_000
 SAMPLES = 2048
+
+
+@pytest.fixture
+def place(place):
+    """A board whose counter is read once a second: hours pass here, step by step."""
+    board = dataclasses.replace(place.gpu.board, counter_period_seconds=1.0)
+    place.gpu = SimulatedGpu(board, place.clock)
+    return place
 
 
 def train(place, run, steps=ENDLESS, metric=0.5, most=60):

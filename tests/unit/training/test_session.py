@@ -143,6 +143,10 @@ def test_findings_are_as_good_as_their_weakest_device():
     assert point.provenance.origin is Origin.SIMULATED
     assert point.setting.power_limit_watts is None
     assert [one.origin for one in found.energy] == ["measured", "simulated"]
+    assert [one.relative_error for one in found.energy] == [
+        MEASURED.relative_error,
+        SIMULATED.relative_error,
+    ]
     assert max(len(one.device) for one in found.energy) == 200
     unknown = measurements_of(decision, outcome, [], wanted)
     assert unknown.points[0].provenance.origin is Origin.ASSUMED

@@ -1,12 +1,14 @@
 """Runs that recur: what is chosen, when they end, what is reported, what never stops them."""
 
 import gc
+import itertools
 import json
 import logging
 import math
 import os
 import random
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +17,7 @@ from joulery.client._local import LocalBackend
 from joulery.clock import VirtualClock
 from joulery.errors import ConflictError, StoreBusyError
 from joulery.hardware import SimulatedGpu, catalog
-from joulery.jobs import Outcome
+from joulery.jobs import DecisionLease, Outcome
 from joulery.jobs.policies import ActionKind, RunEnd
 from joulery.objectives import Cost, LeastEnergy
 from joulery.storage import Store
@@ -378,7 +380,8 @@ def test_heartbeats_carry_progress_and_stop_with_the_run(place):
     seen = []
     real = LocalBackend.heartbeat
 
-    def spy(backend, decision, progress=None):
+    def spy(backend, decision, progress=None, live=None):
+        assert live is None  # nobody watches a store
         seen.append(progress)
         return real(backend, decision, progress)
 
@@ -395,6 +398,39 @@ def test_heartbeats_carry_progress_and_stop_with_the_run(place):
     assert seen[-1].end == RunEnd.ABANDONED
     assert seen[-1].epochs >= 5
     assert seen[-1].joules > 0
+
+
+def test_a_server_is_told_how_a_run_is_doing(place, monkeypatch):
+    """If this fails, people cannot watch the power, clocks and phases of a run under way."""
+    seen = []
+
+    def spy(backend, decision, progress=None, live=None):
+        seen.append((place.clock.now(), progress, live))
+        return DecisionLease(held=True, expires_wall_seconds=0.0)
+
+    monkeypatch.setattr(LocalBackend, "heartbeat", spy)
+    monkeypatch.setattr("joulery.client._resilient.is_server", lambda _: True)
+    run = place.run(max_epochs=20)
+    work = WORK.scaled(2.0)
+    for _ in run.epochs():
+        for _ in run.steps(range(40)):
+            place.gpu.run(work)
+        place.clock.sleep(15.0)
+        run.report(0.5)
+    times = [at for at, _, _ in seen]
+    assert max(after - before for before, after in itertools.pairwise(times)) <= 12.1
+    phases = [live.phase for _, _, live in seen]
+    assert "validating" in phases
+    assert any(phase.startswith("profiling ") and phase.endswith(" W") for phase in phases)
+    assert any(phase.startswith("holding ") for phase in phases)
+    training = [live for _, _, live in seen if live.phase.startswith("holding ")]
+    (device,) = training[-1].devices
+    assert device.name == place.gpu.info.name
+    assert device.limit_watts == float(training[-1].phase.split()[1])
+    assert 0.5 * device.limit_watts < device.watts <= 1.05 * device.limit_watts
+    assert 5e8 < device.clock_hertz < 2e9
+    assert 0.5 < training[-1].steps_per_second < 10
+    assert [live.seconds for _, _, live in seen] == [one.seconds for _, one, _ in seen]
 
 
 def test_without_a_meter_the_default_is_run_and_one_line_says_so(caplog):
@@ -702,7 +738,7 @@ def test_ranks_end_alike_whatever_fails_on_one(tmp_path, monkeypatch, broken):
         clock = VirtualClock()
         gpu = SimulatedGpu(catalog.board("V100"), clock, index=rank)
         if broken == "job on both" or (broken and broken.endswith(str(rank))):
-            gpu = object()  # no device at all
+            gpu = SimpleNamespace(info=None)  # a device that answers nothing
         run = Run(
             "ranks",
             batch_sizes=[32, 64],
@@ -737,3 +773,40 @@ def test_ranks_end_alike_whatever_fails_on_one(tmp_path, monkeypatch, broken):
         assert sum(one.joules for one in used) == pytest.approx(entry.outcome.joules)
     if broken is None:
         assert [one.seconds for one in used] == pytest.approx([3.0, 6.0])
+
+
+def test_rank_0_tells_what_its_own_process_sees(tmp_path, monkeypatch):
+    """If this fails, the devices of one process pass for those of all, or ranks tell twice."""
+    ranks, seen = Ranks(), []
+
+    def spy(backend, decision, progress=None, live=None):
+        seen.append(live)
+        return DecisionLease(held=True, expires_wall_seconds=0.0)
+
+    monkeypatch.setattr(LocalBackend, "heartbeat", spy)
+    monkeypatch.setattr("joulery.client._resilient.is_server", lambda _: True)
+
+    def train(rank):
+        clock = VirtualClock()
+        gpu = SimulatedGpu(catalog.board("V100"), clock, index=rank)
+        run = Run(
+            "ranks",
+            batch_sizes=[32, 64],
+            default_batch_size=64,
+            target=0.9,
+            max_epochs=2,
+            devices=[gpu],
+            store=tmp_path / "s.sqlite",
+            process_group=ranks.members[rank],
+        )
+        for _ in run.epochs():
+            clock.sleep(30.0)
+
+    threads = [threading.Thread(target=train, args=(rank,), daemon=True) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(40.0)
+    assert [live.seconds for live in seen] == pytest.approx([12.0, 24.0, 36.0, 48.0, 60.0])
+    assert {live.processes for live in seen} == {2}
+    assert all(len(live.devices) == 1 and live.devices[0].watts > 0 for live in seen)
