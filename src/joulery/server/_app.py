@@ -18,11 +18,15 @@ from joulery.errors import InvalidValueError, JouleryError, StoreError
 from joulery.reports import electricity_price
 from joulery.server._auth import context_of
 from joulery.server._cluster_page import cluster_pages
-from joulery.server._dashboard import FiguresCache, HeartbeatLog, pages
+from joulery.server._dashboard import FiguresCache, pages
+from joulery.server._heartbeats import HeartbeatLog
+from joulery.server._plans_page import plan_pages
 from joulery.server._problems import MEDIA_TYPE, internal, later, problem_of, problem_of_http
 from joulery.server._routes import ROUTERS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from joulery.reports import ElectricityPrice
@@ -50,13 +54,15 @@ def create_app(
     context: ServerContext | None = None,
     electricity: ElectricityPrice | None = None,
     cluster: ClusterWatch | None = None,
+    plans: Path | None = None,
 ) -> FastAPI:
     """The application.
 
     Args:
         context: State of the server; None where only the description is wanted.
-        electricity: What a kilowatt-hour stands for on the dashboard; None for the world's mean.
+        electricity: Carbon and price of a kWh on the dashboard; None for the world's mean.
         cluster: Agent of a cluster that the dashboard shows; None for none.
+        plans: Folder of plans and recommendations that the dashboard shows; None for none.
     """
     app = FastAPI(
         title="Joulery",
@@ -73,8 +79,9 @@ def create_app(
         app.state.figures = FiguresCache(context)
         app.state.heartbeats = HeartbeatLog()
         app.state.cluster = cluster
+        app.state.plans = plans
         app.state.electricity = electricity or electricity_price()
-    for router in (*ROUTERS, pages, cluster_pages):
+    for router in (*ROUTERS, pages, cluster_pages, plan_pages):
         app.include_router(router)
     app.add_middleware(_Observer)
     app.add_exception_handler(HTTPException, _on_http_error)

@@ -1,4 +1,4 @@
-"""Who calls: tokens of teams, looked up and cached for seconds; tokens of decisions, computed.
+"""Authentication: tokens of teams, looked up and cached for seconds; tokens of decisions, computed.
 
 Routes authenticate before the body of a request is read, so that a caller without a token costs
 next to nothing; the dependencies of this module hand out what was found.
@@ -48,9 +48,14 @@ DECISION_TOKEN = HTTPBearer(
 )
 
 
-def sees(record: TokenRecord, team: str) -> bool:
-    """Whether records of ``team`` exist for the bearer of a token."""
+def may_see(record: TokenRecord, team: str) -> bool:
+    """Whether the bearer of a token may see records of ``team``."""
     return record.token.team in (team, EVERY_TEAM)
+
+
+def may_see_all(record: TokenRecord) -> bool:
+    """Whether the bearer of a token may see what concerns all teams."""
+    return record.token.team == EVERY_TEAM
 
 
 class TokenCache:
@@ -99,7 +104,7 @@ class TokenCache:
             self._known.popitem(last=False)
         return record
 
-    def knows(self, token: str) -> bool:
+    def is_known(self, token: str) -> bool:
         """Whether a token was valid when it was last looked up, or was looked up just now."""
         known = self._known.get(digest_of(token))
         return known is not None and (known[1] is not None or self._clock.now() < known[0])
@@ -112,8 +117,8 @@ class TokenCache:
 class Signer:
     """Makes and checks the tokens of decisions: the time of issue, and an HMAC of it and the id.
 
-    The time tells a decision from another of the same id, which a store that was restored from a
-    backup makes again.
+    The time distinguishes decisions of the same id: a store that was restored from a backup gives
+    out ids again.
 
     Args:
         secret: Secret of the store.
@@ -200,7 +205,7 @@ class ServerContext:
         team = self._teams.get(job)
         if team is None:
             record = await run_in_threadpool(self.read, lambda one: one.job(job))
-            team = self._teams[job] = record.job.team  # for ever: numbers are not used again
+            team = self._teams[job] = record.team  # for ever: numbers are not used again
             if len(self._teams) > self.limits.remembered:
                 self._teams.popitem(last=False)
         return team
@@ -262,7 +267,7 @@ async def _caller(context: ServerContext, request: Request, token: str) -> Token
     now, address = context.clock.now(), request.client.host if request.client else ""
     # Guesses are slowed down before they cost a look into the store; a token that was valid
     # before is not, even if someone guesses from the same address.
-    if context.failures.exhausted(address, now) and not context.tokens.knows(token):
+    if context.failures.exhausted(address, now) and not context.tokens.is_known(token):
         raise later("too many calls without a valid token", 429)
     record = await context.tokens.verify(token)
     if record is None:
@@ -299,7 +304,7 @@ def own_job(permission: Permission) -> Any:
         _: Annotated[object, Security(TEAM_TOKEN)],
     ) -> int:
         record = _allowed(request, permission)
-        if not sees(record, await context_of(request).team_of(job)):
+        if not may_see(record, await context_of(request).team_of(job)):
             raise not_found()
         return job
 
@@ -315,7 +320,7 @@ def own_team(permission: Permission) -> Any:
         _: Annotated[object, Security(TEAM_TOKEN)],
     ) -> str:
         team = unquote(team)
-        if not sees(_allowed(request, permission), team):
+        if not may_see(_allowed(request, permission), team):
             raise not_found()
         return team
 

@@ -16,10 +16,10 @@ from joulery.cluster import announce
 from joulery.errors import FileError, InvalidValueError, JouleryError
 from joulery.grid import GridEvent
 from joulery.reports import agent_report
-from joulery.server._auth import context_of
-from joulery.server._dashboard import PageRoute, form_of, page_of
+from joulery.server._auth import context_of, may_see_all
+from joulery.server._dashboard import PageRoute, error_text, form_of, page_of
 from joulery.server._problems import no_permission, not_found
-from joulery.storage import EVERY_TEAM, Permission
+from joulery.storage import Permission
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,8 +52,9 @@ class ClusterWatch:
             status: dict[str, Any] = json.loads((self.state / "status.json").read_bytes())
             sample = status["at"], status["power_watts"], status["budget_watts"]
         except (OSError, ValueError, LookupError, TypeError) as error:
+            why = getattr(error, "strerror", None) or error
             raise FileError(
-                f"no status of an agent in {self.state}: {error}",
+                f"no status of an agent in {self.state}: {why}",
                 remedy="start `joulery cluster agent` with this state folder",
             ) from None
         if not self._history or self._history[-1][0] < sample[0]:
@@ -74,15 +75,18 @@ class ClusterWatch:
 
 
 def _watch(request: Request) -> ClusterWatch:
+    """The agent, for tokens of every team: its page names the jobs of all of them."""
     watch: ClusterWatch | None = request.app.state.cluster
     if watch is None:
         raise not_found()
+    if not may_see_all(request.state.caller):
+        raise no_permission()
     return watch
 
 
-def _may_announce(record: TokenRecord) -> bool:
-    """Whether a token allows what concerns all teams."""
-    return record.token.team == EVERY_TEAM and record.token.right >= Permission.MANAGE
+def _may_announce(request: Request) -> bool:
+    record: TokenRecord = request.state.caller
+    return record.token.right >= Permission.MANAGE
 
 
 @cluster_pages.get("/cluster", operation_id="clusterPage")
@@ -93,12 +97,12 @@ def cluster(request: Request) -> Response:
 
 def _cluster_page(request: Request, error: str = "", status: int = 200) -> Response:
     watch = _watch(request)
-    form = _EVENT_FORM if _may_announce(request.state.caller) else ""
+    form = _EVENT_FORM if _may_announce(request) else ""
     alert = f'<p class="error" role="alert">{escape(error)}</p>' if error else ""
     try:
         found = watch.look()
     except FileError as missing:
-        body = f'<p class="error">{escape(missing.message)}</p><p>{escape(missing.remedy)}</p>'
+        body = error_text(missing.message, missing.remedy)
         return page_of(request, "Cluster", f"<h1>Cluster</h1>{body}")
     report = agent_report(found, watch.history, context_of(request).clock.wall())
     body = f'<h1>Cluster</h1>{alert}<div id="cluster" data-live>{report.body()}</div>{form}'
@@ -120,7 +124,7 @@ _EVENT_FORM = """<h2>Announce an event</h2>
 async def announce_event(request: Request) -> Response:
     """Ask the cluster for less power, from now on."""
     watch = _watch(request)
-    if not _may_announce(request.state.caller):
+    if not _may_announce(request):
         raise no_permission()
     fields = await form_of(request)
     try:

@@ -1,4 +1,4 @@
-"""How a server runs: address, TLS, store, log and limits."""
+"""Configuration of a server: address, TLS, store, log and limits."""
 
 from __future__ import annotations
 
@@ -130,11 +130,11 @@ class ServerConfig:
         log_requests: Whether every request is logged.
         drain_seconds: Time that a server which is being stopped goes on accepting requests, for
             load balancers to notice.
-        stop_seconds: Time that requests may take to end after that.
         expire_seconds: Interval at which expired leases are released.
         limits: Limits on requests and callers.
-        electricity: What a kilowatt-hour stands for on the dashboard; None for the world's mean.
+        electricity: Carbon and price of a kWh on the dashboard; None for the world's mean.
         cluster_state: State folder of a cluster's agent, to be shown on the dashboard.
+        plans: Folder of pipeline plans and recommendations, to be shown on the dashboard.
     """
 
     store: str | None = None
@@ -145,11 +145,11 @@ class ServerConfig:
     insecure: bool = False
     log_requests: bool = False
     drain_seconds: float = 0.0
-    stop_seconds: float = 30.0
     expire_seconds: float = 15.0
     limits: Limits = LIMITS
     electricity: ElectricityPrice | None = None
     cluster_state: Path | None = None
+    plans: Path | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:

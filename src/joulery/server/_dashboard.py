@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import OrderedDict
 from html import escape
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,8 +28,8 @@ from joulery.jobs import (
     decision_page,
     job_beliefs,
     job_entry,
-    job_figures,
     job_summary,
+    job_totals,
 )
 from joulery.objectives import Cost, LeastEnergy
 from joulery.reports import (
@@ -43,7 +42,7 @@ from joulery.reports import (
     run_report,
     saved_text,
 )
-from joulery.server._auth import authenticate, context_of, sees
+from joulery.server._auth import authenticate, context_of, may_see, may_see_all, own_job
 from joulery.server._problems import (
     ProblemError,
     body_too_large,
@@ -51,12 +50,12 @@ from joulery.server._problems import (
     not_found,
     problem_of,
 )
-from joulery.storage import EVERY_TEAM, DecisionRecord, Permission, job_heads
+from joulery.storage import DecisionRecord, Permission, job_heads
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from joulery.jobs import DecisionEntry, JobFigures
+    from joulery.jobs import DecisionEntry, JobTotals
     from joulery.objectives import Objective
     from joulery.server._auth import ServerContext
     from joulery.storage import JobHead, TokenRecord, Transaction
@@ -78,8 +77,7 @@ _FRESH_SECONDS = 1.0
 _JOBS_PER_PAGE = 50
 _STREAM_SECONDS = 15.0  # less than the longest time of an answer; browsers come again
 _LOOK_SECONDS = 1.0
-_MOST_BEATS, _MOST_RUNS = 400, 1000  # heartbeats of a run, and runs, that are remembered
-_SORTS: dict[str, tuple[str, Callable[[JobFigures], Any]]] = {
+_SORTS: dict[str, tuple[str, Callable[[JobTotals], Any]]] = {
     "saved": ("energy saved", lambda one: (one.saved is None, -one.saved_joules)),
     "used": ("energy used", lambda one: -one.joules),
     "recurrences": ("recurrences", lambda one: -one.head.recurrences),
@@ -98,11 +96,11 @@ class FiguresCache:
         self._context = context
         self._lock = threading.Lock()
         self._heads: list[JobHead] = []
-        self._known: dict[int, JobFigures] = {}
+        self._known: dict[int, JobTotals] = {}
         self._read_seconds = float("-inf")
         self._outstanding = 0
 
-    def current(self) -> tuple[list[JobFigures], int]:
+    def current(self) -> tuple[list[JobTotals], int]:
         """Figures as far as they could be added up in time, and how many are still to come."""
         # Of many who look at the same moment one adds up, and the others need not wait for it.
         if self._lock.acquire(blocking=not self._known):
@@ -121,7 +119,7 @@ class FiguresCache:
         stale = [head for head in self._heads if self._head_of(head.id) != head]
         while stale and self._context.clock.now() - began < _READ_SECONDS:
             some, stale = stale[:_CHUNK_JOBS], stale[_CHUNK_JOBS:]
-            found = self._context.read(lambda one, some=some: job_figures(one, some))  # type: ignore[misc]
+            found = self._context.read(lambda one, some=some: job_totals(one, some))  # type: ignore[misc]
             self._known = self._known | {one.head.id: one for one in found}
         self._outstanding = len(stale)
 
@@ -163,7 +161,8 @@ def _same_origin(request: Request) -> None:
 
 
 pages = APIRouter(route_class=PageRoute, include_in_schema=False)
-JobNumber = Annotated[int, Path(ge=0, le=LARGEST_ID)]
+SeenJob = Annotated[int, own_job(Permission.READ)]
+RunNumber = Annotated[int, Path(ge=0, le=LARGEST_ID)]
 
 
 def _error_page(request: Request, error: ProblemError) -> Response:
@@ -171,13 +170,18 @@ def _error_page(request: Request, error: ProblemError) -> Response:
         wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         return RedirectResponse(f"/login?next={quote(wanted, safe='')}", 303)
     problem = error.problem
-    body = (
-        f'<h1>{escape(problem.title)}</h1><p class="error">{escape(problem.detail)}.</p>'
-        f'<p>What to do: {escape(problem.remedy)}.</p><p><a href="/">Back to the overview</a></p>'
-    )
+    words = error_text(problem.detail, problem.remedy)
+    body = f'<h1>{escape(problem.title)}</h1>{words}<p><a href="/">Back to the overview</a></p>'
     answer = page_of(request, problem.title, body, status=error.status_code)
     answer.headers.update(error.headers or {})
     return answer
+
+
+def error_text(message: str, remedy: str) -> str:
+    """An error and its remedy, for a page."""
+    return (
+        f'<p class="error" role="alert">{escape(message)}.</p><p>What to do: {escape(remedy)}.</p>'
+    )
 
 
 def page_of(
@@ -190,7 +194,7 @@ def page_of(
         title: Title of the page.
         body: Content.
         events: Address of the stream that says when the content changes; empty for none.
-        mark: What that stream says now.
+        mark: Present value of that stream.
         status: HTTP status.
     """
     record: TokenRecord | None = getattr(request.state, "caller", None)
@@ -223,14 +227,16 @@ def page_of(
 
 def _nav(request: Request, record: TokenRecord) -> str:
     links = {"/": "Overview", "/jobs": "Jobs"}
-    if request.app.state.cluster is not None:
+    if request.app.state.cluster is not None and may_see_all(record):
         links["/cluster"] = "Cluster"
+    if request.app.state.plans is not None and may_see_all(record):
+        links["/plans"] = "Plans"
     path = request.url.path
     shown = "".join(
         f'<a href="{address}"{_current(path, address)}>{name}</a>'
         for address, name in links.items()
     )
-    team = "all teams" if record.token.team == EVERY_TEAM else record.token.team
+    team = "all teams" if may_see_all(record) else record.token.team
     rights = record.token.right.name.lower()
     return (
         f'<nav aria-label="Pages">{shown}</nav><span class="soft">{escape(team)}, {rights}</span>'
@@ -324,15 +330,15 @@ def _static(name: str) -> str:
     return (_STATIC / name).read_text(encoding="utf-8")
 
 
-def _seen(request: Request) -> tuple[list[JobFigures], int]:
+def _seen(request: Request) -> tuple[list[JobTotals], int]:
     """Figures of the jobs that the caller may see, and how many jobs are still to be added up."""
     figures: FiguresCache = request.app.state.figures
     found, outstanding = figures.current()
     record: TokenRecord = request.state.caller
-    return [one for one in found if sees(record, one.head.team)], outstanding
+    return [one for one in found if may_see(record, one.head.team)], outstanding
 
 
-def _mark(figures: Sequence[JobFigures], outstanding: int) -> str:
+def _mark(figures: Sequence[JobTotals], outstanding: int) -> str:
     """A text that changes when anything has happened to a job."""
     events = sum(one.head.events + one.head.paused for one in figures)
     return f"{len(figures)}.{events}.{outstanding}"
@@ -344,7 +350,7 @@ def _job_link(job: int) -> str:
 
 @pages.get("/", operation_id="overviewPage")
 def overview(request: Request) -> Response:
-    """What was saved, and what needs attention."""
+    """Savings, and what needs attention."""
     figures, outstanding = _seen(request)
     electricity, now = request.app.state.electricity, context_of(request).clock.wall()
     report = overview_report(figures, electricity, now, _job_link, outstanding=outstanding)
@@ -385,11 +391,11 @@ def jobs(request: Request, q: str = "", sort: str = "saved", page: int = 1) -> R
     return page_of(request, "Jobs", body, events="/changes", mark=_mark(figures, outstanding))
 
 
-def _searched(one: JobFigures) -> str:
+def _searched(one: JobTotals) -> str:
     return f"{one.head.name} {one.head.device} {one.head.team}".casefold()
 
 
-def _jobs_table(shown: Sequence[JobFigures], sort: str, address: Callable[..., str]) -> str:
+def _jobs_table(shown: Sequence[JobTotals], sort: str, address: Callable[..., str]) -> str:
     if not shown:
         return "<p>No job fits. A joulery.Run with batch_sizes=[…] makes one.</p>"
 
@@ -415,27 +421,20 @@ def _jobs_table(shown: Sequence[JobFigures], sort: str, address: Callable[..., s
 <tbody>{rows}</tbody></table></div>"""
 
 
-def _state(one: JobFigures) -> str:
+def _state(one: JobTotals) -> str:
     words = []
     if one.head.paused:
-        words.append("paused")
+        words.append(("paused", "state"))
     if one.quarantined:
-        words.append(f"{one.quarantined} in quarantine")
+        words.append((f"{one.quarantined} in quarantine", "state"))
     if one.open:
-        words.append(f"{one.open} running")
-    return " ".join(f'<span class="state">{word}</span>' for word in words)
+        words.append((f"{one.open} running", "state fine"))
+    return " ".join(f'<span class="{kind}">{word}</span>' for word, kind in words)
 
 
 @pages.get("/jobs/{job}", operation_id="jobPage")
-async def job_page(request: Request, job: JobNumber, eta: str = "", slowdown: str = "") -> Response:
+def job_page(request: Request, job: SeenJob, eta: str = "", slowdown: str = "") -> Response:
     """All about one job; ``eta`` or ``slowdown`` show what another objective would choose."""
-    context, record = context_of(request), request.state.caller
-    if not sees(record, await context.team_of(job)):
-        raise not_found()
-    return await run_in_threadpool(_job_page, request, job, eta, slowdown)
-
-
-def _job_page(request: Request, job: int, eta: str, slowdown: str) -> Response:
     context = context_of(request)
     summary, beliefs = context.read(
         lambda one: (job_summary(one, job), job_beliefs(one, one.job(job)))
@@ -500,49 +499,18 @@ def _pause_form(job: int, paused: bool) -> str:  # noqa: FBT001 - a state, not a
 
 
 @pages.post("/jobs/{job}/pause", operation_id="pausePage")
-async def pause_job(request: Request, job: JobNumber) -> Response:
+async def pause_job(request: Request, job: SeenJob) -> Response:
     """Pause or resume a job."""
-    context, record = context_of(request), request.state.caller
-    if not sees(record, await context.team_of(job)):
-        raise not_found()
-    if record.token.right < Permission.MANAGE:
+    if request.state.caller.token.right < Permission.MANAGE:
         raise no_permission()
-    paused = (await form_of(request)).get("paused") == "1"
-    await run_in_threadpool(lambda: context.jobs.pause(job, paused=paused))
+    paused, service = (await form_of(request)).get("paused") == "1", context_of(request).jobs
+    await run_in_threadpool(lambda: service.pause(job, paused=paused))
     return RedirectResponse(_job_link(job), 303)
 
 
-class HeartbeatLog:
-    """The heartbeats of runs under way, of which the store keeps only the latest."""
-
-    def __init__(self) -> None:
-        self._beats: OrderedDict[str, list[Heartbeat]] = OrderedDict()
-
-    def note(self, decision: str, progress: Outcome | None) -> None:
-        """Remember a heartbeat."""
-        if progress is not None:
-            beats = self._beats.setdefault(decision, [])
-            beats.append(Heartbeat(progress.seconds, progress.joules, progress.epochs))
-            if len(beats) > _MOST_BEATS:
-                del beats[1::2]  # every other one, so that the whole run stays in view
-            self._beats.move_to_end(decision)
-            if len(self._beats) > _MOST_RUNS:
-                self._beats.popitem(last=False)
-
-    def of(self, decision: str) -> tuple[Heartbeat, ...]:
-        """The heartbeats of a decision, as far as they are remembered."""
-        return tuple(self._beats.get(decision, ()))
-
-
 @pages.get("/jobs/{job}/runs/{number}", operation_id="runPage")
-async def run_page(request: Request, job: JobNumber, number: JobNumber) -> Response:
-    """One run: how it stands, its power and its energy by device."""
-    if not sees(request.state.caller, await context_of(request).team_of(job)):
-        raise not_found()
-    return await run_in_threadpool(_run_page, request, job, number)
-
-
-def _run_page(request: Request, job: int, number: int) -> Response:
+def run_page(request: Request, job: SeenJob, number: RunNumber) -> Response:
+    """One run: how it stands, its devices over time and its energy."""
     context = context_of(request)
 
     def look(one: Transaction) -> tuple[Any, ...]:
@@ -557,20 +525,21 @@ def _run_page(request: Request, job: int, number: int) -> Response:
     beats = list(request.app.state.heartbeats.of(decision.decision.id))
     last = decision.outcome or (Outcome.from_document(progress) if progress else None)
     if last is not None and (not beats or beats[-1].seconds < last.seconds):
-        beats.append(Heartbeat(last.seconds, last.joules, last.epochs))
+        told = decision.heartbeat_wall_seconds or decision.decision.issued_wall_seconds
+        beats.append(Heartbeat(last.seconds, last.joules, last.epochs, told))
     cost = entry.definition.job.cost
     report = run_report(decision, cost, beats, energy, context.clock.wall())
     body = f"""<div class="lead"><h1>Run {number}</h1><span class="soft">of
 <a href="/jobs/{job}">{escape(entry.name)}</a>, recurrence {decision.decision.recurrence + 1}</span>
-</div><div id="run" data-live>{report.body()}</div>
-<p class="soft">Figures are those of heartbeats, at most a minute old. Clocks and the power of each
-GPU stay on its machine, where <code>joulery export</code> hands them to Prometheus.</p>"""
-    events, mark = f"/changes?job={job}&run={number}", _run_mark(decision)
+</div><div id="run" data-live>{report.body()}</div>"""
+    events, mark = f"/changes?job={job}&run={number}", _run_mark(request, decision)
     return page_of(request, f"Run {number} of {entry.name}", body, events=events, mark=mark)
 
 
-def _run_mark(entry: DecisionEntry) -> str:
-    return f"{entry.state}.{entry.heartbeat_wall_seconds}"
+def _run_mark(request: Request, entry: DecisionEntry) -> str:
+    beats = request.app.state.heartbeats.of(entry.decision.id)
+    latest = beats[-1].wall_seconds if beats else None
+    return f"{entry.state}.{entry.heartbeat_wall_seconds}.{latest}"
 
 
 @pages.get("/changes", operation_id="changes")
@@ -579,17 +548,18 @@ async def changes(
 ) -> Response:
     """A stream of marks, one whenever something changes; of a run, a job, all, or the cluster."""
     context, watch = context_of(request), request.app.state.cluster
-    if job is not None and not sees(request.state.caller, await context.team_of(job)):
+    caller = request.state.caller
+    if job is not None and not may_see(caller, await context.team_of(job)):
         raise not_found()
 
     def look() -> str:
-        if cluster and watch is not None:
+        if cluster and watch is not None and may_see_all(caller):
             return str(watch.look()["at"])
         if job is None:
             return _mark(*_seen(request))
         if run is not None:
             found = context.read(lambda one: decision_page(one, job, max(0, run - 1), 1)).decisions
-            return _run_mark(found[0]) if found else ""
+            return _run_mark(request, found[0]) if found else ""
         record = context.read(lambda one: one.job(job))
         return f"{record.events}.{record.paused}"
 

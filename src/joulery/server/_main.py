@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import os
 import resource
 import signal
 import socket
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("joulery.server")
 
 _BACKLOG = 2048
+_STOP_SECONDS = 30  # that requests may take to end, once the server no longer accepts others
 _OTHER_FILES = 200  # of the store, the log and libraries
 _READER_THREADS = 8  # no more than the store has connections for
 _YEAR_SECONDS = 365 * 86_400.0
@@ -65,7 +67,7 @@ _RENEWAL_SECONDS = 30 * 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class FirstStart:
-    """What the owner has to know once the server answers.
+    """Facts for the owner once the server answers.
 
     Attributes:
         address: Address of the server.
@@ -98,7 +100,7 @@ def serve(config: ServerConfig, started: Callable[[FirstStart], None]) -> None:
             watch = None if config.cluster_state is None else ClusterWatch(config.cluster_state)
             if watch is not None:  # held weakly by the task, which ends with it
                 PeriodicTask(watch.sample, seconds=WATCH_SECONDS, name="joulery-cluster").start()
-            app = create_app(context, config.electricity, watch)
+            app = create_app(context, config.electricity, watch, config.plans)
             uvicorn_config = _uvicorn_config(config, app, gate)
             server = _Server(uvicorn_config, lambda: started(ready))
             with asyncio.Runner(loop_factory=uvicorn_config.get_loop_factory()) as runner:
@@ -143,7 +145,7 @@ def _uvicorn_config(config: ServerConfig, app: FastAPI, gate: ConnectionGate) ->
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=round(limits.idle_seconds),
-        timeout_graceful_shutdown=round(config.stop_seconds),
+        timeout_graceful_shutdown=_STOP_SECONDS,
         ssl_certfile=certificate,
         ssl_keyfile=key,
         backlog=_BACKLOG,
@@ -151,7 +153,7 @@ def _uvicorn_config(config: ServerConfig, app: FastAPI, gate: ConnectionGate) ->
 
 
 def _most_connections(wanted: int) -> int:
-    """As many connections as wanted, as far as the process may have files."""
+    """Number of connections that the process has file descriptors for, at most those configured."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + _OTHER_FILES
     if soft < needed and (hard == resource.RLIM_INFINITY or soft < hard):
@@ -240,7 +242,8 @@ def bound_socket(config: ServerConfig) -> socket.socket:
                 f"may not listen on {where}", remedy="choose a --port above 1023"
             ) from None
         raise InvalidValueError(
-            f"cannot listen on {where}: {error.strerror}", remedy="choose another --port or --host"
+            f"cannot listen on {where}: {os.strerror(error.errno or 0)}",
+            remedy="choose another --port or --host",
         ) from None
 
 

@@ -35,14 +35,14 @@ _STATUS: dict[type[JouleryError], int] = {
 
 @dataclass(frozen=True, slots=True)
 class ProblemDetails(JsonModel):
-    """What is wrong, and what to do about it (RFC 9457).
+    """An error and its remedy (RFC 9457).
 
     Attributes:
         type: Kind of problem, such as `/problems/usage-error`.
         title: HTTP status in words.
         status: HTTP status.
-        detail: What is wrong, one line.
-        remedy: What to do about it, one line.
+        detail: Description of the error, one line.
+        remedy: Advice to the caller, one line.
     """
 
     type: str
@@ -58,8 +58,8 @@ class ProblemError(HTTPException):
     Args:
         status: HTTP status.
         kind: Class of errors that the client takes it for.
-        detail: What is wrong, one line.
-        remedy: What to do, one line.
+        detail: Description of the error, one line.
+        remedy: Advice to the caller, one line.
         headers: Headers besides those of every answer.
     """
 
@@ -117,18 +117,25 @@ def not_found() -> ProblemError:
         404,
         UnknownRecordError,
         "there is no such record, or it belongs to another team",
-        "list the jobs of your team; the job may have been deleted",
+        "list the jobs of your team, by --team or $JOULERY_TEAM; the job may have been deleted",
     )
 
 
 def no_token(realm: str = "joulery") -> ProblemError:
     """The request has no valid token."""
-    whose = "the token that came with the decision" if realm != "joulery" else "a valid token"
+    detail = "the request does not carry the token that came with the decision"
+    remedy = "send Authorization: Bearer TOKEN with the token that came with the decision"
+    if realm == "joulery":
+        detail = "the request does not carry a valid token; one may have expired or been revoked"
+        remedy = (
+            "put a token of `joulery serve token create` into $JOULERY_TOKEN (over HTTP: send "
+            "Authorization: Bearer TOKEN)"
+        )
     return ProblemError(
         401,
         MissingRightsError,
-        f"the request does not carry {whose}",
-        f"send Authorization: Bearer TOKEN with {whose}",
+        detail,
+        remedy,
         {"WWW-Authenticate": f'Bearer realm="{realm}"'},
     )
 

@@ -58,9 +58,9 @@ from joulery.server._auth import (
     authenticate,
     context_of,
     held_decision,
+    may_see,
     own_job,
     own_team,
-    sees,
 )
 from joulery.server._problems import (
     ProblemDetails,
@@ -83,6 +83,7 @@ from joulery.storage import (
 
 if TYPE_CHECKING:
     from joulery.server._auth import ServerContext
+    from joulery.server._heartbeats import HeartbeatLog
 
 SECONDS_PER_DAY = 86_400.0
 _READY_SECONDS = 5.0  # load balancers do not wait much longer
@@ -308,6 +309,7 @@ async def report(
     """
     (place, issued), jobs_ = decision, context_of(request).jobs
     receipt = await asyncio.wrap_future(jobs_.report_soon(place, body, issued))
+    request.app.state.heartbeats.end(decision)
     return _answer(receipt)
 
 
@@ -315,7 +317,15 @@ async def report(
     "/decisions/{decision}/heartbeat",
     operation_id="heartbeat",
     openapi_extra=_example(
-        progress={"end": "abandoned", "epochs": 2, "seconds": 5.0, "joules": 1250.0}
+        progress={"end": "abandoned", "epochs": 2, "seconds": 5.0, "joules": 1250.0},
+        live={
+            "seconds": 5.0,
+            "phase": "holding 160 W",
+            "steps_per_second": 12.5,
+            "devices": [
+                {"name": "A40", "watts": 158.0, "clock_hertz": 1.2e9, "limit_watts": 160.0}
+            ],
+        },
     ),
     response_model=DecisionLease,
     responses=_BODY,
@@ -323,10 +333,22 @@ async def report(
 async def heartbeat(
     request: Request, decision: HeldDecision, body: Annotated[ProgressReport, Strict]
 ) -> Response:
-    """Prolong the lease of a decision; the progress counts if no report follows."""
-    (place, issued), jobs_ = decision, context_of(request).jobs
-    lease = await asyncio.wrap_future(jobs_.heartbeat_soon(place, body.progress, issued))
-    request.app.state.heartbeats.note(place, body.progress)
+    """Prolong the lease of a decision; the progress counts if no report follows.
+
+    With `live` figures, which people see on the dashboard, heartbeats may come every few seconds:
+    those that follow within 50 seconds of a stored one are remembered and not stored.
+    """
+    (place, issued), context = decision, context_of(request)
+    log: HeartbeatLog = request.app.state.heartbeats
+    now = context.clock.now()
+    known = None if body.live is None else log.recent_lease(decision, now)
+    if known is None:
+        told = context.jobs.heartbeat_soon(place, body.progress, issued)
+        lease = await asyncio.wrap_future(told)
+        log.keep_lease(decision, lease, now)
+    else:
+        lease = known
+    log.note(place, body, context.clock.wall())
     return _answer(lease)
 
 
@@ -485,7 +507,7 @@ class TokenRequest(JsonModel):
 
     Attributes:
         team: Team that the token is for; `*` for every team.
-        rights: What the token allows; each includes those before it.
+        rights: Permission of the token; each includes those before it.
         label: Label for people.
         days: Days until the token expires; up to 36500.
     """
@@ -503,7 +525,7 @@ class TokenEntry(JsonModel):
     Attributes:
         id: Number of the token.
         team: Team that the token is for; `*` for every team.
-        rights: What the token allows; each includes those before it.
+        rights: Permission of the token; each includes those before it.
         label: Label for people.
         created_wall_seconds: Unix time at which the token was made.
         expires_wall_seconds: Unix time at which it expires; null for never.
@@ -560,7 +582,7 @@ def create_token(
     request: Request, caller: Admin, wanted: Annotated[TokenRequest, Strict]
 ) -> Response:
     """Make a token; it is shown this once."""
-    if not sees(caller, wanted.team):
+    if not may_see(caller, wanted.team):
         raise not_found()
     context = context_of(request)
     now = context.clock.wall()

@@ -9,7 +9,7 @@ import pytest
 from starlette.requests import Request
 
 from joulery.clock import VirtualClock
-from joulery.server._auth import CACHED_SECONDS, Signer, TokenCache, bearer_token, sees
+from joulery.server._auth import CACHED_SECONDS, Signer, TokenCache, bearer_token, may_see
 from joulery.storage import NewToken, Permission, TokenRecord, digest_of
 
 
@@ -122,22 +122,22 @@ def test_those_let_in_before_are_known():
     """A client that guesses would lock out all others at the same address."""
     clock = VirtualClock()
     cache = TokenCache(Book(a=record()).find, clock, 10)
-    assert not cache.knows("a")
+    assert not cache.is_known("a")
     asyncio.run(cache.verify("a"))
     asyncio.run(cache.verify("wrong"))
-    assert cache.knows("a")
-    assert cache.knows("wrong")
+    assert cache.is_known("a")
+    assert cache.is_known("wrong")
     clock.sleep(CACHED_SECONDS + 1.0)
-    assert cache.knows("a")
-    assert not cache.knows("wrong")
+    assert cache.is_known("a")
+    assert not cache.is_known("wrong")
 
 
 def test_rights_end_at_the_team():
     """A team could see another's jobs."""
-    assert sees(record("vision"), "vision")
-    assert not sees(record("vision"), "speech")
-    assert not sees(record("vision"), "*")
-    assert sees(record("*"), "speech")
+    assert may_see(record("vision"), "vision")
+    assert not may_see(record("vision"), "speech")
+    assert not may_see(record("vision"), "*")
+    assert may_see(record("*"), "speech")
 
 
 def test_decision_tokens_fit_one_decision_of_one_store():

@@ -74,6 +74,18 @@ def test_events_are_announced_by_those_who_may(caller, tmp_path, team, right, bo
     assert shown is (status != 403)
 
 
+def test_the_cluster_is_shown_to_those_of_every_team(caller, tmp_path):
+    """If this fails, a team reads the names and the power of the jobs of all others."""
+    (tmp_path / "agent" / "status.json").write_text(json.dumps(AGENT_STATUS))
+    for team, expected in (("*", 200), ("vision", 403)):
+        wanted = NewToken(team, Permission.READ)
+        token, _ = caller.context.store.write(lambda one, new=wanted: add_token(one, new, 0.0))
+        status, text = ask(caller, "GET", "/cluster", token)
+        assert status == expected
+        assert ("node3" in text) is (expected == 200)
+        assert ('href="/cluster"' in ask(caller, "GET", "/", token)[1]) is (expected == 200)
+
+
 def test_without_a_cluster_there_is_no_page(tmp_path):
     """If this fails, people are led to a page of nothing."""
     with Store.open(tmp_path / "store.sqlite") as store:

@@ -5,10 +5,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from joulery.jobs import Outcome, job_figures
-from joulery.jobs.policies import RunEnd
+from joulery.jobs import job_totals
 from joulery.server._config import LIMITS
-from joulery.server._dashboard import COOKIE, FiguresCache, HeartbeatLog
+from joulery.server._dashboard import COOKIE, FiguresCache
 from joulery.storage import NewToken, Permission, Store, add_token
 from support.caller import Caller
 
@@ -175,20 +174,6 @@ def test_forms_are_small(caller):
     assert ask(caller, "POST", "/login", body=b"token=" + 10_000 * b"x")[0] == 413
 
 
-def test_heartbeats_are_remembered_within_bounds():
-    """If this fails, long runs or many of them fill the memory, or lose their beginning."""
-    log = HeartbeatLog()
-    for seconds in range(1000):
-        log.note("1.1", Outcome(RunEnd.ABANDONED, 1.0, float(seconds), 2.0 * seconds))
-    kept = log.of("1.1")
-    assert len(kept) <= 400
-    assert (kept[0].seconds, kept[-1].seconds) == (0.0, 999.0)
-    for number in range(2000):
-        log.note(f"2.{number}", Outcome(RunEnd.ABANDONED, 1.0, 1.0, 1.0))
-    assert log.of("1.1") == ()
-    assert len(log.of("2.1999")) == 1
-
-
 def test_only_jobs_to_which_something_happened_are_added_up_again(caller, monkeypatch):
     """If this fails, every look at a page reads the history of all jobs."""
     asyncio.run(caller.job())
@@ -196,9 +181,9 @@ def test_only_jobs_to_which_something_happened_are_added_up_again(caller, monkey
 
     def counted(transaction, heads):
         added.append([head.id for head in heads])
-        return job_figures(transaction, heads)
+        return job_totals(transaction, heads)
 
-    monkeypatch.setattr("joulery.server._dashboard.job_figures", counted)
+    monkeypatch.setattr("joulery.server._dashboard.job_totals", counted)
     figures = FiguresCache(caller.context)
     for _ in range(2):
         found, outstanding = figures.current()

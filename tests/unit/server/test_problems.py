@@ -15,7 +15,7 @@ from joulery.errors import (
     UnsupportedError,
 )
 from joulery.jobs import NotJsonError
-from joulery.server._problems import ProblemError, problem_of
+from joulery.server._problems import ProblemError, no_token, problem_of
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,12 @@ def test_foreign_and_missing_look_the_same():
     other = problem_of(UnknownRecordError("decision 7.1 is of another job", remedy="r"))
     assert one.response().body == other.response().body
     assert "7" not in one.detail
+
+
+def test_who_has_no_valid_token_learns_where_to_put_one():
+    """People at a terminal would be told to send a header."""
+    assert "$JOULERY_TOKEN" in no_token().problem.remedy
+    assert "came with the decision" in no_token("decision").problem.remedy
 
 
 def test_long_details_are_cut():

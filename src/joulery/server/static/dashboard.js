@@ -3,6 +3,8 @@ const main = document.querySelector("main");
 const note = document.querySelector("#live");
 let latest = 0;
 
+const reachable = (part) => [...part.querySelectorAll("a, button, [tabindex]")];
+
 // Fetch a page and put its live parts in the place of ours, except where someone is typing.
 async function refresh(address) {
   const mine = ++latest;
@@ -15,8 +17,12 @@ async function refresh(address) {
     if (!next || old.innerHTML === next.innerHTML) continue;
     const focused = old.contains(document.activeElement) ? document.activeElement : null;
     if (focused?.matches("input, select, textarea")) continue;
+    const place = reachable(old).indexOf(focused);
+    const across = [...old.querySelectorAll(".wide")].map((one) => one.scrollLeft);
     old.innerHTML = next.innerHTML;
-    if (focused?.id) document.getElementById(focused.id)?.focus();
+    old.querySelectorAll(".wide").forEach((one, at) => { one.scrollLeft = across[at] ?? 0; });
+    const again = focused?.id ? document.getElementById(focused.id) : reachable(old)[place];
+    again?.focus({ preventScroll: true });
   }
 }
 

@@ -1,0 +1,66 @@
+"""Heartbeats of runs under way, in memory: for people who watch, and to spare the store."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from joulery.reports import Heartbeat
+
+if TYPE_CHECKING:
+    from joulery.jobs import DecisionLease, ProgressReport
+
+_MOST_BEATS, _MOST_RUNS = 400, 1000  # heartbeats of a run, and runs, that are remembered
+_MOST_LEASES = 20_000
+_MOST_FIGURES = 300_000  # heartbeats and devices in them, over all runs: some tens of megabytes
+_STORED_SECONDS = 50.0  # time after which a heartbeat with live figures is stored again
+
+
+class HeartbeatLog:
+    """The heartbeats of runs under way, of which the store keeps only the latest of a minute."""
+
+    def __init__(self) -> None:
+        self._beats: OrderedDict[str, list[Heartbeat]] = OrderedDict()
+        self._figures = 0
+        self._leases: OrderedDict[tuple[str, float], tuple[float, DecisionLease]] = OrderedDict()
+
+    def note(self, decision: str, told: ProgressReport, now_wall_seconds: float) -> None:
+        """Remember a heartbeat."""
+        progress = told.progress
+        if progress is None:
+            return
+        beats = self._beats.setdefault(decision, [])
+        self._beats.move_to_end(decision)
+        figures = progress.seconds, progress.joules, progress.epochs
+        beats.append(Heartbeat(*figures, now_wall_seconds, told.live))
+        self._figures += _size(beats[-1])
+        if len(beats) > _MOST_BEATS:
+            self._figures -= sum(map(_size, beats[1::2]))
+            del beats[1::2]  # every other one, so that the whole run stays in view
+        while len(self._beats) > _MOST_RUNS or self._figures > _MOST_FIGURES:
+            _, dropped = self._beats.popitem(last=False)
+            self._figures -= sum(map(_size, dropped))
+
+    def of(self, decision: str) -> tuple[Heartbeat, ...]:
+        """The heartbeats of a decision, as far as they are remembered."""
+        return tuple(self._beats.get(decision, ()))
+
+    def keep_lease(self, holder: tuple[str, float], lease: DecisionLease, now: float) -> None:
+        """Remember a lease that was just stored, by decision and time of its issue."""
+        self._leases[holder] = now, lease
+        self._leases.move_to_end(holder)
+        if len(self._leases) > _MOST_LEASES:
+            self._leases.popitem(last=False)
+
+    def recent_lease(self, holder: tuple[str, float], now: float) -> DecisionLease | None:
+        """The lease, if it was stored so lately that the next heartbeat need not be."""
+        stored, lease = self._leases.get(holder, (0.0, None))
+        return lease if lease is not None and now - stored < _STORED_SECONDS else None
+
+    def end(self, holder: tuple[str, float]) -> None:
+        """Forget the lease of a decision that was reported on."""
+        self._leases.pop(holder, None)
+
+
+def _size(beat: Heartbeat) -> int:
+    return 1 + (len(beat.live.devices) if beat.live is not None else 0)

@@ -1,0 +1,202 @@
+"""Pages of saved pipeline plans and recommendations, from a folder of files."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from html import escape
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+from fastapi import APIRouter, Request, Response
+
+from joulery.errors import FileError, InvalidValueError, JouleryError
+from joulery.jobs import from_bytes
+from joulery.pipeline import PlanTarget, load_plan, plan_savings
+from joulery.predict import Recommendation
+from joulery.reports import PipelineView, Report, Table, pipeline_report, recommendation_report
+from joulery.server._auth import may_see_all
+from joulery.server._dashboard import PageRoute, error_text, page_of
+from joulery.server._problems import no_permission, not_found
+from joulery.units import human
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+plan_pages = APIRouter(route_class=PageRoute, include_in_schema=False)
+_MOST_FILES = 100
+_MOST_BYTES = 2**20  # a plan of six thousand instructions, which takes seconds to draw
+_MORE_TIME = 1.005  # from here on an iteration time was chosen, and not found by rounding
+_REMEDY = "save it with joulery plan pipeline --save, or joulery recommend --json"
+
+
+@dataclass(frozen=True, slots=True)
+class SavedFile:
+    """A file of the folder, as it is now.
+
+    Attributes:
+        path: Path of the file.
+        changed: Time of its last change in nanoseconds.
+        size: Number of bytes.
+    """
+
+    path: Path
+    changed: int
+    size: int
+
+    def document(self) -> dict[str, Any]:
+        """The content.
+
+        Raises:
+            FileError: It is too large, damaged, or something else.
+        """
+        try:
+            with self.path.open("rb") as file:
+                content = file.read(_MOST_BYTES + 1)
+        except OSError as error:
+            raise FileError(
+                f"cannot be read: {error.strerror}", remedy="check its rights"
+            ) from None
+        if len(content) > _MOST_BYTES:
+            most = human(_MOST_BYTES, "B")
+            raise FileError(f"more than {most}", remedy="write its page with --html instead")
+        try:
+            document = from_bytes(content)
+        except InvalidValueError as error:
+            raise FileError(error.message, remedy=_REMEDY) from None
+        if not isinstance(document, dict) or not {"problem", "pareto"} & document.keys():
+            raise FileError("no plan and no recommendation", remedy=_REMEDY)
+        return document
+
+
+def saved_files(folder: Path) -> list[SavedFile]:
+    """Files of the folder, the latest first; what links point to elsewhere is left out.
+
+    Raises:
+        FileError: There is no such folder.
+    """
+    try:
+        paths = [path for path in folder.iterdir() if path.suffix == ".json"]
+    except OSError as error:
+        raise FileError(
+            f"cannot read {folder}: {error.strerror}", remedy="make the folder, or check its rights"
+        ) from None
+    home, found = folder.resolve(), []
+    for path in paths:
+        with suppress(OSError):  # it may be gone by now
+            shown = path.name.isprintable() and path.resolve().is_relative_to(home)
+            if shown and path.is_file():
+                about = path.stat()
+                found.append(SavedFile(path, about.st_mtime_ns, about.st_size))
+    return sorted(found, key=lambda one: -one.changed)[:_MOST_FILES]
+
+
+@lru_cache(maxsize=2 * _MOST_FILES)
+def described(file: SavedFile) -> str:
+    """Content of a file, or the reason why it is not shown, in one line."""
+    try:
+        document = file.document()
+        if "problem" not in document:
+            found = Recommendation.from_dict(document)
+            return f"recommendation for {found.work}: {found.best}"
+        problem, totals = document["problem"], document["frontier"]
+        ends = [
+            f"{human(one['joules'], 'J')} in {human(one['seconds'], 's')}"
+            for one in (totals[0], totals[-1])
+        ]
+        about = f"{problem['source']}, {problem['schedule']}, {len(document['ranks'])} ranks"
+        return f"pipeline plan of {about}: {ends[0]} to {ends[1]} per iteration"
+    except FileError as error:
+        return f"not shown: {error.message}"
+    except (LookupError, TypeError, ValueError):
+        return "not shown: it is damaged"
+
+
+@lru_cache(maxsize=16)
+def drawn(file: SavedFile) -> tuple[str, str]:
+    """Title and content of the page of a file; drawing takes up to some seconds, once.
+
+    Raises:
+        FileError: It holds no plan and no recommendation.
+    """
+    document = file.document()
+    try:
+        report = _report(file, document)
+        return report.title, report.body()
+    except JouleryError as error:
+        raise FileError(error.message, remedy=error.remedy) from None
+    except Exception as error:
+        raise FileError(f"a damaged file: {error!r}", remedy=_REMEDY) from error
+
+
+def _report(file: SavedFile, document: dict[str, Any]) -> Report:
+    if "problem" not in document:
+        return recommendation_report(Recommendation.from_dict(document))
+    plan = load_plan(file.path)
+    targets = [PlanTarget("equal time")]
+    seconds = float(document["ranks"][0]["seconds"])
+    if seconds > _MORE_TIME * plan.full_clocks.seconds:
+        targets.append(PlanTarget(f"saved for {human(seconds, 's')}", seconds))
+    return pipeline_report(PipelineView(plan, plan_savings(plan, targets)))
+
+
+def _folder(request: Request) -> Path:
+    """The folder, for tokens of every team: its files belong to no team."""
+    folder: Path | None = request.app.state.plans
+    if folder is None:
+        raise not_found()
+    if not may_see_all(request.state.caller):
+        raise no_permission()
+    return folder
+
+
+@plan_pages.get("/plans", operation_id="plansPage")
+def plans(request: Request) -> Response:
+    """All plans and recommendations of the folder."""
+    try:
+        files = saved_files(_folder(request))
+    except FileError as error:
+        shown = error_text(error.message, error.remedy)
+    else:
+        shown = Report("", "", (_table(files),)).body() if files else _EMPTY
+    return page_of(request, "Plans", f"<h1>Plans</h1>{shown}")
+
+
+_EMPTY = (
+    "<p>No plans yet. <code>joulery plan pipeline --save FILE</code> and "
+    "<code>joulery recommend --json &gt; FILE</code> write files that are shown here.</p>"
+)
+
+
+def _table(files: list[SavedFile]) -> Table:
+    def saved(file: SavedFile) -> str:
+        return datetime.fromtimestamp(file.changed / 1e9, UTC).strftime("%Y-%m-%d %H:%M")
+
+    table = Table.of(
+        files,
+        {
+            "file": lambda file: file.path.name,
+            "about": described,
+            "saved (UTC)": saved,
+        },
+    )
+    return replace(table, links=[f"/plans/{quote(file.path.name)}" for file in files])
+
+
+@plan_pages.get("/plans/{name}", operation_id="planPage")
+def plan(request: Request, name: str) -> Response:
+    """One plan or recommendation."""
+    name = unquote(name)
+    # Looked for in the list, so that no name leads out of the folder.
+    file = next((one for one in saved_files(_folder(request)) if one.path.name == name), None)
+    if file is None:
+        raise not_found()
+    try:
+        title, content = drawn(file)
+    except FileError as error:
+        title, content = "Not shown", error_text(error.message, error.remedy)
+    body = f"""<div class="lead"><h1>{escape(title)}</h1>
+<span class="soft">{escape(name)}, <a href="/plans">all plans</a></span></div>{content}"""
+    return page_of(request, title, body)
