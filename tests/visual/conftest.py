@@ -11,6 +11,7 @@ from playwright.sync_api import sync_playwright
 
 from joulery.storage import Store
 from support.dashboard_store import AGENT_STATUS, fill_for_dashboard
+from support.saved_plans import save_plans
 from support.server_process import ServerProcess
 
 _CHROMIUM = "/usr/bin/chromium"
@@ -47,6 +48,9 @@ def server(jobs):
     (state / "events").mkdir(parents=True)
     (state / "status.json").write_text(json.dumps(AGENT_STATUS | {"at": time.time()}))
     options += ["--cluster-state", str(state)]
+    plans = jobs[0].parent / "plans"
+    save_plans(plans)
+    options += ["--plans", str(plans)]
     with ServerProcess(jobs[0], options) as process:
         yield process
 

@@ -9,7 +9,12 @@ from joulery.jobs import JobService, Request
 from joulery.storage import Store
 from support.dashboard_store import copy_job
 
-PATHS = ("/", "/jobs/{job}", "/jobs", "/cluster", "/jobs/{job}/runs/1", "/jobs/{new}", "/jobs/999")
+# Those in the first line on every kind of screen.
+PATHS = (
+    *("/", "/jobs/{job}", "/jobs/{job}/runs/{live}", "/plans/gpt.json"),
+    *("/jobs", "/cluster", "/jobs/{job}/runs/1", "/jobs/{new}", "/jobs/999"),
+    *("/plans", "/plans/llama.json", "/plans/torn.json"),
+)
 
 
 def serious(page):
@@ -24,12 +29,40 @@ def serious(page):
     ]
 
 
+def tell(server, decision, number, boards=2):
+    """Send the heartbeat of a run that is twelve seconds older than before."""
+    devices = [
+        {"name": f"A100 {board}", "watts": 150.0 + number % 7, "clock_hertz": 1.2e9 - 1e7 * board}
+        | {"limit_watts": 200.0 if number < 3 else 160.0}
+        for board in range(boards)
+    ]
+    phase = "profiling 200 W" if number < 3 else "holding 160 W"
+    live = {"phase": phase, "steps_per_second": 3.0, "devices": devices, "processes": 2}
+    # What is stored must be possible: no longer than the decision is old.
+    seconds = 12.0 * number if number else 1e-3
+    progress = {"end": "abandoned", "epochs": 0, "seconds": seconds, "joules": 150.0 * seconds}
+    body = {"progress": progress, "live": live | {"seconds": seconds}}
+    path = f"/v1/decisions/{decision['id']}/heartbeat"
+    assert server.ask("POST", path, body, decision["token"]).status == 200
+
+
+@pytest.fixture
+def watched(server, jobs):
+    """A run under way that reports to the server, and the path of its page."""
+    job = jobs[1]["resnet-nightly"]
+    decision = server.decide(job, f"watched {time.monotonic()}")
+    for number in range(8):
+        tell(server, decision, number)
+    return decision, f"/jobs/{job}/runs/{decision['id'].partition('.')[2]}"
+
+
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (390, "light")])
-def test_every_page_is_accessible_and_fits_the_screen(visit, jobs, width, theme):
+def test_every_page_is_accessible_and_fits_the_screen(visit, jobs, watched, width, theme):
     """If this fails, some people cannot use a page, or have to scroll it sideways."""
     names = {"job": jobs[1]["resnet-nightly"], "new": jobs[1]["brand-new"]}
+    names["live"] = watched[1].rpartition("/")[2]
     with visit(width, theme) as visitor:
-        for path in PATHS if (width, theme) == (1280, "light") else PATHS[:2]:
+        for path in PATHS if (width, theme) == (1280, "light") else PATHS[:4]:
             visitor.goto(path.format(**names))
             assert serious(visitor.page) == [], path
             across = visitor.page.evaluate("document.documentElement.scrollWidth")
@@ -85,7 +118,25 @@ def test_a_page_changes_when_a_job_does(visit, jobs):
         assert "under way" not in visitor.page.inner_text("#job")
         with Store.open(path) as store:
             JobService(store).decide(numbers["first-run"], Request("live"))
-        visitor.page.wait_for_selector("#job >> text=under way", timeout=10_000)
+        visitor.page.wait_for_selector("#job >> text=under way", timeout=60_000)
+
+
+def test_a_run_is_followed_without_reloading(visit, server, watched):
+    """If this fails, people who watch a run see what it was doing, not what it does."""
+    decision, path = watched
+    with visit(390) as visitor:
+        visitor.goto(path)
+        page = visitor.page
+        assert "holding 160 W" in page.inner_text("#run")
+        assert "Core clock by device" in page.inner_text("#run")
+        page.evaluate("window.stays = true")
+        page.focus("#run .wide >> nth=-1")
+        page.evaluate("document.activeElement.scrollLeft = 40")
+        tell(server, decision, 100)
+        page.wait_for_selector("#run >> text=20 min", timeout=10_000)
+        assert page.evaluate("window.stays")
+        # Neither the place in a table nor that of the keyboard is lost.
+        assert page.evaluate("document.activeElement.scrollLeft") == 40
 
 
 def test_a_job_is_paused_only_with_the_right_to(visit, server, jobs):

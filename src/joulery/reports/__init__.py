@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         Series,
         Unit,
         joules_unit,
+        percent,
         seconds_unit,
     )
     from joulery.reports._cluster import agent_report, cluster_report
@@ -34,29 +35,30 @@ if TYPE_CHECKING:
         Report,
         Table,
         page_style,
+        table_of,
     )
     from joulery.reports._drawing import draw, svg, write_png
-    from joulery.reports._frontier import frontier_chart, frontier_report
+    from joulery.reports._frontier import frontier_report
     from joulery.reports._jobs import (
         ElectricityPrice,
-        Heartbeat,
         decisions_table,
         electricity_price,
         energy_text,
         job_report,
         objective_words,
         overview_report,
-        run_report,
         saved_text,
         sizes_table,
         store_report,
     )
     from joulery.reports._pipeline import PipelineView, pipeline_report
-    from joulery.reports._recommendation import recommendation_report
+    from joulery.reports._recommendation import CHOICE_COLUMNS, recommendation_report
+    from joulery.reports._run import Heartbeat, run_report
     from joulery.reports._sweep import sweep_charts, sweep_plan_text, sweep_report
-    from joulery.reports._terminal import Terminal, plot, table_of, table_text
+    from joulery.reports._terminal import Terminal, plot, table_text
 
 __all__ = [
+    "CHOICE_COLUMNS",
     "DISCLOSURES",
     "Axis",
     "Bar",
@@ -84,13 +86,13 @@ __all__ = [
     "electricity_price",
     "energy_text",
     "footprint_report",
-    "frontier_chart",
     "frontier_report",
     "job_report",
     "joules_unit",
     "objective_words",
     "overview_report",
     "page_style",
+    "percent",
     "pipeline_report",
     "plot",
     "recommendation_report",

@@ -126,11 +126,11 @@ class Scale:
     size: float = 1.0
 
     def share(self, value: float) -> float:
-        """Where an SI value lies: 0 at the low end, 1 at the high end."""
+        """Position of an SI value: 0 at the low end, 1 at the high end."""
         return self.tick_share(value / self.size)
 
     def tick_share(self, tick: float) -> float:
-        """Where a tick lies."""
+        """Position of a tick."""
         return (tick - self.low) / (self.high - self.low)
 
 
@@ -142,7 +142,8 @@ def scale_of(values: Iterable[float], axis: Axis, most_ticks: int) -> Scale:
     # A single point needs room on both sides, and rounding is not to be magnified.
     if high - low < _NARROWEST * max(abs(high), abs(low)):
         margin = 0.1 * max(abs(high), abs(low))
-    margin = margin or 1.0
+    if low == high == 0.0:  # such as no epoch so far: an axis upwards from 0
+        margin, high = _MARGIN, 1.0
     low, high = low - margin, high + margin
     given = tuple(tick for tick in axis.ticks if low <= tick <= high)
     return Scale(low, high, given or round_ticks(low, high, most_ticks), axis.unit.size)
@@ -221,11 +222,11 @@ class Chart:
     """A chart of y over x.
 
     Attributes:
-        title: What the chart shows.
+        title: Title of the chart.
         x: Axis to the right.
         y: Axis upwards.
         series: Lines and points, later ones drawn on top.
-        description: What it shows in words, for those who cannot see it.
+        description: Content in words, for screen readers.
         reference: Height of a dashed line across, such as the default; None for none.
     """
 
@@ -279,7 +280,7 @@ class Gantt:
     """Work over time, one row per worker.
 
     Attributes:
-        title: What the chart shows.
+        title: Title of the chart.
         rows: Name of each row.
         bars: Pieces of work.
         seconds: Time that the width stands for; later work is cut off.

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from joulery.reports._chart import Axis, Chart, Series, seconds_unit, time_axis, watts_unit
 from joulery.reports._document import Heading, KeyFigure, KeyFigures, Paragraph, Report, Table
-from joulery.units import human, human_duration
+from joulery.units import human, human_age, human_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from joulery.reports._document import Block
 
 
 _MOST_SAMPLES = 300  # of a line
+_STALE_SECONDS = 60.0  # an agent writes its status every few seconds
 
 
 def cluster_report(found: Mapping[str, Any], title: str) -> Report:
@@ -40,30 +41,28 @@ def _rows(found: Mapping[str, Any]) -> list[list[str]]:
     rows = [
         ["jobs ended", f"{found['ended']} of {found['jobs']}"],
         ["jobs larger than the cluster", str(found["refused"])],
-        ["energy", f"{found['energy_kilowatt_hours']:.6g} kWh"],
-        ["peak power", f"{found['peak_watts']:.6g} W"],
-        ["time above the budget", f"{found['violation_seconds']:.6g} s"],
+        ["energy", human(1000 * found["energy_kilowatt_hours"], "Wh", 4)],
+        ["peak power", human(found["peak_watts"], "W", 4)],
+        ["time above the budget", human_duration(found["violation_seconds"])],
         ["mean performance", f"{100 * found['performance_mean']:.1f} %"],
         ["worst performance", f"{100 * found['performance_worst']:.1f} %"],
         ["Jain index", f"{found['jain_index']:.4f}"],
         ["pauses", str(found["pauses"])],
     ]
     if "carbon_kilograms" in found:
-        rows.append(["carbon", f"{found['carbon_kilograms']:.6g} kg CO2"])
+        rows.append(["carbon", f"{found['carbon_kilograms']:,.2f} kg CO2"])
     if "cost" in found:
-        rows.append(["cost", f"{found['cost']:.6g}"])
+        rows.append(["cost", f"{found['cost']:,.2f}"])
     return rows
 
 
 def _distributions(found: Mapping[str, Any]) -> Table:
-    names = {"turnaround_seconds": "turnaround", "wait_seconds": "waiting", "slowdown": "slowdown"}
-    rows = [
-        [
-            f"{text} (s)" if name.endswith("seconds") else text,
-            *(f"{value:.5g}" for value in found[name].values()),
-        ]
-        for name, text in names.items()
-    ]
+    shown: dict[str, tuple[str, Callable[[float], str]]] = {
+        "turnaround_seconds": ("turnaround", human_duration),
+        "wait_seconds": ("waiting", human_duration),
+        "slowdown": ("slowdown", lambda value: f"{value:.3f}"),
+    }
+    rows = [[text, *map(show, found[name].values())] for name, (text, show) in shown.items()]
     return Table(["", *found["slowdown"]], rows, "lrrrrr")
 
 
@@ -98,12 +97,10 @@ def agent_report(
     squares = sum(one * one for one in shares)
     jain = f"Jain index {sum(shares) ** 2 / (len(shares) * squares):.3f}" if squares else ""
     lost = f", {len(status['lost_nodes'])} of them lost" if status.get("lost_nodes") else ""
-    speed = status["weighted_performance"]
+    speed, age = status["weighted_performance"], now - status["at"]
     of_budget = f"{100 * power / budget:.0f} % of the budget, " if budget else ""
     figures = (
-        KeyFigure(
-            "Power", human(power, "W"), f"{of_budget}{human_duration(now - status['at'])} ago"
-        ),
+        KeyFigure("Power", human(power, "W"), f"{of_budget}{human_age(age)} ago"),
         KeyFigure("Budget", human(budget, "W"), f"policy {status['policy']}"),
         KeyFigure(
             "Caps", human(status["caps_watts"], "W"), f"{status.get('nodes', 0)} nodes{lost}"
@@ -111,9 +108,12 @@ def agent_report(
         KeyFigure("Speed", "–" if speed is None else f"{100 * speed:.0f} %", f"weighted. {jain}"),
     )
     blocks: list[Block] = [KeyFigures(figures)]
-    blocks += [Paragraph(f"! {message}") for message in status["messages"]]
+    alerts = [f"! {message}" for message in status["messages"]]
+    if age > _STALE_SECONDS:
+        alerts.insert(0, f"! The agent has been silent for {human_age(age)}: is it running?")
     if status["is_short"]:
-        blocks.append(Paragraph("The budget does not cover every job's least power."))
+        alerts.append("! The budget does not cover every job's least power.")
+    blocks += [Paragraph(text, alert=True) for text in alerts]
     if len(history) > 1:
         step = -(-len(history) // _MOST_SAMPLES)
         some = history[::-step][::-1]

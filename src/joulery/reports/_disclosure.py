@@ -1,4 +1,4 @@
-"""What a training used, in the forms that model cards, regulators and bills of materials ask for.
+"""Energy of a training, in the forms of model cards, regulators and bills of materials.
 
 Every figure carries how it was obtained. What is not known is left out or said to be unknown; it
 is never zero.
@@ -36,7 +36,7 @@ class Figure:
         name: Quantity.
         value: Value; None when unknown.
         unit: Unit of the value.
-        provenance: How it was obtained, with its relative standard error.
+        provenance: Provenance of the figure, with its relative standard error.
         validity: Scope of the figure; for an unknown one, what is missing.
     """
 
@@ -78,7 +78,7 @@ class Phase:
     Attributes:
         name: Name such as ``inference``.
         joules: Energy of its devices.
-        provenance: How that was obtained.
+        provenance: Provenance of that figure.
     """
 
     name: str
@@ -94,10 +94,10 @@ class Footprint:
         name: Name of the model.
         joules: Energy of the measured devices.
         seconds: Measured time.
-        provenance: How the energy was obtained, with its relative standard error.
+        provenance: Provenance of the energy, with its relative standard error.
         devices: Number of accelerators by name.
         intensity: Carbon intensity of the electricity in gCO2/kWh; None when unknown.
-        intensity_source: Where the intensity comes from.
+        intensity_source: Source of the intensity.
         location: Region of the electricity.
         pue: Power usage effectiveness of the building: facility energy by IT energy.
         embodied_grams: Share of the hardware's own emissions; None to take it from the catalog.
@@ -105,7 +105,7 @@ class Footprint:
         period: Time that the figures cover, in words.
         price: Price of a kilowatt-hour; None when unknown.
         saved: Share of the energy that was saved, and its standard error; None when unknown.
-        saved_method: What the savings refer to.
+        saved_method: Baseline of the savings, in words.
         units: Number of functional units, such as tokens; None when unknown.
         unit: Name of a functional unit.
         phases: Parts of the model's life; without one for the training, that is all of the energy.
@@ -255,7 +255,7 @@ class Footprint:
 
     @property
     def method(self) -> str:
-        """How the energy was obtained, in a few sentences."""
+        """Method by which the energy was obtained, in a few sentences."""
         verb = {
             Origin.MEASURED: "was measured",
             Origin.PREDICTED: "was predicted, not measured",
@@ -432,8 +432,7 @@ def spdx(footprint: Footprint) -> dict[str, Any]:
     }
 
 
-DISCLOSURES: dict[str, Callable[[Footprint], dict[str, Any] | str]] = {
-    "markdown": lambda footprint: footprint_report(footprint).markdown(),
+DISCLOSURES: dict[str, Callable[[Footprint], dict[str, Any]]] = {
     "huggingface": hugging_face,
     "eu": eu_form,
     "cyclonedx": cyclonedx,

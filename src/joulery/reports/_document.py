@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from joulery.reports._chart import Chart, Gantt
 from joulery.reports._drawing import bar_svg, draw, heat_legend, palette_css, svg
-from joulery.reports._terminal import Terminal, aligned_titles, plot, table_text
+from joulery.reports._terminal import Terminal, plot, table_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,10 +27,11 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """A paragraph; ``soft`` ones explain and stand back."""
+    """A paragraph; ``soft`` ones explain and stand back, an ``alert`` needs attention."""
 
     text: str
     soft: bool = False
+    alert: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Table:
         best: frozenset[tuple[int, int]] = frozenset(),
         kinds: Sequence[str] = (),
     ) -> Table:
-        """What each column says about each row.
+        """A table of rows, with a function per column.
 
         Args:
             rows: One thing per row.
@@ -71,7 +72,8 @@ class Table:
             best: (row, column) of every cell to mark as the best of its column.
             kinds: Role of each row.
         """
-        titles, align = aligned_titles(columns)
+        titles = [title.removeprefix(">") for title in columns]
+        align = "".join("r" if title.startswith(">") else "l" for title in columns)
         cells = [[cell(row) for cell in columns.values()] for row in rows]
         return cls(titles, cells, align, best, kinds)
 
@@ -93,6 +95,11 @@ class Table:
         return re.sub(r"[ ]+$", "", text, flags=re.MULTILINE)
 
 
+def table_of(rows: Iterable[_T], columns: Mapping[str, Callable[[_T], str]]) -> str:
+    """A table as plain text; ``rows`` and ``columns`` are those of :meth:`Table.of`."""
+    return Table.of(rows, columns).text()
+
+
 @dataclass(frozen=True, slots=True)
 class KeyFigure:
     """A figure to be seen first.
@@ -100,7 +107,7 @@ class KeyFigure:
     Attributes:
         name: Quantity.
         value: Figure with its unit and error.
-        note: What it refers to, and how it came about.
+        note: Reference and provenance, in words.
     """
 
     name: str
@@ -117,7 +124,7 @@ class KeyFigures:
 
 @dataclass(frozen=True, slots=True)
 class HeatLegend:
-    """What the colours of Gantt charts stand for."""
+    """Legend of the colours of Gantt charts."""
 
     cold: str
     hot: str
@@ -250,7 +257,8 @@ figure { margin: 0 0 1rem; } figcaption { font-weight: 600; }
 .chart { max-width: 56rem; } .chart svg, .gantt svg { width: 100%; height: auto; }
 .phone { display: none; }
 @media (max-width: 34rem) { .chart .phone { display: inline; } .chart .screen { display: none; } }
-.gantt svg { min-width: 44rem; } .heat { width: 16rem; vertical-align: middle; }
+.gantt svg { min-width: 44rem; } .heat { width: 16rem; min-width: 0; }
+.heats { display: flex; gap: .4rem; align-items: center; white-space: nowrap; }
 svg text { font-family: system-ui, sans-serif; font-size: 13px; paint-order: stroke;
   stroke: var(--paper); stroke-width: 3px; }
 svg text.bare { stroke: none; font-size: 11px; } svg g:focus { outline: 2px solid var(--s0); }
@@ -264,15 +272,17 @@ th, td { text-align: right; border-bottom: 1px solid var(--rule); white-space: n
 td.best, tr.chosen > * { color: var(--s2); font-weight: 600; }
 tr.default > * { color: var(--s1); }
 .soft { color: var(--soft); font-size: .9rem; }
+.error { border-left: 4px solid var(--s4); padding: .2rem .8rem; }
 a { color: var(--s0); } td a { font-weight: 600; text-decoration: none; }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(13rem, 1fr)); gap: 1rem;
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(11.5rem, 1fr)); gap: 1rem;
   margin: 1rem 0; padding: 0; }
 .figures > div { border: 1px solid var(--rule); border-radius: .6rem; padding: .8rem 1rem; }
 .figures dt { color: var(--soft); font-size: .9rem; } .figures dd { margin: 0; }
-.figures .value { font-size: 1.7rem; font-weight: 650; line-height: 1.3;
+.figures .value { font-size: 1.45rem; font-weight: 650; line-height: 1.3;
   font-variant-numeric: tabular-nums; }
 @media (max-width: 34rem) { .figures { grid-template-columns: 1fr 1fr; gap: .6rem; }
-  .figures > div { padding: .5rem .7rem; } .figures .value { font-size: 1.15rem; } }
+  .figures > div { padding: .5rem .7rem; } .figures .value { font-size: 1.15rem; }
+  td.left:nth-child(n+4):last-child { min-width: 14rem; } }
 .bar { width: 8rem; height: 1rem; vertical-align: middle; }
 details { margin: .5rem 0; } summary { cursor: pointer; font-weight: 600; }
 @media print { body { margin: 0; max-width: none; font-size: 10pt; } th, td { white-space: normal; }
@@ -306,11 +316,11 @@ class _HtmlWriter:
         if isinstance(block, Table | KeyFigures):
             return _html_table(block) if isinstance(block, Table) else _html_figures(block)
         if isinstance(block, HeatLegend):
-            return f"<p>{escape(block.cold)} {heat_legend()} {escape(block.hot)}</p>"
+            return f'<p class="heats">{escape(block.cold)} {heat_legend()} {escape(block.hot)}</p>'
         if isinstance(block, Heading):
             return f"<h2>{escape(block.text)}</h2>"
-        soft = ' class="soft"' if block.soft else ""
-        return f"<p{soft}>{escape(block.text)}</p>"
+        kind = ' class="error"' if block.alert else ' class="soft"' if block.soft else ""
+        return f"<p{kind}>{escape(block.text)}</p>"
 
     def _nested(self, block: Grid | Details) -> str:
         if isinstance(block, Grid) and block.stacked:

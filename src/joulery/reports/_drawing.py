@@ -379,13 +379,9 @@ def palette_css() -> str:
 
 
 def _css_heat(heat: int) -> str:
-    low, high, share = _heat_parts(heat)
-    return f"color-mix(in srgb, var(--{high}) {100 * share:.0f}%, var(--{low}))"
-
-
-def _heat_parts(heat: int) -> tuple[str, str, float]:
     place = 2 * heat / (HEATS - 1)
-    return ("cold", "warm", place) if place <= 1 else ("warm", "hot", place - 1)
+    low, high, share = ("cold", "warm", place) if place <= 1 else ("warm", "hot", place - 1)
+    return f"color-mix(in srgb, var(--{high}) {100 * share:.0f}%, var(--{low}))"
 
 
 def svg(drawing: Drawing, name: str) -> str:
@@ -431,7 +427,7 @@ def _pairs(points: Iterable[tuple[float, float]]) -> str:
 
 
 def write_png(drawings: Sequence[Drawing], path: Path, columns: int = 1) -> None:
-    """Write drawings side by side to a PNG, in the light colours of the pages.
+    """Write drawings of charts side by side to a PNG, in the light colours of the pages.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -468,7 +464,7 @@ def write_png(drawings: Sequence[Drawing], path: Path, columns: int = 1) -> None
 
 
 def _png_shape(axes: Any, shape: Stroke | Words | Shape, left: float, top: float) -> None:
-    colour = _light(shape.colour)
+    colour = PALETTE[shape.colour][0]
     if isinstance(shape, Words):
         axes.text(
             left + shape.x,
@@ -492,13 +488,3 @@ def _png_shape(axes: Any, shape: Stroke | Words | Shape, left: float, top: float
         axes.fill(across, upwards, color=colour, linewidth=0, zorder=2)
     else:
         axes.plot(across, upwards, color=colour, linewidth=1.4, zorder=2)
-
-
-def _light(name: str) -> Any:
-    if not name.startswith("heat"):
-        return PALETTE[name][0]
-    low, high, share = _heat_parts(int(name.removeprefix("heat")))
-    ends = [
-        [int(PALETTE[end][0][at : at + 2], 16) / 255 for at in (1, 3, 5)] for end in (low, high)
-    ]
-    return [(1 - share) * a + share * b for a, b in zip(*ends, strict=True)]

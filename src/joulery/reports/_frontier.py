@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from joulery.frontier import Origin
+from joulery.frontier import origins, sources
 from joulery.objectives import gains
 from joulery.reports._chart import (
     Chart,
@@ -65,18 +65,6 @@ class _Shown:
         return "frontier" if point in self.frontier.points else "dominated"
 
 
-def frontier_chart(
-    frontier: Frontier,
-    title: str,
-    *,
-    cloud: Sequence[OperatingPoint] = (),
-    default: OperatingPoint | None = None,
-    chosen: OperatingPoint | None = None,
-) -> Chart:
-    """The curve of a frontier with its points, the default and the choice pointed out."""
-    return _chart(_Shown(frontier, cloud, default, chosen), title)
-
-
 def frontier_report(
     frontier: Frontier,
     title: str,
@@ -100,19 +88,19 @@ def frontier_report(
     versus = "the default" if default is not None else "the fastest"
     return Report(
         title,
-        origin_of(shown.points),
+        origins(shown.points),
         (
             *([Paragraph(summary)] if summary else []),
             _chart(shown, title),
             _table(shown),
             Paragraph(f"Every point, fastest first; saved and lost against {versus}.", soft=True),
         ),
-        "; ".join(dict.fromkeys(p.provenance.source for p in shown.points)).strip("; "),
+        sources(shown.points),
     )
 
 
 def _chart(shown: _Shown, title: str) -> Chart:
-    points, origin = shown.points, origin_of(shown.points)
+    points, origin = shown.points, origins(shown.points)
     drawn = [Series.curve("", [(p.seconds, p.joules) for p in shown.frontier])]
     for role in _ROLES:
         members = [point for point in points if shown.role(point) == role]
@@ -148,12 +136,6 @@ def _table(shown: _Shown) -> Table:
         if len(set(map(columns[name], points))) == 1:
             del columns[name]
     return Table.of(points, columns, kinds=[shown.role(point) for point in points])
-
-
-def origin_of(points: Sequence[OperatingPoint]) -> str:
-    """How figures came about, such as ``simulated``; every kind that is among them."""
-    found = {point.provenance.origin for point in points}
-    return " and ".join(origin for origin in Origin if origin in found)
 
 
 def _series(

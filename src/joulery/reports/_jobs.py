@@ -23,7 +23,7 @@ from joulery.reports._document import (
     Report,
     Table,
 )
-from joulery.units import finite, human, human_duration, kilowatt_hours, per_cent
+from joulery.units import finite, human, human_age, human_duration, kilowatt_hours, per_cent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,10 +31,9 @@ if TYPE_CHECKING:
     from joulery.jobs import (
         BatchSizeSummary,
         DecisionEntry,
-        EnergyEntry,
         JobBeliefs,
-        JobFigures,
         JobSummary,
+        JobTotals,
         Saved,
     )
     from joulery.objectives import Objective
@@ -52,11 +51,11 @@ _ATTENTION_SECONDS = 30 * 86_400.0  # after which what happened is history
 
 @dataclass(frozen=True, slots=True)
 class ElectricityPrice:
-    """What a kilowatt-hour stands for.
+    """Carbon and price of a kilowatt-hour.
 
     Attributes:
         grams: Carbon intensity in gCO2/kWh.
-        grams_source: Where that comes from.
+        grams_source: Source of that figure.
         price: Money per kWh; None where it is unknown.
         currency: Name of the money.
     """
@@ -73,7 +72,7 @@ def electricity_price(
     price: float | None = None,
     currency: str = "",
 ) -> ElectricityPrice:
-    """What a kilowatt-hour stands for.
+    """Carbon and price of a kilowatt-hour.
 
     Args:
         region: Region whose yearly mean carbon intensity applies; the world unless given.
@@ -115,18 +114,18 @@ def saved_text(saved: Saved | None) -> str:
 
 
 def overview_report(
-    jobs: Sequence[JobFigures],
+    jobs: Sequence[JobTotals],
     electricity: ElectricityPrice,
     now_wall_seconds: float,
     link: Callable[[int], str] | None = None,
     *,
     outstanding: int = 0,
 ) -> Report:
-    """What all jobs saved, those that saved most, and what needs attention.
+    """Savings of all jobs, those that saved most, and what needs attention.
 
     Args:
         jobs: Figures of every version of every job.
-        electricity: What a kilowatt-hour stands for.
+        electricity: Carbon and price of a kilowatt-hour.
         now_wall_seconds: Unix time.
         link: Address of a job's page; None for none.
         outstanding: Number of jobs whose figures are still being added up.
@@ -162,23 +161,27 @@ _METHOD = (
 )
 
 
-def _totals(jobs: Sequence[JobFigures], electricity: ElectricityPrice) -> KeyFigures:
+def _totals(jobs: Sequence[JobTotals], electricity: ElectricityPrice) -> KeyFigures:
     joules = sum(one.saved_joules for one in jobs)
     compared = [one for one in jobs if one.saved is not None]
     error = math.sqrt(sum((one.saved_error_joules or 0.0) ** 2 for one in compared))
+
+    def saved(show: Callable[[float], str]) -> str:
+        return with_error(joules, error, show) if compared else _NONE
+
     baseline = sum(one.recurrences * one.baseline_joules for one in compared)
     share = f"{100 * joules / baseline:.0f} % less than the default. " if baseline > 0 else ""
     some = f"{len(compared)} of {len(jobs)} jobs have a baseline."
     unsure = sum(one.saved_error_joules is None for one in compared)
     if unsure:
         some += f" The error of {unsure} is not yet known."
-    shown = [KeyFigure("Energy saved", with_error(joules, error, energy_text), share + some)]
+    shown = [KeyFigure("Energy saved", saved(energy_text), share + some)]
 
     def grams(value: float) -> str:
         return human(kilowatt_hours(value) * electricity.grams, "g")
 
     at = f"at {electricity.grams:g} g/kWh: {electricity.grams_source}"
-    shown.append(KeyFigure("CO2 saved", with_error(joules, error, grams), at))
+    shown.append(KeyFigure("CO2 saved", saved(grams), at))
     if electricity.price is None:
         hint = "no price is known: give --price"
         shown.append(KeyFigure("Money saved", _NONE, hint))
@@ -189,7 +192,7 @@ def _totals(jobs: Sequence[JobFigures], electricity: ElectricityPrice) -> KeyFig
             return f"{kilowatt_hours(value) * price:.2f} {currency}"
 
         at = f"at {price:g} {currency} per kWh, as given"
-        shown.append(KeyFigure("Money saved", with_error(joules, error, money), at))
+        shown.append(KeyFigure("Money saved", saved(money), at))
     used = sum(one.joules for one in jobs)
     origins: dict[str, float] = {}
     for one in jobs:
@@ -200,7 +203,7 @@ def _totals(jobs: Sequence[JobFigures], electricity: ElectricityPrice) -> KeyFig
 
 
 def _origins_text(origins: dict[str, float], used: float) -> str:
-    """How much of the energy was measured, and how the rest came about."""
+    """Shares of the energy by origin, in words."""
     if not used > 0:
         return "no run has been reported on"
     rest = used - sum(origins.values())
@@ -210,9 +213,9 @@ def _origins_text(origins: dict[str, float], used: float) -> str:
     return ", ".join(f"{per_cent(min(1.0, joules / used))} {name}" for name, joules in parts)
 
 
-def _attention(jobs: Sequence[JobFigures], link: _Link, now: float) -> Table | Paragraph:
-    """What happened lately that people should look at, the latest first."""
-    found: list[tuple[float, JobFigures, str, str]] = []
+def _attention(jobs: Sequence[JobTotals], link: _Link, now: float) -> Table | Paragraph:
+    """Recent events that need attention, the latest first."""
+    found: list[tuple[float, JobTotals, str, str]] = []
     for one in jobs:
         if one.head.paused:
             found.append((now, one, "paused", "its runs take their default until it is resumed"))
@@ -233,25 +236,18 @@ def _attention(jobs: Sequence[JobFigures], link: _Link, now: float) -> Table | P
         {
             "job": lambda each: _name(each[1]),
             "what": lambda each: each[2],
-            "latest": lambda each: _age(now - each[0]),
+            "latest": lambda each: f"{human_age(now - each[0])} ago" if each[0] < now else "now",
             "meaning": lambda each: each[3],
         },
     )
     return replace(table, links=[link(each[1].head.id) for each in shown] if link else ())
 
 
-def _age(seconds: float) -> str:
-    if seconds < 60:
-        return "now"
-    days, hours = seconds / 86_400, seconds / 3600
-    return f"{days:.0f} d ago" if days >= 2 else f"{hours:.0f} h ago" if hours >= 1 else "this hour"
-
-
-def _name(one: JobFigures) -> str:
+def _name(one: JobTotals) -> str:
     return f"{one.head.name} ({one.head.device})" if one.head.device else one.head.name
 
 
-def _ranking(best: Sequence[JobFigures], link: _Link) -> Table:
+def _ranking(best: Sequence[JobTotals], link: _Link) -> Table:
     found = Table.of(
         best,
         {
@@ -273,7 +269,7 @@ def _ranking(best: Sequence[JobFigures], link: _Link) -> Table:
 
 
 def store_report(
-    jobs: Sequence[JobFigures],
+    jobs: Sequence[JobTotals],
     electricity: ElectricityPrice,
     now_wall_seconds: float,
     read: Callable[[int], tuple[JobSummary, JobBeliefs]],
@@ -282,7 +278,7 @@ def store_report(
 
     Args:
         jobs: Figures of every version of every job.
-        electricity: What a kilowatt-hour stands for.
+        electricity: Carbon and price of a kilowatt-hour.
         now_wall_seconds: Unix time.
         read: Reads the history of a job.
     """
@@ -308,7 +304,7 @@ def job_report(
 
     Args:
         summary: Summary of its history.
-        beliefs: What its policy believes; None where that is not known.
+        beliefs: Beliefs of its policy; None where they are unknown.
         objective: Objective to choose under, in place of the job's own.
         link: Address of the page of a decision.
     """
@@ -344,10 +340,9 @@ def job_report(
 
 
 def _job_figures(summary: JobSummary) -> KeyFigures:
-    saved, used = summary.saved, sum(one.joules for one in summary.recurrences)
-    origins = {one.origin: one.joules for one in summary.measured.energy}
-    latest = " of the latest part" if summary.cut else ""
-    shown = [KeyFigure("Energy used", energy_text(used), _origins_text(origins, used) + latest)]
+    saved, used = summary.saved, summary.reported_joules
+    how = _origins_text(summary.origins, used) + " of the latest part" * summary.cut
+    shown = [KeyFigure("Energy used", energy_text(used), how)]
     if saved is None:
         why = "it needs runs of the default batch size and of another one"
         return KeyFigures((KeyFigure("Energy saved", _NONE, why), *shown))
@@ -395,13 +390,12 @@ class _RunPoints:
                 limit = one.limit_watts or entry.decision.power_limit_watts
                 groups.setdefault((size, limit), []).append((one.seconds, one.joules))
                 epochs.setdefault(size, []).append(one.epochs)
-        origins = [one.origin for one in summary.measured.energy]
-        origin = Origin.MEASURED if origins and set(origins) == {"measured"} else Origin.ASSUMED
+        origin = Origin.MEASURED if set(summary.origins) == {"measured"} else Origin.ASSUMED
         self.points = [
             _mean_point(runs, Setting(limit, batch_size=size), origin)
             for (size, limit), runs in groups.items()
         ]
-        for profile in summary.measured.profiles:
+        for profile in summary.profiles:
             size = profile.batch_size
             if size in epochs:
                 self.points += _foreseen(profile.frontier, size, epochs[size], set(groups))
@@ -412,7 +406,7 @@ class _RunPoints:
         self.baseline = _mean_point(own, default, origin) if own else None
 
     def choose(self, objective: Objective) -> tuple[OperatingPoint | None, str]:
-        """What the objective chooses, None where nothing meets it; and that in a sentence."""
+        """The choice of the objective, None where nothing meets it; and that in a sentence."""
         from joulery.errors import InfeasibleError
 
         name = objective_words(objective)
@@ -727,11 +721,6 @@ def decisions_table(
         shown: Decisions to list.
         link: Address of the page of a decision.
     """
-
-    def cost(entry: DecisionEntry) -> str:
-        found = summary.cost(entry)
-        return _NONE if found is None else _joules(found)
-
     found = Table.of(
         shown,
         {
@@ -741,7 +730,9 @@ def decisions_table(
             ">limit": lambda one: _limit(one.decision.power_limit_watts),
             "ended": end_text,
             ">epochs": lambda one: _NONE if one.outcome is None else f"{one.outcome.epochs:g}",
-            ">cost": cost,
+            ">cost": lambda one: (
+                _NONE if one.outcome is None else _joules(summary.cost_of(one.outcome))
+            ),
             "why": lambda one: one.decision.reason,
         },
     )
@@ -757,116 +748,7 @@ def _limit(watts: float | None) -> str:
 
 
 def end_text(entry: DecisionEntry) -> str:
-    """How a decision ended, and whether the policy does not learn from that."""
+    """End of a decision in words, and whether its report is quarantined."""
     if entry.outcome is None:
         return {"open": "under way", "expired": "never reported"}.get(entry.state, entry.state)
     return entry.outcome.end.name.lower() + " (in quarantine)" * entry.quarantined
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """How a run stood at some moment.
-
-    Attributes:
-        seconds: Time that it had taken.
-        joules: Energy that it had used.
-        epochs: Epochs that it had trained.
-    """
-
-    seconds: float
-    joules: float
-    epochs: float
-
-
-def run_report(
-    entry: DecisionEntry,
-    cost: Cost,
-    beats: Sequence[Heartbeat],
-    energy: Sequence[EnergyEntry],
-    now_wall_seconds: float,
-) -> Report:
-    """One run: how it stands or ended, its power over time, and its energy by device.
-
-    Args:
-        entry: Decision that it carries out.
-        cost: Cost of the job.
-        beats: Heartbeats so far, or what was reported at the end.
-        energy: Energy by device.
-        now_wall_seconds: Unix time.
-    """
-    one = entry.decision
-    blocks: list[Block] = [_run_figures(entry, cost, beats, now_wall_seconds)]
-    blocks.append(Paragraph(f"Why batch size {one.batch_size}: {one.reason}."))
-    power = [
-        ((a.seconds + b.seconds) / 2, (b.joules - a.joules) / (b.seconds - a.seconds))
-        for a, b in itertools.pairwise((Heartbeat(0.0, 0.0, 0.0), *beats))
-        if b.seconds > a.seconds and b.joules >= a.joules
-    ]
-    seconds = seconds_unit([one.seconds for one in beats] or [0.0])
-    if len(power) > 1:
-        time = Axis(f"time in {seconds.name}", seconds)
-        epochs = tuple((beat.seconds, beat.epochs) for beat in beats)
-        blocks.append(
-            Grid(
-                (
-                    _run_chart("Power between heartbeats", time, "power in W", thinned(power)),
-                    _run_chart("Epochs trained", time, "epochs", thinned(epochs)),
-                )
-            )
-        )
-    if energy:
-        columns: dict[str, Callable[[EnergyEntry], str]] = {
-            "device": lambda used: used.device,
-            ">energy": lambda used: energy_text(used.joules),
-            ">time": lambda used: human_duration(used.seconds),
-            ">mean power": lambda used: _mean_watts(used.seconds, used.joules),
-            "how it came about": lambda used: f"{used.origin} ({used.source or 'unstated'})",
-        }
-        blocks += [Heading("By device"), Table.of(energy, columns)]
-    measured = entry.outcome.measured if entry.outcome is not None else ()
-    if measured:
-        table = Table.of(
-            sorted(measured, key=lambda each: each.limit_watts or 0.0),
-            {
-                ">power limit": lambda each: _limit(each.limit_watts),
-                ">time of an epoch": lambda each: human_duration(each.epoch_seconds),
-                ">energy of an epoch": lambda each: energy_text(each.epoch_joules),
-                ">error": lambda each: f"± {per_cent(each.relative_error)}",
-            },
-        )
-        blocks += [Heading("Limits measured on the way"), table]
-    return Report(f"Run {one.id}", "", tuple(blocks))
-
-
-def _run_chart(title: str, time: Axis, name: str, points: tuple[tuple[float, float], ...]) -> Chart:
-    return Chart(title, time, Axis(name), (Series("", points),), f"{name} over the run.")
-
-
-def _run_figures(
-    entry: DecisionEntry, cost: Cost, beats: Sequence[Heartbeat], now: float
-) -> KeyFigures:
-    one, last = entry.decision, beats[-1] if beats else Heartbeat(0.0, 0.0, 0.0)
-    heard = entry.heartbeat_wall_seconds
-    note = "" if heard is None else f"last heartbeat {human_duration(max(0.0, now - heard))} ago"
-    if entry.outcome is not None:
-        note = "reported late" if entry.late else "as reported"
-    spent, ceiling = cost.of(last.seconds, last.joules), one.cost_ceiling_joules
-    limit = "left to the tuner" if one.power_limit_watts is None else f"{one.power_limit_watts:g} W"
-    stop = "no ceiling: it is not stopped early"
-    if math.isfinite(ceiling):
-        stop = f"{per_cent(spent / ceiling)} of {human(ceiling, 'J')}, where it is stopped"
-    shown = [KeyFigure("State", end_text(entry), note)]
-    if last.seconds > 0:
-        watts = _mean_watts(last.seconds, last.joules)
-        rate = f"{3600 * last.epochs / last.seconds:,.1f} an hour"
-        shown += [
-            KeyFigure("Time", human_duration(last.seconds), f"{last.epochs:g} epochs, {rate}"),
-            KeyFigure("Energy", energy_text(last.joules), f"mean power {watts}"),
-        ]
-    shown.append(KeyFigure("Batch size", str(one.batch_size), f"power limit {limit}"))
-    shown.append(KeyFigure("Cost", human(spent, "J"), stop))
-    return KeyFigures(tuple(shown))
-
-
-def _mean_watts(seconds: float, joules: float) -> str:
-    return human(joules / seconds, "W") if seconds else _NONE

@@ -51,7 +51,7 @@ class PipelineView:
     Attributes:
         plan: Plans of the pipeline.
         savings: Savings, equal time first, the most specific target last.
-        notes: What was done to the profile.
+        notes: Changes that were made to the profile.
         search: Search that chose the schedule; None if it was given.
     """
 
@@ -223,7 +223,7 @@ def _search_blocks(search: ScheduleSearch) -> list[Block]:
 
 
 def _search_summary(search: ScheduleSearch) -> str:
-    """What the best schedule saves against 1F1B at full clocks."""
+    """Savings of the best schedule against 1F1B at full clocks."""
     before, after = search.wanted.full_clocks_joules, search.best.joules
     if after is None:
         return ""

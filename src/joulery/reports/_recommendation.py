@@ -4,51 +4,54 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from joulery.reports._chart import Axis, Chart, Series, Unit
+from joulery.reports._chart import Axis, Chart, Series, Unit, time_axis
 from joulery.reports._document import Heading, Paragraph, Report, Table
 from joulery.reports._drawing import series_symbol
-from joulery.units import per_cent
+from joulery.units import human, human_duration, kilowatt_hours, per_cent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from joulery.predict import Choice, Recommendation
 
-_DAY = Unit("days", 86400.0)
-_MEGAWATT_HOUR = Unit("MWh", 3.6e9)
+_KILOWATT_HOUR, _MEGAWATT_HOUR = Unit("kWh", 3.6e6), Unit("MWh", 3.6e9)
 _SOURCES = "specifications of the catalog and constants fitted to measurements by others"
 
 
-def recommendation_report(found: Recommendation, deadline_seconds: float | None = None) -> Report:
+def recommendation_report(found: Recommendation) -> Report:
     """The Pareto set by device type, the choice, why, and what would change it."""
     best = found.best
     summary = (
         f"{best.devices} × {best.device}, {best.plan}, {best.plan.precision}, limit "
-        f"{best.limit_watts:.0f} W: {best.seconds / 86400:.1f} days ± "
-        f"{per_cent(best.relative_error)}, {best.joules / 3.6e9:.1f} MWh ± "
+        f"{best.limit_watts:.0f} W: {CHOICE_COLUMNS['>time'](best)} ± "
+        f"{per_cent(best.relative_error)}, {CHOICE_COLUMNS['>energy'](best)} ± "
         f"{per_cent(best.energy_error)}"
     )
     words = [
         *(f"Why: {reason}." for reason in found.reasons),
         *(f"What would change it: {change}." for change in found.changes),
         f"Measure next: {found.probe}.",
+        *(f"Left out: {word}." for word in found.left_out),
+        *(f"Assumed: {word}." for word in found.assumed),
     ]
+    rows = found.pareto if best in found.pareto else (*found.pareto, best)
+    shown = sorted(rows, key=lambda one: one.seconds)
     return Report(
         f"Recommendation for {found.work}",
         "predicted",
         (
             Paragraph(summary),
-            _chart(found, deadline_seconds),
+            _chart(found),
             Heading("Reasons"),
             *(Paragraph(text, soft=True) for text in words),
             Heading("Choices that no other beats"),
-            _table(found.pareto),
+            Table.of(shown, CHOICE_COLUMNS, kinds=["chosen" * (one == best) for one in shown]),
         ),
         _SOURCES,
     )
 
 
-def _chart(found: Recommendation, deadline_seconds: float | None = None) -> Chart:
+def _chart(found: Recommendation) -> Chart:
     """Time against energy of the Pareto set and the rivals, one colour per device type."""
     shown = (*found.pareto, *found.rivals, found.best)
     names = list(dict.fromkeys(one.device for one in shown))
@@ -58,15 +61,16 @@ def _chart(found: Recommendation, deadline_seconds: float | None = None) -> Char
         for colour, name in enumerate(names)
     ]
     drawn.append(_series("recommended", [found.best], len(names), star=True))
-    if deadline_seconds is not None:
+    if found.deadline_seconds is not None:
         ends = min(one.joules for one in shown), max(one.joules for one in shown)
-        line = [(deadline_seconds, joules) for joules in ends]
+        line = [(found.deadline_seconds, joules) for joules in ends]
         drawn.append(Series.curve("deadline", line, "dashed", 5))
+    unit = _MEGAWATT_HOUR if found.best.joules > _MEGAWATT_HOUR.size else _KILOWATT_HOUR
     description = "Each point is a device type, count, plan and power limit; bars are one sigma."
     return Chart(
         "Time and energy of the training",
-        Axis("time in days (predicted)", _DAY),
-        Axis("energy in MWh (predicted)", _MEGAWATT_HOUR),
+        time_axis([one.seconds for one in shown], "predicted"),
+        Axis(f"energy in {unit.name} (predicted)", unit),
         tuple(drawn),
         description,
     )
@@ -88,16 +92,16 @@ def _series(name: str, members: Sequence[Choice], colour: int, *, star: bool = F
     )
 
 
-def _table(choices: Sequence[Choice]) -> Table:
-    return Table.of(
-        sorted(choices, key=lambda one: one.seconds),
-        {
-            "devices": lambda one: f"{one.devices} × {one.device}",
-            "plan": lambda one: str(one.plan),
-            ">limit": lambda one: f"{one.limit_watts:.0f} W",
-            ">time": lambda one: f"{one.seconds / 86400:.1f} d",
-            ">energy": lambda one: f"{one.joules / 3.6e9:.1f} MWh",
-            ">money": lambda one: f"${one.dollars:,.0f}",
-            ">CO2": lambda one: f"{one.grams / 1e6:.1f} t",
-        },
-    )
+CHOICE_COLUMNS: dict[str, Callable[[Choice], str]] = {
+    "devices": lambda one: f"{one.devices} × {one.device}",
+    "plan": lambda one: str(one.plan),
+    ">batch": lambda one: str(one.plan.global_batch),
+    ">limit": lambda one: f"{one.limit_watts:.0f} W",
+    ">time": lambda one: (
+        human_duration(one.seconds) if one.seconds < 172800 else f"{one.seconds / 86400:.1f} d"
+    ),
+    ">energy": lambda one: human(1000 * kilowatt_hours(one.joules), "Wh"),
+    ">money": lambda one: f"${human(one.dollars, '')}".strip(),
+    ">CO2": lambda one: human(one.grams / 1e6, "t") if one.grams > 1e6 else human(one.grams, "g"),
+    ">memory": lambda one: f"{one.memory_bytes / 1e9:.0f} GB",
+}

@@ -5,6 +5,7 @@ The charts are Figures 2 to 7 of Koszczał et al. (Euro-Par 2023 workshops).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from joulery.reports._chart import (
@@ -52,6 +53,8 @@ def sweep_report(table: SweepTable, title: str, summary: str = "") -> Report:
         summary: Sentences for people.
     """
     best = best_table(table)
+    told = "as good" in best.headers
+    as_good = "; as good is what the runs cannot tell from the best" if told else ""
     blocks: list[Block] = [Paragraph(summary)] if summary else []
     blocks.append(_settings(table, table.gpu_counts[-1], is_open=True))
     if best.rows:
@@ -59,9 +62,7 @@ def sweep_report(table: SweepTable, title: str, summary: str = "") -> Report:
             Heading("Best limits"),
             best,
             Paragraph(
-                "Difference is energy saved minus time lost, in per cent; as good is what the runs "
-                "cannot tell from the best.",
-                soft=True,
+                f"Difference is energy saved minus time lost, in per cent{as_good}.", soft=True
             ),
         ]
     else:
@@ -137,48 +138,46 @@ def _spread(deviation: float | None, mean: float) -> str:
 
 def best_table(table: SweepTable) -> Table:
     """The best limit by each metric, the most boards first."""
-    found = table.best()
-    return Table.of(
-        [best for gpus in reversed(table.gpu_counts) for best in found if best.gpus == gpus],
-        {
-            ">GPUs": lambda best: str(best.gpus),
-            "best by": lambda best: best.metric.label,
-            ">limit": lambda best: f"{best.watts:g} W",
-            ">gain": lambda best: percent(best.gain, 2),
-            "as good": lambda best: (
-                f"{', '.join(f'{watts:g}' for watts in best.as_good_watts)} W"
-                if len(best.as_good_watts) > 1
-                else ""
-            ),
-        },
-    )
+    found = sorted(table.best(), key=lambda best: -best.gpus)
+    columns: dict[str, Callable[[Best], str]] = {
+        ">GPUs": lambda best: str(best.gpus),
+        "best by": lambda best: best.metric.label,
+        ">limit": lambda best: f"{best.watts:g} W",
+        ">gain": lambda best: percent(best.gain, 2),
+    }
+    if any(len(best.as_good_watts) > 1 for best in found):
+        columns["as good"] = lambda best: (
+            f"{', '.join(f'{watts:g}' for watts in best.as_good_watts)} W"
+            if len(best.as_good_watts) > 1
+            else ""
+        )
+    return Table.of(found, columns)
 
 
 def sweep_charts(table: SweepTable) -> tuple[Chart, ...]:
     """The six charts; those that need the default limit are left out where it has no result."""
-    most = table.gpu_counts[-1]
+    most, versus = table.gpu_counts[-1], f"against the default {table.default_watts:g} W"
     if not any(table.default_of(gpus) for gpus in table.gpu_counts):
         return (_times(table),)
 
-    def saved(setting: SettingResult) -> tuple[float, float]:
-        error = 100 * (setting.joules_sd or 0.0) / setting.point.joules
-        return setting.gains[Metric.ENERGY], error
+    def by_count(title: str, name: str, value: Value, metric: Metric | None) -> Chart:
+        lines = [_Line(_boards(gpus), gpus, value, metric) for gpus in table.gpu_counts]
+        return _chart(table, f"{title} {versus}", name, lines, 0.0)
+
+    def gain(metric: Metric) -> Value:
+        return lambda setting: (setting.gains[metric], _run_error(setting, metric))
 
     def lost(setting: SettingResult) -> tuple[float, float]:
         return setting.time_loss or 0.0, 100 * (setting.seconds_sd or 0.0) / setting.point.seconds
 
-    def difference(setting: SettingResult) -> tuple[float, float]:
-        return setting.gains[Metric.DIFFERENCE], _run_error(setting, Metric.DIFFERENCE)
-
     drawn = [
-        _gain_chart(table, "Energy saved", "energy saved in %", saved, Metric.ENERGY),
-        _gain_chart(table, "Time lost", "time lost in %", lost, None),
-        _gain_chart(
-            table, "Energy saved minus time lost", "difference in %", difference, Metric.DIFFERENCE
-        ),
+        by_count("Energy saved", "energy saved in %", gain(Metric.ENERGY), Metric.ENERGY),
+        by_count("Time lost", "time lost in %", lost, None),
     ]
-    if table.default_of(most) is not None:
-        drawn[2:2] = [_edp(table, most), _eds(table, most)]
+    if (default := table.default_of(most)) is not None:
+        drawn += [_edp(table, default), _eds(table, most)]
+    title, difference = "Energy saved minus time lost", Metric.DIFFERENCE
+    drawn.append(by_count(title, "difference in %", gain(difference), difference))
     # Of a single number of boards there is nothing to see.
     return (*drawn, *([_times(table)] if len(table.gpu_counts) > 1 else []))
 
@@ -192,70 +191,65 @@ def _boards(gpus: int) -> str:
     return f"{gpus} GPU{'s' * (gpus > 1)}"
 
 
-def _gain_chart(
-    table: SweepTable, title: str, name: str, value: Value, metric: Metric | None
-) -> Chart:
-    lines: list[Series] = []
-    for number, gpus in enumerate(table.gpu_counts):
-        settings = [setting for setting in table.of_count(gpus) if setting.gains]
-        if settings:
-            best = table.best_by(gpus, metric) if metric is not None else None
-            lines += _lines(_boards(gpus), number, settings, value, best)
-    return _chart(table, f"{title} against the default {table.default_watts:g} W", name, lines, 0.0)
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A value with its error over the limits of a number of boards; a metric has a best limit."""
+
+    name: str
+    gpus: int
+    value: Value
+    metric: Metric | None
+
+    def series(self, table: SweepTable, number: int) -> list[Series]:
+        """The line, and a star on the best limit."""
+        settings = [setting for setting in table.of_count(self.gpus) if setting.gains]
+        points = [(setting.watts, *self.value(setting)) for setting in settings]
+        tips = [
+            f"{self.name}, {x:g} W: {y:.4g}" + (f" ± {error:.2g}" if error else "")
+            for x, y, error in points
+        ]
+        line = Series(
+            self.name,
+            tuple((x, y) for x, y, _ in points),
+            tuple(error for *_, error in points),
+            tips=tuple(tips),
+            symbol=series_symbol(number),
+            colour=number,
+        )
+        best = self.metric and table.best_by(self.gpus, self.metric)
+        stars = [
+            Series.mark((x, y), f"{x:g} W", f"{tip} (best)", colour=number)
+            for (x, y, _), tip in zip(points, tips, strict=True)
+            if best and x == best.watts
+        ]
+        return [line, *stars] if points else []
 
 
 def _chart(
-    table: SweepTable, title: str, name: str, lines: Sequence[Series], reference: float | None
+    table: SweepTable, title: str, name: str, lines: Sequence[_Line], reference: float
 ) -> Chart:
+    series = [one for number, line in enumerate(lines) for one in line.series(table, number)]
     ends = [
         f"{s.name}: from {s.points[0][1]:.3g} at {s.points[0][0]:g} W to {s.points[-1][1]:.3g} at "
         f"{s.points[-1][0]:g} W"
-        for s in lines
+        for s in series
         if s.line
     ]
     return Chart(
         title,
         Axis("power limit per GPU in W"),
         Axis(f"{name} ({table.origin})"),
-        tuple(lines),
+        tuple(series),
         f"{name} over the power limit. {'; '.join(ends)}.",
         reference,
     )
 
 
-def _lines(
-    name: str,
-    number: int,
-    settings: Sequence[SettingResult],
-    value: Value,
-    best: Best | None,
-) -> list[Series]:
-    """A line over the limits, and a star on the best of them."""
-    points = [(setting.watts, *value(setting)) for setting in settings]
-    tips = [f"{name}, {x:g} W: {y:.4g}" + (f" ± {e:.2g}" if e else "") for x, y, e in points]
-    line = Series(
-        name,
-        tuple((x, y) for x, y, _ in points),
-        tuple(error for *_, error in points),
-        tips=tuple(tips),
-        symbol=series_symbol(number),
-        colour=number,
-    )
-    stars = [
-        Series.mark((x, y), f"{x:g} W", f"{tip} (best)", colour=number)
-        for (x, y, _), tip in zip(points, tips, strict=True)
-        if best is not None and x == best.watts
-    ]
-    return [line, *stars]
-
-
-def _edp(table: SweepTable, gpus: int) -> Chart:
-    settings = table.of_count(gpus)
-    products = [s.point.joules * s.point.seconds for s in settings]
-    scale, unit = next(
-        ((size, name) for size, name in ((1e6, "MJ·s"), (1e3, "kJ·s")) if max(products) >= size),
-        (1.0, "J·s"),
-    )
+def _edp(table: SweepTable, default: SettingResult) -> Chart:
+    gpus = default.gpus
+    largest = max(s.point.joules * s.point.seconds for s in table.of_count(gpus))
+    units = ((1e6, "MJ·s"), (1e3, "kJ·s"), (1.0, "J·s"))
+    scale, unit = next((pair for pair in units if largest >= pair[0]), units[-1])
 
     def value(setting: SettingResult) -> tuple[float, float]:
         point = setting.point
@@ -264,23 +258,17 @@ def _edp(table: SweepTable, gpus: int) -> Chart:
         relative = (setting.joules_sd or 0.0) / point.joules
         return product, product * (relative + (setting.seconds_sd or 0.0) / point.seconds)
 
-    best, default = table.best_by(gpus, Metric.EDP), table.default_of(gpus)
-    lines = _lines(_boards(gpus), 0, settings, value, best)
-    reference = None if default is None else value(default)[0]
-    return _chart(
-        table, f"Energy-delay product, {_boards(gpus)}", f"EDP in {unit}", lines, reference
-    )
+    lines = [_Line(_boards(gpus), gpus, value, Metric.EDP)]
+    title = f"Energy-delay product, {_boards(gpus)}"
+    return _chart(table, title, f"EDP in {unit}", lines, value(default)[0])
 
 
 def _eds(table: SweepTable, gpus: int) -> Chart:
-    lines: list[Series] = []
-    for number, metric in enumerate((Metric.EDS_1_5, Metric.EDS_2_0)):
+    def sum_of(metric: Metric) -> Value:
+        return lambda s: (1 - s.gains[metric] / 100, _run_error(s, metric) / 100)
 
-        def value(setting: SettingResult, metric: Metric = metric) -> tuple[float, float]:
-            return 1 - setting.gains[metric] / 100, _run_error(setting, metric) / 100
-
-        best = table.best_by(gpus, metric)
-        lines += _lines(metric.label, number, table.of_count(gpus), value, best)
+    metrics = (Metric.EDS_1_5, Metric.EDS_2_0)
+    lines = [_Line(metric.label, gpus, sum_of(metric), metric) for metric in metrics]
     return _chart(table, f"Energy-delay sum, {_boards(gpus)}", "EDS, 1 at the default", lines, 1.0)
 
 
@@ -317,7 +305,7 @@ def _times(table: SweepTable) -> Chart:
 def sweep_plan_text(
     plan: SweepPlan, done: int, seconds: float | None, *, simulated: bool = False
 ) -> str:
-    """What a sweep would do, as text.
+    """The plan of a sweep, as text.
 
     Args:
         plan: Runs to make.

@@ -9,15 +9,14 @@ import sys
 import textwrap
 import unicodedata
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Sequence
     from typing import TextIO
 
     from joulery.reports._chart import Chart, Scale, Series
 
-_T = TypeVar("_T")
 _SYMBOLS = {"dot": "●", "square": "■", "triangle": "▲", "cross": "×", "diamond": "◆", "star": "★"}
 _ASCII_SYMBOLS = {
     "dot": "o",
@@ -31,38 +30,31 @@ _ASCII_SYMBOLS = {
 _ANSI = ("", "33", "1;32", "35", "31", "2")
 # Bit of each of the 2 × 4 dots of a braille character, by column and row from the top.
 _BRAILLE = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
-_NARROWEST_PLOT = 40
+_NARROWEST_PLOT, _PLOT_ROWS = 40, 14
 _NARROWEST_NAME, _NARROWEST_CELL = 12, 16
 _UNLIMITED = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """What a terminal can show.
+    """Capabilities of a terminal.
 
     Attributes:
         columns: Characters across.
         colour: Whether to send colour codes.
         unicode: Whether to use more than ASCII.
-        rows: Lines of a chart's plotting area.
     """
 
     columns: int = 80
     colour: bool = False
     unicode: bool = True
-    rows: int = 14
 
     @classmethod
     def of(cls, stream: TextIO | None = None, widest: int = 100) -> Terminal:
         """The terminal behind a stream, standard output unless given, up to ``widest`` columns."""
         found = sys.stdout if stream is None else stream
-        try:
-            "●★⠉".encode(getattr(found, "encoding", None) or "ascii")
-            unicode = True
-        except UnicodeEncodeError:
-            unicode = False
         colour = found.isatty() and not os.environ.get("NO_COLOR")
-        return cls(min(widest, terminal_columns()), colour, unicode)
+        return cls(min(widest, terminal_columns()), colour, _shows(found, "●★⠉"))
 
     def paint(self, text: str, code: str) -> str:
         """``text`` in an ANSI colour, where the terminal shows any."""
@@ -71,6 +63,15 @@ class Terminal:
     def bold(self, text: str) -> str:
         """``text`` in bold."""
         return self.paint(text, "1")
+
+
+def _shows(stream: TextIO, text: str) -> bool:
+    """Whether the encoding of a stream has the characters."""
+    try:
+        text.encode(getattr(stream, "encoding", None) or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def terminal_columns() -> int:
@@ -121,24 +122,6 @@ def table_text(
     return "\n\n".join(parts)
 
 
-def table_of(rows: Iterable[_T], columns: Mapping[str, Callable[[_T], str]]) -> str:
-    """A plain text table of what each column says about each row.
-
-    Args:
-        rows: One thing per row.
-        columns: Cell by title; a title that starts with ``>`` is of a right-aligned column.
-    """
-    headers, align = aligned_titles(columns)
-    return table_text(headers, [[cell(row) for cell in columns.values()] for row in rows], align)
-
-
-def aligned_titles(titles: Iterable[str]) -> tuple[list[str], str]:
-    """Titles and alignment of columns whose titles start with ``>`` where they align right."""
-    found = list(titles)
-    align = "".join("r" if title.startswith(">") else "l" for title in found)
-    return [title.removeprefix(">") for title in found], align
-
-
 def _column_groups(widths: Sequence[int], width: int) -> list[list[int]]:
     """Columns that fit side by side; every group after the first repeats the first column."""
     groups: list[list[int]] = [[0]]
@@ -184,6 +167,8 @@ def _padded(cell: str, width: int, *, right: bool) -> str:
 
 def _printable(cell: str) -> str:
     """Without the line breaks and terminal codes that text from a file may hold."""
+    if "±" in cell and getattr(sys.stdout, "encoding", None) and not _shows(sys.stdout, "±"):
+        cell = cell.replace("±", "+-")  # wider, so columns have to know
     return "".join(char if char.isprintable() else "�" for char in cell)
 
 
@@ -198,7 +183,7 @@ class _Cells:
     """Characters with an optional colour each, over lines of dots."""
 
     def __init__(self, columns: int, terminal: Terminal) -> None:
-        self.columns, self.rows = columns, terminal.rows
+        self.columns, self.rows = columns, _PLOT_ROWS
         self._terminal = terminal
         self._dots: dict[tuple[int, int], int] = {}
         self._cells: dict[tuple[int, int], tuple[str, str]] = {}
@@ -243,7 +228,7 @@ class _Cells:
 def plot(chart: Chart, terminal: Terminal) -> str:
     """A chart as lines of text: y upwards, x to the right, a legend below."""
     width = min(100, max(_NARROWEST_PLOT, terminal.columns))
-    x, y = chart.x_scale(max(2, width // 12)), chart.y_scale(max(2, terminal.rows // 3))
+    x, y = chart.x_scale(max(2, width // 12)), chart.y_scale(_PLOT_ROWS // 3)
     labels = [f"{tick:g}" for tick in y.ticks]
     gutter = max(map(len, labels)) + 1
     cells = _Cells(width - gutter - 1, terminal)
@@ -259,7 +244,7 @@ def plot(chart: Chart, terminal: Terminal) -> str:
         lines.append(f"{label:>{gutter - 1}} {bar[bool(label)]}{cells.line(row)}")
     lines += [f"{'':{gutter}}{line}" for line in _x_axis(cells, x, terminal)]
     lines.append(f"{chart.x.name:>{width}}")
-    lines.append(_legend(drawn, terminal))
+    lines.append(_legend(drawn, width, terminal))
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -334,16 +319,20 @@ def _x_axis(cells: _Cells, x: Scale, terminal: Terminal) -> tuple[str, str]:
     return corner + "".join(axis), " " + labels
 
 
-def _legend(drawn: Sequence[Series], terminal: Terminal) -> str:
+def _legend(drawn: Sequence[Series], width: int, terminal: Terminal) -> str:
+    """The named series, on as many lines as their names need."""
     symbols = _SYMBOLS if terminal.unicode else _ASCII_SYMBOLS
-    lines = {"solid": "⠤⠤"} if terminal.unicode else {"solid": ".."}
-    gaps = "⠄⠄" if terminal.unicode else ". ."
-    words = [
-        terminal.paint(
-            f"{symbols.get(s.symbol) or lines.get(s.line, gaps)} {s.name}",
-            _ANSI[s.colour % len(_ANSI)],
-        )
-        for s in drawn
-        if s.name
-    ]
-    return "  " + "   ".join(words)
+    solid, gaps = ("⠤⠤", "⠄⠄") if terminal.unicode else ("..", ". .")
+    lines: list[list[str]] = [[]]
+    room = width
+    for series in drawn:
+        if not series.name:
+            continue
+        sign = symbols.get(series.symbol) or (solid if series.line == "solid" else gaps)
+        text = f"{sign} {series.name}"
+        if room < len(text) + 2 and lines[-1]:
+            lines.append([])
+            room = width
+        lines[-1].append(terminal.paint(text, _ANSI[series.colour % len(_ANSI)]))
+        room -= len(text) + 3
+    return "\n".join("  " + "   ".join(line) for line in lines)

@@ -62,9 +62,9 @@ def test_what_is_unknown_is_not_zero():
         MEASURED, intensity=None, embodied_grams=None, provenance=Provenance(Origin.ASSUMED)
     )
     unknown = replace(unknown, devices={"abacus": 1})
-    assert "| CO2 of the electricity | unknown |" in DISCLOSURES["markdown"](unknown)
-    assert "| CO2 of making the hardware | unknown |" in DISCLOSURES["markdown"](unknown)
-    assert "CO2 in all" not in DISCLOSURES["markdown"](unknown)
+    assert "| CO2 of the electricity | unknown |" in footprint_report(unknown).markdown()
+    assert "| CO2 of making the hardware | unknown |" in footprint_report(unknown).markdown()
+    assert "CO2 in all" not in footprint_report(unknown).markdown()
     assert DISCLOSURES["eu"](unknown)["measured_or_estimated"] == "estimated"
     assert "co2CostEquivalent" not in json.dumps(DISCLOSURES["cyclonedx"](unknown))
     with pytest.raises(InvalidValueError, match="carbon intensity"):
@@ -84,7 +84,7 @@ def test_the_command_shows_a_log_in_every_form(tmp_path, capsys):
         "devices": {"nvidia:0": 7.2e6}, "flags": [], "final": True,
     }  # fmt: skip
     log.write_text(json.dumps(line) + "\n")
-    for form in DISCLOSURES:
+    for form in ("markdown", *DISCLOSURES):
         options = ["--as", form, "--region", "fr", "--hardware", "H100=2"]
         assert main(["report", str(log), *options]) == 0
         out = capsys.readouterr().out

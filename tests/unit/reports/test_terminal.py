@@ -1,7 +1,11 @@
 """Tables and charts of text."""
 
+import io
+import sys
+
 import pytest
 
+from joulery.reports import Axis, Chart, Series, Terminal, plot
 from joulery.reports import table_text as table
 
 
@@ -45,6 +49,25 @@ def test_cells_cannot_break_out(cell):
     lines = table(["h", "x"], [[cell, "|"]]).splitlines()
     assert len(lines) == 3
     assert all(line.isprintable() for line in lines)
+
+
+def test_columns_line_up_where_plus_minus_takes_two_letters(monkeypatch):
+    """If this fails, tables with errors are ragged in an ASCII locale."""
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    lines = table(["energy", "±", "W"], [["5 J", "± 3 %", "1"]], "rrr").splitlines()
+    assert lines[0] == "energy      +-  W"
+    assert lines[2] == "   5 J  +- 3 %  1"
+
+
+@pytest.mark.parametrize("columns", [40, 60, 100])
+def test_legends_keep_within_the_terminal(columns):
+    """If this fails, the names of a chart's lines wrap in the middle of a word."""
+    names = ("frontier", "default 250 W", "chosen 160 W", "dominated", "measured again")
+    series = tuple(Series(name, ((1.0, 2.0 + n), (2.0, 1.0))) for n, name in enumerate(names))
+    chart = Chart("t", Axis("x"), Axis("y"), series)
+    text = plot(chart, Terminal(columns))
+    assert max(map(len, text.splitlines())) <= columns
+    assert all(name in text for name in names)
 
 
 def test_rows_of_another_length_are_refused():
