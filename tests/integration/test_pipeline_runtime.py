@@ -104,12 +104,12 @@ STEERED = (
     + """
 from pathlib import Path
 from joulery.clock import REAL_CLOCK
-from joulery.hardware.simulated import simulated_node
+from joulery.hardware import SimulatedGpu, catalog
 from joulery.hardware.simulated._physics import Workload
 from joulery.integrations.torch_pipelining import observed
 from joulery.pipeline import ClockController, ClockProfiler, ClockSetter, write_profile
 
-gpu = simulated_node("A100", ranks, REAL_CLOCK)[rank]
+gpu = SimulatedGpu(catalog.board("A100"), REAL_CLOCK, index=rank)
 LOADS = {
     "forward": Workload("forward", UNIT, UNIT / 3, 0.0, 0.8),
     "backward": Workload("backward", 2 * UNIT, UNIT, 0.0, 0.9),

@@ -107,7 +107,7 @@ def test_ranks_get_plans_for_the_pace_of_a_late_pipeline(served):
             rank.communicate()
     assert [one["plans"] >= 1 for one in reports] == [True, True]
     process.send_signal(signal.SIGTERM)
-    _, words = process.communicate(timeout=30)
+    _, words = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "pipeline 0 at 1.2" in words
     assert "ended" in words

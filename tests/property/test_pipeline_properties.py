@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulery.pipeline import plan_problem
-from joulery.testing.pipelines import random_problem
+from support.pipelines import random_problem
 
 problems = st.builds(
     random_problem,
@@ -62,9 +62,10 @@ def test_an_independent_simulation_gives_the_promised_time_and_energy(problem, s
     """If it fails a plan's figures are not those of running it."""
     frontier = plan_problem(problem)
     found = frontier.at(deadline_at(frontier, share))
+    clocks = zip(problem.profile_of.tolist(), found.clocks_hertz.tolist(), strict=True)
     chosen = [
-        problem.profiles[profile].points[point]
-        for profile, point in zip(problem.profile_of.tolist(), found.points.tolist(), strict=True)
+        next(p for p in problem.profiles[profile].points if p.setting.clock_hertz == clock)
+        for profile, clock in clocks
     ]
     lasts = np.array([point.seconds for point in chosen])
     starts = simulate(problem, lasts)

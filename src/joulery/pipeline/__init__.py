@@ -34,7 +34,6 @@ if TYPE_CHECKING:
         search_schedules,
     )
     from joulery.pipeline.planning._holding import HeldPlan, HoldTime, hold_clocks
-    from joulery.pipeline.planning._network import Network
     from joulery.pipeline.planning._planner import (
         ClockPlan,
         PipelinePlan,
@@ -50,14 +49,14 @@ if TYPE_CHECKING:
         build_problem,
     )
     from joulery.pipeline.planning._rank_plan import RankPlan, RankStep, load_rank_plan
-    from joulery.pipeline.profiles._profiler import ClockProfiler, ProfileRow, write_profile
+    from joulery.pipeline.profiles._profiler import ClockProfiler, write_profile
     from joulery.pipeline.profiles._read import Profiles, profiles_from_rows, read_profiles
     from joulery.pipeline.runtime._client import CoordinatorClient
     from joulery.pipeline.runtime._clock_setter import ClockSetter
     from joulery.pipeline.runtime._controller import ClockController, IterationTimes
     from joulery.pipeline.runtime._coordinator import Coordinator
     from joulery.pipeline.runtime._plan_cache import PlanCache
-    from joulery.pipeline.runtime._straggler import LatenessRules, StragglerPolicy
+    from joulery.pipeline.runtime._straggler import StragglerPolicy
     from joulery.pipeline.schedules._check import dependencies
     from joulery.pipeline.schedules._custom import custom_schedule, read_schedule
     from joulery.pipeline.schedules._schedule import SCHEDULES, Schedule, make_schedule
@@ -83,15 +82,12 @@ __all__ = [
     "HoldTime",
     "Instruction",
     "IterationTimes",
-    "LatenessRules",
-    "Network",
     "PipelineConfig",
     "PipelinePlan",
     "PipelineProblem",
     "PlanCache",
     "PlanSweep",
     "PlanTarget",
-    "ProfileRow",
     "Profiles",
     "RankPlan",
     "RankStep",

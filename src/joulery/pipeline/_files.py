@@ -13,15 +13,7 @@ if TYPE_CHECKING:
 
 
 def read_text(path: Path, what: str) -> str:
-    """The text of a file.
-
-    Args:
-        path: File to read.
-        what: Noun for messages, such as ``profile``.
-
-    Raises:
-        FileError: The file cannot be read as UTF-8.
-    """
+    """The text of a file; a FileError, in which ``what`` is the noun, if it is not UTF-8."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

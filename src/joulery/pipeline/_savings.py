@@ -1,4 +1,4 @@
-"""What plans save against full clocks, which is what happens without a plan."""
+"""Savings of plans against full clocks, the default without a plan."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Saving:
 def plan_savings(
     pipeline: PipelinePlan, targets: Iterable[PlanTarget] = (EQUAL_TIME,)
 ) -> tuple[Saving, ...]:
-    """What a pipeline's plans save, one entry per target.
+    """Savings of a pipeline's plans, one entry per target.
 
     Raises:
         InfeasibleError: The fastest clocks take longer than a deadline.

@@ -163,7 +163,7 @@ class ScheduleComparison:
 
     @property
     def reference_activations(self) -> float:
-        """What 1F1B holds: the memory that is there if pipelines are trained at all."""
+        """Activations that 1F1B holds, taken as the memory that every pipeline has."""
         return next(c.activations for c in self.candidates if c.schedule.name == _REFERENCE)
 
     def fits(

@@ -10,7 +10,7 @@ from joulery.pipeline import (
     plan_savings,
     profiles_from_rows,
 )
-from joulery.testing.pipelines import random_rows, replay
+from support.pipelines import random_rows, replay
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from joulery.pipeline import (
     search_schedules,
 )
 from joulery.pipeline._search import activations_in_flight
-from joulery.testing.pipelines import random_rows
+from support.pipelines import random_rows
 
 _CONFIG = PipelineConfig(blocking_watts=80.0)
 

@@ -13,7 +13,7 @@ import itertools
 import math
 from bisect import bisect_right
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -36,7 +36,7 @@ _LONGEST_CUT = 32
 
 @dataclass(frozen=True, slots=True)
 class HoldTime:
-    """How long a clock must be held.
+    """Least time for which a clock must be held.
 
     Attributes:
         set_seconds: Time from the command until the clock is in force.
@@ -63,20 +63,21 @@ class HeldPlan:
             from. Where a run's clock was not measured for an instruction, its time and energy are
             the larger ones of the clocks around it.
         extra_joules: Energy above that of the plan it was made from, at that one's deadline.
-        switches: (ranks,), changes of clock within an iteration.
         unheld_ranks: Ranks whose measurements allow no runs that long within the deadline; they
             keep the clocks of the plan.
     """
 
     plan: ClockPlan
     extra_joules: float
-    switches: tuple[int, ...]
     unheld_ranks: tuple[int, ...] = ()
 
 
 def hold_clocks(pipeline: PipelinePlan, plan: ClockPlan, hold: HoldTime) -> HeldPlan:
     """One of a pipeline's plans, with every clock held for the minimum hold time at least."""
-    return _Holding(pipeline, plan, hold.minimum_seconds).held()
+    holding = _Holding(pipeline, plan, hold.minimum_seconds)
+    runs, unheld = holding.join()
+    holding.give_back(runs)
+    return holding.held(unheld)
 
 
 def rank_orders(problem: PipelineProblem, plan: ClockPlan) -> list[list[int]]:
@@ -88,7 +89,7 @@ def rank_orders(problem: PipelineProblem, plan: ClockPlan) -> list[list[int]]:
 
 
 def run_seconds(clocks: Sequence[float], durations: Sequence[float]) -> list[float]:
-    """How long each clock is held, waiting not counted; what needs no clock joins any run."""
+    """Time for which each clock is held, without waiting; what needs no clock joins any run."""
     runs: list[tuple[float, float]] = []
     for clock, seconds in zip(clocks, durations, strict=True):
         if runs and (math.isnan(clock) or math.isnan(runs[-1][0]) or runs[-1][0] == clock):
@@ -99,11 +100,9 @@ def run_seconds(clocks: Sequence[float], durations: Sequence[float]) -> list[flo
     return [seconds for _, seconds in runs]
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
+class _Choice(NamedTuple):
     """An instruction at a clock; ``hertz`` is NaN where it needs none."""
 
-    point: int
     hertz: float
     seconds: float
     joules: float
@@ -123,42 +122,32 @@ class _Holding:
         self._minimum = minimum
         self._deadline = max(plan.deadline_seconds, plan.seconds)
         self._measured: dict[int, tuple[_Choice, ...]] = {}
-        self._chosen = [
-            _Choice(point, clock, seconds, joules)
-            for point, clock, seconds, joules in zip(
-                plan.points.tolist(),
-                plan.clocks_hertz.tolist(),
-                plan.durations.tolist(),
-                plan.joules_each.tolist(),
-                strict=True,
-            )
-        ]
+        arrays = plan.clocks_hertz, plan.durations, plan.joules_each
+        self._chosen = list(map(_Choice, *(array.tolist() for array in arrays)))
 
-    def held(self) -> HeldPlan:
-        runs, unheld = self._join()
-        self._give_back(runs)
-        return self._assembled(unheld)
-
-    def _join(self) -> tuple[list[list[int]], tuple[int, ...]]:
+    def join(self) -> tuple[list[list[int]], tuple[int, ...]]:
         """Join instructions into runs; the runs of equal clocks, and the ranks without any."""
         runs: list[list[int]] = []
         unheld = []
         for rank, order in enumerate(rank_orders(self._problem, self._plan)):
-            steps = [self._chosen[i] for i in order]
-            if _holds(steps, self._minimum):
-                found: list[_Choice] | None = steps
-            else:
+            if not self._is_held(order):
                 found = self._least_energy(order) or self._one_clock(order)
-            if found is None:
-                unheld.append(rank)
-                continue
-            for i, choice in zip(order, found, strict=True):
-                self._chosen[i] = choice
+                if found is None:
+                    unheld.append(rank)
+                    continue
+                for i, choice in zip(order, found, strict=True):
+                    self._chosen[i] = choice
             runs += [
                 list(run)
                 for _, run in itertools.groupby(order, key=lambda i: self._chosen[i].hertz)
             ]
         return runs, tuple(unheld)
+
+    def _is_held(self, order: list[int]) -> bool:
+        """Whether the clocks of a rank are held long enough as they are."""
+        steps = [self._chosen[i] for i in order]
+        runs = run_seconds([step.hertz for step in steps], [step.seconds for step in steps])
+        return len(runs) <= 1 or min(runs) >= self._minimum
 
     def _least_energy(self, order: list[int]) -> list[_Choice] | None:
         """The choices of a rank with the least energy above waiting; None if there are none.
@@ -168,12 +157,8 @@ class _Holding:
         long enough at exactly one instruction, so this is linear in instructions times clocks.
         """
         blocking = self._blocking_watts(order[0])
-        longest = [(i, self._chosen[i].seconds * (1 + _LAST_DIGITS)) for i in order]
-        clocks = set[float]().union(*(self._clocks(i, seconds) for i, seconds in longest))
-        columns = [
-            [self._at(i, clock, seconds) for i, seconds in longest]
-            for clock in sorted(clocks, reverse=True)
-        ]
+        longest = [self._chosen[i].seconds * (1 + _LAST_DIGITS) for i in order]
+        columns = self._columns(order, longest)[::-1]
         best: list[tuple[float, int, int]] = [(0.0, 0, 0)]  # cost, start and clock of the last run
         complete = [_complete_runs(column, self._minimum, blocking) for column in columns]
         running: dict[int, tuple[float, int]] = {}
@@ -201,8 +186,7 @@ class _Holding:
 
     def _one_clock(self, order: list[int]) -> list[_Choice] | None:
         """A rank at the one clock of least energy with which the iteration is still in time."""
-        clocks = sorted(set[float]().union(*(self._clocks(i, math.inf) for i in order)))
-        options = ([self._at(i, clock, math.inf) for i in order] for clock in clocks)
+        options = self._columns(order, [math.inf] * len(order))
         whole = [[c for c in option if c is not None] for option in options if None not in option]
         blocking = self._blocking_watts(order[0])
         for option in sorted(whole, key=lambda run: math.fsum(c.above(blocking) for c in run)):
@@ -212,7 +196,15 @@ class _Holding:
                 return option
         return None
 
-    def _give_back(self, runs: list[list[int]]) -> None:
+    def _columns(
+        self, order: list[int], longest_seconds: list[float]
+    ) -> list[list[_Choice | None]]:
+        """Choices of instructions at each clock, lowest first; None where one takes too long."""
+        limits = list(zip(order, longest_seconds, strict=True))
+        clocks = set[float]().union(*(self._clocks(i, longest) for i, longest in limits))
+        return [[self._at(i, clock, longest) for i, longest in limits] for clock in sorted(clocks)]
+
+    def give_back(self, runs: list[list[int]]) -> None:
         """Slow runs down where time is left, or their beginnings or ends, the largest first."""
         slack = self._slack()
         visits = max(1, _MAX_VISITS // max(1, len(self._chosen)))
@@ -230,7 +222,7 @@ class _Holding:
                 slack = self._slack()
 
     def _slack(self) -> list[float]:
-        """How much longer each instruction may take before the iteration ends late."""
+        """Time by which each instruction may be longer before the iteration ends late."""
         durations = np.array([choice.seconds for choice in self._chosen])
         ends = self._network.starts(durations) + durations
         late: list[float] = (self._network.latest_ends(durations, self._deadline) - ends).tolist()
@@ -277,10 +269,9 @@ class _Holding:
         profile = int(self._problem.profile_of[i])
         if profile not in self._measured:
             choices = self._problem.profiles[profile]
-            measured = [*enumerate(choices.points), *((-1, point) for point in choices.others)]
             found = (
-                _Choice(position, point.setting.clock_hertz, point.seconds, point.joules)
-                for position, point in measured
+                _Choice(point.setting.clock_hertz, point.seconds, point.joules)
+                for point in (*choices.points, *choices.others)
                 if point.setting.clock_hertz is not None
             )
             self._measured[profile] = tuple(sorted(found, key=_hertz))
@@ -295,8 +286,7 @@ class _Holding:
     def _at(self, i: int, hertz: float, longest_seconds: float) -> _Choice | None:
         """The figures of an instruction at any clock; None if too slow or below all measured.
 
-        Between two measured clocks time and energy are the larger ones of both, so that nothing is
-        promised that may not hold.
+        Between two measured clocks time and energy are the larger ones of both, an upper bound.
         """
         if math.isnan(self._chosen[i].hertz):
             return self._chosen[i]
@@ -312,14 +302,15 @@ class _Holding:
                 joules = max(joules, measured[above].joules)
             else:  # power grows at least so
                 joules *= (hertz / found.hertz) ** 2
-            found = _Choice(found.point, hertz, seconds, joules)
+            found = _Choice(hertz, seconds, joules)
         return found if found.seconds <= longest_seconds else None
 
     def _blocking_watts(self, i: int) -> float:
         return float(self._problem.blocking_watts[self._problem.instructions[i].rank])
 
-    def _assembled(self, unheld: tuple[int, ...]) -> HeldPlan:
-        problem, plan = self._problem, self._plan
+    def held(self, unheld: tuple[int, ...]) -> HeldPlan:
+        """The plan as it is now."""
+        plan = self._plan
         durations = np.array([choice.seconds for choice in self._chosen])
         joules = np.array([choice.joules for choice in self._chosen])
         starts = self._network.starts(durations)
@@ -327,37 +318,22 @@ class _Holding:
         made = replace(
             plan,
             seconds=seconds,
-            joules=float(joules.sum()) + problem.waiting_joules(durations, seconds),
+            joules=float(joules.sum()) + self._problem.waiting_joules(durations, seconds),
             lower_bound_joules=plan.lower_bound_joules
             + plan.blocking_watts * (seconds - plan.seconds),
-            points=np.array([choice.point for choice in self._chosen], dtype=np.int64),
             clocks_hertz=np.array([choice.hertz for choice in self._chosen]),
             starts=starts,
             durations=durations,
             joules_each=joules,
         )
-        runs = [
-            run_seconds(made.clocks_hertz[order].tolist(), durations[order].tolist())
-            for order in rank_orders(problem, made)
-        ]
-        return HeldPlan(
-            made,
-            made.joules_until(self._deadline) - plan.joules_until(self._deadline),
-            tuple(max(0, len(found) - 1) for found in runs),
-            unheld,
-        )
-
-
-def _holds(steps: Sequence[_Choice], minimum: float) -> bool:
-    """Whether the clocks are held long enough as they are."""
-    runs = run_seconds([step.hertz for step in steps], [step.seconds for step in steps])
-    return len(runs) <= 1 or min(runs) >= minimum
+        extra = made.joules_until(self._deadline) - plan.joules_until(self._deadline)
+        return HeldPlan(made, extra, unheld)
 
 
 def _complete_runs(
     column: list[_Choice | None], minimum: float, blocking: float
 ) -> dict[int, list[tuple[int, float]]]:
-    """By end: starts of the runs at one clock that just became long enough, with their cost."""
+    """Starts, by end, of the runs at one clock that just became long enough, with their cost."""
     complete: dict[int, list[tuple[int, float]]] = {}
     for start in range(len(column)):
         seconds = cost = 0.0

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from joulery.frontier import OperatingPoint
     from joulery.pipeline.planning._problem import ClockChoices, PipelineProblem
 
 
@@ -30,7 +31,6 @@ class CostCurve:
         seconds: (points,), time of each choice.
         cost: (points,), joules above waiting.
         on_hull: (points,), whether the point is a vertex of the lower convex hull.
-        point: (points,), position among the profile's points.
         joules: (points,), energy of each choice.
         hertz: (points,), clock of each choice; NaN where the profile names none.
     """
@@ -38,7 +38,6 @@ class CostCurve:
     seconds: NDArray[np.float64]
     cost: NDArray[np.float64]
     on_hull: NDArray[np.uint8]
-    point: NDArray[np.int64]
     joules: NDArray[np.float64]
     hertz: NDArray[np.float64]
 
@@ -85,7 +84,7 @@ class Network:
         return len(self.order)
 
     def end_seconds(self, durations: NDArray[np.float64]) -> float:
-        """When the last instruction ends if each starts as soon as it can."""
+        """End of the last instruction if each starts as soon as it can."""
         return float(np.max(self.starts(durations) + durations, initial=0.0))
 
     def starts(self, durations: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -121,10 +120,11 @@ def network(problem: PipelineProblem) -> Network:
     """The arrays of a problem.
 
     Raises:
-        InvalidValueError: Instructions wait for each other in a circle, or an array is malformed.
+        InvalidValueError: Instructions wait for each other forever, or an array is malformed.
     """
     _check(problem)
     count = len(problem)
+    order = topological_order(problem.instructions, problem.edge_from, problem.edge_to)
     before = _adjacency(count, problem.edge_to, problem.edge_from, problem.edge_seconds)
     after = _adjacency(count, problem.edge_from, problem.edge_to, problem.edge_seconds)
     ranks = np.array([instruction.rank for instruction in problem.instructions])
@@ -138,7 +138,7 @@ def network(problem: PipelineProblem) -> Network:
         for key in keys.tolist()
     )
     return Network(
-        order=_order(problem),
+        order=np.array(order, dtype=np.int32),
         before=before,
         after=after,
         curves=curves,
@@ -155,26 +155,30 @@ def network(problem: PipelineProblem) -> Network:
 
 
 def _check(problem: PipelineProblem) -> None:
-    count, edges = len(problem), len(problem.edge_from)
+    count = len(problem)
     if not count:
         raise InvalidValueError(
             "a pipeline without instructions cannot be planned",
             remedy="give at least one stage and one microbatch",
         )
-    if not (len(problem.edge_to) == len(problem.edge_seconds) == edges):
+    edges = problem.edge_from, problem.edge_to
+    lengths = {len(array) for array in (*edges, problem.edge_seconds)}
+    if len(lengths) > 1 or len(problem.profile_of) != count:
         raise InvalidValueError(
-            f"{edges} edges begin, {len(problem.edge_to)} end, {len(problem.edge_seconds)} last",
-            remedy="give edge_from, edge_to and edge_seconds of one length",
+            "edges, or profiles of instructions, are incomplete",
+            remedy="give edges of one length, and each instruction a profile",
         )
-    if len(problem.profile_of) != count:
-        raise InvalidValueError(
-            f"{len(problem.profile_of)} profiles for {count} instructions",
-            remedy="give each instruction a profile",
-        )
-    ranks = [instruction.rank for instruction in problem.instructions]
-    _check_range("an edge", (problem.edge_from, problem.edge_to), count)
-    _check_range("a profile", (problem.profile_of,), len(problem.profiles))
-    _check_range("a rank", (np.array(ranks),), len(problem.blocking_watts))
+    ranks = np.array([instruction.rank for instruction in problem.instructions])
+    for what, array, size in (
+        *(("an edge", array, count) for array in edges),
+        ("a profile", problem.profile_of, len(problem.profiles)),
+        ("a rank", ranks, problem.ranks),
+    ):
+        wrong = array[(array < 0) | (array >= size)]
+        if len(wrong):
+            raise InvalidValueError(
+                f"{what} refers to number {wrong[0]} of {size}", remedy="number them from 0"
+            )
     for what, values in (
         ("time between instructions", problem.edge_seconds),
         ("blocking power", problem.blocking_watts),
@@ -182,15 +186,6 @@ def _check(problem: PipelineProblem) -> None:
         if not (np.isfinite(values).all() and (values >= 0).all()):
             raise InvalidValueError(
                 f"a {what} is negative or not finite", remedy="give finite values from 0 on"
-            )
-
-
-def _check_range(what: str, arrays: Sequence[NDArray[np.int64]], count: int) -> None:
-    for array in arrays:
-        if len(array) and not (array.min() >= 0 and array.max() < count):
-            wrong = int(array.max() if array.max() >= count else array.min())
-            raise InvalidValueError(
-                f"{what} refers to number {wrong} of {count}", remedy="number them from 0"
             )
 
 
@@ -207,58 +202,35 @@ def _adjacency(
     return Adjacency(first, there[by_node].astype(np.int32), lag)
 
 
-def _order(problem: PipelineProblem) -> NDArray[np.int32]:
-    """Every instruction after all that it waits for."""
-    order = topological_order(len(problem), problem.edge_from, problem.edge_to)
-    if len(order) < len(problem):
-        cycle = _cycle(problem, set(range(len(problem))) - set(order))
-        words = " waits for ".join(str(problem.instructions[i]) for i in cycle)
-        raise InvalidValueError(
-            f"instructions wait for each other in a circle: {words}",
-            remedy="change the order of the instructions of one rank",
-        )
-    return np.array(order, dtype=np.int32)
-
-
-def _cycle(problem: PipelineProblem, stuck: set[int]) -> list[int]:
-    """Some cycle among instructions each of which waits for another one of them."""
-    edges = zip(problem.edge_from.tolist(), problem.edge_to.tolist(), strict=True)
-    waits_for = {after: before for before, after in edges if before in stuck and after in stuck}
-    here, seen = min(stuck), dict[int, int]()
-    while here not in seen:
-        seen[here] = len(seen)
-        here = waits_for[here]
-    path = list(seen)[seen[here] :]
-    return [*path, here]
-
-
 def _curve(choices: ClockChoices, blocking_watts: float) -> CostCurve:
     """The cost of the points above waiting; points that do not pay for their time are left out."""
-    kept: list[tuple[float, float, int]] = []
-    for position, point in enumerate(choices.points):
+    kept: list[OperatingPoint] = []
+    costs: list[float] = []
+    for point in choices.points:
         cost = point.joules - blocking_watts * point.seconds
-        if not kept or cost < kept[-1][1]:
-            kept.append((point.seconds, cost, position))
+        if not kept or cost < costs[-1]:
+            kept.append(point)
+            costs.append(cost)
+    seconds = [point.seconds for point in kept]
     on_hull = np.zeros(len(kept), dtype=np.uint8)
-    on_hull[_hull(kept)] = 1
-    points = [choices.points[position] for _, _, position in kept]
+    on_hull[_hull(seconds, costs)] = 1
     return CostCurve(
-        seconds=np.array([seconds for seconds, _, _ in kept]),
-        cost=np.array([cost for _, cost, _ in kept]),
+        seconds=np.array(seconds),
+        cost=np.array(costs),
         on_hull=on_hull,
-        point=np.array([position for _, _, position in kept]),
-        joules=np.array([point.joules for point in points]),
-        hertz=np.array([clock_hertz(point) for point in points]),
+        joules=np.array([point.joules for point in kept]),
+        hertz=np.array([clock_hertz(point) for point in kept]),
     )
 
 
-def _hull(points: Sequence[tuple[float, float, int]]) -> list[int]:
+def _hull(seconds: Sequence[float], costs: Sequence[float]) -> list[int]:
     """Positions of the vertices of the lower convex hull, by time."""
     hull: list[int] = []
-    for position, (seconds, cost, _) in enumerate(points):
+    for position, (time, cost) in enumerate(zip(seconds, costs, strict=True)):
         while len(hull) >= 2:
-            (t0, c0, _), (t1, c1, _) = points[hull[-2]], points[hull[-1]]
-            if (c1 - c0) * (seconds - t0) < (cost - c0) * (t1 - t0):
+            a, b = hull[-2:]
+            rise, run = costs[b] - costs[a], seconds[b] - seconds[a]
+            if rise * (time - seconds[a]) < (cost - costs[a]) * run:
                 break
             hull.pop()
         hull.append(position)

@@ -1,10 +1,4 @@
-"""Plan the clock of every instruction, for every iteration time of a pipeline.
-
-Examples:
-    >>> plan = plan_problem(problem)               # doctest: +SKIP
-    >>> plan.at(12.5).clocks_hertz                 # doctest: +SKIP
-    >>> plan.for_straggler(1.2).joules             # doctest: +SKIP
-"""
+"""Plan the clock of every instruction, for every iteration time of a pipeline."""
 
 from __future__ import annotations
 
@@ -106,13 +100,10 @@ class ClockPlan(Timetable):
         deadline_seconds: Deadline that the plan was made for.
         lower_bound_joules: Energy that no clocks go below if they meet the deadline, not even
             clocks between those of the hardware; counted until ``seconds`` as ``joules`` is.
-        points: (instructions,), position among the choices of the instruction's profile; -1 for a
-            measured point that is no choice of its own.
     """
 
     deadline_seconds: float
     lower_bound_joules: float
-    points: NDArray[np.int64]
 
     @property
     def gap(self) -> float:
@@ -167,7 +158,6 @@ class PlanSweep:
             blocking_watts=arrays.blocking_watts,
             deadline_seconds=deadline,
             lower_bound_joules=self._pipeline.relaxation.bound(deadline) + waiting,
-            points=arrays.points.point[chosen],
         )
 
 
@@ -209,17 +199,13 @@ class PipelinePlan:
         self.least_energy_seconds = min(max(best, self.fastest_seconds), self.slowest_seconds)
         self.planning_cpu_seconds = time.process_time() - begin
 
-    def at(self, seconds: float, *, thorough: bool = False) -> ClockPlan:
-        """The plan of least energy if the next iteration starts at a deadline and not before.
-
-        Args:
-            seconds: Deadline.
-            thorough: Whether to try more ways of rounding than fit a millisecond.
+    def at(self, seconds: float) -> ClockPlan:
+        """The plan of least energy if the next iteration starts at that time and not before.
 
         Raises:
             InfeasibleError: The fastest clocks take longer.
         """
-        return PlanSweep(self, self._deadlines([seconds]), THOROUGH if thorough else USUAL)[0]
+        return PlanSweep(self, self._deadlines([seconds]), USUAL)[0]
 
     def sweep(self, seconds: Iterable[float]) -> PlanSweep:
         """Plans for many deadlines, each found in microseconds: somewhat above those of :meth:`at`.
@@ -247,7 +233,7 @@ class PipelinePlan:
         """The plan at the pace of a pipeline ``factor`` times as slow as this one's fastest."""
         if not finite(factor, "factor of a straggler", minimum=0.0) >= 1.0:
             raise InvalidValueError(
-                f"a straggler {factor:g} times as slow is none", remedy="give a factor from 1 on"
+                f"slowdown factor {factor:g} is below 1", remedy="give a factor from 1 on"
             )
         return self.at(self.fastest_seconds * factor)
 
@@ -348,7 +334,7 @@ def plan_problem(problem: PipelineProblem) -> PipelinePlan:
     """Find all plans of a pipeline.
 
     Raises:
-        InvalidValueError: Instructions wait for each other in a circle, or an array is malformed.
+        InvalidValueError: Instructions wait for each other forever, or an array is malformed.
         MissingExtraError: There is neither a compiled core nor a compiler for it.
     """
     return PipelinePlan(problem)

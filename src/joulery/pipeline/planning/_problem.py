@@ -26,7 +26,7 @@ from joulery.pipeline.schedules._schedule import Schedule
 from joulery.units import finite
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PipelineConfig:
-    """What an iteration costs besides its instructions, and how many devices share the plan.
+    """Costs of an iteration besides its instructions, and the number of devices of the plan.
 
     Attributes:
         communication_seconds: Time from the end of an instruction to the start, on another rank,
@@ -71,12 +71,10 @@ class PipelineConfig:
             (self.replicas, "replicas"),
         ):
             if number < 1:
-                raise InvalidValueError(f"{number} {name} make no sense", remedy="give at least 1")
+                raise InvalidValueError(f"cannot plan {number} {name}", remedy="give at least 1")
         for factor in self.microbatch_factors:
             if not finite(factor, "factor of a microbatch", minimum=0.0):
-                raise InvalidValueError(
-                    "a microbatch of no work makes no sense", remedy="leave it out"
-                )
+                raise InvalidValueError("a microbatch has no work", remedy="leave it out")
 
     @property
     def devices(self) -> int:
@@ -101,14 +99,7 @@ class PipelineConfig:
 
     def reductions(self, ranks: int) -> tuple[float, ...]:
         """The reduction time of each rank."""
-        found = self.reduction_seconds
-        if not isinstance(found, tuple):
-            return (found,) * ranks
-        if len(found) != ranks:
-            raise InvalidValueError(
-                f"{len(found)} reduction times for {ranks} ranks", remedy="give one, or one each"
-            )
-        return found
+        return _one_each(self.reduction_seconds, ranks, "reduction times", "ranks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +131,12 @@ class ClockChoices:
                     f"the clock choices of a piece of work are out of order: {b.seconds:g} s at "
                     f"{b.setting} comes after {a.seconds:g} s at {a.setting}",
                     remedy="give each time once, the fastest first; "
-                    "put points that nobody should choose into `others`",
+                    "put points that must not be chosen into `others`",
                 )
 
     @property
     def full_clock(self) -> OperatingPoint:
-        """What happens at the highest clock, which need not be a choice."""
+        """The point at the highest clock, which need not be a choice."""
         measured = (*self.points, *self.others)
         return max(measured, key=lambda point: point.setting.clock_hertz or 0.0)
 
@@ -223,6 +214,16 @@ class PipelineProblem:
         np.add.at(busy, [item.rank for item in self.instructions], durations)
         return float(self.blocking_watts @ (seconds - busy))
 
+    def rescaled(self, factors: Mapping[tuple[int, str], float]) -> PipelineProblem:
+        """The same pipeline with the time of some work (stage, kind) changed, not its power."""
+        profiles = list(self.profiles)
+        work_of = dict(zip(self.profile_of.tolist(), self.instructions, strict=True))
+        for position, item in work_of.items():
+            factor = factors.get((item.stage, item.kind), 1.0)
+            if factor != 1.0:
+                profiles[position] = profiles[position].scaled(factor)
+        return replace(self, profiles=tuple(profiles))
+
     def to_dict(self) -> dict[str, Any]:
         """The problem as a JSON document."""
         return {
@@ -285,7 +286,9 @@ def build_problem(
     edges = dependencies(schedule)
     instructions = schedule.instructions()
     ranks = np.array([item.rank for item in instructions])
-    factors = _factors(config, schedule.microbatches)
+    factors = _one_each(
+        config.microbatch_factors or 1.0, schedule.microbatches, "factors", "microbatches"
+    )
     reductions = config.reductions(len(schedule.ranks))
     found: list[ClockChoices] = []
     number: dict[tuple[int, str, float], int] = {}
@@ -362,14 +365,17 @@ def _reduction(seconds: float, config: PipelineConfig) -> ClockChoices:
     return ClockChoices((OperatingPoint(seconds, joules),))
 
 
-def _factors(config: PipelineConfig, microbatches: int) -> tuple[float, ...]:
-    factors = config.microbatch_factors or (1.0,) * microbatches
-    if len(factors) != microbatches:
+def _one_each(
+    given: float | tuple[float, ...], count: int, figures: str, owners: str
+) -> tuple[float, ...]:
+    """One figure for each of ``count``, where one is given for all or one for each."""
+    each = given if isinstance(given, tuple) else (given,) * count
+    if len(each) != count:
         raise InvalidValueError(
-            f"{len(factors)} factors for {microbatches} microbatches",
-            remedy="give one factor per microbatch",
+            f"{len(each)} {figures} for {count} {owners}",
+            remedy=f"give one for each of the {count} {owners}",
         )
-    return factors
+    return each
 
 
 def _worthwhile(

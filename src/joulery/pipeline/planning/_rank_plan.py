@@ -42,7 +42,7 @@ class RankStep:
 
 @dataclass(frozen=True, slots=True)
 class RankPlan:
-    """What one rank does in an iteration.
+    """Instructions and clocks of one rank in an iteration.
 
     Attributes:
         rank: Number of the rank.

@@ -11,22 +11,22 @@ import json
 import logging
 import math
 import statistics
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from joulery.clock import REAL_CLOCK
-from joulery.errors import InvalidValueError, JouleryError
+from joulery.errors import InvalidValueError
+from joulery.fail_open import fail_open
 from joulery.files import csv_text
-from joulery.governor import lease
 from joulery.hardware import Capability, ClockLock, require
 from joulery.metering import EnergyTimeline, Sampler
 from joulery.pipeline._files import write_text
 from joulery.pipeline._instructions import Instruction
 from joulery.pipeline.planning._rank_plan import RankStep
 from joulery.pipeline.runtime._clock_setter import ClockSetter
+from joulery.units import HERTZ_PER_MEGAHERTZ
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,13 +36,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from joulery.clock import Clock
+    from joulery.governor import Hold
     from joulery.hardware import Device
     from joulery.metering import Knot
-    from joulery.pipeline.runtime._clock_setter import Hold
 
 _log = logging.getLogger("joulery")
 
 _MAX_CLOCKS = 24
+_PROFILING = Instruction(-1, -1, "profiling", -1)
 # Until a new clock and the power that follows it have settled.
 _SETTLE_SECONDS = 0.1
 # Energy must have risen so much, at so many clocks in a row, before lower ones are given up.
@@ -58,47 +59,6 @@ _GUESS = 1e-5
 _LONGEST_SPAN = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileRow:
-    """One kind of instruction at one clock, for one device.
-
-    Attributes:
-        stage: Pipeline stage.
-        kind: Kind of instruction, such as ``forward``.
-        hertz: Clock.
-        seconds: Median time.
-        joules: Energy.
-        samples: Number of instructions measured.
-        relative_error: One sigma of the joules by chance; NaN when unknown.
-        waiting_watts: Power at that clock while the device waits; NaN when unknown.
-        source: How the energy was measured.
-    """
-
-    stage: int
-    kind: str
-    hertz: float
-    seconds: float
-    joules: float
-    samples: int
-    relative_error: float = math.nan
-    waiting_watts: float = math.nan
-    source: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The row with the names of the file's columns."""
-        return {
-            "stage": self.stage,
-            "instruction": self.kind,
-            "frequency": round(self.hertz / 1e6, 6),
-            "time": self.seconds,
-            "energy": self.joules,
-            "n_time_samples": self.samples,
-            "relative_error": _known(self.relative_error, 6),
-            "waiting_watts": _known(self.waiting_watts, 3),
-            "source": self.source,
-        }
-
-
 class ClockProfiler:
     """Sweeps the clock of one device while it trains; takes the same calls as the controller.
 
@@ -106,13 +66,15 @@ class ClockProfiler:
         device: Device of the rank, with an energy counter and a clock to lock.
         clocks_hertz: Clocks to try; some two dozen that the device supports unless given.
         iterations_per_clock: Iterations at each clock; more where they are not enough.
-        hold: Function that leases the device.
+        hold: Function that leases the device; that of the governor unless given.
         clock: Real or virtual clock.
 
     Attributes:
         done: Whether the sweep has ended and the clock is free again.
         failure: Error that ended it early; None if there was none.
-        rows: Rows measured so far.
+        rows: Measurements so far: a row per kind of instruction and clock, with the names that
+            :func:`joulery.pipeline.profiles_from_rows` takes, and with ``relative_error`` (one
+            sigma of the energy by chance) and ``source`` (how it was measured).
     """
 
     def __init__(
@@ -121,7 +83,7 @@ class ClockProfiler:
         clocks_hertz: Sequence[float] = (),
         *,
         iterations_per_clock: int = 4,
-        hold: Hold = lease,
+        hold: Hold | None = None,
         clock: Clock = REAL_CLOCK,
     ) -> None:
         if iterations_per_clock < 1:
@@ -130,7 +92,7 @@ class ClockProfiler:
             )
         self.done = False
         self.failure: Exception | None = None
-        self.rows: list[ProfileRow] = []
+        self.rows: list[dict[str, Any]] = []
         self._device = device
         self._wanted = tuple(clocks_hertz)
         self._per_clock = iterations_per_clock
@@ -147,11 +109,14 @@ class ClockProfiler:
         self._least = math.inf
         self._rises = 0
 
+    @fail_open(None)
     def begin_iteration(self, reached: Callable[[], object] | None = None) -> None:
         """Note that an iteration begins; the clock changes here. Never raises."""
-        self._reached(reached)
-        self._guarded(self._next_iteration)
+        if not self.done:
+            self._reached(reached)
+            self._next_iteration()
 
+    @fail_open(None)
     def before(
         self,
         stage: int,
@@ -163,6 +128,7 @@ class ClockProfiler:
         if not self.done:
             self._began = (stage, kind, self._reached(reached))
 
+    @fail_open(None)
     def after(
         self,
         stage: int,
@@ -175,16 +141,19 @@ class ClockProfiler:
         if not self.done and begun is not None and begun[:2] == (stage, kind):
             self._works.append((*begun, self._reached(reached)))
 
+    def fail(self, error: Exception) -> None:
+        """End the sweep because of an error; see :mod:`joulery.fail_open`."""
+        self.failure = error
+        _log.warning("pipeline profiling ended, training goes on: %s", error)
+        self.close()
+
     def close(self) -> None:
         """Restore the clock. May be called twice."""
         self.done = True
         sampler, self._sampler = self._sampler, None
         if sampler is not None:
             sampler.stop()
-        for restore in (self._setter.reset, self._setter.release):
-            # A governor that is gone restores by itself.
-            with suppress(JouleryError, OSError):
-                restore()
+        self._setter.release()
 
     def __enter__(self) -> Self:
         return self
@@ -194,18 +163,8 @@ class ClockProfiler:
 
     def _reached(self, reached: Callable[[], object] | None) -> float:
         if reached is not None:
-            self._guarded(reached)
+            reached()
         return self._clock.now()
-
-    def _guarded(self, act: Callable[[], object]) -> None:
-        # The edge to a user's training: whatever goes wrong in here must not end it.
-        try:
-            if not self.done:
-                act()
-        except Exception as error:  # noqa: BLE001 - the fail-open guard
-            self.failure = error
-            _log.warning("pipeline profiling ended, training goes on: %s", error)
-            self.close()
 
     def _next_iteration(self) -> None:
         if self._sampler is None:
@@ -218,7 +177,7 @@ class ClockProfiler:
         if self._at >= len(self._clocks) or self._rises >= _RISES:
             self.close()
             return
-        self._setter.set(_step(self._clocks[self._at]))
+        self._setter.set(RankStep(_PROFILING, self._clocks[self._at], 0.0))
         self._settled_at = self._clock.now() + _SETTLE_SECONDS
         self._works.clear()
         self._knots = self._knots[-1:]
@@ -227,7 +186,8 @@ class ClockProfiler:
         for capability in (Capability.ENERGY, Capability.CLOCK_LOCK):
             require(self._device, capability)
         supported = sorted(cast("ClockLock", self._device).supported_clocks(), reverse=True)
-        self._clocks = _chosen(supported, self._wanted)
+        stride = max(1, math.ceil(len(supported) / _MAX_CLOCKS))
+        self._clocks = sorted(self._wanted or supported[::stride], reverse=True)
         self._iterations = self._per_clock - 1
         track = EnergyTimeline(self._device, self._clock.now())
         self._sampler = Sampler([track], self._clock, _SAMPLE_HERTZ, self._add_knot)
@@ -240,9 +200,11 @@ class ClockProfiler:
         """Turn the measurements at a clock into rows; False if more are needed first."""
         if self._sampler is not None:
             self._sampler.catch_up(self._clock.now(), 0.005)
-        works = [work for work in self._works if work[2] >= self._settled_at]
-        number = {name: n for n, name in enumerate(sorted({work[:2] for work in works}))}
-        found = self._powers(number)
+        names = sorted({work[:2] for work in self._works if work[2] >= self._settled_at})
+        # Unsettled instructions still fill their time, so that it does not pass for waiting.
+        spans = {name: [work[2:] for work in self._works if work[:2] == name] for name in names}
+        knots = [knot for knot in self._knots if knot[0] >= self._settled_at]
+        found = attribute_power(knots, list(spans.values()))
         last_chance = self._iterations >= _MAX_PATIENCE * self._per_clock
         if not last_chance and (found is None or not (found.relative_errors < _SURE).all()):
             return False
@@ -253,51 +215,35 @@ class ClockProfiler:
             )
         device = self._device
         source = (
-            f"{device.provenance.origin} by {device.info.name}; "
-            f"time shares between {found.spans} counter refreshes"
+            f"{device.provenance.origin} by {device.info.name}; time shares between "
+            f"{found.spans} counter refreshes {1e3 * found.span_seconds:.0f} ms apart"
         )
         total = 0.0
-        for name, position in number.items():
-            times = [end - begin for *work, begin, end in works if tuple(work) == name]
+        for name, watts, error in zip(names, found.watts, found.relative_errors, strict=True):
+            times = [end - begin for begin, end in spans[name] if begin >= self._settled_at]
             seconds = statistics.median(times)
+            joules = float(watts) * seconds
             self.rows.append(
-                ProfileRow(
-                    *name,
-                    self._clocks[self._at],
-                    seconds,
-                    joules=float(found.watts[position]) * seconds,
-                    samples=len(times),
-                    relative_error=float(found.relative_errors[position]),
-                    waiting_watts=found.waiting_watts,
-                    source=f"{source} {1e3 * found.span_seconds:.0f} ms apart",
-                )
+                {
+                    "stage": name[0],
+                    "instruction": name[1],
+                    "frequency": round(self._clocks[self._at] / HERTZ_PER_MEGAHERTZ, 6),
+                    "time": seconds,
+                    "energy": joules,
+                    "n_time_samples": len(times),
+                    "relative_error": _known(float(error), 6),
+                    "waiting_watts": _known(found.waiting_watts, 3),
+                    "source": source,
+                }
             )
-            total += self.rows[-1].joules
+            total += joules
         self._rises = self._rises + 1 if total > self._least * (1 + _RISE) else 0
         self._least = min(self._least, total)
         return True
 
-    def _powers(self, number: dict[tuple[int, str], int]) -> KindPowers | None:
-        knots = [knot for knot in self._knots if knot[0] >= self._settled_at]
-        # Unsettled instructions still fill their time, so that it does not pass for waiting.
-        known = [
-            TimedWork(number[work[:2]], work[2], work[3])
-            for work in self._works
-            if work[:2] in number
-        ]
-        return attribute_power(knots, known, len(number))
 
-
-def blocking_watts(rows: Sequence[ProfileRow]) -> float:
-    """The power of a waiting device at the highest clock measured; NaN when unknown."""
-    known = [row for row in rows if not math.isnan(row.waiting_watts)]
-    top = max((row.hertz for row in known), default=math.nan)
-    found = [row.waiting_watts for row in known if row.hertz == top]
-    return statistics.fmean(found) if found else math.nan
-
-
-def write_profile(path: Path, rows: Sequence[ProfileRow]) -> None:
-    """Write the rows of all ranks, as JSON or CSV by the file's name.
+def write_profile(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Write the rows of all ranks' profilers, as JSON or CSV by the file's name.
 
     Raises:
         InvalidValueError: There are no rows.
@@ -305,39 +251,21 @@ def write_profile(path: Path, rows: Sequence[ProfileRow]) -> None:
     """
     if not rows:
         raise InvalidValueError("no instruction was measured", remedy="run more iterations")
-    ordered = sorted(rows, key=lambda row: (row.stage, row.kind, -row.hertz))
+    ordered = sorted(rows, key=lambda row: (row["stage"], row["instruction"], -row["frequency"]))
     if path.suffix == ".json":
-        waiting = {"blocking_watts": _known(blocking_watts(rows), 3)}
-        document = waiting | {"rows": [row.to_dict() for row in ordered]}
-        text = json.dumps(document, indent=1, allow_nan=False) + "\n"
+        known = [row for row in rows if row["waiting_watts"] is not None]
+        top = max((row["frequency"] for row in known), default=None)
+        waiting = [row["waiting_watts"] for row in known if row["frequency"] == top]
+        watts = round(statistics.fmean(waiting), 3) if waiting else None
+        text = json.dumps({"blocking_watts": watts, "rows": ordered}, indent=1, allow_nan=False)
+        text += "\n"
     else:
-        text = csv_text([row.to_dict() for row in ordered])
+        text = csv_text(ordered)
     write_text(path, text, "profile")
 
 
 def _known(value: float, digits: int) -> float | None:
     return None if math.isnan(value) else round(value, digits)
-
-
-def _chosen(supported: Sequence[float], wanted: Sequence[float]) -> list[float]:
-    """The clocks to try, highest first."""
-    if wanted:
-        return sorted(wanted, reverse=True)
-    stride = max(1, math.ceil(len(supported) / _MAX_CLOCKS))
-    return list(supported[::stride])
-
-
-def _step(hertz: float) -> RankStep:
-    return RankStep(Instruction(-1, -1, "profiling", -1), hertz, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class TimedWork:
-    """One instruction as it ran; ``kind`` counts from 0."""
-
-    kind: int
-    begin_seconds: float
-    end_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +288,7 @@ class KindPowers:
 
 
 def attribute_power(
-    knots: Sequence[tuple[float, float]], works: Sequence[TimedWork], kinds: int
+    knots: Sequence[tuple[float, float]], spans: Sequence[Sequence[tuple[float, float]]]
 ) -> KindPowers | None:
     """The power of each kind, from (seconds, joules) at the counter's refreshes.
 
@@ -369,41 +297,30 @@ def attribute_power(
     too; the mixture differs from span to span, so least squares finds the power of each. Power
     follows the load with a lag; the lag that fits best is taken.
 
+    Args:
+        knots: Seconds and joules at each refresh.
+        spans: Times at which the instructions of each kind began and ended.
+
     Returns:
         None where there are not even two refreshes.
     """
     at = np.array([knot[0] for knot in knots])
     joules = np.diff([knot[1] for knot in knots])
     lengths = np.diff(at)
-    if not len(lengths) or not works:
+    if not len(lengths) or not spans:
         return None
     usual = float(np.median(lengths))
     kept = (lengths > 0) & (lengths < _LONGEST_SPAN * usual)
     if not kept.any():
         return None
-    solutions = (
-        _solved(
-            np.diff(_cumulated(at, works, kinds, lag), axis=0)[kept],
-            lengths[kept],
-            joules[kept],
-            usual,
-        )
-        for lag in _LAGS_SECONDS
-    )
+    edges = [np.array(found).T for found in spans]
+    solutions = []
+    for lag in _LAGS_SECONDS:
+        # Seconds of each kind until each moment, as they show in power that lags behind.
+        until = [_response(at, begins, lag) - _response(at, ends, lag) for begins, ends in edges]
+        shares = np.diff(np.column_stack(until), axis=0)[kept]
+        solutions.append(_solved(shares, lengths[kept], joules[kept], usual))
     return min(solutions, key=lambda solution: solution[0])[1]
-
-
-def _cumulated(
-    at: NDArray[np.float64], works: Sequence[TimedWork], kinds: int, lag: float
-) -> NDArray[np.float64]:
-    """Seconds of each kind until each moment, as they show in power that lags behind."""
-    total = np.zeros((len(at), kinds))
-    for kind in range(kinds):
-        begins = np.array([work.begin_seconds for work in works if work.kind == kind])
-        ends = np.array([work.end_seconds for work in works if work.kind == kind])
-        if len(begins):
-            total[:, kind] = _response(at, begins, lag) - _response(at, ends, lag)
-    return total
 
 
 def _response(

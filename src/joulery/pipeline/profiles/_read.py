@@ -48,7 +48,7 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """What each instruction of each stage costs under each clock.
+    """Time and energy of each instruction of each stage under each clock.
 
     Attributes:
         instructions: Profiles by stage and kind of instruction.
@@ -72,7 +72,7 @@ class Profiles:
 
     @property
     def notes(self) -> list[str]:
-        """What smoothing did to the measurements, one sentence per finding."""
+        """Changes that smoothing made to the measurements, one sentence each."""
         return summary(
             {f"{kind} of stage {stage}": p for (stage, kind), p in self.instructions.items()}
         )
@@ -150,7 +150,7 @@ def read_profiles(path: Path, *, smooth: bool = True) -> Profiles:
         smooth: Whether to smooth the measurements over clocks.
 
     Raises:
-        FileError: The file cannot be read, or a row makes no sense.
+        FileError: The file cannot be read, or a row is invalid.
     """
     text = read_text(path, "profile")
     stated = None
@@ -231,8 +231,8 @@ def _parsed(row: dict[str, Any], number: int) -> tuple[Work, ClockSample]:
             raise FileError(
                 f"row {number} of the profile: {name} {value:g} is not positive", remedy=_REMEDY
             )
-    count = {"count": max(1.0, _number(row, _COUNT, number))} if row.get(_COUNT) else {}
-    sample = ClockSample(values["frequency"], values["time"], values["energy"], **count)
+    runs = (max(1.0, _number(row, _COUNT, number)),) if row.get(_COUNT) else ()
+    sample = ClockSample(values["frequency"], values["time"], values["energy"], *runs)
     return (int(stage), kind), sample
 
 
@@ -264,12 +264,12 @@ def balanced_layers(profiles: Profiles, layers: Sequence[int]) -> tuple[int, ...
     Layers are taken to be equal. One costs what it costs in the stage that needs the least per
     layer; what another stage needs beyond that is its embedding or head, which stays with it. Of
     stages that would take equally long the later one gets the layer: it holds fewer activations.
-
-    Args:
-        profiles: Stages as profiled.
-        layers: Number of layers of each profiled stage.
     """
-    _check(profiles, layers)
+    if len(layers) != profiles.stages or min(layers) < 1:
+        raise InvalidValueError(
+            f"{len(layers)} numbers of layers for {profiles.stages} stages, or a stage without any",
+            remedy="give one positive number per stage of the profile",
+        )
     reference = _reference(profiles, layers)
     layer = _seconds(profiles, reference) / layers[reference]
     fixed = [_seconds(profiles, stage) - count * layer for stage, count in enumerate(layers)]
@@ -283,14 +283,7 @@ def balanced_layers(profiles: Profiles, layers: Sequence[int]) -> tuple[int, ...
 
 
 def repartitioned(profiles: Profiles, layers: Sequence[int], wanted: Sequence[int]) -> Profiles:
-    """The profiles of stages with ``wanted`` layers instead of ``layers``."""
-    _check(profiles, layers)
-    _check(profiles, wanted)
-    if sum(layers) != sum(wanted):
-        raise InvalidValueError(
-            f"the profile has {sum(layers)} layers, the partition {sum(wanted)}",
-            remedy="give every layer to one stage",
-        )
+    """The profiles of stages with ``wanted`` layers (of :func:`balanced_layers`)."""
     reference = _reference(profiles, layers)
     changed = {}
     for (stage, kind), found in profiles.instructions.items():
@@ -310,14 +303,6 @@ def repartitioned(profiles: Profiles, layers: Sequence[int], wanted: Sequence[in
     )
 
 
-def _check(profiles: Profiles, layers: Sequence[int]) -> None:
-    if len(layers) != profiles.stages or min(layers) < 1:
-        raise InvalidValueError(
-            f"{len(layers)} numbers of layers for {profiles.stages} stages, or a stage without any",
-            remedy="give one positive number per stage of the profile",
-        )
-
-
 def _seconds(profiles: Profiles, stage: int) -> float:
     """Time of forward and backward at the highest clock."""
     return sum(
@@ -333,9 +318,8 @@ def _with_layers(
     points: Sequence[OperatingPoint], reference: Sequence[OperatingPoint], share: float
 ) -> tuple[OperatingPoint, ...]:
     """The points with ``share`` of the reference's work more (or less), clock by clock."""
-    clocks = [point.setting.clock_hertz or 0.0 for point in reversed(reference)]
-    seconds = [point.seconds for point in reversed(reference)]
-    joules = [point.joules for point in reversed(reference)]
+    rows = [(p.setting.clock_hertz or 0.0, p.seconds, p.joules) for p in reversed(reference)]
+    clocks, seconds, joules = zip(*rows, strict=True)
     found = []
     for point in points:
         clock = point.setting.clock_hertz or 0.0

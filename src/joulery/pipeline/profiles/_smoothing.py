@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -47,21 +47,13 @@ _ROUNDS = 4
 _TINY = 1e-12
 
 
-@dataclass(frozen=True, slots=True)
-class ClockSample:
-    """One measurement of an instruction under a clock.
-
-    Attributes:
-        megahertz: Clock.
-        seconds: Time of one instruction.
-        joules: Energy of one instruction.
-        count: Number of runs that the figures are the mean of.
-    """
+class ClockSample(NamedTuple):
+    """Mean time and energy of an instruction over some runs under one clock."""
 
     megahertz: float
     seconds: float
     joules: float
-    count: float = _ENOUGH_SAMPLES
+    runs: float = _ENOUGH_SAMPLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +88,7 @@ def smooth_profile(
         enabled: False keeps the measurements as they are.
     """
     merged = _merged(samples)
-    megahertz, seconds, joules, counts = (
-        np.array([getattr(sample, name) for sample in merged])
-        for name in ("megahertz", "seconds", "joules", "count")
-    )
+    megahertz, seconds, joules, counts = np.array(merged).T
     if not enabled or len(merged) < _FEWEST_CLOCKS:
         points = _points(megahertz, seconds, joules, Provenance(Origin.MEASURED, source))
         return InstructionProfile(points, kept="too few clocks" if enabled else "as asked")
@@ -139,7 +128,7 @@ def smooth_profile(
 
 
 def summary(profiles: dict[str, InstructionProfile]) -> list[str]:
-    """What was done to the measurements of each named instruction, in a line per finding."""
+    """Changes to the measurements of each named instruction, a line each."""
     lines = []
     for quantity, noise in (("times", "seconds_noise"), ("energies", "joules_noise")):
         done = [found for found in profiles.values() if quantity in found.smoothed]
@@ -171,9 +160,9 @@ def _merged(samples: Iterable[ClockSample]) -> list[ClockSample]:
     merged = []
     for megahertz in sorted(by_clock, reverse=True):
         same = by_clock[megahertz]
-        count = sum(sample.count for sample in same)
-        seconds = sum(sample.seconds * sample.count for sample in same) / count
-        joules = sum(sample.joules * sample.count for sample in same) / count
+        count = sum(sample.runs for sample in same)
+        seconds = sum(sample.seconds * sample.runs for sample in same) / count
+        joules = sum(sample.joules * sample.runs for sample in same) / count
         merged.append(ClockSample(megahertz, seconds, joules, count))
     return merged
 
@@ -194,14 +183,10 @@ def _points(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Fit:
-    """A convex curve through measurements.
+class _Fit(NamedTuple):
+    """A convex curve at the measured places, which of these lie far off, and whether it fits.
 
-    Attributes:
-        values: (n,), the curve at the measured places.
-        outliers: (n,), which measurements lie far off.
-        follows: Whether what lies off the curve looks like noise and single outliers.
+    It does where what lies off looks like noise and single outliers.
     """
 
     values: Array
@@ -264,7 +249,7 @@ def _off_neighbours(places: Array, measured: Array, weights: Array) -> Array:
 
 
 def _first_trust(places: Array, measured: Array, weights: Array, noise: float) -> Array:
-    """No trust in peaks: a first fit through an outlier would cast doubt on its neighbours."""
+    """Weights of a first fit: 0 at peaks, since an outlier would cast doubt on its neighbours."""
     off = np.zeros(len(measured) + 2)
     off[2:-2] = _off_neighbours(places, measured, weights)
     peak = (off[1:-1] > off[:-2]) & (off[1:-1] > off[2:]) & (off[1:-1] > _FAR * noise)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -14,26 +13,26 @@ from joulery.pipeline.planning._rank_plan import RankPlan
 from joulery.pipeline.runtime._messages import (
     MAX_PLAN_BYTES,
     VERSION,
+    Endpoint,
     encode,
     read_message,
     report_message,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Self
 
     from joulery.pipeline.runtime._controller import ClockController, IterationTimes
 
 _log = logging.getLogger("joulery")
 
-_CONNECT_SECONDS = _CLOSE_SECONDS = 2.0
+_CONNECT_SECONDS = 2.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 30.0
 # Reports that wait while there is no connection.
 _MAX_REPORTS = 256
 
 
-class CoordinatorClient:
+class CoordinatorClient(Endpoint):
     """Reports a rank's iterations to the coordinator and has its controller follow the plans.
 
     While there is no coordinator, the controller follows its first plan.
@@ -58,6 +57,7 @@ class CoordinatorClient:
         pipeline: int = 0,
         rank: int = 0,
     ) -> None:
+        super().__init__()
         self.late_plans = 0
         self.controller = controller
         self._address = address
@@ -70,54 +70,20 @@ class CoordinatorClient:
             "rank": rank,
         }
         self._reports: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_MAX_REPORTS)
-        self._stopped = asyncio.Event()
         self._pause = _FIRST_PAUSE_SECONDS
         self._warned = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
 
     def start(self) -> Self:
         """Connect in the background, again and again if need be. May be called twice."""
         if self._thread is None:
             self.controller.on_iteration = self.report
-            self._loop = loop = asyncio.new_event_loop()
-
-            def run() -> None:
-                with asyncio.Runner(loop_factory=lambda: loop) as runner:
-                    runner.run(self._until_stopped())
-
-            self._thread = threading.Thread(
-                target=run, name="joulery-coordinator-client", daemon=True
-            )
-            self._thread.start()
+            self._run(self._until_stopped(), "joulery-coordinator-client")
         return self
 
     def report(self, times: IterationTimes) -> None:
         """Send how an iteration went. Never waits."""
         if math.isfinite(times.seconds) and times.planned_seconds > 0:
             self._call(self._enqueue, report_message(times))
-
-    def notice(self, factor: float) -> None:
-        """Send that this pipeline is ``factor`` times as slow; 1 when it has recovered."""
-        self._call(self._enqueue, {"op": "notice", "factor": float(factor)})
-
-    def close(self) -> None:
-        """End the connection. May be called twice."""
-        self._call(self._stopped.set)
-        if self._thread is not None:
-            self._thread.join(_CLOSE_SECONDS)
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _call(self, function: Callable[..., object], *arguments: object) -> None:
-        """Run a function in the client's thread; nothing if that is not there."""
-        if self._loop is not None:
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(function, *arguments)
 
     def _enqueue(self, message: dict[str, Any]) -> None:
         # A report that finds no room is of no use later either.

@@ -5,24 +5,24 @@ from __future__ import annotations
 import statistics
 from bisect import bisect_left
 from collections import deque
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, cast
 
 from joulery.clock import REAL_CLOCK
-from joulery.errors import UnsupportedError
-from joulery.governor import lease
+from joulery.errors import JouleryError, UnsupportedError
+from joulery.governor import held
 from joulery.hardware import Capability, ClockLock, PowerLimit, TelemetrySource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
 
     from joulery.clock import Clock
-    from joulery.governor import Lease
+    from joulery.governor import Held, Hold
     from joulery.hardware import Device
     from joulery.pipeline.planning._rank_plan import RankStep
 
-    Hold = Callable[[Device], AbstractContextManager[Lease]]
+    # What to set for a step; nothing means full clocks.
+    Values = Callable[[RankStep], dict[str, float]]
 
 # A board dithers at its limit; a little more keeps it from falling below the planned clock.
 _LIMIT_MARGIN = 1.005
@@ -40,7 +40,7 @@ class ClockSetter:
 
     Args:
         devices: Devices that work on the rank's stages in this process.
-        hold: Function that leases a device.
+        hold: Function that leases a device; that of the governor unless given.
         clock: Real or virtual clock.
         set_seconds: Time of a change, until it is measured.
 
@@ -58,14 +58,14 @@ class ClockSetter:
     ) -> None:
         self.uses_limits = False
         self._devices = tuple(devices)
-        self._hold = lease if hold is None else hold
+        self._hold = hold
         self._clock = clock
         self._assumed_seconds = set_seconds
         self._measured: deque[float] = deque(maxlen=_SAMPLES)
         self._calls: deque[float] = deque(maxlen=_SAMPLES)
         self._watched = 0
         self._stack = ExitStack()
-        self._knobs: list[_ClockKnob | _LimitKnob] = []
+        self._knobs: list[tuple[Held, Values]] = []
 
     @property
     def set_seconds(self) -> float:
@@ -81,10 +81,14 @@ class ClockSetter:
             step: Step that comes next.
             watch: Whether to wait for the first few changes to show, to measure their time.
         """
-        knobs = self._leased()
+        self._lease()
         began = self._clock.now()
-        for knob in knobs:
-            knob.set(step)
+        for each, values_for in self._knobs:
+            values = values_for(step)
+            if values:
+                each.set(**values)
+            else:
+                each.reset()
         self._calls.append(self._clock.now() - began)
         if watch and self._watched < _WATCHED and step.hertz is not None:
             self._watched += 1
@@ -92,23 +96,25 @@ class ClockSetter:
 
     def reset(self) -> None:
         """Set full clocks, and keep the leases."""
-        for knob in self._knobs:
-            knob.lease.reset()
+        for each, _ in self._knobs:
+            each.reset()
 
     def release(self) -> None:
-        """End all leases."""
+        """Set full clocks and end all leases; a governor that is gone restores by itself."""
+        for restore in (self.reset, self._stack.close):
+            with suppress(JouleryError, OSError):
+                restore()
         self._knobs = []
-        self._stack.close()
 
-    def _leased(self) -> list[_ClockKnob | _LimitKnob]:
-        if not self._knobs:
-            with ExitStack() as taking:
-                knobs = [_knob(device, taking, self._hold) for device in self._devices]
-                # Only once all are leased; else those taken are released at once.
-                self._stack = taking.pop_all()
-            self._knobs = knobs
-            self.uses_limits = any(isinstance(knob, _LimitKnob) for knob in knobs)
-        return self._knobs
+    def _lease(self) -> None:
+        if self._knobs:
+            return
+        values = [_values_of(device) for device in self._devices]
+        self.uses_limits = any(
+            Capability.CLOCK_LOCK not in device.capabilities for device in self._devices
+        )
+        taken = self._stack.enter_context(held(self._devices, hold=self._hold))
+        self._knobs = list(zip(taken, values, strict=True))
 
     def _watch(self, hertz: float, began: float) -> None:
         device = self._devices[0]
@@ -123,42 +129,38 @@ class ClockSetter:
             self._clock.sleep(_POLL_SECONDS)
 
 
-class _ClockKnob:
-    def __init__(self, held: Lease, clocks: tuple[float, ...]) -> None:
-        self.lease = held
-        self._clocks = clocks
-
-    def set(self, step: RankStep) -> None:
-        """The planned clock, or the next above it that the board has."""
-        if step.hertz is None or not self._clocks:
-            self.lease.reset()
-            return
-        # Less a little: clocks that went through files in megahertz are still the same.
-        place = bisect_left(self._clocks, step.hertz * (1 - 1e-6))
-        self.lease.set(clock_hertz=self._clocks[min(place, len(self._clocks) - 1)])
-
-
-class _LimitKnob:
-    def __init__(self, held: Lease, limit: PowerLimit) -> None:
-        self.lease = held
-        found = limit.power_limits()
-        self._least, self._most = found.min_watts, found.current_watts
-
-    def set(self, step: RankStep) -> None:
-        """The power of the planned clock, within what the board allows."""
-        if step.watts is None or step.watts * _LIMIT_MARGIN >= self._most:
-            self.lease.reset()
-            return
-        self.lease.set(watts=max(self._least, step.watts * _LIMIT_MARGIN))
-
-
-def _knob(device: Device, stack: ExitStack, hold: Hold) -> _ClockKnob | _LimitKnob:
+def _values_of(device: Device) -> Values:
     if Capability.CLOCK_LOCK in device.capabilities:
-        clocks = tuple(sorted(cast("ClockLock", device).supported_clocks()))
-        return _ClockKnob(stack.enter_context(hold(device)), clocks)
+        return _clock_values(device)
     if Capability.POWER_LIMIT in device.capabilities:
-        return _LimitKnob(stack.enter_context(hold(device)), cast("PowerLimit", device))
+        return _limit_values(device)
     raise UnsupportedError(
         f"{device.info.name} ({device.info.id}) has neither a clock to lock nor a power limit",
         remedy="see `joulery doctor` for what each device can do",
     )
+
+
+def _clock_values(device: Device) -> Values:
+    """The planned clock, or the next above it that the board has."""
+    clocks = sorted(cast("ClockLock", device).supported_clocks())
+
+    def values(step: RankStep) -> dict[str, float]:
+        if step.hertz is None or not clocks:
+            return {}
+        # Less a little: clocks that went through files in megahertz are still the same.
+        place = bisect_left(clocks, step.hertz * (1 - 1e-6))
+        return {"clock_hertz": clocks[min(place, len(clocks) - 1)]}
+
+    return values
+
+
+def _limit_values(device: Device) -> Values:
+    """The power of the planned clock, within what the board allows."""
+    found = cast("PowerLimit", device).power_limits()
+
+    def values(step: RankStep) -> dict[str, float]:
+        if step.watts is None or step.watts * _LIMIT_MARGIN >= found.current_watts:
+            return {}
+        return {"watts": max(found.min_watts, step.watts * _LIMIT_MARGIN)}
+
+    return values

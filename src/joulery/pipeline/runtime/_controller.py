@@ -15,12 +15,11 @@ import math
 import queue
 import threading
 from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from joulery.clock import REAL_CLOCK, VirtualClock
-from joulery.errors import DeviceError, DeviceLostError, InvalidValueError, JouleryError
+from joulery.errors import DeviceError, DeviceLostError, InvalidValueError
 from joulery.pipeline._instructions import Instruction
 from joulery.pipeline.planning._rank_plan import RankStep
 
@@ -39,6 +38,8 @@ _log = logging.getLogger("joulery")
 
 _STOP = object()
 _CLOSE_SECONDS = 2.0
+# Pause after a failure of the driver or governor.
+_RETRY_SECONDS = 60.0
 # Marks that wait, as while a driver hangs; the oldest are dropped first.
 _MAX_MARKS = 65_536
 # The step of a mark that stands for the start of an iteration.
@@ -51,7 +52,7 @@ _SHORT_CHANGE = 0.15
 
 @dataclass(frozen=True, slots=True)
 class IterationTimes:
-    """How an iteration went on one rank.
+    """Times of an iteration on one rank.
 
     Attributes:
         iteration: Number of the iteration, from 0.
@@ -75,8 +76,6 @@ class ClockController:
         setter: Sets the clocks.
         clock: Real or virtual clock; with a virtual one everything happens at once, without a
             thread.
-        retry_seconds: Time to pause after a failure of the driver or governor.
-        on_iteration: Callback, in the background, with how each iteration went.
 
     Attributes:
         failure: Last error; None while all is well.
@@ -98,19 +97,16 @@ class ClockController:
         setter: ClockSetter,
         *,
         clock: Clock = REAL_CLOCK,
-        retry_seconds: float = 60.0,
-        on_iteration: Callable[[IterationTimes], None] | None = None,
     ) -> None:
         self.failure: Exception | None = None
         self.iteration = -1
-        self.on_iteration = on_iteration
+        self.on_iteration: Callable[[IterationTimes], None] | None = None
         self._first = plan
         self._active = _ActivePlan(plan)
         self._next: deque[tuple[int, _ActivePlan]] = deque()
         self._setter = setter
         self._now = clock.now
         self._virtual = clock if isinstance(clock, VirtualClock) else None
-        self._retry_seconds = retry_seconds
         self._retry_at = math.inf
         self._off = False
         self._closed = False
@@ -219,7 +215,7 @@ class ClockController:
 
     def _unplanned(self, stage: int, kind: str, microbatch: int) -> None:
         error = InvalidValueError(
-            f"the plan has no {kind} of microbatch {microbatch} on stage {stage}",
+            f"the plan has no {Instruction(stage, -1, kind, microbatch)}",
             remedy="plan the schedule that runs; see schedule_of()",
         )
         self._off = True
@@ -229,7 +225,7 @@ class ClockController:
             self._signals.put(error)
 
     def _run(self) -> None:
-        """In the background: wait for marks or for the moment to act."""
+        """Wait for marks or for the moment to act, in the background."""
         while True:
             later = self._later
             timeout = None if later is None else max(0.0, later[0] - self._now())
@@ -308,16 +304,13 @@ class ClockController:
         self._release()
         self._marks.clear()
         passing = isinstance(error, DeviceError) and not isinstance(error, DeviceLostError)
-        self._retry_at = self._now() + self._retry_seconds if passing else math.inf
+        self._retry_at = self._now() + _RETRY_SECONDS if passing else math.inf
         if first:
             _log.warning("pipeline clocks off, training goes on at full clocks: %s", error)
 
     def _release(self) -> None:
         self._target = self._later = self._in_force = None
-        for restore in (self._setter.reset, self._setter.release):
-            # A governor that is gone restores by itself.
-            with suppress(JouleryError, OSError):
-                restore()
+        self._setter.release()
 
 
 class _ActivePlan:
@@ -339,7 +332,7 @@ class _ActivePlan:
 
 
 class _Mark(NamedTuple):
-    """What the training thread noted; ``reached`` is None where the device is there already."""
+    """A mark of the training thread; ``reached`` is None where the device is there already."""
 
     active: _ActivePlan
     iteration: int

@@ -11,8 +11,6 @@ import asyncio
 import hmac
 import logging
 import socket
-import threading
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError, JouleryError
@@ -21,30 +19,29 @@ from joulery.pipeline.runtime._messages import (
     MAX_REPORT_BYTES,
     REMEDY,
     VERSION,
+    Endpoint,
     encode,
     parse_report,
     read_message,
     whole_number,
 )
-from joulery.pipeline.runtime._straggler import rescaled
-from joulery.units import finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
-    from joulery.pipeline.runtime._plan_cache import PlanCache
     from joulery.pipeline.runtime._straggler import PlanAssignment, StragglerPolicy
 
 _log = logging.getLogger("joulery")
 
 _GREETING_SECONDS = 5.0
 _SPARE_CONNECTIONS = 64
-_CLOSE_SECONDS = 2.0
 
 
-class Coordinator:
+class Coordinator(Endpoint):
     """A small service for all ranks of a job; start it on one of them.
+
+    Once it is closed, ranks return to their first plan.
 
     Args:
         policy: Policy that decides which plan each pipeline follows.
@@ -60,15 +57,13 @@ class Coordinator:
     ) -> None:
         if not token:
             raise InvalidValueError("a coordinator needs a token", remedy="secrets.token_hex()")
+        super().__init__()
         self.address = address
         self._policy = policy
         self._token = token
         # The (pipeline, rank) of each connection once it has greeted.
         self._connections: dict[asyncio.StreamWriter, tuple[int, int] | None] = {}
         self._planning: dict[int, asyncio.Task[None]] = {}
-        self._stopped = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
 
     def start(self) -> Self:
         """Listen, and serve in the background.
@@ -83,38 +78,14 @@ class Coordinator:
                 f"cannot listen at {self.address}: {error}", remedy="choose another address"
             ) from None
         self.address = listener.getsockname()[:2]
-        self._loop = loop = asyncio.new_event_loop()
-
-        def serve() -> None:
-            with asyncio.Runner(loop_factory=lambda: loop) as runner:
-                runner.run(self._serve(listener))
-
-        self._thread = threading.Thread(target=serve, name="joulery-coordinator", daemon=True)
-        self._thread.start()
+        self._run(self._serve(listener), "joulery-coordinator")
         return self
-
-    def close(self) -> None:
-        """Close all connections; ranks return to their first plan. May be called twice."""
-        self._call(self._stopped.set)
-        if self._thread is not None:
-            self._thread.join(_CLOSE_SECONDS)
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def state(self) -> tuple[int, int, int, tuple[float, ...]]:
         """Connected ranks, all ranks, the newest iteration, slowdowns of the pipelines."""
-        connected = set(self._connections.values()) - {None}
-        policy = self._policy
-        return (
-            len(connected),
-            policy.pipelines * policy.ranks,
-            policy.newest_iteration,
-            policy.factors,
-        )
+        connected, policy = set(self._connections.values()) - {None}, self._policy
+        ranks = policy.pipelines * policy.ranks
+        return len(connected), ranks, policy.newest_iteration, policy.factors
 
     def notice(self, pipeline: int, factor: float) -> None:
         """Set that a pipeline is ``factor`` times as slow as planned; 1 when it has recovered."""
@@ -123,12 +94,6 @@ class Coordinator:
     def wait_for(self, seconds: float) -> None:
         """Set how long something outside takes per iteration anyway; 0 for nothing."""
         self._call(self._apply, lambda: self._policy.wait_for(seconds))
-
-    def _call(self, function: Callable[..., object], *arguments: object) -> None:
-        """Run a function in the thread that serves; nothing if that has ended."""
-        if self._loop is not None:
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(function, *arguments)
 
     async def _serve(self, listener: socket.socket) -> None:
         server = await asyncio.start_server(self._handle, sock=listener, limit=MAX_REPORT_BYTES)
@@ -176,16 +141,11 @@ class Coordinator:
             self._send_plan(writer, rank, current)
 
     def _take(self, pipeline: int, rank: int, message: dict[str, Any]) -> None:
-        operation = message.get("op")
-        if operation == "done":
-            self._policy.report(pipeline, rank, parse_report(message))
-            self._decide()
-            self._replan_drifted(pipeline)
-        elif operation == "notice":
-            self._policy.notice(pipeline, finite(message.get("factor", 1.0), "factor"))
-            self._decide()
-        else:
-            raise InvalidValueError(f"unknown operation {operation!r}", remedy=REMEDY)
+        if message.get("op") != "done":
+            raise InvalidValueError(f"unknown operation {message.get('op')!r}", remedy=REMEDY)
+        self._policy.report(pipeline, rank, parse_report(message))
+        self._decide()
+        self._replan_drifted(pipeline)
 
     def _apply(self, action: Callable[[], object]) -> None:
         """Act on behalf of the process that hosts the coordinator."""
@@ -207,10 +167,8 @@ class Coordinator:
     def _send_plan(
         self, writer: asyncio.StreamWriter, rank: int, assignment: PlanAssignment
     ) -> None:
-        plan = assignment.plans.ranks(assignment.factor)[rank]
-        self._send(
-            writer, {"op": "plan", "from": assignment.from_iteration, "plan": plan.to_dict()}
-        )
+        plan = assignment.plans.ranks(assignment.factor)[rank].to_dict()
+        self._send(writer, {"op": "plan", "from": assignment.from_iteration, "plan": plan})
 
     def _send(self, writer: asyncio.StreamWriter, message: dict[str, Any]) -> None:
         if writer.transport.get_write_buffer_size() > 2 * MAX_PLAN_BYTES:
@@ -229,14 +187,9 @@ class Coordinator:
         """Plan a pipeline anew, in a thread of its own, with its measured times."""
         plans = self._policy.plans_of(pipeline)
         try:
-            made = await asyncio.to_thread(_replanned, plans, factors)
+            made = await asyncio.to_thread(plans.rescaled, factors)
+            await asyncio.to_thread(made.ranks)
         except JouleryError as error:
             _log.warning("pipeline coordinator: cannot plan anew: %s", error)
             return
         self._apply(lambda: self._send_all(self._policy.replace_plans(pipeline, made)))
-
-
-def _replanned(plans: PlanCache, factors: dict[tuple[int, str], float]) -> PlanCache:
-    made = plans.for_problem(rescaled(plans.problem, factors))
-    made.ranks()
-    return made

@@ -1,9 +1,16 @@
-"""The messages between a coordinator and its ranks: JSON objects, one per line."""
+"""Shared code of a coordinator and its ranks: an event loop in the background, messages.
+
+Messages are JSON objects, one per line.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
+import threading
+from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from joulery.errors import InvalidValueError
@@ -11,7 +18,8 @@ from joulery.pipeline.runtime._controller import IterationTimes
 from joulery.units import finite
 
 if TYPE_CHECKING:
-    import asyncio
+    from collections.abc import Callable, Coroutine
+    from typing import Self
 
 VERSION = 1
 # A rank reports figures; a plan of 10,000 instructions fits the other way.
@@ -20,6 +28,48 @@ MAX_PLAN_BYTES = 1024 * 1024
 REMEDY = "speak version 1 of the coordinator's protocol"
 # Ratios per kind of work in a report.
 _MAX_RATIOS = 8
+_CLOSE_SECONDS = 2.0
+
+
+class Endpoint(ABC):
+    """One end of the protocol: an event loop in a daemon thread, from ``start`` to ``close``."""
+
+    def __init__(self) -> None:
+        self._stopped = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @abstractmethod
+    def start(self) -> Self:
+        """Begin in the background."""
+
+    def close(self) -> None:
+        """End all connections. May be called twice."""
+        self._call(self._stopped.set)
+        if self._thread is not None:
+            self._thread.join(_CLOSE_SECONDS)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self, main: Coroutine[Any, Any, None], name: str) -> None:
+        self._loop = loop = asyncio.new_event_loop()
+
+        def run() -> None:
+            with asyncio.Runner(loop_factory=lambda: loop) as runner:
+                runner.run(main)
+
+        self._thread = threading.Thread(target=run, name=name, daemon=True)
+        self._thread.start()
+
+    def _call(self, function: Callable[..., object], *arguments: object) -> None:
+        """Run a function in the background thread; nothing if that is not there."""
+        if self._loop is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(function, *arguments)
 
 
 def encode(message: dict[str, Any]) -> bytes:

@@ -12,9 +12,10 @@ from joulery.pipeline.planning._rank_plan import rank_plans
 from joulery.units import finite
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from joulery.pipeline.planning._holding import HeldPlan
     from joulery.pipeline.planning._planner import PipelinePlan
-    from joulery.pipeline.planning._problem import PipelineProblem
     from joulery.pipeline.planning._rank_plan import RankPlan
 
 # Slowdowns that differ by less share a plan, the faster one.
@@ -56,9 +57,9 @@ class PlanCache:
         for number in range(self._number(up_to_factor) + 1):
             self.ranks((1 + _GRID) ** number)
 
-    def for_problem(self, problem: PipelineProblem) -> PlanCache:
-        """The cache of another pipeline on the same hardware."""
-        return PlanCache(plan_problem(problem), self._hold)
+    def rescaled(self, factors: Mapping[tuple[int, str], float]) -> PlanCache:
+        """Plans of the pipeline with the time of some work (stage, kind) changed."""
+        return PlanCache(plan_problem(self.problem.rescaled(factors)), self._hold)
 
     def _at(self, factor: float) -> tuple[HeldPlan, tuple[RankPlan, ...]]:
         """A look-up once it was asked for or prepared."""
@@ -72,7 +73,7 @@ class PlanCache:
     def _number(self, factor: float) -> int:
         if finite(factor, "slowdown", minimum=0.0) < 1:
             raise InvalidValueError(
-                f"a slowdown by {factor:g} is too fast", remedy="give a factor from 1 on"
+                f"slowdown factor {factor:g} is below 1", remedy="give a factor from 1 on"
             )
         within = min(factor, self.slowest_factor)
         return math.floor(math.log(within * (1 + _LAST_DIGITS)) / math.log1p(_GRID))

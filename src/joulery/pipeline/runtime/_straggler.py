@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from joulery.errors import InvalidValueError
@@ -31,6 +31,14 @@ if TYPE_CHECKING:
 
     Work = tuple[int, str]
 
+# Iterations whose median decides whether a pipeline is late, and how many of them are needed.
+_WINDOW, _LEAST = 5, 3
+# Share behind the others from which on a pipeline is late, and below which it no longer is.
+_LATE, _PUNCTUAL = 0.03, 0.015
+# Share by which the slowdown must change before new plans are given out.
+_STEP = 0.01
+# Iterations between a report and the first one of a new plan, so that every rank has it in time.
+_LEAD_ITERATIONS = 2
 # Iterations whose reports may be incomplete at a time; older ones are given up.
 _MAX_OPEN = 64
 # Ratios of measured to planned time that are kept, and needed, before drift is looked for.
@@ -41,82 +49,48 @@ _DRIFT_SHARE, _DRIFT_SIGMAS = 0.03, 4.0
 _SIGMA_OF_MAD, _MEDIAN_PENALTY = 1.4826, 1.2533
 
 
-@dataclass(frozen=True, slots=True)
-class LatenessRules:
-    """When a pipeline counts as late.
-
-    Attributes:
-        window: Iterations whose median decides.
-        least: Iterations needed before anything is decided.
-        late: Share behind the others from which on a pipeline is late.
-        punctual: Share below which it no longer is; less than ``late`` for hysteresis.
-        step: Share by which the slowdown must change before new plans are given out.
-    """
-
-    window: int = 5
-    least: int = 3
-    late: float = 0.03
-    punctual: float = 0.015
-    step: float = 0.01
-
-    def __post_init__(self) -> None:
-        if not (1 <= self.least <= self.window and 0 <= self.punctual <= self.late):
-            raise InvalidValueError(
-                "rules of lateness that contradict each other",
-                remedy="keep 1 ≤ least ≤ window and 0 ≤ punctual ≤ late",
-            )
-
-
 class LatenessTracker:
-    """How late each pipeline is.
-
-    Args:
-        pipelines: Number of pipelines.
-        rules: When one counts as late.
+    """Lateness of each pipeline.
 
     Attributes:
-        factors: How many times as slow as planned each late pipeline is; 1 for the punctual.
+        factors: Ratio of actual to planned time of each pipeline; 1 for those in time.
     """
 
-    def __init__(self, pipelines: int, rules: LatenessRules | None = None) -> None:
+    def __init__(self, pipelines: int) -> None:
         if pipelines < 1:
-            raise InvalidValueError(f"{pipelines} pipelines have no pace", remedy="give 1 or more")
+            raise InvalidValueError(f"cannot run {pipelines} pipelines", remedy="give 1 or more")
         self.factors = [1.0] * pipelines
-        self._rules = rules or LatenessRules()
-        self._ratios: list[deque[float]] = [
-            deque(maxlen=self._rules.window) for _ in range(pipelines)
-        ]
+        self._ratios: list[deque[float]] = [deque(maxlen=_WINDOW) for _ in range(pipelines)]
         self._late = [False] * pipelines
         # Iterations until measurements may overrule a notice, which may come before its cause.
         self._noticed = [0] * pipelines
 
-    def observe(self, pipeline: int, seconds: float, planned_seconds: float) -> None:
-        """Add how long a pipeline's instructions took, and should have taken."""
-        self._check(pipeline)
-        finite(seconds, "seconds of an iteration", minimum=0.0)
-        if finite(planned_seconds, "planned seconds of an iteration", minimum=0.0) == 0:
-            raise InvalidValueError("an iteration planned to take no time", remedy="plan it first")
-        ratio, known = seconds / planned_seconds, self._ratios[pipeline]
-        usual = 1 - self._rules.punctual
+    def observe(self, pipeline: int, ratio: float) -> None:
+        """Add how many times as long as planned a pipeline's instructions took."""
+        known = self._ratios[pipeline]
         if self._noticed[pipeline]:
             self._noticed[pipeline] -= 1
-        elif self._late[pipeline] and ratio < usual * statistics.median(known):
+        elif self._late[pipeline] and ratio < (1 - _PUNCTUAL) * statistics.median(known):
             known.clear()
-            known.extend([ratio] * (self._rules.least - 1))
+            known.extend([ratio] * (_LEAST - 1))
         known.append(ratio)
         self._update()
 
     def notice(self, pipeline: int, factor: float) -> None:
         """Set a pipeline's slowdown until measurements take over; 1 when it has recovered."""
-        self._check(pipeline)
+        if not 0 <= pipeline < len(self._ratios):
+            raise InvalidValueError(
+                f"there is no pipeline {pipeline}",
+                remedy=f"they are numbered 0 to {len(self._ratios) - 1}",
+            )
         if finite(factor, "factor of a straggler", minimum=0.0) < 1:
             raise InvalidValueError(
-                f"a straggler {factor:g} times as slow is none", remedy="give a factor from 1 on"
+                f"slowdown factor {factor:g} is below 1", remedy="give a factor from 1 on"
             )
         usual = self._usual(pipeline) or 1.0
-        self._ratios[pipeline].extend([usual * factor] * self._rules.window)
+        self._ratios[pipeline].extend([usual * factor] * _WINDOW)
         self._late[pipeline] = factor > 1
-        self._noticed[pipeline] = self._rules.least if factor > 1 else 0
+        self._noticed[pipeline] = _LEAST if factor > 1 else 0
         self._update()
         if factor == 1.0:
             self._ratios[pipeline].clear()
@@ -124,17 +98,16 @@ class LatenessTracker:
     def _update(self) -> None:
         for pipeline, now in enumerate(self.factors):
             factor = self._factor(pipeline)
-            bound = self._rules.punctual if self._late[pipeline] else self._rules.late
-            self._late[pipeline] = factor > 1 + bound
+            self._late[pipeline] = factor > 1 + (_PUNCTUAL if self._late[pipeline] else _LATE)
             if not self._late[pipeline]:
                 self.factors[pipeline] = 1.0
-            elif abs(factor / now - 1) > self._rules.step:
+            elif abs(factor / now - 1) > _STEP:
                 self.factors[pipeline] = factor
 
     def _factor(self, pipeline: int) -> float:
-        """How late a pipeline is against the others."""
+        """Lateness of a pipeline against the others, as a factor."""
         ratios, usual = self._ratios[pipeline], self._usual(pipeline)
-        if len(ratios) < self._rules.least:
+        if len(ratios) < _LEAST:
             return 1.0
         if usual is None:
             # There is no other pipeline to compare with: only a notice counts.
@@ -142,20 +115,13 @@ class LatenessTracker:
         return statistics.median(ratios) / usual
 
     def _usual(self, pipeline: int) -> float | None:
-        """How much longer than planned the most punctual of the others takes."""
+        """Ratio of actual to planned time of the most punctual of the others."""
         others = (
             statistics.median(ratios)
             for other, ratios in enumerate(self._ratios)
-            if other != pipeline and len(ratios) >= self._rules.least
+            if other != pipeline and len(ratios) >= _LEAST
         )
         return min(others, default=None)
-
-    def _check(self, pipeline: int) -> None:
-        if not 0 <= pipeline < len(self._ratios):
-            raise InvalidValueError(
-                f"there is no pipeline {pipeline}",
-                remedy=f"they are numbered 0 to {len(self._ratios) - 1}",
-            )
 
 
 class ProfileDriftDetector:
@@ -164,13 +130,13 @@ class ProfileDriftDetector:
     def __init__(self) -> None:
         self._ratios: dict[Work, deque[float]] = {}
 
-    def observe(self, stage: int, kind: str, ratios: Iterable[float]) -> None:
+    def observe(self, work: Work, ratios: Iterable[float]) -> None:
         """Add measured over planned seconds of some instructions; invalid ratios are left out."""
-        kept = self._ratios.setdefault((stage, kind), deque(maxlen=_DRIFT_WINDOW))
+        kept = self._ratios.setdefault(work, deque(maxlen=_DRIFT_WINDOW))
         kept.extend(ratio for ratio in ratios if math.isfinite(ratio) and ratio > 0)
 
     def factors(self) -> dict[Work, float]:
-        """How many times as long drifted instructions take; empty while profiles fit."""
+        """Ratio of actual to profiled time of drifted instructions; empty while profiles fit."""
         enough = {w: found for w, found in self._ratios.items() if len(found) >= _DRIFT_LEAST}
         return {work: factor for work, found in enough.items() if (factor := _drift(found)) != 1.0}
 
@@ -183,21 +149,8 @@ def _drift(ratios: Collection[float]) -> float:
     return middle if abs(middle - 1) > max(_DRIFT_SHARE, _DRIFT_SIGMAS * error) else 1.0
 
 
-def rescaled(problem: PipelineProblem, factors: Mapping[Work, float]) -> PipelineProblem:
-    """The same pipeline with the time of some work changed, its power being the same."""
-    works = {
-        profile: (item.stage, item.kind)
-        for item, profile in zip(problem.instructions, problem.profile_of.tolist(), strict=True)
-    }
-    profiles = []
-    for position, profile in enumerate(problem.profiles):
-        factor = factors.get(works.get(position, (-1, "")), 1.0)
-        profiles.append(profile if factor == 1.0 else profile.scaled(factor))
-    return replace(problem, profiles=tuple(profiles))
-
-
 def _factors(before: PipelineProblem, after: PipelineProblem) -> dict[Work, float]:
-    """How many times as long work takes in one problem as in the other, where they match."""
+    """Ratio of the time of work in one problem to that in the other, where they match."""
     return {
         (item.stage, item.kind): after.profiles[profile].points[0].seconds
         / before.profiles[profile].points[0].seconds
@@ -217,7 +170,7 @@ def _recovered(times: IterationTimes, factors: Mapping[Work, float]) -> bool:
 
 @dataclass(slots=True)
 class _Pipeline:
-    """What is known of one pipeline."""
+    """State of one pipeline."""
 
     first: PlanCache
     plans: PlanCache
@@ -233,14 +186,7 @@ class _Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class PlanAssignment:
-    """A new plan for a pipeline.
-
-    Attributes:
-        pipeline: Number of the pipeline.
-        plans: Plans of the pipeline.
-        factor: Slowdown for which to take one of them.
-        from_iteration: First iteration that follows it.
-    """
+    """A pipeline's new plan: that of ``plans`` for a slowdown, from an iteration on."""
 
     pipeline: int
     plans: PlanCache
@@ -254,9 +200,6 @@ class StragglerPolicy:
     Args:
         plans: Plans that all pipelines start with.
         pipelines: Number of data-parallel copies.
-        rules: When a pipeline counts as late.
-        lead_iterations: Iterations between a report and the first one of a new plan, so that
-            every rank receives it in time.
 
     Attributes:
         newest_iteration: Highest iteration that was reported; -1 before the first.
@@ -264,30 +207,22 @@ class StragglerPolicy:
         ranks: Number of ranks of each.
     """
 
-    def __init__(
-        self,
-        plans: PlanCache,
-        pipelines: int = 1,
-        rules: LatenessRules | None = None,
-        lead_iterations: int = 2,
-    ) -> None:
+    def __init__(self, plans: PlanCache, pipelines: int = 1) -> None:
         self.newest_iteration = -1
         self.pipelines = pipelines
         self.ranks = plans.problem.ranks
-        self._rules = rules or LatenessRules()
-        self._lead = lead_iterations
         self._all = [_Pipeline(plans, plans) for _ in range(pipelines)]
         self._returned: list[PlanAssignment] = []
-        self._lateness = LatenessTracker(pipelines, self._rules)
+        self._lateness = LatenessTracker(pipelines)
         self._outside_seconds = 0.0
 
     @property
     def factors(self) -> tuple[float, ...]:
-        """How many times as slow as its fastest each pipeline runs, to avoid waiting."""
+        """Slowdown of each pipeline against its fastest plan, to avoid waiting."""
         return tuple(one.factor for one in self._all)
 
     def current(self, pipeline: int) -> PlanAssignment | None:
-        """What a rank that joins late must follow; None if that still is the first plan."""
+        """The plan for a rank that joins late; None if that still is the first plan."""
         one = self._all[pipeline]
         if one.factor == 1.0 and one.plans is one.first:
             return None
@@ -304,14 +239,14 @@ class StragglerPolicy:
             return
         if early:
             return
-        for (stage, kind), found in times.ratios.items():
-            one.drift.observe(stage, kind, found)
+        for work, found in times.ratios.items():
+            one.drift.observe(work, found)
         by_rank = one.open.setdefault(times.iteration, {})
         by_rank[rank] = times.seconds
         if len(by_rank) == self.ranks:
             one.open.pop(times.iteration)
             # The rank that ends last determines how long the pipeline took.
-            self._lateness.observe(pipeline, max(by_rank.values()), times.planned_seconds)
+            self._lateness.observe(pipeline, max(by_rank.values()) / times.planned_seconds)
         while len(one.open) > _MAX_OPEN:
             one.open.pop(min(one.open))
 
@@ -344,7 +279,7 @@ class StragglerPolicy:
 
     def replace_plans(self, pipeline: int, plans: PlanCache) -> PlanAssignment:
         """Use other plans for a pipeline, made for its profile as it is now."""
-        since, before = self.newest_iteration + self._lead, self._all[pipeline]
+        since, before = self.newest_iteration + _LEAD_ITERATIONS, self._all[pipeline]
         factors = _factors(before.plans.problem, plans.problem)
         self._all[pipeline] = _Pipeline(before.first, plans, since=since, factors=factors)
         self._lateness.notice(pipeline, 1.0)
@@ -353,10 +288,10 @@ class StragglerPolicy:
     def _assigned(self, pipeline: int, factor: float) -> PlanAssignment | None:
         one = self._all[pipeline]
         # What differs by less than the noise of profiles is the same pace.
-        wanted = factor if factor > 1 + self._rules.punctual else 1.0
+        wanted = factor if factor > 1 + _PUNCTUAL else 1.0
         if wanted == one.factor or (
-            wanted != 1.0 and math.isclose(wanted, one.factor, rel_tol=self._rules.step)
+            wanted != 1.0 and math.isclose(wanted, one.factor, rel_tol=_STEP)
         ):
             return None
         one.factor = wanted
-        return PlanAssignment(pipeline, one.plans, wanted, self.newest_iteration + self._lead)
+        return PlanAssignment(pipeline, one.plans, wanted, self.newest_iteration + _LEAD_ITERATIONS)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from joulery.pipeline._instructions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -31,14 +30,10 @@ _REMEDY = "each microbatch needs one forward and one backward (whole, or both ha
 _MAX_NAMED = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Dependencies:
+class Dependencies(NamedTuple):
     """Edges between instructions, numbered rank after rank in the order of the schedule.
 
-    Attributes:
-        edge_from: (edges,), instruction that must end before the other starts.
-        edge_to: (edges,), instruction that waits.
-        crosses: (edges,), whether data travels from one rank to another in between.
+    An edge ``crosses`` where data travels from one rank to another.
     """
 
     edge_from: NDArray[np.int64]
@@ -74,14 +69,19 @@ def dependencies(schedule: Schedule) -> Dependencies:
     edges = np.array(inside + across, dtype=np.int64).reshape(-1, 2)
     crosses = np.arange(len(edges)) >= len(inside)
     found = Dependencies(edges[:, 0].copy(), edges[:, 1].copy(), crosses)
-    _check_finishes(instructions, found)
+    topological_order(instructions, found.edge_from, found.edge_to)
     return found
 
 
 def topological_order(
-    count: int, edge_from: NDArray[np.int64], edge_to: NDArray[np.int64]
+    instructions: Sequence[Instruction], edge_from: NDArray[np.int64], edge_to: NDArray[np.int64]
 ) -> list[int]:
-    """Every node after all that it waits for (Kahn); nodes on or behind a cycle are left out."""
+    """Positions of instructions, each after all that it waits for (Kahn).
+
+    Raises:
+        InvalidValueError: There is no such order; says where each rank is stuck.
+    """
+    count = len(instructions)
     missing = np.bincount(edge_to, minlength=count).tolist()
     by_node = np.argsort(edge_from, kind="stable")
     first = np.concatenate([[0], np.cumsum(np.bincount(edge_from, minlength=count))]).tolist()
@@ -92,6 +92,15 @@ def topological_order(
             missing[j] -= 1
             if not missing[j]:
                 order.append(j)
+    if len(order) < count:
+        stuck: dict[int, Instruction] = {}
+        for position in sorted(set(range(count)) - set(order)):
+            stuck.setdefault(instructions[position].rank, instructions[position])
+        named = [f"rank {rank} at {item}" for rank, item in stuck.items()][:_MAX_NAMED]
+        raise InvalidValueError(
+            "the ranks wait for each other forever: " + ", ".join(named),
+            remedy="change the order of the instructions of one rank",
+        )
     return order
 
 
@@ -172,17 +181,3 @@ def _needs(kind: str, stage: int, stages: int) -> list[tuple[str, int]]:
     if kind == BACKWARD_WEIGHT:
         return [(BACKWARD_INPUT, stage)]
     return [(FORWARD, stage)] if kind == RECOMPUTE else []
-
-
-def _check_finishes(instructions: tuple[Instruction, ...], edges: Dependencies) -> None:
-    done = set(topological_order(len(instructions), edges.edge_from, edges.edge_to))
-    stuck: dict[int, Instruction] = {}
-    for position, item in enumerate(instructions):
-        if position not in done:
-            stuck.setdefault(item.rank, item)
-    if stuck:
-        named = [f"rank {rank} at {item}" for rank, item in stuck.items()][:_MAX_NAMED]
-        raise InvalidValueError(
-            "the ranks wait for each other forever: " + ", ".join(named),
-            remedy="reorder one of these instructions",
-        )

@@ -20,7 +20,7 @@ _MAX_INSTRUCTIONS = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What each rank runs in one iteration, in order.
+    """The instructions of each rank in one iteration, in order.
 
     Attributes:
         name: Name to show.
@@ -106,7 +106,7 @@ def interleaved(ranks: int, microbatches: int, chunks: int) -> Order:
 
 
 def _round_size(ranks: int, microbatches: int) -> int:
-    """How many microbatches in a row visit one chunk before the rank turns to its next chunk."""
+    """Number of microbatches that visit one chunk before the rank turns to its next chunk."""
     rounds = max(1, microbatches // ranks)
     if microbatches % rounds:
         raise InvalidValueError(

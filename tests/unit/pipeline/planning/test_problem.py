@@ -19,7 +19,7 @@ from joulery.pipeline import (
     profiles_from_rows,
 )
 from joulery.pipeline.planning._network import network
-from joulery.testing.pipelines import replay
+from support.pipelines import replay
 
 
 def _profiles(forward=(1.0, 1.0), backward=(2.0, 2.0), clocks=(1000, 500)):

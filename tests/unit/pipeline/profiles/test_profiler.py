@@ -1,5 +1,6 @@
 """The profiler finds the truth of simulated boards, and never disturbs training."""
 
+import json
 import logging
 
 import numpy as np
@@ -8,9 +9,10 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import FileError, InvalidValueError
 from joulery.hardware import Capability, Faults, SimulatedGpu, Workload, settle
-from joulery.hardware.simulated._board import Sensor, simulated_node
-from joulery.pipeline import ClockProfiler, ProfileRow, make_schedule, read_profiles, write_profile
-from joulery.pipeline.profiles._profiler import TimedWork, attribute_power, blocking_watts
+from joulery.hardware.simulated._board import Sensor
+from joulery.pipeline import ClockProfiler, make_schedule, read_profiles, write_profile
+from joulery.pipeline.profiles._profiler import attribute_power
+from support.simulated_boards import simulated_node
 
 ORDER = make_schedule("1f1b", 4, 8).ranks[1]
 
@@ -59,11 +61,12 @@ def test_times_and_energies_are_those_of_the_board(name, scale, sensor):
     assert used < 400
     assert gpu._locked_hertz is None
     for row in profiler.rows:
-        truth = settle(gpu.board, works[row.kind], gpu.board.default_limit_watts, row.hertz + 1)
-        assert row.seconds == pytest.approx(truth.seconds, rel=0.02)
-        assert row.joules == pytest.approx(truth.seconds * truth.watts, rel=0.03)
-        assert row.waiting_watts == pytest.approx(gpu.board.idle_watts, rel=0.1)
-        assert "counter refreshes" in row.source
+        limit, hertz = gpu.board.default_limit_watts, 1e6 * row["frequency"]
+        truth = settle(gpu.board, works[row["instruction"]], limit, hertz + 1)
+        assert row["time"] == pytest.approx(truth.seconds, rel=0.02)
+        assert row["energy"] == pytest.approx(truth.seconds * truth.watts, rel=0.03)
+        assert row["waiting_watts"] == pytest.approx(gpu.board.idle_watts, rel=0.1)
+        assert "counter refreshes" in row["source"]
 
 
 def test_it_stops_just_past_the_least_energy():
@@ -78,7 +81,7 @@ def test_it_stops_just_past_the_least_energy():
         states = [settle(gpu.board, load, 400.0, hertz + 1) for load in works.values()]
         return sum(state.seconds * state.watts for state in states)
 
-    tried = sorted({row.hertz for row in profiler.rows})
+    tried = sorted({1e6 * row["frequency"] for row in profiler.rows})
     best = min(gpu.supported_clocks(), key=joules)
     assert tried[0] < best < tried[-1]
     assert tried[2] <= best * 1.05
@@ -90,7 +93,7 @@ def test_given_clocks_are_tried_from_the_top():
     gpu = simulated_node("A100", 1, clock)[0]
     profiler = ClockProfiler(gpu, (1.2e9, 1.41e9), iterations_per_clock=2, clock=clock)
     train(profiler, gpu, loads())
-    assert [row.hertz for row in profiler.rows[::2]] == [1.41e9, 1.2e9]
+    assert [row["frequency"] for row in profiler.rows[::2]] == [1410.0, 1200.0]
 
 
 def test_a_refusal_ends_profiling_and_not_training(caplog):
@@ -143,20 +146,20 @@ def test_senseless_counts_are_refused():
 def test_powers_within_one_refresh_are_separated():
     """If it fails instructions shorter than a refresh all draw the mean."""
     rng = np.random.default_rng(3)
-    works, now = [], 0.0
+    spans, now = [[], []], 0.0
     for _ in range(400):
         kind = int(rng.integers(0, 2))
         now += rng.uniform(0, 0.01)
-        works.append(TimedWork(kind, now, now + 0.02))
+        spans[kind].append((now, now + 0.02))
         now += 0.02
     grid = np.arange(0.0, now, 1e-3)
     watts = np.full(len(grid), 50.0)
-    for work in works:
-        inside = (grid >= work.begin_seconds) & (grid < work.end_seconds)
-        watts[inside] = (200.0, 300.0)[work.kind]
+    for kind, kind_watts in enumerate((200.0, 300.0)):
+        for begin, end in spans[kind]:
+            watts[(grid >= begin) & (grid < end)] = kind_watts
     total = np.concatenate([[0.0], np.cumsum(watts) * 1e-3])
     knots = [(float(grid[i]), float(total[i])) for i in range(0, len(grid), 100)]
-    found = attribute_power(knots, works, 2)
+    found = attribute_power(knots, spans)
     assert found.watts == pytest.approx([200.0, 300.0], rel=0.03)
     assert found.waiting_watts == pytest.approx(50.0, abs=10.0)
     assert (found.relative_errors < 0.03).all()
@@ -165,21 +168,34 @@ def test_powers_within_one_refresh_are_separated():
 
 def test_too_few_refreshes_give_no_power():
     """If it fails figures are made up."""
-    assert attribute_power([(0.0, 0.0)], [TimedWork(0, 0.0, 1.0)], 1) is None
-    assert attribute_power([(0.0, 0.0), (1.0, 5.0)], [], 0) is None
-    assert np.isnan(
-        attribute_power([(0.0, 0.0), (1.0, 5.0)], [TimedWork(0, 0.0, 1.0)], 1).relative_errors
-    ).all()
+    assert attribute_power([(0.0, 0.0)], [[(0.0, 1.0)]]) is None
+    assert attribute_power([(0.0, 0.0), (1.0, 5.0)], []) is None
+    assert np.isnan(attribute_power([(0.0, 0.0), (1.0, 5.0)], [[(0.0, 1.0)]]).relative_errors).all()
+
+
+def row(stage, kind, megahertz, waiting_watts=None):
+    """A row as a profiler makes it."""
+    return {
+        "stage": stage,
+        "instruction": kind,
+        "frequency": megahertz,
+        "time": 100.0 / megahertz,
+        "energy": megahertz / 10,
+        "n_time_samples": 5,
+        "relative_error": 0.01,
+        "waiting_watts": waiting_watts,
+        "source": "simulated",
+    }
 
 
 @pytest.mark.parametrize("name", ["profile.csv", "profile.json"])
 def test_files_are_those_that_the_planner_reads(tmp_path, name):
     """If it fails a measured profile cannot be planned with."""
     rows = [
-        ProfileRow(stage, kind, hertz, 1e8 / hertz, hertz / 1e7, 5, 0.01, 60.0 + stage, "simulated")
+        row(stage, kind, megahertz, waiting_watts=60.0 + stage)
         for stage in (0, 1)
         for kind in ("forward", "backward")
-        for hertz in (1.41e9, 1.2e9)
+        for megahertz in (1410.0, 1200.0)
     ]
     path = tmp_path / name
     write_profile(path, rows)
@@ -188,14 +204,20 @@ def test_files_are_those_that_the_planner_reads(tmp_path, name):
     assert point.setting.clock_hertz == pytest.approx(1.41e9)
     assert point.seconds == pytest.approx(1e8 / 1.41e9)
     assert point.joules == pytest.approx(141.0)
-    assert blocking_watts(rows) == pytest.approx(60.5)
+    assert profiles.blocking_watts == pytest.approx(60.5)
 
 
 def test_files_that_cannot_be_are_refused(tmp_path):
     """If it fails an empty profile is left behind, or an error has no remedy."""
     with pytest.raises(InvalidValueError, match="no instruction was measured"):
         write_profile(tmp_path / "profile.csv", [])
-    row = ProfileRow(0, "forward", 1e9, 1.0, 1.0, 1)
     with pytest.raises(FileError, match="cannot write"):
-        write_profile(tmp_path / "missing" / "profile.csv", [row])
-    assert np.isnan(blocking_watts([row]))
+        write_profile(tmp_path / "missing" / "profile.csv", [row(0, "forward", 1000.0)])
+
+
+def test_unknown_power_of_waiting_stays_unknown(tmp_path):
+    """If it fails plans count waiting as free although nobody measured it."""
+    path = tmp_path / "profile.json"
+    write_profile(path, [row(0, "forward", 1000.0)])
+    assert json.loads(path.read_text())["blocking_watts"] is None
+    assert read_profiles(path).blocking_watts is None

@@ -7,8 +7,8 @@ import pytest
 from joulery.clock import VirtualClock
 from joulery.errors import MissingRightsError, UnsupportedError
 from joulery.hardware import Capability, Faults, SimulatedGpu, Workload, settle
-from joulery.hardware.simulated._board import simulated_node
 from joulery.pipeline import ClockSetter, Instruction, RankStep
+from support.simulated_boards import simulated_node
 
 
 def step(hertz, watts=None):

@@ -23,7 +23,7 @@ from joulery.pipeline import (
     profiles_from_rows,
 )
 from joulery.pipeline.runtime._messages import encode, parse_report, report_message
-from joulery.testing.pipelines import random_rows
+from support.pipelines import random_rows
 
 TOKEN = "a-token-for-tests"  # noqa: S105 - not a secret
 
@@ -106,7 +106,7 @@ def test_all_ranks_switch_at_the_same_iteration_within_milliseconds(coordinator,
             client.report(times(number, 1.0))
     assert until(lambda: coordinator._policy.newest_iteration == 2)
     begun = time.monotonic()
-    clients[2].notice(1.2)
+    coordinator.notice(1, 1.2)
     assert until(lambda: all(client.controller.plans for client in clients[:2]))
     for rank, client in enumerate(clients[:2]):
         plan, first, arrived = client.controller.plans[0]
@@ -115,7 +115,7 @@ def test_all_ranks_switch_at_the_same_iteration_within_milliseconds(coordinator,
         # Generous, since the machine that tests may be busy; it takes a millisecond or two.
         assert arrived - begun < 1.0
     assert not clients[2].controller.plans
-    clients[3].notice(1.0)
+    coordinator.notice(1, 1.0)
     assert until(lambda: all(len(client.controller.plans) == 2 for client in clients[:2]))
     assert clients[0].controller.plans[1][0] == plans.ranks(1.0)[0]
     assert clients[0].late_plans == 0
@@ -236,6 +236,7 @@ def _hello(**changes):
         [_hello(rank=True)],
         [_hello(), encode({"op": "sing"})],
         [_hello(), encode({"op": "done", "iteration": 1, "seconds": -1.0, "planned": 1.0})],
+        [_hello(), encode({"op": "done", "iteration": 1, "seconds": 1.0, "planned": 0.0})],
         [_hello(), encode({"op": "done", "iteration": "x", "seconds": 1.0, "planned": 1.0})],
         [_hello(), encode({"op": "done", "iteration": 1, "seconds": "1", "planned": 1.0})],
         [

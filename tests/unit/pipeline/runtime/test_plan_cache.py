@@ -19,7 +19,7 @@ from joulery.pipeline import (
     profiles_from_rows,
 )
 from joulery.pipeline.planning._rank_plan import rank_plans
-from joulery.testing.pipelines import random_rows
+from support.pipelines import random_rows
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_preparing_makes_look_ups(plans):
 
 def test_paces_below_one_are_refused(plans):
     """If it fails an impossible request gets a plan."""
-    with pytest.raises(InvalidValueError, match="too fast"):
+    with pytest.raises(InvalidValueError, match="below 1"):
         plans.ranks(0.9)
 
 

@@ -12,8 +12,7 @@ from joulery.pipeline import (
     plan_problem,
     profiles_from_rows,
 )
-from joulery.pipeline.runtime._straggler import rescaled
-from joulery.testing.pipelines import random_rows
+from support.pipelines import random_rows
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +91,7 @@ def test_a_drifted_pipeline_is_planned_anew_and_leads_the_others(plans):
     factors = policy.drifted(0)
     assert factors == {(1, "forward"): 1.3, (1, "backward"): 1.3}
     assert policy.drifted(1) == {}
-    slower = policy.plans_of(0).for_problem(rescaled(plans.problem, factors))
+    slower = policy.plans_of(0).rescaled(factors)
     found = policy.replace_plans(0, slower)
     assert (found.pipeline, found.factor, found.from_iteration) == (0, 1.0, 13)
     assert policy.drifted(0) == {}

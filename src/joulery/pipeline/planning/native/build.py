@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from joulery.compiled import Sources, cache_directory, compile_once, exact_flags
+from joulery.compiled import Sources, compile_once, exact_flags
+from joulery.paths import cache_folder
 
 SOURCES = Sources(
     purpose="the pipeline planner's core",
@@ -36,4 +37,4 @@ def library_path(cache: Path | None = None) -> Path:
     shipped = SOURCES.folder / name
     if shipped.exists():
         return shipped
-    return compile_once(SOURCES, (cache or cache_directory("pipeline")) / name)
+    return compile_once(SOURCES, (cache or cache_folder() / "pipeline") / name)

@@ -1,20 +1,17 @@
 """Which pipelines are late, and by how much the others may slow down."""
 
-import math
-
 import numpy as np
 import pytest
 
 from joulery.errors import InvalidValueError
-from joulery.pipeline import LatenessRules
 from joulery.pipeline.runtime._straggler import LatenessTracker
 
 
-def seen(tracker, *seconds, planned=1.0, times=5):
-    """The same times for each pipeline, several iterations long."""
+def seen(tracker, *ratios, times=5):
+    """The same ratio for each pipeline, several iterations long."""
     for _ in range(times):
-        for pipeline, found in enumerate(seconds):
-            tracker.observe(pipeline, found, planned)
+        for pipeline, ratio in enumerate(ratios):
+            tracker.observe(pipeline, ratio)
 
 
 def test_a_slow_pipeline_sets_the_pace_and_recovers():
@@ -44,7 +41,7 @@ def test_single_slow_iterations_and_noise_are_ignored():
     for iteration in range(200):
         for pipeline in range(4):
             hiccup = 3.0 if (iteration + pipeline) % 17 == 0 else 1.0
-            tracker.observe(pipeline, hiccup * draw.normal(1.0, 0.008), 1.0)
+            tracker.observe(pipeline, hiccup * draw.normal(1.0, 0.008))
         assert max(tracker.factors) == 1.0
 
 
@@ -96,12 +93,8 @@ def test_a_lone_pipeline_is_late_only_by_notice():
     "wrong",
     [
         lambda: LatenessTracker(0),
-        lambda: LatenessTracker(2).observe(2, 1.0, 1.0),
-        lambda: LatenessTracker(2).observe(0, math.nan, 1.0),
-        lambda: LatenessTracker(2).observe(0, 1.0, 0.0),
+        lambda: LatenessTracker(2).notice(2, 1.5),
         lambda: LatenessTracker(2).notice(0, 0.9),
-        lambda: LatenessRules(window=2, least=3),
-        lambda: LatenessRules(late=0.01, punctual=0.02),
     ],
 )
 def test_invalid_figures_are_refused(wrong):

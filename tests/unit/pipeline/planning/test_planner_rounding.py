@@ -11,13 +11,15 @@ from joulery.pipeline import (
     Instruction,
     PipelineConfig,
     PipelineProblem,
+    PlanSweep,
     build_problem,
     make_schedule,
     plan_problem,
     profiles_from_rows,
 )
 from joulery.pipeline.planning._network import network
-from joulery.testing.pipelines import random_problem, random_rows
+from joulery.pipeline.planning.native.library import THOROUGH
+from support.pipelines import random_problem, random_rows
 
 
 def deadlines(frontier, count=9):
@@ -98,7 +100,8 @@ def test_thorough_plans_never_cost_more():
     """If it fails the cheapest of what was tried is not the one that is kept."""
     frontier = plan_problem(random_problem(2, 40, 4, points=8))
     for deadline in deadlines(frontier):
-        quick, thorough = frontier.at(deadline), frontier.at(deadline, thorough=True)
+        quick = frontier.at(deadline)
+        thorough = PlanSweep(frontier, np.array([deadline]), THOROUGH)[0]
         assert thorough.joules_until(deadline) <= quick.joules_until(deadline) * (1 + 1e-12)
 
 

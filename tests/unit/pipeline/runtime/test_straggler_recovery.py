@@ -13,8 +13,7 @@ from joulery.pipeline import (
     plan_pipeline,
     profiles_from_rows,
 )
-from joulery.pipeline.runtime._straggler import rescaled
-from joulery.testing.pipelines import random_rows, replay
+from support.pipelines import random_rows, replay
 
 STAGES = 4
 BEGIN, AFTER = 10, 12
@@ -82,7 +81,7 @@ def late_iterations(pipelines, slow, stages, iterations):
             drifted = policy.drifted(which)
             if drifted:
                 old = policy.plans_of(which)
-                assign(policy.replace_plans(which, old.for_problem(rescaled(old.problem, drifted))))
+                assign(policy.replace_plans(which, old.rescaled(drifted)))
     return late
 
 
