@@ -1,4 +1,4 @@
-"""Replay traces of training on the code that decides in earnest."""
+"""Replay traces of training with the same policies that decide for real jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
-    from joulery.simulate._drift import Drift, no_drift, parse_drift
+    from joulery.simulate._drift import (
+        discarded_becomes_best,
+        optimum_moves,
+        parse_drift,
+        scale_epochs,
+    )
     from joulery.simulate._environment import Environment, Moment, Slices
     from joulery.simulate._job_groups import JobGroups, generate_groups, read_groups
     from joulery.simulate._log import PolicySummary, SimulationLog, summaries, write_actions
@@ -15,37 +20,36 @@ if TYPE_CHECKING:
     from joulery.simulate._recurring_cluster import (
         ALL_JOBS,
         ReplayLog,
-        ReplayOptions,
         ReplaySummary,
         replay,
         summarize_replays,
     )
+    from joulery.simulate._traces import Traces, read_traces
     from joulery.simulate._workload import TracedWorkload
-    from joulery.simulate.traces._reader import Traces, read_traces
 
 __all__ = [
     "ALL_JOBS",
-    "Drift",
     "Environment",
     "JobGroups",
     "Moment",
     "PolicySummary",
     "ReplayLog",
-    "ReplayOptions",
     "ReplaySummary",
     "SimulationLog",
     "SimulationOptions",
     "Slices",
     "TracedWorkload",
     "Traces",
+    "discarded_becomes_best",
     "generate_groups",
     "horizon",
     "make_oracle",
-    "no_drift",
+    "optimum_moves",
     "parse_drift",
     "read_groups",
     "read_traces",
     "replay",
+    "scale_epochs",
     "simulate",
     "summaries",
     "summarize_replays",

@@ -7,7 +7,7 @@ within it and the batch size, and on nothing else, so that all policies face the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from joulery.jobs.policies import Actions, Floats, JobBatch, Seeds
-    from joulery.simulate._drift import Drift
     from joulery.simulate._workload import TracedWorkload
 
 # Keeps the environment's random numbers apart from the policy's, which start from the same seeds.
@@ -30,31 +29,18 @@ _SLICE_STREAM, _HELD_STREAM = range(2)
 
 @dataclass(frozen=True, slots=True)
 class ProbeRequest:
-    """The measurements of one action per row.
+    """The measurements of one action per row."""
 
-    Attributes:
-        kind: (rows,), probe or training.
-        limit: (rows,), limit to hold; -1 leaves the choice to the profile.
-        wanted: (rows, limits), limits that the policy asks for; None where it left that open.
-        fresh: (rows,), whether this job never profiled this batch size before.
-        epochs: (rows,), epochs that the run can still go on for.
-        seconds: (rows, limits), true epoch time; NaN where the trace has none.
-        joules: (rows, limits), true epoch energy.
-        cost: (rows, limits), true epoch cost in joules.
-        cost_weights: (rows, 2), weights of joules and of seconds in that cost.
-        rng: Random numbers of the action.
-    """
-
-    kind: NDArray[np.int64]
-    limit: NDArray[np.int64]
-    wanted: NDArray[np.bool_] | None
-    fresh: NDArray[np.bool_]
-    epochs: Floats
-    seconds: Floats
-    joules: Floats
-    cost: Floats
-    cost_weights: Floats
-    rng: CounterRng
+    kind: NDArray[np.int64]  # (rows,), probe or training
+    limit: NDArray[np.int64]  # (rows,), limit to hold; -1 leaves the choice to the profile
+    wanted: NDArray[np.bool_] | None  # (rows, limits), limits to measure; None for any
+    fresh: NDArray[np.bool_]  # (rows,), whether this job never profiled this batch size before
+    epochs: Floats  # (rows,), epochs that the run can still go on for
+    seconds: Floats  # (rows, limits), true epoch time; NaN where the trace has none
+    joules: Floats  # (rows, limits), true epoch energy
+    cost: Floats  # (rows, limits), true epoch cost in joules
+    cost_weights: Floats  # (rows, 2), weights of joules and of seconds in that cost
+    rng: CounterRng  # random numbers of the action
 
     @property
     def open(self) -> NDArray[np.bool_]:
@@ -77,45 +63,16 @@ class ProbeRequest:
         return seconds, seconds * watts
 
 
-@dataclass(frozen=True, slots=True)
-class ProbedProfile:
-    """The result of measuring.
+class ProbedProfile(NamedTuple):
+    """The result of measuring."""
 
-    Attributes:
-        seconds: (rows,), time spent.
-        joules: (rows,), energy spent.
-        progress: (rows,), epochs that were trained meanwhile.
-        limit: (rows,), limit to hold from here on.
-        epoch_seconds: (rows, limits), epoch time as measured; NaN where not.
-        epoch_joules: (rows, limits), epoch energy, likewise.
-        relative_error: (rows, limits), one sigma of the time, and of the power.
-    """
-
-    seconds: Floats
-    joules: Floats
-    progress: Floats
-    limit: NDArray[np.int64]
-    epoch_seconds: Floats
-    epoch_joules: Floats
-    relative_error: Floats
-
-
-class Probing(Protocol):
-    """A model of just-in-time profiling: what it costs, and how well settings are then known."""
-
-    @property
-    def within_budget(self) -> bool:
-        """Whether the ceiling of a training covers its profiling."""
-        ...
-
-    @property
-    def held_error(self) -> float:
-        """One sigma of the figures of the limit that a whole training held."""
-        ...
-
-    def profile(self, request: ProbeRequest) -> ProbedProfile:
-        """Measure what ``request`` asks for."""
-        ...
+    seconds: Floats  # (rows,), time spent
+    joules: Floats  # (rows,), energy spent
+    progress: Floats  # (rows,), epochs that were trained meanwhile
+    limit: NDArray[np.int64]  # (rows,), limit to hold from here on
+    epoch_seconds: Floats  # (rows, limits), epoch time as measured; NaN where not
+    epoch_joules: Floats  # (rows, limits), epoch energy, likewise
+    relative_error: Floats  # (rows, limits), one sigma of the time, and of the power
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +82,7 @@ class EpochAtMean:
     From then on every limit is known exactly, and the best by the job's cost is held.
     """
 
-    within_budget = False
+    within_budget = False  # the ceiling of a training does not cover its profiling
     held_error = 0.0
 
     def profile(self, request: ProbeRequest) -> ProbedProfile:
@@ -197,6 +154,10 @@ class Slices:
         return share, made
 
 
+# A model of just-in-time profiling: what it costs, and how well settings are then known.
+Probing = EpochAtMean | Slices
+
+
 def cheapest_limit(cost: Floats) -> NDArray[np.int64]:
     """(rows,), the limit of least cost, the highest of equals and where nothing is known."""
     limits = cost.shape[1]
@@ -235,29 +196,29 @@ class Results(Outcomes):
 
 
 class _Tables:
-    """The figures of all workloads, padded: workload × piece of drift × arm × run or limit."""
+    """The figures of all workloads, padded: workload × stage × arm × run or limit."""
 
-    def __init__(self, workloads: Sequence[TracedWorkload], drifts: Sequence[Drift]) -> None:
+    def __init__(self, workloads: Sequence[TracedWorkload]) -> None:
         count = len(workloads)
         arms = max(len(load.batch_sizes) for load in workloads)
         limits = max(len(load.limits_watts) for load in workloads)
-        runs = max(piece.shape[1] for drift in drifts for piece in drift.epochs)
-        pieces = max(len(drift.starts) for drift in drifts)
-        self.starts = np.full((count, pieces), np.iinfo(np.int64).max)
-        self.epochs = np.full((count, pieces, arms, runs), np.inf)
+        runs = max(load.epochs.shape[1] for load in workloads)
+        stages = max(len(load.stages) for load in workloads)
+        self.starts = np.full((count, stages), np.iinfo(np.int64).max)
+        self.epochs = np.full((count, stages, arms, runs), np.inf)
         self.runs = np.ones((count, arms))
         self.seconds = np.full((count, arms, limits), np.nan)
         self.joules = np.full((count, arms, limits), np.nan)
         self.nearest = np.zeros((count, arms, limits), dtype=np.int64)
-        for row, (load, drift) in enumerate(zip(workloads, drifts, strict=True)):
-            self._fill(row, load, drift)
+        for row, load in enumerate(workloads):
+            self._fill(row, load)
 
-    def _fill(self, row: int, load: TracedWorkload, drift: Drift) -> None:
+    def _fill(self, row: int, load: TracedWorkload) -> None:
         arms, limits = load.epoch_seconds.shape
-        self.starts[row, : len(drift.starts)] = drift.starts
-        for piece, epochs in enumerate(drift.epochs):
-            reached = np.where(np.isnan(epochs), np.inf, epochs)
-            self.epochs[row, piece, :arms, : epochs.shape[1]] = reached
+        for number, (start, stage) in enumerate(load.stages):
+            self.starts[row, number] = start
+            reached = np.where(np.isnan(stage.epochs), np.inf, stage.epochs)
+            self.epochs[row, number, :arms, : reached.shape[1]] = reached
         self.runs[row, :arms] = load.runs
         self.seconds[row, :arms, :limits] = load.epoch_seconds
         self.joules[row, :arms, :limits] = load.epoch_joules
@@ -276,7 +237,6 @@ class Environment:
         workload_of: (jobs,), index of each job's workload.
         jobs: The jobs.
         probing: Model of profiling.
-        drifts: Drift of each workload.
     """
 
     def __init__(
@@ -285,9 +245,8 @@ class Environment:
         workload_of: NDArray[np.int64],
         jobs: JobBatch,
         probing: Probing,
-        drifts: Sequence[Drift],
     ) -> None:
-        self._tables = _Tables(workloads, drifts)
+        self._tables = _Tables(workloads)
         self._workload_of = workload_of
         self._jobs = jobs
         self._probing = probing
@@ -338,10 +297,10 @@ class Environment:
     def _needed_epochs(self, actions: Actions, moment: Moment) -> Floats:
         """Epochs to the target in the run that is replayed; infinite where it never gets there."""
         load = self._workload_of[moment.job]
-        piece = (moment.recurrence[:, None] >= self._tables.starts[load]).sum(axis=1) - 1
+        stage = (moment.recurrence[:, None] >= self._tables.starts[load]).sum(axis=1) - 1
         chance = unit_interval(self._words(actions.arm, moment, moment.training))
         run = (chance * self._tables.runs[load, actions.arm]).astype(np.int64)
-        return np.asarray(self._tables.epochs[load, piece, actions.arm, run])
+        return np.asarray(self._tables.epochs[load, stage, actions.arm, run])
 
     def _request(self, actions: Actions, moment: Moment, needed: Floats) -> ProbeRequest:
         load = self._workload_of[moment.job]

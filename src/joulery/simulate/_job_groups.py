@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.errors import FileError
-from joulery.grid import read_table
 from joulery.jobs.policies import CounterRng, mix
-from joulery.simulate.traces._rows import read_rows
+from joulery.simulate._traces import read_rows
+from joulery.simulate.cluster import read_traced_jobs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,9 +25,6 @@ COLUMNS = ("group", "submit_seconds", "duration_seconds")
 _STEPS_PER_DOUBLING = 2.0
 _MOST_JOBS = 200
 _FEWEST_JOBS = 10
-_SECONDS_PER_HOUR = 3600.0
-# Hours reach 100 in no sample of a month, seconds pass it at once.
-_HOURS_BELOW = 100.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,21 +32,19 @@ class JobGroups:
     """Jobs sorted by group, and within a group by submission.
 
     Attributes:
-        names: (groups,), names of the groups.
         first: (groups + 1,), index of each group's first job; the last is the number of jobs.
         submit_seconds: (jobs,), submission time on the cluster's clock.
         duration_seconds: (jobs,), run time in the trace.
         remark: Source of the jobs, in words.
     """
 
-    names: tuple[str, ...]
     first: NDArray[np.int64]
     submit_seconds: Floats
     duration_seconds: Floats
     remark: str = ""
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.first) - 1
 
     @property
     def jobs(self) -> int:
@@ -79,10 +72,9 @@ class JobGroups:
     ) -> JobGroups:
         """Sort jobs into groups; ``group_of_job`` numbers the groups from 0."""
         order = np.lexsort((submit, group_of_job))
-        labels, counts = np.unique(group_of_job, return_counts=True)
+        _, counts = np.unique(group_of_job, return_counts=True)
         first = np.concatenate(([0], np.cumsum(counts)))
-        names = tuple(f"g{label}" for label in labels.tolist())
-        return cls(names, first, submit[order], duration[order], remark)
+        return cls(first, submit[order], duration[order], remark)
 
 
 def read_groups(path: Path) -> JobGroups:
@@ -96,15 +88,13 @@ def read_groups(path: Path) -> JobGroups:
         FileError: The file is missing, empty or wrong, named by row and column.
     """
     rows = read_rows(path, COLUMNS)
-    names = list(dict.fromkeys(row.text("group") for row in rows))
-    number = {name: index for index, name in enumerate(names)}
-    groups = JobGroups.of(
+    number = {name: n for n, name in enumerate(dict.fromkeys(row.text("group") for row in rows))}
+    return JobGroups.of(
         np.array([number[row.text("group")] for row in rows]),
         np.array([row.finite("submit_seconds") for row in rows]),
         np.array([row.positive("duration_seconds") for row in rows]),
         path.name,
     )
-    return replace(groups, names=tuple(names))
 
 
 def generate_groups(path: Path, jobs: int, seed: int = 0) -> JobGroups:
@@ -115,14 +105,19 @@ def generate_groups(path: Path, jobs: int, seed: int = 0) -> JobGroups:
     durations are varied by some per cent.
 
     Args:
-        path: Philly (timestamp, duration, num_gpus, cluster) or PAI (arrival_time, length, cpus).
+        path: Trace of a cluster, such as Philly's (timestamp, duration, num_gpus, cluster) or PAI's
+            (arrival_time, length, cpus).
         jobs: Largest number of jobs; there are fewer by those that found no group.
         seed: Seed of what is varied.
 
     Raises:
-        FileError: The file is missing or neither of the two.
+        FileError: The file is missing or no known trace.
     """
-    submit, duration, owner = _read_jobs(path)
+    rows, _ = read_traced_jobs(path)
+    submit = np.array([row.submit for row in rows])
+    submit -= submit.min()
+    duration = np.array([row.seconds for row in rows])
+    owner = np.unique([f"{row.owner} {row.gpus}" for row in rows], return_inverse=True)[1]
     label = _grouped(submit, duration, owner)
     kept = label >= 0
     submit, duration, label = submit[kept], duration[kept], label[kept]
@@ -163,29 +158,3 @@ def _grouped(submit: Floats, duration: Floats, owner: NDArray[np.int64]) -> NDAr
     kept, renumbered = np.unique(label[label >= 0], return_inverse=True)
     label[label >= 0] = renumbered
     return label if len(kept) else np.zeros_like(label)
-
-
-def _read_jobs(path: Path) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    """(jobs,): submission and duration in seconds, and a number for the owner and size."""
-    names, rows = read_table(path)
-    remedy = "give philly.csv or an Alibaba PAI sample with arrival_time, length and cpus"
-    try:
-        if rows and {"timestamp", "duration", "num_gpus", "cluster"} <= set(names):
-            moments = [datetime.fromisoformat(row["timestamp"]) for row in rows]
-            start = min(moments)
-            submit = np.array([(moment - start).total_seconds() for moment in moments])
-            duration = np.array([float(row["duration"]) for row in rows])
-            owners = [f"{row['cluster']} {row['num_gpus']}" for row in rows]
-        elif rows and {"arrival_time", "length", "cpus"} <= set(names):
-            submit = np.array([float(row["arrival_time"]) for row in rows])
-            duration = np.array([float(row["length"]) for row in rows])
-            owners = [row["cpus"] for row in rows]
-            if duration.max() < _HOURS_BELOW:
-                submit, duration = submit * _SECONDS_PER_HOUR, duration * _SECONDS_PER_HOUR
-        else:
-            raise FileError(f"{path} is no known list of jobs", remedy=remedy)
-    except (ValueError, TypeError) as error:
-        raise FileError(f"{path} does not parse: {error}", remedy=remedy) from None
-    owner = np.unique(owners, return_inverse=True)[1]
-    ran = duration > 0
-    return submit[ran], duration[ran], owner[ran].astype(np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from joulery.errors import FileError
 from joulery.files import replacing
 from joulery.jobs.policies import ActionKind, Outcomes, RunEnd
 from joulery.objectives import Totals
-from joulery.simulate._workload import SettingScores, score_settings
+from joulery.simulate._workload import score_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from joulery.jobs.policies import Floats, Policy, Seeds
-    from joulery.objectives import Objective
-    from joulery.simulate._drift import Drift
     from joulery.simulate._recurring import SimulationOptions
     from joulery.simulate._workload import TracedWorkload
 
@@ -118,16 +116,16 @@ class SimulationLog:
         """The jobs of one workload only, cut to its recurrences; without single actions."""
         kept = np.flatnonzero(self.workload_of == index)
         columns = int(self.recurrences[kept].max(initial=0))
-        return SimulationLog(
+        figures = {name: getattr(self, name)[kept, :columns] for name in _PER_RECURRENCE}
+        return replace(
+            self,
             workloads=(self.workloads[index],),
             workload_of=np.zeros(len(kept), dtype=np.int64),
             seeds=self.seeds[kept],
-            policy=self.policy,
-            reasons=self.reasons,
-            eta=self.eta,
             recurrences=self.recurrences[kept],
             default=self.default[:, kept, :columns],
-            **{name: getattr(self, name)[kept, :columns] for name in _PER_RECURRENCE},
+            actions=None,
+            **figures,
         )
 
     def by_workload(self) -> Iterator[SimulationLog]:
@@ -144,11 +142,8 @@ class SimulationLog:
             total = np.where(inside, spent, 0.0).sum(axis=1)
             return np.asarray(total / np.where(inside, expected, 0.0).sum(axis=1))
 
-        return (
-            ratio(self.seconds, self.default[0]),
-            ratio(self.joules, self.default[1]),
-            ratio(self.cost, self.default[2]),
-        )
+        seconds, joules, cost = self.default
+        return ratio(self.seconds, seconds), ratio(self.joules, joules), ratio(self.cost, cost)
 
 
 class LogBuilder:
@@ -158,7 +153,6 @@ class LogBuilder:
         workloads: Workloads that are simulated.
         workload_of: (jobs,), index of each job's workload.
         recurrences: (jobs,), number of recurrences of each job.
-        drifts: Drift of each workload.
         options: Options of the simulation.
     """
 
@@ -167,18 +161,16 @@ class LogBuilder:
         workloads: Sequence[TracedWorkload],
         workload_of: NDArray[np.int64],
         recurrences: NDArray[np.int64],
-        drifts: Sequence[Drift],
         options: SimulationOptions,
     ) -> None:
         self._workloads = tuple(workloads)
         self._workload_of = workload_of
         self._recurrences = recurrences
-        self._drifts = drifts
         self._options = options
-        # Scores of the settings of each workload, per piece of its drift.
+        # Scores of the settings of each workload, per stage.
         self._scores = [
-            [score_settings(load, options.eta, options.objective, part) for part in drift.epochs]
-            for load, drift in zip(workloads, drifts, strict=True)
+            [score_settings(stage, options.eta, options.objective) for _, stage in load.stages]
+            for load in workloads
         ]
         shape = (len(workload_of), int(recurrences.max()))
         beyond = np.arange(shape[1])[None, :] >= recurrences[:, None]
@@ -209,11 +201,8 @@ class LogBuilder:
         for name, figure in figures.items():
             self._last[name][last] = figure[trained]
         if self._options.keep_actions:
-            extra = {"reason": reason, "ceiling": ceiling}
-            names = ActionLog.__dataclass_fields__
-            self._actions.append(
-                {name: extra[name] if name in extra else getattr(outcomes, name) for name in names}
-            )
+            columns = {name: getattr(outcomes, name) for name in Outcomes.__dataclass_fields__}
+            self._actions.append({**columns, "reason": reason, "ceiling": ceiling})
 
     @property
     def share_done(self) -> float:
@@ -222,14 +211,26 @@ class LogBuilder:
 
     def finish(self, policy: Policy[Any], seeds: Seeds) -> SimulationLog:
         """The log of the whole simulation."""
-        optimal, default, reference = self._baselines()
+        trained = self._last["arm"] >= 0
+        expected, optimal, charge = (np.full(trained.shape, np.nan) for _ in range(3))
+        within = np.zeros(trained.shape, dtype=bool)
+        default, fastest = (np.zeros((count, *trained.shape)) for count in (3, 2))
+        for index, load in enumerate(self._workloads):
+            jobs, scores = np.flatnonzero(self._workload_of == index), self._scores[index]
+            starts = [start for start, _ in load.stages]
+            stage = np.searchsorted(starts, np.arange(trained.shape[1]), side="right") - 1
+            at = stage, self._last["arm"][jobs], self._last["limit"][jobs]
+            expected[jobs] = np.stack([one.expected for one in scores])[at]
+            within[jobs] = np.stack([one.within for one in scores])[at]
+            charge[jobs] = np.stack([one.charge for one in scores])[at]
+            optimal[jobs] = np.array([one.optimal for one in scores])[stage]
+            default[:, jobs] = np.stack([one.default for one in scores], axis=1)[:, None, stage]
+            times = np.array([(one.reference.seconds, one.reference.joules) for one in scores])
+            fastest[:, jobs] = times.T[:, None, stage]
         # Where the policy never produced the model, the owner trains the default in the end.
-        spent = np.where(self._reached, self._spent, self._spent + default)
-        seconds, joules, cost = spent
-        expected, within, charge = self._last_settings()
-        objective = self._options.objective
-        if objective is not None:
-            cost = np.asarray(objective.value(seconds, joules, reference)) * charge
+        seconds, joules, cost = np.where(self._reached, self._spent, self._spent + default)
+        if (objective := self._options.objective) is not None:
+            cost = np.asarray(objective.value(seconds, joules, Totals(*fastest))) * charge
         return SimulationLog(
             workloads=self._workloads,
             workload_of=self._workload_of,
@@ -244,65 +245,13 @@ class LogBuilder:
             seconds=seconds,
             joules=joules,
             cost=cost,
-            expected=expected,
-            within=within,
+            expected=np.where(trained, expected, np.nan),
+            within=trained & within,
             optimal=optimal,
             default=default,
             actions=_joined(self._actions) if self._options.keep_actions else None,
             **self._last,
         )
-
-    def _pieces(self, drift: Drift) -> NDArray[np.int64]:
-        """(recurrences,), piece of a drift that applies at every recurrence."""
-        columns = np.arange(self._spent.shape[2])
-        return np.searchsorted(drift.starts, columns, side="right") - 1
-
-    def _last_settings(self) -> tuple[Floats, NDArray[np.bool_], Floats]:
-        """(jobs, recurrences): score of the last setting, whether it keeps the bounds, charge."""
-        found = np.full(self._reached.shape, np.nan)
-        within = np.zeros(self._reached.shape, dtype=bool)
-        charge = np.ones(self._reached.shape)
-        for index, drift in enumerate(self._drifts):
-            jobs = np.flatnonzero(self._workload_of == index)
-            arm, limit = self._last["arm"][jobs], self._last["limit"][jobs]
-            at = self._pieces(drift), arm, limit
-            scores = self._scores[index]
-            found[jobs] = np.where(arm >= 0, np.stack([one.expected for one in scores])[at], np.nan)
-            within[jobs] = (arm >= 0) & np.stack([one.within for one in scores])[at]
-            charge[jobs] = np.stack([one.charge for one in scores])[at]
-        return found, within, charge
-
-    def _baselines(self) -> tuple[Floats, Floats, Totals]:
-        """Cost of the optimum, figures of the default (3) and fastest setting per recurrence."""
-        objective, eta = self._options.objective, self._options.eta
-        per_workload = []
-        for load, drift, scores in zip(self._workloads, self._drifts, self._scores, strict=True):
-            figures = [
-                _baseline(load, eta, epochs, one, objective)
-                for epochs, one in zip(drift.epochs, scores, strict=True)
-            ]
-            per_workload.append(np.stack(figures, axis=1)[:, self._pieces(drift)])
-        by_job = np.moveaxis(np.stack(per_workload)[self._workload_of], 1, 0)
-        return by_job[0], by_job[1:4], Totals(by_job[4], by_job[5])
-
-
-def _baseline(
-    load: TracedWorkload,
-    eta: float,
-    epochs: Floats,
-    scores: SettingScores,
-    objective: Objective | None,
-) -> Floats:
-    """(6,): cost of the optimum; seconds, joules and cost of the default; those of the fastest."""
-    arm, limit = load.default_setting()
-    count = load.mean_epochs(epochs)[arm]
-    count = count if np.isfinite(count) else load.max_epochs  # it fails, at that price
-    seconds, joules = count * load.epoch_seconds[arm, limit], count * load.epoch_joules[arm, limit]
-    cost = count * load.epoch_cost(eta)[arm, limit]
-    fastest = scores.reference
-    if objective is not None:
-        cost = objective.value(seconds, joules, fastest)
-    return np.array([scores.optimal, seconds, joules, cost, fastest.seconds, fastest.joules])
 
 
 def _joined(parts: list[dict[str, NDArray[Any]]]) -> ActionLog:

@@ -14,7 +14,6 @@ import numpy as np
 
 from joulery.errors import InvalidValueError
 from joulery.jobs.policies import JobBatch, OraclePolicy
-from joulery.simulate._drift import no_drift, with_enough_epochs
 from joulery.simulate._environment import Environment
 from joulery.simulate._log import LogBuilder
 from joulery.simulate._runner import PolicyRunner, default_probing
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
     from joulery.jobs.policies import Policy
     from joulery.objectives import Objective
-    from joulery.simulate._drift import Drift
     from joulery.simulate._environment import Probing
     from joulery.simulate._log import SimulationLog
     from joulery.simulate._workload import TracedWorkload
@@ -47,8 +45,6 @@ class SimulationOptions:
         objective: Objective to judge by instead of the cost; None for the cost.
         probing: Model of profiling; None for the policy's usual one.
         overlap: Number of recurrences of one job that are under way at once.
-        drift: Function that makes each workload's change over its recurrences; None for no change.
-        max_attempts: Number of trainings after which a recurrence counts as failed.
         keep_actions: Whether the log keeps every single action.
         on_progress: Function called now and then with the share of recurrences that are done.
     """
@@ -57,19 +53,12 @@ class SimulationOptions:
     objective: Objective | None = None
     probing: Probing | None = None
     overlap: int = 1
-    drift: Callable[[TracedWorkload], Drift] | None = None
-    max_attempts: int = 20
     keep_actions: bool = False
     on_progress: Callable[[float], None] | None = None
 
     def __post_init__(self) -> None:
         finite(self.eta, "eta", minimum=0.0)
-        for name in ("overlap", "max_attempts"):
-            if getattr(self, name) < 1:
-                raise InvalidValueError(
-                    f"{name} must be at least 1, not {getattr(self, name)}",
-                    remedy="give a positive whole number",
-                )
+        finite(self.overlap, "overlap", minimum=1.0)
 
 
 DEFAULT_OPTIONS = SimulationOptions()
@@ -86,7 +75,7 @@ def make_oracle(
     eta: float,
     objective: Objective | None = None,
 ) -> OraclePolicy:
-    """The policy that knows each workload's best fixed setting, for the jobs of a simulation."""
+    """The oracle policy: each workload's best fixed setting, for the jobs of a simulation."""
     found = [score_settings(load, eta, objective) for load in workloads]
     best = np.array([(one.arm, one.limit) for one in found]).repeat(len(seeds), axis=0)
     return OraclePolicy(best[:, 0], best[:, 1])
@@ -112,8 +101,6 @@ def simulate(
         raise InvalidValueError(
             "nothing to simulate", remedy="give at least one workload and one seed"
         )
-    drifts = [(options.drift or no_drift)(load) for load in workloads]
-    workloads = [with_enough_epochs(*pair) for pair in zip(workloads, drifts, strict=True)]
     workload_of = np.repeat(np.arange(len(workloads)), len(seeds))
     descriptions = [load.job(options.eta) for load in workloads]
     jobs = JobBatch.of(
@@ -121,9 +108,9 @@ def simulate(
     )
     counts = np.array([recurrences or horizon(load) for load in workloads])[workload_of]
     probing = options.probing or default_probing(policy.name)
-    environment = Environment(workloads, workload_of, jobs, probing, drifts)
+    environment = Environment(workloads, workload_of, jobs, probing)
     runner = PolicyRunner(policy, jobs, environment, options.overlap)
-    log = LogBuilder(workloads, workload_of, counts, drifts, options)
+    log = LogBuilder(workloads, workload_of, counts, options)
     _run(runner, log, counts, options)
     return log.finish(policy, jobs.seeds)
 
@@ -153,7 +140,7 @@ def _run(
         runner.learn(outcomes)
         reason, ceiling = (runner.slot_values(name, job, slot) for name in ("reason", "ceiling"))
         log.add(outcomes, reason, ceiling)
-        done = runner.is_done(outcomes, slot, options.max_attempts)
+        done = runner.is_done(outcomes, slot)
         starts = done & (begun[job] < recurrences[job])
         slot[starts] = runner.submit(job[starts], begun[job[starts]])
         begun[job[starts]] += 1

@@ -16,7 +16,6 @@ import numpy as np
 
 from joulery.errors import InvalidValueError
 from joulery.jobs.policies import ActionKind, JobBatch
-from joulery.simulate._drift import no_drift
 from joulery.simulate._environment import Environment
 from joulery.simulate._runner import PolicyRunner, default_probing
 
@@ -34,25 +33,9 @@ if TYPE_CHECKING:
 ALL_JOBS = "all jobs"
 # Enough to make a step's fixed cost small, few enough to stay in the processor's cache.
 _GROUPS_AT_ONCE = 8192
-_MOST_TRAININGS = 20
 _MOST_ITERATIONS = 300
 _STEPS_BETWEEN_REPORTS = 32
 _FIRST_WIDTH = 4
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayOptions:
-    """Options of a replay.
-
-    Attributes:
-        eta: Weight of energy in the cost, 0 to 1.
-        seed: Seed of all random numbers.
-        on_progress: Function called now and then with the share of jobs that are done.
-    """
-
-    eta: float = 0.5
-    seed: int = 0
-    on_progress: Callable[[float], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,14 +66,14 @@ class ReplayLog:
     overlapping: Indices
 
 
-DEFAULT_REPLAY = ReplayOptions()
-
-
 def replay(
     groups: JobGroups,
     workloads: Sequence[TracedWorkload],
     policy: Policy[Any],
-    options: ReplayOptions = DEFAULT_REPLAY,
+    *,
+    eta: float = 0.5,
+    seed: int = 0,
+    on_progress: Callable[[float], None] = lambda _: None,
 ) -> ReplayLog:
     """Run every job of every group under ``policy``.
 
@@ -98,10 +81,12 @@ def replay(
         groups: Groups of jobs with their submission times.
         workloads: Workloads on one type of GPU; groups are matched to them by run time.
         policy: Policy that decides.
-        options: Options of the replay.
+        eta: Weight of energy in the cost, 0 to 1.
+        seed: Seed of all random numbers.
+        on_progress: Function called now and then with the share of jobs that are done.
     """
     workload, ratio = match_groups(groups, workloads)
-    optimal = np.array([load.optimum(options.eta)[2] for load in workloads])
+    optimal = np.array([load.optimum(eta)[2] for load in workloads])
     of_job = workload[groups.group_of_job]
     log = ReplayLog(
         policy=policy.name,
@@ -114,11 +99,17 @@ def replay(
         attempts=np.zeros(groups.jobs, dtype=np.int64),
         overlapping=np.zeros(groups.jobs, dtype=np.int64),
     )
+    descriptions = [load.job(eta) for load in workloads]
+    usual = np.array([default_seconds(load) for load in workloads])[of_job]
     # Groups of similar length together, so that those of one step end together.
     order = np.argsort(groups.sizes, kind="stable")
     for begin in range(0, len(groups), _GROUPS_AT_ONCE):
         chosen = order[begin : begin + _GROUPS_AT_ONCE]
-        _Replay(groups, workloads, policy, (chosen, workload[chosen], ratio), options, log).run()
+        described = [descriptions[load] for load in workload[chosen].tolist()]
+        jobs = JobBatch.of(described, (chosen + (seed << 32)).tolist())
+        environment = Environment(workloads, workload[chosen], jobs, default_probing(policy.name))
+        runner = PolicyRunner(policy, jobs, environment, _FIRST_WIDTH)
+        _Replay(runner, groups, chosen, ratio, usual, log).run(on_progress)
     return log
 
 
@@ -180,32 +171,23 @@ class _Replay:
 
     def __init__(
         self,
+        runner: PolicyRunner[Any],
         groups: JobGroups,
-        workloads: Sequence[TracedWorkload],
-        policy: Policy[Any],
-        matched: tuple[Indices, Indices, Floats],
-        options: ReplayOptions,
+        chosen: Indices,
+        ratio: Floats,
+        usual: Floats,
         log: ReplayLog,
     ) -> None:
-        group, workload_of, self._ratio = matched
-        self._options, self._log = options, log
-        descriptions = [load.job(options.eta) for load in workloads]
-        seeds = (group + (options.seed << 32)).tolist()
-        jobs = JobBatch.of([descriptions[load] for load in workload_of.tolist()], seeds)
-        drifts = [no_drift(load) for load in workloads]
-        probing = default_probing(policy.name)
-        environment = Environment(workloads, workload_of, jobs, probing, drifts)
-        self._runner = PolicyRunner(policy, jobs, environment, _FIRST_WIDTH)
-        self._first, self._end = groups.first[group], groups.first[group + 1]
+        self._runner, self._ratio, self._log = runner, ratio, log
+        self._first, self._end = groups.first[chosen], groups.first[chosen + 1]
         self._next = self._first.copy()
         # A sentinel that is never due, for groups without another job.
         self._submits = np.append(groups.submit_seconds, np.inf)
-        usual = np.array([default_seconds(load) for load in workloads])[log.workload]
         # Trace seconds that one second of the traced training stands for, job by job: with the
         # default setting a job takes as long as it took in the cluster's trace.
         self._stretch = groups.duration_seconds / usual
 
-    def run(self) -> None:
+    def run(self, on_progress: Callable[[float], None]) -> None:
         """Replay from the first submission to the last end."""
         active = np.arange(len(self._first))
         steps = 0
@@ -218,8 +200,8 @@ class _Replay:
             active = active[due]
             self._step(active, slot[due], (ends <= submits)[due], now[due])
             steps += 1
-            if self._options.on_progress and steps % _STEPS_BETWEEN_REPORTS == 0:
-                self._options.on_progress(float((self._log.attempts > 0).mean()))
+            if steps % _STEPS_BETWEEN_REPORTS == 0:
+                on_progress(float((self._log.attempts > 0).mean()))
 
     def _step(self, group: Indices, slot: Indices, ending: NDArray[np.bool_], now: Floats) -> None:
         """Learn from what ended, then decide for what goes on and what begins."""
@@ -242,9 +224,9 @@ class _Replay:
         trained = outcomes.kind == ActionKind.TRAIN
         log.attempts[job] += trained
         log.arm[job[trained]] = outcomes.arm[trained]
-        # Per unit of a job's size, as an owner who knows how much data a job has can report.
+        # Per unit of a job's size: owners can report the amount of data of a job.
         self._runner.learn(outcomes)
-        return ~self._runner.is_done(outcomes, slot, _MOST_TRAININGS)
+        return ~self._runner.is_done(outcomes, slot)
 
     def _submit(self, group: Indices) -> Indices:
         """Begin the next job of each group; its slot."""

@@ -1,4 +1,4 @@
-"""A policy at work on traced workloads: actions are decided, replayed and in flight till they end.
+"""A policy run on traced workloads: actions are decided, replayed, and in flight until they end.
 
 Both simulations use it: recurrences of one job after another (:mod:`joulery.simulate._recurring`)
 and groups of overlapping jobs in a cluster (:mod:`joulery.simulate._recurring_cluster`).
@@ -25,8 +25,8 @@ Beliefs = TypeVar("Beliefs")
 
 # Policies that make no probes of their own are charged as Zeus's simulator charges.
 _WHOLE_EPOCH = ("zeus", "grid", "default", "oracle")
-# A policy that probes without end is cut off; none needs as many.
-_ACTIONS_PER_ATTEMPT = 10
+# Trainings after which a recurrence counts as failed; a policy that probes without end is cut off.
+_MOST_TRAININGS, _MOST_ACTIONS = 20, 200
 _COUNTS = ("recurrence", "trainings", "actions", "progress_arm")
 _FROM_ACTIONS = ("kind", "arm", "reason")
 _INTEGERS = (*_COUNTS, *_FROM_ACTIONS, "limit", "end")
@@ -137,11 +137,11 @@ class PolicyRunner(Generic[Beliefs]):
         self._slots["actions"][at] += 1
         return outcomes
 
-    def is_done(self, outcomes: Outcomes, slot: Indices, max_attempts: int) -> NDArray[np.bool_]:
+    def is_done(self, outcomes: Outcomes, slot: Indices) -> NDArray[np.bool_]:
         """(rows,), whether a recurrence has reached its target, or has failed for good."""
         at = (outcomes.job, slot)
-        failed = self._slots["trainings"][at] >= max_attempts
-        failed |= self._slots["actions"][at] >= max_attempts * _ACTIONS_PER_ATTEMPT
+        failed = self._slots["trainings"][at] >= _MOST_TRAININGS
+        failed |= self._slots["actions"][at] >= _MOST_ACTIONS
         return np.asarray(failed | (outcomes.end == RunEnd.REACHED))
 
     def learn(self, outcomes: Outcomes) -> None:

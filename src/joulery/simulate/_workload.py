@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulery.errors import InfeasibleError, InvalidValueError
+from joulery.errors import InfeasibleError
 from joulery.jobs import Job
 from joulery.objectives import Cost, Totals, score
 
@@ -42,6 +42,7 @@ class TracedWorkload:
         max_epochs: Number of epochs after which a run gives up.
         max_watts: Highest power limit of the GPU, which weighs time in the cost.
         filled: Number of settings that were not measured but interpolated between limits.
+        changes: Recurrences, ascending, from which other epochs hold, and these, laid out likewise.
     """
 
     gpu: str
@@ -59,13 +60,7 @@ class TracedWorkload:
     max_epochs: int
     max_watts: float
     filled: int = 0
-
-    def __post_init__(self) -> None:
-        if not np.isfinite(self.epochs[self.batch_sizes.index(self.default)]).any():
-            raise InvalidValueError(
-                f"{self}: the default batch size {self.default} never reaches the target",
-                remedy="choose another default, target or max_epochs in workloads.csv",
-            )
+    changes: tuple[tuple[int, Floats], ...] = ()
 
     def __str__(self) -> str:
         return f"{self.dataset} on {self.gpu}"
@@ -85,6 +80,12 @@ class TracedWorkload:
         """(arms, limits), energy of an epoch; NaN where not measured."""
         return self.epoch_seconds * self.watts
 
+    @property
+    def stages(self) -> tuple[tuple[int, TracedWorkload], ...]:
+        """First recurrence of each stage between two changes, and the workload as it is then."""
+        later = [(at, replace(self, epochs=epochs, changes=())) for at, epochs in self.changes]
+        return ((0, self), *later)
+
     def job(self, eta: float = 0.5) -> Job:
         """The job description that a policy gets."""
         return Job(
@@ -100,29 +101,24 @@ class TracedWorkload:
         """(arms, limits), cost of an epoch in joules; NaN where not measured."""
         return (eta * self.watts + (1 - eta) * self.max_watts) * self.epoch_seconds
 
-    def mean_epochs(self, epochs: Floats | None = None) -> Floats:
-        """(arms,), expected epochs until one run reaches the target, failed runs repeated.
-
-        Args:
-            epochs: Epochs to use instead of the workload's own, where they have drifted.
-        """
-        samples = self.epochs if epochs is None else epochs
-        is_run = np.arange(samples.shape[1]) < self.runs[:, None]
-        reached = np.isfinite(samples) & (samples <= self.max_epochs)
-        paid = np.where(is_run, np.where(reached, samples, self.max_epochs), 0.0).sum(axis=1)
+    def mean_epochs(self) -> Floats:
+        """(arms,), expected epochs until one run reaches the target, failed runs repeated."""
+        is_run = np.arange(self.epochs.shape[1]) < self.runs[:, None]
+        reached = is_run & (self.epochs <= self.max_epochs)
+        paid = np.where(is_run, np.where(reached, self.epochs, self.max_epochs), 0.0).sum(axis=1)
         successes = reached.sum(axis=1)
         return np.where(successes > 0, paid / np.maximum(successes, 1), np.inf)
 
-    def expected_cost(self, eta: float = 0.5, epochs: Floats | None = None) -> Floats:
+    def expected_cost(self, eta: float = 0.5) -> Floats:
         """(arms, limits), cost of one recurrence in joules; infinite where it never ends.
 
         NaN where a limit was not measured.
         """
-        return np.asarray(self.mean_epochs(epochs)[:, None] * self.epoch_cost(eta))
+        return np.asarray(self.mean_epochs()[:, None] * self.epoch_cost(eta))
 
-    def optimum(self, eta: float = 0.5, epochs: Floats | None = None) -> tuple[int, int, float]:
+    def optimum(self, eta: float = 0.5) -> tuple[int, int, float]:
         """Arm, limit and expected cost in joules of the best fixed setting."""
-        cost = self.expected_cost(eta, epochs)
+        cost = self.expected_cost(eta)
         arm, limit = np.unravel_index(np.nanargmin(cost), cost.shape)
         return int(arm), int(limit), float(cost[arm, limit])
 
@@ -148,6 +144,7 @@ class SettingScores:
         arm: Batch size of the best setting.
         limit: Power limit of the best setting.
         reference: Fastest setting, which ratios refer to.
+        default: (3,), seconds, joules and cost or value of the expected run without optimisation.
     """
 
     expected: Floats
@@ -156,6 +153,7 @@ class SettingScores:
     arm: int
     limit: int
     reference: Totals
+    default: Floats
 
     @property
     def optimal(self) -> float:
@@ -163,29 +161,26 @@ class SettingScores:
         return float(self.expected[self.arm, self.limit])
 
 
-def score_settings(
-    load: TracedWorkload, eta: float, objective: Objective | None, epochs: Floats | None = None
-) -> SettingScores:
+def score_settings(load: TracedWorkload, eta: float, objective: Objective | None) -> SettingScores:
     """Score every setting by the cost with ``eta``, or by ``objective`` where one is given.
-
-    Args:
-        load: Workload whose settings are scored.
-        eta: Weight of energy in the cost.
-        objective: Objective instead of the cost; None for the cost.
-        epochs: Epochs to use instead of the workload's own, where they have drifted.
 
     Raises:
         InfeasibleError: No setting meets the objective's bounds.
     """
-    mean = load.mean_epochs(epochs)[:, None]
+    mean = load.mean_epochs()[:, None]
     seconds, joules = mean * load.epoch_seconds, mean * load.epoch_joules
     known = np.isfinite(seconds) & np.isfinite(joules)
     fastest = np.where(known, seconds, np.inf).argmin()
     reference = Totals(float(seconds.flat[fastest]), float(joules.flat[fastest]))
+    usual = load.default_setting()
+    count = mean[usual[0], 0]
+    count = count if np.isfinite(count) else load.max_epochs  # it fails, at that price
+    spent = count * load.epoch_seconds[usual], count * load.epoch_joules[usual]
     if objective is None:
-        arm, limit, _ = load.optimum(eta, epochs)
-        cost = load.expected_cost(eta, epochs)
-        return SettingScores(cost, known, np.ones(cost.shape), arm, limit, reference)
+        arm, limit, _ = load.optimum(eta)
+        cost = load.expected_cost(eta)
+        default = np.array([*spent, count * load.epoch_cost(eta)[usual]])
+        return SettingScores(cost, known, np.ones(cost.shape), arm, limit, reference, default)
     finite = np.where(known, seconds, 1.0), np.where(known, joules, 1.0)
     exact = np.where(known, score(objective, *finite, reference), np.inf)
     best = int(exact.argmin())
@@ -200,4 +195,5 @@ def score_settings(
     charge = np.where(np.isfinite(exact), 1.0, np.maximum(1.0, exact.flat[best] / value))
     arm, limit = divmod(best, seconds.shape[1])
     within = known & (overshoot <= 1 + TOLERANCE)
-    return SettingScores(expected, within, charge, arm, limit, reference)
+    default = np.array([*spent, objective.value(*spent, reference)])
+    return SettingScores(expected, within, charge, arm, limit, reference, default)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from joulery.testing.workloads import small_workload as make_small_workload
+from support.small_workload import small_workload as make_small_workload
 
 
 @pytest.fixture

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from joulery.jobs.policies import ActionKind, Actions, JobBatch, RunEnd
-from joulery.simulate import Environment, Moment, Slices
-from joulery.simulate import _drift as drift
+from joulery.simulate import Environment, Moment, Slices, scale_epochs
 from joulery.simulate._environment import EpochAtMean
 from joulery.testing.workloads import made_up_workload
 
@@ -18,11 +17,11 @@ def load():
     return made_up_workload(runs=1)
 
 
-def world(load, probing=None, seeds=(0,), change=drift.no_drift):
+def world(load, probing=None, seeds=(0,)):
     """The replayed environment of one workload."""
     jobs = JobBatch.of([load.job()] * len(seeds), seeds)
     workload_of = np.zeros(len(seeds), dtype=np.int64)
-    return Environment([load], workload_of, jobs, probing or Slices(5.0, 0.0), [change(load)])
+    return Environment([load], workload_of, jobs, probing or Slices(5.0, 0.0))
 
 
 def act(
@@ -162,5 +161,5 @@ def test_luck_hangs_on_seed_recurrence_training_and_arm_only():
 
 def test_drift_holds_from_its_recurrence_on(load):
     """Before the change all is as it was."""
-    place = world(load, change=lambda load: drift.scaled(load, 7, 2.0))
+    place = world(scale_epochs(load, 7, 2.0))
     assert [act(place, recurrence=r).epochs[0] for r in (6, 7, 8)] == [10, 20, 20]

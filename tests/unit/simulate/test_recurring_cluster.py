@@ -7,9 +7,7 @@ from joulery.simulate import (
     ALL_JOBS,
     Environment,
     JobGroups,
-    ReplayOptions,
     Slices,
-    no_drift,
     replay,
     simulate,
     summarize_replays,
@@ -85,9 +83,7 @@ def test_progress_is_reported(small_workload):
     """A long replay would look hung."""
     load = small_workload()
     shares = []
-    replay(
-        _groups(load, 60, 1.0), [load], DefaultPolicy(), ReplayOptions(on_progress=shares.append)
-    )
+    replay(_groups(load, 60, 1.0), [load], DefaultPolicy(), on_progress=shares.append)
     assert shares == sorted(shares)
     assert 0 < shares[-1] <= 1
 
@@ -97,7 +93,7 @@ def test_slots_widen_and_keep_what_is_under_way(small_workload):
     load = small_workload()
     job = np.zeros(1, dtype=np.int64)
     jobs = JobBatch.of([load.job()], [0])
-    environment = Environment([load], job, jobs, Slices(), [no_drift(load)])
+    environment = Environment([load], job, jobs, Slices())
     runner = PolicyRunner(DefaultPolicy(), jobs, environment, width=2)
     for number in range(6):
         slot = runner.submit(job, np.array([number]))

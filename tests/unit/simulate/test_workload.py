@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from joulery.errors import InvalidValueError
 from joulery.testing.workloads import made_up_workload
 
 
@@ -58,12 +57,6 @@ def test_job_says_what_a_policy_may_know():
     job = made_up_workload().job(0.3)
     assert job.batch_sizes == (16, 32, 64, 128, 256, 512)
     assert (job.default, job.cost.eta, job.cost.max_watts) == (256, 0.3, 250.0)
-
-
-def test_default_that_never_reaches_is_refused():
-    """Nothing could be compared with a default that never gets there."""
-    with pytest.raises(InvalidValueError, match="never reaches"):
-        made_up_workload(never=(256,))
 
 
 def test_names():

@@ -109,7 +109,7 @@ def budget_steps(
 
 @dataclass(frozen=True, slots=True)
 class ClusterReplay:
-    """What happened to every job, and the power over time.
+    """Result of a replay: times of every job, and the power over time.
 
     Attributes:
         start: Time at which each job first ran.
@@ -223,11 +223,9 @@ class _FairPath(_Path):
 
     def _at(self, level: float) -> tuple[np.ndarray, np.ndarray]:
         """Watts and performance of every class at a max-min level."""
-        place = int(self.levels.searchsorted(level))
-        if place == 0:
-            return self.watts[0], self.performance[0]
+        place = max(1, int(self.levels.searchsorted(level)))
         low, high = self.levels[place - 1], self.levels[place]
-        share = (level - low) / (high - low)
+        share = max(0.0, (level - low) / (high - low))
         watts = self.watts[place - 1] + share * (self.watts[place] - self.watts[place - 1])
         return watts, self.performance[place - 1] + share * self.steps[place - 1]
 
@@ -307,7 +305,8 @@ class _Simulation:
             if time == math.inf:
                 break
             time = min(time, self._recover_at)
-            self._advance(max(time, self._now))
+            self._done += self._speed * (max(time, self._now) - self._now)
+            self._now = max(time, self._now)
             if end <= time:
                 self._done[row] = self._next_end[row]  # exactly, whatever rounding says
                 self._finish(row)
@@ -326,11 +325,18 @@ class _Simulation:
             self._schedule()
             self._speed, watts = self._path.solve(self._budget)
             self._record.append((self._now, watts, self._budget))
-        return self._replay()
-
-    def _advance(self, time: float) -> None:
-        self._done += self._speed * (time - self._now)
-        self._now = time
+        times, drawn, budgets = (np.array(column) for column in zip(*self._record, strict=True))
+        return ClusterReplay(
+            start=np.array(self._start),
+            end=np.array(self._end),
+            times=times,
+            watts=drawn,
+            budget_watts=budgets,
+            events=self._events,
+            refused=self._refused,
+            pauses=self._pauses,
+            trace=self._trace,
+        )
 
     def _submit(self, job: int) -> None:
         self._events += 1
@@ -347,13 +353,10 @@ class _Simulation:
         while heap and heap[0][0] <= self._done[row]:
             _, job = heapq.heappop(heap)
             self._end[job] = self._now
-            self._release(row, job)
+            self._events += 1
+            self._free[self._pool_of[job]] += self._gpus[job]
+            self._path.change(row, -self._gpus[job])
         self._next_end[row] = heap[0][0] if heap else math.inf
-
-    def _release(self, row: int, job: int) -> None:
-        self._events += 1
-        self._free[self._pool_of[job]] += self._gpus[job]
-        self._path.change(row, -self._gpus[job])
 
     def _fits(self, job: int) -> bool:
         gpus = self._gpus[job]
@@ -398,7 +401,7 @@ class _Simulation:
         self._reserved[pool] = (head, time, spare)
 
     def _reservation(self, pool: int, gpus: int) -> tuple[float, int]:
-        """When a job of so many GPUs can start at present speeds, and what it then leaves."""
+        """Start of a job of so many GPUs at present speeds, and the GPUs it then leaves."""
         ends = sorted(
             (self._now + (end - self._done[row]) / self._speed[row], job)
             for row, heap in enumerate(self._heaps)
@@ -497,17 +500,3 @@ class _Simulation:
         self._path.change(row, self._gpus[job])
         heapq.heappush(self._heaps[row], (float(self._done[row]) + self._work[job], job))
         self._next_end[row] = self._heaps[row][0][0]
-
-    def _replay(self) -> ClusterReplay:
-        times, watts, budgets = (np.array(c) for c in zip(*self._record, strict=True))
-        return ClusterReplay(
-            start=np.array(self._start),
-            end=np.array(self._end),
-            times=times,
-            watts=watts,
-            budget_watts=budgets,
-            events=self._events,
-            refused=self._refused,
-            pauses=self._pauses,
-            trace=self._trace,
-        )

@@ -1,4 +1,4 @@
-"""What a replay comes to: energy, carbon, cost, waiting, slowdown, fairness."""
+"""Summary of a replay: energy, carbon, cost, waiting, slowdown, fairness."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def summarize(
     """The figures of a replay, ready for JSON.
 
     Args:
-        replay: Result of :func:`simulate`.
+        replay: Result of :func:`joulery.simulate.cluster.simulate`.
         carbon: Carbon intensity in gCO2/kWh, from the trace's start on.
         price: Price per kWh, from the trace's start on.
     """

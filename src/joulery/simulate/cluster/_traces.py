@@ -1,7 +1,7 @@
-"""Cluster traces: who submitted how much work for how many GPUs, and when.
+"""Cluster traces: jobs with their time of submission, work and number of GPUs.
 
 Traces carry no power, so every job gets a curve by a stated rule: the workload's own where the
-trace names one that the caller knows, else one of the given curves, chosen by the job's number.
+trace names one that was given, else one of the given curves, chosen by the job's number.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ class Trace:
 
 
 @dataclass(slots=True)
-class _Row:
+class TracedJob:
+    """One row of a trace; see :class:`Trace`."""
+
     submit: float
     seconds: float
     gpus: int
@@ -77,27 +79,35 @@ class _Row:
     weight: float = 1.0
     floor: float = 0.0
     pool: str = ""
+    owner: str = ""
 
 
 def read_trace(path: Path, curves: Mapping[str, PowerCurve]) -> Trace:
-    """Read a trace; its format is known by its columns.
+    """Read a trace, see :func:`read_traced_jobs`, and give every job one of ``curves``."""
+    if not curves:
+        raise FileError("no curves for the jobs of a trace", remedy="give a curve or more")
+    return _trace(*read_traced_jobs(path), curves)
+
+
+def read_traced_jobs(path: Path) -> tuple[list[TracedJob], dict[str, int]]:
+    """Jobs of a trace; its format is known by its columns.
 
     - Philly: ``timestamp, duration, num_gpus, …``
-    - Alibaba PAI as prepared by GAIA: ``arrival_time, length, cpus``; in hours where any arrival
-      is a fraction, else in seconds
+    - Alibaba PAI as prepared by GAIA: ``arrival_time, length, cpus``; in hours where any of
+      the two is a fraction, else in seconds
     - Pollux: ``name, time, application, num_replicas, …``; durations by application
     - one's own, CSV or Parquet: ``submit_seconds, duration_seconds, gpus`` and, if wanted,
       ``workload`` (name of a curve), ``weight``, ``floor``, ``gpu_type``; a curve named
       ``workload@gpu_type`` is for that type only
 
-    Rows that make no sense are left out, counted and reported in ``skipped``.
+    Invalid rows are left out and counted by reason.
     """
     names, table = read_table(path)
     reader = _reader(set(names), table)
-    if reader is None or not curves:
+    if reader is None:
         raise FileError(
             f"{path} is not a known trace: columns {', '.join(names) or 'none'}",
-            remedy="name the columns submit_seconds, duration_seconds, gpus; give a curve or more",
+            remedy="name the columns submit_seconds, duration_seconds, gpus",
         )
     rows, skipped = [], Counter[str]()
     for entry in table:
@@ -110,10 +120,10 @@ def read_trace(path: Path, curves: Mapping[str, PowerCurve]) -> Trace:
             rows.append(row)
     if not rows:
         raise FileError(f"no usable row in {path}", remedy=f"see its rows: {dict(skipped)}")
-    return _trace(rows, curves, dict(skipped))
+    return rows, dict(skipped)
 
 
-def _check(row: _Row) -> None:
+def _check(row: TracedJob) -> None:
     numbers = (row.submit, row.seconds, row.weight, row.floor)
     if not all(map(math.isfinite, numbers)):
         raise ValueError("a number is not finite")
@@ -127,7 +137,7 @@ def _check(row: _Row) -> None:
 
 def _reader(
     names: set[str], table: list[dict[str, Any]]
-) -> Callable[[dict[str, Any]], _Row] | None:
+) -> Callable[[dict[str, Any]], TracedJob] | None:
     if {"submit_seconds", "duration_seconds", "gpus"} <= names:
         return _own
     if {"timestamp", "duration", "num_gpus"} <= names:
@@ -135,9 +145,10 @@ def _reader(
     if {"time", "application", "num_replicas"} <= names:
         return _pollux
     if {"arrival_time", "length", "cpus"} <= names:
-        is_hours = any(str(row.get("arrival_time")).partition(".")[2].strip("0") for row in table)
+        cells = (str(row.get(name)) for row in table for name in ("arrival_time", "length"))
+        is_hours = any(cell.partition(".")[2].strip("0") for cell in cells)
         scale = 3600.0 if is_hours else 1.0
-        return lambda row: _Row(
+        return lambda row: TracedJob(
             scale * _number(row, "arrival_time"),
             scale * _number(row, "length"),
             int(_number(row, "cpus")),
@@ -158,8 +169,8 @@ def _number(row: dict[str, Any], name: str, default: float | None = None) -> flo
         raise ValueError(f"{name} is not a number") from None
 
 
-def _own(row: dict[str, Any]) -> _Row:
-    return _Row(
+def _own(row: dict[str, Any]) -> TracedJob:
+    return TracedJob(
         _number(row, "submit_seconds"),
         _number(row, "duration_seconds"),
         int(_number(row, "gpus")),
@@ -170,27 +181,30 @@ def _own(row: dict[str, Any]) -> _Row:
     )
 
 
-def _philly(row: dict[str, Any]) -> _Row:
+def _philly(row: dict[str, Any]) -> TracedJob:
     try:
         time = datetime.fromisoformat(row["timestamp"]).replace(tzinfo=UTC).timestamp()
     except (TypeError, ValueError):
         raise ValueError("timestamp is not a time") from None
-    return _Row(time, _number(row, "duration"), int(_number(row, "num_gpus")))
+    gpus, owner = int(_number(row, "num_gpus")), str(row.get("cluster") or "")
+    return TracedJob(time, _number(row, "duration"), gpus, owner=owner)
 
 
-def _pollux(row: dict[str, Any]) -> _Row:
+def _pollux(row: dict[str, Any]) -> TracedJob:
     gpus, application = int(_number(row, "num_replicas")), row["application"]
     if application not in _POLLUX_GPU_HOURS or gpus < 1:
         raise ValueError("unknown application or no replicas")
     seconds = 3600.0 * _POLLUX_GPU_HOURS[application] / gpus
-    return _Row(_number(row, "time"), seconds, gpus, application)
+    return TracedJob(_number(row, "time"), seconds, gpus, application)
 
 
-def _trace(rows: list[_Row], curves: Mapping[str, PowerCurve], skipped: dict[str, int]) -> Trace:
+def _trace(
+    rows: list[TracedJob], skipped: dict[str, int], curves: Mapping[str, PowerCurve]
+) -> Trace:
     rows.sort(key=lambda row: row.submit)
     places = {name: number for number, name in enumerate(curves)}
 
-    def curve_of(number: int, row: _Row) -> int:
+    def curve_of(number: int, row: TracedJob) -> int:
         named = (f"{row.workload}@{row.pool}", row.workload)
         found = next((places[name] for name in named if name in places), None)
         # A job's number mixed well, so that neighbours do not take curves in turn.

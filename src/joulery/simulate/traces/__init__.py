@@ -1,1 +1,0 @@
-"""Traces of training: a folder of tables that becomes workloads to simulate."""
