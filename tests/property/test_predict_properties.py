@@ -42,7 +42,7 @@ def product(board, m, n, k):
     """A BF16 matrix product as columns."""
     cost = 2.0 * m * n * k, 2.0 * (m * k + k * n + m * n)
     one = Operator("mm", "matmul", "forward", (1, m, n, k), *cost, "bf16")
-    return Graph("", (one,), 0, 0.0, 0.0, 0.0, 0.0, 0.0).kernels(board)
+    return Graph("", (one,), 0, 0.0, 0.0, 0.0, 0.0).kernels(board)
 
 
 @given(DEVICES, SIDES, SIDES, SIDES)

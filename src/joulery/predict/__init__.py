@@ -27,11 +27,11 @@ if TYPE_CHECKING:
         embodied_kilograms,
         embodied_source,
     )
+    from joulery.predict._bayes import Interval
     from joulery.predict._calibrate import Calibration, MeasuredStep, StepStore, read_steps
     from joulery.predict._capture import capture
     from joulery.predict._devices import Accelerator, accelerator
     from joulery.predict._graph import Graph, Operator
-    from joulery.predict._intervals import Interval
     from joulery.predict._limits import limit_curve
     from joulery.predict._memory import Memory, plan_memory
     from joulery.predict._model import Transformer, transformer

@@ -1,4 +1,4 @@
-"""What a recommendation assumes about prices, cooling, carbon and host power."""
+"""Assumptions of a recommendation about prices, cooling, carbon and host power."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SECONDS_PER_YEAR = 365.25 * 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """What a recommendation assumes beyond the devices' own energy; None means the catalog's.
+    """Assumptions beyond the devices' own energy; None means the catalog's.
 
     Attributes:
         pue: Energy of the building per energy of the machines.

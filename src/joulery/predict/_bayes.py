@@ -7,15 +7,20 @@ update it (:meth:`Belief.update`, robust Gauss-Newton); predictions carry its sp
 bar. The three levels of evidence (specifications, runs elsewhere, probes on the target) are the
 same object after none, many or few updates. Beliefs fitted by
 ``scripts/fit_predict.py`` ship with the package.
+
+A model claims a standard deviation for each log-prediction. Whether it is right shows on groups
+(devices, jobs, models) that were left out of the fit: by some factor 90 % of their errors lie
+inside. Factors per task and level of evidence ship with the constants and multiply every claim.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -33,6 +38,8 @@ _HUBER = 2.0
 _STEP = 1e-3
 _LARGEST_STEP = 1.0
 _ITERATIONS = 40
+# Half-width of a 90 % interval, and the one-sided 90 % bound, in standard deviations.
+NINETY, NINETY_BELOW = 1.6449, 1.2816
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +78,15 @@ class Belief:
         huber = _HUBER if robust else np.inf
         precision = np.asarray(np.linalg.inv(self.covariance), np.float64)
         scale = np.asarray(noise, np.float64) * np.ones(len(measured))
+
+        def misfit(at: Array) -> float:
+            size = np.abs(measured - model(at)) / scale
+            near = np.minimum(size, huber)
+            away = at - self.mean
+            return float((near * (2 * size - near)).sum() + away @ precision @ away)
+
         point, damping = self.mean.copy(), 1e-2
-        cost = self._cost(model(point), point, measured, scale, precision, huber)
+        cost = misfit(point)
         for _ in range(_ITERATIONS):
             predicted = model(point)
             residual = (measured - predicted) / scale
@@ -85,7 +99,7 @@ class Belief:
                 damped = curvature + damping * np.diag(np.diag(curvature))
                 step = np.clip(np.linalg.solve(damped, pull), -_LARGEST_STEP, _LARGEST_STEP)
                 there = point + step
-                trial = self._cost(model(there), there, measured, scale, precision, huber)
+                trial = misfit(there)
                 if trial < cost:
                     gain, cost, point = cost - trial, trial, there
                     damping = max(damping / 5, 1e-6)
@@ -96,21 +110,6 @@ class Belief:
         slope = slopes(model, point, model(point)) / scale[:, None]
         narrowed = np.asarray(np.linalg.inv(slope.T @ slope + precision), np.float64)
         return Belief(point, narrowed)
-
-    def _cost(
-        self,
-        predicted: Array,
-        point: Array,
-        measured: Array,
-        noise: Array,
-        precision: Array,
-        huber: float,
-    ) -> float:
-        size = np.abs(measured - predicted) / noise
-        near = np.minimum(size, huber)
-        misfit = (near * (2 * size - near)).sum()
-        away = point - self.mean
-        return float(misfit + away @ precision @ away)
 
     def covariance_of(self, model: Model) -> Array:
         """Covariance of the log-predictions that the constants' uncertainty causes."""
@@ -163,7 +162,7 @@ def probe_values(
 
 
 def krige(off: Array, known: Array, wanted: Array, noise: float | Array) -> tuple[Array, Array]:
-    """What the constants leave unexplained of some cases, from measured cases like them.
+    """Residuals of some cases under the constants, from measured cases like them.
 
     Args:
         off: Log-measurements minus log-predictions of the measured cases.
@@ -196,3 +195,38 @@ def fitted() -> dict[str, Any]:
     text = files(__package__).joinpath("fitted.json").read_text(encoding="utf-8")
     document: dict[str, Any] = json.loads(text)
     return document
+
+
+class Interval(NamedTuple):
+    """A 90 % interval."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def around(cls, value: float, deviation: float) -> Interval:
+        """The interval of a value whose logarithm has a standard deviation."""
+        return cls(value * math.exp(-NINETY * deviation), value * math.exp(NINETY * deviation))
+
+
+def interval_scale(task: str) -> float:
+    """Factor of claimed deviations for a task at a level of evidence, from left-out groups."""
+    return float(fitted()["intervals"].get(task, {}).get("scale", 1.0))
+
+
+def correlation(task: str) -> float:
+    """Correlation of two errors of the same left-out group."""
+    return float(fitted()["intervals"].get(task, {}).get("correlation", 1.0))
+
+
+def summed_deviation(values: Array, deviations: Array, correlated: float) -> float:
+    """Relative standard deviation of a sum whose terms' errors are correlated.
+
+    Args:
+        values: Terms.
+        deviations: Relative standard deviation of each.
+        correlated: Correlation of any two errors; 1 for the same prediction many times.
+    """
+    spread = np.asarray(values, float) * np.asarray(deviations, float)
+    variance = correlated * spread.sum() ** 2 + (1 - correlated) * (spread**2).sum()
+    return float(math.sqrt(variance) / np.sum(values))

@@ -6,16 +6,15 @@ import json
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from joulery.errors import FileError, UsageError
 from joulery.files import write_atomic
 from joulery.paths import data_folder
-from joulery.predict._bayes import Belief, fitted_belief, krige, slopes
+from joulery.predict._bayes import Belief, fitted_belief, interval_scale, krige, slopes
 from joulery.predict._devices import accelerator
-from joulery.predict._intervals import interval_scale
 from joulery.predict._model import Transformer, transformer
 from joulery.predict._plan import Plan
 from joulery.predict._plan_time import plan_parts, plan_seconds
@@ -100,24 +99,17 @@ class MeasuredStep:
         return cls(described, row["device"], plan, row["seconds"], row.get("watts"), **when)
 
 
-@dataclass(frozen=True, slots=True)
-class PlanTimes:
-    """Times of steps under several plans.
+class PlanTimes(NamedTuple):
+    """Times of steps under several plans."""
 
-    Attributes:
-        parts: Physical parts of each step, one row per plan.
-        seconds: Time of each step.
-        deviation: Standard deviation of the logarithm of each time.
-    """
-
-    parts: Array
+    parts: Array  # physical parts of each step, one row per plan
     seconds: Array
-    deviation: Array
+    deviation: Array  # standard deviation of the logarithm of each time
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What is known about plans: the fitted constants, sharpened by measured steps.
+    """Beliefs about plans: the fitted constants, sharpened by measured steps.
 
     Attributes:
         steps: Steps that ran, on any device type.
@@ -191,7 +183,7 @@ def _sharpened(calibration: Calibration, device: str) -> Belief:
 
 
 def _elsewhere(calibration: Calibration, device: str) -> Belief:
-    """What steps on other device types say about the constants of this one."""
+    """Belief about the constants of a device type from steps on other types."""
     here = calibration.here(device)
     others = tuple(one for one in calibration.steps if one not in here)
     prior = _updated(fitted_belief("plans"), others, calibration.today, _ELSEWHERE)

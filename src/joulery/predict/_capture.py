@@ -73,7 +73,7 @@ def capture(
         placed = () if named else tuple(values)
         placed, named = tree_map_only(torch.Tensor, fake.from_tensor, (placed, named))
         try:
-            with _plain_kernels(), _fused_attention(), _quiet(), recorder:
+            with _as_on_accelerators(), recorder:
                 output = torch.func.functional_call(module, parameters, placed, named)
                 kept, recorder.phase = recorder.alive, "backward"
                 if not trained:
@@ -99,7 +99,6 @@ def capture(
         operators=tuple(recorder.operators()),
         parameters=sum(one.numel() for one in trained),
         parameter_bytes=float(sum(_bytes(one) for one in parameters.values())),
-        gradient_bytes=float(held),
         optimizer_bytes=float(state),
         activation_bytes=float(kept),
         transient_bytes=float(max(recorder.peak, held)),
@@ -107,43 +106,17 @@ def capture(
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep PyTorch from printing the traceback of an operator whose error is raised anyway."""
+def _as_on_accelerators() -> Iterator[None]:
+    """Let a CPU's PyTorch run the operators that accelerators run, and print nothing.
+
+    Attention is fused, dropout within: a CPU falls back to many operators in 32 bit as soon as
+    there is dropout. oneDNN, which hides a recurrent layer's matrix products in one operator, is
+    off; PyTorch's own context manager for that touches a flag of Intel GPUs and warns. The
+    traceback of an operator whose error is raised anyway is not logged.
+    """
+    flags, functional = torch._C, torch.nn.functional  # noqa: SLF001 - the only way unwarned
     log = logging.getLogger("torch._subclasses.fake_tensor")
-    log.addFilter(_nothing)
-    try:
-        yield
-    finally:
-        log.removeFilter(_nothing)
-
-
-def _nothing(record: logging.LogRecord) -> bool:
-    del record
-    return False
-
-
-@contextmanager
-def _plain_kernels() -> Iterator[None]:
-    """Turn off oneDNN, which hides a recurrent layer's matrix products in one operator.
-
-    PyTorch's own context manager for this touches a flag of Intel GPUs and warns.
-    """
-    flags = torch._C  # noqa: SLF001 - the only way without the warning
-    found = flags._get_mkldnn_enabled()  # noqa: SLF001
-    flags._set_mkldnn_enabled(False)  # noqa: FBT003, SLF001
-    try:
-        yield
-    finally:
-        flags._set_mkldnn_enabled(found)  # noqa: SLF001
-
-
-@contextmanager
-def _fused_attention() -> Iterator[None]:
-    """Run attention as accelerators do: fused, dropout within.
-
-    A CPU falls back to many operators in 32 bit as soon as there is dropout.
-    """
-    functional = torch.nn.functional
+    one_dnn, was_disabled = flags._get_mkldnn_enabled(), log.disabled  # noqa: SLF001
     plain = functional.scaled_dot_product_attention
 
     def fused(*arguments: Any, **options: Any) -> Any:
@@ -151,11 +124,13 @@ def _fused_attention() -> Iterator[None]:
         options.update(zip(names, arguments, strict=False))
         return plain(**{**options, "dropout_p": 0.0})
 
-    functional.scaled_dot_product_attention = fused
+    flags._set_mkldnn_enabled(False)  # noqa: FBT003, SLF001
+    functional.scaled_dot_product_attention, log.disabled = fused, True
     try:
         yield
     finally:
-        functional.scaled_dot_product_attention = plain
+        flags._set_mkldnn_enabled(one_dnn)  # noqa: SLF001
+        functional.scaled_dot_product_attention, log.disabled = plain, was_disabled
 
 
 def _built(model: Any) -> Any:

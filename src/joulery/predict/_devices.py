@@ -1,4 +1,4 @@
-"""What the models of this room need to know about an accelerator, with gaps filled in."""
+"""Properties of accelerators that the models of this room need, with gaps filled in."""
 
 from __future__ import annotations
 

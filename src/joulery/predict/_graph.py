@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ class Operator:
     """One kind of kernel in a step.
 
     Attributes:
-        name: As the framework calls it.
+        name: Name of the operator in the framework.
         kind: ``matmul``, ``attention`` or ``stream`` (traffic alone).
         phase: ``forward``, ``backward`` or ``optimizer``.
         shape: Batch, rows, columns and inner dimension; zeros for traffic.
@@ -47,11 +48,10 @@ class Graph:
     """A training step as operators, with the memory it takes.
 
     Attributes:
-        name: What people call the model.
+        name: Name of the model.
         operators: Distinct operators with their counts.
         parameters: Number of trained parameters.
         parameter_bytes: Bytes of parameters.
-        gradient_bytes: Bytes of gradients.
         optimizer_bytes: Bytes of the optimizer's state.
         activation_bytes: Bytes that the forward pass keeps for the backward pass.
         transient_bytes: Peak of activations, gradients and temporaries together.
@@ -61,7 +61,6 @@ class Graph:
     operators: tuple[Operator, ...]
     parameters: int
     parameter_bytes: float
-    gradient_bytes: float
     optimizer_bytes: float
     activation_bytes: float
     transient_bytes: float
@@ -86,19 +85,13 @@ class Graph:
     @property
     def precision(self) -> str:
         """Precision of most of the operations."""
-        totals: dict[str, float] = {}
+        totals: defaultdict[str, float] = defaultdict(float)
         for one in self.operators:
-            cost = totals.get(one.precision, 0.0)
-            totals[one.precision] = cost + one.operations * one.count
-        return max(totals, key=lambda name: totals[name])
+            totals[one.precision] += one.operations * one.count
+        return max(totals, key=totals.__getitem__)
 
     def kernels(self, device: Accelerator, precision: str | None = None) -> Kernels:
-        """Columns of the operators on a device.
-
-        Args:
-            device: The device.
-            precision: Precision of the matrix products; as captured where None.
-        """
+        """Columns of the operators on a device; products as captured where precision is None."""
         rows: list[list[float]] = []
         for one in self.operators:
             stream = one.kind == "stream"

@@ -62,7 +62,7 @@ class Kernels:
         element_bytes: Bytes of an element.
         peak: Dense peak of the device in the operator's precision.
         fed: Peak of long dense work, which the power limit bounds.
-        count: How often the kernel runs.
+        count: Number of times that the kernel runs.
     """
 
     kind: Array

@@ -1,11 +1,11 @@
 """Time and power of a training job against power limit, clock and batch size.
 
-The physics is that of :mod:`joulery.hardware.physics`, vectorised and with a batch size: a board
-under a limit lowers its clock until the power while it executes fits; arithmetic stretches with
-the clock, memory traffic and the host do not; dynamic power falls with the square of the voltage,
-which has a floor. With ``b`` samples per step, the work costs ``host / b + loading`` on the host
-and ``compute * (1 + fill / b + b / waste)`` of arithmetic, because small batches leave units idle
-and large ones are padded.
+The physics is that of :mod:`joulery.hardware.simulated._physics`, vectorised and with a batch
+size: a board under a limit lowers its clock until the power while it executes fits; arithmetic
+stretches with the clock, memory traffic and the host do not; dynamic power falls with the square
+of the voltage, which has a floor. With ``b`` samples per step, the work costs
+``host / b + loading`` on the host and ``compute * (1 + fill / b + b / waste)`` of arithmetic,
+because small batches leave units idle and large ones are padded.
 
 The constants are log-values in the order of :data:`LIMIT_CONSTANTS`: seven of the job, then six of
 the board.
@@ -19,9 +19,8 @@ import numpy as np
 
 from joulery.errors import InvalidValueError
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
-from joulery.predict._bayes import Belief, fitted_belief
+from joulery.predict._bayes import Belief, fitted_belief, interval_scale
 from joulery.predict._devices import accelerator
-from joulery.predict._intervals import interval_scale
 from joulery.units import finite
 
 if TYPE_CHECKING:
@@ -176,7 +175,7 @@ def curve_after(
     """Logarithms of seconds and watts at some limits, and the deviations they claim, as rows.
 
     Args:
-        belief: What is known about jobs on the device.
+        belief: Belief about jobs on the device.
         device: The device.
         measured: Limits, seconds and watts as rows, lowest limit first.
         at: Power limits in watts.

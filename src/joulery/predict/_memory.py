@@ -35,7 +35,7 @@ class Memory:
         parameters: Parameters.
         gradients: Gradients.
         optimizer: Master copy and moments.
-        activations: What the forward pass keeps for the backward pass.
+        activations: Tensors that the forward pass keeps for the backward pass.
         temporaries: Tensors that live within one operator.
     """
 
@@ -48,14 +48,8 @@ class Memory:
     @property
     def allocated(self) -> float:
         """Peak of the bytes that tensors take."""
-        return (
-            self.parameters
-            + self.gradients
-            + self.optimizer
-            + self.activations
-            + self.temporaries
-            + CONTEXT_BYTES
-        )
+        state = self.parameters + self.gradients + self.optimizer
+        return state + self.activations + self.temporaries + CONTEXT_BYTES
 
     @property
     def reserved(self) -> float:
@@ -87,11 +81,9 @@ def stage_memory(model: Transformer, plan: Plan, stage: int) -> Memory:
     if plan.expert == 1:
         expert_copies = copies
     state = (held - experts) / copies + experts / (expert_copies if plan.shard else 1)
-    shared = [held, held, held]
-    for level in (1, 2, 3):
-        if plan.shard >= level:
-            shared[level - 1] = state
-    optimizer, gradients, parameters = shared
+    optimizer, gradients, parameters = (
+        state if plan.shard >= level else held for level in (1, 2, 3)
+    )
     if plan.shard == 3:  # two layers' parameters are whole at a time
         parameters += 2 * held / max(1, model.layers / plan.pipeline)
     last = stage == plan.pipeline - 1
@@ -112,20 +104,14 @@ def _activations(model: Transformer, plan: Plan, stage: int) -> float:
     in_flight = min(waiting, plan.micro_batches)
     dense_layers, experts = stage_layers(model, plan, stage)
     boundary = 2.0 * model.hidden
-    if plan.recompute == "full":
+    if plan.recompute:
         return float(in_flight * (dense_layers + experts) * tokens * boundary / plan.tensor)
     around = _attention_bytes(model)
-    dense = _block_bytes(model, model.feedforward, selective=plan.recompute == "selective")
-    moe = dense
-    if model.experts:
-        visits = model.experts_per_token
-        inner = _block_bytes(
-            model, model.expert_feedforward, selective=plan.recompute == "selective"
-        )
-        # Dispatched copies of the input, and the routed outputs before they are summed.
-        moe = visits * (inner + 2 * boundary) + 4.0 * model.experts
-        if model.shared_feedforward:
-            moe += _block_bytes(model, model.shared_feedforward, selective=False)
+    dense = _block_bytes(model, model.feedforward)
+    # Dispatched copies of the input, and the routed outputs before they are summed.
+    routed = _block_bytes(model, model.expert_feedforward) + 2 * boundary
+    moe = model.experts_per_token * routed + 4.0 * model.experts
+    moe += _block_bytes(model, model.shared_feedforward)
     each = (dense_layers + experts) * around + dense_layers * dense + experts * moe
     return float(in_flight * tokens * each / plan.tensor)
 
@@ -144,10 +130,9 @@ def _attention_bytes(model: Transformer) -> float:
     return 2.0 * (4 * model.hidden + keys + output) + 4.0 * model.heads
 
 
-def _block_bytes(model: Transformer, inner: int, *, selective: bool) -> float:
+def _block_bytes(model: Transformer, inner: int) -> float:
     """Bytes per token that a feed-forward block keeps."""
-    kept = (2 if model.gated else 1) * inner
-    return 2.0 * (kept if selective else kept + inner)
+    return 2.0 * (3 if model.gated else 2) * inner
 
 
 def _temporaries(model: Transformer, plan: Plan, *, last: bool) -> float:

@@ -20,7 +20,7 @@ class Transformer:
     """A decoder-only transformer, dense or with experts.
 
     Attributes:
-        name: What people call it.
+        name: Name of the model.
         layers: Number of blocks.
         hidden: Width of the residual stream.
         heads: Attention heads.
@@ -222,16 +222,8 @@ def _translated(source: dict[str, Any], known: set[str]) -> dict[str, Any]:
 
 # Families whose feed-forward blocks have two matrices, and whose tokens see those after them.
 _BOTH_WAYS = frozenset({"bert", "roberta", "distilbert", "deberta", "deberta-v2", "electra"})
-_PLAIN_BLOCKS = _BOTH_WAYS | {
-    "gpt2",
-    "gpt_neo",
-    "gpt_neox",
-    "gptj",
-    "opt",
-    "bloom",
-    "falcon",
-    "phi",
-}
+_GPT = frozenset({"gpt2", "gpt_neo", "gpt_neox", "gptj"})
+_PLAIN_BLOCKS = _BOTH_WAYS | _GPT | {"opt", "bloom", "falcon", "phi"}
 _ALIASES = {
     "num_hidden_layers": "layers",
     "hidden_size": "hidden",

@@ -1,34 +1,31 @@
-"""How a training step is spread over devices, and what part of the model each one holds."""
+"""Parallel plans: how a training step is spread over devices, and the part of the model on each."""
 
 from __future__ import annotations
 
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from joulery.predict._model import Transformer
 
-_WORDS = {
+_SIDES = {
     "dp": "data",
     "tp": "tensor",
     "pp": "pipeline",
     "cp": "context",
     "ep": "expert",
     "vp": "chunks",
-    "mb": "micro_batch",
-    "zero": "shard",
 }
-RECOMPUTE = ("none", "selective", "full")
-_SIZES = (*(name for word, name in _WORDS.items() if word != "zero"), "global_batch")
+_WORDS = {**_SIDES, "mb": "micro_batch", "zero": "shard"}
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a training step is spread over devices.
+    """A parallel plan: how a training step is spread over devices.
 
     Attributes:
         data: Copies of the model that see different sequences.
@@ -39,11 +36,11 @@ class Plan:
         chunks: Parts of the model per stage, visited in turn (interleaved schedule).
         micro_batch: Sequences at a time.
         global_batch: Sequences per step.
-        shard: What data-parallel copies share: 0 nothing, 1 optimizer state, 2 gradients too,
+        shard: State that data-parallel copies share: 0 nothing, 1 optimizer state, 2 gradients too,
             3 parameters too (ZeRO stages; 3 is FSDP).
         shard_group: Copies that share among each other; all of them where 0.
-        recompute: Activations computed again in the backward pass.
-        precision: Of the matrix products.
+        recompute: Whether all activations are computed again in the backward pass.
+        precision: Precision of the matrix products.
         fused_attention: Whether the scores of attention never reach memory.
     """
 
@@ -57,22 +54,18 @@ class Plan:
     global_batch: int = 1
     shard: int = 1
     shard_group: int = 0
-    recompute: str = "none"
+    recompute: bool = False
     precision: str = "bf16"
     fused_attention: bool = True
 
     def __post_init__(self) -> None:
-        for name in _SIZES:
+        for name in (*_SIDES.values(), "micro_batch", "global_batch"):
             if getattr(self, name) < 1:
                 raise InvalidValueError(
                     f"{name.replace('_', ' ')} of a plan must be at least 1, not "
                     f"{getattr(self, name)}",
                     remedy="leave out what is not split",
                 )
-        if self.recompute not in RECOMPUTE:
-            raise InvalidValueError(
-                f"no recomputation {self.recompute!r}", remedy=f"one of {', '.join(RECOMPUTE)}"
-            )
         if self.shard not in (0, 1, 2, 3):
             raise InvalidValueError(f"no sharding zero{self.shard}", remedy="zero0 to zero3")
 
@@ -95,20 +88,13 @@ class Plan:
         return self.micro_batch * sequence / self.context
 
     def __str__(self) -> str:
-        sides = {
-            "dp": self.data,
-            "tp": self.tensor,
-            "pp": self.pipeline,
-            "cp": self.context,
-            "ep": self.expert,
-            "vp": self.chunks,
-        }
-        words = [f"{name}{size}" for name, size in sides.items() if size > 1] or ["dp1"]
+        sides = {word: getattr(self, name) for word, name in _SIDES.items()}
+        words = [f"{word}{size}" for word, size in sides.items() if size > 1] or ["dp1"]
         words.append(f"mb{self.micro_batch}")
         if self.shard != 1:
             words.append(f"zero{self.shard}")
-        if self.recompute != "none":
-            words.append(f"{self.recompute}-recompute")
+        if self.recompute:
+            words.append("full-recompute")
         return "-".join(words)
 
     @classmethod
@@ -118,19 +104,19 @@ class Plan:
         Raises:
             InvalidValueError: A word is not understood.
         """
-        found: dict[str, int | str] = {}
-        for word in text.split("-"):
-            match = re.fullmatch(r"(dp|tp|pp|cp|ep|vp|mb|zero)(\d+)", word)
+        words = text.replace("full-recompute", "recompute").split("-")
+        found: dict[str, Any] = {}
+        for word in words:
+            match = re.fullmatch(rf"({'|'.join(_WORDS)})(\d+)", word)
             if match and _WORDS[match[1]] not in found:
                 found[_WORDS[match[1]]] = int(match[2])
-            elif word in ("full", "selective"):
-                found["recompute"] = word
             elif word != "recompute":
                 raise InvalidValueError(
                     f"{word!r} in plan {text!r} is not understood, or there twice",
                     remedy="write it like dp8-tp2-pp4-mb1-zero3-full-recompute",
                 )
-        return cls(**found, global_batch=global_batch, precision=precision)  # type: ignore[arg-type]
+        again = "recompute" in words
+        return cls(**found, global_batch=global_batch, recompute=again, precision=precision)
 
     def check(self, model: Transformer) -> None:
         """Refuse a plan that does not divide.
@@ -138,17 +124,13 @@ class Plan:
         Raises:
             InvalidValueError: Some size does not divide what it splits.
         """
+        at_once, group = self.data * self.micro_batch, self.data * self.tensor * self.context
         rules = (
-            (self.global_batch, self.data * self.micro_batch, "global batch", "data × micro-batch"),
+            (self.global_batch, at_once, "global batch", "data × micro-batch"),
             (model.heads, self.tensor, "heads", "tensor"),
             (model.sequence, self.context, "sequence", "context"),
             (max(model.experts, 1), self.expert, "experts", "expert"),
-            (
-                self.data * self.tensor * self.context,
-                self.expert,
-                "data × tensor × context",
-                "expert",
-            ),
+            (group, self.expert, "data × tensor × context", "expert"),
         )
         for whole, part, of_what, by_what in rules:
             if whole % part or whole < part:
@@ -165,16 +147,9 @@ class Plan:
 
 
 def local_parameters(model: Transformer, plan: Plan, stage: int | None = None) -> float:
-    """Parameters that one device holds before data-parallel sharding.
-
-    Args:
-        model: The model.
-        plan: The plan.
-        stage: Pipeline stage; the fullest where None.
-    """
+    """Parameters that one device of a stage, or of the fullest, holds before they are sharded."""
     if stage is None:
-        ends = {0, plan.pipeline - 1}
-        return max(local_parameters(model, plan, end) for end in ends)
+        return max(local_parameters(model, plan, end) for end in {0, plan.pipeline - 1})
     dense, experts = stage_layers(model, plan, stage)
     shared = model.block_parameters(model.shared_feedforward) + model.hidden * model.experts
     embeddings = (stage == 0) + (stage == plan.pipeline - 1)

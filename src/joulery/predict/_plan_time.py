@@ -43,16 +43,8 @@ PARTS = (
     *("is_bf16", "is_mxfp8", "is_nvfp4"),  # 1 for plans in that precision
 )
 PLAN_CONSTANTS = (
-    "dense",
-    "attention",
-    "experts",
-    "tensor",
-    "expert_links",
-    "context",
-    "data",
-    "bubble",
-    "optimizer",
-    "host",
+    *("dense", "attention", "experts"),  # factors of the parts of that name
+    *("tensor", "expert_links", "context", "data", "bubble", "optimizer", "host"),
     "latency",  # microseconds of a hop of a blocking collective call
     *("bf16", "mxfp8", "nvfp4"),  # factor of kernels in that precision
 )
@@ -85,7 +77,7 @@ def plan_parts(model: Transformer, plan: Plan, device: Accelerator) -> Array:
     dense = runs * (layers * block[0] + dense_layers * mlp[0] + head[0])  # on the last stage
     experts = runs * expert_layers * moe[0]
     fused = runs * layers * attention
-    again = {"none": 0.0, "selective": 0.06, "full": 1 / 3}[plan.recompute]
+    again = 1 / 3 if plan.recompute else 0.0
     recompute = again * (dense + experts + fused)
     launches = moe[1] + _EXPERT_LAUNCHES * model.experts / plan.expert
     calls = runs * (layers * (block[1] + 2) + dense_layers * mlp[1] + expert_layers * launches)
@@ -165,7 +157,7 @@ def _layer_seconds(
 def _alone(plan: Plan) -> Plan:
     """The plan as far as the kernels of one layer depend on it, which makes a good cache key."""
     return replace(
-        plan, data=1, pipeline=1, chunks=1, global_batch=1, shard=1, shard_group=0, recompute="none"
+        plan, data=1, pipeline=1, chunks=1, global_batch=1, shard=1, shard_group=0, recompute=False
     )
 
 

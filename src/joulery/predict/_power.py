@@ -25,7 +25,7 @@ _NONE = np.empty(0)
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one step asks of one device under its default limit.
+    """Load of one step on one device under its default limit.
 
     Attributes:
         busy_seconds: Time in kernels.
@@ -47,7 +47,7 @@ def response(
 
     Args:
         device: The device.
-        load: What a step asks of it.
+        load: Load of a step.
         limits: Power limits in watts.
         clocks: Locked clocks in hertz, under the default power limit.
     """
@@ -150,7 +150,7 @@ def plan_load(parts: Array, total: float, power_factor: float = 1.0) -> Load:
     """Load of a step under a parallel plan.
 
     Args:
-        parts: Parts of the step, as :func:`plan_parts` gives them.
+        parts: Parts of the step, as :func:`joulery.predict._plan_time.plan_parts` gives them.
         total: Time of the step.
         power_factor: Measured power relative to the predicted one.
     """

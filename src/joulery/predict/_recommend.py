@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulery.errors import InfeasibleError, InvalidValueError
-from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
+from joulery.errors import FileError, InfeasibleError, InvalidValueError, JouleryError
 from joulery.predict._assumptions import Assumptions
-from joulery.predict._bayes import probe_values
+from joulery.predict._bayes import Interval, probe_values
 from joulery.predict._calibrate import PLAN_NOISE, Calibration
 from joulery.predict._devices import PRECISIONS, accelerator
-from joulery.predict._intervals import Interval
 from joulery.predict._model import transformer
+from joulery.predict._plan import Plan
 from joulery.predict._plan_time import plan_seconds
 from joulery.predict._search import OBJECTIVES, table
 from joulery.units import finite, human, human_duration
@@ -27,8 +26,20 @@ if TYPE_CHECKING:
 
     from joulery.predict._bayes import Belief
     from joulery.predict._model import Transformer
-    from joulery.predict._plan import Plan
     from joulery.predict._search import CandidateTable, Rows, Work
+
+SCHEMA = "joulery.recommendation/1"
+# Figures of a choice, and their names in documents.
+_FIGURES = {
+    "limit_watts": "power_limit_watts",
+    "seconds": "seconds",
+    "joules": "joules",
+    "dollars": "dollars",
+    "grams": "grams_co2",
+    "memory_bytes": "memory_bytes",
+    "relative_error": "relative_error_time",
+    "energy_error": "relative_error_energy",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +75,13 @@ class Choice:
     def __str__(self) -> str:
         return f"{self.devices} × {self.device}, {self.plan}, {self.limit_watts:.0f} W"
 
+    def error(self, objective: str) -> float:
+        """Relative standard deviation of a cost, as far as time and energy are uncertain."""
+        return self.relative_error if objective in ("time", "money") else self.energy_error
+
     def interval(self, objective: str) -> Interval:
-        """90 % interval of a cost; of money and carbon, as far as time and energy are uncertain."""
-        error = self.relative_error if objective in ("time", "money") else self.energy_error
-        return Interval.around(self.value(objective), error)
+        """90 % interval of a cost."""
+        return Interval.around(self.value(objective), self.error(objective))
 
     @property
     def devices(self) -> int:
@@ -75,21 +89,9 @@ class Choice:
         return self.plan.devices
 
     def value(self, objective: str) -> float:
-        """What an objective minimises."""
+        """The quantity that an objective minimises."""
         names = {"energy": "joules", "time": "seconds", "money": "dollars", "carbon": "grams"}
         return float(getattr(self, names[objective]))
-
-    def point(self) -> OperatingPoint:
-        """The choice as an operating point."""
-        setting = Setting(
-            power_limit_watts=self.limit_watts,
-            batch_size=self.plan.global_batch,
-            device=self.device,
-            devices=self.devices,
-            parallel=str(self.plan),
-        )
-        made = Provenance(Origin.PREDICTED, self.source, self.energy_error)
-        return OperatingPoint(self.seconds, self.joules, setting, made)
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
@@ -98,19 +100,27 @@ class Choice:
             "devices": self.devices,
             "plan": str(self.plan),
             "precision": self.plan.precision,
-            "power_limit_watts": self.limit_watts,
-            "seconds": self.seconds,
-            "joules": self.joules,
-            "dollars": self.dollars,
-            "grams_co2": self.grams,
-            "memory_bytes": self.memory_bytes,
-            "relative_error_time": self.relative_error,
-            "relative_error_energy": self.energy_error,
-            "seconds_90_per_cent": [self.interval("time").low, self.interval("time").high],
-            "joules_90_per_cent": [self.interval("energy").low, self.interval("energy").high],
+            **{word: getattr(self, name) for name, word in _FIGURES.items()},
+            "seconds_90_per_cent": list(self.interval("time")),
+            "joules_90_per_cent": list(self.interval("energy")),
             "batch_size": self.plan.global_batch,
             "source": self.source,
         }
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> Choice:
+        """The inverse of :meth:`to_dict`.
+
+        Raises:
+            InvalidValueError: A figure or the plan is invalid.
+            KeyError, TypeError: The document is of another kind.
+        """
+        figures = {
+            name: finite(document[word], word, minimum=0.0) for name, word in _FIGURES.items()
+        }
+        plan = Plan.parse(document["plan"], int(document["batch_size"]), document["precision"])
+        device, source = str(document["device"]), str(document["source"])
+        return cls(device=device, plan=plan, source=source, **figures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +131,14 @@ class Recommendation:
         best: The choice of least cost by the objective that keeps the deadline.
         pareto: Choices that no other beats in time, energy, money and carbon at once.
         rivals: The best choice on each other device type that keeps the deadline.
-        reasons: Why the best is the best, one sentence each.
-        changes: What would make another one the best, one sentence each.
+        reasons: Reasons for the best choice, one sentence each.
+        changes: Changes that would make another one the best, one sentence each.
         candidates: Number of candidates looked at.
         probe: The measurement that would narrow the answer most.
         assumed: Rent of each device type with its source, cooling and grid.
         left_out: Device types that were named but cannot do it, with the reason.
         work: The training, in words.
+        deadline_seconds: Time that the training may take; None for any.
     """
 
     best: Choice
@@ -139,15 +150,15 @@ class Recommendation:
     probe: str
     assumed: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    work: str = field(default="")
-
-    def frontier(self) -> Frontier:
-        """Time and energy of the Pareto set."""
-        return Frontier.from_points((one.point() for one in self.pareto), self.work)
+    work: str = ""
+    deadline_seconds: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {
+            "schema": SCHEMA,
+            "work": self.work,
+            "deadline_seconds": self.deadline_seconds,
             "best": self.best.to_dict(),
             "pareto": [one.to_dict() for one in self.pareto],
             "rivals": [one.to_dict() for one in self.rivals],
@@ -159,22 +170,55 @@ class Recommendation:
             "candidates": self.candidates,
         }
 
+    @classmethod
+    def from_dict(cls, document: Any) -> Recommendation:
+        """The inverse of :meth:`to_dict`.
+
+        Raises:
+            FileError: The document is no recommendation.
+        """
+        try:
+            deadline = document["deadline_seconds"]
+            return cls(
+                best=Choice.from_dict(document["best"]),
+                pareto=tuple(map(Choice.from_dict, document["pareto"])),
+                rivals=tuple(map(Choice.from_dict, document["rivals"])),
+                reasons=tuple(map(str, document["reasons"])),
+                changes=tuple(map(str, document["changes"])),
+                candidates=int(document["candidates"]),
+                probe=str(document["probe"]),
+                assumed=tuple(map(str, document["assumed"])),
+                left_out=tuple(map(str, document["left_out"])),
+                work=str(document["work"]),
+                deadline_seconds=None if deadline is None else finite(deadline, "deadline"),
+            )
+        except (KeyError, TypeError, ValueError, JouleryError) as error:
+            raise FileError(
+                f"this is no recommendation: {error}",
+                remedy="write it with `joulery recommend --json`",
+            ) from None
+
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """Candidates of every device type, and which of them keep the deadline."""
+    """Candidates by device type, of which those count that keep the deadline."""
 
-    tables: list[CandidateTable]
-    kept: list[Rows]
+    tables: dict[str, CandidateTable]
     known: Calibration
+    deadline: float | None
 
-    def best(self, objective: str) -> dict[str, Choice]:
-        """Choice of least cost per device type that keeps the deadline."""
-        return {
-            one.device.name: self.choice(one, int(rows[np.argmin(one.costs[objective][rows])]))
-            for one, rows in zip(self.tables, self.kept, strict=True)
-            if len(rows)
-        }
+    def kept(self) -> list[tuple[CandidateTable, Rows]]:
+        """Candidates that keep the deadline, of the device types that have any."""
+        pairs = ((one, one.within(self.deadline)) for one in self.tables.values())
+        return [(one, rows) for one, rows in pairs if len(rows)]
+
+    def ranked(self, objective: str) -> list[Choice]:
+        """The choice of least cost on each device type, the best first."""
+        best = [
+            self.choice(one, int(rows[np.argmin(one.costs[objective][rows])]))
+            for one, rows in self.kept()
+        ]
+        return sorted(best, key=lambda one: one.value(objective))
 
     def choice(self, found: CandidateTable, row: int) -> Choice:
         """A candidate as a choice."""
@@ -195,12 +239,14 @@ class _Search:
 
     def fastest(self) -> Choice:
         """The fastest candidate, whatever the deadline."""
-        choices = (self.choice(one, int(np.argmin(one.late_seconds()))) for one in self.tables)
+        choices = (
+            self.choice(one, int(np.argmin(one.late_seconds()))) for one in self.tables.values()
+        )
         return min(choices, key=lambda one: one.interval("time").high)
 
     def pareto(self) -> tuple[Choice, ...]:
         """Choices that no other beats in all four costs, fastest first."""
-        pairs = [(one, rows) for one, rows in zip(self.tables, self.kept, strict=True) if len(rows)]
+        pairs = self.kept()
         costs = np.concatenate(
             [np.stack([t.costs[name][rows] for name in OBJECTIVES], axis=1) for t, rows in pairs]
         )
@@ -213,10 +259,6 @@ class _Search:
             best.append(int(row))
             front = np.vstack([front, costs[row]])
         return tuple(self.choice(*origin[row]) for row in best)
-
-    def table_of(self, choice: Choice) -> CandidateTable:
-        """Candidates of a choice's device type."""
-        return next(one for one in self.tables if one.device.name == choice.device)
 
 
 def recommend(  # noqa: PLR0913 - all but three by keyword only
@@ -250,51 +292,43 @@ def recommend(  # noqa: PLR0913 - all but three by keyword only
     assumed, known = assumptions or Assumptions(), calibration or Calibration()
     boards = {board.name: board for board in map(accelerator, devices)}
     found = (table(described, work, one, max_devices, assumed, known) for one in boards.values())
-    tables = [one for one in found if one is not None]
+    tables = {one.device.name: one for one in found if one is not None}
     if not tables:
         raise InfeasibleError(
             f"{described.name or 'the model'} fits on up to {max_devices} of no device type named: "
             f"{', '.join(devices)}",
             remedy="allow more devices, devices with more memory, or another global batch",
         )
-    deadline = work.deadline_seconds
-    search = _Search(tables, [one.within(deadline) for one in tables], known)
-    if not any(len(rows) for rows in search.kept):
-        raise _too_slow(search, deadline or 0.0)
-    best = search.best(objective)
-    winner = min(best.values(), key=lambda one: one.value(objective))
-    rivals = tuple(
-        sorted(
-            (one for one in best.values() if one is not winner), key=lambda r: r.value(objective)
-        )
-    )
+    search = _Search(tables, known, work.deadline_seconds)
+    if not search.kept():
+        raise _too_slow(search)
+    winner, *rivals = search.ranked(objective)
     return Recommendation(
         best=winner,
         pareto=search.pareto(),
-        rivals=rivals,
-        reasons=tuple(_reasons(search, winner, rivals, objective, deadline)),
-        changes=tuple(_changes(search, winner, rivals, objective, deadline)),
-        candidates=sum(len(one.plan) for one in tables),
+        rivals=tuple(rivals),
+        reasons=tuple(_reasons(search, winner, rivals, objective)),
+        changes=tuple(_changes(search, winner, rivals, objective)),
+        candidates=sum(len(one.plan) for one in tables.values()),
         probe=_probe(search, winner, rivals, objective),
-        assumed=tuple(_assumed(assumed, tables)),
+        assumed=tuple(_assumed(assumed, tables.values())),
         left_out=tuple(_left_out(boards, search, max_devices)),
-        work=f"{human(work.tokens, '', 2).strip()} tokens of {described.name or 'a transformer'}",
+        deadline_seconds=work.deadline_seconds,
+        work=f"{_count_text(work.tokens)} tokens of {described.name or 'a transformer'}",
     )
 
 
 def _left_out(boards: Iterable[str], search: _Search, max_devices: int) -> Iterator[str]:
     """Device types that were named but cannot do it, and why."""
-    fits = {
-        one.device.name: len(rows) for one, rows in zip(search.tables, search.kept, strict=True)
-    }
+    kept = {one.device.name for one, _ in search.kept()}
     for name in boards:
-        if name not in fits:
+        if name not in search.tables:
             yield f"{name}: the model does not fit on up to {max_devices}"
-        elif not fits[name]:
+        elif name not in kept:
             yield f"{name}: too slow for the deadline"
 
 
-def _assumed(assumed: Assumptions, tables: Sequence[CandidateTable]) -> Iterator[str]:
+def _assumed(assumed: Assumptions, tables: Iterable[CandidateTable]) -> Iterator[str]:
     for one in tables:
         rent, source = assumed.rent(one.device)
         yield f"{one.device.name} ${rent:.2f} an hour ({source})"
@@ -324,27 +358,23 @@ def _check(work: Work, devices: Sequence[str], max_devices: int, objective: str)
         )
 
 
-def _too_slow(search: _Search, deadline: float) -> InfeasibleError:
+def _too_slow(search: _Search) -> InfeasibleError:
     fastest = search.fastest()
-    own = search.table_of(fastest)
+    own = search.tables[fastest.device]
     return InfeasibleError(
-        f"nothing finishes within {_lasting(deadline)} at 90 % confidence",
+        f"nothing finishes within {_lasting(search.deadline or 0.0)} at 90 % confidence",
         remedy=f"the fastest needs {_lasting(float(own.late_seconds().min()))}: {fastest}; "
         "allow that, or more devices",
     )
 
 
 def _reasons(
-    search: _Search,
-    winner: Choice,
-    rivals: Sequence[Choice],
-    objective: str,
-    deadline: float | None,
+    search: _Search, winner: Choice, rivals: Sequence[Choice], objective: str
 ) -> Iterator[str]:
     for other in rivals:
         more = other.value(objective) / winner.value(objective) - 1
         yield f"{other.device} needs {100 * more:.0f} % more {objective} at its best"
-    own = search.table_of(winner)
+    own = search.tables[winner.device]
     default = own.device.limit_watts
     if winner.limit_watts < default:
         row = int(
@@ -356,7 +386,7 @@ def _reasons(
             f"the limit of {winner.limit_watts:.0f} W saves {100 * saved:.0f} % of the energy and "
             f"takes {100 * slower:.0f} % longer than {default:.0f} W"
         )
-    if deadline is not None:
+    if (deadline := search.deadline) is not None:
         sure = NormalDist().cdf(math.log(deadline / winner.seconds) / winner.relative_error)
         yield (
             f"it uses {100 * winner.seconds / deadline:.0f} % of the deadline on average and keeps "
@@ -365,17 +395,12 @@ def _reasons(
 
 
 def _changes(
-    search: _Search,
-    winner: Choice,
-    rivals: Sequence[Choice],
-    objective: str,
-    deadline: float | None,
+    search: _Search, winner: Choice, rivals: Sequence[Choice], objective: str
 ) -> Iterator[str]:
     if rivals:
         yield _overtaking(winner, rivals[0], objective)
-    if deadline is not None:
-        free = _Search(search.tables, [one.within(None) for one in search.tables], search.known)
-        other = min(free.best(objective).values(), key=lambda one: one.value(objective))
+    if search.deadline is not None:
+        other = replace(search, deadline=None).ranked(objective)[0]
         if other.value(objective) < 0.95 * winner.value(objective):
             less = 1 - other.value(objective) / winner.value(objective)
             late = float(other.interval("time").high)
@@ -384,16 +409,17 @@ def _changes(
                 f"{100 * less:.0f} % less {objective}"
             )
     for name in OBJECTIVES:
-        other = min(search.best(name).values(), key=lambda one: one.value(name))
+        other = search.ranked(name)[0]
         if name != objective and (other.device, other.plan) != (winner.device, winner.plan):
             less = 1 - other.value(name) / winner.value(name)
-            yield f"for least {name}: {other}, {100 * less:.0f} % less {name}"
+            share = f"{100 * less:.0f}" if less < 0.995 else "over 99"
+            yield f"for least {name}: {other}, {share} % less {name}"
 
 
 def _overtaking(winner: Choice, rival: Choice, objective: str) -> str:
-    """What must be different for the closest rival to win, and how likely errors make that."""
+    """The change by which the closest rival would win, and how likely errors make that."""
     gap = math.log(rival.value(objective) / winner.value(objective))
-    error = math.hypot(_error(winner, objective), _error(rival, objective))
+    error = math.hypot(winner.error(objective), rival.error(objective))
     chance = NormalDist().cdf(-gap / error)
     what = {"money": "hourly price", "carbon": "emissions"}.get(objective, objective)
     return (
@@ -402,8 +428,9 @@ def _overtaking(winner: Choice, rival: Choice, objective: str) -> str:
     )
 
 
-def _error(choice: Choice, objective: str) -> float:
-    return choice.relative_error if objective in ("time", "money") else choice.energy_error
+def _count_text(count: float) -> str:
+    """A count as people write it: 100 B for 1e11."""
+    return human(count, "", 2).strip().replace("G", "B")
 
 
 def _probe(search: _Search, winner: Choice, rivals: Sequence[Choice], objective: str) -> str:
@@ -411,21 +438,21 @@ def _probe(search: _Search, winner: Choice, rivals: Sequence[Choice], objective:
     close = [
         one
         for one in rivals
-        if math.log(one.value(objective) / winner.value(objective)) < _error(one, objective)
+        if math.log(one.value(objective) / winner.value(objective)) < one.error(objective)
     ]
     target = close[0] if close else winner
-    reason = "too close to the winner to call" if close else "the winner"
-    own = search.table_of(target)
+    time = f"time of {target.device}, too close to call," if close else "winner's time"
+    own = search.tables[target.device]
     plan, left = _cheapest_probe(own, target.plan, search.known.belief(target.device))
     error = 100 * target.relative_error
     return (
-        f"one step of {plan} on {plan.devices} × {target.device} ({reason}): narrows its time from "
+        f"one step of {plan} on {plan.devices} × {target.device}: narrows the {time} from "
         f"± {error:.0f} % to about ± {error * left:.0f} %"
     )
 
 
 def _cheapest_probe(own: CandidateTable, target: Plan, belief: Belief) -> tuple[Plan, float]:
-    """Of the plans on the fewest devices, the one that says most about another plan.
+    """The plan on the fewest devices that is most informative about another plan.
 
     Returns:
         The plan, and the deviation that would remain relative to that of today.

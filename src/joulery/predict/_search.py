@@ -15,8 +15,7 @@ import numpy as np
 
 from joulery.errors import InvalidValueError
 from joulery.predict._assumptions import embodied_grams, host_watts, waiting_share
-from joulery.predict._bayes import Belief
-from joulery.predict._intervals import NINETY_BELOW, interval_scale
+from joulery.predict._bayes import NINETY_BELOW, Belief, interval_scale
 from joulery.predict._limits import power_limits
 from joulery.predict._memory import MEMORY_SHARE, plan_memory
 from joulery.predict._plan import Plan
@@ -93,9 +92,9 @@ class Work:
     Attributes:
         tokens: Tokens to train on at the batch size ``global_batch``.
         global_batch: Sequences per step.
-        precision: Of the matrix products; devices that lack it use ``bf16``.
+        precision: Precision of the matrix products; devices that lack it use ``bf16``.
         deadline_seconds: Time that the training may take, kept with 90 % confidence.
-        convergence: How the tokens to the same loss grow with the batch size; where given, batch
+        convergence: Growth of the tokens to the same loss with the batch size; where given, batch
             sizes from a quarter to four times the given one are candidates too.
     """
 
@@ -125,29 +124,17 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class CandidateTable:
-    """Candidates of one device type as columns.
-
-    Attributes:
-        device: Device type.
-        plans: Parallel plans.
-        parts: Parts of a step of each plan.
-        plan: Index of each candidate's plan.
-        limit: Power limit of each candidate in watts.
-        costs: Column per objective: joules, seconds, dollars, grams.
-        memory: Bytes that each candidate reserves.
-        deviation: Standard deviation of the logarithm of each candidate's time.
-        power_deviation: Likewise, of the power.
-    """
+    """Candidates of one device type as columns."""
 
     device: Accelerator
     plans: list[Plan]
-    parts: Array
-    plan: Rows
-    limit: Array
-    costs: dict[str, Array]
-    memory: Array
-    deviation: Array
-    power_deviation: float
+    parts: Array  # parts of a step of each plan
+    plan: Rows  # index of each candidate's plan
+    limit: Array  # power limit of each candidate in watts
+    costs: dict[str, Array]  # column per objective: joules, seconds, dollars, grams
+    memory: Array  # bytes that each candidate reserves
+    deviation: Array  # standard deviation of the logarithm of each candidate's time
+    power_deviation: float  # likewise, of the power
 
     def late_seconds(self) -> Array:
         """Time that each candidate keeps with 90 % confidence."""
@@ -252,12 +239,13 @@ def candidate_plans(
             )
             if plan_memory(model, plan).reserved <= MEMORY_SHARE * board.memory_bytes:
                 yield plan
-                if recompute == "none" and shard == 1:
+                if shard == 1 and not recompute:
                     break  # what saves memory costs time: not needed here
 
 
-_MEMORY_CHOICES = ((1, "none"), (3, "none"), (1, "full"), (3, "full"))
-_PIPELINE_CHOICES = ((1, "none"), (1, "full"))
+# Sharding and recomputation, what costs least time first.
+_MEMORY_CHOICES = ((1, False), (3, False), (1, True), (3, True))
+_PIPELINE_CHOICES = ((1, False), (1, True))
 
 
 def _expert_sizes(model: Transformer, group: int, board: Accelerator) -> list[int]:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from joulery.predict._devices import Accelerator
-    from joulery.predict._kernels import Kernels
     from joulery.predict._model import Transformer
     from joulery.predict._plan import Plan
 
@@ -65,7 +64,7 @@ def stage_rows(
     rows = []
     for stage in range(plan.pipeline):
         forward, backward = _stage_seconds(model, plan, board, stage, known)
-        if plan.recompute == "full":
+        if plan.recompute:
             backward += forward
         for kind, seconds in (("forward", forward), ("backward", backward)):
             rows += [
@@ -97,18 +96,11 @@ def _stage_seconds(
         found.append((experts, moe, weight["experts"]))
     if stage == plan.pipeline - 1:
         found.append((1, head_kernels(model, plan, board), weight["dense"]))
-    totals = np.zeros(2)
+    forward = backward = 0.0
     for times, kernels, scale in found:
-        share = _by_direction(kernels, board, scale, weight["attention"])
-        totals += factor * times * np.array(share)
-    return float(totals[0]), float(totals[1])
-
-
-def _by_direction(
-    kernels: Kernels, board: Accelerator, scale: float, attention: float
-) -> tuple[float, float]:
-    seconds = kernel_seconds(kernels, board)
-    fused = kernels.kind == ATTENTION
-    plain, special = scale * seconds[~fused].sum(), attention * seconds[fused].sum()
-    forward = _FORWARD * plain + _FORWARD_ATTENTION * special
-    return float(forward), float(plain + special - forward)
+        seconds, fused = kernel_seconds(kernels, board), kernels.kind == ATTENTION
+        plain, special = scale * seconds[~fused].sum(), weight["attention"] * seconds[fused].sum()
+        ahead = _FORWARD * plain + _FORWARD_ATTENTION * special
+        forward += factor * times * float(ahead)
+        backward += factor * times * float(plain + special - ahead)
+    return forward, backward

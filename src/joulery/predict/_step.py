@@ -9,15 +9,15 @@ import numpy as np
 
 from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
-from joulery.predict._calibrate import Calibration
-from joulery.predict._devices import Accelerator, accelerator
-from joulery.predict._graph import Graph
-from joulery.predict._intervals import (
+from joulery.predict._bayes import (
     Interval,
     correlation,
     interval_scale,
     summed_deviation,
 )
+from joulery.predict._calibrate import Calibration
+from joulery.predict._devices import Accelerator, accelerator
+from joulery.predict._graph import Graph
 from joulery.predict._limits import power_limits
 from joulery.predict._memory import MEMORY_SHARE, Memory, plan_memory, stage_memories
 from joulery.predict._model import Transformer, transformer
@@ -51,7 +51,7 @@ class Prediction:
         memory: Peak memory of a device of each pipeline stage, first stage first.
         memory_bytes: Memory that the device has.
         deviation: Standard deviation of the logarithm of the time.
-        advice: What power limits do to this step, in a sentence.
+        advice: Effect of power limits on this step, in a sentence.
     """
 
     device: str
@@ -94,15 +94,15 @@ class Prediction:
             "memory_reserved_bytes_by_stage": [one.reserved for one in self.memory],
             "memory_bytes": self.memory_bytes,
             "relative_error_time": self.deviation,
-            "points": [self._row(point) for point in self.points],
+            "points": [
+                point.to_dict()
+                | {
+                    "seconds_90_per_cent": list(self.seconds(point)),
+                    "joules_90_per_cent": list(self.joules(point)),
+                }
+                for point in self.points
+            ],
             "advice": self.advice,
-        }
-
-    def _row(self, point: OperatingPoint) -> dict[str, Any]:
-        seconds, joules = self.seconds(point), self.joules(point)
-        return point.to_dict() | {
-            "seconds_90_per_cent": [seconds.low, seconds.high],
-            "joules_90_per_cent": [joules.low, joules.high],
         }
 
 
@@ -149,7 +149,7 @@ def prediction(
     made = Provenance(
         Origin.PREDICTED, known.source(board.name), float(np.hypot(error, power_error))
     )
-    points = _points(load, board, *_settings(load, board, limits, clocks), setting, made)
+    points = _points(load, board, limits, clocks, setting, made)
     return Prediction(
         board.name,
         plan,
@@ -179,7 +179,7 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
         device: Name in the catalog, such as ``h100``.
         plan: Parallel plan; one device with ``batch_size`` sequences where None.
         batch_size: Sequences per step; of a captured graph, what it was captured with.
-        precision: Of the matrix products, such as ``bf16`` or ``fp8``.
+        precision: Precision of the matrix products, such as ``bf16`` or ``fp8``.
         limits: Power limits in watts; from the lowest to the default one where None.
         clocks: Locked clocks in hertz; where None, only if no power limit binds.
         calibration: Measured steps that sharpen the prediction of a described model.
@@ -206,7 +206,7 @@ def predict(  # noqa: PLR0913 - all but two by keyword only
     made = Provenance(
         Origin.PREDICTED, "specifications and fitted constants", float(np.hypot(error, power))
     )
-    points = _points(load, board, *_settings(load, board, limits, clocks), setting, made)
+    points = _points(load, board, limits, clocks, setting, made)
     return Frontier.from_points(points, f"step of {model.name}")
 
 
@@ -236,37 +236,30 @@ def total(phases: Sequence[tuple[OperatingPoint, float]]) -> OperatingPoint:
 def _points(
     load: Load,
     board: Accelerator,
-    limits: Array,
-    clocks: Array,
+    limits: Sequence[float] | None,
+    clocks: Sequence[float] | None,
     setting: Setting,
     made: Provenance,
 ) -> list[OperatingPoint]:
-    seconds, joules = step_cost(board, load, limits, clocks)
-    joules *= setting.devices or 1
-    settings = [replace(setting, power_limit_watts=float(limit)) for limit in limits]
-    settings += [replace(setting, clock_hertz=float(clock)) for clock in clocks]
-    return [
-        OperatingPoint(one, energy, where, made)
-        for one, energy, where in zip(seconds.tolist(), joules.tolist(), settings, strict=True)
-    ]
-
-
-def _settings(
-    load: Load, board: Accelerator, limits: Sequence[float] | None, clocks: Sequence[float] | None
-) -> tuple[Array, Array]:
-    """Power limits and clocks to predict for."""
-    watts = power_limits(board)
+    """The step at power limits and clocks, by default those that matter to it."""
+    watts, hertz = power_limits(board), np.empty(0)
     if limits is not None:
         low, high = board.min_limit_watts, board.limit_watts
         watts = _checked(limits, low, high, 1.0, f"{board.name} takes no power limit of {{:g}} W")
-    hertz = np.empty(0)
     if clocks is not None:
         low, high = board.min_clock_hertz, board.clock_hertz
         hertz = _checked(clocks, low, high, 1e6, f"{board.name} locks no clock of {{:g}} MHz")
     elif load.demand * board.limit_watts <= board.min_limit_watts:
         hertz = np.linspace(max(board.min_clock_hertz, 0.4 * board.clock_hertz), board.clock_hertz)
         hertz = hertz[:: len(hertz) // _CLOCKS]
-    return watts, hertz
+    seconds, joules = step_cost(board, load, watts, hertz)
+    joules *= setting.devices or 1
+    settings = [replace(setting, power_limit_watts=limit) for limit in watts.tolist()]
+    settings += [replace(setting, clock_hertz=clock) for clock in hertz.tolist()]
+    return [
+        OperatingPoint(one, energy, where, made)
+        for one, energy, where in zip(seconds.tolist(), joules.tolist(), settings, strict=True)
+    ]
 
 
 def _checked(values: Sequence[float], low: float, high: float, unit: float, message: str) -> Array:
@@ -280,7 +273,7 @@ def _checked(values: Sequence[float], low: float, high: float, unit: float, mess
 
 
 def _advice(load: Load, board: Accelerator) -> str:
-    """What power limits do to a load: slow it down below some watts, or nothing at all."""
+    """Effect of power limits on a load, in a sentence."""
     wanted = load.demand * board.limit_watts
     if wanted <= board.min_limit_watts:
         return (

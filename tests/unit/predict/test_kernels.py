@@ -18,7 +18,7 @@ def one_kernel(board, *operator):
     """A BF16 step of one operator, as columns."""
     name, *details = operator
     one = Operator(name, name, "forward", *details, "bf16")
-    return Graph("", (one,), 0, 0.0, 0.0, 0.0, 0.0, 0.0).kernels(board)
+    return Graph("", (one,), 0, 0.0, 0.0, 0.0, 0.0).kernels(board)
 
 
 def product(board, m, n, k):

@@ -62,15 +62,16 @@ def part(model, plan, name):
 
 def test_a_plan_reads_back_from_its_text():
     """Recommendations are handed to `joulery predict` as text."""
-    plan = Plan(8, 2, 4, 2, 1, 5, 2, 128, 3, 0, "full", "fp8")
+    plan = Plan(8, 2, 4, 2, 1, 5, 2, 128, 3, recompute=True, precision="fp8")
     assert Plan.parse(str(plan), 128, "fp8") == plan
+    assert Plan.parse("full-recompute-mb1", 1) == Plan(recompute=True)
     with pytest.raises(InvalidValueError, match="dq2"):
         Plan.parse("dp8-dq2", 8)
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"tensor": 3}, {"pipeline": 24}, {"micro_batch": 3}, {"expert": 2}, {"recompute": "some"}],
+    [{"tensor": 3}, {"pipeline": 24}, {"micro_batch": 3}, {"expert": 2}],
 )
 def test_plans_that_do_not_divide_are_refused(change):
     """A plan that no framework starts must not be predicted."""
@@ -80,7 +81,7 @@ def test_plans_that_do_not_divide_are_refused(change):
 
 def test_recomputation_costs_time_and_saves_memory():
     """It is the trade that makes large models fit."""
-    again = replace(BASE, recompute="full")
+    again = replace(BASE, recompute=True)
     assert seconds(LLAMA, again) > 1.15 * seconds(LLAMA, BASE)
     assert plan_memory(LLAMA, again).activations < 0.2 * plan_memory(LLAMA, BASE).activations
 

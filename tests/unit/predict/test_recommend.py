@@ -1,14 +1,16 @@
 """Recommendations: the search, the deadline, the reasons."""
 
+import json
 import math
 import time
 from dataclasses import replace
 
 import pytest
 
-from joulery.errors import InfeasibleError, InvalidValueError, UnknownDeviceError
+from joulery.errors import FileError, InfeasibleError, InvalidValueError, UnknownDeviceError
 from joulery.predict import (
     Assumptions,
+    Recommendation,
     Work,
     accelerator,
     embodied_grams,
@@ -38,6 +40,23 @@ WORK = Work(2e12, 1024, deadline_seconds=MONTH)
 def found():
     """A recommendation among three device types."""
     return recommend(LLAMA, WORK, ["h100", "b200", "a100"])
+
+
+def test_a_recommendation_is_read_back_from_its_document(found):
+    """If this fails, a saved recommendation cannot be shown."""
+    again = Recommendation.from_dict(json.loads(json.dumps(found.to_dict())))
+    assert again == found
+    document = found.to_dict()
+    for wrong in (
+        None,
+        [],
+        document | {"pareto": [{}]},
+        document | {"best": document["best"] | {"seconds": -1.0}},
+        document | {"best": document["best"] | {"plan": "what"}},
+        {name: value for name, value in document.items() if name != "work"},
+    ):
+        with pytest.raises(FileError, match="no recommendation"):
+            Recommendation.from_dict(wrong)
 
 
 def test_the_deadline_is_kept_with_ninety_per_cent(found):
@@ -74,7 +93,6 @@ def test_reasons_and_changes_name_the_rivals(found):
     text = " ".join((*found.reasons, *found.changes))
     assert {"H100", "A100", "B200"} - {found.best.device} <= set(text.replace(",", "").split())
     assert found.probe
-    assert found.frontier().least_energy.setting.device == found.best.device
 
 
 def test_the_probe_is_a_step_on_few_devices(found):

@@ -115,14 +115,14 @@ def test_a_graph_of_operators_is_predicted_too():
         "mm", "matmul", "forward", (1, 4096, 4096, 4096), 2 * 4096.0**3, 3 * 4096.0**2 * 2, "bf16"
     )
     update = Operator("adamw", "stream", "optimizer", (0, 0, 0, 0), 0.0, 1e9, "fp32")
-    graph = Graph("tiny", (product, update), 1, 1e6, 1e6, 2e6, 1e6, 2e6)
+    graph = Graph("tiny", (product, update), 1, 1e6, 2e6, 1e6, 2e6)
     found = predict(graph, "a100").fastest
     bytes_only = 1e9 / accelerator("a100").bytes_per_second
     assert bytes_only < found.seconds < 4 * bytes_only
     assert predict(graph, "h100").fastest.seconds < found.seconds
     assert np.isfinite(found.joules)
     with pytest.raises(InvalidValueError):
-        Graph("empty", (), 0, 0, 0, 0, 0, 0)
+        Graph("empty", (), 0, 0, 0, 0, 0)
 
 
 def test_the_room_can_be_called():

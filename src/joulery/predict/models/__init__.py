@@ -5,6 +5,8 @@ what is known about constants and how measurements change that.
 """
 
 from joulery.predict._bayes import (
+    NINETY,
+    NINETY_BELOW,
     Belief,
     conditioned,
     fitted,
@@ -12,13 +14,9 @@ from joulery.predict._bayes import (
     fitted_on,
     krige,
     probe_values,
-)
-from joulery.predict._calibrate import PLAN_NOISE, on_another_system, unexplained
-from joulery.predict._intervals import (
-    NINETY,
-    NINETY_BELOW,
     summed_deviation,
 )
+from joulery.predict._calibrate import PLAN_NOISE, on_another_system, unexplained
 from joulery.predict._kernels import (
     CONSTANTS,
     POWER_CONSTANTS,

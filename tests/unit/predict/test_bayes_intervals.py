@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from joulery.predict import Interval
-from joulery.predict._bayes import fitted
-from joulery.predict._intervals import interval_scale
+from joulery.predict._bayes import fitted, interval_scale
 from joulery.predict.models import (
     summed_deviation,
 )
