@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from joulery.cluster._budget import Budget, Cap, read_budget
     from joulery.cluster._decide import decide
     from joulery.cluster._events import announce, mirror_events, withdraw
-    from joulery.cluster._fairness import DeficitLedger, oversubscribed_watts, ramped
+    from joulery.cluster._history import DeficitLedger, oversubscribed_watts, ramped
     from joulery.cluster._jobs import (
         ClusterJob,
         Fleet,

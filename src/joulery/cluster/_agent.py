@@ -17,17 +17,16 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from joulery.clock import REAL_CLOCK, Clock
 from joulery.cluster._decide import CapDecision, decide, devices_of
 from joulery.cluster._events import active_events
-from joulery.cluster._fairness import ramped
+from joulery.cluster._history import JobHistory, ramped
 from joulery.cluster._jobs import PowerCurve, read_frontiers
 from joulery.cluster._nodes import DeviceState
-from joulery.cluster._observed import JobHistory
 from joulery.cluster._slurm import EngineError, EngineJob
 from joulery.errors import JouleryError, NotPossibleHereError
 from joulery.files import write_atomic
@@ -36,7 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from joulery.cluster._nodes import NodeClient
     from joulery.cluster._settings import AgentSettings
+    from joulery.cluster._slurm import Slurm, SlurmRest
     from joulery.grid import GridEvent
 
 _POLL_SECONDS = 0.1
@@ -52,45 +53,11 @@ _ENGINE_SECONDS, _NODE_SECONDS, _LOST_NODE_SECONDS = 0.5, 1.0, 0.1
 _OLD_SECONDS = 10.0
 
 
-class Engine(Protocol):
-    """A workload manager."""
-
-    def jobs(self) -> list[EngineJob]:
-        """Jobs that hold GPUs."""
-        ...
-
-    def suspend(self, job: str) -> None:
-        """Stop a job for now."""
-        ...
-
-    def resume(self, job: str) -> None:
-        """Let it go on."""
-        ...
-
-    def signal(self, job: str, name: str) -> None:
-        """Send a signal to all its processes."""
-        ...
-
-
-class Node(Protocol):
-    """A node whose GPUs can be capped."""
-
-    def status(self) -> list[DeviceState]:
-        """GPUs of the node."""
-        ...
-
-    def set_caps(
-        self, caps: Mapping[str, float], clocks: Mapping[str, float], ttl_seconds: float
-    ) -> list[DeviceState]:
-        """Put caps in force for a time, and lock the clocks of some GPUs."""
-        ...
-
-
 class Agent:
     """Runs decisions on a cluster.
 
     Args:
-        settings: What the administrator decided.
+        settings: Settings of the administrator.
         engine: Workload manager.
         nodes: Services of the nodes by name.
         clock: Clock for ticks and events.
@@ -101,8 +68,8 @@ class Agent:
     def __init__(
         self,
         settings: AgentSettings,
-        engine: Engine,
-        nodes: Mapping[str, Node],
+        engine: Slurm | SlurmRest,
+        nodes: Mapping[str, NodeClient],
         clock: Clock = REAL_CLOCK,
         find: Callable[[str], PowerCurve | None] = lambda _: None,
     ) -> None:
@@ -155,7 +122,7 @@ class Agent:
                     waited += _POLL_SECONDS
 
     def tick(self) -> dict[str, Any]:
-        """Look, decide, act; what ``joulery cluster status`` shows."""
+        """Read jobs and nodes, decide, set caps; the document of ``joulery cluster status``."""
         now = self._clock.now()
         messages: list[str] = []
         is_fresh = self._read_jobs(now, messages)
@@ -423,7 +390,7 @@ class Agent:
         self._write("agent.json", document, messages)
 
     def _recall(self) -> None:
-        """Go on from what the last agent knew; a file that makes no sense counts as none."""
+        """Restore the state of the last agent; an invalid file counts as none."""
         with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
             text = (self._settings.state / "agent.json").read_text(encoding="utf-8")
             found = json.loads(text)

@@ -25,8 +25,8 @@ def aggregate(
 ) -> tuple[ClusterJob, float]:
     """One job that stands for many, and the relative error of its weighted performance.
 
-    The curve has at most ``points`` knots, all of them attainable: it never promises more than
-    the jobs can do, and at most the stated error less.
+    The curve has at most ``points`` knots, all of them attainable: it is never above what
+    the jobs can do, and below it by at most the stated error.
 
     Args:
         jobs: Jobs under one flat budget.

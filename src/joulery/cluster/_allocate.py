@@ -17,7 +17,7 @@ is the optimum of the linear program, not an approximation.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,14 @@ if TYPE_CHECKING:
 POLICIES = ("fair", "max-min", "throughput", "equal-watts", "equal-fraction", "alpha-fair")
 # The default policy lets no job fall below this share of the max-min level.
 FAIR_SHARE = 0.95
+
+
+def check_policy(name: str) -> None:
+    """Refuse a name that is none of :data:`POLICIES`."""
+    if name not in POLICIES:
+        raise InvalidValueError(
+            f"unknown policy {name!r}", remedy=f"use one of {', '.join(POLICIES)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +83,21 @@ class Allocation:
         """Performance of the slowest job."""
         return float(self.performance.min())
 
+    @property
+    def paused_ids(self) -> list[str]:
+        """Names of the jobs that must wait."""
+        return [name for name, paused in zip(self.ids, self.paused, strict=True) if paused]
+
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON; the documented machine output of ``joulery cluster allocate``."""
         rows = zip(self.ids, self.watts.tolist(), self.performance.tolist(), strict=True)
-        paused = zip(self.ids, self.paused, strict=True)
         return {
             "policy": self.policy,
             "budget_watts": self.budget_watts,
             "used_watts": self.used_watts,
             "weighted_performance": self.weighted_performance,
             "worst_performance": self.worst_performance,
-            "paused": [name for name, is_paused in paused if is_paused],
+            "paused": self.paused_ids,
             "jobs": [{"id": i, "watts": w, "performance": p} for i, w, p in rows],
         }
 
@@ -104,10 +116,7 @@ class Allocator:
     def __init__(
         self, fleet: Fleet, budget: Budget, policy: str = "fair", alpha: float = 2.0
     ) -> None:
-        if policy not in POLICIES:
-            raise InvalidValueError(
-                f"unknown policy {policy!r}", remedy=f"use one of {', '.join(POLICIES)}"
-            )
+        check_policy(policy)
         if policy == "alpha-fair" and not alpha >= 0:
             raise InvalidValueError(f"alpha is {alpha}", remedy="give 0 or more")
         # Levels span more than a float can hold below this, and the result is throughput's.
@@ -216,7 +225,7 @@ class _Ramp:
 
 
 def _ramp(fleet: Fleet, policy: str, alpha: float) -> _Ramp:
-    """What a policy's level means on every segment."""
+    """The range of a policy's level on every segment."""
     performance = np.clip(fleet.performance, fleet.floor_performance, fleet.most_performance)
     full = segment_watts(fleet, fleet.floor_performance)
     floor_watts = at_performance(fleet, fleet.floor_performance)
@@ -282,21 +291,13 @@ def _totals_by_level(ramp: _Ramp, count: np.ndarray) -> tuple[np.ndarray, np.nda
     return level, np.concatenate([[0.0], totals])
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """Segments in the order in which the parts of one depth are filled.
+class _Order(NamedTuple):
+    """Segments in the order in which the parts of one depth are filled."""
 
-    Attributes:
-        segment: Numbers of all segments, those of a part together.
-        part: Number of each part.
-        first: Place of each part's first segment.
-        length: Number of each part's segments.
-    """
-
-    segment: np.ndarray
-    part: np.ndarray
-    first: np.ndarray
-    length: np.ndarray
+    segment: np.ndarray  # numbers of all segments, those of a part together
+    part: np.ndarray  # number of each part
+    first: np.ndarray  # place of each part's first segment
+    length: np.ndarray  # number of each part's segments
 
 
 class _Tree:

@@ -16,15 +16,15 @@ from joulery.units import finite
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from joulery.cluster._history import JobHistory
     from joulery.cluster._nodes import DeviceState
-    from joulery.cluster._observed import JobHistory, ObservedJobs
     from joulery.cluster._settings import AgentSettings
     from joulery.cluster._slurm import EngineJob
 
 
 @dataclass(frozen=True, slots=True)
 class CapDecision:
-    """What the caps should be.
+    """Caps of all GPUs, and how they came about.
 
     Attributes:
         caps: Watts of every reachable GPU, by node and id.
@@ -33,7 +33,7 @@ class CapDecision:
         paused: Jobs that must stop for now.
         allocation: Shares of the jobs; None when there are none or nothing fits.
         is_short: Whether there are no watts for further jobs.
-        messages: What was odd about the input.
+        messages: Warnings about the input.
     """
 
     caps: dict[str, dict[str, float]]
@@ -55,12 +55,12 @@ def decide(
     """Share the budget over the jobs on reachable nodes.
 
     Args:
-        settings: What the administrator decided.
+        settings: Settings of the administrator.
         budget_watts: Most IT power now.
         jobs: Jobs that hold GPUs.
         reachable: GPUs of every node that answers.
         lost: Last known GPUs of nodes that do not; their caps count as used.
-        history: What is known of the jobs from earlier ticks.
+        history: Records of the jobs from earlier ticks.
     """
     caps = {node: {d.id: d.least_watts for d in devices} for node, devices in reachable.items()}
     messages: list[str] = []
@@ -101,7 +101,7 @@ def decide(
             caps[node][device.id] = max(caps[node][device.id], watts)
             if hertz is not None:
                 clocks[node][device.id] = hertz
-    paused = frozenset(n for n, stop in zip(shares.ids, shares.paused, strict=True) if stop)
+    paused = frozenset(shares.paused_ids)
     return CapDecision(
         caps, clocks, paused, shares, is_short=bool(paused), messages=tuple(messages)
     )
@@ -178,31 +178,6 @@ def devices_of(
     ]
 
 
-def _curve(
-    job: EngineJob,
-    devices: list[tuple[str, DeviceState]],
-    frontiers: Mapping[str, PowerCurve],
-    observed: ObservedJobs,
-    messages: list[str],
-) -> tuple[PowerCurve, float]:
-    """Curve of a job on its GPUs, and the most watts of each: known, observed or assumed."""
-    least, most = _range(devices)
-    known = frontiers.get(job.frontier_name) or observed.curve(job.id)
-    if known is not None:
-        curve = known.above(least)
-        return curve, max(most, curve.least_watts)
-    share = observed.next_share(job.id)
-    messages.append(f"job {job.id} ({job.name}) has no frontier: capped at {share:.0%}")
-    assumed = ((least, most), (least / most, 1.0)) if most > least else ((most,), (1.0,))
-    return PowerCurve(*assumed), max(least, share * most)
-
-
-def _range(devices: list[tuple[str, DeviceState]]) -> tuple[float, float]:
-    """Least and most cap that all of some GPUs accept."""
-    least = max(device.least_watts for _, device in devices)
-    return least, max(least, min(device.most_watts for _, device in devices))
-
-
 def _cluster_job(
     job: EngineJob,
     devices: list[tuple[str, DeviceState]],
@@ -211,9 +186,18 @@ def _cluster_job(
     messages: list[str],
 ) -> ClusterJob:
     """A job as the allocator takes it, by its comment within what users may ask for."""
-    curve, limit = _curve(job, devices, settings.frontiers, history.observed, messages)
-    least, wishes = _range(devices)[0], job.preferences
-    floor, weight = 0.0, 1.0
+    least = max(device.least_watts for _, device in devices)
+    most = max(least, min(device.most_watts for _, device in devices))
+    known = settings.frontiers.get(job.frontier_name) or history.observed.curve(job.id)
+    if known is not None:
+        curve = known.above(least)
+        limit = max(most, curve.least_watts)
+    else:
+        share = history.observed.next_share(job.id)
+        messages.append(f"job {job.id} ({job.name}) has no frontier: capped at {share:.0%}")
+        assumed = ((least, most), (least / most, 1.0)) if most > least else ((most,), (1.0,))
+        curve, limit = PowerCurve(*assumed), max(least, share * most)
+    wishes, floor, weight = job.preferences, 0.0, 1.0
     try:
         if "tier" in wishes:
             floor = flexibility_floor(wishes["tier"])

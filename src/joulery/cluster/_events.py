@@ -88,7 +88,7 @@ def active_events(state: Path, until: float, now: float) -> tuple[list[GridEvent
             elif event.start <= until:
                 found.append(event)
         except (OSError, ValueError, TypeError) as error:
-            messages.append(f"event {file.name} makes no sense and is ignored: {error}")
+            messages.append(f"event {file.name} is invalid and ignored: {error}")
     return found, messages
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from joulery.errors import JouleryError, NotPossibleHereError
 from joulery.governor import Connection, check_secrecy
@@ -49,18 +49,6 @@ class NodeUnreachableError(NotPossibleHereError):
     """A node does not answer, or refuses."""
 
 
-class NodeConnection(Protocol):
-    """A connection to a governor, such as :class:`joulery.governor.Connection`."""
-
-    def ask(self, operation: str, **details: Any) -> dict[str, Any]:
-        """Answer to a request."""
-        ...
-
-    def close(self) -> None:
-        """Hang up."""
-        ...
-
-
 class NodeClient:
     """The agent's side of one node.
 
@@ -69,9 +57,9 @@ class NodeClient:
         name: Name of the node for messages.
     """
 
-    def __init__(self, connect: Callable[[], NodeConnection], name: str = "node") -> None:
+    def __init__(self, connect: Callable[[], Connection], name: str = "node") -> None:
         self._connect, self._name = connect, name
-        self._connection: NodeConnection | None = None
+        self._connection: Connection | None = None
         self._leases: dict[str, int] = {}
         self._locked: dict[str, float | None] = {}
         self._known: dict[str, DeviceState] = {}
@@ -99,7 +87,7 @@ class NodeClient:
             devices = sorted(self._ask("status")["devices"], key=_slurm_order)
             self._known = {device["id"]: self._state(device) for device in devices}
         except (KeyError, TypeError, AttributeError) as error:
-            flaw = f"node {self._name} answers something else: {error!r}"
+            flaw = f"node {self._name} sends an invalid answer: {error!r}"
             raise NodeUnreachableError(flaw, remedy="update its governor") from None
         return list(self._known.values())
 
@@ -121,11 +109,11 @@ class NodeClient:
                 wanted = min(known.most_watts, max(known.least_watts, wanted))
             stands = known is not None and abs(wanted - known.cap_watts) < _SAME_WATTS
             if not stands or name not in self._leases:  # every request renews all leases
-                self._tried(self._set, name, wanted, ttl_seconds)
+                self._set(name, wanted, ttl_seconds)
             hertz = clocks.get(name)
             if name in self._leases and self._locked.get(name) != hertz:
                 self._locked[name] = hertz  # also where it is refused: once is enough
-                self._tried(self._ask, "set", lease=self._leases[name], hertz=hertz)
+                self._tried("set", lease=self._leases[name], hertz=hertz)
         return self.status()
 
     def close(self) -> None:
@@ -136,27 +124,24 @@ class NodeClient:
             self._connection.close()
             self._connection = None
 
-    def _tried(self, action: Callable[..., object], *details: Any, **more: Any) -> None:
-        """Ask; a GPU that refuses must not keep the others from theirs, and its state shows it."""
+    def _set(self, device: str, watts: float, ttl_seconds: float) -> None:
+        if device in self._leases:
+            if self._tried("set", lease=self._leases[device], watts=watts) is not None:
+                return
+            del self._leases[device]  # it is lost, or the limit refused
+        self._locked.pop(device, None)
+        reply = self._tried("acquire", device=device, watts=watts, ttl_seconds=ttl_seconds)
+        if reply is not None:
+            self._leases[device] = reply["lease"]
+
+    def _tried(self, operation: str, **details: Any) -> dict[str, Any] | None:
+        """The answer, or None for a refusal: it must not keep other GPUs from their caps."""
         try:
-            action(*details, **more)
+            return self._ask(operation, **details)
         except NodeUnreachableError:
             raise
         except JouleryError:
-            return
-
-    def _set(self, device: str, watts: float, ttl_seconds: float) -> None:
-        try:
-            if device in self._leases:
-                self._ask("set", lease=self._leases[device], watts=watts)
-                return
-        except NodeUnreachableError:
-            raise
-        except JouleryError:  # the lease is lost, or the limit refused
-            del self._leases[device]
-        self._locked.pop(device, None)
-        reply = self._ask("acquire", device=device, watts=watts, ttl_seconds=ttl_seconds)
-        self._leases[device] = reply["lease"]
+            return None
 
     def _ask(self, operation: str, **details: Any) -> dict[str, Any]:
         try:

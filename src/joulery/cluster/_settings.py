@@ -1,4 +1,4 @@
-"""What the administrator of a cluster decides, and the file that says so."""
+"""Settings of the cluster's agent, and the administrator's file that holds them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import tomllib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from joulery.cluster._allocate import POLICIES
+from joulery.cluster._allocate import check_policy
 from joulery.cluster._budget import Budget, read_budget
 from joulery.cluster._jobs import PowerCurve, read_jobs
 from joulery.errors import FileError, InvalidValueError, JouleryError
@@ -25,7 +25,7 @@ _PATHS = (
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """What an administrator decides.
+    """Settings of the agent.
 
     Attributes:
         budget_watts: Most IT power of the cluster.
@@ -35,7 +35,7 @@ class AgentSettings:
         overhead_watts: Power of hosts and network, which is not capped.
         tick_seconds: Time between two decisions.
         ttl_seconds: Time after which nodes lower their caps when the agent is silent.
-        lead_seconds: How long before an announced event the caps fall.
+        lead_seconds: Time before an announced event at which the caps fall.
         ramp_up_watts_per_second: Most increase of the sum of caps.
         budget_series: Budget over time; where it is lower than ``budget_watts`` it counts.
         tree: Caps on parts of the cluster, whose leaves are named like the nodes.
@@ -96,9 +96,7 @@ class AgentSettings:
         if not 0.0 <= finite(self.overshoot_risk, "overshoot_risk") < 1.0:
             flaw = f"overshoot_risk {self.overshoot_risk:g}"
             raise InvalidValueError(flaw, remedy="give a probability such as 1e-4, or 0")
-        if self.policy not in POLICIES:
-            remedy = f"use one of {', '.join(POLICIES)}"
-            raise InvalidValueError(f"unknown policy {self.policy!r}", remedy=remedy)
+        check_policy(self.policy)
         if not self.nodes or not all(isinstance(place, str) for place in self.nodes.values()):
             remedy = 'write [nodes] and n1 = "n1.example:7001"'
             raise InvalidValueError("no addresses of nodes", remedy=remedy)

@@ -41,8 +41,8 @@ class WorkPlan:
         seconds: Length of each step.
         watts: Mean power in each step.
         performance: Mean performance in each step; 0 while paused.
-        amount: What the energy costs in the signal's unit (grams of CO2, or money).
-        price: What one more second of work at full speed would cost.
+        amount: Cost of the energy in the signal's unit (grams of CO2, or money).
+        price: Cost of one more second of work at full speed.
     """
 
     starts: np.ndarray
@@ -51,16 +51,6 @@ class WorkPlan:
     performance: np.ndarray
     amount: float
     price: float
-
-    @property
-    def joules(self) -> float:
-        """Energy of the plan."""
-        return float(self.watts @ self.seconds)
-
-    @property
-    def work_seconds(self) -> float:
-        """Work done, in seconds at full speed."""
-        return float(self.performance @ self.seconds)
 
     @property
     def end(self) -> float:
@@ -127,7 +117,7 @@ def plan_work(
 
 @dataclass(frozen=True, slots=True)
 class StartPlan:
-    """When to start work that runs without a pause.
+    """Start time of work that runs without a pause.
 
     Attributes:
         start: Best time to start, in seconds since 1970 UTC.

@@ -32,7 +32,7 @@ class EngineJob:
     Attributes:
         id: Number of the job.
         name: Name of the job.
-        comment: What the user wrote with ``--comment``.
+        comment: Text that the user gave with ``--comment``.
         gpus: Indices of its GPUs on each node.
         is_suspended: Whether the job is stopped for now.
     """
@@ -191,7 +191,7 @@ def _jobs(text: str, source: str) -> list[EngineJob]:
         return [job for job in found if job is not None]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise EngineError(
-            f"{source} answers something else: {error!r}",
+            f"{source} sends an invalid answer: {error!r}",
             remedy="install Slurm 22.05 or later with its JSON serializer",
         ) from None
 

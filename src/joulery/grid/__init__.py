@@ -1,4 +1,4 @@
-"""What the grid says: carbon intensity, price, and events that ask for less power.
+"""Signals of the power grid: carbon intensity, price, and demand-response events.
 
 Examples:
     >>> from joulery.grid import static_intensity

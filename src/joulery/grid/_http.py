@@ -1,4 +1,4 @@
-"""One HTTP request with a time limit; the only place where this room calls a network."""
+"""One HTTP request with a time limit, the only place where this room calls a network; and times."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from datetime import UTC, datetime
 from typing import Any
 
 from joulery.errors import NotPossibleHereError
@@ -60,3 +61,9 @@ def request(
         raise SignalError(
             f"{url} does not answer: {error}", remedy="check the network and the address"
         ) from None
+
+
+def utc_seconds(text: str) -> float:
+    """A time as services write it, in UTC where it states no zone, in seconds since 1970."""
+    time = datetime.fromisoformat(text)
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()

@@ -1,4 +1,4 @@
-"""A small client of OpenADR 3: register, receive events, report what was done."""
+"""A small client of OpenADR 3: receive events, report what was done."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from joulery.grid._events import GridEvent
-from joulery.grid._http import SignalError, request
+from joulery.grid._http import SignalError, request, utc_seconds
 from joulery.units import finite
 
 _DURATION = re.compile(
@@ -29,8 +29,8 @@ class OpenAdr:
         url: Address of the server's API.
         client_id: Name of the account.
         client_secret: Secret of the account.
-        ven_name: Name under which this cluster registers.
-        malformed: What was wrong with events of the last call that could not be read.
+        ven_name: Name under which this cluster reports.
+        malformed: Errors of events of the last call that could not be read.
     """
 
     url: str
@@ -50,23 +50,16 @@ class OpenAdr:
                 "client_secret": self.client_secret,
             },
         )
-        self._token = str(_object(body).get("access_token", ""))
+        self._token = str(_decoded(body, dict).get("access_token", ""))
         if not self._token:
             raise SignalError("the server gives no token", remedy="check the account's secret")
-
-    def register(self) -> dict[str, Any]:
-        """Make this cluster known (GET and POST /vens); what the server has on it."""
-        for ven in self._get("vens", venName=self.ven_name):
-            if ven.get("venName") == self.ven_name:
-                return dict(ven)
-        return self._post("vens", {"objectType": "VEN_VEN_REQUEST", "venName": self.ven_name})
 
     def events(self, program: str | None = None) -> list[GridEvent]:
         """Events that ask for less power (GET /events); see ``malformed`` for the rest."""
         query = {} if program is None else {"programID": program}
         found: list[GridEvent] = []
         self.malformed = []
-        for raw in self._get("events", **query):
+        for raw in _decoded(self._ask("events", query=query), list):
             try:
                 found += grid_events(raw)
             except SignalError as error:  # one must not hide the others
@@ -74,17 +67,9 @@ class OpenAdr:
         return found
 
     def report(self, event: dict[str, Any], watts: list[tuple[float, float]]) -> dict[str, Any]:
-        """Tell the power used, as (time, watts) (POST /reports)."""
-        return self._post("reports", usage_report(event, watts, self.ven_name))
-
-    def _get(self, path: str, **query: str) -> list[dict[str, Any]]:
-        found = _decoded(self._ask(path, query=query))
-        if not isinstance(found, list):
-            raise SignalError(f"/{path} is not a list", remedy="check the address of the server")
-        return found
-
-    def _post(self, path: str, document: dict[str, Any]) -> dict[str, Any]:
-        return _object(self._ask(path, document=document))
+        """Report the power used, as (time, watts) (POST /reports)."""
+        document = usage_report(event, watts, self.ven_name)
+        return dict(_decoded(self._ask("reports", document=document), dict))
 
     def _ask(self, path: str, **details: Any) -> bytes:
         if not self._token:
@@ -106,7 +91,7 @@ def grid_events(raw: dict[str, Any]) -> list[GridEvent]:
         units = {d["payloadType"]: d.get("units") for d in raw.get("payloadDescriptors") or ()}
         for interval in raw.get("intervals") or ():
             period = general | (interval.get("intervalPeriod") or {})
-            start = _seconds(interval.get("intervalPeriod", {}).get("start") or following)
+            start = utc_seconds(str(interval.get("intervalPeriod", {}).get("start") or following))
             end = start + _duration(period["duration"])
             following = datetime.fromtimestamp(end, UTC).isoformat()
             given = f"{raw.get('id') or raw.get('eventName')}#{interval['id']}"
@@ -115,7 +100,7 @@ def grid_events(raw: dict[str, Any]) -> list[GridEvent]:
                 wish = _wish(payload, units.get(payload["type"]))
                 if wish:
                     announced = raw.get("createdDateTime")
-                    known = _seconds(announced) if announced else None
+                    known = utc_seconds(announced) if announced else None
                     found.append(GridEvent(name, start, end, announced=known, **wish))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SignalError(
@@ -166,11 +151,6 @@ def _iso(time: float) -> str:
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _seconds(text: Any) -> float:
-    time = datetime.fromisoformat(str(text))
-    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
-
-
 def _duration(text: str) -> float:
     match = _DURATION.fullmatch(text)
     if match is None:
@@ -180,15 +160,12 @@ def _duration(text: str) -> float:
     return 3600 * hours + 60 * parts["minutes"] + parts["seconds"]
 
 
-def _decoded(body: bytes) -> Any:
+def _decoded(body: bytes, kind: type) -> Any:
     try:
-        return json.loads(body)
+        found = json.loads(body)
     except ValueError:
-        raise SignalError("the server's answer is not JSON", remedy="check its address") from None
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    found = _decoded(body)
-    if not isinstance(found, dict):
-        raise SignalError("the server's answer is not an object", remedy="check its address")
+        found = None
+    if not isinstance(found, kind):
+        flaw = f"the server's answer is not a JSON {kind.__name__}"
+        raise SignalError(flaw, remedy="check its address")
     return found

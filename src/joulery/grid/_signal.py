@@ -39,7 +39,7 @@ class Signal:
         start: Time of the first step, in seconds since 1970 UTC.
         step_seconds: Length of every step.
         values: Value of each step, such as gCO2/kWh or money per kWh.
-        source: Where the values come from, in words.
+        source: Source of the values, in words.
     """
 
     start: float
@@ -88,7 +88,7 @@ class Signal:
 
         Args:
             rows: Times since 1970 UTC, and values.
-            source: Where they come from, for messages.
+            source: Source of the values, for messages.
             most_gap_steps: Longest gap, in steps, to fill with straight lines.
 
         Raises:

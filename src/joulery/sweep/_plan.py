@@ -60,10 +60,6 @@ class SweepPlan:
     default_watts: float
 
     def __post_init__(self) -> None:
-        if self.repeats < 1:
-            raise InvalidValueError(
-                f"cannot repeat each run {self.repeats} times", remedy="give --repeat 1 or more"
-            )
         for gpus in self.gpu_counts:
             if not 1 <= gpus <= len(self.boards):
                 here = f"{len(self.boards)} GPU{'s' * (len(self.boards) > 1)}"
@@ -71,9 +67,9 @@ class SweepPlan:
                     f"cannot run on {gpus} GPUs: this node has {here}",
                     remedy=f"give numbers from 1 to {len(self.boards)}",
                 )
-        if not self.gpu_counts or not self.limits_watts:
+        if not len(self):
             raise InvalidValueError(
-                "a sweep needs a power limit and a number of GPUs",
+                "a sweep needs a power limit, a number of GPUs and a repeat",
                 remedy="give at least one of each",
             )
         if len(self) > _MOST_RUNS:
@@ -83,7 +79,7 @@ class SweepPlan:
             )
 
     def __len__(self) -> int:
-        return self.repeats * len(self.gpu_counts) * len(self.limits_watts)
+        return max(0, self.repeats) * len(self.gpu_counts) * len(self.limits_watts)
 
     def trials(self) -> Iterator[Trial]:
         """All runs, in order.

@@ -13,7 +13,15 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from joulery.files import csv_text
-from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
+from joulery.frontier import (
+    Frontier,
+    OperatingPoint,
+    Origin,
+    Provenance,
+    Setting,
+    origins,
+    sources,
+)
 from joulery.objectives import eds_gain, gains
 
 if TYPE_CHECKING:
@@ -189,15 +197,12 @@ class SweepTable:
     @property
     def origin(self) -> str:
         """Origin of the figures, such as ``simulated``."""
-        found = {setting.point.provenance.origin for setting in self.settings}
-        return " and ".join(origin for origin in Origin if origin in found)
+        return origins(setting.point for setting in self.settings)
 
     @property
     def sources(self) -> str:
         """Sources of the energy figures."""
-        return "; ".join(dict.fromkeys(s.point.provenance.source for s in self.settings)).strip(
-            "; "
-        )
+        return sources(setting.point for setting in self.settings)
 
     def of_count(self, gpus: int) -> tuple[SettingResult, ...]:
         """The settings with that many boards, ascending in the limit."""

@@ -178,6 +178,16 @@ def test_the_dashboard_shows_what_the_agent_writes(tmp_path):
     text = agent_report(watch.look(), watch.history, bench.clock.wall()).body()
     for words in ("Power over time", "peak", "30 % less", "Jain index", "2 nodes"):
         assert words in text
+    assert "silent" not in text
+
+
+def test_the_page_of_a_cluster_says_what_needs_attention():
+    """An operator takes the last figures of a dead agent, or a lost node, for all is well."""
+    told = agent_report(AGENT_STATUS, (), AGENT_STATUS["at"] + 7300.0).body()
+    assert '<p class="error">! The agent has been silent for 2 h: is it running?</p>' in told
+    assert '<p class="error">! node3 does not answer</p>' in told
+    short = agent_report(AGENT_STATUS | {"is_short": True}, (), AGENT_STATUS["at"]).body()
+    assert '<p class="error">! The budget does not cover' in short
 
 
 def test_a_silent_agent_leaves_caps_that_only_fall(tmp_path):

@@ -77,7 +77,7 @@ def test_limits_in_common_are_those_of_every_board():
 def test_only_whole_boards_are_limited():
     """The plug's meter has no limit, and would stop every sweep."""
     node = SimulatedNode(preset("rtx6000x8"), VirtualClock())
-    assert settable_boards([*node.gpus, node.meter]) == node.gpus
+    assert settable_boards([*node.gpus, node]) == node.gpus
 
 
 def test_a_board_without_a_limit_is_named():

@@ -65,7 +65,7 @@ class Place:
         boards = tuple(gpu.info.id for gpu in self.node.gpus)
         self.plan = SweepPlan(("job",), boards, (260.0, 150.0), (2, 8), 1, 260.0)
         self.bench = SweepEnvironment(
-            self.node.gpus, (*self.node.gpus, self.node.meter), self.clock, 0.01
+            self.node.gpus, (*self.node.gpus, self.node), self.clock, 0.01
         )
 
     def sweep(self, work, **options):
@@ -96,9 +96,9 @@ def test_every_board_has_the_limit_during_a_run(place):
 
 def test_energy_is_the_node_meters_and_idle_boards_are_counted_apart(place):
     """Summing boards and plug would count joules twice; leaving out idle boards loses some."""
-    before = place.node.meter.read_energy().joules
+    before = place.node.read_energy().joules
     runs, _ = place.sweep(SimulatedWork(place.node))
-    used = place.node.meter.read_energy().joules - before
+    used = place.node.read_energy().joules - before
     assert sum(run.joules for run in runs) == pytest.approx(used, rel=0.01)
     eight, two = runs[0], runs[2]
     assert eight.idle_gpu_joules == 0.0
