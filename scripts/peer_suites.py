@@ -1,8 +1,10 @@
 """Run the tests of Zeus and CodeCarbon that use only their public names against our shims.
 
 The source distributions are fetched from the package index into a temporary folder. A test
-function counts if it and its helpers use nothing of the package but the names that a shim has.
-Everything else of the package is an empty stand-in, so that the test files can be imported.
+function counts if it, its class and its helpers use public names of the package and nothing else
+of it: no other name, no attribute with an underscore but those of the test case itself, no patch
+of one of the package's modules. Everything else of the package is an empty stand-in, so that the
+test files can be imported.
 """
 
 from __future__ import annotations
@@ -15,12 +17,20 @@ import tempfile
 from pathlib import Path
 
 SUITES = {
-    "codecarbon": ("3.3.2", {"EmissionsTracker", "OfflineEmissionsTracker", "track_emissions"}),
+    "codecarbon": (
+        "3.3.2",
+        {
+            "BaseOutput", "EmissionsData", "EmissionsTracker", "FileOutput", "LoggerOutput",
+            "OfflineEmissionsTracker", "OutputMethod", "TaskEmissionsData", "track_emissions",
+            "track_task_emissions",
+        },
+    ),
     "zeus": (
         "0.16.0",
         {
-            "Callback", "Energy", "GlobalPowerLimitOptimizer", "HFGlobalPowerLimitOptimizer",
-            "MaxSlowdownConstraint", "Measurement", "Time", "ZeusCost", "ZeusMonitor",
+            "Callback", "CallbackSet", "DeprecatedAliasABCMeta", "Energy",
+            "GlobalPowerLimitOptimizer", "HFGlobalPowerLimitOptimizer", "MaxSlowdownConstraint",
+            "Measurement", "Time", "ZeusCost", "ZeusMonitor", "deprecated_alias", "get_env",
         },
     ),
 }  # fmt: skip
@@ -130,7 +140,7 @@ def _public_tests(path: Path, package: str, public: set[str]) -> list[str]:
         if isinstance(node, ast.ClassDef):
             methods = [item for item in node.body if isinstance(item, ast.FunctionDef)]
             fixtures = [m for m in methods if m.name in {"setUp", "tearDown", "setUpClass"}]
-            if not any(names.uses_private(m) for m in fixtures):
+            if not any(names.uses_private(n) for n in (*node.decorator_list, *fixtures)):
                 found += [
                     f"{path}::{node.name}::{m.name}" for m in methods if names.is_public_test(m)
                 ]
@@ -160,26 +170,36 @@ class _Names:
                 self._private.update((a.asname or a.name).partition(".")[0] for a in ours)
 
     def is_public_test(self, node: ast.FunctionDef) -> bool:
-        uses = any(isinstance(n, ast.Name) and n.id in self._public for n in ast.walk(node))
-        return node.name.startswith("test") and uses and not self.uses_private(node)
+        if not node.name.startswith("test"):
+            return False
+        nodes = [part for used in self._with_helpers(node) for part in ast.walk(used)]
+        uses = any(isinstance(n, ast.Name) and n.id in self._public for n in nodes)
+        return uses and not self.uses_private(node)
 
-    def uses_private(self, node: ast.AST, seen: frozenset[str] = frozenset()) -> bool:
-        for n in ast.walk(node):
-            name = n.id if isinstance(n, ast.Name) else n.arg if isinstance(n, ast.arg) else ""
-            if name in self._private:
-                return True
-            helper = None if name in seen else self._helpers.get(name)
-            if helper is not None and self.uses_private(helper, seen | {name}):
-                return True
-            if isinstance(n, ast.Constant) and str(n.value).startswith(f"{self._package}."):
-                return True
-            if (
-                isinstance(n, ast.Attribute)
-                and n.attr.startswith("_")
-                and not n.attr.endswith("__")
-            ):
-                return True
-        return False
+    def uses_private(self, node: ast.AST) -> bool:
+        return any(
+            self._is_private(part) for used in self._with_helpers(node) for part in ast.walk(used)
+        )
+
+    def _with_helpers(self, node: ast.AST) -> list[ast.AST]:
+        """A function or class, and those of the file that it uses, directly or not."""
+        found = [node]
+        for used in found:
+            names = {_name(part) for part in ast.walk(used)}
+            found += [h for name, h in self._helpers.items() if name in names and h not in found]
+        return found
+
+    def _is_private(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.Constant):
+            return str(node.value).startswith(f"{self._package}.")
+        if isinstance(node, ast.Attribute):
+            its_own = isinstance(node.value, ast.Name) and node.value.id == "self"
+            return node.attr.startswith("_") and not node.attr.endswith("__") and not its_own
+        return _name(node) in self._private
+
+
+def _name(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) else node.arg if isinstance(node, ast.arg) else ""
 
 
 if __name__ == "__main__":

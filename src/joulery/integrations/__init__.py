@@ -1,1 +1,1 @@
-"""Where frameworks meet Joulery: each file here knows one of them, and nothing else does."""
+"""Integrations with frameworks and trackers: one file each, the only one that imports it."""

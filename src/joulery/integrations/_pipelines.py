@@ -1,4 +1,4 @@
-"""What the integrations of pipeline frameworks share: observers, and calls that come in order."""
+"""Shared code of pipeline frameworks' integrations: observers, and calls that come in order."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def queue_marker(on_cuda: bool) -> Callable[[], Reached | None]:  # noqa: FBT001
 
 
 class OrderedCalls:
-    """Tells an observer which instruction each call of a framework is: the next one of its kind.
+    """Matches calls of a framework with instructions: each call is the next one of its kind.
 
     Args:
         observer: Observer to call.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class AccelerateTracker(GeneralTracker):  # type: ignore[misc]
     """Measures energy from ``Accelerator.init_trackers`` to ``end_training``.
 
-    Whatever is logged in between comes out of the sinks together with the energy so far.
+    Whenever something is logged in between, the energy so far goes to the sinks.
 
     Args:
         meter: Meter of the devices; one over this job's devices unless given.

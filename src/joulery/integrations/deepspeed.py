@@ -79,7 +79,7 @@ def _command(calls: OrderedCalls, kind: str, run: Callable[..., Any]) -> Callabl
 def schedule_of(
     schedule: Callable[..., Any], ranks: int, microbatches: int, *, endings: bool = False
 ) -> Schedule:
-    """What each rank runs under a schedule class of DeepSpeed, such as ``TrainSchedule``.
+    """The instructions of each rank under a schedule class of DeepSpeed, such as ``TrainSchedule``.
 
     Args:
         schedule: Class from ``deepspeed.runtime.pipe.schedule``.

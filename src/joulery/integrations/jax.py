@@ -90,5 +90,6 @@ class JaxStep(Generic[P, R]):
 
 
 def _wait_for(result: Any) -> None:
-    arrays = [leaf for leaf in jax.tree.leaves(result) if isinstance(leaf, jax.Array)]
-    jax.block_until_ready([array for array in arrays if not array.is_deleted()])
+    for leaf in jax.tree.leaves(result):
+        if isinstance(leaf, jax.Array) and not leaf.is_deleted():
+            leaf.block_until_ready()

@@ -81,7 +81,7 @@ def _iteration(calls: OrderedCalls, run: Callable[..., Any]) -> Callable[..., An
 def schedule_of(
     schedules: Any, ranks: int, microbatches: int, *, chunks: int = 1, group: int | None = None
 ) -> Schedule:
-    """What each rank runs under Megatron's schedules, by Megatron's own tables.
+    """The instructions of each rank under Megatron's schedules, by Megatron's own tables.
 
     Args:
         schedules: Module ``megatron.core.pipeline_parallel.schedules``.

@@ -41,7 +41,7 @@ class EnergyDataLoader:
         options: Options of the DataLoader, all but ``batch_size``.
 
     Raises:
-        InvalidValueError: An argument makes no sense.
+        InvalidValueError: An argument is invalid.
     """
 
     def __init__(  # noqa: PLR0913 - the first four are those of the loader that this one replaces

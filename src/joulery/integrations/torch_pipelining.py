@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from joulery.errors import InvalidValueError
@@ -21,7 +22,9 @@ from joulery.pipeline import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from joulery.integrations._pipelines import PipelineObserver, Reached
+    from joulery.integrations._pipelines import PipelineObserver
+
+_REMEDY = "give a schedule of torch.distributed.pipelining, such as Schedule1F1B"
 
 
 @contextmanager
@@ -40,52 +43,25 @@ def observed(torch_schedule: Any, observer: PipelineObserver) -> Iterator[None]:
         InvalidValueError: The object is no schedule with stages.
     """
     stages = _stages_of(torch_schedule)
-    wrappers = _Wrappers(observer)
-    wrapped: list[tuple[Any, str]] = [(torch_schedule, "step")]
-    torch_schedule.step = wrappers.step(
-        torch_schedule, torch_schedule.step, queue_marker(_on_cuda(stages[0]))
-    )
-    for stage in stages:
-        for name, kind_of in _EDGES.items():
-            setattr(stage, name, wrappers.instruction(stage, getattr(stage, name), kind_of))
-            wrapped.append((stage, name))
-    try:
-        yield
-    finally:
-        for owner, name in wrapped:
-            # The class's own method shows again.
-            delattr(owner, name)
+    step, mark = torch_schedule.step, queue_marker(_on_cuda(stages[0]))
+    training = False
 
+    def observed_step(*arguments: Any, **named: Any) -> Any:
+        nonlocal training
+        training = bool(getattr(torch_schedule, "_has_backward", True))
+        if training:
+            observer.begin_iteration(mark())
+        try:
+            return step(*arguments, **named)
+        finally:
+            training = False
 
-class _Wrappers:
-    """Makes the wrappers around a schedule's and its stages' methods."""
-
-    def __init__(self, observer: PipelineObserver) -> None:
-        self._observer = observer
-        self._training = False
-
-    def step(
-        self, schedule: Any, run: Callable[..., Any], mark: Callable[[], Reached | None]
-    ) -> Callable[..., Any]:
-        def wrapped(*arguments: Any, **named: Any) -> Any:
-            self._training = bool(getattr(schedule, "_has_backward", True))
-            if self._training:
-                self._observer.begin_iteration(mark())
-            try:
-                return run(*arguments, **named)
-            finally:
-                self._training = False
-
-        return wrapped
-
-    def instruction(
-        self, stage: Any, run: Callable[..., Any], kind_of: Callable[..., str]
-    ) -> Callable[..., Any]:
-        number, observer = stage.stage_index, self._observer
+    def observed_call(stage: Any, name: str) -> Callable[..., Any]:
+        run, kind_of, number = getattr(stage, name), _KIND_OF[name], stage.stage_index
         mark = queue_marker(_on_cuda(stage))
 
-        def wrapped(microbatch: int, *arguments: Any, **named: Any) -> Any:
-            if not self._training:
+        def call(microbatch: int, *arguments: Any, **named: Any) -> Any:
+            if not training:
                 return run(microbatch, *arguments, **named)
             kind = kind_of(*arguments, **named)
             observer.before(number, kind, microbatch, mark())
@@ -93,26 +69,29 @@ class _Wrappers:
             observer.after(number, kind, microbatch, mark())
             return result
 
-        return wrapped
+        return call
 
-
-def _forward(*_: Any, **__: Any) -> str:
-    return FORWARD
-
-
-def _weight(*_: Any, **__: Any) -> str:
-    return BACKWARD_WEIGHT
+    calls = [(stage, name, observed_call(stage, name)) for stage in stages for name in _KIND_OF]
+    wrapped = [(torch_schedule, "step", observed_step), *calls]
+    for owner, name, wrapper in wrapped:
+        setattr(owner, name, wrapper)
+    try:
+        yield
+    finally:
+        for owner, name, _ in wrapped:
+            # The class's own method shows again.
+            delattr(owner, name)
 
 
 def _backward(loss: Any = None, full_backward: bool = True, *_: Any, **__: Any) -> str:  # noqa: ARG001, FBT001, FBT002 - torch's own arguments
     return BACKWARD if full_backward else BACKWARD_INPUT
 
 
-# What torch calls on a stage, and the kind of instruction that it is.
-_EDGES: dict[str, Callable[..., str]] = {
-    "forward_one_chunk": _forward,
+# What torch calls on a stage, and the kind of instruction that it is by its other arguments.
+_KIND_OF: dict[str, Callable[..., str]] = {
+    "forward_one_chunk": lambda *_, **__: FORWARD,
     "backward_one_chunk": _backward,
-    "backward_weight_one_chunk": _weight,
+    "backward_weight_one_chunk": lambda *_, **__: BACKWARD_WEIGHT,
 }
 
 
@@ -125,23 +104,26 @@ def _stages_of(torch_schedule: Any) -> list[Any]:
     stages = getattr(torch_schedule, "_stages", None) or ([] if one is None else [one])
     if not stages or not callable(getattr(torch_schedule, "step", None)):
         raise InvalidValueError(
-            f"{type(torch_schedule).__name__} has no stages to observe",
-            remedy="give a schedule of torch.distributed.pipelining, such as Schedule1F1B",
+            f"{type(torch_schedule).__name__} has no stages to observe", remedy=_REMEDY
         )
     return list(stages)
 
 
 def schedule_of(torch_schedule: Any) -> Schedule:
-    """What each rank runs under a schedule object of torch, such as ``Schedule1F1B``.
+    """The instructions of each rank under a schedule object of torch, such as ``Schedule1F1B``.
 
-    Every rank knows the order of all, so one object of any rank suffices. Sends, receives, waiting
-    steps and reductions are left out; a forward that torch overlaps with a backward comes right
-    before it. torch itself is not imported.
+    Every rank's object holds the order of all ranks, so one of any rank suffices. Sends,
+    receives, waiting steps and reductions are left out; a forward that torch overlaps with a
+    backward comes right before it. torch itself is not imported.
 
     Raises:
         InvalidValueError: The object has no order, or one that cannot run.
     """
-    order = _order_of(torch_schedule)
+    order = getattr(torch_schedule, "pipeline_order", None)
+    if not isinstance(order, dict) or not order:
+        raise InvalidValueError(
+            f"{type(torch_schedule).__name__} has no order of a pipeline", remedy=_REMEDY
+        )
     ranks = tuple(
         _renumbered(tuple(_computations(actions, rank)))
         for rank, (_, actions) in enumerate(sorted(order.items()))
@@ -149,16 +131,6 @@ def schedule_of(torch_schedule: Any) -> Schedule:
     schedule = Schedule(type(torch_schedule).__name__, ranks)
     dependencies(schedule)
     return schedule
-
-
-def _order_of(torch_schedule: Any) -> dict[int, list[Any]]:
-    order = getattr(torch_schedule, "pipeline_order", None)
-    if not isinstance(order, dict) or not order:
-        raise InvalidValueError(
-            f"{type(torch_schedule).__name__} has no order of a pipeline",
-            remedy="give a schedule of torch.distributed.pipelining, such as Schedule1F1B",
-        )
-    return order
 
 
 def _computations(actions: Iterable[Any], rank: int) -> Iterator[Instruction]:
@@ -182,8 +154,6 @@ def _renumbered(steps: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
     if not forwards or min(forwards) == 0:
         return steps
     return tuple(
-        Instruction(item.stage, item.rank, item.kind, item.microbatch - 1)
-        if item.kind == FORWARD
-        else item
+        replace(item, microbatch=item.microbatch - 1) if item.kind == FORWARD else item
         for item in steps
     )

@@ -15,6 +15,8 @@ import csv
 import math
 import os
 import sys
+import warnings
+from abc import ABCMeta
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -253,8 +255,31 @@ class ZeusCallback:
     def on_evaluate(self, metric: float) -> None:
         """The model was evaluated."""
 
+    def on_instruction_begin(self, name: str) -> None:
+        """An instruction of a pipeline begins."""
+
+    def on_instruction_end(self, name: str) -> None:
+        """An instruction of a pipeline has ended."""
+
 
 Callback = ZeusCallback  # as Zeus names it
+
+
+class CallbackSet(ZeusCallback):
+    """Several callbacks as one."""
+
+    def __init__(self, callbacks: list[Any]) -> None:
+        self.callbacks = callbacks
+
+    def __getattribute__(self, name: str) -> Any:
+        if not name.startswith("on_"):
+            return super().__getattribute__(name)
+
+        def call_all(*args: Any) -> None:
+            for callback in self.callbacks:
+                getattr(callback, name)(*args)
+
+        return call_all
 
 
 class GlobalPowerLimitOptimizer(ZeusCallback):
@@ -262,7 +287,7 @@ class GlobalPowerLimitOptimizer(ZeusCallback):
 
     Args:
         monitor: Monitor that names the GPUs.
-        optimum_selector: What is best; ``ZeusCost(0.5)`` unless given.
+        optimum_selector: Selector of the best limit; ``ZeusCost(0.5)`` unless given.
         wait_steps: Checked and not needed: the tuner finds out when steps have settled.
         warmup_steps: Checked and not needed, likewise.
         profile_steps: Checked and not needed: the tuner measures for as long as it must.
@@ -270,7 +295,7 @@ class GlobalPowerLimitOptimizer(ZeusCallback):
         profile_path: Path whose name stands for the job: runs of one name share a profile.
 
     Raises:
-        ValueError: A number of steps or watts makes no sense.
+        ValueError: A number of steps or watts is out of range.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - as Zeus has them
@@ -330,6 +355,52 @@ def _torch_group() -> Any:
     from joulery.integrations.torch_ranks import torch_ranks
 
     return torch_ranks() if distributed.get_world_size() > 1 else None
+
+
+def get_env(name: str, valtype: type[Any], default: Any = None) -> Any:
+    """Value of an environment variable, as the type that is asked for.
+
+    Raises:
+        ValueError: It is not set and has no default, or is not of this type.
+    """
+    text = os.environ.get(name)
+    if text is None:
+        if default is None:
+            raise ValueError(f"the environment variable {name} is not set")
+        return default
+    if valtype is not bool:
+        return valtype(text)
+    if text.lower() not in {"true", "false"}:
+        raise ValueError(f"{name} must be true or false, not {text!r}")
+    return text.lower() == "true"
+
+
+def deprecated_alias(old_name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a method of a device class another name, whose use warns."""
+
+    def decorate(method: Any) -> Any:
+        method.old_name = old_name
+        return method
+
+    return decorate
+
+
+class DeprecatedAliasABCMeta(ABCMeta):
+    """Metaclass of device classes that have methods with a :func:`deprecated_alias`."""
+
+    def __init__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any], **_: Any) -> None:
+        super().__init__(name, bases, body)
+        for new_name, method in body.items():
+            if old_name := getattr(method, "old_name", None):
+                setattr(cls, old_name, _alias(old_name, new_name))
+
+
+def _alias(old_name: str, new_name: str) -> Callable[..., Any]:
+    def call(self: Any, *args: Any, **options: Any) -> Any:
+        warnings.warn(f"{old_name} is now {new_name}", DeprecationWarning, stacklevel=2)
+        return getattr(self, new_name)(*args, **options)
+
+    return call
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,8 @@
 
 import csv
 import inspect
+import json
+import logging
 
 import pytest
 
@@ -170,3 +172,139 @@ def test_decorated_functions(board, tmp_path, caplog):
         codecarbon.EmissionsTracker(prject_name="typo")
     codecarbon.EmissionsTracker(country_iso_code="XYZ")
     assert "world" in caplog.text
+
+
+class Handler(codecarbon.BaseOutput):
+    """A handler of figures as users of CodeCarbon write them."""
+
+    def __init__(self):
+        self.seen = []
+
+    def out(self, total, delta):
+        """Note the figures."""
+        self.seen.append(("out", total.gpu_energy, delta.gpu_energy))
+
+    def live_out(self, total, delta):
+        """Note the figures so far."""
+        self.seen.append(("live", total.gpu_energy, delta.gpu_energy))
+
+    def task_out(self, data, experiment_name):
+        """Note the tasks."""
+        self.seen.append(("tasks", experiment_name, [task.task_name for task in data]))
+
+    def exit(self):
+        """Fail."""
+        self.seen.append("exit")
+        raise OSError
+
+
+def test_handlers_of_codecarbon_get_their_figures(board, caplog):
+    """If this fails, handlers written for CodeCarbon are not called, or stop the program."""
+    handler = Handler()
+    tracker = codecarbon.EmissionsTracker(
+        "demo", 10, 2, save_to_file=False, output_handlers=[handler]
+    )
+    tracker.start()
+    tracker.start_task("inner")
+    while board.clock.now() < 25:  # a look at the start and every ten seconds, a call every two
+        board.load()
+    tracker.stop()
+    first, last, tasks, end = handler.seen[0], *handler.seen[-3:]
+    assert [seen[0] for seen in handler.seen[:-1]] == ["live", "live", "out", "tasks"]
+    assert first[1] == first[2] < last[1] == pytest.approx(board.gpu.true_joules() / 3.6e6, 0.05)
+    assert sum(seen[2] for seen in handler.seen[:3]) == pytest.approx(last[1])
+    assert tasks[2] == ["inner"]
+    assert end == "exit"
+    assert "exit of" in caplog.text
+
+
+def test_figures_of_codecarbon_in_a_log(board, caplog):
+    """If this fails, those who read CodeCarbon's figures from a log find none."""
+    handler = codecarbon.LoggerOutput(logging.getLogger("energy"), logging.INFO)
+    with (
+        caplog.at_level(logging.INFO, "energy"),
+        codecarbon.EmissionsTracker(
+            "demo", output_methods=[codecarbon.OutputMethod.LOGGER], logging_logger=handler
+        ),
+    ):
+        board.load(10)
+    (line,) = [record.message for record in caplog.records if record.name == "energy"]
+    found = json.loads(line)
+    assert found["project_name"] == "demo"
+    assert found["gpu_energy"] > 0
+    assert 0 <= found["cpu_utilization_percent"] <= 100
+    assert 0 < found["ram_used_gb"] < found["ram_total_size"]
+
+
+@pytest.mark.parametrize(
+    ("gpu_ids", "counts"), [(None, True), ([0], True), ("0, 3", True), ([1], False), ("", False)]
+)
+def test_only_the_gpus_that_were_named_count(board, gpu_ids, counts):
+    """If this fails, a job is charged for boards of others, or a form of the list is refused."""
+    with codecarbon.EmissionsTracker(save_to_file=False, gpu_ids=gpu_ids) as tracker:
+        board.load(10)
+    assert (tracker.final_emissions_data.gpu_energy > 0) == counts
+
+
+def test_a_tracker_of_codecarbon_starts_again(board, tmp_path):
+    """If this fails, the second part of a program that stops its tracker in between counts zero."""
+    tracker = codecarbon.EmissionsTracker(save_to_file=False)
+    for _ in range(2):
+        tracker.start()
+        board.load(10)
+        tracker.stop()
+    assert tracker.final_emissions_data.gpu_energy == pytest.approx(
+        board.gpu.true_joules() / 2 / 3.6e6, rel=0.1
+    )
+
+
+def test_tasks_of_codecarbon_by_decorator(board, tmp_path):
+    """If this fails, functions decorated as tasks do not show up in the file of tasks."""
+    tracker = codecarbon.EmissionsTracker(output_dir=tmp_path, experiment_name="both")
+
+    @codecarbon.track_task_emissions(tracker=tracker, task_name="train")
+    def train():
+        board.load(10)
+        return 3
+
+    with tracker:
+        assert train() == 3
+    with (tmp_path / f"emissions_both_{tracker.run_id}.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert row["task_name"] == "train"
+    assert float(row["gpu_energy"]) > 0
+
+
+@pytest.mark.parametrize(("given", "used"), [(0, 0.0), (12.5, 12.5), (-1, None), ("x", None)])
+def test_carbon_intensities_that_make_no_sense_are_not_used(board, caplog, given, used):
+    """If this fails, a slip in an argument makes emissions negative or stops the program."""
+    tracker = codecarbon.EmissionsTracker(force_carbon_intensity_g_co2e_kwh=given)
+    assert tracker.force_carbon_intensity_g_co2e_kwh == used
+    assert ("no carbon intensity" in caplog.text) == (used is None)
+
+
+def test_a_set_of_callbacks_of_zeus_calls_all():
+    """If this fails, a loop that holds its callbacks in a set loses some of them."""
+    seen = []
+
+    class Noting(zeus.Callback):
+        def on_evaluate(self, metric):
+            seen.append(metric)
+
+    callbacks = zeus.CallbackSet([Noting(), Noting()])
+    callbacks.on_train_begin()
+    callbacks.on_instruction_begin("forward")
+    callbacks.on_evaluate(0.5)
+    assert seen == [0.5, 0.5]
+
+
+def test_settings_of_zeus_from_the_environment(monkeypatch):
+    """If this fails, scripts that take their settings as Zeus's examples do get wrong ones."""
+    monkeypatch.setenv("SLOW", "True")
+    assert zeus.get_env("SLOW", bool) is True
+    assert zeus.get_env("ABSENT", float, default=1.1) == 1.1
+    with pytest.raises(ValueError, match="ABSENT"):
+        zeus.get_env("ABSENT", str)
+    monkeypatch.setenv("SLOW", "perhaps")
+    with pytest.raises(ValueError, match="true or false"):
+        zeus.get_env("SLOW", bool)

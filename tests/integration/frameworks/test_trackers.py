@@ -3,6 +3,8 @@
 import csv
 import json
 import math
+import re
+from pathlib import Path
 
 import pytest
 
@@ -143,6 +145,7 @@ def test_prometheus_scrapes_energy_power_and_limit(world):
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import generate_latest
 
+    from joulery import integrations
     from joulery.integrations.prometheus import DeviceCollector
 
     registry = CollectorRegistry()
@@ -163,6 +166,8 @@ def test_prometheus_scrapes_energy_power_and_limit(world):
     assert samples["joulery_device_watts"][1] > 50
     assert samples["joulery_device_limit_watts"][1] == device.power_limits().current_watts
     assert b"joulery_device_joules_total{" in generate_latest(registry)
+    panels = (Path(integrations.__file__).parent / "grafana.json").read_text(encoding="utf-8")
+    assert set(re.findall(r"joulery_device_\w+", panels)) == samples.keys()
 
 
 def test_opentelemetry_uses_the_names_of_its_conventions(world):
