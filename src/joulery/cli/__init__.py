@@ -1,4 +1,4 @@
-"""The command line: one file per command, imported only when it is asked for."""
+"""The command line: one file per command, imported only when the command is run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMMANDS = {
     "jobs": "recurring jobs: what was decided for them, why, and what that saved",
     "serve": "recurring jobs for teams and machines, over HTTP; backup, export and tokens",
     "governor": "the daemon that lends power limits and clocks, and always gets them back",
-    "demo": "the whole idea at work on a simulated GPU, in seconds",
+    "demo": "train, sweep, choose and train again on a simulated GPU, in seconds",
     "cluster": "many jobs under one power budget: shares, replays, events, an agent for Slurm",
     "simulate": "recurring jobs and whole clusters, replayed from traces under any policy",
     "export": "energy and power of this machine for Prometheus, with a Grafana dashboard",
@@ -78,19 +78,19 @@ class _ForgivingStream(io.TextIOWrapper):
     """Standard error that may be full or gone: what goes there must never stop a command."""
 
     def write(self, text: str) -> int:
-        """Write, or let it be."""
+        """Write; errors are ignored."""
         with contextlib.suppress(OSError):
             super().write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush, or let it be."""
+        """Flush; errors are ignored."""
         with contextlib.suppress(OSError, ValueError):
             super().flush()
 
 
 def _prepare_streams() -> None:
-    """Have plain letters stand for what an encoding lacks, and nothing depend on stderr."""
+    """Replace characters that the encoding lacks, and ignore errors of stderr."""
     for number in (0, 1, 2):  # a closed one would become the next file that is opened
         try:
             os.fstat(number)
@@ -119,11 +119,17 @@ def _run(arguments: list[str]) -> int:
 
         sys.stdout.write(f"joulery {__version__}\n")
         return 0
-    from joulery.cli.dispatch import run_command, usage_error
+    from joulery.cli.dispatch import report_error, run_command
+    from joulery.errors import UsageError
 
+    error = None
     if command not in COMMANDS:
-        message = f"unknown command {command!r}"
-        return usage_error(message, _REMEDY, as_json="--json" in arguments)
+        error = UsageError(f"unknown command {command!r}", remedy=_REMEDY)
+    for word in arguments:
+        if "\0" in word:  # no file and no program takes one
+            error = UsageError(f"{word[:80]!r} contains a NUL character", remedy="leave it out")
+    if error is not None:
+        return report_error(error, as_json="--json" in arguments)
     return run_command(command, COMMANDS[command], arguments[1:])
 
 

@@ -13,7 +13,7 @@ from joulery import metering
 from joulery.cli.dispatch import Output
 from joulery.cli.measure import DEVICE_OPTION
 from joulery.cli.options import COMMAND_OPTION, Action, flag, given_command, number, option
-from joulery.cli.progress import progress_line
+from joulery.cli.progress import Progress
 from joulery.clock import REAL_CLOCK
 from joulery.errors import JouleryError, MissingHardwareError, UsageError
 from joulery.reports import table_of
@@ -113,12 +113,12 @@ class _Load:
         self._command, self._seconds, self._clock = command, seconds, clock
 
     def __call__(self, on_wait: Callable[[], None]) -> None:
-        began, ended = self._clock.now(), False
+        progress, began, ended = Progress(), self._clock.now(), False
 
         def wait() -> None:
             nonlocal ended
             passed = self._clock.now() - began
-            progress_line(f"{human_duration(passed)} of {human_duration(self._seconds)}")
+            progress.show(f"{human_duration(passed)} of {human_duration(self._seconds)}")
             if passed < self._seconds:
                 on_wait()
             elif not ended:
@@ -128,7 +128,7 @@ class _Load:
         try:
             code = metering.run_command(self._command, stdout=2, on_wait=wait)
         finally:
-            progress_line("")
+            progress.done()
         if code != 0 and not ended:
             raise JouleryError(
                 f"the load ended with exit code {code}, so nothing was calibrated",
@@ -189,6 +189,7 @@ COMMAND = Action(
         option("--host-watts", "node meter's watts without the boards", "W", float),
         flag("--show", "print the calibrations that are kept, and end"),
     ),
+    measures=True,
     usage="joulery calibrate [options] [-- COMMAND [ARGUMENTS...]]",
     epilog=_EPILOG,
 )

@@ -290,7 +290,11 @@ def _status_output(state: Path, history: list[tuple[float, float, float]]) -> Ou
         del history[:-_WATCHED]
         report = agent_report(found, history, now)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FileError(f"no status: {error}", remedy="start `joulery cluster agent`") from None
+        why = getattr(error, "strerror", None) or error
+        raise FileError(
+            f"no status of an agent in {state}: {why}",
+            remedy="start `joulery cluster agent` with this state folder",
+        ) from None
     return Output({**found, "age_seconds": now - found["at"]}, report)
 
 
@@ -317,6 +321,8 @@ def _listen(arguments: argparse.Namespace) -> int:
             for event in cluster.mirror_events(arguments.state, events, mirrored, REAL_CLOCK):
                 Output(event.to_dict(), f"event {event.id}").announce(as_json=arguments.json)
         except NotPossibleHereError as error:  # what was announced before stays in force
+            if calls == arguments.times:
+                raise
             sys.stderr.write(f"joulery: {error.message}\n  → {error.remedy}\n")
         for message in client.malformed:
             sys.stderr.write(f"joulery: {message}\n")

@@ -17,79 +17,63 @@ from joulery.cli.options import (
     option,
     whole,
     writable_folder,
-    write_file,
+    write_results,
 )
-from joulery.cli.progress import progress_line
-from joulery.errors import FileError, MissingExtraError
+from joulery.cli.progress import Progress
+from joulery.errors import FileError
 from joulery.hardware import catalog
 from joulery.objectives import OBJECTIVE_HELP, parse_objective
-from joulery.reports import Terminal, draw, write_png
+from joulery.reports import Terminal
 
 if TYPE_CHECKING:
     import argparse
 
+    from joulery.hardware import Board, Workload
+
 
 def _run(arguments: argparse.Namespace) -> Output:
+    progress = Progress()
+    board = catalog.board(arguments.board)
+    workload = catalog.workload("resnet50", board)
     try:
-        return _nights(arguments) if arguments.recurring else _story(arguments)
+        if arguments.recurring:
+            recipe = replace(demo.RECIPE, seed=arguments.seed % 2**32)
+            plan = demo.RecurringPlan(board, workload, recipe=recipe)
+            nights = demo.retrain(plan, progress.show)
+            return Output(nights.to_dict(), lambda: demo.recurring_text(nights))
+        return _story(arguments, board, workload, progress)
     finally:
-        progress_line("")
+        progress.done()
 
 
-def _story(arguments: argparse.Namespace) -> Output:
-    plan = _plan(arguments)
+def _story(
+    arguments: argparse.Namespace, board: Board, workload: Workload, progress: Progress
+) -> Output:
+    """Train, sweep, choose, train again; written to files, too."""
+    objective = arguments.objective
+    plan = demo.DemoPlan(
+        board,
+        workload,
+        parse_objective(objective, board.max_limit_watts),
+        arguments.limits or (),
+        demo.Recipe(seed=arguments.seed, epochs=arguments.epochs),
+    )
     folder = writable_folder(arguments.out)
     if (folder / "journal.jsonl").exists():
         raise FileError(f"{folder} holds the results of a sweep", remedy=OUT_REMEDY)
-    story = demo.Demonstration(plan, progress_line).run()
-    written, remarks = _write_files(story, arguments.objective, folder)
-    document = {
-        **demo.story_document(story),
-        "objective": arguments.objective,
-        "files": written,
-        "remarks": remarks,
-    }
+    story = demo.Demonstration(plan, progress.show).run()
+    page = demo.story_page(story, objective)
+    texts = {"frontier.json": story.frontier.to_json() + "\n", "frontier.html": page.html()}
+    written, remarks = write_results(folder, texts, page.charts, "frontier.png")
+    document = {"objective": objective, "files": written, "remarks": remarks}
 
     def text() -> str:
-        shown = demo.story_report(story, arguments.objective).text(Terminal.of(widest=80))
+        shown = demo.story_report(story, objective).text(Terminal.of(widest=80))
         files = f"Written: {', '.join(map(str, written))}"
         more = "A dozen nights of it, with batch sizes chosen: joulery demo --recurring"
         return "\n".join([shown, "", more, files, *remarks])
 
-    return Output(document, text)
-
-
-def _nights(arguments: argparse.Namespace) -> Output:
-    """Night after night, as recurring runs."""
-    board = catalog.board(arguments.board)
-    recipe = replace(demo.RECIPE, seed=arguments.seed % 2**32)
-    plan = demo.RecurringPlan(board, catalog.workload("resnet50", board), recipe=recipe)
-    story = demo.retrain(plan, progress_line)
-    return Output(demo.recurring_document(story), lambda: demo.recurring_text(story))
-
-
-def _plan(arguments: argparse.Namespace) -> demo.DemoPlan:
-    board = catalog.board(arguments.board)
-    return demo.DemoPlan(
-        board,
-        catalog.workload("resnet50", board),
-        parse_objective(arguments.objective, board.max_limit_watts),
-        arguments.limits or (),
-        demo.Recipe(seed=arguments.seed, epochs=arguments.epochs),
-    )
-
-
-def _write_files(story: demo.Story, objective: str, folder: Path) -> tuple[list[Path], list[str]]:
-    """Write the frontier as JSON, HTML and PNG; the files written, and what could not be."""
-    report = demo.story_page(story, objective)
-    data, page, picture = (folder / f"frontier.{kind}" for kind in ("json", "html", "png"))
-    write_file(data, story.frontier.to_json() + "\n", "--out")
-    write_file(page, report.html(), "--out")
-    try:
-        write_png([draw(chart) for chart in report.charts], picture)
-    except MissingExtraError as missing:
-        return [data, page], [f"No {picture.name}: {missing}"]
-    return [data, page, picture], []
+    return Output({**story.to_dict(), **document}, text)
 
 
 COMMAND = Action(

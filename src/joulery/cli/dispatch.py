@@ -7,20 +7,21 @@ import errno
 import importlib
 import json
 import os
+import signal
 import sys
+import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from joulery.errors import JouleryError, UsageError
+from joulery.errors import FileError, JouleryError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from joulery.reports import Report
 
 _INTERRUPTED = 130
-# Commands whose figures would silently lack a node meter that is misspelled.
-_MEASURING = ("measure", "run", "sweep", "calibrate")
 _TRACEBACK_VARIABLE = "JOULERY_TRACEBACK"
 _OUTPUT_FAILED = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG)
 
@@ -63,6 +64,24 @@ class Output:
         sys.stdout.flush()
 
 
+@contextmanager
+def signals_interrupt() -> Iterator[None]:
+    """Turn signals that end the process into KeyboardInterrupt, so that cleaning up runs."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python delivers signals to the main thread only
+        return
+    found = {n: signal.signal(n, interrupt) for n in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in found.items():
+            signal.signal(number, handler)
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser whose complaints are errors of our own tree; every action has --json."""
 
@@ -90,14 +109,12 @@ def run_command(name: str, summary: str, arguments: list[str]) -> int:
         parser.set_defaults(json=False)
         module.COMMAND.define(parser)
         parsed = parser.parse_args(arguments)
-        if name in _MEASURING:
+        if module.COMMAND.measures:  # figures would silently lack a node meter that is misspelled
             from joulery.hardware import check_node_meters
 
             check_node_meters(os.environ)
         found: Output | int = parsed.run(parsed)
         return found.show(as_json=parsed.json) if isinstance(found, Output) else found
-    except JouleryError as error:
-        return _report(error.message, error.remedy, error.exit_code, as_json=as_json)
     except KeyboardInterrupt:
         return _INTERRUPTED
     except SystemExit:  # the parser has shown its help
@@ -105,28 +122,28 @@ def run_command(name: str, summary: str, arguments: list[str]) -> int:
     except Exception as error:
         if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_FAILED:
             raise  # our output cannot be written, which the caller explains
-        return _internal_error(error, as_json=as_json)
+        return report_error(_explained(error), as_json=as_json)
 
 
-def _internal_error(error: Exception, *, as_json: bool) -> int:
+def _explained(error: Exception) -> JouleryError:
+    """The error with its remedy; raised as it is where the user asks for a traceback."""
+    if isinstance(error, JouleryError):
+        return error
+    if isinstance(error, UnicodeEncodeError):  # an argument of bytes that are no UTF-8
+        return UsageError(f"{error.object[:80]!r} is no valid text", remedy="write it in UTF-8")
+    if isinstance(error, OSError) and error.filename is not None:
+        message = f"cannot use {error.filename!s:.200}: {error.strerror}"
+        return FileError(message, remedy="check the path and its rights")
     if os.environ.get(_TRACEBACK_VARIABLE):
         raise error
-    return _report(
-        f"internal error: {type(error).__name__}: {error}",
-        f"set {_TRACEBACK_VARIABLE}=1 to see where, and report it",
-        1,
-        as_json=as_json,
-    )
+    message = f"internal error: {type(error).__name__}: {error}"
+    return JouleryError(message, remedy=f"set {_TRACEBACK_VARIABLE}=1 to see where, and report it")
 
 
-def usage_error(message: str, remedy: str, *, as_json: bool) -> int:
-    """Report wrong use of the command line."""
-    return _report(message, remedy, UsageError.exit_code, as_json=as_json)
-
-
-def _report(message: str, remedy: str, code: int, *, as_json: bool) -> int:
-    sys.stderr.write(f"joulery: {message}\n  → {remedy}\n")
+def report_error(error: JouleryError, *, as_json: bool) -> int:
+    """Print an error and its remedy; the exit code."""
+    sys.stderr.write(f"joulery: {error.message}\n  → {error.remedy}\n")
     if as_json:
-        document = {"error": message, "remedy": remedy, "exit_code": code}
+        document = {"error": error.message, "remedy": error.remedy, "exit_code": error.exit_code}
         sys.stdout.write(json.dumps(document) + "\n")
-    return code
+    return error.exit_code

@@ -37,7 +37,7 @@ def _run(_: argparse.Namespace) -> Output:
 
 
 def _lent(found: Survey) -> dict[str, Obstacle | None] | None:
-    """Why a running governor refuses each device to this user; None without a governor."""
+    """Reasons why a running governor refuses devices to this user; None without a governor."""
     from joulery.governor import daemon_obstacles
 
     knobs = {Capability.POWER_LIMIT, Capability.CLOCK_LOCK}

@@ -49,7 +49,7 @@ def _run(arguments: argparse.Namespace) -> Output | int:
                 remedy="choose another --port or --address",
             ) from error
         sys.stderr.write(
-            f"joulery: {len(meter.devices)} devices at "
+            f"joulery: {len(meter.devices)} device{'s' * (len(meter.devices) != 1)} at "
             f"http://{arguments.address}:{arguments.port}/metrics, until interrupted\n"
         )
         try:

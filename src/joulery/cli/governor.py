@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from joulery import governor
 from joulery.cli.dispatch import Output
 from joulery.cli.options import Action, file, option
-from joulery.errors import MissingHardwareError
+from joulery.errors import MissingHardwareError, UsageError
 from joulery.reports import table_of
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         state=arguments.state or governor.state_folder(),
         policy=arguments.policy,
         audit=arguments.audit,
-        listen=governor.parse_address(arguments.listen) if arguments.listen else None,
+        listen=_listening(arguments),
         certificate=arguments.certificate,
         key=arguments.key,
     )
@@ -47,6 +47,15 @@ def _serve(arguments: argparse.Namespace) -> int:
     ready = Output({"socket": config.socket}, text, aside=True)
     governor.serve(config, lambda: ready.announce(as_json=arguments.json))
     return 0
+
+
+def _listening(arguments: argparse.Namespace) -> tuple[str, int] | None:
+    """Address for other machines, if the options name one."""
+    if arguments.listen:
+        return governor.parse_address(arguments.listen)
+    if arguments.certificate or arguments.key:
+        raise UsageError("a certificate without --listen", remedy="add --listen HOST:PORT")
+    return None
 
 
 def _status(arguments: argparse.Namespace) -> Output:
@@ -147,6 +156,7 @@ def _what(rule: Any) -> str:
 
 
 def _unit(arguments: argparse.Namespace) -> Output:
+    _listening(arguments)
     path = Path(governor.__file__).with_name("joulery-governor.service")
     options = {"--listen": arguments.listen} | {
         f"--{name}": vars(arguments)[name] and vars(arguments)[name].resolve()

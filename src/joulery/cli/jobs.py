@@ -61,8 +61,8 @@ def _show(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
     from joulery.cli.jobs_view import show_text, summary_document
 
     job = backend.job(arguments.name, arguments.device)
-    versions = [entry for entry in client.all_jobs(backend) if entry.name == job.name]
-    summary = client.summary_of(job, versions, backend)
+    versions = tuple(entry for entry in client.all_jobs(backend) if entry.name == job.name)
+    summary = client.summary_of(job, backend, versions)
     text = show_text(summary, arguments.last, REAL_CLOCK.wall())
     return Output(summary_document(summary, arguments.last), text)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from joulery.objectives import objective_text
 from joulery.reports import decisions_table, sizes_table, table_of
-from joulery.units import human, human_duration, kilowatt_hours, per_cent
+from joulery.units import human, human_age, human_duration, kilowatt_hours
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from joulery.jobs import (
         BatchSizeSummary,
         JobEntry,
-        JobMeasurements,
         JobSummary,
+        ProfileEntry,
         RecurrenceSummary,
         Saved,
         Savings,
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 _BARS = "▁▂▃▄▅▆▇█"
 _CHART_WIDTH = 60
 _NONE = "–"
-_ROUNDING = 0.01  # a smaller share of unknown origin is not worth a word
-_MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86_400.0
 
 
 def list_text(entries: Sequence[JobEntry]) -> str:
@@ -59,13 +58,12 @@ def show_text(summary: JobSummary, last: int, now_wall_seconds: float) -> str:
     parts = [_head(summary)]
     if summary.recurrences:
         parts.append(sizes_table(summary).text())
-    known = profiles_text(summary.measured, now_wall_seconds)
-    if known:
-        parts.append(known)
+    if summary.profiles:
+        parts.append(profiles_text(summary.profiles, now_wall_seconds))
     if summary.recurrences:
         parts.append(_chart(summary.recurrences))
     if summary.saved is not None:
-        parts.append(_savings(summary.saved))
+        parts.append(savings_text(summary.saved))
     shown = summary.decisions[-last:] if last else ()
     if shown:
         parts.append(decisions_table(summary, shown).text())
@@ -87,8 +85,7 @@ def _head(summary: JobSummary) -> str:
         f"recurrences: {entry.recurrences}"
         + (", of which the latest are shown" if summary.cut else ""),
     ]
-    used = energy_text(summary.measured, sum(one.joules for one in summary.recurrences))
-    if used:
+    if used := energy_text(summary):
         lines.append(used)
     if entry.warm_start:
         lines.append(f"warm start: {entry.warm_start}")
@@ -113,11 +110,16 @@ def _chart(recurrences: Sequence[RecurrenceSummary]) -> str:
     return f"cost of recurrences {first} to {last}, up to {human(highest, 'J')}:\n{bars}"
 
 
-def _savings(savings: Savings) -> str:
+def savings_text(savings: Savings) -> str:
+    """What all recurrences saved, with errors."""
+
     def compared(saved: Saved) -> str:
-        error = "?" if saved.standard_error is None else per_cent(saved.standard_error)
+        share, error = 100 * abs(saved.share), 100 * (saved.standard_error or 0.0)
         direction = "less" if saved.share >= 0 else "more"
-        return f"{per_cent(abs(saved.share))} ± {error} {direction}"
+        # The error to one digit, up to hundredths, and the share to the same place.
+        decimals = min(2, max(0, -math.floor(math.log10(error)))) if error else 0
+        shown = "?" if saved.standard_error is None else f"{error:.{decimals}f}"
+        return f"{share:.{decimals}f} ± {shown} % {direction}"
 
     runs = f"{savings.default_runs} run{'s' * (savings.default_runs != 1)}"
     exploring = human(savings.exploring_joules, "J")
@@ -142,7 +144,22 @@ def summary_document(summary: JobSummary, last: int) -> dict[str, Any]:
         "saved": None if summary.saved is None else asdict(summary.saved),
         "decisions": [entry.to_document() for entry in shown],
         "complete": not summary.cut,
-        **measured_document(summary.measured),
+        "energy": {
+            "joules": sum(summary.origins.values()),
+            "by_origin": [_origin_document(summary, origin) for origin in summary.origins],
+            "complete": not summary.energy_cut,
+        },
+        "profiles": [one.to_document() for one in summary.profiles],
+    }
+
+
+def _origin_document(summary: JobSummary, origin: str) -> dict[str, Any]:
+    own = [one for one in summary.energy if one.origin == origin]
+    return {
+        "origin": origin,
+        "joules": summary.origins[origin],
+        "device_seconds": sum(one.seconds for one in own),
+        "records": len(own),
     }
 
 
@@ -157,33 +174,26 @@ def _size_document(row: BatchSizeSummary) -> dict[str, Any]:
     }
 
 
-def energy_text(measured: JobMeasurements, reported_joules: float) -> str:
-    """The energy of a job in one line; empty where nothing is known.
-
-    Args:
-        measured: Measurements of the job.
-        reported_joules: Energy by its reports, some of which may have no figures by device.
-    """
+def energy_text(summary: JobSummary) -> str:
+    """The energy of a job in one line; empty where nothing is known."""
     parts = [
-        f"{human(one.joules, 'J')} ({kilowatt_hours(one.joules):.3g} kWh), {one.origin}"
-        for one in measured.energy
+        f"{human(joules, 'J')} ({kilowatt_hours(joules):.3g} kWh), {origin}"
+        for origin, joules in summary.origins.items()
     ]
-    rest = reported_joules - measured.joules
-    if rest > _ROUNDING * reported_joules and measured.complete:
+    rest = summary.unexplained_joules
+    if rest and not summary.energy_cut:
         more = " more" if parts else ""
         parts.append(f"{human(rest, 'J')}{more} by reports that do not say how it was measured")
     if not parts:
         return ""
-    least = "" if measured.complete else "at least "
+    least = "at least " if summary.energy_cut else ""
     return f"energy used so far: {least}{'; '.join(parts)}"
 
 
-def profiles_text(measured: JobMeasurements, now_wall_seconds: float) -> str:
-    """The profiles of a job as a table; empty where there are none."""
-    if not measured.profiles:
-        return ""
+def profiles_text(profiles: Sequence[ProfileEntry], now_wall_seconds: float) -> str:
+    """The profiles of a job as a table."""
     return table_of(
-        measured.profiles,
+        profiles,
         {
             ">batch size": lambda one: str(one.batch_size),
             ">fastest epoch": lambda one: _point(one.frontier.fastest),
@@ -192,7 +202,9 @@ def profiles_text(measured: JobMeasurements, now_wall_seconds: float) -> str:
             "figures": lambda one: ", ".join(
                 dict.fromkeys(point.provenance.origin.value for point in one.frontier)
             ),
-            ">age": lambda one: _age(now_wall_seconds - (one.wall_seconds or now_wall_seconds)),
+            ">age": lambda one: human_age(
+                now_wall_seconds - (one.wall_seconds or now_wall_seconds)
+            ),
         },
     )
 
@@ -206,24 +218,3 @@ def _point(point: OperatingPoint) -> str:
 def _limits(frontier: Frontier) -> str:
     """Number of power limits on a frontier."""
     return str(sum(point.setting.power_limit_watts is not None for point in frontier) or "–")
-
-
-def _age(seconds: float) -> str:
-    """An age in one unit."""
-    if seconds < _MINUTE:
-        return "now"
-    units = ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min"))
-    unit, name = next(one for one in units if seconds >= one[0])
-    return f"{seconds // unit:.0f} {name}"
-
-
-def measured_document(measured: JobMeasurements) -> dict[str, Any]:
-    """Measurements ready for JSON."""
-    return {
-        "energy": {
-            "joules": measured.joules,
-            "by_origin": [asdict(one) for one in measured.energy],
-            "complete": measured.complete,
-        },
-        "profiles": [one.to_document() for one in measured.profiles],
-    }

@@ -124,6 +124,7 @@ COMMAND = Action(
         option("--co2", "grid intensity in gCO2/kWh, to print the carbon", "G", number(0.0)),
         option("--price", "price of a kWh, to print the money", "P", number(0.0)),
     ),
+    measures=True,
     usage="joulery measure [options] -- COMMAND [ARGUMENTS...]",
     epilog="""\
 The figures go to standard error, so that the command's own output stays clean. With

@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from joulery.errors import FileError, InvalidValueError
+from joulery.errors import FileError, InvalidValueError, MissingExtraError
 from joulery.units import count_from_text, seconds_from_text
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from joulery.cli.dispatch import Output
+    from joulery.reports import Chart
 
 _T = TypeVar("_T")
 OUT_REMEDY = "choose another folder with --out"
@@ -72,11 +73,16 @@ def duration(text: str) -> float:
     return _refused(seconds_from_text, text)
 
 
+def words(text: str) -> str:
+    """Any text but the empty one, which a shell variable that is not set gives."""
+    if not text.strip():
+        raise ArgumentTypeError("the value is empty: give one, or leave the option out")
+    return text
+
+
 def path(text: str) -> Path:
-    """A path; a shell variable that is not set gives none."""
-    if not text:
-        raise ArgumentTypeError("the name of the file is empty")
-    return Path(text)
+    """A path, not empty."""
+    return Path(words(text))
 
 
 def count(text: str) -> float:
@@ -166,6 +172,32 @@ def write_file(to: Path, text: str, name: str) -> None:
         raise FileError(f"cannot write {to}: {why}", remedy=f"choose another {name}") from None
 
 
+def write_results(
+    folder: Path, texts: Mapping[str, str], charts: Sequence[Chart], picture: str, columns: int = 1
+) -> tuple[list[Path], list[str]]:
+    """Write texts by file name, and charts as a PNG; the files written, and why one is missing.
+
+    Raises:
+        FileError: The folder cannot be written to.
+    """
+    from joulery.files import write_atomic
+    from joulery.reports import draw, write_png
+
+    try:
+        for name, text in texts.items():
+            write_atomic(folder / name, text.encode())
+    except OSError as error:
+        message = f"cannot write to {folder}: {error.strerror}"
+        raise FileError(message, remedy=f"make room, or {OUT_REMEDY}") from None
+    written = [folder / name for name in texts]
+    try:
+        width = 600 if columns > 1 else 760
+        write_png([draw(chart, width) for chart in charts], folder / picture, columns)
+    except MissingExtraError as missing:
+        return written, [f"No {picture}: {missing}"]
+    return [*written, folder / picture], []
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """An option of the command line.
@@ -183,7 +215,7 @@ def option(
     flags: str,
     text: str,
     metavar: str | None = None,
-    read: Callable[[str], Any] | None = None,
+    read: Callable[[str], Any] = words,
     **settings: Any,
 ) -> Option:
     """An option with a value.
@@ -192,7 +224,7 @@ def option(
         flags: Its name, or several separated by blanks.
         text: Explanation for the help.
         metavar: Name of the value in the help.
-        read: Reader of the value; text unless given.
+        read: Reader of the value; text that is not empty unless given.
         **settings: More settings of ``ArgumentParser.add_argument``.
     """
     more = {"help": text, "metavar": metavar, "type": read} | settings
@@ -223,6 +255,7 @@ class Action:
         epilog: Text below the options in the help.
         usage: Usage in the help, where the parser's own would be wrong.
         actions: Actions by name.
+        measures: Whether the figures of the command include the node meter, which must then exist.
     """
 
     run: Callable[[argparse.Namespace], Output | int] | None = None
@@ -231,9 +264,10 @@ class Action:
     epilog: str = ""
     usage: str = ""
     actions: Mapping[str, Action] = field(default_factory=dict)
+    measures: bool = False
 
     def define(self, parser: argparse.ArgumentParser) -> None:
-        """Define options and actions, and have the namespace name what is to run."""
+        """Define options and actions; the parsed namespace holds the function as ``run``."""
         parser.epilog = self.epilog
         parser.usage = self.usage or None
         parser.set_defaults(run=self.run)

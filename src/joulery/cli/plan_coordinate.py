@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 import stat
 import sys
 import threading
-from argparse import ArgumentTypeError
-from contextlib import contextmanager
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from joulery.cli.options import whole
+from joulery.cli.dispatch import signals_interrupt
 from joulery.cli.progress import Progress
+from joulery.clock import REAL_CLOCK
 from joulery.errors import FileError, InvalidValueError
+from joulery.governor import parse_address
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from joulery.pipeline import Coordinator, PipelinePlan
@@ -34,21 +33,14 @@ def listening_address(text: str, *, anywhere: bool) -> tuple[str, int]:
     Raises:
         InvalidValueError: The text is malformed, or other machines could connect unintentionally.
     """
-    host, colon, port = text.rpartition(":")
+    host, port = parse_address(text)
     host = host.strip("[]")
-    if not colon or not host:
-        raise InvalidValueError(
-            f"{text!r} is no HOST:PORT", remedy="give both, such as 127.0.0.1:29600"
-        )
     if host not in _LOOPBACK and not anywhere:
         raise InvalidValueError(
             f"{host} can be reached from other machines, and messages are not encrypted",
             remedy="listen at 127.0.0.1, or add --anywhere on a network that you trust",
         )
-    try:
-        return host, whole(0, 65535)(port)
-    except ArgumentTypeError as error:
-        raise InvalidValueError(f"port {error}", remedy="0 takes any that is free") from None
+    return host, port
 
 
 def token_from(path: Path | None) -> str:
@@ -97,47 +89,37 @@ def coordinate(plan: PipelinePlan, address: tuple[str, int], token: str) -> None
 
     plans = PlanCache(plan)
     policy = StragglerPolicy(plans, pipelines=plan.problem.config.replicas)
-    # Handlers are in place before the address is printed, so that an early signal ends it well.
-    with _until_signal() as stopped, Coordinator(policy, token, address) as coordinator:
+    # Signals are caught before the address is printed, so that an early one ends it well.
+    with signals_interrupt(), Coordinator(policy, token, address) as coordinator:
         found = coordinator.address
         where = f"{found[0]}:{found[1]}" if isinstance(found, tuple) else str(found)
-        _say(f"coordinating {policy.pipelines} × {policy.ranks} ranks at {where}; Ctrl-C ends it")
-        threading.Thread(target=plans.prepare, name="joulery-prepare", daemon=True).start()
-        _watch(coordinator, stopped)
+        about = f"coordinating {policy.pipelines} × {policy.ranks} ranks at {where}"
+        watch = _Watch(coordinator)
+        with suppress(KeyboardInterrupt):
+            _say(f"{about}; Ctrl-C ends it")
+            threading.Thread(target=plans.prepare, name="joulery-prepare", daemon=True).start()
+            while True:
+                watch.show()
+                REAL_CLOCK.sleep(_POLL_SECONDS)
+        watch.show()  # what came last
     _say("ended; ranks return to their first plan")
 
 
-def _watch(coordinator: Coordinator, stopped: threading.Event) -> None:
-    progress, last, over = Progress(), "", False
-    # Once more after the signal, to show what came last.
-    while not over:
-        over = stopped.wait(_POLL_SECONDS)
-        connected, most, iteration, factors = coordinator.state()
+class _Watch:
+    """Lines about the ranks of a coordinator."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator, self._progress, self._last = coordinator, Progress(), ""
+
+    def show(self) -> None:
+        """A line of its own for a change of pace or of the connected ranks, else the progress."""
+        connected, most, iteration, factors = self._coordinator.state()
         at = f", iteration {iteration}" if iteration >= 0 else ""
         slow = [f"{n} at {factor:.3f}" for n, factor in enumerate(factors) if factor > 1.0]
         slowed = f", waiting for others: pipeline {', '.join(slow)}" if slow else ""
-        text = f"{connected} of {most} ranks{at}{slowed}"
-        # A change of pace or of the connected ranks gets a line of its own.
-        key = f"{connected}{slowed}"
-        if key != last:
-            _say(text)
-            last = key
-        else:
-            progress.show(text)
-
-
-@contextmanager
-def _until_signal() -> Iterator[threading.Event]:
-    stopped = threading.Event()
-    before = {
-        number: signal.signal(number, lambda *_: stopped.set())
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield stopped
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        key, text = f"{connected}{slowed}", f"{connected} of {most} ranks{at}{slowed}"
+        (self._progress.show if key == self._last else _say)(text)
+        self._last = key
 
 
 def _say(text: str) -> None:

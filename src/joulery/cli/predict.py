@@ -48,7 +48,7 @@ _MOST = 100_000_000
 
 
 def calibration(arguments: argparse.Namespace, model: predict.Transformer) -> predict.Calibration:
-    """Measured steps of today and, unless told otherwise, those kept."""
+    """Measured steps of today and, unless an option says otherwise, those kept."""
     store = predict.StepStore()
     steps = [] if arguments.calibrate is None else predict.read_steps(arguments.calibrate, model)
     if arguments.fresh:
@@ -118,7 +118,7 @@ def _total(found: predict.Prediction, steps: int) -> list[str]:
     frontier = found.frontier()
     return [
         f"{steps} steps at {point.setting.power_limit_watts or 0:.0f} W: "
-        f"{days(found.seconds(point, steps))}, {_energy(found.joules(point, steps))} "
+        f"{days(found.seconds(point, steps))}, {energy(found.joules(point, steps))} "
         "(90 % within; the error of a step does not average out)"
         for point in dict.fromkeys((frontier.fastest, frontier.least_energy))
     ]
@@ -132,7 +132,8 @@ def days(interval: predict.Interval) -> str:
     return f"{low / 86400:.1f} – {high / 86400:.1f} days"
 
 
-def _energy(interval: predict.Interval) -> str:
+def energy(interval: predict.Interval) -> str:
+    """An interval of joules in watt-hours."""
     return f"{human(interval.low / 3600, 'Wh')} – {human(interval.high / 3600, 'Wh')}"
 
 

@@ -48,17 +48,3 @@ class Progress:
             sys.stderr.write("\r" + " " * self._width + "\r")
             sys.stderr.flush()
             self._width = 0
-
-
-_line: Progress | None = None
-
-
-def progress_line(text: str) -> None:
-    """Show ``text`` on the command's one progress line; the empty text clears it."""
-    global _line  # noqa: PLW0603 - a process has one terminal
-    if _line is None:
-        _line = Progress()
-    if text:
-        _line.show(text)
-    else:
-        _line.done()

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 from joulery import predict
 from joulery.cli.dispatch import Output
 from joulery.cli.options import Action, count, duration, file, names, option, whole, write_file
-from joulery.cli.predict import CALIBRATION_OPTIONS, calibration, days
-from joulery.reports import recommendation_report, table_of
-from joulery.units import human, human_duration, kilowatt_hours
+from joulery.cli.predict import CALIBRATION_OPTIONS, calibration, days, energy
+from joulery.reports import CHOICE_COLUMNS, recommendation_report, table_of
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
 
     from joulery.predict import Choice, Recommendation
 
@@ -53,8 +51,7 @@ def _run(arguments: argparse.Namespace) -> Output:
         calibration=calibration(arguments, model),
     )
     if arguments.html is not None:
-        page = recommendation_report(found, work.deadline_seconds).html()
-        write_file(arguments.html, page, "--html")
+        write_file(arguments.html, recommendation_report(found).html(), "--html")
     return Output(found.to_dict(), lambda: _text(found))
 
 
@@ -74,8 +71,11 @@ def _text(found: Recommendation) -> str:
     shown = shown[:: max(1, -(-len(shown) // _ROWS))]
     if found.best not in shown:
         shown = sorted([*shown, found.best], key=lambda one: one.seconds)
+    columns = {"": lambda one: "→" * (one == found.best), **CHOICE_COLUMNS}
+    if len({one.plan.global_batch for one in shown}) == 1:  # the line of the best states it
+        del columns[">batch"]
     lines = [
-        table_of(shown, {"": lambda one: "→" * (one == found.best), **_COLUMNS}),
+        table_of(shown, columns),
         "",
         _summary(found.best),
         *(f"why: {reason}" for reason in found.reasons),
@@ -89,29 +89,14 @@ def _text(found: Recommendation) -> str:
 
 
 def _summary(best: Choice) -> str:
-    energy = best.interval("energy")
     return (
         f"best: {best.devices} × {best.device}, {best.plan}, {best.plan.precision}, "
         f"{best.plan.global_batch} sequences per step, limit {best.limit_watts:.0f} W\n"
-        f"90 % within: {days(best.interval('time'))}, "
-        f"{human(1000 * kilowatt_hours(energy.low), 'Wh')} – "
-        f"{human(1000 * kilowatt_hours(energy.high), 'Wh')} ({best.source})"
+        f"90 % within: {days(best.interval('time'))}, {energy(best.interval('energy'))} "
+        f"({best.source})"
     )
 
 
-_COLUMNS: dict[str, Callable[[Choice], str]] = {
-    "devices": lambda one: f"{one.devices} × {one.device}",
-    "plan": lambda one: str(one.plan),
-    ">batch": lambda one: str(one.plan.global_batch),
-    ">limit": lambda one: f"{one.limit_watts:.0f} W",
-    ">time": lambda one: (
-        human_duration(one.seconds) if one.seconds < 172800 else f"{one.seconds / 86400:.1f} d"
-    ),
-    ">energy": lambda one: human(1000 * kilowatt_hours(one.joules), "Wh"),
-    ">money": lambda one: f"${human(one.dollars, '')}".strip(),
-    ">CO2": lambda one: f"{one.grams / 1e6:.3g} t",
-    ">memory": lambda one: f"{one.memory_bytes / 1e9:.0f} GB",
-}
 COMMAND = Action(
     _run,
     (

@@ -26,8 +26,9 @@ from joulery.units import human, human_duration, per_cent
 if TYPE_CHECKING:
     import argparse
 
-    from joulery.client import DecisionBackend, JobUsage
-    from joulery.jobs import JobFigures, Saved
+    from joulery.client import DecisionBackend
+    from joulery.jobs import JobEntry, JobSummary, Saved
+    from joulery.storage import JobHead
 
 _CHUNK = 200  # jobs whose figures are added up at once
 _REMEDY = "give an energy log, a frontier or a list of points"
@@ -43,7 +44,7 @@ def _run(arguments: argparse.Namespace) -> Output:
         return with_store(_stored)(arguments)
     if not arguments.file:
         return _overview(arguments)
-    path = Path(arguments.file)
+    path = arguments.file
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
@@ -60,7 +61,7 @@ def _run(arguments: argparse.Namespace) -> Output:
 
 
 def _overview(arguments: argparse.Namespace) -> Output:
-    """What all jobs of a store used and saved: the dashboard's pages as one."""
+    """Energy and savings of all jobs of a store: the dashboard's pages as one."""
     from joulery import jobs, storage
 
     location = arguments.store or os.environ.get("JOULERY_STORE")
@@ -72,25 +73,29 @@ def _overview(arguments: argparse.Namespace) -> Output:
     with storage.Store.open(location) as store, store.reading() as one:
         heads = storage.job_heads(one)
         parts = [heads[at : at + _CHUNK] for at in range(0, len(heads), _CHUNK)]
-        figures = [figure for part in parts for figure in jobs.job_figures(one, part)]
+        figures = [figure for part in parts for figure in jobs.job_totals(one, part)]
         report = reports.store_report(
             figures,
             reports.electricity_price(arguments.region, arguments.co2, arguments.price),
             REAL_CLOCK.wall(),
             lambda job: (jobs.job_summary(one, job), jobs.job_beliefs(one, one.job(job))),
         )
-    return _formed({"jobs": [_figures_document(each) for each in figures]}, report, arguments)
+    found = [
+        {"team": one.head.team, **_document(one.head, one.recurrences, one.joules, one.saved)}
+        for one in figures
+    ]
+    return _formed({"jobs": found}, report, arguments)
 
 
-def _figures_document(one: JobFigures) -> dict[str, Any]:
-    saved = one.saved
+def _document(
+    job: JobHead | JobEntry, runs: int, joules: float, saved: Saved | None
+) -> dict[str, Any]:
     return {
-        "team": one.head.team,
-        "name": one.head.name,
-        "device": one.head.device,
-        "version": one.head.version,
-        "runs": one.recurrences,
-        "joules": one.joules,
+        "name": job.name,
+        "device": job.device,
+        "version": job.version,
+        "runs": runs,
+        "joules": joules,
         "saved": None if saved is None else asdict(saved),
     }
 
@@ -148,19 +153,12 @@ def _disclosed(
         report = reports.footprint_report(footprint, *more)
         return _formed({**document, **footprint.to_dict()}, report, arguments)
     shown = reports.DISCLOSURES[arguments.form](footprint)
-    if isinstance(shown, str):
-        return Output({"text": shown}, shown)
     return Output(shown, json.dumps(shown, indent=2, allow_nan=False))
 
 
 def _log(path: Path, totals: metering.LogTotals, arguments: argparse.Namespace) -> Output:
     document = {
-        "seconds": totals.seconds,
-        "joules": totals.joules,
-        "devices": totals.devices,
-        "sessions": totals.sessions,
-        "unfinished": totals.unfinished,
-        "damaged_lines": list(totals.damaged_lines),
+        **asdict(totals),
         "provenance": totals.provenance.origin.value,
         "relative_error": totals.provenance.relative_error,
     }
@@ -241,7 +239,9 @@ def _phase(name: str, path: str) -> reports.Phase:
 
 
 def _stored(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
-    """What jobs of a store used."""
+    """Energy that jobs of a store used."""
+    from joulery import jobs
+
     period, since, until = arguments.month or ("", -math.inf, math.inf)
     found = client.usage(backend, arguments.job, arguments.run_id, since, until)
     if not found:
@@ -249,12 +249,13 @@ def _stored(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
         raise UnknownRecordError("nothing was reported in that time", remedy=remedy)
     joules = sum(one.joules for one in found)
     exploring = sum(one.exploring_joules for one in found)
-    provenance = Provenance.combined((one.provenance, one.joules) for one in found)
+    provenance = jobs.energy_provenance(found)
     devices: dict[str, int] = defaultdict(int)
     used: dict[str, float] = defaultdict(float)
     for one in found:
-        devices[one.entry.device] = max(devices[one.entry.device], one.accelerators)
-        used[one.entry.device] += one.accelerator_seconds or one.seconds
+        kind, seconds = one.entry.device, one.accelerator_seconds
+        devices[kind] = max(devices[kind], len(seconds))
+        used[kind] += sum(seconds.values()) or one.seconds
     team = f"team {client.team_of(arguments.team)}"
     name = arguments.job or team
     if arguments.run_id:
@@ -267,7 +268,7 @@ def _stored(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
         provenance,
         dict(arguments.hardware) or {kind: max(1, many) for kind, many in devices.items()},
         period=period,
-        saved=client.saved_energy(found),
+        saved=jobs.saved_energy(found),
         saved_method="runs against those of the default batch size, exploring included",
         phases=(
             reports.Phase("experiments", exploring, provenance),
@@ -275,36 +276,36 @@ def _stored(backend: DecisionBackend, arguments: argparse.Namespace) -> Output:
         ),
         device_seconds=None if arguments.hardware else used,
     )
-    jobs = reports.Table.of(
+    table = reports.Table.of(
         found,
         {
             "job": lambda one: f"{one.entry.name}, version {one.entry.version}",
             "device": lambda one: one.entry.device,
-            ">runs": lambda one: str(one.runs),
+            ">runs": lambda one: str(len(one.outcomes)),
             ">time": lambda one: human_duration(one.seconds),
             ">energy": lambda one: human(one.joules, "J"),
-            ">energy saved": lambda one: _saved_text(one.saved),
+            ">energy saved": lambda one: _saved_text(_saved(one)),
             "obtained": lambda one: str(one.provenance),
         },
     )
-    return _disclosed(footprint, {"jobs": [_usage_document(one) for one in found]}, arguments, jobs)
+    document = {"jobs": [_usage_document(one) for one in found]}
+    return _disclosed(footprint, document, arguments, table)
 
 
-def _usage_document(one: JobUsage) -> dict[str, Any]:
-    saved = one.saved
+def _usage_document(one: JobSummary) -> dict[str, Any]:
     return {
-        "name": one.entry.name,
-        "device": one.entry.device,
-        "version": one.entry.version,
-        "runs": one.runs,
+        **_document(one.entry, len(one.outcomes), one.joules, _saved(one)),
         "seconds": one.seconds,
-        "joules": one.joules,
         "exploring_joules": one.exploring_joules,
         "provenance": one.provenance.origin.value,
         "source": one.provenance.source,
-        "saved": None if saved is None else asdict(saved),
-        "default_runs": one.default_runs,
+        "relative_error": one.provenance.relative_error,
+        "default_runs": 0 if one.saved is None else one.saved.default_runs,
     }
+
+
+def _saved(one: JobSummary) -> Saved | None:
+    return None if one.saved is None else one.saved.energy
 
 
 def _saved_text(saved: Saved | None) -> str:
@@ -348,7 +349,7 @@ def _units(text: str) -> float:
 COMMAND = Action(
     _run,
     (
-        option("file", "energy log, frontier or points", "FILE", nargs="?"),
+        file("file", "energy log, frontier or points", nargs="?"),
         option("--job", "report on a job of a store", "NAME"),
         option("--run", "with --job: on one run, by the id of its decision", "ID", dest="run_id"),
         option("--month", "only what was reported in a month (UTC), such as 2026-10", "M", _month),
@@ -366,7 +367,7 @@ COMMAND = Action(
             "Markdown; of energy also: emissions of a Hugging Face model card, energy fields of "
             "the EU's model documentation form, or the energy block of a bill of materials",
             dest="form",
-            choices=("markdown", "huggingface", "eu", "cyclonedx", "spdx"),
+            choices=("markdown", *reports.DISCLOSURES),
         ),
         file("--html", "write a page to print or to send"),
         flag("--open", "show the page in a browser; ./joulery-report.html without --html"),

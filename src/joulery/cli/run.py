@@ -139,6 +139,7 @@ COMMAND = Action(
             "--signal", "forecast of carbon intensity or price until the deadline, CSV or Parquet"
         ),
     ),
+    measures=True,
     usage="joulery run [options] -- COMMAND [ARGUMENTS...]",
     epilog="""\
 The power of a script that reports its steps through joulery.Run is tuned while it

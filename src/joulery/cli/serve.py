@@ -15,7 +15,7 @@ from joulery import reports, server, storage
 from joulery.cli.dispatch import Output
 from joulery.cli.options import Action, file, flag, number, option, whole
 from joulery.clock import REAL_CLOCK
-from joulery.errors import InvalidValueError, MissingExtraError, UsageError
+from joulery.errors import FileError, InvalidValueError, MissingExtraError, UsageError
 from joulery.reports import table_of
 
 if TYPE_CHECKING:
@@ -44,8 +44,13 @@ def _run(arguments: argparse.Namespace) -> Output | int:
     copies = [name for name in ("backup", "export", "restore") if getattr(arguments, name)]
     if len(copies) > 1:
         raise UsageError(f"--{copies[0]} and --{copies[1]} at once", remedy="give one of them")
+    if arguments.replace and not arguments.restore:
+        raise UsageError("--replace without --restore", remedy="name what to restore, or leave it")
     if copies:
         return _copy(arguments)
+    state = arguments.cluster_state
+    if state is not None and state.exists() and not state.is_dir():
+        raise FileError(f"{state} is no folder", remedy="give the --state of the cluster's agent")
     config = server.ServerConfig(
         store=arguments.store,
         host=arguments.host,
@@ -55,10 +60,11 @@ def _run(arguments: argparse.Namespace) -> Output | int:
         insecure=arguments.insecure_bind,
         log_requests=arguments.log_requests,
         drain_seconds=arguments.drain_seconds,
+        plans=arguments.plans,
         electricity=reports.electricity_price(
             arguments.region, arguments.co2, arguments.price, arguments.currency
         ),
-        cluster_state=arguments.cluster_state,
+        cluster_state=state,
     )
     server.serve(config, lambda ready: _ready(ready).announce(as_json=arguments.json))
     return 0
@@ -78,10 +84,14 @@ def _prepare(arguments: argparse.Namespace) -> None:
 
 
 def _check_store(location: str | None) -> None:
-    """Refuse a server's address, which is where clients are pointed at."""
+    """Refuse a server's address, which is where clients are pointed at, and a folder."""
     from joulery.client import is_server
 
-    if location is not None and is_server(location):
+    if location is None:
+        return
+    if Path(location).is_dir():
+        raise FileError(f"{location} is a folder", remedy="give the path of an SQLite file")
+    if is_server(location):
         raise InvalidValueError(
             f"a server keeps its jobs in a store, not at {location[:80]}",
             remedy="give --store PATH or postgresql://…, or unset JOULERY_STORE here",
@@ -91,7 +101,7 @@ def _check_store(location: str | None) -> None:
 def _hide_password(location: str | None) -> None:
     """Overwrite a password in this process's arguments, which every user of the machine can see.
 
-    The arguments are a part of the process's own memory, whose place the kernel tells (proc(5)).
+    The arguments are a part of the process's own memory, whose address the kernel states (proc(5)).
     """
     try:
         password = (urlsplit(location or "").password or "").encode()
@@ -217,7 +227,7 @@ _CREATE = (
     option("--team", "whose jobs it is for; '*' for every team", required=True),
     option("--rights", "read, work, manage or admin; each includes those before", default="work"),
     option("--days", "until it expires (90)", read=number(1e-6, 36_500), default=90.0),
-    option("--label", "what it is for, in words", default=""),
+    option("--label", "what it is for, in words", read=str, default=""),
     _TOKEN_STORE,
 )
 _TOKEN = Action(
@@ -255,8 +265,9 @@ COMMAND = Action(
         option("--region", "dashboard: region whose yearly mean carbon intensity applies (WORLD)"),
         option("--co2", "dashboard: carbon intensity in gCO2/kWh", "G", number(0.0)),
         option("--price", "dashboard: price of a kWh", "P", number(0.0)),
-        option("--currency", "dashboard: currency of the price", default=""),
+        option("--currency", "dashboard: currency of the price", read=str, default=""),
         file("--cluster-state", "dashboard: state folder of a `joulery cluster agent`", "DIR"),
+        file("--plans", "dashboard: folder of saved plans and recommendations", "DIR"),
         file("--backup", "copy the store, even while it is in use"),
         file("--export", "write the store as lines of JSON"),
         file(

@@ -11,6 +11,7 @@ from joulery.cli.options import Action, Option, file, names, number, option, who
 from joulery.cli.progress import Progress
 from joulery.clock import REAL_CLOCK
 from joulery.errors import InvalidValueError
+from joulery.jobs.policies import make_policy, policy_names
 from joulery.reports import table_of
 
 if TYPE_CHECKING:
@@ -23,12 +24,10 @@ _ORACLE, _DEFAULT = "oracle", "default"
 
 
 def _recurring(arguments: argparse.Namespace) -> Output:
-    drift = arguments.drift
     options = simulate.SimulationOptions(
         eta=arguments.eta,
         objective=_objective(arguments),
         overlap=arguments.overlap,
-        drift=simulate.parse_drift(drift, arguments.eta) if drift else None,
         keep_actions=bool(arguments.log),
     )
     traces = simulate.read_traces(arguments.traces, arguments.workloads)
@@ -53,6 +52,9 @@ def _simulated(
     traces: simulate.Traces, arguments: argparse.Namespace, options: simulate.SimulationOptions
 ) -> list[simulate.SimulationLog]:
     policies, seeds = _policies(arguments), range(arguments.seeds)
+    workloads = traces.workloads
+    if arguments.drift:
+        workloads = tuple(map(simulate.parse_drift(arguments.drift, options.eta), workloads))
     progress = Progress()
     logs = []
     for name, known in policies:
@@ -60,9 +62,7 @@ def _simulated(
             traces.workloads, seeds, options.eta, options.objective
         )
         shown = replace(options, on_progress=_shares(progress, name))
-        logs.append(
-            simulate.simulate(traces.workloads, policy, arguments.recurrences, seeds, shown)
-        )
+        logs.append(simulate.simulate(workloads, policy, arguments.recurrences, seeds, shown))
     progress.done()
     return logs
 
@@ -74,8 +74,6 @@ def _shares(progress: Progress, name: str, of: str = "") -> Callable[[float], No
 
 def _policies(arguments: argparse.Namespace) -> list[tuple[str, Any]]:
     """Names and policies; the oracle, which depends on the workloads, as None."""
-    from joulery.jobs.policies import make_policy
-
     if not arguments.policy:
         raise InvalidValueError("no policy given", remedy="give --policy zeus,joulery")
     options = {
@@ -145,33 +143,33 @@ def _cluster(arguments: argparse.Namespace) -> Output:
     return Output(document, lambda: _cluster_text(document, found))
 
 
-def _cluster_policies(wanted: list[str]) -> list[str]:
-    from joulery.jobs.policies import policy_names
+def _cluster_policies(wanted: list[str]) -> dict[str, Any]:
+    """Policies by name, the default first."""
+    from joulery.jobs.policies import make_policy
 
-    for name in wanted:
-        if name not in policy_names():
-            raise InvalidValueError(
-                f"no policy {name!r}", remedy=f"choose from {', '.join(policy_names())}"
-            )
-    return list(dict.fromkeys([_DEFAULT, *wanted]))
+    return {name: make_policy(name) for name in (_DEFAULT, *wanted)}
 
 
 def _replayed(
     groups: simulate.JobGroups,
     traces: simulate.Traces,
-    policies: list[str],
+    policies: dict[str, Any],
     arguments: argparse.Namespace,
 ) -> tuple[dict[str, Any], dict[str, float]]:
     """Logs, and seconds that the replay took, by policy."""
-    from joulery.jobs.policies import make_policy
-
     progress = Progress()
     logs, seconds = {}, {}
-    for name in policies:
+    for name, policy in policies.items():
         show = _shares(progress, name, f" of {groups.jobs} jobs")
-        options = simulate.ReplayOptions(arguments.eta, arguments.seed, show)
         started = REAL_CLOCK.now()
-        logs[name] = simulate.replay(groups, traces.workloads, make_policy(name), options)
+        logs[name] = simulate.replay(
+            groups,
+            traces.workloads,
+            policy,
+            eta=arguments.eta,
+            seed=arguments.seed,
+            on_progress=show,
+        )
         seconds[name] = REAL_CLOCK.now() - started
     progress.done()
     return logs, seconds
@@ -210,7 +208,9 @@ def _common(policies: str, text: str) -> tuple[Option, ...]:
 
 
 _RECURRING = (
-    *_common("joulery,zeus,default", "joulery, zeus, grid, default, oracle (default: %(default)s)"),
+    *_common(
+        "joulery,zeus,default", f"{', '.join((*policy_names(), _ORACLE))} (default: %(default)s)"
+    ),
     file("--workloads", "table of target_metric, default_batch_size and max_epochs per dataset"),
     option("--gpu", "only these GPU types", "NAME,NAME", names, default=()),
     option("--dataset", "only these datasets", "NAME,NAME", names, default=()),

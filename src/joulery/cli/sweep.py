@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
-import threading
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from joulery import hardware, metering, sweep
-from joulery.cli.dispatch import Output
+from joulery.cli.dispatch import Output, signals_interrupt
 from joulery.cli.options import (
     COMMAND_OPTION,
     Action,
@@ -25,23 +22,17 @@ from joulery.cli.options import (
     option,
     whole,
     writable_folder,
+    write_results,
 )
 from joulery.cli.progress import Progress
 from joulery.clock import REAL_CLOCK, VirtualClock
-from joulery.errors import (
-    FileError,
-    JouleryError,
-    MissingExtraError,
-    MissingHardwareError,
-    UsageError,
-)
-from joulery.files import write_atomic
-from joulery.reports import Terminal, draw, sweep_plan_text, sweep_report, write_png
+from joulery.errors import JouleryError, MissingHardwareError, UsageError
+from joulery.reports import Terminal, sweep_plan_text, sweep_report
 from joulery.units import human_duration
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from joulery.hardware import Device, SimulatedNode
     from joulery.sweep import (
@@ -55,8 +46,7 @@ if TYPE_CHECKING:
 SCHEMA = "joulery.sweep/1"
 _EXAMPLE = "joulery sweep --limits 100:260:10 -- python train.py"
 _OUTPUT_LOG = "output.log"
-_TEXTS = ("sweep.json", "sweep.csv", "sweep.html", "frontier.json")
-_PICTURE = "sweep.png"
+_RESULTS = ("sweep.json", "sweep.csv", "sweep.html", "frontier.json", "sweep.png")
 _INTERRUPTED = 130
 # A simulated counter is exact, so frequent readings would only take time.
 _SIMULATED_SAMPLE_HERTZ = 0.01
@@ -131,7 +121,7 @@ def _simulated(arguments: argparse.Namespace) -> _Setup:
     clock = VirtualClock()
     node = hardware.SimulatedNode(chosen, clock, seed=seed)
     plan = _plan(arguments, ("simulate", chosen.name, f"seed {seed}"), node.gpus)
-    devices: tuple[Device, ...] = (*node.gpus, node.meter)
+    devices: tuple[Device, ...] = (*node.gpus, node)
     environment = sweep.SweepEnvironment(node.gpus, devices, clock, _SIMULATED_SAMPLE_HERTZ)
     title = f"{chosen.job.work.name} on a simulated node of {chosen.boards} × {chosen.board}"
     return _Setup(plan, environment, title, node=node)
@@ -177,7 +167,7 @@ def _run(arguments: argparse.Namespace) -> Output | int:
     _check_results(folder, overwrite=arguments.overwrite)
     with sweep.SweepJournal.open(writable_folder(folder), setup.plan) as journal:
         try:
-            with _signals_interrupt():
+            with signals_interrupt():
                 complete = _swept(setup, folder, journal, arguments)
         except KeyboardInterrupt:
             return _interrupted(setup, journal)
@@ -188,7 +178,7 @@ def _check_results(folder: Path, *, overwrite: bool) -> None:
     """Refuse to replace results that are not of a sweep: those have a journal beside them."""
     if overwrite or sweep.has_journal(folder):
         return
-    for name in (*_TEXTS, _PICTURE):
+    for name in _RESULTS:
         if (folder / name).exists():
             raise UsageError(
                 f"{folder / name} is there already, and not from a sweep",
@@ -199,82 +189,34 @@ def _check_results(folder: Path, *, overwrite: bool) -> None:
 def _swept(
     setup: _Setup, folder: Path, journal: SweepJournal, arguments: argparse.Namespace
 ) -> bool:
-    watch = _Watch(setup, journal)
+    progress, doing = Progress(silent_seconds=1.0), ""
+    first = len(journal.done) - len(journal.runs) + 1
+
+    def begin(trial: Trial) -> None:
+        nonlocal doing
+        failed = sum(run.exit_code != 0 for run in journal.runs)
+        wrong = f", {failed} failed" if failed else ""
+        number = first + len(journal.runs)
+        doing = f"joulery: run {number} of {len(setup.plan)}{wrong}: {trial}"
+        show()
+
+    def show() -> None:
+        # Simulated runs take virtual time, which does not tell how long they take here.
+        left = None if setup.node else sweep.seconds_left(setup.plan, journal.runs)
+        progress.show(doing if left is None else f"{doing}; about {human_duration(left)} left")
+
     with (folder / _OUTPUT_LOG).open("ab") as output:
         try:
             return sweep.run_sweep(
                 setup.plan,
                 setup.environment,
-                setup.work(output, watch.show),
+                setup.work(output, show),
                 journal,
                 stop_on_failure=arguments.stop_on_failure,
-                on_trial=watch.begin,
+                on_trial=begin,
             )
         finally:
-            watch.done()
-
-
-class _Watch:
-    """Progress line of a sweep, with the time that is left."""
-
-    def __init__(self, setup: _Setup, journal: SweepJournal) -> None:
-        self._setup = setup
-        self._journal = journal
-        self._progress = Progress(silent_seconds=1.0)
-        self._clock = REAL_CLOCK
-        self._started = self._clock.now()
-        self._found = len(journal.done)
-        self._made = 0
-        self._trial: Trial | None = None
-
-    def begin(self, trial: Trial) -> None:
-        """Start a run."""
-        if self._trial is not None:
-            self._made += 1
-        self._trial = trial
-        self.show()
-
-    def show(self) -> None:
-        """Show the line, if it is due."""
-        left = self._seconds_left()
-        ends = "" if left is None else f"; about {human_duration(max(0.0, left))} left"
-        failed = sum(run.exit_code != 0 for run in self._journal.runs)
-        wrong = f", {failed} failed" if failed else ""
-        number = self._found + self._made + 1
-        self._progress.show(
-            f"joulery: run {number} of {len(self._setup.plan)}{wrong}: {self._trial}{ends}"
-        )
-
-    def done(self) -> None:
-        """Clear the line."""
-        self._progress.done()
-
-    def _seconds_left(self) -> float | None:
-        if self._setup.node is None:
-            return sweep.seconds_left(self._setup.plan, self._journal.runs)
-        # Virtual time passes as fast as this machine computes.
-        if not self._made:
-            return None
-        pace = (self._clock.now() - self._started) / self._made
-        return pace * (len(self._setup.plan) - self._found - self._made)
-
-
-@contextmanager
-def _signals_interrupt() -> Iterator[None]:
-    """Turn signals that end the process into KeyboardInterrupt, so that limits are restored."""
-
-    def interrupt(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Python delivers signals to the main thread only
-        return
-    found = {n: signal.signal(n, interrupt) for n in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in found.items():
-            signal.signal(number, handler)
+            progress.done()
 
 
 def _interrupted(setup: _Setup, journal: SweepJournal) -> int:
@@ -323,34 +265,16 @@ def _document(setup: _Setup, table: SweepTable) -> dict[str, Any]:
 
 
 def _write_files(setup: _Setup, table: SweepTable, folder: Path) -> tuple[list[Path], list[str]]:
-    """Write every form of the results; the files written, and remarks on those missing.
-
-    Raises:
-        FileError: The folder cannot be written to.
-    """
+    """Write every form of the results; the files written, and remarks on those missing."""
     summary = f"Energy is that of {setup.energy_of}. Gains are against the default limit."
     report = sweep_report(table, setup.title, summary)
-    contents = (
-        json.dumps(_document(setup, table), allow_nan=False, indent=1) + "\n",
-        table.to_csv(),
-        report.html(),
-        table.frontier().to_json() + "\n",
-    )
-    try:
-        for name, text in zip(_TEXTS, contents, strict=True):
-            write_atomic(folder / name, text.encode())
-    except OSError as error:
-        raise FileError(
-            f"cannot write to {folder}: {error.strerror}",
-            remedy="make room, and run the same command again: the runs are kept",
-        ) from None
-    written = [folder / name for name in _TEXTS]
-    picture = folder / _PICTURE
-    try:
-        write_png([draw(chart, 600) for chart in report.charts], picture, columns=2)
-    except MissingExtraError as missing:
-        return written, [f"No {picture.name}: {missing}"]
-    return [*written, picture], []
+    texts = {
+        "sweep.json": json.dumps(_document(setup, table), allow_nan=False, indent=1) + "\n",
+        "sweep.csv": table.to_csv(),
+        "sweep.html": report.html(),
+        "frontier.json": table.frontier().to_json() + "\n",
+    }
+    return write_results(folder, texts, report.charts, "sweep.png", columns=2)
 
 
 def _dry_run(setup: _Setup, folder: Path, run_seconds: float | None) -> Output:
@@ -414,6 +338,7 @@ COMMAND = Action(
         "joulery sweep [options] -- COMMAND [ARGUMENTS...]\n"
         "       joulery sweep [options] --simulate NODE"
     ),
+    measures=True,
     epilog=f"""\
 The command must do the same work in every run. It sees the first N boards
 (CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES, and JOULERY_GPUS=N); the others stay

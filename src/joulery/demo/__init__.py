@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from joulery.lazy import lazy
 
 if TYPE_CHECKING:
-    from joulery.demo._document import recurring_document, story_document
+    from joulery.demo._learning import Recipe
     from joulery.demo._recurring import RECIPE, RecurringPlan, RecurringStory, retrain
     from joulery.demo._report import recurring_text, story_page, story_report
     from joulery.demo._story import Demonstration, DemoPlan, Story
-    from joulery.demo._training import Recipe
 
 __all__ = [
     "RECIPE",
@@ -21,10 +20,8 @@ __all__ = [
     "RecurringPlan",
     "RecurringStory",
     "Story",
-    "recurring_document",
     "recurring_text",
     "retrain",
-    "story_document",
     "story_page",
     "story_report",
 ]

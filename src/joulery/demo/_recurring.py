@@ -7,11 +7,11 @@ simulated board takes for as many steps of a workload of that batch size, on its
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from joulery.clock import VirtualClock
-from joulery.demo._training import Recipe, Trainer
+from joulery.demo._learning import Recipe, Trainer
 from joulery.hardware import SimulatedGpu
 from joulery.objectives import Cost
 from joulery.training import DecisionService, Run
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from joulery.hardware import Board, Workload
 
-# The part of a step of the default batch size that does not hang on the batch size.
+# The part of a step of the default batch size that does not depend on the batch size.
 _FIXED_SHARE = 0.1
 # Half the pictures of the demonstration, so that a dozen trainings take seconds.
 RECIPE = Recipe(pictures=3000, test_pictures=1000)
@@ -29,18 +29,17 @@ RECIPE = Recipe(pictures=3000, test_pictures=1000)
 
 @dataclass(frozen=True, slots=True)
 class RecurringPlan:
-    """What to retrain.
+    """Settings of the recurring demonstration.
 
     Attributes:
-        board: The simulated accelerator.
-        workload: What a step of the default batch size asks of it.
-        nights: How often the network is trained anew, on pictures of its own.
-        batch_sizes: To choose from.
-        default: What its owner would run.
+        board: Simulated accelerator.
+        workload: Work of a step of the default batch size on it.
+        nights: Number of trainings, each on pictures of its own.
+        batch_sizes: Batch sizes to choose from.
+        default: Batch size that the owner would run.
         target: Accuracy that is good enough.
-        max_epochs: After which a training gives up.
-        eta: Weight of energy in the cost; the rest is time's.
-        recipe: The pictures and the network.
+        max_epochs: Number of epochs after which a training gives up.
+        recipe: Pictures and network.
     """
 
     board: Board
@@ -50,13 +49,7 @@ class RecurringPlan:
     default: int = 96
     target: float = 0.92
     max_epochs: int = 40
-    eta: float = 0.5
     recipe: Recipe = RECIPE
-
-    @property
-    def cost(self) -> Cost:
-        """What running costs."""
-        return Cost(self.eta, self.board.max_limit_watts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +57,13 @@ class Night:
     """One recurrence, all of its attempts together.
 
     Attributes:
-        batch_sizes: That were trained or probed, in order; the last one got there.
-        epochs: Of the last.
-        accuracy: That it reached; real.
+        batch_sizes: Batch sizes that were trained or probed, in order; the last one got there.
+        epochs: Number of epochs of the last.
+        accuracy: Accuracy that it reached; real.
         limit_watts: Power limit in force at its end.
-        seconds: Of all attempts; simulated, like the joules.
-        joules: Of all attempts.
-        reason: Why the last was chosen.
+        seconds: Time of all attempts; simulated, like the joules.
+        joules: Energy of all attempts.
+        reason: Reason why the last was chosen.
     """
 
     batch_sizes: tuple[int, ...]
@@ -87,23 +80,35 @@ class RecurringStory:
     """All nights, and the same nights with nothing changed.
 
     Attributes:
-        plan: What was asked for.
-        nights: In order.
-        unchanged: The same, at the default batch size and limit.
+        plan: Network that was retrained, and its board.
+        nights: Nights in order.
+        unchanged: The same nights at the default batch size and limit.
     """
 
     plan: RecurringPlan
     nights: tuple[Night, ...]
     unchanged: tuple[Night, ...]
 
-    def saved(self, latest: int | None = None) -> tuple[float, float]:
+    def saved(self, latest: int = 0) -> tuple[float, float]:
         """Shares of energy and of time that were saved, over all nights or the latest ones."""
-        first = 0 if latest is None else -latest
-        now, before = self.nights[first:], self.unchanged[first:]
+        now, before = self.nights[-latest:], self.unchanged[-latest:]
         return (
             1.0 - sum(one.joules for one in now) / sum(one.joules for one in before),
             1.0 - sum(one.seconds for one in now) / sum(one.seconds for one in before),
         )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        energy, time = self.saved()
+        return {
+            "board": self.plan.board.name,
+            "origin": "simulated",
+            "default": self.plan.default,
+            "target": self.plan.target,
+            "nights": [asdict(night) for night in self.nights],
+            "unchanged": [asdict(night) for night in self.unchanged],
+            "saved": {"energy": energy, "time": time},
+        }
 
 
 def retrain(plan: RecurringPlan, on_progress: Callable[[str], None]) -> RecurringStory:
@@ -137,24 +142,24 @@ class _Place:
         self._gpu = SimulatedGpu(plan.board, self._clock, seed=plan.recipe.seed)
 
     def unchanged(self, night: int) -> Night:
-        """The default batch size at the default limit."""
+        """A night of the default batch size at the default limit, on a fresh board."""
         plan = self._plan
-        began = self._spent()
         trainer, work = self._made(night, plan.default, 1.0)
-        epochs, accuracy = 0, 0.0
         for learned in trainer.epochs(lambda: self._gpu.run(work)):
-            epochs, accuracy = learned.epoch, learned.accuracy
-            if accuracy >= plan.target:
+            if learned.accuracy >= plan.target:
                 break
         limit = plan.board.default_limit_watts
-        return self._night(began, (plan.default,), epochs, accuracy, limit)
+        reason = "nothing is changed"
+        return Night(
+            (plan.default,), learned.epoch, learned.accuracy, limit, *self._spent(), reason
+        )
 
     def recurring(self, night: int, store: str) -> Night:
-        """Whatever is decided."""
-        plan, began = self._plan, self._spent()
+        """A night with whatever is decided."""
+        plan, (began, joules) = self._plan, self._spent()
         run = Run(
             "the network of the demonstration",
-            objective=plan.cost,
+            objective=Cost(0.5, plan.board.max_limit_watts),
             batch_sizes=plan.batch_sizes,
             default_batch_size=plan.default,
             target=plan.target,
@@ -177,33 +182,23 @@ class _Place:
                 accuracy, epochs = network.accuracy(trainer.test), epoch + 1
                 limit = self._gpu.power_limits().current_watts
                 run.report(accuracy)
+        ended, total = self._spent()
         reason = "" if run.decision is None else run.decision.reason
-        return replace(self._night(began, tuple(sizes), epochs, accuracy, limit), reason=reason)
+        return Night(tuple(sizes), epochs, accuracy, limit, ended - began, total - joules, reason)
 
     def _made(self, night: int, batch_size: int, rate: float) -> tuple[Trainer, Workload]:
-        """Pictures of that night in batches of that size, and what a step of it asks for."""
+        """Pictures of that night in batches of that size, and the work of a step of it."""
         plan, recipe = self._plan, self._plan.recipe
-        rule = replace(recipe.rule, rate=rate * recipe.rule.rate)
         own = replace(
             recipe,
             seed=recipe.seed + night,
             epochs=plan.max_epochs,
             batch_size=batch_size,
-            rule=rule,
+            rate=rate * recipe.rate,
         )
         share = _FIXED_SHARE + (1.0 - _FIXED_SHARE) * batch_size / plan.default
         return Trainer(own), plan.workload.scaled(share)
 
     def _spent(self) -> tuple[float, float]:
+        """Seconds and joules so far."""
         return self._clock.now(), self._gpu.read_energy().joules
-
-    def _night(
-        self,
-        began: tuple[float, float],
-        sizes: tuple[int, ...],
-        epochs: int,
-        accuracy: float,
-        limit: float,
-    ) -> Night:
-        seconds, joules = (now - then for now, then in zip(self._spent(), began, strict=True))
-        return Night(sizes, epochs, accuracy, limit, seconds, joules, "nothing is changed")

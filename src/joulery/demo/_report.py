@@ -10,9 +10,9 @@ from joulery.reports import (
     Paragraph,
     Report,
     Table,
-    frontier_chart,
     frontier_report,
     joules_unit,
+    percent,
     seconds_unit,
     table_of,
 )
@@ -20,9 +20,8 @@ from joulery.units import human, human_duration, per_cent
 
 if TYPE_CHECKING:
     from joulery.demo._recurring import RecurringStory
-    from joulery.demo._story import Story, TrainingRun
+    from joulery.demo._story import Story
     from joulery.reports import Unit
-
 
 _NOTHING_PER_CENT = 0.1
 _LATEST_NIGHTS = 5
@@ -38,7 +37,7 @@ def story_report(story: Story, objective: str) -> Report:
         f"as many steps of {plan.workload.name}, on a virtual clock. No GPU is used."
     )
     accuracies = sorted({_share(swept.learned.accuracy) for swept in story.sweep})
-    reached = " to ".join((accuracies[0], accuracies[-1])[: len(accuracies)])
+    reached = " to ".join(dict.fromkeys((accuracies[0], accuracies[-1])))
     if story.same_weights:
         learned = "Both runs took the same steps to the same weights, bit for bit (real)."
     else:
@@ -58,13 +57,7 @@ def story_report(story: Story, objective: str) -> Report:
             _sweep_table(story),
             Paragraph(f"Accuracy after that epoch (real): {reached} under every limit."),
             Heading("3. The frontier"),
-            frontier_chart(
-                story.frontier,
-                "Time and energy of one training run",
-                cloud=[swept.cost for swept in story.sweep],
-                default=story.reference,
-                chosen=story.chosen,
-            ),
+            *story_page(story, objective).charts,
             Heading("4. Choose"),
             Paragraph(_choice(story, objective)),
             Heading("5. Train again under the chosen limit"),
@@ -88,7 +81,7 @@ def story_page(story: Story, objective: str) -> Report:
 
 
 def saved_sentence(story: Story) -> str:
-    """What the second run saved, in one sentence."""
+    """Savings of the second run, in one sentence."""
     first, second = story.default.cost, story.retrained.cost
     if second.setting == first.setting:
         return "The objective keeps the default limit, so there is nothing to save (simulated)."
@@ -100,13 +93,12 @@ def saved_sentence(story: Story) -> str:
         )
     energy, time = _units(story)
     joules, seconds = first.joules - second.joules, second.seconds - first.seconds
-    saved = story.saved
     verb = "saved" if joules >= 0 else "spent an extra"
     pace = "longer" if seconds >= 0 else "less"
     return (
-        f"The second run {verb} {energy.text(abs(joules))} (simulated), {abs(saved.energy):.1f} % "
-        f"of the energy, and took {time.text(abs(seconds))} {pace} (simulated), "
-        f"{abs(saved.time):.1f} % of the time."
+        f"The second run {verb} {energy.text(abs(joules))} (simulated), "
+        f"{percent(abs(story.saved.energy))} of the energy, and took {time.text(abs(seconds))} "
+        f"{pace} (simulated), {percent(abs(story.saved.time))} of the time."
     )
 
 
@@ -139,28 +131,24 @@ def _epochs_table(story: Story) -> Table:
 
 def _sweep_table(story: Story) -> Table:
     energy, time = _units(story)
-    rows = []
-    for swept in story.sweep:
-        against = gains(swept.cost, story.reference)
-        rows.append(
-            (
-                _limit(swept.cost.setting.power_limit_watts),
-                time.text(swept.cost.seconds),
-                energy.text(swept.cost.joules),
-                f"{swept.cost.watts:.0f} W",
-                _percent(against.energy),
-                _percent(against.time),
-                str(swept.cost.provenance.origin),
-            )
-        )
-    headers = ("limit", "time", "energy", "mean power", "energy saved", "time lost", "figures")
-    return Table(headers, rows, "rrrrrrl")
+    return Table.of(
+        [swept.cost for swept in story.sweep],
+        {
+            ">limit": lambda one: _limit(one.setting.power_limit_watts),
+            ">time": lambda one: time.text(one.seconds),
+            ">energy": lambda one: energy.text(one.joules),
+            ">mean power": lambda one: f"{one.watts:.0f} W",
+            ">energy saved": lambda one: percent(gains(one, story.reference).energy),
+            ">time lost": lambda one: percent(gains(one, story.reference).time),
+            "figures": lambda one: one.provenance.origin.value,
+        },
+    )
 
 
 def _choice(story: Story, objective: str) -> str:
     expected, count = story.expected, len(story.frontier)
-    energy = f"{abs(expected.energy):.1f} % {'less' if expected.energy >= 0 else 'more'} energy"
-    time = f"{abs(expected.time):.1f} % {'more' if expected.time >= 0 else 'less'} time"
+    energy = f"{percent(abs(expected.energy))} {'less' if expected.energy >= 0 else 'more'} energy"
+    time = f"{percent(abs(expected.time))} {'more' if expected.time >= 0 else 'less'} time"
     return (
         f"Of {count} point{'s' * (count > 1)} on the frontier, {objective} picks "
         f"{_limit(story.chosen.setting.power_limit_watts)}. By the sweep it takes {energy} "
@@ -171,18 +159,16 @@ def _choice(story: Story, objective: str) -> str:
 
 def _runs_table(story: Story) -> Table:
     energy, time = _units(story)
-
-    def row(name: str, run: TrainingRun) -> tuple[str, ...]:
-        return (
-            name,
-            _limit(run.cost.setting.power_limit_watts),
-            time.text(run.cost.seconds),
-            energy.text(run.cost.joules),
-            _share(run.final.accuracy),
-        )
-
-    headers = ("run", "limit", "time (simulated)", "energy (simulated)", "accuracy (real)")
-    return Table(headers, (row("first", story.default), row("second", story.retrained)), "lrrrr")
+    return Table.of(
+        [("first", story.default), ("second", story.retrained)],
+        {
+            "run": lambda run: run[0],
+            ">limit": lambda run: _limit(run[1].cost.setting.power_limit_watts),
+            ">time (simulated)": lambda run: time.text(run[1].cost.seconds),
+            ">energy (simulated)": lambda run: energy.text(run[1].cost.joules),
+            ">accuracy (real)": lambda run: _share(run[1].final.accuracy),
+        },
+    )
 
 
 def _limit(watts: float | None) -> str:
@@ -190,29 +176,24 @@ def _limit(watts: float | None) -> str:
 
 
 def _share(share: float) -> str:
-    return f"{100 * share:.1f} %"
-
-
-def _percent(per_cent: float) -> str:
-    # Adding 0.0 turns a rounded -0.0 into 0.0.
-    return f"{round(per_cent, 1) + 0.0:.1f} %"
+    return percent(100 * share)
 
 
 def recurring_text(story: RecurringStory) -> str:
     """The nights for people."""
     plan = story.plan
     nights = table_of(
-        enumerate(zip(story.nights, story.unchanged, strict=True), 1),
+        [(n, *pair) for n, pair in enumerate(zip(story.nights, story.unchanged, strict=True), 1)],
         {
             ">night": lambda row: str(row[0]),
-            ">batch size": lambda row: " → ".join(map(str, row[1][0].batch_sizes)),
-            ">epochs": lambda row: str(row[1][0].epochs),
-            ">accuracy": lambda row: per_cent(row[1][0].accuracy),
-            ">limit": lambda row: human(row[1][0].limit_watts, "W"),
-            ">time": lambda row: human_duration(row[1][0].seconds),
-            ">energy": lambda row: human(row[1][0].joules, "J"),
-            ">unchanged": lambda row: human(row[1][1].joules, "J"),
-            "why": lambda row: row[1][0].reason,
+            ">batch size": lambda row: " → ".join(map(str, row[1].batch_sizes)),
+            ">epochs": lambda row: str(row[1].epochs),
+            ">accuracy": lambda row: per_cent(row[1].accuracy),
+            ">limit": lambda row: human(row[1].limit_watts, "W"),
+            ">time": lambda row: human_duration(row[1].seconds),
+            ">energy": lambda row: human(row[1].joules, "J"),
+            ">unchanged": lambda row: human(row[2].joules, "J"),
+            "why": lambda row: row[1].reason,
         },
     )
     good, allowed = per_cent(plan.target), ", ".join(map(str, plan.batch_sizes))
@@ -224,13 +205,13 @@ def recurring_text(story: RecurringStory) -> str:
             "",
             nights,
             "",
-            _nights_saved(story, None, f"All {len(story.nights)} nights"),
-            _nights_saved(story, min(_LATEST_NIGHTS, len(story.nights)), "The last of them"),
+            _nights_saved(story, 0, f"All {len(story.nights)} nights"),
+            _nights_saved(story, _LATEST_NIGHTS, "The last of them"),
         ]
     )
 
 
-def _nights_saved(story: RecurringStory, latest: int | None, what: str) -> str:
+def _nights_saved(story: RecurringStory, latest: int, what: str) -> str:
     energy, time = (
         f"{per_cent(abs(share))} {'less' if share >= 0 else 'more'}"
         for share in story.saved(latest)

@@ -6,11 +6,11 @@ on its virtual clock: each real step also runs one step of a simulated workload.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from joulery.clock import VirtualClock
-from joulery.demo._training import Learned, Recipe, Trainer
+from joulery.demo._learning import Learned, Recipe, Trainer
 from joulery.frontier import Frontier, OperatingPoint, Setting
 from joulery.governor import lease
 from joulery.hardware import SimulatedGpu
@@ -30,14 +30,14 @@ _REST_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """What to demonstrate.
+    """Settings of the demonstration.
 
     Attributes:
-        board: The simulated accelerator.
-        workload: What each step asks of it.
-        objective: What to choose the power limit by, for the whole training run.
+        board: Simulated accelerator.
+        workload: Work of each step on it.
+        objective: Objective that chooses the power limit, for the whole training run.
         limits_watts: Limits to sweep; empty for a spread over what the board accepts.
-        recipe: What to train.
+        recipe: Training.
     """
 
     board: Board
@@ -65,8 +65,21 @@ class TrainingRun:
 
     @property
     def final(self) -> Learned:
-        """What was learned in the end."""
+        """Loss and accuracy at the end."""
         return self.epochs[-1].learned
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return {
+            **self.cost.to_dict(),
+            "mean_watts": self.cost.watts,
+            "loss": self.final.loss,
+            "accuracy": self.final.accuracy,
+            "epochs": [
+                {**asdict(one.learned), "seconds": one.seconds, "joules": one.joules}
+                for one in self.epochs
+            ],
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +95,15 @@ class Story:
     """Everything that happened, in order.
 
     Attributes:
-        plan: What was asked for.
-        untrained_accuracy: Of the fresh network, by chance.
-        default: The run under the board's default limit.
+        plan: Plan of the demonstration.
+        untrained_accuracy: Accuracy of the fresh network, by chance.
+        default: Run under the board's default limit.
         sweep: One epoch under each limit, scaled to a run.
-        frontier: Its Pareto set.
-        reference: What ratios and slowdowns refer to: the default limit, from the sweep where it
-            is among the limits.
-        chosen: The point that the objective picked.
-        retrained: The run under the chosen limit.
+        frontier: Pareto set of the sweep.
+        reference: Point that gains and slowdowns refer to: the default limit, from the sweep
+            where it is among the limits.
+        chosen: Point that the objective picked.
+        retrained: Run under the chosen limit.
     """
 
     plan: DemoPlan
@@ -104,12 +117,12 @@ class Story:
 
     @property
     def saved(self) -> Gains:
-        """What the second run saved against the first, in per cent."""
+        """Gains of the second run over the first, in per cent."""
         return gains(self.retrained.cost, self.default.cost)
 
     @property
     def expected(self) -> Gains:
-        """What the sweep promised, in per cent."""
+        """Gains that the sweep predicts, in per cent."""
         return gains(self.chosen, self.reference)
 
     @property
@@ -117,13 +130,45 @@ class Story:
         """Whether both runs ended with the same weights, to the last bit."""
         return self.default.final.fingerprint == self.retrained.final.fingerprint
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON; each cost carries its origin."""
+        recipe, first, second = self.plan.recipe, self.default.cost, self.retrained.cost
+        return {
+            "origin": first.provenance.origin.value,
+            "note": "seconds, joules and watts are simulated; loss and accuracy are real",
+            "board": self.plan.board.name,
+            "workload": self.plan.workload.name,
+            "seed": recipe.seed,
+            "steps_per_epoch": recipe.steps_per_epoch,
+            "untrained_accuracy": self.untrained_accuracy,
+            "default": self.default.to_dict(),
+            "sweep": [
+                {**swept.cost.to_dict(), "first_epoch_accuracy": swept.learned.accuracy}
+                for swept in self.sweep
+            ],
+            "frontier": self.frontier.to_dict(),
+            "chosen": self.chosen.to_dict(),
+            "retrained": self.retrained.to_dict(),
+            "expected": _percent(self.expected),
+            "saved": {
+                "joules": first.joules - second.joules,
+                "extra_seconds": second.seconds - first.seconds,
+                **_percent(self.saved),
+            },
+            "same_weights": self.same_weights,
+        }
+
+
+def _percent(found: Gains) -> dict[str, float]:
+    return {"energy_saved_percent": found.energy, "time_lost_percent": found.time}
+
 
 class Demonstration:
     """A simulated board with a meter on it, and a network to train.
 
     Args:
-        plan: What to demonstrate.
-        on_progress: Told in words what is going on.
+        plan: Settings of the demonstration.
+        on_progress: Function called with a line about what is going on.
     """
 
     def __init__(self, plan: DemoPlan, on_progress: Callable[[str], None]) -> None:
@@ -150,7 +195,7 @@ class Demonstration:
             retrained = self._train(trainer, meter, _watts(chosen), "second run")
         return Story(
             plan=self.plan,
-            untrained_accuracy=trainer.untrained_accuracy(),
+            untrained_accuracy=trainer.fresh().accuracy(trainer.test),
             default=default,
             sweep=sweep,
             frontier=frontier,

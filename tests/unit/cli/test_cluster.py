@@ -166,6 +166,16 @@ def test_status_and_event_without_an_agent_are_explained(capsys, tmp_path):
     assert json.loads((tmp_path / "events" / "a.json").read_text())["reduction"] == 0.2
 
 
+def test_listening_to_a_server_that_does_not_answer_fails(capsys, tmp_path):
+    """If this fails, a script takes a wrong address for one without events."""
+    secret = tmp_path / "secret"
+    secret.write_text("word")
+    words = ["--state", tmp_path, "--openadr", "http://127.0.0.1:1", "--client", "me"]
+    words += ["--secret", secret, "--every", "0", "--times", "2"]
+    assert main(["cluster", "listen", *map(str, words)]) == 3
+    assert capsys.readouterr().err.count("does not answer") == 2
+
+
 def test_the_agent_finds_frontiers_in_a_store(tmp_path):
     """Profiles of recurring jobs are not used, or an unknown job ends the agent."""
     path = tmp_path / "store.sqlite"

@@ -14,7 +14,13 @@ import pytest
 import joulery
 from joulery.cli import governor
 from joulery.cli.dispatch import Output, Parser
-from joulery.errors import FileError, MissingHardwareError, MissingRightsError
+from joulery.errors import (
+    FileError,
+    InvalidValueError,
+    MissingHardwareError,
+    MissingRightsError,
+    UsageError,
+)
 
 POLICY = """
 [[allow]]
@@ -36,6 +42,15 @@ def _run(*arguments):
     parsed = parser.parse_args(arguments)
     found = parsed.run(parsed)
     return found.show(as_json=parsed.json) if isinstance(found, Output) else found
+
+
+@pytest.mark.parametrize("action", ["serve", "unit"])
+def test_addresses_are_checked_before_anything_is_served_or_printed(action):
+    """If this fails, a unit file has an address that its daemon refuses, or a useless key."""
+    with pytest.raises(InvalidValueError, match="not an address"):
+        _run(action, "--listen", "nonsense")
+    with pytest.raises(UsageError, match="without --listen"):
+        _run(action, "--certificate", "c.pem", "--key", "k.pem")
 
 
 @pytest.fixture

@@ -8,18 +8,18 @@ from types import SimpleNamespace
 import pytest
 
 from joulery.cli import main
-from joulery.cli.jobs_view import energy_text, profiles_text
-from joulery.client import open_backend
-from joulery.client._history import measured_of
+from joulery.cli.jobs_view import energy_text, profiles_text, savings_text
+from joulery.client import open_backend, summary_of
 from joulery.frontier import Frontier, OperatingPoint, Origin, Provenance, Setting
 from joulery.jobs import (
     Definition,
     EnergyEntry,
     Job,
-    JobMeasurements,
     Outcome,
     ProfileEntry,
     Request,
+    Saved,
+    Savings,
 )
 from joulery.jobs.policies import RunEnd
 from joulery.objectives import Cost, LeastEnergy
@@ -218,7 +218,7 @@ def test_a_team_without_a_name_is_not_the_default_one(store, capsys, action, tea
     name = [] if action == "list" else ["nightly"]
     yes = ["--yes"] if action == "delete" else []
     assert main(["jobs", action, *name, *yes, "--store", store, "--team", team]) == 2
-    assert "leave --team out" in capsys.readouterr().err
+    assert "--team" in capsys.readouterr().err
     assert main(["jobs", "show", "nightly", "--store", store]) == 0
     assert "paused" not in capsys.readouterr().out
 
@@ -271,7 +271,7 @@ def test_frontiers_are_shown_in_one_line_each(measured, capsys):
     (line,) = [one for one in text.splitlines() if one.split()[:2] == ["64", "10.0"]]
     assert "10.0 s, 2.00 kJ at 250 W" in line
     assert "12.0 s, 1.40 kJ at 150 W" in line
-    assert line.split()[-3:] == ["3", "simulated", "now"]
+    assert line.split()[-4:] == ["3", "simulated", "0", "s"]
     assert max(map(len, text.splitlines())) < 170
 
 
@@ -319,13 +319,28 @@ def test_which_frontier_is_meant_must_be_clear(measured, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
+    ("share", "error", "shown"),
+    [
+        (0.4392, 0.0006, "43.92 ± 0.06 % less cost"),
+        (-0.312, 0.02, "31 ± 2 % more cost"),
+        (0.3, 0.0, "30 ± 0 % less cost"),
+        (0.3, None, "30 ± ? % less cost"),
+    ],
+)
+def test_savings_are_as_exact_as_their_error(share, error, shown):
+    """If this fails, a figure claims digits that its error takes back, or hides those it has."""
+    saved = Saved(share, error)
+    assert shown in savings_text(Savings(saved, saved, saved, 0.0, 8, 1))
+
+
+@pytest.mark.parametrize(
     ("seconds", "shown"),
-    [(-5.0, "now"), (59.0, "now"), (61.0, "1 min"), (7200.0, "2 h"), (2.5 * 86400, "2 d")],
+    [(-5.0, "0 s"), (59.0, "59 s"), (61.0, "1 min"), (7200.0, "2 h"), (2.5 * 86400, "2 d")],
 )
 def test_ages_are_short(seconds, shown):
     """If this fails, an age fills the line, or is wrong by a unit."""
-    measured = JobMeasurements(profiles=(ProfileEntry(64, "V100", frontier_at(64), 1000.0),))
-    assert profiles_text(measured, 1000.0 + seconds).endswith(f"  {shown}")
+    profiles = [ProfileEntry(64, "V100", frontier_at(64), 1000.0)]
+    assert profiles_text(profiles, 1000.0 + seconds).endswith(f"  {shown}")
 
 
 def test_an_endless_record_is_said_to_be_cut():
@@ -335,9 +350,12 @@ def test_an_endless_record_is_said_to_be_cut():
         def energy(self, _job, after, _limit):
             return [EnergyEntry(None, "gpu", 1.0, 3.6e6, "measured")], after + 1
 
+        def decisions(self, _job, _after, _limit):
+            return [], None
+
         def profiles(self, _job):
             return []
 
-    found = measured_of(Endless(), SimpleNamespace(id=1))
-    assert not found.complete
-    assert "at least 72.0 MJ (20 kWh), measured" in energy_text(found, 1e12)
+    found = summary_of(SimpleNamespace(id=1, events=0), Endless())
+    assert found.energy_cut
+    assert "at least 72.0 MJ (20 kWh), measured" in energy_text(found)

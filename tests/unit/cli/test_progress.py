@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from joulery.cli import progress
-from joulery.cli.progress import Progress, progress_line
+from joulery.cli.progress import Progress
 from joulery.clock import VirtualClock
 
 
@@ -86,15 +85,6 @@ def test_a_terminal_can_be_silent_at_first_too(stderr):
     clock.sleep(2.0)
     shown.show("now")
     assert terminal.getvalue() == "\rnow"
-
-
-def test_the_one_line_of_a_command(stderr, monkeypatch):
-    """The empty text clears what the others wrote."""
-    terminal = stderr(Terminal())
-    monkeypatch.setattr(progress, "_line", None)
-    progress_line("training")
-    progress_line("")
-    assert terminal.getvalue() == "\rtraining\r        \r"
 
 
 def test_a_narrow_terminal_gets_a_line_that_does_not_wrap(stderr, monkeypatch):

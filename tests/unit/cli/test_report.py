@@ -158,7 +158,7 @@ def _frontier_document(*pairs, **more):
         ([{"seconds": 1}], [], "lacks 'joules'"),
         ([{"seconds": 1, "joules": 1, "setting": {"power_limit_watts": "x"}}], [], "a number"),
         ([{"seconds": 1, "joules": 1, "setting": {"volts": 1}}], [], "unknown knob 'volts'"),
-        (CLOUD, ["--objective", ""], "unknown objective ''"),
+        (CLOUD, ["--objective", ""], "--objective: the value is empty"),
         (CLOUD, ["--objective", "speed"], "unknown objective"),
         (CLOUD, ["--objective", "cost"], "max_watts"),
         (CLOUD, ["--objective", "least-energy:deadline=1"], "no operating point meets"),
@@ -203,7 +203,7 @@ def store(tmp_path, monkeypatch):
             if name == "nightly":
                 for device in ("GPU-1", "GPU-2"):
                     energy = EnergyEntry(
-                        decision.id, device, seconds, 125.0 * seconds, "measured", "a counter"
+                        decision.id, device, seconds, 125.0 * seconds, "measured", "a counter", 0.05
                     )
                     backend.note_energy(number, energy)
             runs.append(decision.id)
@@ -225,6 +225,9 @@ def test_a_job_is_reported_with_savings_and_phases(store, capsys):
     energy = figures["energy of the devices"]
     assert energy["value"] == pytest.approx(250 * 9600 / 3.6e6)
     assert (energy["provenance"], energy["source"]) == ("measured", "a counter")
+    # A sensor errs alike in all runs, the sensors of two boards do not.
+    assert energy["relative_error"] == pytest.approx(0.05 / 2**0.5)
+    assert document["jobs"][0]["relative_error"] == pytest.approx(0.05 / 2**0.5)
     assert figures["time"]["value"] == 9600
     used = embodied_grams("A100", 2 * 9600.0) / 1000
     assert figures["CO2 of making the hardware"]["value"] == pytest.approx(used)
@@ -291,8 +294,8 @@ def test_phases_and_pages_come_from_files(file, tmp_path, capsys, monkeypatch):
         (["--job", "nightly", "--html", "no/where.html"], "--html"),
         (["--job", "nightly", "--as", "huggingface"], "--region"),
         (["--as", "eu"], "cannot be shown as eu"),
-        (["--team", ""], "--team has no name"),
-        (["--job", ""], "no job ''"),
+        (["--team", ""], "--team: the value is empty"),
+        (["--job", ""], "--job: the value is empty"),
     ],
 )
 def test_wrong_reports_are_one_line_and_a_remedy(store, capsys, words, says):

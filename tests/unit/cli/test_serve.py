@@ -70,6 +70,10 @@ def test_only_the_token_is_on_stdout(capsys):
         (["--backup", "a", "--export", "b"], "--export"),
         (["--backup", "b"], "no store"),
         (["--import", "missing"], "missing"),
+        (["--replace"], "--restore"),
+        (["--store", "."], "folder"),
+        (["--cluster-state", sys.executable, "--port", "0"], "no folder"),
+        (["--region", ""], "--region"),
     ],
 )
 def test_wrong_use_is_told_in_a_line(capsys, tmp_path, monkeypatch, arguments, word):

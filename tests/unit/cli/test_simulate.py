@@ -8,6 +8,7 @@ import pytest
 from joulery.cli import simulate as simulate_command
 from joulery.cli.dispatch import Parser, run_command
 from joulery.errors import InvalidValueError
+from joulery.jobs.policies import policy_names
 
 STABLE = {
     *("gpu", "dataset", "policy", "recurrences", "seeds", "regret_mean", "regret_sd"),
@@ -159,8 +160,9 @@ def test_unwritable_log(simulate, traces):
 
 def test_default_is_always_replayed_first():
     """There would be nothing to compare with."""
-    assert simulate_command._cluster_policies(["zeus", "default", "zeus"]) == ["default", "zeus"]
-    assert simulate_command._cluster_policies([]) == ["default"]
+    found = simulate_command._cluster_policies(["zeus", "default", "zeus"])
+    assert list(found) == ["default", "zeus"]
+    assert list(simulate_command._cluster_policies([])) == ["default"]
 
 
 def test_unknown_policies_are_named():
@@ -184,3 +186,10 @@ def test_options_parse():
     arguments = parser.parse_args(["cluster", "--traces", "t", "--groups", "g", "--generate"])
     assert arguments.generate == 50_000
     assert arguments.policy == ["default", "grid", "zeus", "joulery"]
+
+
+def test_help_lists_every_policy(capsys):
+    """A policy that was added could not be found."""
+    assert run_command("simulate", "what if", ["recurring", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in (*policy_names(), "oracle"))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from joulery.demo import RECIPE, RecurringPlan, recurring_document, recurring_text, retrain
+from joulery.demo import RECIPE, RecurringPlan, recurring_text, retrain
 from joulery.hardware import catalog
 
 pytestmark = pytest.mark.slow
@@ -57,6 +57,6 @@ def test_it_can_be_told(story):
     text = recurring_text(story)
     assert "simulated" in text
     assert "48" in text
-    document = recurring_document(story)
+    document = story.to_dict()
     assert document["origin"] == "simulated"
     assert len(json.loads(json.dumps(document, allow_nan=False))["nights"]) == 3

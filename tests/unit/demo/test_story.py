@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from joulery.demo import Demonstration, DemoPlan, Recipe, story_document
+from joulery.demo import Demonstration, DemoPlan, Recipe
 from joulery.demo._report import saved_sentence
 from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.frontier import Frontier, Origin
@@ -127,7 +127,7 @@ def test_impossible_budget_is_explained():
 
 def test_document_is_json_and_carries_the_frontier(story):
     """Other tools read the document; it must survive a round trip."""
-    document = json.loads(json.dumps(story_document(story), allow_nan=False))
+    document = json.loads(json.dumps(story.to_dict(), allow_nan=False))
     assert document["origin"] == "simulated"
     assert Frontier.from_dict(document["frontier"]) == story.frontier
     assert document["retrained"]["accuracy"] == document["default"]["accuracy"]

@@ -130,6 +130,34 @@ def test_wrong_options_point_to_the_help(arguments, capsys):
     assert err.count("\n") == 2
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["report", "a\0b"], r"'a\x00b' contains a NUL character"),
+        (["report", "--name", "a\0b"], "NUL"),
+        (["measure", "--", "tr\0ue"], "NUL"),
+        (["sweep", "--simulate", "rtx6000x8", "--out", "x" * 300], "File name too long"),
+        (["jobs", "list", "--store", "x" * 300], "File name too long"),
+        (["report", "points.json", "--html", "page.html", "--name", " "], "--name"),
+    ],
+    ids=lambda value: "",
+)
+def test_values_that_no_system_takes_are_wrong_use(capsys, tmp_path, monkeypatch, arguments, says):
+    """If this fails, a slip in a script is called an internal error."""
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    err = capsys.readouterr().err
+    assert says in err
+    assert err.count("\n") == 2
+
+
+def test_an_argument_that_is_no_utf8_is_wrong_use(command, capsys):
+    """If this fails, bytes that a shell passes on are called an internal error."""
+    command(lambda arguments: "\udcff".encode() and 0)
+    assert main(["doctor"]) == 2
+    assert r"'\udcff' is no valid text" in capsys.readouterr().err
+
+
 def test_json_after_the_separator_belongs_to_the_command(capsys):
     """`measure -- prog --json` does not ask Joulery for JSON."""
     assert main(["measure", "--", "/no/such/program", "--json"]) == 2
