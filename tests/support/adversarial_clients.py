@@ -17,22 +17,20 @@ import numpy as np
 
 from joulery.jobs import Measured, Outcome, Request
 from joulery.jobs._client_actions import client_action
-from joulery.jobs._job_registry import job_document
 from joulery.jobs._posterior import JobState
 from joulery.jobs._replay import ROW, actions_from, outcome_document
 from joulery.jobs._report_filter import ReportFilter
 from joulery.jobs._validation import check_outcome
 from joulery.jobs.policies import ActionKind, CounterRng, JobBatch, RunEnd
 from joulery.simulate import Environment, Moment, Slices
-from joulery.simulate import _drift as drifts
 from joulery.simulate._workload import score_settings
-from joulery.storage import Event, EventKind, JobRecord, NewJob
+from joulery.storage import Event, EventKind, JobRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from joulery.jobs.policies import Floats
-    from joulery.simulate import Drift, TracedWorkload
+    from joulery.simulate import TracedWorkload
     from joulery.simulate._environment import Results
     from joulery.storage import Document
 
@@ -70,7 +68,7 @@ class Scenario:
     doomed: Callable[[int], bool] | None = None
     lease_seconds: float = 600.0
     probing: bool = True
-    drift: Callable[[TracedWorkload], Drift] = drifts.no_drift
+    drift: Callable[[TracedWorkload], TracedWorkload] = lambda load: load
     defended: bool = True
 
 
@@ -134,11 +132,10 @@ class ClientSimulation:
     """
 
     def __init__(self, load: TracedWorkload, policy: str, seed: int, scenario: Scenario) -> None:
-        change = scenario.drift(load)
-        load = drifts.with_enough_epochs(load, change)
+        load = scenario.drift(load)
         self._job = load.job()
-        new = NewJob("team", self._job.name, job_document(self._job), policy, {}, seed)
-        self._state = JobState.start(JobRecord(1, 1, new, 0.0, False, 0, 0))  # noqa: FBT003
+        record = JobRecord("team", self._job.name, self._job.to_document(), policy, {}, seed)
+        self._state = JobState.start(record)
         if not scenario.defended:
             self._state.reports = AcceptingFilter(self._job)
         self._scenario = scenario
@@ -147,10 +144,10 @@ class ClientSimulation:
             (seed, 19)
         )  # of false reports, so that all meet the same luck
         lanes = JobBatch.of([self._job], [seed])
-        self._world = Environment([load], ROW, lanes, Slices(), [change])
+        self._world = Environment([load], ROW, lanes, Slices())
         eta = self._job.cost.eta
-        self._starts = change.starts
-        self._optima = [load.optimum(eta, epochs)[2] for epochs in change.epochs]
+        self._starts = [start for start, _ in load.stages]
+        self._optima = [stage.optimum(eta)[2] for _, stage in load.stages]
         measure = score_settings(load, eta, None)
         self._log = SimulationLog(measure.optimal)
         default = self._job.batch_sizes.index(self._job.default)

@@ -91,7 +91,7 @@ class TeamHistory:
                 self._clock.sleep(outcome.seconds + 1.0)
                 self.service.report(decision.id, outcome, f"{key}.{attempt}")
                 used = EnergyEntry(
-                    decision.id, "GPU-0", outcome.seconds, outcome.joules, origin, _SOURCE
+                    decision.id, "GPU-0", outcome.seconds, outcome.joules, origin, _SOURCE, 0.05
                 )
                 now = self._clock.wall()
                 self._store.write(lambda one, used=used, now=now: note_energy(one, job, used, now))

@@ -126,7 +126,7 @@ def measure(store: Store, numbers: list[int], policy: str, tries: int = 20) -> C
     some = numbers[::step][:tries]
     middle = numbers[len(numbers) // 2]
     with store.reading() as transaction:
-        names = [transaction.job(number).job.name for number in some]
+        names = [transaction.job(number).name for number in some]
     job = made_up_workload().job()
     changed = [dataclasses.replace(job, name=name, max_epochs=77) for name in names]
 

@@ -18,7 +18,7 @@ from joulery.jobs._posterior import PosteriorCache, rebuilt
 from joulery.jobs._replay import outcome_document
 from joulery.jobs._service import answer
 from joulery.jobs._snapshot import serialize
-from joulery.storage import DecisionState, EventKind, outcomes_between
+from joulery.storage import DecisionState, EventKind, OutcomeRecord, records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
         Document,
         Event,
         JobRecord,
-        OutcomeRecord,
         Store,
         Transaction,
     )
@@ -97,12 +96,12 @@ class Stored:
     def of(cls, transaction: Transaction, job: int) -> Stored:
         """Read it, within one transaction."""
         record = transaction.job(job)
-        outcomes = outcomes_between(transaction, job, 0, 2**62)
+        outcomes = records(transaction, OutcomeRecord, job)
         return cls(
             record,
             list(transaction.events(job)),
             transaction.decisions(job, limit=2**31),
-            [outcomes[number] for number in sorted(outcomes)],
+            outcomes,
         )
 
 
@@ -263,7 +262,7 @@ def _check_report(
 
 def _check_events(stored: Stored, findings: Findings) -> None:
     """Every report became one event with its figures, and decisions stand where events put them."""
-    job = job_from(stored.record.job.name, stored.record.job.specification)
+    job = job_from(stored.record)
     made = {one.sequence: one for one in stored.decisions}
     outcomes = {one.decision: one for one in stored.outcomes}
     kinds: defaultdict[int, list[EventKind]] = defaultdict(list)
@@ -309,7 +308,7 @@ def check_beliefs(store: Store, job: int, findings: Findings) -> None:
     """A snapshot with what came after it says, bit for bit, what all events say."""
 
     def both(transaction: Transaction) -> tuple[JobState, JobState, bool]:
-        resumed = PosteriorCache(1).current(transaction, job)
+        resumed = PosteriorCache(1).current(transaction, transaction.lock(job))
         return (
             resumed,
             rebuilt(transaction, transaction.job(job)),

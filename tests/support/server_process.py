@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
+from support.forked import ForkedCommand
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -58,15 +60,22 @@ class ServerProcess:
         store: Location of the store.
         options: Further options of the command line.
         command: Command that is put before it, such as ``prlimit``.
+        forked: Whether it starts from a process that has imported what it needs.
     """
 
     def __init__(
-        self, store: str | Path, options: Sequence[str] = (), command: Sequence[str] = ()
+        self,
+        store: str | Path,
+        options: Sequence[str] = (),
+        command: Sequence[str] = (),
+        *,
+        forked: bool = True,
     ) -> None:
         self._store = str(store)
         self._options = list(options)
         self._command = list(command)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._forked = forked and not command
+        self._process: subprocess.Popen[bytes] | ForkedCommand | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="joulery-server-")
         self.address = ""
         self.port = 0
@@ -96,14 +105,17 @@ class ServerProcess:
     def start(self) -> None:
         """Start it and wait until it answers; on the same port as before, if there was one."""
         port = ["--port", str(self.port), "--json"]
-        command = [sys.executable, "-m", "joulery", "serve", "--store", self._store, *port]
-        with (Path(self._folder.name) / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*self._command, *command, *self._options],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=os.environ | {"XDG_DATA_HOME": self._folder.name},
-            )
+        arguments = ["serve", "--store", self._store, *port, *self._options]
+        env = os.environ | {"XDG_DATA_HOME": self._folder.name}
+        log = Path(self._folder.name) / "log"
+        if self._forked:
+            self._process = ForkedCommand(arguments, env, log)
+        else:
+            command = [*self._command, sys.executable, "-m", "joulery", *arguments]
+            with log.open("ab") as errors:
+                self._process = subprocess.Popen(
+                    command, stdout=subprocess.PIPE, stderr=errors, env=env
+                )
         assert self._process.stdout is not None
         printed = json.loads(self._process.stdout.readline() or b"{}")
         assert "address" in printed, f"the server did not start: {printed} {self.log[-2000:]}"

@@ -26,7 +26,7 @@ from joulery.jobs.policies import (
     Policy,
     RunEnd,
 )
-from joulery.simulate import Environment, Moment, Slices, no_drift
+from joulery.simulate import Environment, Moment, Slices
 from joulery.testing.workloads import made_up_workload
 
 # More than any recurrence needs, less than a policy that waits for ever takes.
@@ -34,7 +34,7 @@ _PATIENCE = 200
 
 
 class Drive:
-    """A policy at work on made-up jobs, one action at a time, every event kept.
+    """A policy run on made-up jobs, one action at a time, every event kept.
 
     Args:
         policy: Policy that decides.
@@ -49,9 +49,8 @@ class Drive:
         self.events: list[tuple[str, Any, Any]] = []
         self.decisions = np.zeros(len(seeds), dtype=np.int64)
         self.reached = np.zeros(len(seeds), dtype=np.int64)
-        changes = [no_drift(load) for load in workloads]
         own = np.arange(len(seeds))
-        self._environment = Environment(workloads, own, self.jobs, Slices(), changes)
+        self._environment = Environment(workloads, own, self.jobs, Slices())
 
     def decide(self, rows: np.ndarray[Any, Any]) -> Actions:
         """The policy's next actions, checked for sense; nothing is begun."""

@@ -1,7 +1,7 @@
 """NVIDIA boards emulated behind the real NVML binding, for tests and benchmarks without a GPU.
 
 Examples:
-    >>> from joulery.hardware.simulated._physics import Workload
+    >>> from joulery.hardware import Workload
     >>> with EmulatedNode(["A100", "A100"], directory=tmp_path) as node:  # doctest: +SKIP
     ...     node.load_in_process()
     ...     node.set_load(0, Workload("matmul", compute_seconds=0.1))

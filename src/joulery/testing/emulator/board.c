@@ -198,7 +198,7 @@ static double mean_before(const struct board *board, double when, double seconds
     return seconds > 0 ? (end.joules - start.joules) / seconds : end.watts;
 }
 
-/* Let the sensor refresh up to a moment; it stays behind by its own ticks until somebody looks. */
+/* Let the sensor refresh up to a moment; it stays behind by its own ticks until the next read. */
 static void look(struct board *board, double now)
 {
     const struct spec *spec = &board->spec;
@@ -217,7 +217,7 @@ static void look(struct board *board, double now)
     }
 }
 
-/* Resets and freezes take effect at their own time, whenever somebody next looks. */
+/* Resets and freezes take effect at their own time, at the next read. */
 static void apply_due(struct board *board, double now)
 {
     if (board->freeze_due <= now) {

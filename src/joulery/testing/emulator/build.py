@@ -5,8 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from joulery import compiled
 from joulery.compiled import Sources, compiler
+from joulery.paths import cache_folder
 
 __all__ = ["SONAME", "build", "cache_directory", "compiler"]
 
@@ -33,7 +33,7 @@ _NVIDIA_SMI = "#!/bin/sh\necho 'NVIDIA-SMI emulated by Joulery; no such board ex
 
 def cache_directory() -> Path:
     """Folder of compiled libraries: under ``XDG_CACHE_HOME``, or ``~/.cache``."""
-    return compiled.cache_directory("emulator")
+    return cache_folder() / "emulator"
 
 
 def build(cache: Path | None = None) -> Path:

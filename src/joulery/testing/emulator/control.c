@@ -190,7 +190,7 @@ EXPORT uint64_t emulator_calls(void)
     return state == NULL ? 0 : state->calls;
 }
 
-/* Whether the lock still guards: it does not once its holder died and nobody repaired it. */
+/* Whether the lock still guards: it does not once its holder died and it was not repaired. */
 EXPORT int emulator_lock_works(void)
 {
     struct state *state = state_get();

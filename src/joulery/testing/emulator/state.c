@@ -51,7 +51,7 @@ static struct state *map_existing(const char *path)
     return state;
 }
 
-/* The state of this process, found through the environment unless somebody opened one. */
+/* The state of this process, found through the environment unless one was opened. */
 struct state *state_get(void)
 {
     struct state *state = __atomic_load_n(&mapped, __ATOMIC_ACQUIRE);

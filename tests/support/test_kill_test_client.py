@@ -1,4 +1,4 @@
-"""Clients of a storm go on where they died; otherwise a storm tests nothing but first tries."""
+"""Clients of a kill test go on where they died; otherwise it tests nothing but first tries."""
 
 import random
 
