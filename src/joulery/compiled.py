@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from joulery.errors import JouleryError, MissingExtraError
-from joulery.paths import cache_folder
 
 
 def exact_flags(level: str) -> tuple[str, ...]:
-    """For a shared library whose figures are the same on every machine: nothing is contracted.
+    """Compiler flags for the same results on every machine: no contraction of operations.
 
     Args:
-        level: Of optimisation, such as "-O2".
+        level: Level of optimisation, such as "-O2".
     """
     exact = ("-std=c11", level, "-ffp-contract=off")
     return (*exact, "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra")
@@ -26,14 +25,14 @@ def exact_flags(level: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What one shared library is made from.
+    """Source files and options of one shared library.
 
     Attributes:
-        purpose: What it is, for messages: "the emulated NVML".
-        folder: Where the files are.
+        purpose: Name of the library in messages: "the emulated NVML".
+        folder: Folder of the files.
         files: Sources and headers; those that end in ``.c`` are compiled.
-        flags: For the compiler.
-        libraries: For the linker.
+        flags: Flags of the compiler.
+        libraries: Libraries for the linker.
     """
 
     purpose: str
@@ -77,11 +76,6 @@ class Sources:
 def compiler() -> str | None:
     """Path of a C compiler, if there is one."""
     return shutil.which("gcc") or shutil.which("cc")
-
-
-def cache_directory(name: str) -> Path:
-    """Folder of compiled libraries: under ``XDG_CACHE_HOME``, or ``~/.cache``."""
-    return cache_folder() / name
 
 
 def compile_once(sources: Sources, target: Path) -> Path:

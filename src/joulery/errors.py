@@ -1,7 +1,7 @@
 """One tree of errors, each with a remedy.
 
 JouleryError                  exit 1
-├── UsageError                exit 2: the request makes no sense as it stands
+├── UsageError                exit 2: the request is invalid
 │   ├── InvalidValueError         a number or word out of range (also a ValueError)
 │   ├── UnknownDeviceError        no device of that name here
 │   ├── FileError                 a file that cannot be read or does not parse
@@ -21,13 +21,15 @@ JouleryError                  exit 1
 
 from __future__ import annotations
 
+import functools
+
 
 class JouleryError(Exception):
     """Base of every error that Joulery raises on purpose.
 
     Args:
-        message: What went wrong, one line, with the offending value.
-        remedy: What the reader can do about it, one line.
+        message: Description of the error, one line, with the offending value.
+        remedy: Advice to the user, one line.
 
     Attributes:
         exit_code: Exit code of the command line.
@@ -49,15 +51,11 @@ class JouleryError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         # The default pickles positional arguments only and would lose the remedy on its way
         # between processes.
-        return _rebuild, (type(self), self.message, self.remedy)
-
-
-def _rebuild(kind: type[JouleryError], message: str, remedy: str) -> JouleryError:
-    return kind(message, remedy=remedy)
+        return functools.partial(type(self), remedy=self.remedy), (self.message,)
 
 
 class UsageError(JouleryError):
-    """The request makes no sense as it stands."""
+    """The request is invalid."""
 
     exit_code = 2
     code = "usage-error"

@@ -1,7 +1,7 @@
-"""The narrow waist: the Pareto set of (seconds, joules, setting) for one fixed amount of work.
+"""Time-energy frontiers: Pareto sets of (seconds, joules, setting) for one fixed amount of work.
 
-Hardware produces frontiers (measured, predicted or simulated); every optimizer consumes them.
-Plain Python, immutable, cheap to build, serialises to JSON, says where it came from.
+Measurements, predictions and simulations produce frontiers; optimizers and reports use them. A
+frontier is immutable, has a JSON form, and each of its points carries its provenance.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SCHEMA = "joulery.frontier/1"
 
 
 class Origin(StrEnum):
-    """How a figure came about, best first."""
+    """Origin of a figure, best first."""
 
     MEASURED = "measured"
     PREDICTED = "predicted"
@@ -35,7 +35,7 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a figure came from and how far to trust it.
+    """Origin, source and error of a figure.
 
     Attributes:
         origin: Measured, predicted, simulated or assumed.
@@ -163,7 +163,7 @@ def _text_or_none(value: Any, name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class OperatingPoint:
-    """What one setting costs for the work: seconds and joules, and how we know."""
+    """Time and energy of the work at one setting, with their provenance."""
 
     seconds: float
     joules: float
@@ -186,14 +186,6 @@ class OperatingPoint:
     def watts(self) -> float:
         """Mean power over the work."""
         return self.joules / self.seconds
-
-    def dominates(self, other: OperatingPoint) -> bool:
-        """No worse in both, better in one."""
-        return (
-            self.seconds <= other.seconds
-            and self.joules <= other.joules
-            and (self.seconds, self.joules) != (other.seconds, other.joules)
-        )
 
     def scaled(self, factor: float) -> OperatingPoint:
         """The same setting for ``factor`` times the work."""
@@ -243,6 +235,18 @@ class OperatingPoint:
             if isinstance(broken, InvalidValueError):
                 raise
             raise FileError(str(broken), remedy=f"origin is one of {', '.join(Origin)}") from None
+
+
+def origins(points: Iterable[OperatingPoint]) -> str:
+    """Origins of figures: every one among them, such as ``measured and simulated``."""
+    found = {point.provenance.origin for point in points}
+    return " and ".join(origin for origin in Origin if origin in found)
+
+
+def sources(points: Iterable[OperatingPoint]) -> str:
+    """Sources of the figures, each once."""
+    found = dict.fromkeys(point.provenance.source for point in points)
+    return "; ".join(filter(None, found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,16 +323,6 @@ class Frontier:
             )
         position = bisect_right(self.points, seconds, key=lambda point: point.seconds)
         return self.points[position - 1]
-
-    def joules_at(self, seconds: float) -> float:
-        """Energy at exactly ``seconds``, linear between neighbours (mixing two settings)."""
-        below = self.within(seconds)
-        position = bisect_right(self.points, seconds, key=lambda point: point.seconds)
-        if position == len(self.points):
-            return below.joules
-        above = self.points[position]
-        fraction = (seconds - below.seconds) / (above.seconds - below.seconds)
-        return below.joules + fraction * (above.joules - below.joules)
 
     def scaled(self, factor: float) -> Frontier:
         """The frontier of ``factor`` times the work."""

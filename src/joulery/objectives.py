@@ -6,7 +6,7 @@ grid objectives under a varying or negative signal never prefer a dominated poin
 the frontier is choosing from the whole cloud.
 
 A new objective is one class with ``value`` and ``bounds``, and one line in ``_TEXT_FORMS`` if
-people are to write it as text: on the command line, in the environment, over HTTP and in stores
+users are to write it as text: on the command line, in the environment, over HTTP and in stores
 an objective is text such as ``cost:eta=0.5``, ``least-energy:slowdown=5%``, ``edp``, ``eds:k=2``,
 ``fastest:joules=1e6``, ``carbon:intensity=400`` or ``money:price=0.3,rent=2``.
 """
@@ -27,12 +27,6 @@ if TYPE_CHECKING:
 
 # A float, or a NumPy array of them.
 Quantity = Any
-
-OBJECTIVE_HELP = (
-    "objective: cost:eta=0.5 | least-energy:slowdown=5%% | least-energy:deadline=SECONDS | "
-    "edp | eds:k=2 | fastest:joules=J | carbon:intensity=G_PER_KWH | "
-    "money:price=PER_KWH,rent=PER_HOUR"
-)
 
 _ROUNDING = 1.0 + 1e-12
 _SMALLEST_BOUND = 1e-250  # in place of a bound of zero, which nothing meets
@@ -83,7 +77,7 @@ class Bounds:
             finite(self.max_joules, "energy budget in joules", minimum=0.0)
 
     def overshoot(self, seconds: Quantity, joules: Quantity, reference: Reference) -> Quantity:
-        """How many times its tightest bound a run takes; at most 1 where all are kept."""
+        """Ratio of a run to its tightest bound; at most 1 where all are kept."""
         worst: Quantity = 0.0
         if self.deadline_seconds is not None:
             worst = _larger(worst, seconds / max(self.deadline_seconds, _SMALLEST_BOUND))
@@ -102,7 +96,7 @@ UNBOUNDED = Bounds()
 
 
 class Objective(Protocol):
-    """What an optimizer asks of an objective."""
+    """The protocol of objectives: a value to minimise, and bounds."""
 
     def value(self, seconds: Quantity, joules: Quantity, reference: Reference) -> Quantity:
         """The quantity to minimise, bounds aside.
@@ -116,7 +110,7 @@ class Objective(Protocol):
 
     @property
     def bounds(self) -> Bounds:
-        """What a setting must keep."""
+        """Bounds that rule settings out."""
         ...
 
 
@@ -164,8 +158,24 @@ class Cost:
         return self.of(seconds, joules)
 
 
+class _InTime:
+    """An objective with an optional slowdown and deadline, checked when it is made."""
+
+    __slots__ = ()
+    max_slowdown: float | None
+    deadline_seconds: float | None
+
+    def __post_init__(self) -> None:
+        _ = self.bounds
+
+    @property
+    def bounds(self) -> Bounds:
+        """The slowdown and the deadline."""
+        return Bounds(self.deadline_seconds, self.max_slowdown)
+
+
 @dataclass(frozen=True, slots=True)
-class LeastEnergy:
+class LeastEnergy(_InTime):
     """The fewest joules within a slowdown or a deadline.
 
     Attributes:
@@ -176,14 +186,6 @@ class LeastEnergy:
 
     max_slowdown: float | None = None
     deadline_seconds: float | None = None
-
-    def __post_init__(self) -> None:
-        _ = self.bounds
-
-    @property
-    def bounds(self) -> Bounds:
-        """The slowdown and the deadline."""
-        return Bounds(self.deadline_seconds, self.max_slowdown)
 
     def value(self, seconds: Quantity, joules: Quantity, reference: Reference) -> Quantity:  # noqa: ARG002
         """Joules."""
@@ -250,7 +252,7 @@ class EnergyDelaySum:
 
 
 @dataclass(frozen=True, slots=True)
-class LeastCarbon:
+class LeastCarbon(_InTime):
     """The fewest grams of CO2 of a run on the grid.
 
     Attributes:
@@ -267,12 +269,7 @@ class LeastCarbon:
 
     def __post_init__(self) -> None:
         _checked_signal(self.intensity, "carbon intensity in g/kWh")
-        _ = self.bounds
-
-    @property
-    def bounds(self) -> Bounds:
-        """The slowdown and the deadline."""
-        return Bounds(self.deadline_seconds, self.max_slowdown)
+        _InTime.__post_init__(self)
 
     def value(self, seconds: Quantity, joules: Quantity, reference: Reference) -> Quantity:  # noqa: ARG002
         """Grams of CO2."""
@@ -281,7 +278,7 @@ class LeastCarbon:
 
 
 @dataclass(frozen=True, slots=True)
-class LeastMoney:
+class LeastMoney(_InTime):
     """The least money: energy at a price per kWh, plus rent for the time.
 
     Attributes:
@@ -301,12 +298,7 @@ class LeastMoney:
     def __post_init__(self) -> None:
         _checked_signal(self.price, "price per kWh")
         finite(self.rent_per_hour, "rent per hour", minimum=0.0)
-        _ = self.bounds
-
-    @property
-    def bounds(self) -> Bounds:
-        """The slowdown and the deadline."""
-        return Bounds(self.deadline_seconds, self.max_slowdown)
+        _InTime.__post_init__(self)
 
     def value(self, seconds: Quantity, joules: Quantity, reference: Reference) -> Quantity:  # noqa: ARG002
         """Money in the price's currency."""
@@ -367,7 +359,7 @@ def choose(
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """What a point gains over a reference, in per cent, as Koszczał et al. tabulate it.
+    """Gains of a point over a reference, in per cent, as Koszczał et al. tabulate them.
 
     Attributes:
         energy: Energy saved.
@@ -400,17 +392,27 @@ def eds_gain(point: Reference, reference: Reference, k: float) -> float:
     return float(100 * (1 - value))
 
 
-# How objectives are written: name, class, and the field that each option sets.
-_BOUND_OPTIONS = {"slowdown": "max_slowdown", "deadline": "deadline_seconds"}
-_TEXT_FORMS: dict[str, tuple[type[Any], dict[str, str]]] = {
-    "cost": (Cost, {"eta": "eta", "max_watts": "max_watts"}),
-    "least-energy": (LeastEnergy, _BOUND_OPTIONS),
-    "edp": (EnergyDelayProduct, {}),
-    "eds": (EnergyDelaySum, {"k": "k"}),
-    "fastest": (FastestWithin, {"joules": "joules"}),
-    "carbon": (LeastCarbon, {"intensity": "intensity", **_BOUND_OPTIONS}),
-    "money": (LeastMoney, {"price": "price", "rent": "rent_per_hour", **_BOUND_OPTIONS}),
+# How objectives are written: name, class, the field that each option sets, and options as help
+# texts show them.
+_BOUND = {"slowdown": "max_slowdown", "deadline": "deadline_seconds"}
+_MONEY = {"price": "price", "rent": "rent_per_hour", **_BOUND}
+_TEXT_FORMS: dict[str, tuple[type[Any], dict[str, str], tuple[str, ...]]] = {
+    "cost": (Cost, {"eta": "eta", "max_watts": "max_watts"}, (":eta=0.5",)),
+    "least-energy": (LeastEnergy, _BOUND, (":slowdown=5%", ":deadline=SECONDS")),
+    "edp": (EnergyDelayProduct, {}, ("",)),
+    "eds": (EnergyDelaySum, {"k": "k"}, (":k=2",)),
+    "fastest": (FastestWithin, {"joules": "joules"}, (":joules=J",)),
+    "carbon": (LeastCarbon, {"intensity": "intensity", **_BOUND}, (":intensity=G_PER_KWH",)),
+    "money": (LeastMoney, _MONEY, (":price=PER_KWH,rent=PER_HOUR",)),
 }
+
+
+# As argparse takes it, with every per cent sign doubled.
+OBJECTIVE_HELP = "objective: " + " | ".join(
+    (name + options).replace("%", "%%")
+    for name, (*_, examples) in _TEXT_FORMS.items()
+    for options in examples
+)
 
 
 def parse_objective(text: str, max_watts: float = 0.0) -> Objective:
@@ -429,7 +431,7 @@ def parse_objective(text: str, max_watts: float = 0.0) -> Objective:
         raise InvalidValueError(
             f"unknown objective {name!r}", remedy=f"choose one of {', '.join(_TEXT_FORMS)}"
         )
-    kind, options = _TEXT_FORMS[name]
+    kind, options, _examples = _TEXT_FORMS[name]
     values: dict[str, float] = {"max_watts": max_watts} if "max_watts" in options else {}
     for option, value in _read_options(text, rest).items():
         if option not in options:
@@ -453,7 +455,7 @@ def objective_text(objective: Objective) -> str:
     Raises:
         InvalidValueError: The objective has no text form, or a signal that varies over time.
     """
-    for name, (kind, options) in _TEXT_FORMS.items():
+    for name, (kind, options, _examples) in _TEXT_FORMS.items():
         if type(objective) is kind:
             values = {option: getattr(objective, field) for option, field in options.items()}
             if any(isinstance(value, GridSignal) for value in values.values()):

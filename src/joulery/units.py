@@ -145,3 +145,10 @@ def human_duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def human_age(seconds: float) -> str:
+    """An age in one unit, rounded down: ``human_age(7300)`` is ``"2 h"``."""
+    units = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
+    size, name = next((one for one in units if seconds >= one[0]), (1.0, "s"))
+    return f"{max(0.0, seconds) // size:.0f} {name}"
