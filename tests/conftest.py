@@ -1,18 +1,50 @@
 """What keeps tests away from the machine they run on."""
 
+import gc
+import itertools
 import os
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from support.postgresql import Cluster, find_programs
 
 # On a busy machine the time that one example takes says nothing; pytest-timeout bounds the whole.
 # What is checked before a change is taken is the same every time; elsewhere new examples are tried.
-settings.register_profile("joulery", deadline=None, derandomize=os.environ.get("CI") == "true")
+settings.register_profile(
+    "joulery",
+    deadline=None,
+    derandomize=os.environ.get("CI") == "true",
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("joulery")
 # Parallel test processes claim a terminal of 80 columns; output here goes to no terminal.
 os.environ.pop("COLUMNS", None)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Long tests first on every worker, and unit tests last, which are short enough to share out.
+
+    Each of n workers begins with one nth of all tests and steals from the end of another's.
+    """
+    if not hasattr(config, "workerinput"):
+        return
+    workers = config.workerinput["workercount"]
+    units = [item for item in items if "/tests/unit/" in str(item.path)]
+    others = [item for item in items if "/tests/unit/" not in str(item.path)]
+    shares = [[] for _ in range(workers)]
+    for number, (_, tests) in enumerate(itertools.groupby(others, lambda item: item.path)):
+        shares[number % workers].extend(tests)
+    size, rest = len(items) // workers, iter(units)
+    for share in shares:
+        share.extend(itertools.islice(rest, max(0, size - len(share))))
+    items[:] = [*itertools.chain(*shares), *rest]
+
+
+def pytest_collection_finish(session):
+    """Have the garbage collector pass over what was imported: frameworks make a million objects."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

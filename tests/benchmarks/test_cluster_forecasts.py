@@ -34,7 +34,7 @@ def test_a_perfect_forecast_loses_nothing(seed):
     planned = plan_work(curve, work, signal, start, deadline)
     followed = follow_forecasts(curve, work, signal, [signal], start, deadline)
     assert followed.amount == pytest.approx(planned.amount, rel=1e-6)
-    assert followed.work_seconds == pytest.approx(work)
+    assert followed.performance @ followed.seconds == pytest.approx(work)
 
 
 @settings(max_examples=25, deadline=None)
@@ -47,7 +47,7 @@ def test_wrong_forecasts_never_cost_the_deadline(seed):
         Signal(day * 18000.0, 3600.0, tuple(rng.uniform(1, 500, 96).tolist())) for day in range(4)
     ]
     found = follow_forecasts(curve, work, signal, wrong, start, deadline)
-    assert found.work_seconds == pytest.approx(work, abs=1e-3)
+    assert found.performance @ found.seconds == pytest.approx(work, abs=1e-3)
     assert found.end <= deadline + 1e-6
 
 

@@ -161,7 +161,7 @@ def test_heartbeats_prolong_and_end_with_the_report(backend):
     ],
 )
 def test_what_cannot_be_is_refused(backend, outcome):
-    """If this fails, one liar ruins a job."""
+    """If this fails, one wrong report ruins a job."""
     decision = backend.decide(backend.define(Definition(JOB)).id, Request("a"))
     with pytest.raises(InvalidValueError):
         backend.report(decision, outcome, "a")
@@ -281,7 +281,7 @@ def test_energy_is_kept_in_pages_with_where_it_comes_from(backend):
     job = backend.define(Definition(JOB)).id
     decision = backend.decide(job, Request("a")).id
     reported = [
-        EnergyEntry(decision, f"gpu {number}", 1.5, 100.1 * number, "simulated", "a model")
+        EnergyEntry(decision, f"gpu {number}", 1.5, 100.1 * number, "simulated", "a model", 0.02)
         for number in range(4)
     ]
     reported.append(EnergyEntry(None, "gpu 0", 2.0, 7.0, "measured"))

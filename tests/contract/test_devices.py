@@ -9,10 +9,10 @@ from joulery.hardware import _rapl as rapl
 from joulery.hardware.node import _scpi as scpi
 from joulery.hardware.node._ipmi import IpmiMeter
 from joulery.hardware.simulated.catalog import board
-from joulery.testing.amdsmi import NO_PERMISSION, EmulatedAmdGpu, EmulatedAmdSmi
 from joulery.testing.device_contract import DeviceContract
-from joulery.testing.powercap import PowercapTree
-from joulery.testing.wattmeter import EmulatedWattMeter
+from support.amdsmi_module import NO_PERMISSION, EmulatedAmdGpu, EmulatedAmdSmi
+from support.powercap import PowercapTree
+from support.wattmeter import EmulatedWattMeter
 
 IPMI_REPLY = """
     Instantaneous power reading:                   332 Watts

@@ -17,7 +17,7 @@ from joulery.storage import (
     DecisionState,
     Event,
     EventKind,
-    NewJob,
+    JobRecord,
     OutcomeRecord,
     Snapshot,
     Store,
@@ -26,7 +26,7 @@ from joulery.storage import (
 from joulery.storage._engines import open_engine
 from support.one_group import one_group
 
-JOB = NewJob("team", "job", {"batch_sizes": [8, 16]}, "zeus", {}, seed=7)
+JOB = JobRecord("team", "job", {"batch_sizes": [8, 16]}, "zeus", {}, seed=7)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def store(location):
 def add_jobs(store, count):
     """Some."""
     return [
-        store.write(lambda book, n=n: book.add_job(dataclasses.replace(JOB, name=f"{n}"), 1.0)).id
+        store.write(lambda book, n=n: book.add_job(dataclasses.replace(JOB, name=f"{n}"))).id
         for n in range(count)
     ]
 
@@ -218,7 +218,6 @@ def test_a_lock_that_is_not_given_back_is_told_of(location):
     with Store.open(location) as store:
         (job,) = add_jobs(store, 1)
     store = Store(open_engine(location, busy_seconds=0.1))
-    store._writer.start()
     with psycopg.connect(location) as other:
         other.execute("SELECT * FROM jobs FOR UPDATE")
         with pytest.raises(StoreBusyError, match="lock timeout"):
@@ -280,7 +279,7 @@ HOSTILE = "'; ROLLBACK; DROP TABLE jobs; -- \\'); \\\\ $1 %s %(rows)s : \u2028 \
 
 
 def test_text_comes_back_whatever_the_database_makes_of_quotes(postgresql):
-    """Whoever chooses a key would write statements."""
+    """A client that chooses a key would write statements."""
     location = postgresql.new_database()
     with psycopg.connect(location, autocommit=True) as owner:
         name = owner.info.dbname

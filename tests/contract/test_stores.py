@@ -25,14 +25,14 @@ from joulery.storage import (
     EnergyRecord,
     Event,
     EventKind,
-    NewJob,
+    JobRecord,
     OutcomeRecord,
     ProfileRecord,
     Snapshot,
     Store,
     Subject,
     _queries,
-    energy_page,
+    records,
 )
 from joulery.storage import _engines as engines
 from joulery.storage import _schema as schema
@@ -41,7 +41,11 @@ from joulery.storage._engines import open_engine
 from joulery.storage._migrate import HEAD, MIGRATIONS, current
 from support.one_group import one_group
 
-JOB = NewJob("team", "job", {"batch_sizes": [8, 16]}, "zeus", {"beta": 2.0}, seed=2**64 - 1)
+JOB = JobRecord(
+    *("team", "job", {"batch_sizes": [8, 16]}, "zeus", {"beta": 2.0}),
+    seed=2**64 - 1,
+    created_wall_seconds=12.5,
+)
 BODY = {"cost": 0.1 + 0.2, "tiny": 5e-324, "large": 1.7976931348623157e308, "none": None}
 
 
@@ -54,7 +58,7 @@ def store(location):
 
 def add_job(store, job=JOB):
     """Add one."""
-    return store.write(lambda transaction: transaction.add_job(job, 12.5)).id
+    return store.write(lambda transaction: transaction.add_job(job)).id
 
 
 def event(number, body=None):
@@ -104,8 +108,8 @@ def test_a_job_comes_back_as_it_was_given(store):
         assert transaction.jobs("team") == [record]
         assert transaction.jobs("other team") == []
         assert transaction.newest("other team", "job") is None
-    assert record.job == JOB
-    assert (record.version, record.paused, record.events, record.recurrences) == (1, False, 0, 0)
+    assert record == dataclasses.replace(JOB, id=number, version=1)
+    assert (record.paused, record.events, record.recurrences) == (False, 0, 0)
     assert record.created_wall_seconds == 12.5
 
 
@@ -116,7 +120,7 @@ def test_the_same_name_again_is_the_next_version(store):
     second = add_job(store, heir)
     with store.reading() as transaction:
         newest = transaction.newest("team", "job")
-    assert (newest.id, newest.version, newest.job) == (second, 2, heir)
+    assert newest == dataclasses.replace(heir, id=second, version=2)
 
 
 def test_devices_have_versions_of_their_own(store):
@@ -352,8 +356,8 @@ def test_profiles_are_replaced_and_energy_adds_up(store):
         used = EnergyRecord(job, None, "gpu:0", 2.0, joules, {"origin": "measured"}, 1.0)
         store.write(lambda transaction, one=used: _queries.add_energy(transaction, one), job)
     with store.reading() as transaction:
-        assert _queries.profiles_of(transaction, job) == [profile]
-        assert [one.joules for _, one in energy_page(transaction, job, 0, 9)] == [10.0, 5.0]
+        assert records(transaction, ProfileRecord, job) == [profile]
+        assert [one.joules for one in records(transaction, EnergyRecord, job)] == [10.0, 5.0]
     assert Frontier.from_dict(profile.frontier).points[0].joules == 5.0
 
 
@@ -372,8 +376,8 @@ def test_energy_of_a_decision_counts_once(store):
     with pytest.raises(ConflictError):
         add(dataclasses.replace(used, joules=6.0))
     with store.reading() as transaction:
-        kept = energy_page(transaction, job, 0, 9)
-    assert [(one.device, one.wall_seconds) for _, one in kept] == [("gpu:0", 1.0), ("gpu:1", 1.0)]
+        kept = records(transaction, EnergyRecord, job)
+    assert [(one.device, one.wall_seconds) for one in kept] == [("gpu:0", 1.0), ("gpu:1", 1.0)]
 
 
 def test_pausing_is_kept(store):

@@ -31,7 +31,7 @@ def made(store, team="vision", right=Permission.WORK, expires=None):
 
 
 def test_a_token_is_found_by_its_digest_only(store):
-    """Whoever steals the database would have every team's tokens."""
+    """A thief of the database would have every team's tokens."""
     text, record = made(store)
     with store.reading() as transaction:
         assert find_token(transaction, digest_of(text)) == record

@@ -10,7 +10,7 @@ from joulery.pipeline import (
     plan_problem,
     profiles_from_rows,
 )
-from joulery.testing.pipelines import replay
+from support.pipelines import replay
 
 _CLOCKS = tuple(range(1410, 840, -15))
 _AROUND = PipelineConfig(blocking_watts=80.0)

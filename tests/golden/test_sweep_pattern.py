@@ -53,7 +53,7 @@ def swept(folder, node, counts, repeats):
     """The table of a sweep over the paper's limits."""
     boards = tuple(gpu.info.id for gpu in node.gpus)
     plan = SweepPlan(("job",), boards, LIMITS, counts, repeats, 260.0)
-    bench = SweepEnvironment(node.gpus, (*node.gpus, node.meter), node.clock, 0.01)
+    bench = SweepEnvironment(node.gpus, (*node.gpus, node), node.clock, 0.01)
     with SweepJournal.open(folder, plan) as journal:
         assert run_sweep(plan, bench, SimulatedWork(node), journal)
         return SweepTable.of(journal.runs, 260.0, "RTX6000")

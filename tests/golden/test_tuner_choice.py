@@ -8,7 +8,7 @@ import pytest
 
 from joulery.objectives import Cost, EnergyDelayProduct, EnergyDelaySum, LeastEnergy, score
 from joulery.power import TunerState
-from joulery.testing.training import TrainingLoop
+from support.training_loop import TrainingLoop
 
 OBJECTIVES = {
     "time": lambda watts: Cost(0.0, watts),

@@ -7,14 +7,16 @@ import socket
 import subprocess
 import sys
 import time
+from http.client import HTTPConnection
 
 import pytest
 
-from joulery.client import open_backend
+from joulery.client import open_backend, read_token
 from joulery.clock import REAL_CLOCK
 from joulery.jobs import JobService
 from joulery.jobs.policies import RunEnd
 from joulery.storage import EventKind, Store
+from support.forked import ForkedCommand
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +25,7 @@ TRAINING = """
 import os, signal, sys, time
 from joulery.clock import REAL_CLOCK
 from joulery.hardware import catalog
-from joulery.hardware.simulated import SimulatedGpu
+from joulery.hardware import SimulatedGpu
 from joulery.training import _session as session
 from joulery.training._run import Run
 
@@ -147,22 +149,19 @@ class Server:
 
     def start(self):
         """Serve; return once it answers."""
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "joulery", "serve", "--port", str(self.port), "--json"),
-                *("--store", str(self.folder / "server.sqlite")),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
+        store = ["--store", str(self.folder / "server.sqlite")]
+        self.process = ForkedCommand(
+            ["serve", "--port", str(self.port), "--json", *store],
+            os.environ,
+            self.folder / "server.log",
         )
         json.loads(self.process.stdout.readline())
 
     def kill(self):
         """End it at once, if it runs."""
         if self.process is not None:
-            self.process.kill()
-            self.process.wait()
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait(60)
             self.process.stdout.close()
             self.process = None
 
@@ -190,7 +189,7 @@ def test_a_server_that_dies_in_the_middle_changes_nothing_and_hears_of_it_later(
     with training(server.url) as process:  # no server at all
         output, errors = process.communicate(timeout=60)
     asked = float(output.split()[1])
-    assert asked < 2.0 + 3.0  # the bound, and imports on a busy machine
+    assert asked < 2.0 + 18.0  # the bound, and imports on a busy machine
     assert "as the last run that reached its target" in errors
     assert process.returncode == 0
 
@@ -207,6 +206,23 @@ def test_a_server_that_dies_in_the_middle_changes_nothing_and_hears_of_it_later(
     assert not list((server.folder / "state").rglob("*.jsonl")) or not any(
         path.stat().st_size for path in (server.folder / "state").rglob("*.jsonl")
     )
+
+
+def test_a_server_shows_what_a_training_does(server):
+    """If this fails, people who watch a run see neither its devices nor what tuning does."""
+    with training(server.url, epochs=30) as process:
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    (entry,) = decisions(server.url)
+    browser = HTTPConnection("127.0.0.1", server.port, timeout=20)
+    cookie = {"Cookie": f"joulery_token={read_token(server.url)}"}
+    browser.request("GET", f"/jobs/1/runs/{entry.number}", headers=cookie)
+    text = browser.getresponse().read().decode()
+    browser.close()
+    for words in ("Power by device", "power limit", "Core clock by device", "Training steps"):
+        assert words in text, words
+    # Which phases a heartbeat meets depends on how busy the machine is.
+    assert any(words in text for words in ("warming up", "profiling", "holding", "training"))
 
 
 def test_a_killed_training_delivers_through_the_next(server):
@@ -248,7 +264,7 @@ def test_runs_leave_their_energy_and_frontiers_behind(server, environ, how):
     """If this fails, what runs measured ends with their processes."""
     for location in (environ / "store.sqlite", server.url):
         with training(location, how) as process:
-            process.wait(30.0)
+            process.communicate(timeout=60)
         (entry,) = decisions(location)
         backend = open_backend(location, "default", seconds=20.0)
         (used,), (profile,) = backend.energy(1)[0], backend.profiles(1)

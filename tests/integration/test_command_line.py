@@ -145,7 +145,7 @@ def test_signals_are_forwarded(command, name):
     script = f"trap 'echo {name}; exit 7' {name}; {WAITING}"
     with _started(script, command, start_new_session=True) as process:
         process.send_signal(signal.Signals[f"SIG{name}"])
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (7, f"{name}\n".encode())
     assert b"exit code 7" in err
 
@@ -162,7 +162,7 @@ def test_a_hang_up_that_is_ignored_stays_so():
     ) as process:
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(signal.SIGHUP)
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, b"done\n")
 
 
@@ -196,7 +196,7 @@ def test_an_interrupt_reaches_the_command_once(elsewhere):
         [PYTHON, "-c", CTRL_C, JOULERY, "measure", "--", "sh", "-c", script],
         env={**ENVIRONMENT, "ELSEWHERE": elsewhere},
         capture_output=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert done.returncode == 5

@@ -1,3 +1,4 @@
+import contextlib
 import io
 import json
 import os
@@ -17,10 +18,18 @@ def _demo(folder, *options):
     return main([*QUICK, "--out", str(folder), *options])
 
 
-def test_story_for_people(tmp_path, capsys):
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """What the demonstration prints, and the folder that it writes."""
+    folder, output = tmp_path_factory.mktemp("demo") / "new" / "folder", io.StringIO()
+    with contextlib.redirect_stdout(output):
+        assert _demo(folder) == 0
+    return output.getvalue(), folder
+
+
+def test_story_for_people(told):
     """The first thing a new user sees: train, sweep, frontier, choice, savings."""
-    assert _demo(tmp_path) == 0
-    text = capsys.readouterr().out
+    text, _ = told
     for heading in ("1. Train once", "2. Sweep", "3. The frontier", "4. Choose", "5. Train again"):
         assert heading in text
     assert "The second run saved" in text
@@ -30,20 +39,17 @@ def test_story_for_people(tmp_path, capsys):
     assert max(map(len, text.split("Written:")[0].splitlines())) <= 80
 
 
-def test_every_figure_of_energy_or_time_is_marked(tmp_path, capsys):
+def test_every_figure_of_energy_or_time_is_marked(told):
     """No paragraph or table may show joules, seconds or watts that pass for a measurement."""
-    _demo(tmp_path)
-    blocks = capsys.readouterr().out.split("\n\n")
+    blocks = told[0].split("\n\n")
     with_figures = [block for block in blocks if re.search(r"\d (kJ|s|W)\b", block)]
     assert len(with_figures) >= 6
     assert [block for block in with_figures if "simulated" not in block.lower()] == []
 
 
-def test_files_are_written(tmp_path, capsys):
+def test_files_are_written(told):
     """The frontier goes to other commands as JSON, to people as page and picture."""
-    assert _demo(tmp_path / "new" / "folder") == 0
-    capsys.readouterr()
-    folder = tmp_path / "new" / "folder"
+    _, folder = told
     frontier = Frontier.from_json((folder / "frontier.json").read_text())
     assert frontier.fastest.setting.device == "V100"
     assert {point.provenance.origin for point in frontier} == {"simulated"}
@@ -133,22 +139,6 @@ def test_starts_without_numpy_until_it_runs():
         "sys.exit('numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-@pytest.mark.slow
-def test_whole_demo_as_a_user_runs_it(tmp_path):
-    """The promise: no options, no GPU, done long before two minutes."""
-    done = subprocess.run(
-        [sys.executable, "-c", "from joulery.cli import main; raise SystemExit(main())", "demo"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "The second run saved" in done.stdout
-    assert (tmp_path / "demo-output" / "frontier.json").exists()
 
 
 def test_the_results_of_a_sweep_are_not_overwritten(tmp_path, capsys):

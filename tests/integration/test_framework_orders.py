@@ -12,8 +12,8 @@ from joulery.pipeline import (
     plan_pipeline,
     profiles_from_rows,
 )
-from joulery.testing.pipelines import random_rows
 from support.pipeline_notes import Notes, words
+from support.pipelines import random_rows
 
 
 @pytest.fixture

@@ -131,7 +131,7 @@ def test_second_governor_is_refused(governed, tmp_path, other, why):
         capture_output=True,
         text=True,
         check=False,
-        timeout=20,
+        timeout=60,
     )
     assert done.returncode == 3
     assert why in done.stderr

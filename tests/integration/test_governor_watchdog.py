@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -69,7 +69,17 @@ def _restored_within(node, watts, seconds):
 
 
 def _watchdogs(pid):
-    # A child is listed with the thread that started it.
+    """Processes that watch a job."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            if len(words) > 5 and b"_watchdog" in words[3] and words[5] == b"%d" % pid:
+                found.append(int(folder.name))
+    return found
+
+
+def _children(pid):
     threads = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for thread in threads for child in thread.read_text().split()]
 
@@ -110,6 +120,16 @@ def test_whole_group_and_watchdog_killed_is_repaired_by_the_next_job(node, start
         assert job.stdout.readline() == b"400.0\n"
         job.wait(10)
     assert node.power_limit(0) == 400.0
+
+
+def test_a_job_whose_children_are_killed_leaves_no_limit(node, start):
+    """Ray kills the children of a worker that it ends: the watchdog must not be one."""
+    with start() as job:
+        _held(job)
+        for child in _children(job.pid):
+            os.kill(child, signal.SIGKILL)
+        job.kill()
+        assert _restored_within(node, 400.0, 5.0)
 
 
 def test_killed_watchdog_is_replaced(node, start):

@@ -11,9 +11,9 @@ from joulery.clock import REAL_CLOCK, VirtualClock
 from joulery.errors import DeviceError, MissingRightsError, UnsupportedError
 from joulery.hardware import Capability, IntegratedPower, node
 from joulery.hardware.node import _scpi as scpi
-from joulery.hardware.node._redfish import Access, RedfishMeter
+from joulery.hardware.node._redfish import RedfishMeter
 from joulery.testing.device_contract import DeviceContract
-from joulery.testing.wattmeter import EmulatedWattMeter, WattMeterServer
+from support.wattmeter import EmulatedWattMeter, WattMeterServer
 
 CHASSIS = "/redfish/v1/Chassis/1"
 
@@ -200,9 +200,9 @@ def test_redfish_account(controller):
     """The right account reads, the wrong one gets a remedy."""
     controller.account = "Basic " + base64.b64encode(b"me:secret").decode()
     controller.documents[f"{CHASSIS}/Power"] = {"PowerControl": [{"PowerConsumedWatts": 344}]}
-    assert RedfishMeter(controller.url, Access("me", "secret")).read_power() == 344.0
+    assert RedfishMeter(controller.url, "me", "secret").read_power() == 344.0
     with pytest.raises(MissingRightsError, match="JOULERY_REDFISH_USER"):
-        RedfishMeter(controller.url, Access("me", "wrong")).read_power()
+        RedfishMeter(controller.url, "me", "wrong").read_power()
 
 
 @pytest.mark.parametrize("status", [302, 500, 503])
@@ -237,9 +237,9 @@ def test_redfish_refuses_a_plain_server_over_tls(controller):
 
 def test_redfish_with_a_missing_authority_file(controller):
     """A wrong JOULERY_REDFISH_CA is reported, not raised as an OSError."""
-    access = Access(ca_file="/nonexistent/ca.pem")
+    url = controller.url.replace("http:", "https:")
     with pytest.raises(DeviceError, match="JOULERY_REDFISH_CA"):
-        RedfishMeter(controller.url.replace("http:", "https:"), access).read_power()
+        RedfishMeter(url, ca_file="/nonexistent/ca.pem").read_power()
 
 
 def test_redfish_counts_through_the_environment(controller):

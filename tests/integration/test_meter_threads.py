@@ -123,7 +123,7 @@ def test_both_sides_of_a_fork_can_measure(request):
         [sys.executable, "-c", FORK, str(request.path.parent)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert done.stdout == "True 0\n", done.stderr
@@ -145,7 +145,7 @@ def test_a_program_may_end_with_a_meter_running(request):
         [sys.executable, "-c", EXIT, str(request.path.parent)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -3,7 +3,6 @@
 import os
 import re
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pynvml
@@ -125,14 +124,13 @@ def test_each_error_is_of_the_right_kind(node, code):
 def test_a_field_that_fails_by_itself_is_an_error(node, field, read):
     """The call as a whole succeeds, and the counter would read zero."""
     *_, gpu = nvidia.survey().devices
-    reader = gpu._features.reader
-    good = reader.read()
+    good = gpu._energy_reader.read()
 
     class Broken:
         def read(self):
             return good._replace(**{f"{field}_code": 10, "millijoules": 0, "milliwatts": 0})
 
-    gpu._features = replace(gpu._features, reader=Broken())
+    gpu._energy_reader = gpu._power_reader = Broken()
     with pytest.raises(DeviceError):
         getattr(gpu, read)()
 

@@ -12,9 +12,9 @@ from joulery.power import TunerState
 from joulery.reports import Terminal, frontier_report
 from joulery.simulate import SimulationOptions, simulate, summaries
 from joulery.sweep import FinishedRun, SweepTable
-from joulery.testing.pipelines import random_rows
-from joulery.testing.training import TrainingLoop
 from joulery.testing.workloads import made_up_workload
+from support.pipelines import random_rows
+from support.training_loop import TrainingLoop
 
 
 class EnergyDelaySquared:

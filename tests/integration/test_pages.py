@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from support import forked
+from support.pages import complaints
+
 ROOT = Path(__file__).resolve().parents[2]
-TAKES_MINUTES = {"benchmarks.md"}  # each of its commands; `make bench` runs them
 
 
 @pytest.mark.parametrize(
@@ -16,21 +18,14 @@ TAKES_MINUTES = {"benchmarks.md"}  # each of its commands; `make bench` runs the
         "README.md",
         "SKILL.md",
         *sorted(
-            f"docs/{path.relative_to(ROOT / 'docs')}"
-            for path in (ROOT / "docs").rglob("*.md")
-            if path.name not in TAKES_MINUTES
+            f"docs/{path.relative_to(ROOT / 'docs')}" for path in (ROOT / "docs").rglob("*.md")
         ),
     ],
 )
 def test_a_page_does_what_it_shows(page):
     """If this fails, a reader who copies an example gets an error or another output."""
-    done = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "run_pages.py", ROOT / page],
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    found = forked.call(complaints, page)
+    assert not found, "\n".join(found)
 
 
 def test_differences_are_found(tmp_path):
@@ -43,6 +38,30 @@ def test_differences_are_found(tmp_path):
     assert "+42" in found.stderr
     subprocess.run([*command, "--update"], stderr=subprocess.PIPE, check=False)
     assert "```text\n42\n```" in page.read_text()
+
+
+BENCHMARK = "python3 -c 'import sys; print(len(sys.argv[1:]) * 41, flush=True)'"
+
+
+@pytest.mark.parametrize(
+    ("options", "command", "printed"), [([], "", "0"), (["--quick"], " --quick", "41")]
+)
+def test_benchmarks_write_what_they_print(tmp_path, options, command, printed):
+    """If this fails, figures on the benchmarks page are not those of the command beside them."""
+    page = tmp_path / "page.md"
+    unmarked = "```bash\nexit 1\n```\n"
+    fails = "<!-- bench: as it stands -->\n```bash\necho 8; exit 1\n```\n\n```text\n7\n```\n"
+    block = "<!-- bench -->\n```bash\n{}\n```\n\nIn words.\n\n```text\n{}\n```\n"
+    page.write_text(unmarked + fails + block.format(f"{BENCHMARK} --quick", "old"))
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "bench.py", "--page", page, *options],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert page.read_text() == unmarked + fails + block.format(BENCHMARK + command, printed)
+    assert done.returncode == (0 if options else 1), done.stderr
+    assert ("failed: echo 8; exit 1" in done.stderr) is not bool(options)
 
 
 def test_the_site_builds():

@@ -109,7 +109,7 @@ def test_limits_come_back_when_the_sweep_is_stopped(node, tmp_path, number):
         # Ctrl-C reaches everything in the terminal, a kill only the one process.
         stop = os.killpg if number == signal.SIGINT else os.kill
         stop(swept.pid, number)
-        _, errors = swept.communicate(timeout=20)
+        _, errors = swept.communicate(timeout=60)
         wait_until(lambda: limits(node) == before)
     finally:
         with suppress(ProcessLookupError):

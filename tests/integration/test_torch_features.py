@@ -3,7 +3,7 @@
 import pytest
 
 from joulery import Run
-from joulery.testing.training import TrainingLoop
+from support.training_loop import TrainingLoop
 
 torch = pytest.importorskip("torch")
 EPOCHS, BATCHES = 3, 40

@@ -120,7 +120,7 @@ import torch, torch.distributed as dist
 from torch.utils.data import DistributedSampler, TensorDataset
 from joulery.clock import VirtualClock
 from joulery.hardware import catalog
-from joulery.hardware.simulated import SimulatedGpu
+from joulery.hardware import SimulatedGpu
 from joulery.integrations.torch import EnergyDataLoader
 from joulery.integrations.torch_ranks import torch_ranks
 from joulery.training._run import Run

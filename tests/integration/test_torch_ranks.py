@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from joulery import Run
 from joulery.integrations.torch_ranks import torch_ranks
-from joulery.testing.training import TrainingLoop
+from support.training_loop import TrainingLoop
 
 rank, ranks, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 torch.set_num_threads(1)
@@ -57,7 +58,8 @@ def _torch():
 @pytest.mark.slow
 def test_ranks_take_one_decision(tmp_path):
     """Ranks that decide for themselves would wait for each other at different limits."""
-    environ = {**os.environ, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    tests = str(Path(__file__).parents[1])
+    environ = {**os.environ, "PYTHONPATH": tests, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     jobs = [
         subprocess.Popen(
             [sys.executable, "-c", RANK, str(rank), "2", str(tmp_path)],

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from joulery.testing.workloads import small_workload as make_small_workload
+from support.small_workload import small_workload as make_small_workload
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 

@@ -3,18 +3,16 @@ import pytest
 from papers.zeus.policies import DRIFT_AT, DRIFT_RECURRENCES, DRIFTS, drifting
 
 from joulery.jobs.policies import ZeusPolicy
-from joulery.simulate import SimulationOptions, simulate
+from joulery.simulate import simulate
 
 
 @pytest.mark.parametrize("kind", DRIFTS)
 def test_a_drift_changes_epochs_and_leaves_a_way_to_the_target(small_workload, kind):
     """The figure would show a job that cannot be trained, or one that never changes."""
-    load = small_workload()
-    change = DRIFTS[kind](load)
-    before, after = change.epochs
-    assert change.starts == (0, DRIFT_AT)
-    assert not np.array_equal(before, after, equal_nan=True)
-    assert np.isfinite(load.optimum(0.5, after)[2])
+    (_, before), (start, after) = DRIFTS[kind](small_workload()).stages
+    assert start == DRIFT_AT
+    assert not np.array_equal(before.epochs, after.epochs, equal_nan=True)
+    assert np.isfinite(after.optimum()[2])
 
 
 def test_growth_stops_short_of_what_the_job_allows(small_workload):
@@ -22,16 +20,15 @@ def test_growth_stops_short_of_what_the_job_allows(small_workload):
     load = small_workload()
     load.epochs[2] = (30.0, 38.0)
     load.epochs[:2] = 39.0
-    after = DRIFTS["all need up to 1.9× the epochs"](load).epochs[1]
-    assert after[load.optimum()[0]].max() <= load.max_epochs
+    _, after = DRIFTS["all need up to 1.9× the epochs"](load).stages[1]
+    assert after.epochs[load.optimum()[0]].max() <= load.max_epochs
 
 
 def test_rows_tell_the_optimum_before_and_after(small_workload):
     """Nobody could see whether a policy followed."""
-    load = small_workload()
     kind = "the optimum moves"
-    options = SimulationOptions(drift=DRIFTS[kind])
-    log = simulate([load], ZeusPolicy(window=10), DRIFT_RECURRENCES, range(2), options)
+    load = DRIFTS[kind](small_workload())
+    log = simulate([load], ZeusPolicy(window=10), DRIFT_RECURRENCES, range(2))
     data = drifting({(kind, "zeus"): log})
     assert len(data.main) == DRIFT_RECURRENCES
     best = data.main.numbers("optimal_batch_size")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from joulery.jobs import Measured, Outcome
 from joulery.jobs._replay import ROW, action_document, outcome_document
 from joulery.jobs.policies import CounterRng, RunEnd
-from joulery.simulate import _drift as drift
+from joulery.simulate import discarded_becomes_best, optimum_moves, scale_epochs
 from joulery.storage import Event, EventKind
 from joulery.testing.workloads import made_up_workload
 from support.adversarial_clients import (
@@ -95,10 +95,10 @@ def test_false_reports_on_a_selected_batch_size_cost_no_more(only, silent):
 
 
 DRIFTS = {
-    "none": drift.no_drift,
-    "twice": lambda load: drift.scaled(load, 20, 2.0),
-    "moves": lambda load: drift.optimum_moves(load, 20),
-    "discarded": lambda load: drift.discarded_becomes_best(load, 20),
+    "none": lambda load: load,
+    "twice": lambda load: scale_epochs(load, 20, 2.0),
+    "moves": lambda load: optimum_moves(load, 20),
+    "discarded": lambda load: discarded_becomes_best(load, 20),
 }
 
 
@@ -135,7 +135,7 @@ def test_recurrences_end_without_probes(policy):
 
 def test_a_job_that_really_changes_is_followed():
     """What keeps false reports out would keep the truth out."""
-    about = Scenario(60, drift=lambda load: drift.scaled(load, 30, 2.5))
+    about = Scenario(60, drift=lambda load: scale_epochs(load, 30, 2.5))
     folded = ClientSimulation(LOAD, "joulery", 2, about)
     folded.run()
     latest = folded._state.reports.latest[-1]

@@ -4,7 +4,7 @@ import ctypes
 
 import pytest
 
-from joulery.compiled import Sources, cache_directory, compile_once
+from joulery.compiled import Sources, compile_once
 from joulery.errors import JouleryError, MissingExtraError
 
 
@@ -51,12 +51,3 @@ def test_no_compiler(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingExtraError, match="the answer needs a C compiler"):
         compile_once(sources(tmp_path, "int a;"), tmp_path / "a.so")
-
-
-def test_cache_follows_the_convention(tmp_path, monkeypatch):
-    """If it fails libraries land where nobody looks for caches."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_directory("x") == tmp_path / "joulery" / "x"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_directory("x") == tmp_path / ".cache" / "joulery" / "x"

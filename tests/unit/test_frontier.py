@@ -147,21 +147,12 @@ def test_within_takes_the_leanest_in_time(seconds, found):
     assert _frontier((1, 3), (2, 2), (4, 1)).within(seconds).joules == found
 
 
-@pytest.mark.parametrize("method", ["within", "joules_at"])
 @pytest.mark.parametrize("seconds", [0.999, 0, -1, -math.inf, math.nan])
-def test_nothing_finishes_in_too_little_time(method, seconds):
+def test_nothing_finishes_in_too_little_time(seconds):
     """A deadline that cannot be met must be an error, not some point."""
     with pytest.raises(InfeasibleError, match="within") as caught:
-        getattr(_frontier((1, 3), (2, 2)), method)(seconds)
+        _frontier((1, 3), (2, 2)).within(seconds)
     assert "fastest takes 1 s" in caught.value.remedy
-
-
-@pytest.mark.parametrize(
-    ("seconds", "joules"), [(1, 30), (1.5, 25), (2, 20), (3, 15), (4, 10), (5, 10), (math.inf, 10)]
-)
-def test_energy_between_points_is_linear(seconds, joules):
-    """Planners read energies between settings off this line."""
-    assert _frontier((1, 30), (2, 20), (4, 10)).joules_at(seconds) == pytest.approx(joules)
 
 
 def test_scaling_work_scales_both_axes():

@@ -16,7 +16,7 @@ OPEN = {"cli", "integrations", "testing"}
 ROOMS = [
     path.name for path in PACKAGES if path.parent == SOURCE and path.name not in OPEN | {"joulery"}
 ]
-PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"])
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -31,9 +31,24 @@ def test_every_room_names_its_api(room):
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_modules_of_a_room_are_private(room):
-    """Whoever imports a module by a public name will be broken by the next tidying."""
+    """Code that imports a module by a public name will break when the room is changed."""
     public = [path for path in (SOURCE / room).glob("*.py") if not path.name.startswith("_")]
     assert public == []
+
+
+def test_unit_tests_are_named_after_modules():
+    """A reader of a module could not find its tests, or the tests outlive it."""
+    folder, whole = ROOT / "tests" / "unit", {"test_docstrings", "test_package", "test_rooms"}
+    lost = []
+    for path in folder.rglob("test_*.py"):
+        package = SOURCE / path.relative_to(folder).parent
+        modules = {module.stem.lstrip("_") for module in package.glob("*.py")} | {
+            name.name for name in (package, *package.glob("*/"))
+        }
+        name = path.stem.removeprefix("test_")
+        if not any(name == module or name.startswith(f"{module}_") for module in modules):
+            lost.append(str(path.relative_to(folder)))
+    assert [name for name in lost if name.removesuffix(".py") not in whole] == []
 
 
 def test_no_two_public_classes_share_a_name():

@@ -7,7 +7,7 @@ import pytest
 
 from joulery import units
 from joulery.errors import InvalidValueError
-from joulery.units import finite, human, human_duration, per_cent
+from joulery.units import finite, human, human_age, human_duration, per_cent
 
 
 @pytest.mark.parametrize(
@@ -76,6 +76,15 @@ def test_every_decade_has_three_digits():
 def test_durations(seconds, text):
     """Sixty seconds must never show as such beside a minute."""
     assert human_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-5.0, "0 s"), (8.88, "8 s"), (61.0, "1 min"), (7300.0, "2 h"), (2.5 * 86400, "2 d")],
+)
+def test_ages_have_one_unit(seconds, text):
+    """An age is read at a glance; hundredths of a second are noise."""
+    assert human_age(seconds) == text
 
 
 @pytest.mark.parametrize(
