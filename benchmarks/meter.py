@@ -15,6 +15,7 @@ import dataclasses
 import random
 import statistics
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from peers import peer_python, say, work, write_results
 from joulery.hardware import catalog
 from joulery.reports import table_text as table
 from joulery.testing.emulator import BoardSpec, EmulatedNode
-from joulery.testing.sensors import Trial, trial
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from support.sensor_trials import Trial, trial
 
 WORKER = Path(__file__).with_name("meter_worker.py")
 BOARD = "A100"

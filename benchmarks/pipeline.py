@@ -16,6 +16,7 @@ import multiprocessing
 import os
 import resource
 import statistics
+import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -29,7 +30,9 @@ from pipeline_problems import Case, cases, large_cases, published
 
 from joulery.pipeline import PipelinePlan, plan_problem
 from joulery.reports import table_text as table
-from joulery.testing.pipelines import LinearProgram
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from support.pipelines import LinearProgram
 
 if TYPE_CHECKING:
     from joulery.pipeline import PipelineProblem

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import statistics
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from joulery.pipeline import PipelineConfig, plan_pipeline, profiles_from_rows
-from joulery.testing.pipelines import replay
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from support.pipelines import replay
 
 if TYPE_CHECKING:
     from joulery.frontier import OperatingPoint

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import csv
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from joulery.pipeline import PipelineConfig, build_problem, make_schedule, profiles_from_rows
-from joulery.testing.pipelines import random_rows
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from support.pipelines import random_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from joulery.pipeline import PipelineProblem
 

@@ -14,6 +14,7 @@ import math
 import random
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from power_draws import drawn
@@ -26,7 +27,9 @@ from joulery.metering import Meter
 from joulery.objectives import Cost, LeastEnergy, score
 from joulery.power import LimitKnob, PowerTuner, TunerState
 from joulery.testing.emulator import BoardSpec, EmulatedNode
-from joulery.testing.training import held_here
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from support.training_loop import held_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable

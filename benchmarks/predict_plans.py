@@ -162,7 +162,7 @@ def node_runs(data: Path) -> tuple[Runs, list[tuple[int, ...]]] | None:
                 micro_batch=int(row["micro batch"]),
                 global_batch=int(row["global batch"]),
                 shard=0,
-                recompute="full",
+                recompute=True,
                 fused_attention=False,
             )
             parts.append(plan_parts(model, plan, board))

@@ -24,13 +24,21 @@ from recurring_peer import ETA, compared_with_peer
 
 from joulery.jobs.policies import make_policy, policy_names
 from joulery.reports import table_text as table
-from joulery.simulate import SimulationOptions, horizon, read_traces, simulate, summaries
-from joulery.simulate import _drift as drift
+from joulery.simulate import (
+    SimulationOptions,
+    discarded_becomes_best,
+    horizon,
+    optimum_moves,
+    read_traces,
+    scale_epochs,
+    simulate,
+    summaries,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from joulery.simulate import Drift, PolicySummary, SimulationLog, TracedWorkload
+    from joulery.simulate import PolicySummary, SimulationLog, TracedWorkload
 
 POLICIES = ("zeus", "joulery", "default")
 # Standard error below which a ratio to Zeus's own regret says something.
@@ -44,12 +52,12 @@ AFTER = 100
 # Settled: five recurrences in a row whose setting is expected to cost at most a tenth more.
 RUN, WITHIN = 5, 0.10
 
-DRIFTS: dict[str, Callable[[TracedWorkload], Drift]] = {
-    "all need twice the epochs": lambda load: drift.scaled(load, AT, 2.0),
-    "the optimum moves": lambda load: drift.optimum_moves(load, AT),
-    "the optimum moves unannounced": lambda load: drift.optimum_moves(load, AT, announced=False),
-    "a discarded size becomes best": lambda load: drift.discarded_becomes_best(load, AT),
-    "a discarded size becomes best unannounced": lambda load: drift.discarded_becomes_best(
+DRIFTS: dict[str, Callable[[TracedWorkload], TracedWorkload]] = {
+    "all need twice the epochs": lambda load: scale_epochs(load, AT, 2.0),
+    "the optimum moves": lambda load: optimum_moves(load, AT),
+    "the optimum moves unannounced": lambda load: optimum_moves(load, AT, announced=False),
+    "a discarded size becomes best": lambda load: discarded_becomes_best(load, AT),
+    "a discarded size becomes best unannounced": lambda load: discarded_becomes_best(
         load, AT, others=1.0
     ),
 }
@@ -85,8 +93,8 @@ def drift_scene(
     loads: Sequence[TracedWorkload], name: str, policy: str, seeds: int
 ) -> dict[str, Any]:
     """Regret after the change, and recurrences until settled."""
-    options = SimulationOptions(drift=DRIFTS[name])
-    log = simulate(loads, make_policy(policy), AT + AFTER, range(seeds), options)
+    drifting = [DRIFTS[name](load) for load in loads]
+    log = simulate(drifting, make_policy(policy), AT + AFTER, range(seeds))
     after = (log.cost / log.optimal - 1.0)[:, AT:].sum(axis=1)
     settled = _settled(log)
     return {

@@ -24,9 +24,9 @@ def pages_left_out() -> list[str]:
     """Pages that the table of contents does not list."""
     contents = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     return [
-        f"mkdocs.yml does not list {page.name}"
-        for page in ROOT.glob("docs/*.md")
-        if page.name not in contents
+        f"mkdocs.yml does not list {page}"
+        for page in (path.relative_to(ROOT / "docs") for path in ROOT.glob("docs/**/*.md"))
+        if f": {page}\n" not in contents
     ]
 
 
@@ -34,7 +34,7 @@ def commands_left_out() -> list[str]:
     """Commands that no page mentions."""
     from joulery.cli import COMMANDS
 
-    text = "".join(page.read_text(encoding="utf-8") for page in ROOT.glob("docs/*.md"))
+    text = "".join(page.read_text(encoding="utf-8") for page in ROOT.glob("docs/**/*.md"))
     return [
         f"no page mentions `joulery {name}`" for name in COMMANDS if f"joulery {name}" not in text
     ]

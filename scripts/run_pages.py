@@ -8,10 +8,12 @@ behind the real NVML binding. Its blocks run in their order:
 
 - a block with a ``title`` is the content of the file of that name;
 - ``python`` blocks share their names; a ``text`` block right after one is what it prints;
+- ``ipython`` blocks are cells of a notebook, with the same names;
 - ``bash`` blocks must succeed; a ``text`` block right after one is what it prints;
 - ``console`` blocks hold commands after ``$`` and below each what it prints.
 
-A comment right before a block changes that: ``<!-- not run: REASON -->``, ``<!-- figures vary -->``
+A comment right before a block changes that: ``<!-- not run: REASON -->``, ``<!-- bench -->`` (not
+run here but by ``scripts/bench.py``, which writes what it prints), ``<!-- figures vary -->``
 (numbers are not compared), ``<!-- output varies -->`` (nothing is), ``<!-- exit: 3 -->``,
 ``<!-- stays: TEXT -->`` (a command that goes on in the background once it has printed that). A
 comment that begins with ``setup`` holds Python that readers need not see; ``data(NAME)`` there
@@ -90,10 +92,12 @@ class PageRun:
             self._python(part["setup"])
         elif part["title"]:
             Path(part["title"]).write_text(body, encoding="utf-8")
-        elif note.startswith("not run: "):
+        elif note.startswith(("not run: ", "bench")):
             self.printed = None
         elif kind == "python":
             self.printed = self._python(body)
+        elif kind == "ipython":
+            self._cell(body)
         elif note.startswith("stays: "):
             self._start(body, note.removeprefix("stays: "))
         elif kind == "bash":
@@ -116,6 +120,19 @@ class PageRun:
         except Exception:  # noqa: BLE001 - whatever an example raises is shown
             self.complaints.append(f"{code}\n{traceback.format_exc()}")
         return output.getvalue()
+
+    def _cell(self, code: str) -> None:
+        """Run a cell of a notebook, magics included."""
+        from IPython.core.interactiveshell import InteractiveShell
+        from traitlets.config import Config
+
+        settings = Config(HistoryManager={"enabled": False})
+        shell = InteractiveShell.instance(user_ns=self.names, config=settings)
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            done = shell.run_cell(code)
+        if not done.success:
+            self.complaints.append(f"{code}\n{output.getvalue()}")
 
     def _bash(self, command: str, note: str) -> str:
         done = subprocess.run(

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from joulery.simulate import _drift as drift
-from joulery.simulate import read_traces
+from joulery.simulate import discarded_becomes_best, optimum_moves, read_traces, scale_epochs
 from joulery.storage import Store
 from joulery.testing.workloads import made_up_workload
 
@@ -26,13 +25,13 @@ from support.postgresql import Cluster
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from joulery.simulate import Drift, TracedWorkload
+    from joulery.simulate import TracedWorkload
 
-DRIFTS: dict[str, Callable[[int], Callable[[TracedWorkload], Drift]]] = {
-    "no change": lambda _: drift.no_drift,
-    "twice the epochs": lambda at: lambda load: drift.scaled(load, at, 2.0),
-    "the optimum moves": lambda at: lambda load: drift.optimum_moves(load, at),
-    "a discarded size is best": lambda at: lambda load: drift.discarded_becomes_best(load, at),
+DRIFTS: dict[str, Callable[[int], Callable[[TracedWorkload], TracedWorkload]]] = {
+    "no change": lambda _: lambda load: load,
+    "twice the epochs": lambda at: lambda load: scale_epochs(load, at, 2.0),
+    "the optimum moves": lambda at: lambda load: optimum_moves(load, at),
+    "a discarded size is best": lambda at: lambda load: discarded_becomes_best(load, at),
 }
 
 
