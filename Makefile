@@ -24,9 +24,10 @@ test-integrations: .venv-integrations/.done
 	.venv-integrations/bin/python -m pytest tests/optional
 	.venv-integrations/bin/python scripts/peer_suites.py
 
-# Every benchmark in full, beside its peers, which live in an environment of their own.
+# Every benchmark in full, beside its peers, which live in an environment of their own; what they print
+# goes into the pages. `make bench BENCH=--quick` runs the quick forms.
 bench: $(VENV)/.dev .venv-peers/.done .venv-peer-server/.done
-	scripts/bench
+	$(BIN)/python scripts/bench.py $(BENCH)
 
 # The figures and claims of Zeus (NSDI'23) from the traces of its artifact; see docs/reproduce.md.
 TRACES ?= $(or $(JOULERY_DATA),../shared/data)

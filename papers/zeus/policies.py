@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulery.jobs.policies import ActionKind, RunEnd
-from joulery.simulate import _drift as drift
-from joulery.simulate import summarize_replays
+from joulery.simulate import (
+    discarded_becomes_best,
+    optimum_moves,
+    scale_epochs,
+    summarize_replays,
+)
 from papers.zeus.tables import Figure, Table, geometric_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from joulery.jobs.policies import Floats
-    from joulery.simulate import Drift, ReplayLog, SimulationLog, TracedWorkload
+    from joulery.simulate import ReplayLog, SimulationLog, TracedWorkload
     from papers.zeus.tables import Row
 
 LAST = 5
@@ -273,16 +277,16 @@ def _with_means(
         )
 
 
-def _all_grow(load: TracedWorkload) -> Drift:
+def _all_grow(load: TracedWorkload) -> TracedWorkload:
     """Every batch size needs more epochs, but the best still reaches its target in time."""
     most = np.nanmax(load.epochs[load.optimum()[0]])
-    return drift.scaled(load, DRIFT_AT, min(_GROWTH, load.max_epochs / most))
+    return scale_epochs(load, DRIFT_AT, min(_GROWTH, load.max_epochs / most))
 
 
-DRIFTS: dict[str, Callable[[TracedWorkload], Drift]] = {
+DRIFTS: dict[str, Callable[[TracedWorkload], TracedWorkload]] = {
     "all need up to 1.9× the epochs": _all_grow,
-    "the optimum moves": lambda load: drift.optimum_moves(load, DRIFT_AT),
-    "a discarded size is best": lambda load: drift.discarded_becomes_best(load, DRIFT_AT),
+    "the optimum moves": lambda load: optimum_moves(load, DRIFT_AT),
+    "a discarded size is best": lambda load: discarded_becomes_best(load, DRIFT_AT),
 }
 
 
@@ -293,7 +297,7 @@ def drifting(logs: Mapping[tuple[str, str], SimulationLog]) -> Figure:
     for (kind, policy), log in logs.items():
         for one in log.by_workload():
             label = _label(one.workloads[0]) | {"drift": kind, "policy": policy}
-            rows.extend(label | row for row in _course(one, DRIFTS[kind](one.workloads[0])))
+            rows.extend(label | row for row in _course(one))
             late = one.cost[:, DRIFT_AT:] / one.optimal[:, DRIFT_AT:]
             failed = (~one.reached[:, DRIFT_AT:]).any(axis=1)
             totals.append(
@@ -315,9 +319,9 @@ def drifting(logs: Mapping[tuple[str, str], SimulationLog]) -> Figure:
     )
 
 
-def _course(one: SimulationLog, change: Drift) -> Iterator[Row]:
+def _course(one: SimulationLog) -> Iterator[Row]:
     load = one.workloads[0]
-    before, after = (load.optimum(one.eta, epochs)[0] for epochs in change.epochs)
+    before, after = (stage.optimum(one.eta)[0] for _, stage in load.stages)
     energy, time = one.joules.mean(axis=0), one.seconds.mean(axis=0)
     above = (one.cost / one.optimal).mean(axis=0)
     for number in range(one.cost.shape[1]):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from joulery.errors import FileError, InvalidValueError
 from joulery.jobs.policies import ZeusPolicy, make_policy
-from joulery.simulate import ReplayOptions, SimulationOptions, read_traces, replay, simulate
+from joulery.simulate import SimulationOptions, read_traces, replay, simulate
 from papers.zeus import policies, settings
 from papers.zeus.ablation import WithoutProfiling, WithoutPruning
 
@@ -118,11 +118,9 @@ class Study:
             makers[CLUSTER_FIGURE,] = partial(self._cluster, self._groups)
         return makers
 
-    def _simulate(
-        self, what: str, policy: Any, seeds: int, recurrences: int | None = None, **options: Any
-    ) -> SimulationLog:
+    def _simulate(self, what: str, policy: Any, seeds: int, **options: Any) -> SimulationLog:
         chosen = SimulationOptions(on_progress=partial(self._on_progress, what), **options)
-        return simulate(self._loads, policy, recurrences, range(seeds), chosen)
+        return simulate(self._loads, policy, None, range(seeds), chosen)
 
     @cached_property
     def _logs(self) -> dict[str, SimulationLog]:
@@ -175,16 +173,15 @@ class Study:
         )
 
     def _drift(self) -> Figure:
-        seeds, count = self._effort.sweep_seeds, policies.DRIFT_RECURRENCES
-        return policies.drifting(
-            {
-                (kind, policy.name): self._simulate(
-                    f"{policy.name}, drift: {kind}", policy, seeds, count, drift=change
-                )
-                for kind, change in policies.DRIFTS.items()
-                for policy in (ZeusPolicy(window=policies.DRIFT_WINDOW), make_policy("joulery"))
-            }
-        )
+        seeds, logs = range(self._effort.sweep_seeds), {}
+        for kind, change in policies.DRIFTS.items():
+            loads = [change(load) for load in self._loads]
+            for policy in (ZeusPolicy(window=policies.DRIFT_WINDOW), make_policy("joulery")):
+                show = partial(self._on_progress, f"{policy.name}, drift: {kind}")
+                options = SimulationOptions(on_progress=show)
+                log = simulate(loads, policy, policies.DRIFT_RECURRENCES, seeds, options)
+                logs[kind, policy.name] = log
+        return policies.drifting(logs)
 
     def _cluster(self, groups: JobGroups) -> Figure:
         replays = []
@@ -193,8 +190,7 @@ class Study:
             logs = {}
             for name in ("default", *POLICIES):
                 show = partial(self._on_progress, f"cluster on {gpu}, {name}")
-                options = ReplayOptions(on_progress=show)
-                logs[name] = replay(groups, loads, make_policy(name), options)
+                logs[name] = replay(groups, loads, make_policy(name), on_progress=show)
             replays.append((logs, loads))
         return policies.cluster(replays, groups.remark)
 
