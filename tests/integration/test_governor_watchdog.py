@@ -1,4 +1,4 @@
-"""Leases without the daemon: the watchdog child restores what its parent cannot."""
+"""Leases without the daemon: the watchdog restores what the process that it serves cannot."""
 
 import os
 import shutil
@@ -21,6 +21,30 @@ with lease(discover()[0], watts=150, ttl_seconds=float(sys.argv[1])) as held:
     print("held", flush=True)
     {body}
 """
+# A lease that a thread uses until an exit handler ends it.
+BUSY = """
+import atexit, contextlib, threading
+from joulery.governor import lease
+from joulery.hardware import discover
+
+def close():
+    stopped.set()
+    thread.join()
+    leases.close()
+
+def work():
+    while not stopped.is_set():
+        try:
+            held.set(watts=160)
+        except Exception as error:
+            print(error, flush=True)
+
+stopped, leases = threading.Event(), contextlib.ExitStack()
+atexit.register(close)
+held = leases.enter_context(lease(discover()[0], watts=150))
+thread = threading.Thread(target=work, daemon=True)
+thread.start()
+"""
 
 
 @pytest.fixture
@@ -42,9 +66,9 @@ def start(node, tmp_path):
     }
 
     @contextmanager
-    def begin(body="time.sleep(60)", ttl=30.0, before=(), **variables):
+    def begin(body="time.sleep(60)", ttl=30.0, before=(), job=JOB, **variables):
         with subprocess.Popen(
-            [*before, sys.executable, "-c", JOB.format(body=body), str(ttl)],
+            [*before, sys.executable, "-c", job.format(body=body), str(ttl)],
             env={**environment, **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -103,6 +127,14 @@ def test_clean_end_leaves_no_watchdog_or_journal(node, start, tmp_path):
         assert job.wait(10) == 0
     assert node.power_limit(0) == 400.0
     assert list((tmp_path / "state").glob("*.json")) == []
+
+
+def test_exit_handlers_still_hold_their_lease(node, start):
+    """A tuner at work when its training ends would fail, as its watchdog ended before it."""
+    for _ in range(3):
+        with start(job=BUSY) as job:
+            assert job.communicate(timeout=20) == (b"", b"")
+        assert node.power_limit(0) == 400.0
 
 
 def test_whole_group_and_watchdog_killed_is_repaired_by_the_next_job(node, start):

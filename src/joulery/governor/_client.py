@@ -29,6 +29,7 @@ from joulery.governor._protocol import (
     default_socket,
     encode,
 )
+from joulery.governor._watchdog import watchdog_address
 from joulery.hardware import Capability, Device, Obstacle, PowerLimit
 from joulery.units import finite
 
@@ -320,12 +321,10 @@ def held(
 
 def _acquired(device: Device, request: dict[str, float | None], ttl_seconds: float) -> Lease:
     """A lease from the daemon, the watchdog or, on simulated boards, this process."""
-    from joulery.governor._watchdog import connect_watchdog
-
     if device.info.vendor == _SIMULATED:
         return _direct(device, request)
     try:
-        made = Lease(lambda: _daemon() or connect_watchdog(), device.info.id, ttl_seconds)
+        made = Lease(lambda: _daemon() or Connection(watchdog_address()), device.info.id, ttl_seconds)
         made.acquire(request)
     except UnknownDeviceError:
         # An emulated board ends with its test, so nothing can be left behind on it.

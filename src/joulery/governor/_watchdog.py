@@ -7,7 +7,6 @@ worker that ends.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import os
 import select
@@ -19,7 +18,6 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from joulery.governor._client import Connection
 from joulery.governor._journal import private_folder, state_folder
 
 _GOODBYE = signal.SIGUSR1
@@ -42,8 +40,8 @@ _LOCK = threading.Lock()
 _WATCHDOGS: dict[tuple[int, Path], tuple[int, bytes]] = {}
 
 
-def connect_watchdog() -> Connection:
-    """A connection to the watchdog of this process, which is started if it does not run."""
+def watchdog_address() -> bytes:
+    """Name of the socket of this process's watchdog, which is started if it does not run."""
     key = (os.getpid(), private_folder(state_folder()))
     with _LOCK:
         if key in _WATCHDOGS and _has_ended(_WATCHDOGS[key][0]):
@@ -53,7 +51,7 @@ def connect_watchdog() -> Connection:
                 listener.bind("")  # the kernel chooses a name without a file
                 listener.listen(128)
                 _WATCHDOGS[key] = _started(listener.fileno()), listener.getsockname()
-        return Connection(_WATCHDOGS[key][1])
+        return _WATCHDOGS[key][1]
 
 
 def _started(file: int) -> int:
@@ -83,7 +81,11 @@ def _has_ended(watchdog: int, wait_seconds: float = 0.0) -> bool:
 
 @atexit.register
 def _end_watchdogs() -> None:
-    """Let watchdogs clear their journals; one that is too slow goes on alone."""
+    """Let watchdogs clear their journals; one that is too slow goes on alone.
+
+    It runs after the handlers that were registered since this module was imported: whoever still
+    holds a lease at exit should import :mod:`joulery.governor` before registering.
+    """
     for (process, _), (watchdog, _) in _WATCHDOGS.items():
         if process == os.getpid() and not _has_ended(watchdog):
             with suppress(ProcessLookupError):
@@ -93,6 +95,8 @@ def _end_watchdogs() -> None:
 
 async def watch(pid: int, listener: socket.socket) -> None:
     """Serve a process until it has ended or sends the signal, and everything is restored."""
+    import asyncio
+
     from joulery.governor._daemon import AuditLog, Governor, governed_devices
     from joulery.governor._policy import ANY, AccessPolicy, Rule
     from joulery.governor._server import ConnectionLimits
@@ -114,4 +118,6 @@ async def watch(pid: int, listener: socket.socket) -> None:
 
 
 if __name__ == "__main__":
+    import asyncio
+
     asyncio.run(watch(int(sys.argv[1]), socket.socket(fileno=int(sys.argv[2]))))

@@ -412,6 +412,8 @@ class Run:
             plan = None if session is None else session.limit_plan(self._probe_done)
             meter = None if session is None or self._account is None else session.meter
             size = self._batch_size if session is None else session.batch_size
+            from joulery.governor import lease  # noqa: F401 - ends its watchdog after we closed
+
             atexit.register(_close_if_alive, weakref.ref(self))
             power.begin(size, plan, meter)
             power.write_report(self.total_steps)  # the process may be killed before there is more
