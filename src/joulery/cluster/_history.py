@@ -14,7 +14,6 @@ from joulery.errors import InvalidValueError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from joulery.cluster._allocate import Allocation
     from joulery.cluster._nodes import DeviceState
 
 # A job is owed, or owes, at most this much of its performance at any time.
@@ -56,10 +55,6 @@ class DeficitLedger:
             )
         self._horizon = horizon_seconds
         self.deficits: dict[str, float] = {}
-
-    def record(self, allocation: Allocation, seconds: float) -> None:
-        """Add an interval in which every job ran as allocated."""
-        self.add(allocation.ids, allocation.performance, seconds)
 
     def add(self, ids: Sequence[str], performance: np.ndarray, seconds: float) -> None:
         """Add an interval in which every job had some performance; others are forgotten."""
