@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -126,7 +125,9 @@ class Calibration:
 
     def belief(self, device: str) -> Belief:
         """Constants of plans on a device type."""
-        return _sharpened(self, accelerator(device).name)
+        # Steps elsewhere first, which say little; then those on the device itself.
+        prior = _elsewhere(self, device)
+        return _updated(prior, self.here(device), self.today, PLAN_NOISE)
 
     def times(self, model: Transformer, plans: Sequence[Plan], board: Accelerator) -> PlanTimes:
         """Times of steps of a model under plans."""
@@ -173,13 +174,6 @@ class Calibration:
 
 
 _UNMEASURED, _MEASURED = "plans on a new system, elsewhere", "plans of a measured model, 1 probe"
-
-
-@lru_cache(maxsize=256)
-def _sharpened(calibration: Calibration, device: str) -> Belief:
-    """Steps elsewhere first, which say little; then those on the device itself."""
-    prior, here = _elsewhere(calibration, device), calibration.here(device)
-    return _updated(prior, here, calibration.today, PLAN_NOISE)
 
 
 def _elsewhere(calibration: Calibration, device: str) -> Belief:
@@ -241,11 +235,6 @@ def _predicted_watts(step: MeasuredStep) -> float:
     return float(joules[0] / seconds[0])
 
 
-_REMEDY = (
-    "give device, plan, global_batch and seconds of each; model, watts and measured may follow"
-)
-
-
 def read_steps(path: Path, model: Transformer | None = None) -> list[MeasuredStep]:
     """Measured steps from a JSON file.
 
@@ -263,16 +252,13 @@ def read_steps(path: Path, model: Transformer | None = None) -> list[MeasuredSte
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
         return [MeasuredStep.from_dict(row, model) for row in rows]
-    except OSError as problem:
+    except (OSError, UsageError, KeyError, TypeError, AttributeError, ValueError) as problem:
+        flaw = f"{problem} is missing" if isinstance(problem, KeyError) else problem
         raise FileError(
-            f"cannot read {path}: {problem.strerror}", remedy="give the path of a JSON file"
+            f"cannot read measured steps from {path}: {flaw}",
+            remedy="write a list of objects with device, plan, global_batch, seconds, and where "
+            "known precision, model, watts and measured",
         ) from None
-    except UsageError as problem:
-        raise FileError(f"{path}: {problem.message}", remedy=problem.remedy) from None
-    except (KeyError, TypeError, AttributeError) as problem:
-        raise FileError(f"{path} is no list of measured steps: {problem}", remedy=_REMEDY) from None
-    except ValueError as problem:
-        raise FileError(f"{path}: {problem}", remedy="write one JSON list of objects") from None
 
 
 class StepStore:
