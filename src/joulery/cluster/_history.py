@@ -196,10 +196,7 @@ class DrawnShares:
     def handed_out(self, budget_watts: float, caps: Mapping[str, float], risk: float) -> float:
         """Sum of caps that may be handed out under a budget, see :func:`oversubscribed_watts`.
 
-        Args:
-            budget_watts: Power of all GPUs that may be exceeded with a probability of ``risk``.
-            caps: Caps in force of each job, and of GPUs without one under other names.
-            risk: Largest probability of exceeding the budget; 0 for none.
+        ``caps`` are those in force of each job, and of GPUs without one under other names.
         """
         if not risk or not caps or budget_watts <= 0:
             return budget_watts

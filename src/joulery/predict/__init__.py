@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         embodied_source,
     )
     from joulery.predict._bayes import Interval
-    from joulery.predict._calibrate import Calibration, MeasuredStep, StepStore, read_steps
+    from joulery.predict._calibrate import Calibration, MeasuredStep, kept_steps, read_steps
     from joulery.predict._capture import capture
     from joulery.predict._devices import Accelerator, accelerator
     from joulery.predict._graph import Graph, Operator
@@ -56,7 +56,6 @@ __all__ = [
     "Plan",
     "Prediction",
     "Recommendation",
-    "StepStore",
     "Transformer",
     "Work",
     "accelerator",
@@ -64,6 +63,7 @@ __all__ = [
     "embodied_grams",
     "embodied_kilograms",
     "embodied_source",
+    "kept_steps",
     "limit_curve",
     "plan_memory",
     "predict",

@@ -261,38 +261,27 @@ def read_steps(path: Path, model: Transformer | None = None) -> list[MeasuredSte
         ) from None
 
 
-class StepStore:
-    """The file in which measured steps are kept for later predictions.
+def kept_steps(further: Iterable[MeasuredStep] = (), path: Path | None = None) -> Calibration:
+    """Steps that were kept for later predictions, and further ones, which are kept as well.
 
     Args:
-        path: File; ``predict/steps.json`` under this user's data folder unless given.
+        further: Steps to keep, each once.
+        path: File; ``predict/steps.json`` under this user's data folder where None.
+
+    Raises:
+        FileError: The file cannot be read or written.
     """
-
-    def __init__(self, path: Path | None = None) -> None:
-        self.path = path or data_folder() / "predict" / "steps.json"
-
-    def load(self) -> Calibration:
-        """Everything kept so far.
-
-        Raises:
-            FileError: There is a file, but it cannot be read.
-        """
-        return Calibration(tuple(read_steps(self.path)) if self.path.exists() else ())
-
-    def add(self, steps: Iterable[MeasuredStep]) -> Calibration:
-        """Keep further steps, each once.
-
-        Raises:
-            FileError: The folder cannot be written.
-        """
-        kept = tuple(dict.fromkeys((*self.load().steps, *steps)))
-        text = json.dumps([one.to_dict() for one in kept], indent=1)
+    file = path or data_folder() / "predict" / "steps.json"
+    kept = tuple(read_steps(file)) if file.exists() else ()
+    steps = tuple(dict.fromkeys((*kept, *further)))
+    if steps != kept:
+        text = json.dumps([one.to_dict() for one in steps], indent=1)
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(self.path, text.encode())
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(file, text.encode())
         except OSError as problem:
             raise FileError(
-                f"cannot write {self.path}: {problem.strerror}",
+                f"cannot write {file}: {problem.strerror}",
                 remedy="set XDG_DATA_HOME to a folder that you may write",
             ) from None
-        return Calibration(kept)
+    return Calibration(steps)

@@ -439,10 +439,9 @@ def _probe(search: _Search, winner: Choice, rivals: Sequence[Choice], objective:
 
 
 def _cheapest_probe(own: CandidateTable, target: Plan, belief: Belief) -> tuple[Plan, float]:
-    """The plan on the fewest devices that is most informative about another plan.
+    """The plan on the fewest devices that says most about another, and the deviation then left.
 
-    Returns:
-        The plan, and the deviation that would remain relative to that of today.
+    The deviation is relative to that of today.
     """
     count = np.array([plan.devices for plan in own.plans])
     few = np.flatnonzero(count == count.min())
