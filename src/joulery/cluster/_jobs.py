@@ -353,12 +353,10 @@ def _distinct(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _knots(curves: Sequence[PowerCurve], of_curve: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Knots of each row, padded by repeating the last."""
     width = max(2, *(len(curve.watts) for curve in curves))
-    pad = [range(width - len(curve.watts)) for curve in curves]
-    watts = [[*c.watts, *(c.watts[-1] for _ in p)] for c, p in zip(curves, pad, strict=True)]
-    rates = [
-        [*c.performance, *(c.performance[-1] for _ in p)] for c, p in zip(curves, pad, strict=True)
-    ]
-    # Rows lie side by side in memory, so that sums over knots run over whole columns at once.
-    columns = (np.ascontiguousarray(np.array(table).T[:, of_curve]) for table in (watts, rates))
-    power, performance = columns
-    return power, performance
+
+    def columns(knots: Iterable[tuple[float, ...]]) -> np.ndarray:
+        table = np.array([[*each, *each[-1:] * (width - len(each))] for each in knots])
+        # Rows lie side by side in memory, so that sums over knots run over whole columns at once.
+        return np.ascontiguousarray(table.T[:, of_curve])
+
+    return columns(c.watts for c in curves), columns(c.performance for c in curves)

@@ -224,13 +224,6 @@ class _Search:
             self.known.source(found.device.name),
         )
 
-    def fastest(self) -> Choice:
-        """The fastest candidate, whatever the deadline."""
-        choices = (
-            self.choice(one, int(np.argmin(one.late_seconds()))) for one in self.tables.values()
-        )
-        return min(choices, key=lambda one: one.interval("time").high)
-
     def pareto(self) -> tuple[Choice, ...]:
         """Choices that no other beats in all four costs, fastest first."""
         pairs = self.kept()
@@ -346,11 +339,12 @@ def _check(work: Work, devices: Sequence[str], max_devices: int, objective: str)
 
 
 def _too_slow(search: _Search) -> InfeasibleError:
-    fastest = search.fastest()
-    own = search.tables[fastest.device]
+    own = min(search.tables.values(), key=lambda one: float(one.late_seconds().min()))
+    late = own.late_seconds()
+    row = int(late.argmin())
     return InfeasibleError(
         f"nothing finishes within {_lasting(search.deadline or 0.0)} at 90 % confidence",
-        remedy=f"the fastest needs {_lasting(float(own.late_seconds().min()))}: {fastest}; "
+        remedy=f"the fastest needs {_lasting(float(late[row]))}: {search.choice(own, row)}; "
         "allow that, or more devices",
     )
 
