@@ -263,9 +263,6 @@ class Fleet:
             credit=[job.credit for job in jobs],
         )
 
-    def __len__(self) -> int:
-        return len(self.row)
-
 
 def at_watts(fleet: Fleet, watts: np.ndarray) -> np.ndarray:
     """Performance of each row under a power of one GPU, within the curve's range."""
