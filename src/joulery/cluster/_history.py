@@ -200,13 +200,7 @@ class DrawnShares:
 
 @dataclass(frozen=True, slots=True)
 class JobHistory:
-    """Records of jobs from earlier ticks.
-
-    Attributes:
-        ledger: Performance that jobs are owed.
-        observed: Curves of jobs without a frontier.
-        drawn: Shares of their caps that jobs draw.
-    """
+    """Records of jobs from earlier ticks."""
 
     ledger: DeficitLedger = field(default_factory=DeficitLedger)
     observed: ObservedJobs = field(default_factory=ObservedJobs)
