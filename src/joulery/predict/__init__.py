@@ -37,12 +37,11 @@ if TYPE_CHECKING:
     from joulery.predict._model import Transformer, transformer
     from joulery.predict._plan import Plan
     from joulery.predict._recommend import Choice, Recommendation, recommend
-    from joulery.predict._search import OBJECTIVES, Convergence, Work
+    from joulery.predict._search import Convergence, Work
     from joulery.predict._stages import stage_rows
     from joulery.predict._step import Prediction, predict, prediction, total
 
 __all__ = [
-    "OBJECTIVES",
     "Accelerator",
     "Assumptions",
     "Calibration",
