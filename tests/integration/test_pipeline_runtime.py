@@ -90,13 +90,13 @@ def rows(stages):
 
 def planned(schedule):
     from joulery.integrations.torch_pipelining import schedule_of
-    from joulery.pipeline import HoldTime, PipelineConfig, PlanCache
+    from joulery.pipeline import PipelineConfig, PlanCache
     from joulery.pipeline import plan_pipeline, profiles_from_rows
 
     profiles = profiles_from_rows(rows(ranks), smooth=False)
     config = PipelineConfig(blocking_watts=60.0)
     plan = plan_pipeline(profiles, schedule=schedule_of(schedule), config=config)
-    return PlanCache(plan, HoldTime(0.002))
+    return PlanCache(plan, 0.006)
 """
 
 STEERED = (

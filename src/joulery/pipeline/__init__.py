@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         plan_pipeline,
         search_schedules,
     )
-    from joulery.pipeline.planning._holding import HeldPlan, HoldTime, hold_clocks
+    from joulery.pipeline.planning._holding import HeldPlan, hold_clocks
     from joulery.pipeline.planning._planner import (
         ClockPlan,
         PipelinePlan,
@@ -79,7 +79,6 @@ __all__ = [
     "Coordinator",
     "CoordinatorClient",
     "HeldPlan",
-    "HoldTime",
     "Instruction",
     "IterationTimes",
     "PipelineConfig",

@@ -10,7 +10,6 @@ from joulery.hardware.simulated._physics import steady_at
 from joulery.pipeline import (
     ClockController,
     ClockSetter,
-    HoldTime,
     PipelineConfig,
     PlanCache,
     RankPlan,
@@ -70,7 +69,7 @@ def cache():
     config = PipelineConfig(blocking_watts=BOARD.idle_watts)
     order = make_schedule("1f1b", STAGES, MICROBATCHES)
     problem = build_problem(order, profiles_from_rows(rows, smooth=False), config)
-    return PlanCache(plan_problem(problem), HoldTime(LATENCY))
+    return PlanCache(plan_problem(problem), 3 * LATENCY)
 
 
 class Pipeline:
