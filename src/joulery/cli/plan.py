@@ -84,7 +84,7 @@ def _planned(arguments: argparse.Namespace) -> PipelineView:
     if arguments.deadline is not None:
         seconds = arguments.deadline
         targets.append(pipeline.PlanTarget(f"deadline {seconds:g} s", seconds, waits=False))
-    profiles = pipeline.read_profiles(arguments.profile, smooth=not arguments.raw)
+    profiles = pipeline.read_profiles(arguments.profile)
     if arguments.repeat != 1.0:
         profiles = profiles.scaled(arguments.repeat)
     search = None
@@ -95,7 +95,6 @@ def _planned(arguments: argparse.Namespace) -> PipelineView:
             ranks=arguments.stages,
             config=config,
             deadline_seconds=arguments.deadline,
-            max_activations=arguments.activations,
             memory_bytes=None if arguments.memory is None else _bytes(arguments.memory),
             layers=tuple(arguments.layers or ()),
         )
@@ -124,7 +123,6 @@ def _refuse_unused(arguments: argparse.Namespace) -> None:
     """Refuse options that would change nothing."""
     for name, schedule in (
         ("layers", "auto"),
-        ("activations", "auto"),
         ("memory", "auto"),
         ("chunks", "interleaved"),
     ):
@@ -133,10 +131,6 @@ def _refuse_unused(arguments: argparse.Namespace) -> None:
                 f"--{name} means nothing for the schedule {arguments.schedule}",
                 remedy=f"leave it out, or use --schedule {schedule}",
             )
-    if arguments.memory is not None and arguments.activations is not None:
-        raise InvalidValueError(
-            "--memory and --activations both limit activations", remedy="give one of them"
-        )
 
 
 def _endpoint(arguments: argparse.Namespace) -> tuple[tuple[str, int], str] | None:
@@ -213,7 +207,7 @@ def _saving(problem: PipelineProblem, saving: Saving) -> dict[str, Any]:
 
 def _search_document(search: ScheduleSearch) -> dict[str, Any]:
     """The comparisons by number of microbatches, and the other partition if one was tried."""
-    found: dict[str, Any] = {"comparisons": [_comparison(c, search) for c in search.comparisons]}
+    found: dict[str, Any] = {"comparisons": [_comparison(c) for c in search.comparisons]}
     if search.moved_layers:
         moved = search.moved_best
         found["other_partition"] = {
@@ -225,14 +219,14 @@ def _search_document(search: ScheduleSearch) -> dict[str, Any]:
     return found
 
 
-def _comparison(comparison: ScheduleComparison, search: ScheduleSearch) -> dict[str, Any]:
-    best = search.best_of(comparison)
+def _comparison(comparison: ScheduleComparison) -> dict[str, Any]:
+    best, spacious = comparison.best(), comparison.best(any_memory=True)
     return {
         "microbatches": comparison.microbatches,
         "deadline_seconds": comparison.deadline_seconds,
         "full_clocks_joules": comparison.full_clocks_joules,
         "best": None if best is None else best.schedule.name,
-        "best_with_any_memory": comparison.best(float("inf")).schedule.name,
+        "best_with_any_memory": None if spacious is None else spacious.schedule.name,
         "schedules": [
             {
                 "name": candidate.schedule.name,
@@ -283,10 +277,8 @@ _PIPELINE = (
     option("--replicas", "data-parallel copies of the pipeline", "N", _MANY, default=1),
     option("--repeat", "profiled pieces per microbatch", "X", float, default=1.0),
     flag("--optimizer", "plan the optimizer step, which is in the profile"),
-    option("--activations", "microbatches that fit a rank, for auto", "N", number(0.0)),
     option("--memory", "such as 30GB, for activations on a device, for auto", "SIZE"),
     option("--layers", "layers of each profiled stage: auto moves some", "N,N,…", listed(_MANY)),
-    flag("--raw", "plan on the measurements without smoothing them"),
     file("--html", "write a page with charts, before and after"),
     file("--save", "write the plan for joulery.pipeline.load_plan()"),
     option("--coordinate", "then serve running ranks until interrupted", "HOST:PORT"),

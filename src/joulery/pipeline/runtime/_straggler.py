@@ -214,7 +214,6 @@ class StragglerPolicy:
         self._all = [_Pipeline(plans, plans) for _ in range(pipelines)]
         self._returned: list[PlanAssignment] = []
         self._lateness = LatenessTracker(pipelines)
-        self._outside_seconds = 0.0
 
     @property
     def factors(self) -> tuple[float, ...]:
@@ -254,17 +253,13 @@ class StragglerPolicy:
         """Set that a pipeline is ``factor`` times as slow as planned; 1 if it recovered."""
         self._lateness.notice(pipeline, factor)
 
-    def wait_for(self, seconds: float) -> None:
-        """Set how long something outside takes per iteration anyway; 0 for nothing."""
-        self._outside_seconds = finite(seconds, "seconds of an iteration", minimum=0.0)
-
     def decide(self) -> list[PlanAssignment]:
         """The plans that change."""
         natural = [
             one.plans.fastest_seconds * factor
             for one, factor in zip(self._all, self._lateness.factors, strict=True)
         ]
-        pace = max(*natural, self._outside_seconds)
+        pace = max(natural)
         changed = (self._assigned(pipeline, pace / own) for pipeline, own in enumerate(natural))
         returned, self._returned = self._returned, []
         return [*returned, *(assignment for assignment in changed if assignment is not None)]

@@ -61,15 +61,6 @@ def test_a_notice_decides_at_once(plans):
     assert [a.factor for a in policy.decide()] == [1.0]
 
 
-def test_a_lone_pipeline_can_wait_for_something_outside(plans):
-    """If it fails a single pipeline cannot wait for a straggler elsewhere."""
-    policy = StragglerPolicy(plans)
-    policy.wait_for(1.3 * plans.fastest_seconds)
-    assert [a.factor for a in policy.decide()] == [pytest.approx(1.3)]
-    policy.wait_for(0.0)
-    assert [a.factor for a in policy.decide()] == [1.0]
-
-
 def test_an_iteration_counts_once_all_ranks_have_reported(plans):
     """If it fails the first rank to end decides how long its pipeline took."""
     policy = StragglerPolicy(plans, 2)
