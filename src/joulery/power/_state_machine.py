@@ -49,6 +49,8 @@ _DRIFT_SPREADS = 2.0
 _DRIFT_ALLOWANCE, _DRIFT_ALARM, _DRIFT_MOST = 0.5, 3.5, 2.0
 _BASELINE_SAMPLES, _LEAST_SPREAD = 6, 0.002
 _MOST_TRIMS = 6
+# Least time and steps that a job is expected to run: what a probe costs must pay off within them.
+_HORIZON_SECONDS, _HORIZON_STEPS = 40.0, 20_000
 # Number of slices after which the best guess is taken, and length of a sample while holding.
 _MOST_SLICES, _HOLD_SECONDS = 60, 4.0
 # A slice this far off what the others predict is measured again, so often at most.
@@ -211,8 +213,7 @@ class TuningMachine(ProfilingMachine):
         # What is compared with the reference all along cannot be known better than that.
         yield from profiler.measure(_CHECK_STEPS if self._scorer.uses_reference else LEAST_STEPS)
         model = self._model = self._new_model()
-        config = self._config
-        horizon = max(config.horizon_seconds, config.horizon_steps * profiler.pace_seconds)
+        horizon = max(_HORIZON_SECONDS, _HORIZON_STEPS * profiler.pace_seconds)
         for _ in range(_MOST_SLICES):
             measured = self.estimates()
             plan = self._plan(horizon, model, measured, began)
@@ -391,7 +392,7 @@ class TuningMachine(ProfilingMachine):
         power = DriftDetector(math.log(max(baseline.watts, 1e-3)), change)
         while True:
             seen = yield from profiler.sample(_HOLD_SECONDS)
-            if seen is None or not self._config.watch_drift:
+            if seen is None:
                 continue
             drifted = pace.changed(seen.log_pace)
             if seen.joules > 3 * seen.sigma_joules:
