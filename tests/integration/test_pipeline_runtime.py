@@ -309,7 +309,7 @@ def test_torch_runs_at_the_planned_clocks_with_equal_losses(with_torch, tmp_path
         assert sum(in_force) >= 0.8 * len(in_force)
         assert report["profiler"] is None
         assert report["locked_after_profiling"] is None
-    profiles = read_profiles(tmp_path / "profile.json", smooth=False)
+    profiles = read_profiles(tmp_path / "profile.json")
     assert profiles.stages == 3
     assert len(profiles.points(2, "backward", 3)) == 2
 

@@ -319,7 +319,7 @@ def test_what_the_profiler_writes_is_used(profile, tmp_path):
     names = header.split(",")
     rows = [dict(zip(names, line.split(","), strict=True)) for line in lines]
     path = tmp_path / "profile.json"
-    path.write_text(json.dumps({"blocking_watts": 70.0, "rows": rows}), encoding="utf-8")
+    path.write_text(json.dumps([row | {"waiting_watts": 70.0} for row in rows]), encoding="utf-8")
     stated = _document("--profile", path, "--microbatches", 4)
     given = _document("--profile", profile, "--microbatches", 4, "--blocking-watts", 70)
     assert stated["full_clocks"] == given["full_clocks"]

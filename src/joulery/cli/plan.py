@@ -25,9 +25,17 @@ from joulery.units import count_from_text
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from joulery.pipeline import PipelineProblem, Saving, ScheduleComparison, ScheduleSearch
+    from joulery.pipeline import (
+        PipelinePlan,
+        PipelineProblem,
+        PlanTarget,
+        Saving,
+        ScheduleComparison,
+        ScheduleSearch,
+    )
 
 _EPILOG = """\
 The profile is a CSV or JSON file with one row per stage, instruction and clock: the columns stage,
@@ -77,13 +85,6 @@ def _planned(arguments: argparse.Namespace) -> PipelineView:
         replicas=arguments.replicas,
         optimizer=arguments.optimizer,
     )
-    targets = [pipeline.PlanTarget("equal time")]
-    if arguments.straggler is not None:
-        factor = arguments.straggler
-        targets.append(pipeline.PlanTarget(f"straggler × {factor:g}", factor=factor))
-    if arguments.deadline is not None:
-        seconds = arguments.deadline
-        targets.append(pipeline.PlanTarget(f"deadline {seconds:g} s", seconds, waits=False))
     profiles = pipeline.read_profiles(arguments.profile)
     if arguments.repeat != 1.0:
         profiles = profiles.scaled(arguments.repeat)
@@ -99,9 +100,6 @@ def _planned(arguments: argparse.Namespace) -> PipelineView:
             layers=tuple(arguments.layers or ()),
         )
         plan = search.best.plan
-        pace = search.wanted.pace_seconds
-        if plan.fastest_seconds <= pace * (1 + 1e-9):
-            targets.insert(1, pipeline.PlanTarget("within 1f1b's time", pace, waits=False))
     else:
         plan = pipeline.plan_pipeline(
             profiles,
@@ -111,8 +109,25 @@ def _planned(arguments: argparse.Namespace) -> PipelineView:
             chunks=arguments.chunks or 2,
             config=config,
         )
-    savings = pipeline.plan_savings(plan, targets)
+    savings = pipeline.plan_savings(plan, _targets(arguments, plan, search))
     return PipelineView(plan, savings, tuple(profiles.notes), search)
+
+
+def _targets(
+    arguments: argparse.Namespace, plan: PipelinePlan, search: ScheduleSearch | None
+) -> Iterator[PlanTarget]:
+    """Iteration times to plan for, the most specific one last."""
+    yield pipeline.PlanTarget("equal time")
+    if search is not None:
+        pace = search.wanted.pace_seconds
+        if plan.fastest_seconds <= pace * (1 + 1e-9):
+            yield pipeline.PlanTarget("within 1f1b's time", pace, waits=False)
+    if arguments.straggler is not None:
+        factor = arguments.straggler
+        yield pipeline.PlanTarget(f"straggler × {factor:g}", plan.full_clocks.seconds * factor)
+    if arguments.deadline is not None:
+        seconds = arguments.deadline
+        yield pipeline.PlanTarget(f"deadline {seconds:g} s", seconds, waits=False)
 
 
 def _one_or_each(figures: list[float]) -> float | tuple[float, ...]:
@@ -143,6 +158,11 @@ def _endpoint(arguments: argparse.Namespace) -> tuple[tuple[str, int], str] | No
             )
         return None
     address = plan_coordinate.listening_address(arguments.coordinate, anywhere=arguments.anywhere)
+    if arguments.token_file is None:
+        raise InvalidValueError(
+            "ranks need a secret to call the coordinator with",
+            remedy="add --token-file FILE, which is created if missing",
+        )
     return address, plan_coordinate.token_from(arguments.token_file)
 
 

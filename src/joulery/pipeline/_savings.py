@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from joulery.pipeline.planning._planner import ClockPlan, PipelinePlan, Timetable
+    from joulery.pipeline.planning._planner import ClockPlan, PipelinePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,15 +17,13 @@ class PlanTarget:
 
     Attributes:
         name: Name to show.
-        seconds: Iteration time; None to take ``factor``.
-        factor: Iteration time as a multiple of the time at full clocks.
+        seconds: Iteration time; that of full clocks unless given.
         waits: Whether the next iteration starts at the deadline and not before, because others set
             the pace.
     """
 
     name: str
     seconds: float | None = None
-    factor: float = 1.0
     waits: bool = True
 
 
@@ -40,7 +38,6 @@ class Saving:
         name: Name of the target.
         seconds: Time at which the iteration ends for all ranks.
         plan: Planned iteration.
-        full_clocks: Iteration with every clock at its highest.
         joules: Energy of the plan, with waiting until ``seconds``.
         full_clocks_joules: Energy at full clocks, with waiting for others if they set the pace.
         lower_bound_joules: Energy that no clocks go below, even clocks in between.
@@ -49,7 +46,6 @@ class Saving:
     name: str
     seconds: float
     plan: ClockPlan
-    full_clocks: Timetable
     joules: float
     full_clocks_joules: float
     lower_bound_joules: float
@@ -77,7 +73,7 @@ def plan_savings(
     full = pipeline.full_clocks
     found = []
     for wanted in targets:
-        deadline = full.seconds * wanted.factor if wanted.seconds is None else wanted.seconds
+        deadline = full.seconds if wanted.seconds is None else wanted.seconds
         plan = pipeline.at(deadline) if wanted.waits else pipeline.best_by(deadline)
         until = deadline if wanted.waits else plan.seconds
         found.append(
@@ -85,7 +81,6 @@ def plan_savings(
                 name=wanted.name,
                 seconds=until,
                 plan=plan,
-                full_clocks=full,
                 joules=plan.joules_until(until),
                 full_clocks_joules=full.joules_until(deadline if wanted.waits else 0.0),
                 lower_bound_joules=plan.lower_bound_joules

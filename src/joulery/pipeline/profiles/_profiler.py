@@ -252,15 +252,8 @@ def write_profile(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     if not rows:
         raise InvalidValueError("no instruction was measured", remedy="run more iterations")
     ordered = sorted(rows, key=lambda row: (row["stage"], row["instruction"], -row["frequency"]))
-    if path.suffix == ".json":
-        known = [row for row in rows if row["waiting_watts"] is not None]
-        top = max((row["frequency"] for row in known), default=None)
-        waiting = [row["waiting_watts"] for row in known if row["frequency"] == top]
-        watts = round(statistics.fmean(waiting), 3) if waiting else None
-        text = json.dumps({"blocking_watts": watts, "rows": ordered}, indent=1, allow_nan=False)
-        text += "\n"
-    else:
-        text = csv_text(ordered)
+    as_json = path.suffix == ".json"
+    text = json.dumps(ordered, indent=1, allow_nan=False) + "\n" if as_json else csv_text(ordered)
     write_text(path, text, "profile")
 
 
