@@ -40,7 +40,6 @@ if TYPE_CHECKING:
         PlanSweep,
         Timetable,
         load_plan,
-        plan_problem,
     )
     from joulery.pipeline.planning._problem import (
         ClockChoices,
@@ -106,7 +105,6 @@ __all__ = [
     "load_rank_plan",
     "make_schedule",
     "plan_pipeline",
-    "plan_problem",
     "plan_savings",
     "profiles_from_rows",
     "read_profiles",

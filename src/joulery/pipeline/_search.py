@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from joulery.errors import InfeasibleError, InvalidValueError
 from joulery.pipeline._instructions import BACKWARD, BACKWARD_WEIGHT, FORWARD, RECOMPUTE
-from joulery.pipeline.planning._planner import plan_problem
+from joulery.pipeline.planning._planner import PipelinePlan
 from joulery.pipeline.planning._problem import build_problem
 from joulery.pipeline.profiles._read import (
     Profiles,
@@ -30,7 +30,7 @@ from joulery.units import human
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from joulery.pipeline.planning._planner import ClockPlan, PipelinePlan
+    from joulery.pipeline.planning._planner import ClockPlan
     from joulery.pipeline.planning._problem import PipelineConfig
 
 # Schedules are compared at its pace and with its memory by default, as most pipelines run it.
@@ -90,7 +90,7 @@ def plan_pipeline(
                 f"asked for {given} {what}, but {schedule.name} has {there}",
                 remedy="give what the order has",
             )
-    return plan_problem(build_problem(schedule, profiles, config))
+    return PipelinePlan(build_problem(schedule, profiles, config))
 
 
 def _schedule(name: str, microbatches: int | None, ranks: int, chunks: int) -> Schedule:
@@ -310,7 +310,7 @@ def compare_schedules(
         except InvalidValueError as error:
             refused[name] = error.message
             continue
-        plans[name] = order, plan_problem(build_problem(order, profiles, config))
+        plans[name] = order, PipelinePlan(build_problem(order, profiles, config))
     reference, plan = plans[_REFERENCE]
     full = plan.full_clocks
     deadline = full.seconds if deadline_seconds is None else deadline_seconds

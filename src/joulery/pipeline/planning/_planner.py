@@ -164,6 +164,13 @@ class PlanSweep:
 class PipelinePlan:
     """All clock plans of one pipeline, from its fastest to its slowest iteration.
 
+    Args:
+        problem: Pipeline to plan.
+
+    Raises:
+        InvalidValueError: Instructions wait for each other forever, or an array is malformed.
+        MissingExtraError: There is neither a compiled core nor a compiler for it.
+
     Attributes:
         problem: Pipeline that was planned.
         network: Arrays of the problem.
@@ -327,16 +334,6 @@ class PipelinePlan:
         )
 
 
-def plan_problem(problem: PipelineProblem) -> PipelinePlan:
-    """Find all plans of a pipeline.
-
-    Raises:
-        InvalidValueError: Instructions wait for each other forever, or an array is malformed.
-        MissingExtraError: There is neither a compiled core nor a compiler for it.
-    """
-    return PipelinePlan(problem)
-
-
 def load_plan(path: Path | str) -> PipelinePlan:
     """The plan that :meth:`PipelinePlan.save` wrote; it is planned again, which takes moments.
 
@@ -345,7 +342,7 @@ def load_plan(path: Path | str) -> PipelinePlan:
     """
     document = read_plan(Path(path))
     try:
-        return plan_problem(PipelineProblem.from_dict(document["problem"]))
+        return PipelinePlan(PipelineProblem.from_dict(document["problem"]))
     except (KeyError, TypeError, ValueError, JouleryError) as error:
         raise FileError(f"{path} holds a broken plan: {error}", remedy="save it again") from None
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from joulery.errors import InvalidValueError
 from joulery.pipeline.planning._holding import MINIMUM_HOLD_SECONDS, hold_clocks
-from joulery.pipeline.planning._planner import plan_problem
+from joulery.pipeline.planning._planner import PipelinePlan
 from joulery.pipeline.planning._rank_plan import rank_plans
 from joulery.units import finite
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from joulery.pipeline.planning._holding import HeldPlan
-    from joulery.pipeline.planning._planner import PipelinePlan
     from joulery.pipeline.planning._rank_plan import RankPlan
 
 # Slowdowns that differ by less share a plan, the faster one.
@@ -59,7 +58,7 @@ class PlanCache:
 
     def rescaled(self, factors: Mapping[tuple[int, str], float]) -> PlanCache:
         """Plans of the pipeline with the time of some work (stage, kind) changed."""
-        return PlanCache(plan_problem(self.problem.rescaled(factors)), self._hold_seconds)
+        return PlanCache(PipelinePlan(self.problem.rescaled(factors)), self._hold_seconds)
 
     def _at(self, factor: float) -> tuple[HeldPlan, tuple[RankPlan, ...]]:
         """A look-up once it was asked for or prepared."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from joulery.errors import InvalidValueError
 from joulery.units import finite
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
     from joulery.pipeline.planning._problem import PipelineProblem
     from joulery.pipeline.runtime._controller import IterationTimes
@@ -124,23 +124,6 @@ class LatenessTracker:
         return min(others, default=None)
 
 
-class ProfileDriftDetector:
-    """Compares measured with planned times, by stage and kind of instruction."""
-
-    def __init__(self) -> None:
-        self._ratios: dict[Work, deque[float]] = {}
-
-    def observe(self, work: Work, ratios: Iterable[float]) -> None:
-        """Add measured over planned seconds of some instructions; invalid ratios are left out."""
-        kept = self._ratios.setdefault(work, deque(maxlen=_DRIFT_WINDOW))
-        kept.extend(ratio for ratio in ratios if math.isfinite(ratio) and ratio > 0)
-
-    def factors(self) -> dict[Work, float]:
-        """Ratio of actual to profiled time of drifted instructions; empty while profiles fit."""
-        enough = {w: found for w, found in self._ratios.items() if len(found) >= _DRIFT_LEAST}
-        return {work: factor for work, found in enough.items() if (factor := _drift(found)) != 1.0}
-
-
 def _drift(ratios: Collection[float]) -> float:
     """The median ratio of measured to planned times if it differs beyond chance, else 1."""
     middle = statistics.median(ratios)
@@ -179,7 +162,10 @@ class _Pipeline:
     # to be: earlier iterations are still measured by the plans before.
     since: int = 0
     factors: Mapping[Work, float] = field(default_factory=dict)
-    drift: ProfileDriftDetector = field(default_factory=ProfileDriftDetector)
+    # Measured over planned seconds of its latest instructions.
+    ratios: defaultdict[Work, deque[float]] = field(
+        default_factory=lambda: defaultdict(lambda: deque(maxlen=_DRIFT_WINDOW))
+    )
     # By iteration: seconds by rank.
     open: dict[int, dict[int, float]] = field(default_factory=dict)
 
@@ -239,7 +225,7 @@ class StragglerPolicy:
         if early:
             return
         for work, found in times.ratios.items():
-            one.drift.observe(work, found)
+            one.ratios[work].extend(r for r in found if math.isfinite(r) and r > 0)
         by_rank = one.open.setdefault(times.iteration, {})
         by_rank[rank] = times.seconds
         if len(by_rank) == self.ranks:
@@ -266,7 +252,9 @@ class StragglerPolicy:
 
     def drifted(self, pipeline: int) -> dict[Work, float]:
         """Instructions of a pipeline that take other times than planned, with their factors."""
-        return self._all[pipeline].drift.factors()
+        known = self._all[pipeline].ratios.items()
+        factors = {work: _drift(found) for work, found in known if len(found) >= _DRIFT_LEAST}
+        return {work: factor for work, factor in factors.items() if factor != 1.0}
 
     def plans_of(self, pipeline: int) -> PlanCache:
         """The plans of a pipeline."""

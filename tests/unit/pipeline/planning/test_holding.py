@@ -13,12 +13,12 @@ from joulery.pipeline import (
     ClockChoices,
     Instruction,
     PipelineConfig,
+    PipelinePlan,
     PipelineProblem,
     build_problem,
     hold_clocks,
     make_schedule,
     plan_pipeline,
-    plan_problem,
     profiles_from_rows,
 )
 from joulery.pipeline.planning._holding import rank_orders, run_seconds
@@ -67,7 +67,7 @@ def held_for(problem, plan_):
 @given(problems, st.floats(0.0, 1.2), st.floats(0.0, 6.0))
 def test_held_plans_are_never_late_and_hold_their_clocks(problem, share, minimum):
     """If it fails hardware is asked for the impossible, or the iteration gets longer."""
-    frontier = plan_problem(problem)
+    frontier = PipelinePlan(problem)
     span = frontier.slowest_seconds - frontier.fastest_seconds
     ideal = frontier.at(frontier.fastest_seconds + share * span)
     found = hold_clocks(frontier, ideal, minimum)
@@ -92,7 +92,7 @@ def test_every_rank_is_held_where_stages_share_clocks(seed, factor):
     problem = build_problem(
         make_schedule("1f1b", 3, 4), profiles, PipelineConfig(blocking_watts=60.0)
     )
-    frontier = plan_problem(problem)
+    frontier = PipelinePlan(problem)
     ideal = frontier.for_straggler(factor)
     found = hold_clocks(frontier, ideal, 0.09)
     assert not found.unheld_ranks
@@ -104,7 +104,7 @@ def test_every_rank_is_held_where_stages_share_clocks(seed, factor):
 def test_enough_time_changes_nothing():
     """If it fails energy is given up for nothing."""
     problem = chain([work((1, 10, 1400), (2, 6, 700)), work((1, 10, 1400))])
-    frontier = plan_problem(problem)
+    frontier = PipelinePlan(problem)
     ideal = frontier.at(3.0)
     found = hold_clocks(frontier, ideal, 0.03)
     assert found.plan.clocks_hertz.tolist() == ideal.clocks_hertz.tolist()
@@ -117,7 +117,7 @@ def test_a_short_instruction_takes_the_clock_of_its_neighbours():
     slow = work((1.0, 20, 1400), (2.0, 12, 700))
     short = work((0.01, 0.21, 1400), (0.02, 0.2, 700))
     problem = chain([slow, short, slow])
-    frontier = plan_problem(problem)
+    frontier = PipelinePlan(problem)
     ideal = frontier.at(4.015)  # both long ones at 700 MHz, the short one must be fast
     assert ideal.clocks_hertz.tolist() == [7e8, 1.4e9, 7e8]
     found = hold_clocks(frontier, ideal, 0.5)
@@ -134,7 +134,7 @@ def test_time_freed_by_faster_clocks_is_given_back():
     # The short one had time for 700 MHz, but must be fast with the one before it: the long one
     # can have that time.
     problem = chain([fixed, short, long])
-    frontier = plan_problem(problem)
+    frontier = PipelinePlan(problem)
     ideal = frontier.at(1.6)
     assert ideal.clocks_hertz.tolist() == [1.4e9, 0.7e9, 1.4e9]
     found = hold_clocks(frontier, ideal, 0.35)
@@ -145,7 +145,7 @@ def test_time_freed_by_faster_clocks_is_given_back():
 def test_a_single_clock_may_be_held_for_ever():
     """If it fails an iteration shorter than the minimum hold time cannot be planned."""
     problem = chain([work((0.01, 2, 1400), (0.02, 1, 700))] * 3)
-    frontier = plan_problem(problem)
+    frontier = PipelinePlan(problem)
     found = hold_clocks(frontier, frontier.at(0.05), 3.0)
     assert [len(runs) for runs in held_for(problem, found.plan)] == [1]
     assert found.plan.seconds <= 0.05
@@ -156,7 +156,7 @@ def test_work_without_clocks_joins_any_run():
     """If it fails a plan for instructions of fixed time cannot be held."""
     fixed = ClockChoices((OperatingPoint(0.001, 0.1, Setting()),))
     problem = chain([work((1, 10, 1400), (2, 6, 700)), fixed, work((1, 10, 1400), (2, 6, 700))])
-    frontier = plan_problem(problem)
+    frontier = PipelinePlan(problem)
     found = hold_clocks(frontier, frontier.at(4.001), 0.3)
     assert [len(runs) for runs in held_for(problem, found.plan)] == [1]
     assert math.isnan(found.plan.clocks_hertz[1])
@@ -167,7 +167,7 @@ def test_clocks_between_measured_ones_promise_no_more_than_they_hold():
     a = work((1.0, 10, 1400), (2.0, 6, 700))
     b = work((0.01, 1.0, 1000), (0.02, 0.5, 500))
     problem = chain([a, b])
-    frontier = plan_problem(problem)
+    frontier = PipelinePlan(problem)
     found = hold_clocks(frontier, frontier.at(1.01), 0.5)
     assert found.plan.clocks_hertz.tolist() == [1.4e9, 1.4e9]
     assert found.plan.durations[1] == 0.01
@@ -177,7 +177,7 @@ def test_clocks_between_measured_ones_promise_no_more_than_they_hold():
 @pytest.mark.parametrize("wrong", [-1.0, math.inf])
 def test_senseless_hold_times_are_refused(wrong):
     """If it fails a plan is held forever."""
-    frontier = plan_problem(chain([work((1, 10, 1400))]))
+    frontier = PipelinePlan(chain([work((1, 10, 1400))]))
     with pytest.raises(InvalidValueError):
         hold_clocks(frontier, frontier.at(1.0), wrong)
 

@@ -11,12 +11,12 @@ from joulery.pipeline import (
     ClockController,
     ClockSetter,
     PipelineConfig,
+    PipelinePlan,
     PlanCache,
     RankPlan,
     RankStep,
     build_problem,
     make_schedule,
-    plan_problem,
     profiles_from_rows,
 )
 
@@ -69,7 +69,7 @@ def cache():
     config = PipelineConfig(blocking_watts=BOARD.idle_watts)
     order = make_schedule("1f1b", STAGES, MICROBATCHES)
     problem = build_problem(order, profiles_from_rows(rows, smooth=False), config)
-    return PlanCache(plan_problem(problem), 3 * LATENCY)
+    return PlanCache(PipelinePlan(problem), 3 * LATENCY)
 
 
 class Pipeline:

@@ -15,11 +15,11 @@ from joulery.pipeline import (
     CoordinatorClient,
     IterationTimes,
     PipelineConfig,
+    PipelinePlan,
     PlanCache,
     StragglerPolicy,
     build_problem,
     make_schedule,
-    plan_problem,
     profiles_from_rows,
 )
 from joulery.pipeline.runtime._messages import encode, parse_report, report_message
@@ -35,7 +35,7 @@ def plans():
     problem = build_problem(
         make_schedule("1f1b", 2, 3), profiles, PipelineConfig(blocking_watts=60.0)
     )
-    made = PlanCache(plan_problem(problem))
+    made = PlanCache(PipelinePlan(problem))
     made.prepare(1.3)
     return made
 

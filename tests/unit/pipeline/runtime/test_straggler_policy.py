@@ -5,11 +5,11 @@ import pytest
 from joulery.pipeline import (
     IterationTimes,
     PipelineConfig,
+    PipelinePlan,
     PlanCache,
     StragglerPolicy,
     build_problem,
     make_schedule,
-    plan_problem,
     profiles_from_rows,
 )
 from support.pipelines import random_rows
@@ -20,7 +20,7 @@ def plans():
     """Two stages, three microbatches."""
     profiles = profiles_from_rows(random_rows(2, 5, clocks=6), smooth=False)
     config = PipelineConfig(blocking_watts=60.0)
-    return PlanCache(plan_problem(build_problem(make_schedule("1f1b", 2, 3), profiles, config)))
+    return PlanCache(PipelinePlan(build_problem(make_schedule("1f1b", 2, 3), profiles, config)))
 
 
 def iteration(policy, number, *factors, ratios=None):
