@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from joulery.pipeline import (
         PipelinePlan,
         PipelineProblem,
-        PlanTarget,
         Saving,
         ScheduleComparison,
         ScheduleSearch,
@@ -109,25 +108,24 @@ def _planned(arguments: argparse.Namespace) -> PipelineView:
             chunks=arguments.chunks or 2,
             config=config,
         )
-    savings = pipeline.plan_savings(plan, _targets(arguments, plan, search))
+    savings = tuple(_savings(arguments, plan, search))
     return PipelineView(plan, savings, tuple(profiles.notes), search)
 
 
-def _targets(
+def _savings(
     arguments: argparse.Namespace, plan: PipelinePlan, search: ScheduleSearch | None
-) -> Iterator[PlanTarget]:
-    """Iteration times to plan for, the most specific one last."""
-    yield pipeline.PlanTarget("equal time")
+) -> Iterator[Saving]:
+    """Savings at the iteration times that were asked for, the most specific one last."""
+    yield pipeline.plan_saving(plan)
     if search is not None:
         pace = search.wanted.pace_seconds
         if plan.fastest_seconds <= pace * (1 + 1e-9):
-            yield pipeline.PlanTarget("within 1f1b's time", pace, waits=False)
-    if arguments.straggler is not None:
-        factor = arguments.straggler
-        yield pipeline.PlanTarget(f"straggler × {factor:g}", plan.full_clocks.seconds * factor)
-    if arguments.deadline is not None:
-        seconds = arguments.deadline
-        yield pipeline.PlanTarget(f"deadline {seconds:g} s", seconds, waits=False)
+            yield pipeline.plan_saving(plan, pace, name="within 1f1b's time", waits=False)
+    if (factor := arguments.straggler) is not None:
+        seconds = plan.full_clocks.seconds * factor
+        yield pipeline.plan_saving(plan, seconds, name=f"straggler × {factor:g}")
+    if (seconds := arguments.deadline) is not None:
+        yield pipeline.plan_saving(plan, seconds, name=f"deadline {seconds:g} s", waits=False)
 
 
 def _one_or_each(figures: list[float]) -> float | tuple[float, ...]:

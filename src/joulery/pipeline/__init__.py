@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         REDUCE,
         Instruction,
     )
-    from joulery.pipeline._savings import PlanTarget, Saving, plan_savings
+    from joulery.pipeline._savings import Saving, plan_saving
     from joulery.pipeline._search import (
         ScheduleCandidate,
         ScheduleComparison,
@@ -85,7 +85,6 @@ __all__ = [
     "PipelineProblem",
     "PlanCache",
     "PlanSweep",
-    "PlanTarget",
     "Profiles",
     "RankPlan",
     "RankStep",
@@ -105,7 +104,7 @@ __all__ = [
     "load_rank_plan",
     "make_schedule",
     "plan_pipeline",
-    "plan_savings",
+    "plan_saving",
     "profiles_from_rows",
     "read_profiles",
     "read_schedule",
